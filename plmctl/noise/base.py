@@ -1,5 +1,5 @@
-"""What every noise function is: Rows in, Rows out, and the same bytes for the same (seed, epoch,
-row).
+"""The interface of noise: a function from Rows to Rows that returns the same bytes for the same
+(seed, epoch, row).
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from plmctl.core.parts import base_of
 
 @base_of("noise")
 class Noise:
-    """One published idea of what the input hides and what is asked; runs in the loader, never
-    touches a network.
+    """One published idea of what the input hides and what the model predicts. It runs in the loader
+    and never uses a network.
 
     `reads`, `writes` and `removes` name fields ("tracks.word_start", "targets.mlm"); the contract
-    check uses them. "input" is the sequence that noise changes,
-    `rows.input`: `source` where there is one, else `text`.
-    `changes`: tokens of the input become others, or move. `uses`: fields that it reads where they
-    are there. `fields`: those that it introduces.
-    A subclass is one file, keyword-only constructor, built from numbers and the `vocab`.
+    check uses them. "input" is the sequence that noise changes, `rows.input`: `source` if there is
+    one, else `text`.
+    `changes`: it replaces or moves tokens of the input. `uses`: fields that it reads if they are
+    there. `fields`: those that it introduces.
+    A subclass is one file with a keyword-only constructor of numbers and the `vocab`.
     """
 
     reads: frozenset[str] = frozenset({"input"})
@@ -35,27 +35,28 @@ class Noise:
     fields: Mapping[str, Field] = {}
 
     def __call__(self, rows: Rows, draws: Draws) -> Rows:
+        """Return new rows with noise; every random number comes from `draws`."""
         raise NotImplementedError(type(self).__name__)
 
     def capacity(self, length: int) -> dict[str, int]:
-        """For each target name, the most labels that one row of `length` tokens can carry."""
+        """For each target name, the largest number of labels in a row of `length` tokens."""
         return {}
 
     def input_length(self, length: int) -> int:
-        """How many tokens the format must lay out so that the noised row has `length`
-        (insertions make this smaller).
+        """The number of tokens that the format must lay out so that the row after noise has
+        `length` (smaller if the noise inserts tokens).
         """
         return length
 
     def columns(self, length: int) -> dict[str, int]:
-        """Columns of the sequences that it makes of a row of `length`; none where it changes
-        only what is there.
+        """The columns of the sequences that it makes of a row of `length`; empty if it makes
+        none.
         """
         return {}
 
 
 class Denoising(Noise):
-    """Noise whose target is the whole clean sequence: `text` becomes `source`, which it changes,
+    """Noise whose target is the complete clean sequence: `text` becomes `source`, which it changes,
     and `target`.
     """
 
@@ -66,19 +67,19 @@ class Denoising(Noise):
         return {"source": length, "target": length}
 
 
-def denoising(rows: Rows) -> Rows:
-    """The rows with a `source` to change and a clean `target`: `text` is both; rows that have a
-    `source` stay as they are.
+def split_source(rows: Rows) -> Rows:
+    """Make a `source` to change and a clean `target` out of `text`; rows that have a `source` stay
+    as they are.
     """
     if "source" in rows.seqs:
         return rows
     if rows.targets:
-        asked = ", ".join(f"targets.{name}" for name in rows.targets)
+        targets = ", ".join(f"targets.{name}" for name in rows.targets)
         raise ConfigError(
             "noise",
             ...,
-            "the clean text that should be the target is gone:"
-            f" an earlier noise has hidden some of it ({asked})",
+            "the target should be the clean text,"
+            f" but an earlier noise has hidden some of it ({targets})",
             fix="put autoencode first: noise=[autoencode,...]",
         )
     seqs = {name: seq for name, seq in rows.seqs.items() if name != "text"}
@@ -86,8 +87,8 @@ def denoising(rows: Rows) -> Rows:
 
 
 class Chain(Noise):
-    """Several noise functions, applied in the order of the config list; draws are kept apart by
-    each one's place.
+    """Several noise functions, applied in the order of the config list; each has its own random
+    numbers, by its index.
     """
 
     def __init__(self, noises: Sequence[Noise]) -> None:
@@ -102,18 +103,18 @@ class Chain(Noise):
             self.removes = (self.removes - noise.writes) | noise.removes
 
     def __call__(self, rows: Rows, draws: Draws) -> Rows:
-        for place, noise in enumerate(self.noises):
-            rows = noise(rows, draws.child(place))
+        for index, noise in enumerate(self.noises):
+            rows = noise(rows, draws.child(index))
         return rows
 
     def capacity(self, length: int) -> dict[str, int]:
-        found: dict[str, int] = {}
+        total: dict[str, int] = {}
         for noise in self.noises:
-            found |= {
-                name: min(length, found.get(name, 0) + most)
+            total |= {
+                name: min(length, total.get(name, 0) + most)
                 for name, most in noise.capacity(length).items()
             }
-        return found
+        return total
 
     def input_length(self, length: int) -> int:
         for noise in reversed(self.noises):
@@ -121,8 +122,8 @@ class Chain(Noise):
         return length
 
     def columns(self, length: int) -> dict[str, int]:
-        """The first that makes a target of its own decides; later ones keep the widths."""
+        """Those of the first noise that makes a target; later ones keep the widths."""
         for noise in self.noises:
-            if found := noise.columns(length):
-                return found
+            if columns := noise.columns(length):
+                return columns
         return {}

@@ -1,5 +1,5 @@
 """Rotated documents (Lewis et al., 2020): the document begins at a random token, and the model
-is asked for its beginning.
+restores it.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from plmctl.core.batch import Rows
 from plmctl.core.draws import Draws, below
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
-from plmctl.noise.base import Denoising, denoising
+from plmctl.noise.base import Denoising, split_source
 from plmctl.noise.masking import expand_runs
-from plmctl.noise.moves import find_stretches, movable, permute
+from plmctl.noise.moves import find_stretches, make_movable, permute
 from plmctl.noise.units import find_units
 from plmctl.text.vocab import Vocab
 
@@ -22,10 +22,10 @@ class DocumentRotate(Denoising):
     """`x_1 .. x_n` becomes `x_p .. x_n x_1 .. x_(p-1)`, p uniform in 1..n; `rate` of the documents
     are rotated.
 
-    (Lewis et al., 2020, arXiv:1910.13461, sec. 2.2.) Where special tokens divide a document, each
+    (Lewis et al., 2020, arXiv:1910.13461, sec. 2.2.) If special tokens divide a document, each
     stretch between them rotates.
     Differs: the public code (fairseq, denoising_dataset.py) draws p from 1..n+1, where n+1 leaves
-    the document as 1 does.
+    the document unchanged, as 1 does.
     """
 
     def __init__(self, *, vocab: Vocab, rate: float) -> None:
@@ -33,20 +33,20 @@ class DocumentRotate(Denoising):
             raise ConfigError(
                 "noise.rate", rate, "0 < rate <= 1, the share of documents that are rotated"
             )
-        self.vocab, self.rate = movable(vocab), rate
+        self.vocab, self.rate = make_movable(vocab), rate
 
     def __call__(self, rows: Rows, draws: Draws) -> Rows:
-        rows = denoising(rows)
+        rows = split_source(rows)
         width = rows.seqs[rows.input].ids.shape[1]
-        found = find_units(rows, self.vocab, words=False)
-        start, length = find_stretches(found)
+        units = find_units(rows, self.vocab, words=False)
+        start, length = find_stretches(units)
         word = draws.words_at(rows.key, "pivot", *np.divmod(start, width))
         pivot = below(word.astype(np.uint32), length)
         pivot[(word >> np.uint64(32)).astype(np.float64) >= self.rate * 2.0**32] = 0
-        take = np.arange(len(found.ordinary))
+        take = np.arange(len(units.ordinary))
         begin, size = (
             np.stack([start + pivot, start], 1).ravel(),
             np.stack([length - pivot, pivot], 1).ravel(),
         )
-        take[found.ordinary] = expand_runs(begin, size)
+        take[units.ordinary] = expand_runs(begin, size)
         return permute(rows, take)

@@ -1,4 +1,4 @@
-"""Entity and phrase masking (Sun et al., 2019): marked spans are hidden whole."""
+"""Entity and phrase masking (Sun et al., 2019): all tokens of a marked span are hidden together."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.noise.groups import Lengths, Walk
 from plmctl.noise.masking import Masking, MaskOrReplace, NoiseBudget, Select, Spans, expand_runs
-from plmctl.noise.units import find_units, mark_spans
+from plmctl.noise.units import find_spans, find_units
 from plmctl.text.vocab import Vocab
 
 
 class MarkedSpans(Select):
-    """Units in random order, each taken whole if the budget has room: marked spans, and the words
-    or tokens outside them.
+    """Takes units in random order, each completely or not at all, while the budget has room: marked
+    spans, and the words or tokens outside them.
 
-    `span_share=None`: all units in one lottery; else the spans come first, for at most this share
-    of the budget, and what is left of it goes to the other units. A span that is not chosen stays
-    whole and visible either way.
+    `span_share=None`: all units in one random order; else spans come first, with at most this share
+    of the budget, and the other units get the rest. A span that is not chosen stays visible either
+    way.
     """
 
     def __init__(
@@ -48,8 +48,8 @@ class MarkedSpans(Select):
         )
 
     def __call__(self, rows: Rows, draws: Draws) -> Spans:
-        found = find_units(rows, self.vocab, words=self.words, spans=self.names)
-        walk = Walk(rows, found, Lengths(np.ones(1)), draws)
+        units = find_units(rows, self.vocab, words=self.words, spans=self.names)
+        walk = Walk(rows, units, Lengths(np.ones(1)), draws)
         first, budget = self.budget.of_documents(rows, draws)
         if self.share is None:
             walk.take(draws, walk.heads, first, budget)
@@ -65,7 +65,7 @@ class MarkedSpans(Select):
         n, width = rows.seqs[rows.input].ids.shape
         marks = np.zeros(n * width, bool)
         for name in self.names:
-            spans = mark_spans(rows, name)
+            spans = find_spans(rows, name)
             marks[expand_runs(spans[:, 0] * width + spans[:, 1], spans[:, 2])] = True
         return marks
 
@@ -75,16 +75,16 @@ class MarkedSpans(Select):
 
 @part_of("noise")
 class EntityMask(Masking):
-    """Whole marked spans (`spans: [entity, phrase]`, the first name winning where two overlap)
+    """Masks marked spans (`spans: [entity, phrase]`; where two overlap, the first name wins)
     instead of single tokens.
 
     Sun et al., 2019, arXiv:1904.09223, sec. 3.2: the unit of masking grows from tokens to phrases
-    to entities, all tokens of a unit are asked; as in the published reader a unit is chosen like
-    any other (`span_share: null`), and 80/10/10 falls on each
-    token alone. `span_share: 0.5` gives half of the budget to the spans (SpanBERT's comparison,
-    Joshi et al., 2020, sec. 6.1).
+    to entities, and all tokens of a unit are predicted. As in the published reader, a unit is
+    chosen like any other (`span_share: null`), and 80/10/10 applies to each token separately.
+    `span_share: 0.5` gives half of the budget to the spans (SpanBERT's comparison, Joshi et al.,
+    2020, sec. 6.1).
     Differs: the reader chooses every unit with probability 15%; here units are taken in random
-    order up to an exact budget, one that would exceed it is skipped.
+    order up to an exact budget, and one that would exceed it is skipped.
     """
 
     fields: Mapping[str, Field] = {

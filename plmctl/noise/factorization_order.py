@@ -1,5 +1,5 @@
-"""A random order of factorisation (Yang et al., 2019, XLNet): spans are predicted, each token
-from those before it there.
+"""A random factorisation order (Yang et al., 2019, XLNet): spans are predicted, each token from
+those before it in this order.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SELECTIONS = ("published", "exact")
 
 
 class Sections(NamedTuple):
-    """Parts of documents that are ordered by themselves."""
+    """Parts of documents, each with an order of its own."""
 
     start: np.ndarray  # [s] slot
     length: np.ndarray  # [s] tokens
@@ -42,21 +42,32 @@ class Sections(NamedTuple):
 
 @part_of("noise")
 class FactorizationOrder(Noise):
-    """`tracks.order` and `targets.plm`: a token sees those of lower order, its content also those
-    of its own order.
+    """Writes `tracks.order` and `targets.plm`: a query stream sees tokens of lower order, the
+    content stream also those of its own.
 
     Tokens that are not predicted have the lowest order of their section, so all see them; predicted
-    tokens and the special ones have random ranks above it. About one token in `context` is
-    predicted: an n-gram, n in 1..`most` with p(n) ~ 1/n, somewhere in a context of `context * n`
-    tokens, beginning at a word; single tokens fill the budget up. A document is cut into sections
-    of `block` tokens; a later one sees all of an earlier one, never the other way round (null: one
-    section). In rows that run backwards (`values.reversed`) n-grams are chosen in the order of the
+    and special tokens have random ranks above it. About one token in `context` is predicted: an
+    n-gram, n in 1..`most` with p(n) ~ 1/n, somewhere in a context of `context * n` tokens,
+    beginning at a word; single tokens fill the rest of the budget. A document is cut into sections
+    of `block` tokens (null: one section); a later one sees all of an earlier one, never the
+    reverse. In rows that run backwards (`values.reversed`) n-grams are chosen in the order of the
     text: their first token there begins a word. `selection="exact"`: n-grams that never touch and
-    cover the budget, every arrangement as likely. (Yang et al., 2019, arXiv:1906.08237, sec. 2.3,
-    2.4 and A.3: K = 6, n <= 5; zihangdai/xlnet, data_utils.py: _sample_mask, _local_perm with
-    perm_size 256.) `whole_words=False`: n counts pieces, as that code does.
-    Differs: single tokens that fill up are never special ones; documents of a packed row share its
-    budget by length.
+    cover the budget, each arrangement with the same probability. (Yang et al., 2019,
+    arXiv:1906.08237, sec. 2.3, 2.4 and A.3: K = 6, n <= 5; zihangdai/xlnet, data_utils.py:
+    _sample_mask, _local_perm with perm_size 256.) `whole_words=False`: n counts pieces, as that
+    code does.
+
+    One section with context 2, most 2 (budget 4 of 8 tokens):
+
+        tokens       the  cat  sat  on   the  mat  to   day
+        n-grams      1 before, "cat sat", 3 after (context 4); then 0 before, "to"; added: "mat"
+        predicted     -    x    x    -    -    x    x    -
+        order         0    3    1    0    0    4    2    0
+
+    "sat" (1) is predicted from the tokens of order 0, "to" (2) also from "sat", and so on.
+
+    Differs: single tokens that fill up the budget are never special ones; documents of a packed row
+    share its budget by length.
     """
 
     reads = frozenset({"input", "tracks.word_start"})
@@ -66,7 +77,7 @@ class FactorizationOrder(Noise):
         "tracks.order": Field(
             "[n, T]",
             "int",
-            "place of the token in the order of factorisation; what is not predicted comes first",
+            "rank of the token in the order of factorisation; what is not predicted comes first",
             lines="each",
         ),
         "targets.plm": Field(
@@ -115,16 +126,16 @@ class FactorizationOrder(Noise):
     def __call__(self, rows: Rows, draws: Draws) -> Rows:
         seq = rows.seqs[rows.input]
         sections = self._sections(seq)
-        place = _reading_order(rows, sections)
-        text = _reorder(rows, place, self.vocab)
-        found = find_units(text, self.vocab, words=True)
+        permutation = _reading_order(rows, sections)
+        text = _reorder(rows, permutation, self.vocab)
+        units = find_units(text, self.vocab, words=True)
         spread = (
-            self._spread(text, draws, found, sections)
+            self._spread(text, draws, units, sections)
             if self.spans is None
             else self._exact(text, draws)
         )
         chosen, special = np.empty_like(spread), np.empty_like(spread)
-        chosen[place], special[place] = spread, ~found.ordinary
+        chosen[permutation], special[permutation] = spread, ~units.ordinary
         order = self._order(rows, draws.child("order"), sections, chosen | special)
         targets = np.where(chosen, seq.ids.ravel(), IGNORE).astype(np.int32).reshape(seq.ids.shape)
         changed = seq.with_tracks(order=order.reshape(seq.ids.shape))
@@ -150,15 +161,17 @@ class FactorizationOrder(Noise):
     def _order(
         self, rows: Rows, draws: Draws, sections: Sections, ranked: np.ndarray
     ) -> np.ndarray:
-        """[n*T] int32: 0 and, for `ranked` tokens, 1, 2, ... at random in each section, from
-        where the sections before end.
+        """[n*T] int32: 0, and for `ranked` tokens 1, 2, ... at random in each section, counted on
+        from the sections before.
         """
         excluded = exclude(~ranked).reshape(rows.seqs[rows.input].ids.shape)
         count = np.append(0, np.cumsum(ranked, dtype=np.int32))
         count = count[sections.start + sections.length] - count[sections.start]
-        place, _ = _shuffle(rows, draws, sections, excluded).at(expand_runs(sections.start, count))
+        ranked_slots, _ = _shuffle(rows, draws, sections, excluded).gather(
+            expand_runs(sections.start, count)
+        )
         order = np.zeros(len(ranked), np.int32)
-        order[place] = expand_runs(np.ones_like(count), count)
+        order[ranked_slots] = expand_runs(np.ones_like(count), count)
         later = sections.number > 0
         slots = expand_runs(sections.start[later], sections.length[later])
         order[slots] += np.repeat(
@@ -174,14 +187,14 @@ class FactorizationOrder(Noise):
         chosen[expand_runs(spans.row * shape[1] + spans.start, spans.length)] = True
         return chosen
 
-    def _spread(self, rows: Rows, draws: Draws, found: Units, sections: Sections) -> np.ndarray:
-        """[n*T] bool: the published sampler, all sections one n-gram further at each step."""
+    def _spread(self, rows: Rows, draws: Draws, units: Units, sections: Sections) -> np.ndarray:
+        """[n*T] bool: the published sampler; each step places one n-gram in every section."""
         n, width = rows.seqs[rows.input].ids.shape
         row, column = np.divmod(sections.start, width)
         length = rows.seqs[rows.input].length
         total = np.where(length > 0, np.maximum(1, np.floor(length / self.context + 1e-9)), 0)
         left = share_out(total, sections.length, row, draws.uniform(rows.key, "share"))
-        chosen, at, end = (
+        chosen, slot, end = (
             np.zeros(n * width, bool),
             sections.start.copy(),
             sections.start + sections.length,
@@ -192,75 +205,75 @@ class FactorizationOrder(Noise):
             size = np.minimum(self.sizes((word >> HALF).astype(np.uint32)), left[open_])
             around = np.floor(size * self.context).astype(np.int64)
             before = below(word.astype(np.uint32), around)
-            begin = np.minimum(at[open_] + before, n * width - 1)
+            begin = np.minimum(slot[open_] + before, n * width - 1)
             # the next word that begins
-            begin = np.where(found.begins[begin], begin, found.start[found.of_slot[begin] + 1])
-            stop = self._stop(found, np.minimum(begin, n * width - 1), size, left[open_])
+            begin = np.where(units.begins[begin], begin, units.start[units.of_slot[begin] + 1])
+            stop = self._stop(units, np.minimum(begin, n * width - 1), size, left[open_])
             # the last n-gram may not end the section
-            good = (at[open_] + before < end[open_]) & (stop < end[open_])
+            good = (slot[open_] + before < end[open_]) & (stop < end[open_])
             open_, begin, stop = open_[good], begin[good], stop[good]
             chosen[expand_runs(begin, stop - begin)] = True
             left[open_] -= stop - begin
-            at[open_] = stop + (around - before)[good]
-            open_, step = open_[(left[open_] > 0) & (at[open_] < end[open_])], step + 1
-        self._fill(rows, draws, found, sections, chosen, left)
-        return chosen & found.ordinary
+            slot[open_] = stop + (around - before)[good]
+            open_, step = open_[(left[open_] > 0) & (slot[open_] < end[open_])], step + 1
+        self._fill(rows, draws, units, sections, chosen, left)
+        return chosen & units.ordinary
 
     def _stop(
-        self, found: Units, begin: np.ndarray, size: np.ndarray, left: np.ndarray
+        self, units: Units, begin: np.ndarray, size: np.ndarray, left: np.ndarray
     ) -> np.ndarray:
-        """Where n-grams end that begin at `begin`, at most `left` tokens further."""
+        """The ends of n-grams that begin at `begin`, at most `left` tokens further."""
         if not self.whole_words:
             return begin + size
         return np.minimum(
-            found.start[np.minimum(found.of_slot[begin] + size, len(found.start) - 1)], begin + left
+            units.start[np.minimum(units.of_slot[begin] + size, len(units.start) - 1)], begin + left
         )
 
     def _fill(
         self,
         rows: Rows,
         draws: Draws,
-        found: Units,
+        units: Units,
         sections: Sections,
         chosen: np.ndarray,
         left: np.ndarray,
     ) -> None:
-        """Choose `left` more tokens of each section (in place)."""
-        excluded = exclude(chosen | ~found.ordinary)
+        """Choose `left` more single tokens of each section (in place)."""
+        excluded = exclude(chosen | ~units.ordinary)
         order = _shuffle(
             rows, draws.child("fill"), sections, excluded.reshape(rows.seqs[rows.input].ids.shape)
         )
-        place, allowed = order.at(expand_runs(sections.start, np.minimum(left, sections.length)))
-        chosen[place[allowed]] = True
+        slot, allowed = order.gather(expand_runs(sections.start, np.minimum(left, sections.length)))
+        chosen[slot[allowed]] = True
 
 
 def _reading_order(rows: Rows, sections: Sections) -> np.ndarray:
-    """[n*T] which slot comes at each place if every section of a row that runs backwards is
-    turned round.
+    """[n*T]: the slot that is read at each position if every section of a row that runs backwards
+    is turned round.
     """
     n, width = rows.seqs[rows.input].ids.shape
-    place = np.arange(n * width)
+    permutation = np.arange(n * width)
     backward = rows.values.get("reversed", np.zeros(n, bool))[sections.start // width]
     start, length = sections.start[backward], sections.length[backward]
-    place[expand_runs(start, length)] = np.repeat(2 * start + length - 1, length) - expand_runs(
-        start, length
-    )
-    return place
+    permutation[expand_runs(start, length)] = np.repeat(
+        2 * start + length - 1, length
+    ) - expand_runs(start, length)
+    return permutation
 
 
-def _reorder(rows: Rows, place: np.ndarray, vocab: Vocab) -> Rows:
-    """The ids of `rows` in the order of `place`; where they run backwards, a word starts with
-    its last token in the row.
+def _reorder(rows: Rows, permutation: np.ndarray, vocab: Vocab) -> Rows:
+    """The ids of `rows` in the order of `permutation`; in a row that runs backwards, a word starts
+    with its last token.
     """
     seq = rows.seqs[rows.input]
     begins = seq.tracks["word_start"].astype(bool)
-    turned = (place != np.arange(len(place))).reshape(begins.shape).any(1)
+    turned = (permutation != np.arange(len(permutation))).reshape(begins.shape).any(1)
     if not turned.any():
         return rows
     ends = np.roll(begins | vocab.special.take(seq.ids), -1, axis=1)
     ends[:, -1] = True
-    starts = np.where(turned[:, None], ends, begins).ravel()[place].reshape(begins.shape)
-    changed = replace(seq, ids=seq.ids.ravel()[place].reshape(seq.ids.shape)).with_tracks(
+    starts = np.where(turned[:, None], ends, begins).ravel()[permutation].reshape(begins.shape)
+    changed = replace(seq, ids=seq.ids.ravel()[permutation].reshape(seq.ids.shape)).with_tracks(
         word_start=starts
     )
     return rows.with_seq(rows.input, changed)

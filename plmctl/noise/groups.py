@@ -1,5 +1,5 @@
-"""Groups of tokens in random order, each taken whole if the budget has room for it: BERT's and
-ALBERT's sampler.
+"""Groups of tokens in random order, each taken completely or not at all: the sampler of BERT and
+ALBERT.
 """
 
 from __future__ import annotations
@@ -22,13 +22,20 @@ from plmctl.text.vocab import Vocab
 
 
 class RandomGroups(Select):
-    """Runs of `n` whole words, n drawn with `shares[n - 1]` for every word that a run may begin
+    """Runs of `n` whole words; n is drawn with `shares[n - 1]` for every word that a run may begin
     with.
 
-    The words of a document are shuffled and looked at one after the other. A run that would exceed
-    the budget is shortened until it fits, skipped if not even its first word does; it is skipped
-    too if any of its tokens is taken already; a run ends where its stretch of ordinary tokens ends.
-    This goes on until the budget is used up or no word is left.
+    The words of a document are shuffled and visited one after the other. A run that would exceed
+    the budget is shortened until it fits, and skipped if not even its first word fits; it is
+    skipped too if any of its tokens is taken already; a run ends where its stretch of ordinary
+    tokens ends. This goes on until the budget is used up or no word is left. With n = 1 or 2 and a
+    budget of 4 tokens:
+
+        words              New | York | trans form er | models | are | old
+        are, n = 2         "are old"               2 tokens, taken
+        models, n = 2      "models are"            "are" is taken already: skipped
+        trans.., n = 1     "trans form er"         3 tokens, 2 are left: skipped
+        New, n = 2         "New York"              2 tokens, taken; the budget is used up
     """
 
     reads = frozenset({"input", "tracks.word_start"})
@@ -47,7 +54,7 @@ class RandomGroups(Select):
 
 
 class Lengths:
-    """Numbers 1 .. N with given shares (normalised), as a function of random bits."""
+    """Numbers 1 .. N with given shares (normalised), from random bits."""
 
     def __init__(self, shares: np.ndarray) -> None:
         self.edges = (np.cumsum(shares / np.sum(shares))[:-1] * 2.0**32).astype(np.uint64)
@@ -60,21 +67,22 @@ class Lengths:
 
 
 class Walk:
-    """Which units are taken so far, and the sampler that takes more.
+    """Records which units are taken, and takes more.
 
-    Equal, choice by choice, to looking at one run after the other. Runs that nothing hinders come
-    first: of a document's first runs those are taken whose tokens no earlier taken run has, up to
-    the first one that would exceed the budget; only the few looks from there on are taken one by
-    one, in all documents at once.
+    The result equals, choice by choice, that of visiting one run after the other. It is faster: of
+    a document's first runs, those without a token of an earlier run are taken at once, up to the
+    first one that would exceed the budget; only the few visits from there on are made one by one,
+    in all documents at once.
     """
 
-    def __init__(self, rows: Rows, found: Units, lengths: Lengths, draws: Draws) -> None:
-        self.rows, self.units, self.lengths, self.draws = rows, found, lengths, draws
+    def __init__(self, rows: Rows, units: Units, lengths: Lengths, draws: Draws) -> None:
+        self.rows, self.units, self.lengths, self.draws = rows, units, lengths, draws
         self.shape = rows.seqs[rows.input].ids.shape
-        self.heads = found.begins & found.ordinary  # [n*T] where a run may begin
-        self.taken = np.zeros(len(found.start) - 1, bool)  # by unit
+        self.heads = units.begins & units.ordinary  # [n*T] where a run may begin
+        self.taken = np.zeros(len(units.start) - 1, bool)  # by unit
 
     def spans(self) -> Spans:
+        """The tokens of all taken units, each as a span of one token."""
         unit = np.flatnonzero(self.taken)
         row, column = np.divmod(self.units.slots(unit, unit + 1), self.shape[1])
         return Spans(row, column, np.ones_like(row))
@@ -82,8 +90,10 @@ class Walk:
     def take(
         self, draws: Draws, allowed: np.ndarray, first: np.ndarray, budget: np.ndarray
     ) -> np.ndarray:
-        """Take runs that begin at the `allowed [n*T]` slots up to each document's budget; what
-        is left of it, [m].
+        """Take runs that begin at the `allowed [n*T]` slots, up to each document's budget.
+
+        Returns:
+            [m] what is left of each budget.
         """
         order, end = (
             Shuffled(self.rows, draws, exclude(~allowed).reshape(self.shape)),
@@ -91,21 +101,21 @@ class Walk:
         )
         left, busy = budget.copy(), np.flatnonzero(budget > 0)
         if len(busy):
-            at, left[busy] = self._unhindered(order, first[busy], end[busy], budget[busy])
-            left[busy] = self._one_by_one(order, at, end[busy], left[busy])
+            slot, left[busy] = self._take_free_runs(order, first[busy], end[busy], budget[busy])
+            left[busy] = self._take_one_by_one(order, slot, end[busy], left[busy])
         return left
 
-    def _unhindered(
+    def _take_free_runs(
         self, order: Shuffled, first: np.ndarray, end: np.ndarray, budget: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """(slot of the first look that is left, budget that is left), each [m]."""
+        """(slot of the first visit that is left, budget that is left), each [m]."""
         count = np.minimum(np.ceil(budget / self.lengths.mean).astype(np.int64) + 1, end - first)
         offset = np.cumsum(count) - count
-        place, allowed = order.at(expand_runs(first, count))
-        unit, stop = self._run(place)
+        slot, allowed = order.gather(expand_runs(first, count))
+        unit, stop = self._run(slot)
         size = np.where(allowed, self.units.length(unit, stop), 0)
         free = (
-            first_come(unit, np.where(allowed, stop, unit), len(self.taken), self.taken)
+            take_first_come(unit, np.where(allowed, stop, unit), len(self.taken), self.taken)
             if self._may_clash
             else allowed
         )
@@ -117,16 +127,16 @@ class Walk:
         self.taken[expand_runs(unit[free], (stop - unit)[free])] = True
         return first + looked, budget - np.add.reduceat(np.where(free, size, 0), offset)
 
-    def _one_by_one(
-        self, order: Shuffled, at: np.ndarray, end: np.ndarray, left: np.ndarray
+    def _take_one_by_one(
+        self, order: Shuffled, position: np.ndarray, end: np.ndarray, left: np.ndarray
     ) -> np.ndarray:
-        left, busy = left.copy(), np.flatnonzero((left > 0) & (at < end))
-        at = at.copy()
+        left, busy = left.copy(), np.flatnonzero((left > 0) & (position < end))
+        position = position.copy()
         while len(busy):
-            place, allowed = order.at(at[busy])
+            slot, allowed = order.gather(position[busy])
             # excluded tokens come last: nothing is left there
-            busy, place = busy[allowed], place[allowed]
-            unit, stop = self._run(place)
+            busy, slot = busy[allowed], slot[allowed]
+            unit, stop = self._run(slot)
             for _ in range(self.lengths.most - 1):
                 stop -= (self.units.length(unit, stop) > left[busy]) & (stop > unit + 1)
             good = self.units.length(unit, stop) <= left[busy]
@@ -134,35 +144,38 @@ class Walk:
                 good &= ~(self.taken[np.minimum(unit + step, stop - 1)])
             self.taken[expand_runs(unit[good], (stop - unit)[good])] = True
             left[busy] -= np.where(good, self.units.length(unit, stop), 0)
-            at[busy] += 1
-            busy = busy[(left[busy] > 0) & (at[busy] < end[busy])]
+            position[busy] += 1
+            busy = busy[(left[busy] > 0) & (position[busy] < end[busy])]
         return left
 
     @property
     def _may_clash(self) -> bool:
         return self.lengths.most > 1
 
-    def _run(self, place: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(first unit, first unit after it) of the run that begins at each place, at its full
-        length.
-        """
-        unit = self.units.of_slot[place].astype(np.int64)
+    def _run(self, slot: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(first unit, first unit after it) of the run of full length that begins at each slot."""
+        unit = self.units.of_slot[slot].astype(np.int64)
         if not self._may_clash:
             return unit, unit + 1
         word = self.draws.words_at(
-            self.rows.key, "words", *np.divmod(place.astype(np.int64), self.shape[1])
+            self.rows.key, "words", *np.divmod(slot.astype(np.int64), self.shape[1])
         )
         return unit, self.units.stop(unit, self.lengths(word >> HALF))
 
 
-def first_come(
+def take_first_come(
     begin: np.ndarray, end: np.ndarray, size: int, taken: np.ndarray | None = None
 ) -> np.ndarray:
-    """[k] bool: the runs `begin .. end - 1` over 0 .. size-1 that are taken if each in turn is,
-    unless part of it is `taken`.
+    """[k] bool: which of the runs `begin .. end - 1` over 0 .. size-1 are taken, if each in turn is
+    taken unless part of it is `taken` already.
 
     Rounds instead of a loop: a run is taken as soon as no undecided run before it has any of its
-    members, and falls as soon as a taken one has.
+    members, and refused as soon as a taken one has. For the runs 0..2, 2..4, 4..6, 3..3 in this
+    order:
+
+        round 1   0..2 has no earlier run: taken. 2..4 waits for 0..2, 4..6 for 2..4, 3..3 for 2..4
+        round 2   2..4 has member 2, which is taken: refused. 4..6 and 3..3 still wait
+        round 3   4..6 and 3..3 have no undecided run before them: taken
     """
     blocked = np.zeros(size, bool) if taken is None else taken.copy()
     owner = np.zeros(size, np.int32)
@@ -175,11 +188,11 @@ def first_come(
             np.repeat(open_, length),
             np.cumsum(length) - length,
         )
-        fallen = np.logical_or.reduceat(blocked[member], offset)
+        refused = np.logical_or.reduceat(blocked[member], offset)
         # the earliest undecided run comes last, so its number stays
         owner[member[::-1]] = who[::-1]
-        mine = np.logical_and.reduceat(owner[member] == who, offset) & ~fallen
-        accepted[open_[mine]] = True
-        blocked[member[np.repeat(mine, length)]] = True
-        open_ = open_[~(mine | fallen)]
+        accepted_now = np.logical_and.reduceat(owner[member] == who, offset) & ~refused
+        accepted[open_[accepted_now]] = True
+        blocked[member[np.repeat(accepted_now, length)]] = True
+        open_ = open_[~(accepted_now | refused)]
     return accepted

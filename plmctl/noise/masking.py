@@ -1,5 +1,5 @@
 """Masking noise in three choices: which tokens (`Select`), what the input shows instead, and what
-is asked (`Corrupt`).
+the model predicts (`Corrupt`).
 
 A published masking idea is one `Select` (tokens, whole words, n-grams, geometric spans, ...) with
 one `Corrupt` (mask or replace each token, one sentinel a span, ...), both given to `Masking`.
@@ -48,16 +48,19 @@ class Spans(NamedTuple):
 
 
 def expand_runs(start: np.ndarray, length: np.ndarray) -> np.ndarray:
-    """`start[0], start[0]+1, ..., start[1], ...`: the members of consecutive runs, one after the
-    other.
+    """`start[0], start[0]+1, ..., start[1], ...`: the members of runs, one run after the other.
+
+    start [3, 10], length [2, 3] gives [3, 4, 10, 11, 12].
     """
     before = np.cumsum(length) - length
     return np.repeat(start - before, length) + np.arange(int(length.sum()))
 
 
 def sum_before(size: np.ndarray, count: np.ndarray) -> np.ndarray:
-    """What stands before each member in its group: running sums that begin at 0 in each of the
-    groups of `count` members.
+    """Running sums of `size` that exclude the member itself and begin at 0 in each group of `count`
+    members.
+
+    size [5, 1, 2, 7], count [3, 1] gives [0, 5, 6, 0].
     """
     before = np.cumsum(size) - size
     begin = np.cumsum(count) - count
@@ -66,25 +69,28 @@ def sum_before(size: np.ndarray, count: np.ndarray) -> np.ndarray:
 
 
 class Select:
-    """Which tokens: `(rows, draws) -> Spans`; `capacity(length)` is the most tokens it takes
-    from one row.
+    """Chooses tokens: `(rows, draws) -> Spans`; `capacity(length)` is the largest number of one
+    row.
     """
 
     reads: frozenset[str] = frozenset({"input"})
 
     def __call__(self, rows: Rows, draws: Draws) -> Spans:
+        """The chosen tokens of `rows`."""
         raise NotImplementedError(type(self).__name__)
 
     def capacity(self, length: int) -> int:
+        """The largest number of tokens that it chooses from a row of `length`."""
         raise NotImplementedError(type(self).__name__)
 
 
 class Corrupt:
-    """What is shown and what is asked: `(rows, spans, draws) -> Rows` with new ids and targets."""
+    """Changes the chosen tokens and writes the labels: `(rows, spans, draws) -> Rows`."""
 
     writes: frozenset[str] = frozenset()
 
     def __call__(self, rows: Rows, spans: Spans, draws: Draws) -> Rows:
+        """New rows with other ids at `spans`, and with targets."""
         raise NotImplementedError(type(self).__name__)
 
 
@@ -110,24 +116,24 @@ class Masking(Noise):
         return self.corrupt(rows, self.select(rows, draws.child("select")), draws.child("corrupt"))
 
     def capacity(self, length: int) -> dict[str, int]:
-        asked = [
+        targets = [
             name.removeprefix("targets.")
             for name in self.corrupt.writes
             if name.startswith("targets.")
         ]
-        return {name: self.select.capacity(length) for name in asked}
+        return {name: self.select.capacity(length) for name in targets}
 
 
 class NoiseBudget:
-    """How many tokens of a row are chosen.
+    """The number of tokens that are chosen from a row.
 
     `selection="exact"`: `min(max_predictions, max(1, round(rate * length)))` (BERT,
     create_pretraining_data.py); `selection="probabilistic"`: `floor(rate * length + u)`, u ~ U[0,
     1) (RoBERTa's code, so short rows may get none); `selection="ceiling"`: `ceil(rate * length)`
     (SpanBERT's code).
-    `length` counts all tokens of the row; samplers that honour `count_specials=False` say which are
-    `counted [n, T]`. A row of several documents shares its budget out in proportion to their
-    lengths, see `shared`.
+    `length` counts all tokens of the row; a sampler with `count_specials=False` says which are
+    `counted [n, T]`. Documents of a packed row share its budget in proportion to their lengths, see
+    `share_out`.
     """
 
     SELECTIONS = ("exact", "probabilistic", "ceiling")
@@ -156,7 +162,7 @@ class NoiseBudget:
         )
 
     def of_rows(self, rows: Rows, draws: Draws, counted: np.ndarray | None = None) -> np.ndarray:
-        """[n] int64; 0 for an empty row."""
+        """[n] int64: the budget of each row; 0 for an empty one."""
         length = rows.seqs[rows.input].length if counted is None else counted.sum(1)
         rounded = {
             # rint rounds halves to even, as Python's round
@@ -174,8 +180,10 @@ class NoiseBudget:
     def of_documents(
         self, rows: Rows, draws: Draws, counted: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """(first, budget), each [m]: the first slot, flattened, of each document (each row
-        without that track), its share.
+        """The budget of each document, or of each row without that track.
+
+        Returns:
+            (first, budget), each [m]: the first slot of the document (flattened), and its share.
         """
         n, width = rows.seqs[rows.input].ids.shape
         total, document = (
@@ -194,6 +202,7 @@ class NoiseBudget:
         return first, share_out(total, size, first // width, draws.uniform(rows.key, "share"))
 
     def capacity(self, length: int) -> int:
+        """The largest budget of a row of `length` tokens."""
         most = (
             max(1, round(self.rate * length))
             if self.selection == "exact"
@@ -205,16 +214,21 @@ class NoiseBudget:
 def share_out(
     total: np.ndarray, size: np.ndarray, row: np.ndarray, offset: np.ndarray
 ) -> np.ndarray:
-    """[s] each row's `total` shared out among its parts in proportion to their `size`, each within
-    one of its exact share.
+    """[s]: each row's `total` divided among its parts in proportion to their `size`; each share is
+    within one of the exact share.
 
     `floor(total * end / size of the row + offset) - floor(total * begin / size of the row +
-    offset)`, offset ~ U[0, 1) a row.
+    offset)`, offset ~ U[0, 1) for each row. A total of 4 over sizes 3, 5, 2 with offset 0.3:
+
+        begin, end of the parts       0..3        3..8        8..10
+        4 * edge / 10 + 0.3           0.3  1.5    1.5  3.5    3.5  4.3
+        floor                         0    1      1    3      3    4
+        share                         1           2           1
     """
-    whole = np.bincount(row, weights=size, minlength=len(total))
+    row_size = np.bincount(row, weights=size, minlength=len(total))
     begin = np.cumsum(size) - size
-    begin = begin - (np.cumsum(whole) - whole)[row]
-    scale = (total / np.maximum(whole, 1))[row]
+    begin = begin - (np.cumsum(row_size) - row_size)[row]
+    scale = (total / np.maximum(row_size, 1))[row]
     edges = [np.floor(scale * edge + offset[row] + 1e-9) for edge in (begin, begin + size)]
     return (edges[1] - edges[0]).astype(np.int64)
 
@@ -228,8 +242,8 @@ def find_document_begins(document: np.ndarray) -> np.ndarray:
 
 
 def find_documents(seq: Seq) -> tuple[np.ndarray, np.ndarray]:
-    """(first slot, length), each [m]: every document of the rows that has tokens, or every such
-    row without that track.
+    """(first slot, length), each [m]: of every document that has tokens, or of every such row
+    without that track.
     """
     width = seq.ids.shape[1]
     if "document" not in seq.tracks:
@@ -242,21 +256,26 @@ def find_documents(seq: Seq) -> tuple[np.ndarray, np.ndarray]:
 
 
 def exclude(chosen: np.ndarray) -> np.ndarray:
-    """uint32 of the same shape: all ones where `chosen` is True, else zero; what `Shuffled`
-    takes.
+    """uint32 of the same shape: all ones where `chosen` is True, else zero, as `Shuffled` needs
+    it.
     """
     return np.negative(chosen.astype(np.int32)).view(np.uint32)
 
 
 class Shuffled:
-    """The tokens of every document in random order, those that are excluded (`[n, T]` uint32, all
-    ones or zero) last.
+    """The tokens of every document in random order; excluded tokens (`[n, T]` uint32, all ones or
+    zero) come last.
 
     `group` [n, T]: other parts of the rows instead of documents, numbered in order.
+    Every token gets a random number, an excluded one the largest. The numbers are sorted as
+    [document | random | column], so that there are no ties, no argsort is needed and documents stay
+    in place. `flip` removes the preference for low columns where the random parts agree.
 
-    Every token gets a random number, those that are excluded the largest. The numbers are sorted as
-    [document | random | column], so that neither ties nor an argsort arise and documents stay in
-    place. `flip` makes the column no preference where the random parts agree.
+        tokens             a     b     c   | d     e        the document ends after c; b is excluded
+        random             7     max   2   | 5     1
+        keys               0.7.0 0.max.1 0.2.2 | 1.5.3 1.1.4
+        sorted             0.2.2 0.7.0 0.max.1 | 1.1.4 1.5.3
+        the order is       c     a     (b) | e     d
     """
 
     def __init__(
@@ -286,31 +305,33 @@ class Shuffled:
         order.sort(axis=1)
         self.order = order.ravel()
 
-    def at(self, slot: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(place, allowed) of the tokens that came to stand at `slot` (both flattened); a excluded
-        one's place means nothing.
+    def gather(self, slot: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The tokens that stand at `slot` (flattened) in the random order.
+
+        Returns:
+            (their own slots, allowed); the slot of an excluded token has no meaning.
         """
-        found = self.order[slot].astype(np.uint32) & self.largest
+        key = self.order[slot].astype(np.uint32) & self.largest
         row = slot // self.width
-        column = np.minimum(found & self.low ^ self.flip[row], np.uint32(self.width - 1))
-        return row * self.width + column, found != self.largest
+        column = np.minimum(key & self.low ^ self.flip[row], np.uint32(self.width - 1))
+        return row * self.width + column, key != self.largest
 
 
 def list_ordinary(vocab: Vocab, sample: np.ndarray | None = None) -> np.ndarray:
-    """int32 [k]: every id that is not special once, or those of `sample` as often as they are
-    there.
+    """int32 [k]: every id that is not special, or those of `sample`, repeated as often as they
+    occur there.
     """
     ids = np.arange(vocab.size) if sample is None else sample
     return ids[~vocab.special[ids]].astype(np.int32)
 
 
 class MaskOrReplace(Corrupt):
-    """Each chosen token alone becomes the mask token (`mask_share`), a random one (`random_share`),
-    or stays; all are asked.
+    """Each chosen token becomes the mask token (`mask_share`), a random one (`random_share`), or
+    stays; all are predicted.
 
     BERT draws the random token from the whole vocabulary (`random_specials=True`), RoBERTa from its
     ordinary tokens; with a `sample` of the corpus it is an ordinary token of that, so that frequent
-    ones come more often.
+    tokens are drawn more often.
     """
 
     writes = frozenset({"targets.mlm"})
@@ -342,7 +363,7 @@ class MaskOrReplace(Corrupt):
             raise ConfigError(
                 "noise.mask_share",
                 (0, 0),
-                "something to hide: every token that is asked for stays",
+                "something to hide: every token that is predicted stays visible",
                 fix=fix,
             )
         self.mask_id = vocab.mask
@@ -359,8 +380,10 @@ class MaskOrReplace(Corrupt):
         return self.show(rows, spans, draws)
 
     def show(self, rows: Rows, spans: Spans, draws: Draws, lot: np.ndarray | None = None) -> Rows:
-        """The rows with the tokens of `spans` hidden; `lot`: 32 random bits for each of them,
-        drawn here unless given.
+        """The rows with the tokens of `spans` hidden.
+
+        Args:
+            lot: 32 random bits for each token, which decide what it becomes; None: drawn here.
         """
         seq = rows.seqs[rows.input]
         row, column = spans.tokens()

@@ -1,4 +1,4 @@
-"""Tokens that move, vanish or are put in, and all that belongs to them: tracks, targets, spans,
+"""Moves, deletions and insertions of tokens with all that belongs to them: tracks, targets, spans,
 anchors and positions.
 
 A move names for every token of the new rows the slot it comes from: slot = row * T + column of the
@@ -18,21 +18,21 @@ from plmctl.noise.units import Units
 from plmctl.text.vocab import Vocab
 
 
-def movable(vocab: Vocab) -> Vocab:
-    """The vocabulary in which mask and sentinels are ordinary tokens: what an earlier noise put
-    in may move like a word.
+def make_movable(vocab: Vocab) -> Vocab:
+    """The vocabulary in which mask and sentinels are ordinary tokens, so that tokens of an earlier
+    noise may move like words.
     """
     special = vocab.special.copy()
     special[[token for token in (vocab.mask, *vocab.sentinels) if token is not None]] = False
     return replace(vocab, special=special)
 
 
-def find_stretches(found: Units) -> tuple[np.ndarray, np.ndarray]:
+def find_stretches(units: Units) -> tuple[np.ndarray, np.ndarray]:
     """(first slot, length), each [s]: the runs of ordinary tokens between special tokens and the
     ends of documents.
     """
-    edge = found.start[found.edge]
-    ordinary = found.ordinary[edge[:-1]]
+    edge = units.start[units.edge]
+    ordinary = units.ordinary[edge[:-1]]
     return edge[:-1][ordinary], np.diff(edge)[ordinary]
 
 
@@ -41,11 +41,12 @@ def permute(rows: Rows, take: np.ndarray) -> Rows:
     positions stay.
     """
     seq = rows.seqs[rows.input]
-    here = ("position", "document", "real")  # belong to places, not to tokens
-    tracks = {name: x if name in here else _each(x, take) for name, x in seq.tracks.items()}
-    changed = replace(seq, ids=_each(seq.ids, take), tracks=tracks)
+    here = ("position", "document", "real")  # belong to positions, not to tokens
+    tracks = {name: x if name in here else _gather(x, take) for name, x in seq.tracks.items()}
+    changed = replace(seq, ids=_gather(seq.ids, take), tracks=tracks)
     targets = {
-        name: _each(x, take) if x.shape == seq.ids.shape else x for name, x in rows.targets.items()
+        name: _gather(x, take) if x.shape == seq.ids.shape else x
+        for name, x in rows.targets.items()
     }
     rows = rows.with_seq(rows.input, changed).with_targets(**targets)
     return (
@@ -56,7 +57,7 @@ def permute(rows: Rows, take: np.ndarray) -> Rows:
 
 
 def keep_tokens(rows: Rows, keep: np.ndarray, *, pad: int) -> Rows:
-    """Only the real tokens that `keep [n, T]` marks, moved together."""
+    """Keep only the real tokens that `keep [n, T]` marks, moved together."""
     keep = keep & rows.seqs[rows.input].real
     return move_tokens(rows, np.flatnonzero(keep), np.count_nonzero(keep, axis=1), pad=pad)
 
@@ -71,16 +72,22 @@ def move_tokens(
     added: np.ndarray | None = None,
     token: int | None = None,
 ) -> Rows:
-    """Rows of `length` [n] tokens, row by row those of the slots `take`; `width` columns (None: as
-    many as before).
+    """Rows of `length` [n] tokens: row by row, the tokens of the slots `take`.
 
-    `added` are indices into `take` where a new `token` stands that only borrows the tracks of the
-    slot it names.
+    Args:
+        take: the slot of each new token.
+        length: tokens of each new row.
+        pad: id of padding.
+        width: columns; None: as many as before.
+        added: indices into `take` of new tokens, which copy only the tracks of their slot.
+        token: the id of the new tokens.
     """
     seq = rows.seqs[rows.input]
     changed, into = gather(seq, take, length, pad=pad, width=width)
     targets = {name: x for name, x in rows.targets.items() if x.shape == seq.ids.shape}
-    targets = {name: _into(x, take, into, changed.ids.shape, IGNORE) for name, x in targets.items()}
+    targets = {
+        name: _place(x, take, into, changed.ids.shape, IGNORE) for name, x in targets.items()
+    }
     old = np.ones(len(take), bool)
     if added is not None and len(added):
         old[added] = False
@@ -112,15 +119,15 @@ def gather(
     width: int | None = None,
     restart: bool = True,
 ) -> tuple[Seq, np.ndarray]:
-    """(the tokens of the slots `take` as rows of `length`, their new slots); `restart=False`:
+    """The tokens of the slots `take` as rows of `length`, and their new slots; `restart=False`:
     positions are carried along.
     """
     shape = (len(length), seq.ids.shape[1] if width is None else width)
     into = np.flatnonzero(np.arange(shape[1]) < length[:, None])
     assert len(into) == len(take), "a noised row is longer than the rows are wide"
-    ids = _into(seq.ids, take, into, shape, pad)
+    ids = _place(seq.ids, take, into, shape, pad)
     tracks = {
-        name: _into(x, take, into, shape, -1 if name == "document" else 0)
+        name: _place(x, take, into, shape, -1 if name == "document" else 0)
         for name, x in seq.tracks.items()
     }
     if "position" in tracks and restart:
@@ -128,17 +135,17 @@ def gather(
         np.cumsum(
             seq.tracks["position"][:, 1:] <= seq.tracks["position"][:, :-1], axis=1, out=part[:, 1:]
         )
-        tracks["position"] = _restarting(_into(part, take, into, shape, -1)).astype(
+        tracks["position"] = _restarting(_place(part, take, into, shape, -1)).astype(
             seq.tracks["position"].dtype
         )
     return Seq(ids, length.astype(seq.length.dtype), tracks, full=len(into) == ids.size), into
 
 
-def _each(x: np.ndarray, take: np.ndarray) -> np.ndarray:
+def _gather(x: np.ndarray, take: np.ndarray) -> np.ndarray:
     return x.ravel().take(take).reshape(x.shape)
 
 
-def _into(
+def _place(
     x: np.ndarray, take: np.ndarray, into: np.ndarray, shape: tuple[int, ...], fill: int
 ) -> np.ndarray:
     if len(into) == shape[0] * shape[1]:
@@ -164,20 +171,20 @@ def _follow(rows: Rows, take: np.ndarray, into: np.ndarray, before: np.ndarray, 
     """Spans and anchors after the tokens of the slots `take` of `before [n, T]` went to the slots
     `into` of rows of `width`.
 
-    A span stays if all its tokens still stand side by side in their order; an anchor leaves with
-    its token, and its labels too.
+    A span stays if all its tokens are still neighbours in their order; an anchor is removed with
+    its token, and so are its labels.
     """
-    place = np.full(before.size, -1)  # nowhere
-    place[take] = into
+    new_slot = np.full(before.size, -1)  # nowhere
+    new_slot[take] = into
     anchors, labels = rows.anchors, rows.labels
     if anchors is not None:
-        slot = place[anchors[:, 0] * before.shape[1] + anchors[:, 1]]
+        slot = new_slot[anchors[:, 0] * before.shape[1] + anchors[:, 1]]
         there = slot >= 0
         anchors = np.stack([anchors[there, 0], slot[there] % width], 1)
         labels = {name: x[there] for name, x in labels.items()}
 
     def follow(table: np.ndarray) -> np.ndarray:
-        return _spans(table, place, before.shape[1], width)
+        return _move_spans(table, new_slot, before.shape[1], width)
 
     return replace(
         rows,
@@ -187,16 +194,16 @@ def _follow(rows: Rows, take: np.ndarray, into: np.ndarray, before: np.ndarray, 
     )
 
 
-def _spans(table: np.ndarray, place: np.ndarray, before: int, width: int) -> np.ndarray:
+def _move_spans(table: np.ndarray, new_slot: np.ndarray, before: int, width: int) -> np.ndarray:
     table = table[table[:, 2] > 0]
     if not len(table):
         return table
     first, length = table[:, 0] * before + table[:, 1], table[:, 2].astype(np.int64)
-    slot, offset = place[expand_runs(first, length)], np.cumsum(length) - length
+    slot, offset = new_slot[expand_runs(first, length)], np.cumsum(length) - length
     begin = slot[offset]
-    whole = np.logical_and.reduceat(
+    together = np.logical_and.reduceat(
         slot == np.repeat(begin - offset, length) + np.arange(len(slot)), offset
     ) & (begin >= 0)
-    found = table[whole].copy()
-    found[:, 1] = begin[whole] % width
-    return found[np.lexsort((found[:, 1], found[:, 0]))]
+    kept = table[together].copy()
+    kept[:, 1] = begin[together] % width
+    return kept[np.lexsort((kept[:, 1], kept[:, 0]))]

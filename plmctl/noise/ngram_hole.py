@@ -1,5 +1,5 @@
-"""One n-gram of each row is taken out (Kong et al., 2020, InfoWord): what is left, and what is
-missing, are two views of it.
+"""One n-gram of each row is hidden (Kong et al., 2020, InfoWord): the rest and the n-gram are two
+views of the row.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from plmctl.text.vocab import Vocab
 
 @part_of("noise")
 class NgramHole(Noise):
-    """`x_i .. x_j` of a row show the mask; j - i + 1 ~ N(mean, deviation^2), rounded, within 1 ..
-    max_tokens; i uniform.
+    """The tokens `x_i .. x_j` of a row become the mask; j - i + 1 ~ N(mean, deviation^2), rounded,
+    within 1 .. max_tokens; i uniform.
 
-    Writes spans.chosen `[m, 3]` = row, start, length, and asks for the tokens. What an earlier
-    noise hid stays hidden and asked, and the n-gram is one of the text before it:
+    Writes spans.chosen `[m, 3]` = row, start, length, and the tokens as targets. What an earlier
+    noise hid stays hidden and predicted, and the n-gram is one of the original text:
     `noise=[token_mask,ngram_hole]`. (Kong et al., 2020, arXiv:1910.08350, sec. 4.2: mean 5,
     deviation 1, clipped to 1 .. 10.)
-    Differs: lengths count tokens; an n-gram lies between special tokens, leaves a token of its row,
-    and is shorter where there is no room; a row of one token has none.
+    Differs: lengths count tokens; an n-gram lies between special tokens, leaves at least one token
+    of its row, and is shorter if there is no room; a row of one token has none.
     """
 
     fields = MASKED
@@ -52,19 +52,19 @@ class NgramHole(Noise):
 
     def __call__(self, rows: Rows, draws: Draws) -> Rows:
         seq = rows.seqs[rows.input]
-        asked = rows.targets.get("mlm", np.full(seq.ids.shape, IGNORE, np.int32))
-        clean = np.where(asked == IGNORE, seq.ids, asked)
+        labels = rows.targets.get("mlm", np.full(seq.ids.shape, IGNORE, np.int32))
+        clean = np.where(labels == IGNORE, seq.ids, labels)
         spans = self._spans(rows.with_seq(rows.input, replace(seq, ids=clean)), draws)
-        ids, asked, place = seq.ids.copy(), asked.copy(), spans.tokens()
-        asked[place], ids[place] = clean[place], self.vocab.mask
-        noised = rows.with_seq(rows.input, replace(seq, ids=ids)).with_targets(mlm=asked)
+        ids, labels, index = seq.ids.copy(), labels.copy(), spans.tokens()
+        labels[index], ids[index] = clean[index], self.vocab.mask
+        noised = rows.with_seq(rows.input, replace(seq, ids=ids)).with_targets(mlm=labels)
         return replace(noised, spans={**noised.spans, "chosen": np.stack(spans, 1)})
 
     def capacity(self, length: int) -> dict[str, int]:
         return {"mlm": min(length, self.lengths.most)}
 
     def _spans(self, rows: Rows, draws: Draws) -> Spans:
-        """One of each row that has two ordinary tokens; every place is as likely."""
+        """One span of each row with two or more ordinary tokens, uniform over its positions."""
         n, width = rows.seqs[rows.input].ids.shape
         begin, size = find_stretches(find_units(rows, self.vocab, words=False))
         row = begin // width
@@ -78,16 +78,16 @@ class NgramHole(Noise):
         room = np.maximum(size - length[row] + 1, 0) * (length[row] > 0)
         total = np.bincount(row, weights=room, minlength=n).astype(np.int64)
         some = np.flatnonzero(total)
-        place = (
+        position = (
             np.cumsum(total)[some] - total[some] + below(word[some].astype(np.uint32), total[some])
         )
-        stretch = np.searchsorted(np.cumsum(room), place, side="right")
-        start = begin[stretch] % width + place - (np.cumsum(room) - room)[stretch]
+        stretch = np.searchsorted(np.cumsum(room), position, side="right")
+        start = begin[stretch] % width + position - (np.cumsum(room) - room)[stretch]
         return Spans(some, start, length[some])
 
 
 def gaussian_shares(mean: float, deviation: float, most: int) -> np.ndarray:
-    """[most] probabilities of 1 .. most when a normal number is rounded and then clipped to
+    """[most] probabilities of 1 .. most for a normal number that is rounded and then clipped to
     them.
     """
     edges = (np.arange(1, most) + 0.5 - mean) / (deviation * math.sqrt(2))

@@ -13,13 +13,14 @@ from plmctl.text.vocab import Vocab
 
 @part_of("noise")
 class NgramMask(Masking):
-    """For words in random order, n of them from there on are hidden, `p(n) = (1/n) / sum(1/k, k = 1
-    .. max_words)`.
+    """Hides n words from each of the words in random order, `p(n) = (1/n) / sum(1/k, k = 1 ..
+    max_words)`.
 
     Lan et al., 2020, arXiv:1909.11942, sec. 4.1, and google-research/albert,
     create_pretraining_data.py: an n-gram that would exceed the budget is shortened until it fits,
-    or skipped; one with a token that is asked already is skipped; n is not drawn anew where the
-    text ends, the n-gram is only cut there. Each token alone is shown as mask, random or itself.
+    or skipped; one with a token that is predicted already is skipped; n is not drawn again at the
+    end of the text, the n-gram is only cut there. Each token separately becomes mask or random or
+    stays.
     Differs: an n-gram also ends at a special token, where the code steps over the inner sep of a
     pair.
     """

@@ -1,5 +1,5 @@
-"""A hidden half (Song et al., 2019, MASS): one long span is masked in the source, and it alone
-is the target.
+"""A hidden half (Song et al., 2019, MASS): one long span is masked in the source, and only this
+span is the target.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ class SequenceSpan(Noise):
     """`x_u .. x_v` with `v - u + 1 = round(rate * m)`; 80% of its tokens show the mask, 10% a
     random token, 10% themselves.
 
-    It lies at the beginning or the end with probability `edge_share` each, else anywhere. The
+    It is at the beginning or the end with probability `edge_share` each, else anywhere. The
     target is `x_u .. x_v`: the decoder reads `x_{u-1} .. x_{v-1}` (`target.tracks.previous`) at the
-    places that these have in the text (`tracks.position`), and nothing else of it. `tokens` says
-    how many they are, in place of `rate`: with 1, masked language modelling; rate 1 is a language
+    positions that these have in the text (`tracks.position`), and nothing else of it. `tokens`
+    gives their number in place of `rate`: 1 is masked language modelling; rate 1 is a language
     model. (Song et al., 2019, arXiv:1905.02450, sec. 3.2; microsoft/MASS,
     MASS-unsupNMT/src/trainer.py: rate 0.5, edge_share 0.2.) The ablations of its table 7:
     `contiguous=False` ("Discrete") draws as many tokens anywhere; with `feed` the decoder reads all
-    of the text and is asked only for the span.
+    of the text and predicts only the span.
     Differs: m counts ordinary tokens, where the code counts the sentence's end, which the span may
     hold there. Documents of a packed row, and stretches between special tokens, have a span each
-    and share the row's budget by length. Where nothing stands before a document's first token, the
-    decoder reads the end-of-text token there.
+    and share the row's budget by length. Before a document's first token, where the text has none,
+    the decoder reads the end-of-text token.
     """
 
     reads = frozenset({"text"})
@@ -53,7 +53,7 @@ class SequenceSpan(Noise):
         "tracks.previous": Field(
             "[n, T]",
             "int",
-            "of a target, the token that the decoder reads here, where it is not the one before",
+            "the token that the decoder reads here, where it is not the token before",
             of="target",
             lines="none",
         )
@@ -103,7 +103,7 @@ class SequenceSpan(Noise):
         return {"source": length, "target": length if self.feed else self._most(length)}
 
     def _most(self, width: int) -> int:
-        """How many tokens the spans of one row have at most."""
+        """The largest number of tokens in the spans of one row."""
         return max(1, round(self.rate * width)) if self.tokens is None else min(self.tokens, width)
 
     def __call__(self, rows: Rows, draws: Draws) -> Rows:
@@ -135,8 +135,8 @@ class SequenceSpan(Noise):
         return replace(rows, seqs=seqs | {"target": target})
 
     def _shifted(self, seq: Seq) -> Seq:
-        """The text with what the decoder reads where each token is asked: the token before it,
-        and that token's place.
+        """The text with what the decoder reads at each token: the token before it, and that token's
+        position.
         """
         position = seq.tracks.get(
             "position", np.tile(np.arange(seq.ids.shape[1]), (len(seq.ids), 1))
@@ -151,16 +151,18 @@ class SequenceSpan(Noise):
         return seq.with_tracks(previous=previous, position=np.maximum(position - 1, 0))
 
     def _spans(self, rows: Rows, draws: Draws) -> Spans:
-        found = find_units(rows, self.vocab, words=False)
-        start, length = find_stretches(found)
+        units = find_units(rows, self.vocab, words=False)
+        start, length = find_stretches(units)
         row, column = np.divmod(start, rows.seqs["text"].ids.shape[1])
-        whole = np.bincount(row, weights=length, minlength=len(rows.key))
+        row_size = np.bincount(row, weights=length, minlength=len(rows.key))
         total = (
-            np.rint(self.rate * whole) if self.tokens is None else np.minimum(self.tokens, whole)
+            np.rint(self.rate * row_size)
+            if self.tokens is None
+            else np.minimum(self.tokens, row_size)
         )
         size = share_out(total, length, row, draws.uniform(rows.key, "share"))
         if not self.contiguous:
-            return self._scatter(rows, draws, found, start, length, size)
+            return self._scatter(rows, draws, units, start, length, size)
         word = draws.words_at(rows.key, "place", row, column)
         lot = (word >> HALF).astype(np.float64) * 2.0**-32
         offset = below(word.astype(np.uint32), length - size + 1)
@@ -174,19 +176,18 @@ class SequenceSpan(Noise):
     def _scatter(
         rows: Rows,
         draws: Draws,
-        found: Units,
+        units: Units,
         start: np.ndarray,
         length: np.ndarray,
         size: np.ndarray,
     ) -> Spans:
-        """`size` tokens of each stretch, every set of them as likely."""
+        """`size` tokens of each stretch, uniformly among all sets of that size."""
         shape = rows.seqs["text"].ids.shape
         group, excluded = np.zeros(shape, np.int32), np.full(shape, ~np.uint32(0))
         group.ravel()[start] = 1
         np.cumsum(group, axis=1, out=group)
         excluded.ravel()[expand_runs(start, length)] = 0
-        # a stretch and the special tokens behind it are one group, of which the excluded ones come
-        # last
-        place, _ = Shuffled(rows, draws, excluded, group).at(expand_runs(start, size))
-        row, column = np.divmod(np.sort(place), shape[1])
+        # a stretch and the special tokens after it are one group; those are excluded and come last
+        slot, _ = Shuffled(rows, draws, excluded, group).gather(expand_runs(start, size))
+        row, column = np.divmod(np.sort(slot), shape[1])
         return Spans(row, column, np.ones_like(row))

@@ -14,14 +14,14 @@ from plmctl.text.vocab import Vocab
 @part_of("noise")
 class SpanMask(Masking):
     """Spans of `P(l) ~ p * (1 - p)^(l - 1)` words, l = 1 .. max_words, until `rate` of the tokens
-    are asked.
+    are predicted.
 
     Joshi et al., 2020, arXiv:1907.10529, sec. 3.1, and facebookresearch/SpanBERT,
     pretraining/fairseq/data/masking.py: budget `ceil(rate * tokens)` without special ones; sampler
-    `spans.Anchored`; one lot for each span, neighbours that touch being
-    one: 80% all mask, 10% random tokens by their frequency in the corpus (`random_unigram`), 10% as
-    they are. Writes spans.chosen `[m, 3]` = row, start, length for the span-boundary objective.
-    `spans.Segmented` as `sampler` keeps spans apart, so that their lengths are the lengths drawn.
+    `spans.Anchored`; one random decision for each span (spans that touch are one): 80% become
+    masks, 10% random tokens by their frequency in the corpus (`random_unigram`), 10% stay. Writes
+    spans.chosen `[m, 3]` = row, start, length for the span-boundary objective. The `sampler`
+    `spans.Segmented` keeps spans apart, so that their lengths are the drawn lengths.
     Differs: a span also ends at a special token, and random tokens are never special; the published
     rows are one segment.
     """

@@ -1,5 +1,5 @@
-"""Spans behind sentinels (Raffel et al., 2020, T5): each cut-out span leaves one sentinel; the
-target is what was cut out.
+"""Spans behind sentinels (Raffel et al., 2020, T5): a sentinel replaces each span; the target is
+the removed spans.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from plmctl.text.vocab import Vocab
 
 
 class Ends(NamedTuple):
-    """The documents of all rows: where each one begins and ends, and the token that closes it."""
+    """The documents of all rows: their first and last slots, and the tokens that close them."""
 
     first: np.ndarray  # [m] slot
     last: np.ndarray  # [m] slot
     token: np.ndarray  # [m] id of the closing special token
-    there: np.ndarray  # [m] bool: it stands in the row already
+    there: np.ndarray  # [m] bool: it is in the row already
 
 
 @part_of("noise")
@@ -38,12 +38,12 @@ class SpanSentinel(Noise):
         x1 .. <0> x7 .. <1> eos            <0> x5 x6 <1> x12 x13 x14 eos
 
     Clean and noise spans take turns, clean first; the N tokens, and the n - N others, are cut into
-    S parts at random, every cut as likely. (Raffel et al., 2020, arXiv:1910.10683, sec. 3.1.4 and
-    3.3.4; t5/data/preprocessors.py, random_spans_noise_mask, with its 32-bit rounding.) Sentinels
-    are numbered afresh in each document of a packed row.
-    Differs: documents of a packed row, and stretches between special tokens, share the row's N and
-    S by length; what no longer fits into the row then (documents of hardly more tokens than a span)
-    is cut off and counted in `values.cut`.
+    S parts at random, all cuts with the same probability. (Raffel et al., 2020, arXiv:1910.10683,
+    sec. 3.1.4 and 3.3.4; t5/data/preprocessors.py, random_spans_noise_mask, with its 32-bit
+    rounding.) Sentinels are numbered from 0 in each document of a packed row. Differs: documents of
+    a packed row, and stretches between special tokens, share the row's N and S by length; what then
+    no longer fits into the row (documents hardly longer than a span) is cut off and counted in
+    `values.cut`.
     """
 
     reads = frozenset({"text"})
@@ -62,16 +62,13 @@ class SpanSentinel(Noise):
                 "noise",
                 "span_sentinel",
                 f"this tokenizer has no {lacks}",
-                fix=(
-                    "data.path=<text> tokenizer.sentinels=100 (tokens that are made keep their"
-                    " tokenizer: tokenize again)"
-                ),
+                fix=("tokenize again with data.path=<text> tokenizer.sentinels=100"),
             )
         self.vocab, self.rate, self.mean, self.end = vocab, rate, mean_length, end
         self.sentinels = np.array(vocab.sentinels)
 
     def counts(self, length: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(noise tokens, spans) of rows of `length` ordinary tokens; none below two tokens,
+        """(noise tokens, spans) of rows of `length` ordinary tokens; 0 for fewer than two tokens,
         which cannot be cut.
         """
         noise = np.rint(length.astype(np.float32) * np.float32(self.rate)).astype(np.int64)
@@ -84,7 +81,9 @@ class SpanSentinel(Noise):
         )
 
     def _widths(self, length: int) -> tuple[int, int, int]:
-        """(columns of the source, tokens in the spans, most spans) of rows of `length` columns."""
+        """(columns of the source, tokens in the spans, largest number of spans) of rows of `length`
+        columns.
+        """
         noise, spans = (int(x[0]) for x in self.counts(np.array([length])))
         return length - noise + spans + 1, noise, spans
 
@@ -92,7 +91,7 @@ class SpanSentinel(Noise):
         """The largest n with `n - N + S + 1 <= length`, the 1 for the end-of-text token (T5: 568
         for 512).
         """
-        # roundings move n by a few tokens at most
+        # rounding changes n by a few tokens at most
         most = math.ceil(length / (1 - self.rate * (1 - 1 / self.mean))) + 8
         raw = np.arange(1, most)
         noise, spans = self.counts(raw)
@@ -134,13 +133,13 @@ class SpanSentinel(Noise):
         del seqs["text"]
         return replace(source, seqs=seqs)
 
-    def _spans(self, rows: Rows, draws: Draws, found: Units) -> tuple[np.ndarray, np.ndarray]:
+    def _spans(self, rows: Rows, draws: Draws, units: Units) -> tuple[np.ndarray, np.ndarray]:
         """(first slot, length) of every noise span, in order."""
         n, width = rows.seqs["text"].ids.shape
-        start, size = find_stretches(found)
+        start, size = find_stretches(units)
         row = start // width
-        whole = np.bincount(row, weights=size, minlength=n).astype(np.int64)
-        noise_of_row, spans_of_row = self.counts(whole)
+        row_size = np.bincount(row, weights=size, minlength=n).astype(np.int64)
+        noise_of_row, spans_of_row = self.counts(row_size)
         spans = share_out(
             spans_of_row, np.where(size > 1, size, 0), row, draws.uniform(rows.key, "spans")
         )
@@ -150,7 +149,7 @@ class SpanSentinel(Noise):
         )
         some = spans > 0
         start, size, spans, noise = start[some], size[some], spans[some], noise[some]
-        parts = self._parts(rows, draws, found, start, size, noise, spans)
+        parts = self._parts(rows, draws, units, start, size, noise, spans)
         base = 2 * (np.cumsum(spans) - spans)
         length, clean = parts[expand_runs(base, spans)], parts[expand_runs(base + spans, spans)]
         return (
@@ -162,36 +161,42 @@ class SpanSentinel(Noise):
     def _parts(
         rows: Rows,
         draws: Draws,
-        found: Units,
+        units: Units,
         start: np.ndarray,
         size: np.ndarray,
         noise: np.ndarray,
         spans: np.ndarray,
     ) -> np.ndarray:
-        """For each stretch the lengths of `spans` parts that its `noise` tokens are cut into, then
-        those of its others.
+        """The lengths of the `spans` parts into which the `noise` tokens of each stretch are cut,
+        then those of its other tokens.
 
-        The cuts are drawn in the slots of the stretch itself: the first `noise` slots stand for the
-        noise tokens.
+        The cuts are drawn in the slots of the stretch itself; its first `noise` slots stand for the
+        noise tokens. A stretch of 8 tokens with noise 3 in 2 spans:
+
+            slots            0  1  2 | 3  4  5  6  7      3 noise tokens, then 5 others
+            a part begins    x     x | x  x               slots 0 and 3 always; one more cut each is
+                drawn
+            lengths          2  1    | 1  4               noise parts 2, 1; clean parts 1, 4
+            row              c N N c c c c N              clean 1, noise 2, clean 4, noise 1
         """
         shape = rows.seqs["text"].ids.shape
         begin = np.stack([start, start + noise], 1).ravel()
         group = np.zeros(shape, np.int32)
-        group.ravel()[found.start[found.edge[:-1]]] = 1
+        group.ravel()[units.start[units.edge[:-1]]] = 1
         group.ravel()[begin] = 1
         np.cumsum(group, axis=1, out=group)
-        excluded = np.where(found.ordinary, np.uint32(0), ~np.uint32(0)).reshape(shape)
-        # every part begins with a token; the first one's is no cut
+        excluded = np.where(units.ordinary, np.uint32(0), ~np.uint32(0)).reshape(shape)
+        # the first slot of each half begins a part already, so no cut is drawn there
         excluded.ravel()[begin] = ~np.uint32(0)
         cuts = np.zeros(group.size, bool)
         cuts[begin] = True
-        place, _ = Shuffled(rows, draws, excluded, group - 1).at(
+        slot, _ = Shuffled(rows, draws, excluded, group - 1).gather(
             expand_runs(begin, np.repeat(spans - 1, 2))
         )
-        cuts[place] = True
-        at = np.flatnonzero(cuts)
+        cuts[slot] = True
+        begins = np.flatnonzero(cuts)
         end = np.repeat(np.stack([start + noise, start + size], 1).ravel(), np.repeat(spans, 2))
-        return np.minimum(np.append(at[1:], group.size), end) - at
+        return np.minimum(np.append(begins[1:], group.size), end) - begins
 
     def _ends(self, seq: Seq) -> Ends:
         first, length = find_documents(seq)
@@ -245,16 +250,16 @@ class SpanSentinel(Noise):
         ends: Ends,
         width: int,
     ) -> Seq:
-        """Of each document the spans, each behind its sentinel, and the closing token."""
+        """The spans of each document, each after its sentinel, and the closing token."""
         # no noise, no target
         closed = np.flatnonzero(np.bincount(document, minlength=len(ends.first)))
         order = np.argsort(np.concatenate([document, closed]), kind="stable")
         size = np.concatenate([length + 1, np.ones_like(closed)])[order]
-        # what stands before a span lends its place
+        # the slot before a span stands for its sentinel
         take = expand_runs(np.concatenate([start - 1, ends.last[closed]])[order], size)
         row = np.concatenate([start, ends.first[closed]])[order] // seq.ids.shape[1]
         total = np.bincount(row, weights=size, minlength=len(seq.ids))
-        made, into = gather(seq, take, total.astype(np.int64), pad=self.vocab.pad, width=width)
+        target, into = gather(seq, take, total.astype(np.int64), pad=self.vocab.pad, width=width)
         head = into[np.cumsum(size) - size]
-        made.ids.ravel()[head] = np.concatenate([sentinel, ends.token[closed]])[order]
-        return made
+        target.ids.ravel()[head] = np.concatenate([sentinel, ends.token[closed]])[order]
+        return target

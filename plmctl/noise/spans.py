@@ -1,6 +1,4 @@
-"""Spans of tokens or words: SpanBERT's sampler, an exact one, and what stands in place of a
-whole span.
-"""
+"""Spans of tokens or words: SpanBERT's sampler, an exact sampler, and masking by span."""
 
 from __future__ import annotations
 
@@ -28,13 +26,20 @@ from plmctl.text.vocab import Vocab
 
 @base_of("sampler")
 class Sampler:
-    """How spans of given lengths come to lie in a document: the slots [k] (flattened) that they
-    cover.
-    """
+    """Places spans of given lengths in documents."""
 
     def __call__(
-        self, rows: Rows, found: Units, budget: NoiseBudget, lengths: Lengths, draws: Draws
+        self, rows: Rows, units: Units, budget: NoiseBudget, lengths: Lengths, draws: Draws
     ) -> np.ndarray:
+        """The slots [k] (flattened) that the spans cover.
+
+        Args:
+            rows: the rows.
+            units: their tokens or words.
+            budget: tokens to be covered.
+            lengths: draws the length of a span, in units.
+            draws: random numbers.
+        """
         raise NotImplementedError(type(self).__name__)
 
 
@@ -57,9 +62,9 @@ class RandomSpans(Select):
         self.reads = frozenset({"input"} | ({"tracks.word_start"} if words else set()))
 
     def __call__(self, rows: Rows, draws: Draws) -> Spans:
-        found = find_units(rows, self.vocab, words=self.words)
-        chosen = np.zeros(len(found.ordinary), bool)
-        chosen[self.sampler(rows, found, self.budget, self.lengths, draws)] = True
+        units = find_units(rows, self.vocab, words=self.words)
+        chosen = np.zeros(len(units.ordinary), bool)
+        chosen[self.sampler(rows, units, self.budget, self.lengths, draws)] = True
         return join_runs(rows, chosen)
 
     def capacity(self, length: int) -> int:
@@ -67,8 +72,8 @@ class RandomSpans(Select):
 
 
 def join_runs(rows: Rows, chosen: np.ndarray) -> Spans:
-    """The runs of `chosen [n*T]` slots, each inside one row and document, in the order of rows
-    and places.
+    """The runs of `chosen [n*T]` slots, each inside one row and document, in the order of the
+    rows.
     """
     seq = rows.seqs[rows.input]
     width = seq.ids.shape[1]
@@ -83,16 +88,16 @@ def join_runs(rows: Rows, chosen: np.ndarray) -> Spans:
     return Spans(row, start, np.diff(first, append=len(slot)))
 
 
-def shares_of(
-    rows: Rows, found: Units, budget: NoiseBudget, draws: Draws
+def share_budget(
+    rows: Rows, units: Units, budget: NoiseBudget, draws: Draws
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(first slot, tokens to be covered) of each document, no more than it has."""
+    """(first slot, tokens to be covered) of each document, never more than it has."""
     counted = (
-        None if budget.count_specials else found.ordinary.reshape(rows.seqs[rows.input].ids.shape)
+        None if budget.count_specials else units.ordinary.reshape(rows.seqs[rows.input].ids.shape)
     )
     first, share = budget.of_documents(rows, draws, counted)
-    before = np.append(0, np.cumsum(found.ordinary))
-    return first, np.minimum(share, np.diff(before[np.append(first, len(found.ordinary))]))
+    before = np.append(0, np.cumsum(units.ordinary))
+    return first, np.minimum(share, np.diff(before[np.append(first, len(units.ordinary))]))
 
 
 @part_of("sampler")
@@ -100,25 +105,30 @@ class Anchored(Sampler):
     """SpanBERT's sampler: spans from random anchors until the budget is covered
     (pretraining/fairseq/data/masking.py).
 
-    A length and an anchor token are drawn; an anchor that is covered already is drawn anew, with
-    its length. The span goes from the beginning of the anchor's unit over as many units as the
-    length says, covered ones included, or to the end of the stretch; the last one ends where the
-    budget is full, so it may cut a word.
+    A length and an anchor token are drawn; if the anchor is covered already, both are drawn again.
+    The span goes from the beginning of the anchor's unit over as many units as the length says,
+    covered ones included, or to the end of the stretch; the last span ends where the budget is
+    used up, so it may cut a word. With a budget of 5 of 10 tokens:
+
+        tokens                0 1 2 3 4 5 6 7 8 9
+        length 3, anchor 4    . . . . x x x . . .     3 covered
+        length 2, anchor 5                            5 is covered: drawn again
+        length 4, anchor 2    . . x x x x x . . .     runs into the first span: 5 covered, done
     """
 
-    SPARE = 1.2  # looks made at once for each one that would do if no two spans met
+    SPARE = 1.2  # draws at once, for each one that would be enough if no two spans met
 
     def __call__(
-        self, rows: Rows, found: Units, budget: NoiseBudget, lengths: Lengths, draws: Draws
+        self, rows: Rows, units: Units, budget: NoiseBudget, lengths: Lengths, draws: Draws
     ) -> np.ndarray:
-        first, share = shares_of(rows, found, budget, draws)
-        end = np.append(first[1:], len(found.ordinary))
-        tokens = lengths.mean * len(found.of_slot) / max(1, len(found.stretch))  # of a span, about
-        covered, looks = [], 3 + (self.SPARE * share / tokens).astype(np.int64)
-        scratch, open_ = np.zeros(len(found.ordinary), np.int32), np.flatnonzero(share > 0)
+        first, share = share_budget(rows, units, budget, draws)
+        end = np.append(first[1:], len(units.ordinary))
+        tokens = lengths.mean * len(units.of_slot) / max(1, len(units.stretch))  # of a span, about
+        covered, drawn = [], 3 + (self.SPARE * share / tokens).astype(np.int64)
+        scratch, open_ = np.zeros(len(units.ordinary), np.int32), np.flatnonzero(share > 0)
         while len(open_):
             slot, document = self._cover(
-                rows, found, lengths, draws, first[open_], end[open_], looks[open_], scratch
+                rows, units, lengths, draws, first[open_], end[open_], drawn[open_], scratch
             )
             count = np.bincount(document, minlength=len(open_))
             full = count >= share[open_]
@@ -129,38 +139,36 @@ class Anchored(Sampler):
                 ]
             )
             open_ = open_[~full]
-            looks[open_] *= 2  # the same looks again, and as many more
+            drawn[open_] *= 2  # the same draws again, and as many more
         return np.concatenate(covered) if covered else np.zeros(0, np.int64)
 
     def _cover(
         self,
         rows: Rows,
-        found: Units,
+        units: Units,
         lengths: Lengths,
         draws: Draws,
         first: np.ndarray,
         end: np.ndarray,
-        looks: np.ndarray,
+        drawn: np.ndarray,
         scratch: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """(slot, document) of all tokens that the first `looks` of each document cover, in the
-        order they are covered.
+        """(slot, document) of all tokens that the first `drawn` spans of each document cover, in
+        the order in which they are covered.
         """
         width = rows.seqs[rows.input].ids.shape[1]
-        document = np.repeat(np.arange(len(first)), looks)
+        document = np.repeat(np.arange(len(first)), drawn)
         row, column = np.divmod(first, width)
         word = draws.words_at(
             rows.key,
             "span",
             row[document],
-            column[document] + expand_runs(np.zeros_like(looks), looks) * width,
+            column[document] + expand_runs(np.zeros_like(drawn), drawn) * width,
         )
         anchor = first[document] + below(word.astype(np.uint32), (end - first)[document])
-        unit = found.of_slot[anchor].astype(np.int64)
-        begin, stop = found.start[unit], found.start[found.stop(unit, lengths(word >> HALF))]
-        holder = place_anchored(
-            anchor, begin, np.where(found.ordinary[anchor], stop, begin), scratch
-        )
+        unit = units.of_slot[anchor].astype(np.int64)
+        begin, stop = units.start[unit], units.start[units.stop(unit, lengths(word >> HALF))]
+        holder = place_spans(anchor, begin, np.where(units.ordinary[anchor], stop, begin), scratch)
         good = np.flatnonzero(holder[anchor] == np.arange(len(anchor)))
         size = (stop - begin)[good]
         slot, who = expand_runs(begin[good], size), np.repeat(good, size)
@@ -168,15 +176,22 @@ class Anchored(Sampler):
         return slot[new], document[who[new]]
 
 
-def place_anchored(
+def place_spans(
     anchor: np.ndarray, begin: np.ndarray, end: np.ndarray, scratch: np.ndarray
 ) -> np.ndarray:
-    """[slots] number of the first span `begin .. end - 1` that covers each slot (len(anchor):
-    none), if each span in turn is taken unless its anchor is covered already; so span k is taken if
-    its anchor has k.
+    """The span that holds each slot, if each span in turn is taken unless its anchor is covered
+    already.
+
+    Args:
+        anchor, begin, end: [k] slots of the spans `begin .. end - 1`.
+        scratch: [slots] int32, zeros to work in.
+
+    Returns:
+        [slots] the number of the first taken span that covers the slot, k if none; so span k is
+            taken if its anchor has the number k.
 
     Rounds instead of a loop: a span is taken as soon as no undecided span before it covers its
-    anchor, and falls as soon as a taken one before it does.
+    anchor, and refused as soon as a taken one before it does.
     """
     holder = np.full(len(scratch), len(anchor), np.int32)
     open_ = np.flatnonzero(end > begin)
@@ -195,20 +210,25 @@ def place_anchored(
 
 @part_of("sampler")
 class Segmented(Sampler):
-    """An exact sampler: no two spans touch, so the lengths drawn are the lengths found, and the
-    budget holds in tokens.
+    """An exact sampler: no two spans touch, so each has its drawn length, and the budget holds in
+    tokens.
 
-    Lengths are drawn until they make up as many units as the budget has tokens; one of all
-    arrangements with a unit at least between two spans is drawn, each as likely; then spans are
-    taken in random order until the budget is full, the last one cut to it. Where too few units are
-    left between, the last spans are joined. A special token amid the text breaks a span up.
+    Lengths are drawn until they sum to as many units as the budget has tokens; all arrangements
+    with at least one unit between two spans are equally likely, and one is drawn; then spans are
+    taken in random order until the budget is used up, the last one cut to it. If too few units
+    remain between them, the last spans are joined. A special token inside a span divides it. For 8
+    words, budget 4, and drawn lengths 3 and 1:
+
+        words that stay       4 of 8, so there are 5 gaps: before, between and after them
+        gaps drawn            1 and 3 (different gaps, so spans never touch)
+        words                 s [3 words] s s [1 word] s
     """
 
     def __call__(
-        self, rows: Rows, found: Units, budget: NoiseBudget, lengths: Lengths, draws: Draws
+        self, rows: Rows, units: Units, budget: NoiseBudget, lengths: Lengths, draws: Draws
     ) -> np.ndarray:
-        first, share = shares_of(rows, found, budget, draws)
-        unit = np.flatnonzero(found.begins & found.ordinary)  # slots where ordinary units begin
+        first, share = share_budget(rows, units, budget, draws)
+        unit = np.flatnonzero(units.begins & units.ordinary)  # slots where ordinary units begin
         offset = np.searchsorted(unit, first)
         total = np.diff(offset, append=len(unit))
         laid = np.minimum(share, total)
@@ -224,14 +244,14 @@ class Segmented(Sampler):
         ordinal = np.searchsorted(unit, gap) + sum_before(size, spans)
         word = draws.words_at(rows.key, "turn", *np.divmod(gap, rows.seqs[rows.input].ids.shape[1]))
         turn = np.argsort((document.astype(np.uint64) << HALF) | (word >> HALF))
-        covered = found.of_slot[unit[expand_runs(ordinal[turn], size[turn])]].astype(np.int64)
-        tokens = found.length(covered, covered + 1)
+        covered = units.of_slot[unit[expand_runs(ordinal[turn], size[turn])]].astype(np.int64)
+        tokens = units.length(covered, covered + 1)
         count = np.bincount(np.repeat(document, size[turn]), tokens, minlength=len(first)).astype(
             np.int64
         )
         # `turn` leaves documents in their order
         kept = expand_runs(np.zeros_like(count), count) < np.repeat(share, count)
-        return found.slots(covered, covered + 1)[kept]
+        return units.slots(covered, covered + 1)[kept]
 
     @staticmethod
     def _sizes(
@@ -242,7 +262,7 @@ class Segmented(Sampler):
         share: np.ndarray,
         others: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """(document, units) of each span, in order; there are `others` units that stay."""
+        """(document, units) of each span, in order; `others` units of the document stay."""
         width = rows.seqs[rows.input].ids.shape[1]
         document, number = (
             np.repeat(np.arange(len(first)), share),
@@ -258,18 +278,20 @@ class Segmented(Sampler):
 
     @staticmethod
     def _draw_gaps(
-        rows: Rows, draws: Draws, places: np.ndarray, first: np.ndarray, spans: np.ndarray
+        rows: Rows, draws: Draws, slots: np.ndarray, first: np.ndarray, spans: np.ndarray
     ) -> np.ndarray:
-        """`spans` of each document's `places`, sorted; every set of them is as likely."""
+        """`spans` of the `slots` of each document, sorted; every set of that size is equally
+        likely.
+        """
         excluded = np.full(rows.seqs[rows.input].ids.shape, ~np.uint32(0))
-        excluded.ravel()[places] = 0
-        place, _ = Shuffled(rows, draws, excluded).at(expand_runs(first, spans))
-        return np.sort(place)
+        excluded.ravel()[slots] = 0
+        chosen, _ = Shuffled(rows, draws, excluded).gather(expand_runs(first, spans))
+        return np.sort(chosen)
 
 
 class MaskOrReplaceSpan(MaskOrReplace):
-    """One lot for a whole span: all its tokens show the mask, or each a random token, or all
-    stay (SpanBERT, sec. 3.1).
+    """One random decision for a whole span: all its tokens become the mask, or each a random token,
+    or all stay (SpanBERT, sec. 3.1).
     """
 
     writes = frozenset({"targets.mlm", "spans.chosen"})

@@ -16,12 +16,12 @@ from plmctl.noise.masking import (
     Spans,
     exclude,
 )
-from plmctl.noise.token_mask import first_tokens
+from plmctl.noise.token_mask import take_first
 from plmctl.text.vocab import Vocab
 
 
 class TargetTokens(Select):
-    """Exactly the budget of tokens of one segment, its end token among the candidates but not
+    """Exactly the budget of tokens of one segment; its end token may be chosen but is not
     counted.
     """
 
@@ -34,7 +34,7 @@ class TargetTokens(Select):
         seq = rows.seqs[rows.input]
         target = (seq.tracks["segment"] == self.segment) & seq.real & (seq.ids != self.vocab.pad)
         share = self.budget.of_documents(rows, draws, target & ~self.vocab.special.take(seq.ids))
-        return first_tokens(Shuffled(rows, draws, exclude(~target)), *share)
+        return take_first(Shuffled(rows, draws, exclude(~target)), *share)
 
     def capacity(self, length: int) -> int:
         return self.budget.capacity(length)
@@ -42,12 +42,12 @@ class TargetTokens(Select):
 
 @part_of("noise")
 class TargetMask(Masking):
-    """`min(max_predictions, max(1, round(rate * target tokens)))` tokens of the target are asked,
-    80/10/10 each.
+    """`min(max_predictions, max(1, round(rate * target tokens)))` tokens of the target are
+    predicted, 80/10/10 each.
 
     Dong et al., 2019, arXiv:1905.03197, sec. 2.5, and microsoft/unilm, unilm-v1, seq2seq_loader.py:
     the end token of the target may be chosen, so that the model learns to stop, but does not count
-    for the budget; source tokens never are. The target is the segment of number `segment`.
+    for the budget; source tokens are never chosen. The target is the segment of number `segment`.
     """
 
     def __init__(

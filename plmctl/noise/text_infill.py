@@ -1,5 +1,5 @@
-"""Infilled text (Lewis et al., 2020): spans of any length, even none, each behind one mask;
-asked is the whole text.
+"""Text infilling (Lewis et al., 2020): one mask replaces each span, which may be empty; the model
+restores the text.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from plmctl.core.batch import Rows
 from plmctl.core.draws import HALF, Draws, below
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
-from plmctl.noise.base import Denoising, denoising
+from plmctl.noise.base import Denoising, split_source
 from plmctl.noise.groups import Lengths
 from plmctl.noise.masking import NoiseBudget, Shuffled, expand_runs, sum_before
-from plmctl.noise.moves import movable, move_tokens
+from plmctl.noise.moves import make_movable, move_tokens
 from plmctl.noise.units import Units, find_units
 from plmctl.text.vocab import Vocab
 
@@ -26,14 +26,15 @@ SELECTIONS = ("published", "exact")
 @part_of("noise")
 class TextInfill(Denoising):
     """Span lengths ~ Poisson(mean_length) until `ceil(rate * words)` words are covered; one mask
-    for each, between if 0.
+    replaces each span, or is inserted for length 0.
 
-    `selection="published"`: the lengths of the last span cut to the budget, spans at distinct
-    random words of the document, where they may run into each other (fairseq, denoising_dataset.py,
-    add_whole_word_mask and add_insertion_noise). `selection="exact"`: the spans never touch, so
-    that the budget holds; every such arrangement is as likely. `whole_words=False` counts tokens
-    instead of words. (Lewis et al., 2020, arXiv:1910.13461, sec. 2.2 and 5.1.)
-    Differs: no span goes over a special token; a mask for which the row has no room is left out.
+    `selection="published"`: the length of the last span is cut to the budget; spans begin at
+    distinct random words of the document and may run into each other (fairseq,
+    denoising_dataset.py, add_whole_word_mask and add_insertion_noise). `selection="exact"`: the
+    spans never touch, so that the budget holds; all such arrangements are equally likely.
+    `whole_words=False` counts tokens instead of words. (Lewis et al., 2020, arXiv:1910.13461, sec.
+    2.2 and 5.1.)
+    Differs: no span crosses a special token; a mask for which the row has no room is left out.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class TextInfill(Denoising):
         if selection not in SELECTIONS:
             raise ConfigError("noise.selection", selection, f"one of {', '.join(SELECTIONS)}")
         self.vocab, self.mask, self.mean, self.whole_words = (
-            movable(vocab),
+            make_movable(vocab),
             vocab.mask,
             mean_length,
             whole_words,
@@ -74,49 +75,49 @@ class TextInfill(Denoising):
         self.reads = frozenset({"input"} | ({"tracks.word_start"} if whole_words else set()))
 
     def __call__(self, rows: Rows, draws: Draws) -> Rows:
-        rows = denoising(rows)
-        found = find_units(rows, self.vocab, words=self.whole_words)
-        seq, heads = rows.seqs[rows.input], found.begins & found.ordinary
+        rows = split_source(rows)
+        units = find_units(rows, self.vocab, words=self.whole_words)
+        seq, heads = rows.seqs[rows.input], units.begins & units.ordinary
         first, budget = self.budget.of_documents(rows, draws, heads.reshape(seq.ids.shape))
         document, size = self._lengths(rows, draws, first, budget, seq.ids.shape[1])
         extra, some = np.bincount(document[size == 0], minlength=len(first)), size > 0
-        head, gone = self.cover(
-            rows, draws, found, np.flatnonzero(heads), first, budget, document[some], size[some]
+        head, removed = self.cover(
+            rows, draws, units, np.flatnonzero(heads), first, budget, document[some], size[some]
         )
         ids = seq.ids.copy()
         ids.ravel()[head] = self.mask
         keep = seq.real.copy()
-        keep.ravel()[gone] = False
+        keep.ravel()[removed] = False
         rows = rows.with_seq(rows.input, replace(seq, ids=ids))
-        return self._inserted(rows, draws, keep, found.ordinary, first, extra)
+        return self._insert_masks(rows, draws, keep, units.ordinary, first, extra)
 
     @staticmethod
     def _published(
         rows: Rows,
         draws: Draws,
-        found: Units,
+        units: Units,
         word: np.ndarray,
         first: np.ndarray,
         budget: np.ndarray,
         document: np.ndarray,
         size: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """(slots that show the mask, slots that go) of spans of `size` words in a `document`;
-        `word`: where words begin.
+        """(slots that show the mask, slots that are removed) of spans of `size` words in a
+        `document`; `word`: where words begin.
         """
         excluded = np.full(rows.seqs[rows.input].ids.shape, ~np.uint32(0))
         excluded.ravel()[word] = 0
-        start, _ = Shuffled(rows, draws, excluded).at(
+        start, _ = Shuffled(rows, draws, excluded).gather(
             expand_runs(first, np.bincount(document, minlength=len(first)))
         )
-        unit = found.of_slot[start].astype(np.int64)
-        gone = expand_runs(start + 1, found.length(unit, found.stop(unit, size)) - 1)
-        return start, gone  # a mask that another span runs over is gone, too
+        unit = units.of_slot[start].astype(np.int64)
+        removed = expand_runs(start + 1, units.length(unit, units.stop(unit, size)) - 1)
+        return start, removed  # a mask inside another span is removed, too
 
     def _lengths(
         self, rows: Rows, draws: Draws, first: np.ndarray, budget: np.ndarray, width: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """(document, words) of each span: as many as make up the budget, the last one cut to it."""
+        """(document, words) of each span: as many as fill the budget, the last one cut to it."""
         # six standard deviations more than the budget needs on average
         count = np.where(budget > 0, (budget + 6 * np.sqrt(budget) + 20) / self.mean + 1, 0).astype(
             np.int64
@@ -135,16 +136,14 @@ class TextInfill(Denoising):
     def _exact(
         rows: Rows,
         draws: Draws,
-        found: Units,
+        units: Units,
         word: np.ndarray,
         first: np.ndarray,
         budget: np.ndarray,
         document: np.ndarray,
         size: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """As `_published`: the same lengths, each in a gap of its own between the words that
-        stay.
-        """
+        """As `_published`: the same lengths, each in its own gap between the words that stay."""
         offset = np.searchsorted(word, first)
         others = np.diff(offset, append=len(word)) - budget
         document, size = _join(document, size, others + 1)
@@ -152,20 +151,20 @@ class TextInfill(Denoising):
         # the gap before the i-th word that stays is drawn as the i-th of all words
         excluded = np.full(rows.seqs[rows.input].ids.shape, ~np.uint32(0))
         excluded.ravel()[word[expand_runs(offset, np.where(spans > 0, others + 1, 0))]] = 0
-        gap, _ = Shuffled(rows, draws, excluded).at(expand_runs(first, spans))
+        gap, _ = Shuffled(rows, draws, excluded).gather(expand_runs(first, spans))
         order = np.argsort(gap)
         size = size[order]
-        unit = found.of_slot[
+        unit = units.of_slot[
             word[expand_runs(np.searchsorted(word, gap[order]) + sum_before(size, spans), size)]
         ].astype(np.int64)
         opens = np.ones(len(unit), bool)
-        # a special token breaks a span up
-        opens[1:] = found.stretch[unit[1:]] != found.stretch[unit[:-1]]
+        # a special token divides a span
+        opens[1:] = units.stretch[unit[1:]] != units.stretch[unit[:-1]]
         opens[np.cumsum(size) - size] = True
-        covered, start = found.slots(unit, unit + 1), found.start[unit[opens]]
+        covered, start = units.slots(unit, unit + 1), units.start[unit[opens]]
         return start, np.setdiff1d(covered, start, assume_unique=True)
 
-    def _inserted(
+    def _insert_masks(
         self,
         rows: Rows,
         draws: Draws,
@@ -174,8 +173,8 @@ class TextInfill(Denoising):
         first: np.ndarray,
         extra: np.ndarray,
     ) -> Rows:
-        """The kept tokens with `extra` masks in the gaps before, between and after each
-        document's ordinary ones.
+        """Keep the tokens of `keep` and insert `extra` masks into the gaps before, between and
+        after each document's ordinary ones.
         """
         take = np.flatnonzero(keep)
         length = np.count_nonzero(keep, axis=1)
@@ -204,20 +203,20 @@ class TextInfill(Denoising):
 
 
 def tabulate_poisson(mean: float) -> np.ndarray:
-    """Probabilities of 0, 1, 2, ... up to the first below 1e-7 on the far side (the public
+    """Probabilities of 0, 1, 2, ... up to the first one below 1e-7 beyond the mean (the public
     code's table).
     """
-    found = [math.exp(-mean)]
-    while len(found) < 128 and (found[-1] >= 1e-7 or len(found) <= mean):
-        found.append(found[-1] * mean / len(found))
-    return np.array(found)
+    shares = [math.exp(-mean)]
+    while len(shares) < 128 and (shares[-1] >= 1e-7 or len(shares) <= mean):
+        shares.append(shares[-1] * mean / len(shares))
+    return np.array(shares)
 
 
 def _join(
     document: np.ndarray, size: np.ndarray, most: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(document, size) of at most `most` spans of each document: those that are too many are
-    added to the last one.
+    """(document, size) of at most `most` spans of each document: the surplus is added to the last
+    one.
     """
     number = np.arange(len(document)) - np.searchsorted(document, document)
     first = np.flatnonzero(number < most[document])
@@ -227,10 +226,10 @@ def _join(
 def draw_gaps(
     rows: Rows, draws: Draws, first: np.ndarray, count: np.ndarray, extra: np.ndarray, width: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(document, gap in 0..count) of `extra` tokens put into each document of `count` tokens.
+    """(document, gap in 0..count) of `extra` tokens inserted into each document of `count` tokens.
 
-    Every set of places for them in the longer text is as likely: the i-th goes to a random gap or,
-    with probability i / (count + 1 + i), to that of an earlier one (Polya's urn).
+    Every set of positions in the longer text is equally likely: the i-th token goes to a random gap
+    or, with probability i / (count + 1 + i), to the gap of an earlier one (Polya's urn).
     """
     document, number = (
         np.repeat(np.arange(len(first)), extra),

@@ -1,4 +1,4 @@
-"""Masked tokens (Devlin et al., 2019): hide single tokens chosen at random, ask for the
+"""Masked tokens (Devlin et al., 2019): random single tokens are hidden, and the model predicts the
 originals.
 """
 
@@ -33,32 +33,30 @@ class RandomTokens(Select):
 
     def __call__(self, rows: Rows, draws: Draws) -> Spans:
         order = Shuffled(rows, draws, self.excluded.take(rows.seqs[rows.input].ids))
-        return first_tokens(order, *self.budget.of_documents(rows, draws))
+        return take_first(order, *self.budget.of_documents(rows, draws))
 
     def capacity(self, length: int) -> int:
         return self.budget.capacity(length)
 
 
-def first_tokens(order: Shuffled, first: np.ndarray, budget: np.ndarray) -> Spans:
-    """The `budget` tokens that stand first in each document, fewer where it has fewer that may
-    be chosen.
-    """
-    place, allowed = order.at(expand_runs(first, budget))
-    row, column = np.divmod(place[allowed].astype(np.int64), order.width)
+def take_first(order: Shuffled, first: np.ndarray, budget: np.ndarray) -> Spans:
+    """The first `budget` tokens of each document in this order; fewer if fewer may be chosen."""
+    slot, allowed = order.gather(expand_runs(first, budget))
+    row, column = np.divmod(slot[allowed].astype(np.int64), order.width)
     return Spans(row, column, np.ones_like(row))
 
 
 @part_of("noise")
 class TokenMask(Masking):
-    """BERT's masking: `rate` of the tokens are asked; of these 80% show the mask, 10% a random
-    token, 10% themselves.
+    """BERT's masking: `rate` of the tokens are predicted; of these 80% become the mask, 10% a
+    random token, 10% stay.
 
     Defaults are BERT's (Devlin et al., 2019, arXiv:1810.04805, sec. 3.1 and its code): an exact
     budget, never a special token, random ids from the whole vocabulary, `max_predictions` null or
     e.g. 20 at 128 tokens. RoBERTa (Liu et al., 2019, arXiv:1907.11692, its code): `selection:
-    probabilistic, random_specials: false`, and `choose_specials: true` to the letter.
-    Differs: BERT and RoBERTa know one document a row; a packed row shares its budget among its
-    documents by length.
+    probabilistic, random_specials: false`, and, exactly, `choose_specials: true`.
+    Differs: rows of BERT and RoBERTa are one document; documents of a packed row share its budget
+    by length.
     """
 
     def __init__(

@@ -1,5 +1,4 @@
-"""Replaced tokens without a generator: some tokens give way to random ones, and which they are
-is asked.
+"""Replaced tokens without a generator: random tokens replace some tokens, and the model finds them.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ TABLE = 1 << 20  # entries of a table that one draw picks a token from
 
 
 class EachToken(Select):
-    """Every ordinary token by itself with probability `rate`."""
+    """Each ordinary token independently with probability `rate`."""
 
     def __init__(self, *, vocab: Vocab, rate: float) -> None:
         if not 0 < rate < 1:
@@ -39,8 +38,8 @@ class EachToken(Select):
 
 
 class Replace(Corrupt):
-    """Each chosen token becomes one of `choices`; asked are all tokens: 1 where it now differs,
-    0 where not.
+    """Each chosen token becomes one of `choices`; every token has a label: 1 if it now differs, 0
+    if not.
     """
 
     def __init__(self, *, vocab: Vocab, choices: np.ndarray, ask_originals: bool) -> None:
@@ -67,7 +66,9 @@ class Replace(Corrupt):
 
 
 def flatten(sample: np.ndarray, power: float) -> np.ndarray:
-    """Ids as often as `(their count in sample) ** power`, to within one of about a million."""
+    """The ids, each repeated in proportion to `(its count in sample) ** power`, to within one in a
+    million.
+    """
     ids, counts = np.unique(sample, return_counts=True)
     weights = counts**power
     return np.repeat(
@@ -77,23 +78,23 @@ def flatten(sample: np.ndarray, power: float) -> np.ndarray:
 
 @part_of("noise")
 class TokenReplace(Masking):
-    """`rate` of the tokens, each by itself, are replaced by random ordinary tokens;
+    """Replaces `rate` of the tokens, each independently, by random ordinary tokens;
     targets.replaced says where.
 
     The replaced-token detection of ELECTRA (Clark et al., 2020, arXiv:2003.10555, sec. 2) with a
     generator that knows only how frequent tokens are in the corpus (`unigram`), or not even that;
     P(token) ~ frequency^power, 0.75 as the negative samples of word2vec (Mikolov et al., 2013,
     arXiv:1310.4546, sec. 2.2). As in ELECTRA, a token that is replaced by itself counts as
-    original. `ask_originals` asks them too, as targets.mlm at every chosen token.
-    Differs: ELECTRA's generator is a masked language model; that one is an objective, since noise
-    never touches a network.
+    original. `ask_originals` also predicts the originals, as targets.mlm at every chosen token.
+    Differs: ELECTRA's generator is a masked language model; that is an objective here, since noise
+    never uses a network.
     """
 
     fields: Mapping[str, Field] = {
         "targets.replaced": Field(
             "[n, T]",
             "int",
-            "1 where the noise put another token, 0 where it did not, IGNORE at specials and"
+            "1 where the noise put another token, 0 where it did not, IGNORE at special tokens and"
             " padding",
         )
     }
@@ -113,7 +114,7 @@ class TokenReplace(Masking):
             raise ConfigError(
                 "noise.power",
                 power,
-                "0 < power <= 1; unigram=false: every ordinary token as likely",
+                "0 < power <= 1 (unigram=false draws all ordinary tokens equally)",
             )
         choices = list_ordinary(vocab, corpus_sample if unigram else None)
         if power < 1:

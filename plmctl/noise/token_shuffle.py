@@ -1,5 +1,5 @@
-"""Shuffled trigrams (Wang et al., 2020, StructBERT): a few runs of three tokens out of order;
-asked is what stood where.
+"""Shuffled trigrams (Wang et al., 2020, StructBERT): a few runs of three tokens are out of order,
+and the model predicts their order.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.noise.base import Noise
-from plmctl.noise.groups import first_come
+from plmctl.noise.groups import take_first_come
 from plmctl.noise.masking import NoiseBudget, Shuffled, exclude, expand_runs, sum_before
 from plmctl.noise.moves import permute
 from plmctl.text.vocab import Vocab
@@ -25,15 +25,15 @@ COUNTS = ("trigrams", "tokens")
 
 @part_of("noise")
 class TokenShuffle(Noise):
-    """`rate` of the trigrams that hold no token chosen for masking are shuffled; `targets.shuffle`
-    are their old tokens.
+    """Shuffles `rate` of the trigrams without a masked token; `targets.shuffle` are their original
+    tokens.
 
     (Wang et al., 2020, arXiv:1908.04577, sec. 2.2: 5%, after masking:
-    noise=[token_mask,token_shuffle].) `size`: tokens of a
-    run, K in the paper. What it leaves open: the share is of all runs that could be taken, each by
-    its first token, or with `count="tokens"` of the ordinary tokens; runs are drawn one after the
-    other and never overlap; none touches a special token; a run whose tokens are all equal is not
-    drawn, and of the orders that change a run each is as likely.
+    noise=[token_mask,token_shuffle].) `size`: tokens of a run, K in the paper. What it leaves open:
+    the share is of all runs that could be taken, each counted by its first token, or with
+    `count="tokens"` of the ordinary tokens; runs are drawn one after the other and never overlap;
+    none touches a special token; a run whose tokens are all equal is not drawn, and all orders that
+    change a run are equally likely.
     """
 
     writes = frozenset({"targets.shuffle"})
@@ -69,17 +69,17 @@ class TokenShuffle(Noise):
         ordinary = ~self.vocab.special.take(seq.ids)
         heads = self._heads(rows, ordinary)
         first, budget = self.budget.of_documents(rows, draws, ordinary if self.by_tokens else heads)
-        start = self._chosen(rows, draws, heads, first, budget)
-        place = start[:, None] + np.arange(self.size)  # [m, K]
-        tokens = seq.ids.ravel()[place]
+        start = self._choose(rows, draws, heads, first, budget)
+        slots = start[:, None] + np.arange(self.size)  # [m, K]
+        tokens = seq.ids.ravel()[slots]
         labels = np.full(seq.ids.shape, IGNORE, np.int32)
-        labels.ravel()[place] = tokens
+        labels.ravel()[slots] = tokens
         word = draws.words_at(rows.key, "order", *np.divmod(start, seq.ids.shape[1]))
         changes = (tokens[:, self.orders] != tokens[:, None]).any(2)  # [m, K! - 1]
         lot = below((word >> HALF).astype(np.uint32), np.count_nonzero(changes, axis=1))
         order = self.orders[(np.cumsum(changes, axis=1) > lot[:, None]).argmax(1)]
         take = np.arange(seq.ids.size)
-        take[place] = start[:, None] + order
+        take[slots] = start[:, None] + order
         return permute(rows, take).with_targets(shuffle=labels)
 
     def _heads(self, rows: Rows, ordinary: np.ndarray) -> np.ndarray:
@@ -101,32 +101,32 @@ class TokenShuffle(Noise):
         heads[:, : unlike.shape[1]] = inside & unlike
         return heads
 
-    def _chosen(
+    def _choose(
         self, rows: Rows, draws: Draws, heads: np.ndarray, first: np.ndarray, budget: np.ndarray
     ) -> np.ndarray:
-        """[m] first slots of the runs: of the shuffled heads, one after the other, those that
-        meet no earlier one.
+        """[m] first slots of the runs: the shuffled heads one after the other, without those that
+        meet an earlier one.
         """
         order = Shuffled(rows, draws, exclude(~heads))
         room = np.diff(first, append=heads.size)
-        looks = np.minimum(room, budget + (budget >> 1) + 4)
-        open_, found = np.flatnonzero(budget > 0), []
+        visits = np.minimum(room, budget + (budget >> 1) + 4)
+        open_, chosen = np.flatnonzero(budget > 0), []
         while len(open_):
-            place, allowed = order.at(expand_runs(first[open_], looks[open_]))
-            good = first_come(
-                place, np.where(allowed, place + self.size, place), heads.size + self.size
+            slot, allowed = order.gather(expand_runs(first[open_], visits[open_]))
+            good = take_first_come(
+                slot, np.where(allowed, slot + self.size, slot), heads.size + self.size
             )
-            document = np.repeat(np.arange(len(open_)), looks[open_])
+            document = np.repeat(np.arange(len(open_)), visits[open_])
             taken = good & (
-                sum_before(good.astype(np.int64), looks[open_]) < budget[open_][document]
+                sum_before(good.astype(np.int64), visits[open_]) < budget[open_][document]
             )
             enough = np.bincount(document, weights=taken, minlength=len(open_)) == budget[open_]
-            enough |= looks[open_] == room[open_]
-            found.append(place[taken & enough[document]])
+            enough |= visits[open_] == room[open_]
+            chosen.append(slot[taken & enough[document]])
             open_ = open_[~enough]
-            # the same looks again, and as many more
-            looks[open_] = np.minimum(room[open_], 2 * looks[open_])
-        return np.concatenate(found).astype(np.int64) if found else np.zeros(0, np.int64)
+            # the same visits again, and as many more
+            visits[open_] = np.minimum(room[open_], 2 * visits[open_])
+        return np.concatenate(chosen).astype(np.int64) if chosen else np.zeros(0, np.int64)
 
     def capacity(self, length: int) -> dict[str, int]:
         return {

@@ -1,4 +1,4 @@
-"""UniLM's masking (Dong et al., 2019): mostly single tokens, now and then two or three in a row."""
+"""UniLM's masking (Dong et al., 2019): mostly single tokens, sometimes two or three in a row."""
 
 from __future__ import annotations
 
@@ -13,18 +13,16 @@ from plmctl.text.vocab import Vocab
 
 @part_of("noise")
 class UnilmMask(Masking):
-    """`1 - ngram_share` of the choices are one token, the rest 2 .. max_tokens in a row, each
-    length as likely.
+    """A choice is one token with probability `1 - ngram_share`, else 2 .. max_tokens in a row, each
+    length equally likely.
 
     Dong et al., 2019, arXiv:1905.03197, sec. 2.4 (80% one token, 20% a bigram or trigram) and
-    microsoft/unilm, unilm-v1,
-    loader_utils.py, get_masked_pos: a token that is asked already is not chosen again, but an
-    n-gram may run over one; it ends at special tokens and where the budget is full. BERT's budget
-    and 80/10/10 for each token alone.
-    Differs: where less budget is left than an n-gram has tokens, the code cuts it to so many
-    tokens, here it is cut to so many
-    that are not asked yet: only for a trigram that runs over one that is, as the last choice of a
-    row (1 row in 90).
+    microsoft/unilm, unilm-v1, loader_utils.py, get_masked_pos: a token that is predicted already is
+    not chosen again, but an n-gram may run over one; it ends at special tokens and where the budget
+    is used up. BERT's budget and 80/10/10 for each token separately.
+    Differs: if less budget is left than an n-gram has tokens, the code cuts the n-gram to that many
+    tokens; here it is cut to that many new tokens. The two differ only for a trigram that runs over
+    a chosen token as the last choice of a row (1 row in 90).
     """
 
     def __init__(

@@ -1,5 +1,5 @@
-"""What masking chooses as one piece: single tokens, words, or marked spans, each inside one
-stretch of ordinary tokens.
+"""The units that masking chooses: single tokens, words, or marked spans, each inside one stretch of
+ordinary tokens.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class Units:
     """Every token of the rows, flattened to slots 0 .. n*T-1, belongs to one unit; a special token
     is a unit by itself.
 
-    A stretch is a run of ordinary units that no special token and no end of a row or document
-    interrupts.
+    A stretch is a run of ordinary units without a special token and without the end of a row or
+    document inside.
     """
 
     ordinary: np.ndarray  # [n*T] bool: not a special token, not padding
@@ -32,33 +32,31 @@ class Units:
     edge: np.ndarray  # [stretches + 1] first unit of each stretch
 
     def stop(self, unit: np.ndarray, count: np.ndarray) -> np.ndarray:
-        """The first unit after `count` units from `unit` on, or after fewer where the stretch
-        ends.
-        """
+        """The first unit after `count` units from `unit` on, or after fewer if the stretch ends."""
         return np.minimum(unit + count, self.edge[self.stretch[unit] + 1])
 
     def length(self, unit: np.ndarray, stop: np.ndarray) -> np.ndarray:
-        """Tokens of the units from `unit` to before `stop`."""
+        """The number of tokens of the units from `unit` to before `stop`."""
         return self.start[stop] - self.start[unit]
 
     def slots(self, unit: np.ndarray, stop: np.ndarray) -> np.ndarray:
-        """All tokens of the units from `unit` to before `stop`."""
+        """The slots of all tokens of the units from `unit` to before `stop`."""
         return expand_runs(self.start[unit], self.length(unit, stop))
 
 
 def find_units(rows: Rows, vocab: Vocab, *, words: bool, spans: Sequence[str] = ()) -> Units:
-    """Units of single tokens, or of `words` (by tracks.word_start), with each of the rows' `spans`
-    as one unit.
+    """Find the units of single tokens, or of `words` (by tracks.word_start), with each of the rows'
+    `spans` as one unit.
 
-    Where spans of two names overlap, those of the first name stay whole. A continuing piece begins
-    a unit where nothing of its word is left before it (the row begins in mid-word).
+    Where spans of two names overlap, those of the first name stay complete. A continuing piece
+    begins a unit if nothing of its word is before it (the row begins in mid-word).
     """
     seq = rows.seqs[rows.input]
     special = vocab.special.take(seq.ids)
     begins = seq.tracks["word_start"].astype(bool) if words else np.ones(seq.ids.shape, bool)
     width = seq.ids.shape[1]
     for name in reversed(spans):
-        _merge(begins.ravel(), mark_spans(rows, name), width)
+        _merge(begins.ravel(), find_spans(rows, name), width)
     begins |= special
     cuts = special.copy()  # where a stretch begins
     cuts[:, 1:] |= special[:, :-1]
@@ -76,8 +74,8 @@ def find_units(rows: Rows, vocab: Vocab, *, words: bool, spans: Sequence[str] = 
     )
 
 
-def mark_spans(rows: Rows, name: str) -> np.ndarray:
-    """The rows' spans of one name, [m, 3+]; DataError where the data have none."""
+def find_spans(rows: Rows, name: str) -> np.ndarray:
+    """The rows' spans of one name, [m, 3+]; DataError if the data have none."""
     if name not in rows.spans:
         raise DataError(
             f"there are no spans '{name}' in these rows, only"

@@ -1,5 +1,5 @@
-"""Blanked words (Lample et al., 2018, public code): each word may show the mask instead; asked
-is the clean sentence.
+"""Blanked words (Lample et al., 2018, public code): masks replace random words, and the model
+restores the sentence.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from plmctl.core.batch import Rows
 from plmctl.core.draws import Draws
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
-from plmctl.noise.base import Denoising, denoising
+from plmctl.noise.base import Denoising, split_source
 from plmctl.noise.units import find_units
 from plmctl.noise.word_drop import strike_words, threshold
 from plmctl.text.vocab import Vocab
@@ -20,8 +20,7 @@ from plmctl.text.vocab import Vocab
 
 @part_of("noise")
 class WordBlank(Denoising):
-    """Every word is hidden with probability `rate`, independently; each of its tokens shows the
-    mask.
+    """Hides each word with probability `rate`, independently; each of its tokens becomes the mask.
 
     (Lample et al., 2018, arXiv:1804.07755, public code: facebookresearch/UnsupervisedMT,
     NMT/src/trainer.py.)
@@ -40,7 +39,7 @@ class WordBlank(Denoising):
         self.vocab, self.limit = vocab, threshold(rate)
 
     def __call__(self, rows: Rows, draws: Draws) -> Rows:
-        rows = denoising(rows)
+        rows = split_source(rows)
         seq = rows.seqs[rows.input]
         hidden = strike_words(rows, draws, find_units(rows, self.vocab, words=True), self.limit)
         ids = np.where(

@@ -13,7 +13,7 @@ from plmctl.core.parts import part_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Facts, Objective, Output, Term
 from plmctl.objectives.contrast import find_equal, info_nce, multiply, restore_originals
-from plmctl.text.template import wraps
+from plmctl.text.template import find_wraps
 from plmctl.text.vocab import Vocab
 
 
@@ -47,7 +47,7 @@ class InfoWord(Objective):
             if value <= 0:
                 raise ConfigError(name, value, least)
         self.temperature, self.max_tokens = temperature, max_tokens
-        self.pad, self.wrap = vocab.pad, wraps(vocab, vocab.single)[0]
+        self.pad, self.wrap = vocab.pad, find_wraps(vocab, vocab.single)[0]
 
     def counts(self, batch: Batch) -> dict[str, int]:
         return {"infoword": len(batch.spans.get("chosen", ()))}

@@ -40,7 +40,7 @@ def test_lottery_equals_the_literal_loop(vocab_of, rate):
         barred[row, [unit[0] for unit in listed]] = 0
     order = Shuffled(rows, draws.child("select"), barred)
     for row, listed in enumerate(units):
-        place, allowed = order.at(row * 90 + np.arange(90))
+        place, allowed = order.gather(row * 90 + np.arange(90))
         by_start = {unit[0]: unit for unit in listed}
         shuffled = [by_start[at] for at in (place[allowed] - row * 90).tolist()]
         wanted = literal(shuffled, max(1, round(rate * lengths[row])))

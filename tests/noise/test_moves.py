@@ -13,7 +13,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.data.loader import collate
 from plmctl.data.rows import join
 from plmctl.noise.autoencode import Autoencode
-from plmctl.noise.base import Chain, Noise, denoising
+from plmctl.noise.base import Chain, Noise, split_source
 from plmctl.noise.document_rotate import DocumentRotate
 from plmctl.noise.factorization_order import FactorizationOrder
 from plmctl.noise.masking import share_out
@@ -251,7 +251,7 @@ def test_batches_of_source_and_target(name):
 def test_denoising_wants_clean_text():
     rows = TokenMask(vocab=V, rate=0.2)(make_rows(3, 20), Draws(0, 0))
     with pytest.raises(ConfigError, match=r"targets\.mlm[\s\S]*autoencode first"):
-        denoising(rows)
+        split_source(rows)
     chain = Chain([Autoencode(), TokenMask(vocab=V, rate=0.2)])
     assert chain.writes == {"source", "target", "targets.mlm"}
     assert chain.removes == {"text"}

@@ -10,7 +10,7 @@ from scipy import stats
 
 from plmctl.core.draws import HALF, Draws
 from plmctl.core.errors import ConfigError
-from plmctl.noise.groups import Lengths, first_come
+from plmctl.noise.groups import Lengths, take_first_come
 from plmctl.noise.ngram_mask import NgramMask
 from tests.noise.test_whole_word_mask import shuffled_words
 from tests.noise.worded import chosen_of, one_long_word, worded, words_of
@@ -122,7 +122,7 @@ def test_first_come_is_the_loop():
         for a, b in zip(begin, end, strict=True):
             wanted.append(b > a and not covered[a:b].any())
             covered[a:b] |= wanted[-1]
-        assert first_come(begin, end, 100, taken).tolist() == wanted
+        assert take_first_come(begin, end, 100, taken).tolist() == wanted
 
 
 def test_wrong_settings(vocab_of):

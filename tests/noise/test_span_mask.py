@@ -11,14 +11,14 @@ from itertools import combinations
 import numpy as np
 import pytest
 from scipy import stats
+from worded import chosen_of, worded, words_of
 
 from plmctl.core.batch import Rows
 from plmctl.core.draws import HALF, Draws, below
 from plmctl.core.errors import ConfigError
 from plmctl.noise.groups import Lengths
 from plmctl.noise.span_mask import SpanMask
-from plmctl.noise.spans import Anchored, Segmented, place_anchored
-from tests.noise.worded import chosen_of, worded, words_of
+from plmctl.noise.spans import Anchored, Segmented, place_spans
 
 GEOMETRIC = 0.2 * 0.8 ** np.arange(10)
 
@@ -235,9 +235,7 @@ def test_anchored_is_the_loop():
         for k in range(40):
             if wanted[anchor[k]] == 40:
                 wanted[begin[k] : end[k]] = np.minimum(wanted[begin[k] : end[k]], k)
-        assert (
-            place_anchored(anchor, begin, end, np.zeros(100, np.int32)).tolist() == wanted.tolist()
-        )
+        assert place_spans(anchor, begin, end, np.zeros(100, np.int32)).tolist() == wanted.tolist()
 
 
 def test_lengths_in_tokens(vocab_of):

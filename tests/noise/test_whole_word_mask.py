@@ -40,7 +40,7 @@ def shuffled_words(rows, draws: Draws) -> list[list[list[int]]]:
         barred[row, [word[0] for word in listed]] = 0
     order = Shuffled(rows, draws.child("select"), barred)
     for row, listed in enumerate(words):
-        place, allowed = order.at(row * width + np.arange(width))
+        place, allowed = order.gather(row * width + np.arange(width))
         by_start = {word[0]: word for word in listed}
         found.append([by_start[at] for at in (place[allowed] - row * width).tolist()])
     return found

@@ -15,7 +15,7 @@ from plmctl.data.formats.base import Format, Plan
 from plmctl.data.formats.edges import Stream, document_edges
 from plmctl.data.formats.packing import best_fit_decreasing, chunks
 from plmctl.data.formats.pieces import lay, piece_plan
-from plmctl.text.template import Wrap, special, wraps
+from plmctl.text.template import Wrap, find_special, find_wraps
 from plmctl.text.vocab import Vocab
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Blocks(Format):
             Wrap() if end_of_text(vocab) is None and not crossing else make_closing_wrap(vocab)
         )
         # inside, at the end of a document
-        self.kinds = wraps(vocab, vocab.single) if specials else [Wrap(), closing]
+        self.kinds = find_wraps(vocab, vocab.single) if specials else [Wrap(), closing]
         if max_length <= self.kinds[-1].size:
             raise ConfigError(
                 "format.max_length",
@@ -108,4 +108,4 @@ def make_closing_wrap(vocab: Vocab) -> Wrap:
     there is none.
     """
     end = end_of_text(vocab)
-    return Wrap((), (special(vocab, "eos") if end is None else end,))
+    return Wrap((), (find_special(vocab, "eos") if end is None else end,))

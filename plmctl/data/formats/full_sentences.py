@@ -15,7 +15,7 @@ from plmctl.data.formats.base import Format, Plan
 from plmctl.data.formats.edges import document_edges, sentence_edges
 from plmctl.data.formats.packing import best_fit_decreasing, chain, chunks
 from plmctl.data.formats.pieces import lay, piece_plan
-from plmctl.text.template import Wrap, special, wraps
+from plmctl.text.template import Wrap, find_special, find_wraps
 from plmctl.text.vocab import Vocab
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class FullSentences(Format):
         )
         isolated = {"tracks.document", "tracks.position"} if packed else set()
         self.provides = frozenset({"text", *self.carried, *isolated})
-        whole, sep = wraps(vocab, vocab.single)[0], (special(vocab, "sep"),)
+        whole, sep = find_wraps(vocab, vocab.single)[0], (find_special(vocab, "sep"),)
         # by first in its row + 2 * last in its row
         self.kinds = [Wrap((), sep), Wrap(whole.before, sep), Wrap((), whole.after), whole]
         if max_length <= whole.size:

@@ -26,7 +26,7 @@ from plmctl.data.formats.pairs import (
 )
 from plmctl.data.formats.pieces import lay
 from plmctl.noise.masking import expand_runs
-from plmctl.text.template import wraps
+from plmctl.text.template import find_wraps
 from plmctl.text.vocab import Vocab
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class SentencePair(Format):
             lone_rate,
         )
         self.single, self.packed = single, packed
-        self.kinds = wraps(vocab, vocab.pair)
+        self.kinds = find_wraps(vocab, vocab.pair)
         if len(self.kinds) != 2 or not self.kinds[0].before:
             raise ConfigError(
                 "format", "sentence_pair", "a tokenizer whose pair template is like cls A sep B sep"

@@ -14,7 +14,7 @@ from plmctl.core.parts import part_of
 from plmctl.data.formats.base import Format, Plan
 from plmctl.data.formats.edges import sentence_edges
 from plmctl.data.formats.pieces import lay, piece_plan
-from plmctl.text.template import wraps
+from plmctl.text.template import find_wraps
 from plmctl.text.vocab import Vocab
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Sentences(Format):
 
     def __init__(self, *, vocab: Vocab, max_length: int, min_tokens: int) -> None:
         self.vocab, self.max_length, self.min_tokens = vocab, max_length, min_tokens
-        self.kinds = wraps(vocab, vocab.single)
+        self.kinds = find_wraps(vocab, vocab.single)
         self.provides = frozenset({"text", *self.carried})
         if min_tokens < 1:
             raise ConfigError("format.min_tokens", min_tokens, "at least 1")

@@ -15,7 +15,7 @@ from plmctl.core.parts import part_of
 from plmctl.data.formats.base import Format, Plan
 from plmctl.data.formats.pairs import pair_plan, parallel
 from plmctl.data.formats.pieces import Layout, Pieces, lay_pieces
-from plmctl.text.template import wraps
+from plmctl.text.template import find_wraps
 from plmctl.text.vocab import Vocab
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Seq2Seq(Format):
                     roles,
                     "roles of special tokens around one A, e.g. [cls, A, sep]",
                 )
-            self.kinds += wraps(vocab, roles)
+            self.kinds += find_wraps(vocab, roles)
             if name == "target_template" and roles[-1] == "A":
                 allowed = "roles whose last is a special token: it ends what is written"
                 raise ConfigError(f"format.{name}", roles, allowed, fix=f"format.{name}=[A, eos]")

@@ -17,7 +17,7 @@ from plmctl.data.formats.blocks import make_closing_wrap
 from plmctl.data.formats.edges import CONTINUES, Stream, document_edges, sentence_edges
 from plmctl.data.formats.pairs import PAIR, check_copies, check_rate, shares
 from plmctl.data.formats.pieces import Layout, lay, piece_plan
-from plmctl.text.template import Wrap, special
+from plmctl.text.template import Wrap, find_special
 from plmctl.text.vocab import Vocab
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class StreamPair(Format):
         )
         plain, (sep, cls), end = (
             (),
-            (special(vocab, "sep"), special(vocab, "cls")),
+            (find_special(vocab, "sep"), find_special(vocab, "cls")),
             make_closing_wrap(vocab).after,
         )
         self.kinds = [

@@ -14,7 +14,7 @@ from plmctl.core.parts import part_of
 from plmctl.data.formats.base import Format, Plan
 from plmctl.data.formats.pairs import pair_plan, parallel
 from plmctl.data.formats.pieces import Pieces, lay
-from plmctl.text.template import wraps
+from plmctl.text.template import find_wraps
 from plmctl.text.vocab import Vocab
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class TextPair(Format):
 
     def __init__(self, *, vocab: Vocab, max_length: int, packed: bool) -> None:
         self.vocab, self.max_length, self.packed = vocab, max_length, packed
-        self.kinds = wraps(vocab, vocab.single) * 2
+        self.kinds = find_wraps(vocab, vocab.single) * 2
         if max_length < 2 * self.kinds[0].size + 2:
             allowed = (
                 f"at least {2 * self.kinds[0].size + 2}: the special tokens and one token a side"
