@@ -11,7 +11,6 @@ from itertools import combinations
 import numpy as np
 import pytest
 from scipy import stats
-from worded import chosen_of, worded, words_of
 
 from plmctl.core.batch import Rows
 from plmctl.core.draws import HALF, Draws, below
@@ -19,6 +18,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.noise.groups import Lengths
 from plmctl.noise.span_mask import SpanMask
 from plmctl.noise.spans import Anchored, Segmented, place_spans
+from tests.noise.worded import chosen_of, worded, words_of
 
 GEOMETRIC = 0.2 * 0.8 ** np.arange(10)
 
