@@ -63,7 +63,7 @@ def test_a_row_of_a_text(name: str, content: str, tmp_path: Path) -> None:
     file = tmp_path / name
     file.write_bytes(gzip.compress(content.encode()) if name.endswith(".gz") else content.encode())
     with pytest.raises(DataError) as refused:
-        list(reader.documents(file))
+        list(reader.read_documents(file))
     assert str(refused.value) == f"{file}:2: the line has more than 100 bytes{FIX}"
 
 
@@ -77,7 +77,7 @@ def test_a_line_as_long_as_it_may_be(tmp_path: Path) -> None:
 def test_a_cell_over_several_lines(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text('text,label\n"' + "a\n" * 60 + '",1\n')
     for read in (
-        lambda: list(reader.documents(tmp_path / "a.csv")),
+        lambda: list(reader.read_documents(tmp_path / "a.csv")),
         lambda: Table(splits={}).read_file(tmp_path / "a.csv", {"text": "text", "label": "label"}),
     ):
         with pytest.raises(
@@ -169,11 +169,11 @@ def test_nothing_but_white_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     file = tmp_path / "a.txt"
     file.write_bytes(b"a line\n" + b"\n" * 5000 + b"the end\n")
     with pytest.raises(DataError) as refused:
-        list(reader.documents(file))
+        list(reader.read_documents(file))
     what = "nothing but white space for more than 1,048,576 bytes up to here"
     assert str(refused.value) == f"{file}:4098: {what}\n  fix: cut it out, or leave out this file"
     file.write_bytes(b"a line\n" + b"\n" * 1000 + b"the end\n")
-    assert [document.paragraphs for document in reader.documents(file)] == [
+    assert [document.paragraphs for document in reader.read_documents(file)] == [
         ("a line",),
         ("the end",),
     ]

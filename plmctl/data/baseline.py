@@ -1,6 +1,4 @@
-"""What a model reaches that knows how often each token occurs and nothing else: the marks that
-any training must beat.
-"""
+"""The scores of a model that knows only how often each token occurs: any training must beat them."""
 
 from __future__ import annotations
 
@@ -14,13 +12,12 @@ _CHUNK = 1 << 22  # bincount widens its input to int64: 32 MiB at a time, howeve
 
 @dataclass(frozen=True)
 class UnigramBaseline:
-    """Losses in nats a token, accuracies as shares; `tokens` is how many validation tokens they
-    are over.
+    """Losses in nats for each token, accuracies as shares; `tokens` is the number of validation
+    tokens.
     """
 
     unigram_loss: float  # cross-entropy of the training frequencies on the validation tokens
-    # entropy of the validation tokens themselves: no context-free guess gets below it, even one
-    # that peeks
+    # entropy of the validation tokens themselves: no prediction without context gets below it
     entropy: float
     frequent_id: int  # the most frequent training token
     frequent_accuracy: float  # accuracy of always answering `frequent_id`
@@ -31,37 +28,39 @@ def count_tokens(ids: np.ndarray, vocab_size: int) -> np.ndarray:
     """How often each id occurs: `ids [N]` (may be memory-mapped) -> `[V]` int64."""
     counts = np.zeros(vocab_size, np.int64)
     for chunk in _chunks(ids):
-        found = np.bincount(chunk, minlength=vocab_size)
-        if len(found) > vocab_size:
-            raise ValueError(f"token id {len(found) - 1} is outside the vocabulary of {vocab_size}")
-        counts += found
+        chunk_counts = np.bincount(chunk, minlength=vocab_size)
+        if len(chunk_counts) > vocab_size:
+            raise ValueError(
+                f"token id {len(chunk_counts) - 1} is outside the vocabulary of {vocab_size}"
+            )
+        counts += chunk_counts
     return counts
 
 
 def measure_unigram_baseline(
     train: np.ndarray, valid: np.ndarray, *, ignored: np.ndarray
 ) -> UnigramBaseline:
-    """The floors of `valid [M]` ids given `train [N]` ids; `ignored [V]` bool marks ids that are
-    never predicted (specials).
+    """The baseline for `valid [M]` ids, given `train [N]` ids; `ignored [V]` bool marks ids that
+    are never predicted (special tokens).
 
     `unigram_loss = -mean_v log((c_v + 1) / (N + V'))` with training counts c over the V' ids that
     may be predicted.
     """
     predicted = ~ignored
-    seen = count_tokens(train, len(ignored)) * predicted
-    asked = count_tokens(valid, len(ignored)) * predicted
-    total = int(asked.sum())
+    train_counts = count_tokens(train, len(ignored)) * predicted
+    valid_counts = count_tokens(valid, len(ignored)) * predicted
+    total = int(valid_counts.sum())
     if total == 0:
         raise ValueError("no validation token may be predicted")
     # add one: a token never seen in training has a chance
-    log_p = np.log((seen + 1.0) / (seen.sum() + predicted.sum()))
-    share = asked[asked > 0] / total
-    frequent = int(seen.argmax())
+    log_p = np.log((train_counts + 1.0) / (train_counts.sum() + predicted.sum()))
+    share = valid_counts[valid_counts > 0] / total
+    frequent = int(train_counts.argmax())
     return UnigramBaseline(
-        unigram_loss=float(-(asked * log_p).sum() / total),
+        unigram_loss=float(-(valid_counts * log_p).sum() / total),
         entropy=float(-(share * np.log(share)).sum()),
         frequent_id=frequent,
-        frequent_accuracy=float(asked[frequent] / total),
+        frequent_accuracy=float(valid_counts[frequent] / total),
         tokens=total,
     )
 

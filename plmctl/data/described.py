@@ -1,4 +1,4 @@
-"""What a token directory holds, in lines for people, and whether a new one would be another."""
+"""Descriptions of token directories for the user, and the check that a new one equals an old one."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from plmctl.text.tokenizer import Tokenizer
 
 
 def describe_tokens(manifest: dict[str, Any], out: object) -> list[str]:
-    """What was made, a line each."""
+    """Describe the manifest of a token directory, one fact a line."""
     kind = manifest["tokenizer"]
     lines = [
         f"{out}: {kind['kind']} tokenizer with {kind['size']:,} tokens ({kind['fingerprint'][:8]})"
     ]
     if sample := kind.get("trained_on"):
         lines.append(
-            f"  the tokenizer has seen {sample['sentences']:,} sentences,"
+            f"  the tokenizer was trained on {sample['sentences']:,} sentences,"
             f" {sample['bytes'] / 1e6:,.1f} MB"
         )
     for name, split in manifest["splits"].items():
@@ -58,9 +58,7 @@ def describe_tokens(manifest: dict[str, Any], out: object) -> list[str]:
 
 
 def too_much_held_out(manifest: Mapping[str, Any]) -> list[str]:
-    """A line where whole documents are held out of so few that validation takes far more than
-    the share asked for.
-    """
+    """A warning if so few documents exist that validation takes far more than its share."""
     tokens = {name: split["tokens"] for name, split in manifest["splits"].items()}
     share, wanted = (
         tokens["valid"] / max(1, sum(tokens.values())),
@@ -70,14 +68,14 @@ def too_much_held_out(manifest: Mapping[str, Any]) -> list[str]:
         return []
     few = manifest["splits"]["train"]["documents"] + manifest["splits"]["valid"]["documents"]
     return [
-        f"  {share:.0%} of the text is held out, for there are only {few:,} documents: put blank"
-        " lines between documents, or give data.valid_path=..."
+        f"  {share:.0%} of the text is held out, because there are only {few:,} documents: put"
+        " blank lines between documents, or give data.valid_path=..."
     ]
 
 
 def refuse_other_tokens(job: TokenizingJob, out: Path) -> None:
-    """UsageError where `out` has sound tokens of another text, tokenizer or setting: like a run,
-    they are not written over.
+    """Raise UsageError if `out` holds sound tokens of another text, tokenizer or setting: they are
+    not overwritten.
     """
     try:
         old = read_manifest(out)
@@ -93,13 +91,13 @@ def refuse_other_tokens(job: TokenizingJob, out: Path) -> None:
         "settings": json.loads(json.dumps(job.settings())),
     }
     if changed := differences(before, now):
-        told = "; ".join(changed[:3])
+        shown = "; ".join(changed[:3])
         raise UsageError(
-            f"out={out}: holds tokens already, and these would be others ({told})\n"
+            f"out={out}: holds tokens already, and these would be others ({shown})\n"
             "  fix: out=<new folder>"
         )
 
 
 def _hashes(files: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What each file holds, wherever it stands."""
+    """The content of each file, wherever it is."""
     return [entry.get("sha256", entry["path"]) for entry in files]

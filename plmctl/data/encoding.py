@@ -1,6 +1,4 @@
-"""Documents to ids on all cores: chunks of documents go to a pool of processes and come back in
-order.
-"""
+"""From documents to ids on all cores: a pool of processes encodes chunks of documents in order."""
 
 from __future__ import annotations
 
@@ -35,15 +33,15 @@ class Encoded:
 
     ids: np.ndarray  # [N]
     lengths: np.ndarray  # [S] tokens of each sentence, at least one
-    documents: np.ndarray  # [D, 6] int64, see COLUMNS; new = 0: goes on with the document before it
+    documents: np.ndarray  # [D, 6] int64, see COLUMNS; new = 0: continues the document before it
     tracks: dict[str, np.ndarray]
     spans: dict[str, np.ndarray]  # [m, 3] int64 start, length, id
-    left: Counter[str]  # what was left out, and why
-    read: int  # documents that were given, those that were left out too
+    left: Counter[str]  # how many marks and pairs were left out, by reason
+    read: int  # documents that were read, including those that were left out
 
 
 class DocumentEncoder:
-    """Documents -> `Encoded`, in this process."""
+    """Encodes documents in this process."""
 
     def __init__(self, tokenizer: Tokenizer, wanted: Wanted) -> None:
         self._tokenizer, self._tags = tokenizer, wanted.tags
@@ -58,35 +56,39 @@ class DocumentEncoder:
         flat = [text for each in texts for text in each]
         ids, lengths = self._tokenizer.encode_flat(flat)
         if documents and documents[0].pair and not lengths.all():
-            return self._whole_pairs(documents, lengths)
+            return self._encode_complete_pairs(documents, lengths)
         words = {} if self._words is None else {"word_start": self._words(flat, ids, lengths)}
         spans, left = self._placer([document.marks for document in documents], texts, lengths)
         tags = {name: make_track(spans.pop(name), len(ids)) for name in self._tags}
         owner = np.repeat(
             np.arange(len(documents)), np.array([len(each) for each in texts], np.int64)
         )
-        # texts without tokens are no sentences
+        # texts without tokens do not count as sentences
         sentences = np.bincount(owner[lengths > 0], minlength=len(documents))
         tokens = np.bincount(owner, weights=lengths, minlength=len(documents)).astype(np.int64)
-        table = np.column_stack([sentences, tokens, _measured(documents)])
+        table = np.column_stack([sentences, tokens, _measure(documents)])
         return Encoded(ids, lengths[lengths > 0], table, words | tags, spans, left, len(documents))
 
-    def _whole_pairs(self, documents: Sequence[Document], lengths: np.ndarray) -> Encoded:
-        """Only the pairs with tokens on both sides."""
-        whole = lengths.reshape(-1, 2).min(1) > 0
-        found = self([document for document, kept in zip(documents, whole, strict=True) if kept])
-        found.left["pairs with an empty side"] = int((~whole).sum())
-        return replace(found, read=len(documents))
+    def _encode_complete_pairs(self, documents: Sequence[Document], lengths: np.ndarray) -> Encoded:
+        """Encode only the pairs that have tokens on both sides."""
+        complete = lengths.reshape(-1, 2).min(1) > 0
+        encoded = self(
+            [document for document, kept in zip(documents, complete, strict=True) if kept]
+        )
+        encoded.left["pairs with an empty side"] = int((~complete).sum())
+        return replace(encoded, read=len(documents))
 
 
-def _measured(documents: Sequence[Document]) -> np.ndarray:
+def _measure(documents: Sequence[Document]) -> np.ndarray:
     """[D, 4] int64: bytes, characters, words, new."""
     rows = []
     for document in documents:
         text = "\n".join(document.paragraphs)
-        broken = document.continues  # the line break before a further part
+        line_break = document.continues  # before a further part
         size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-        rows.append((size + broken, len(text) + broken, len(text.split()), not document.continues))
+        rows.append(
+            (size + line_break, len(text) + line_break, len(text.split()), not document.continues)
+        )
     return np.array(rows, np.int64).reshape(-1, 4)
 
 
@@ -96,11 +98,16 @@ Labelled = tuple[Document, str]  # with its split
 def encode_documents(
     documents: Iterable[Labelled], tokenizer_folder: Path, wanted: Wanted, processes: int
 ) -> Iterator[dict[str, Encoded]]:
-    """For each chunk of documents, what belongs to each split; the same whatever the number of
-    processes.
+    """Encode documents in chunks, with `processes` processes; their number does not change the
+    result.
+
+    Yields:
+        For each chunk, the encoded documents of each split.
     """
     chunks = _chunks(documents)
-    first = list(itertools.islice(chunks, 3))  # little text is done sooner than a pool is up
+    first = list(
+        itertools.islice(chunks, 3)
+    )  # little text takes less time than the start of a pool
     if processes < 2 or len(first) < 3:
         encoder = DocumentEncoder(Tokenizer.load(tokenizer_folder), wanted)
         for chunk in itertools.chain(first, chunks):
@@ -125,9 +132,9 @@ def encode_documents(
             "a tokenizing process was killed (out of memory?)\n"
             "  fix: the same command with processes=1"
         )
-        raise PlmctlError(f"{message}; what is done is kept") from error
+        raise PlmctlError(f"{message}; finished chunks are kept") from error
     finally:
-        # waits for chunks at work, or the pool closes its pipes twice now and then
+        # wait for the chunks in work, since the pool may otherwise close its pipes twice
         pool.shutdown(cancel_futures=True)
         if warned is None:
             del os.environ["TOKENIZERS_PARALLELISM"]
@@ -136,7 +143,7 @@ def encode_documents(
 
 
 def count_processors() -> int:
-    """How many processors this process may use."""
+    """The number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -165,7 +172,7 @@ _encoder: DocumentEncoder | None = None  # of a pool's process
 
 def _prepare(tokenizer_folder: Path, wanted: Wanted) -> None:
     global _encoder
-    # or a pool whose main process is killed outright would wait for work for ever
+    # if the main process is killed, its pool would otherwise wait for work for ever
     follow_maker(patience=0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process decides
     _encoder = DocumentEncoder(Tokenizer.load(tokenizer_folder), wanted)

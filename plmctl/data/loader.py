@@ -1,5 +1,5 @@
-"""From rows to batches: format, noise, labels and collation in one background thread, a whole
-update at a time.
+"""From rows to batches: format, noise, labels and collation in one background thread, one update at
+a time.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ SCHEDULES = ("together", "sampled")
 
 @dataclass(frozen=True)
 class RowSource:
-    """One stream of rows: where they are read, what is done to them, and how often they are
-    drawn (schedule "sampled").
+    """One stream of rows: its reader, its noise, and the weight with which it is drawn (schedule
+    "sampled").
     """
 
     reader: RowReader | Mixture
@@ -49,8 +49,8 @@ class RowSource:
         return glossary([self.reader.format, *([] if self.noise is None else [self.noise])])
 
     def rows(self, name: str, picks: Picks, labels: Labels | None) -> Rows:
-        """The picked rows in their order, noised with the draws of their corpus and epoch, with
-        the objective's labels.
+        """The picked rows in their order, with the noise of their corpus and epoch and the
+        objective's labels.
         """
 
         def finished(part: CorpusPicks) -> Rows:
@@ -58,40 +58,48 @@ class RowSource:
             rows = rows if self.noise is None else self.noise(rows, part.draws)
             return rows if labels is None else rows.with_targets(**labels(rows))
 
-        return self._joined(picks, finished)
+        return self._join(picks, finished)
 
     def before(self, picks: Picks) -> Rows:
-        """The picked rows as the format laid them out."""
-        return self._joined(picks, lambda part: part.rows)
+        """The picked rows as the format laid them out, without noise."""
+        return self._join(picks, lambda part: part.rows)
 
-    def _joined(self, picks: Picks, finished: Callable[[CorpusPicks], Rows]) -> Rows:
+    def _join(self, picks: Picks, finished: Callable[[CorpusPicks], Rows]) -> Rows:
         parts = list(self.reader.parts(picks))
         return join([finished(part) for part in parts], [part.place for part in parts])
 
     def capacity(self) -> dict[str, int]:
+        """For each target, the largest number of labels in a row."""
         return {} if self.noise is None else self.noise.capacity(self.reader.format.max_length)
 
     def lengths(self) -> tuple[int, int]:
+        """(tokens of a row, tokens of the target beside it)."""
         return row_lengths(self.reader.format, self.noise)
 
 
 def row_lengths(format: Format, noise: Noise | None) -> tuple[int, int]:
-    """(tokens that are read, tokens of the target beside them) of a whole row."""
+    """(tokens that are read, tokens of the target beside them) of a row with noise."""
     length = format.max_length
-    made = noise.columns(noise.input_length(length)) if noise else {}
-    return made.get("source", length), made.get("target", format.target_length)
+    columns = noise.columns(noise.input_length(length)) if noise else {}
+    return columns.get("source", length), columns.get("target", format.target_length)
 
 
 class Loader:
-    """Iterates over updates: each is the list of this rank's micro-batches, made ahead by one
-    thread.
+    """Iterates over updates: each is the list of this rank's micro-batches, prepared by one thread.
 
-    `schedule="together"`: every update has micro-batches of every source; `"sampled"`: all of one
-    source, drawn with the sources' weights from (seed, update), the same on every rank. `prefetch`:
-    updates made ahead, 0 = no thread. `state_dict` counts the updates that were handed out, never
-    those made ahead. `waited`: seconds spent waiting for data.
-    `keep`: names of tracks that batches carry (None: all). `pinned`: page-locked memory for
-    asynchronous copies.
+    Args:
+        sources: the row sources, by name.
+        micro_batch_size: rows of a micro-batch.
+        labels: the objective's own targets.
+        seed: decides which source an update reads.
+        schedule: "together": every update has micro-batches of every source; "sampled": all of one
+            source, drawn with the sources' weights from (seed, update), the same on every rank.
+        prefetch: updates that are prepared ahead; 0 = no thread.
+        keep: names of tracks that batches carry (None: all).
+        pinned: page-locked memory for asynchronous copies.
+
+    `state_dict` counts the updates that were returned, never those that are only prepared.
+    `waited`: seconds spent waiting for data.
     """
 
     def __init__(
@@ -123,7 +131,7 @@ class Loader:
         return self
 
     def __next__(self) -> list[Batch]:
-        begun = time.perf_counter()
+        start = time.perf_counter()
         if self.prefetch and self._worker is None:
             self._worker = _Ahead(self._updates(), self.prefetch)
         produced = self._worker.get() if self._worker else next(self._updates())
@@ -131,12 +139,12 @@ class Loader:
         self._step += 1
         for name, position in positions.items():
             self.sources[name].reader.position = position
-        self.waited += time.perf_counter() - begun
+        self.waited += time.perf_counter() - start
         return batches
 
     def _updates(self) -> Iterator[tuple[list[Batch], dict[str, Any]]]:
-        """Endless (micro-batches, positions after them) from the present state on; reads no
-        state once it runs.
+        """Endless (micro-batches, positions after them) from the present state on; it reads the
+        state only once.
         """
         positions: dict[str, Any] = {
             name: source.reader.position for name, source in self.sources.items()
@@ -148,7 +156,7 @@ class Loader:
                 picks, positions[name] = self.sources[name].reader.take(positions[name])
                 starts = range(0, len(picks), self.micro_batch_size)
                 batches += [
-                    self._batch(name, picks.at(slice(start, start + self.micro_batch_size)))
+                    self._batch(name, picks.select(slice(start, start + self.micro_batch_size)))
                     for start in starts
                 ]
             yield batches, dict(positions)
@@ -169,19 +177,21 @@ class Loader:
         return collate(rows, source.capacity(), keep=self.keep, pinned=self.pinned)
 
     def state_dict(self) -> dict[str, Any]:
+        """The number of updates and the positions of the readers, as JSON."""
         return {
             "step": self._step,
             "sources": {name: source.reader.state_dict() for name, source in self.sources.items()},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from the state of an earlier loader."""
         self.close()
         for name, source in self.sources.items():
             source.reader.load_state_dict(state["sources"][name])
         self._step = fit(state["step"], Whole)
 
     def close(self) -> None:
-        """Stop the thread; the next update starts a new one at the present state."""
+        """Stop the thread; the next update starts a new one from the present state."""
         if self._worker is not None:
             self._worker.close()
             self._worker = None
@@ -194,8 +204,8 @@ class Loader:
 
 
 class _Ahead:
-    """A daemon thread that keeps up to `depth` items of an iterator ready; its exceptions are
-    raised by `get`.
+    """A daemon thread that keeps up to `depth` items of an iterator ready; `get` raises its
+    exceptions.
     """
 
     def __init__(self, items: Iterator[Any], depth: int) -> None:
@@ -212,7 +222,7 @@ class _Ahead:
                 self._put((item, None))
                 if self._stop.is_set():
                     return
-        # whatever it is, the consumer must hear of it rather than wait for ever
+        # Any exception, even an interrupt, goes to the consumer, who would otherwise wait for ever.
         except BaseException as error:
             self._put((None, error))
 
@@ -246,15 +256,15 @@ def once(
     keep: frozenset[str] | None = None,
     pinned: bool = False,
 ) -> Iterator[Batch]:
-    """Every row of the source once, in fixed order, for evaluation: all batches have `batch_size`
-    rows, on every rank as many.
+    """Yield every row of the source once, in fixed order, for evaluation: batches of `batch_size`
+    rows, equally many on every rank.
 
-    What is missing in the last ones are blank rows: key -1, length 0, targets and labels IGNORE, so
-    they count for nothing.
+    Blank rows fill the last batches: key -1, length 0, targets and labels IGNORE, so they count for
+    nothing.
     """
-    assert isinstance(source.reader, RowReader)  # of a mixture, each corpus is evaluated by itself
+    assert isinstance(source.reader, RowReader)  # each corpus of a mixture is evaluated separately
     for index in source.reader.once(batch_size):
-        # a rank may have no row left: then row 0 lends its fields
+        # a rank may have no row left: then blank rows copy the fields of row 0
         some = index if len(index) else np.zeros(1, np.int64)
         rows = source.rows(name, Picks(np.zeros_like(some), some), labels)
         missing = make_blank(rows, batch_size - len(index))
@@ -273,15 +283,20 @@ def collate(
     keep: frozenset[str] | None = None,
     pinned: bool = False,
 ) -> Batch:
-    """Torch tensors of `rows`: ids, lengths and labels int64, targets in `capacity[name]` slots
-    a row (absent: one a token).
+    """Make torch tensors of `rows`.
+
+    Args:
+        rows: ids, lengths and labels become int64.
+        capacity: slots a row of each target (absent: one a token).
+        keep: names of tracks that are kept (None: all).
+        pinned: page-locked memory.
     """
     import torch
 
     def tensor(array: np.ndarray) -> Tensor:
         wide = array if array.dtype.kind in "bf" else array.astype(np.int64, copy=False)
-        made = torch.from_numpy(np.ascontiguousarray(wide))
-        return made.pin_memory() if pinned else made
+        result = torch.from_numpy(np.ascontiguousarray(wide))
+        return result.pin_memory() if pinned else result
 
     def seq(given: Seq) -> Seq:
         tracks = {
@@ -294,18 +309,18 @@ def collate(
 
     def targets(name: str, labels: np.ndarray) -> Targets:
         slots = len(labels) * capacity.get(name, labels.shape[1])
-        found = np.flatnonzero(labels.ravel() != IGNORE)
-        if len(found) > slots:
+        labelled = np.flatnonzero(labels.ravel() != IGNORE)
+        if len(labelled) > slots:
             raise ValueError(
-                f"{len(found)} targets.{name} in a batch, but its noise promised at most {slots}"
+                f"{len(labelled)} targets.{name} in a batch, but its noise promised at most {slots}"
             )
         index, ids = np.zeros(slots, np.int64), np.full(slots, IGNORE, np.int64)
-        index[: len(found)], ids[: len(found)] = found, labels.ravel()[found]
-        return Targets(tensor(index), tensor(ids), len(found))
+        index[: len(labelled)], ids[: len(labelled)] = labelled, labels.ravel()[labelled]
+        return Targets(tensor(index), tensor(ids), len(labelled))
 
-    made = {name: targets(name, labels) for name, labels in rows.targets.items()}
-    counts = {name: target.count for name, target in made.items()}
-    counts |= {name: _counted(label) for name, label in rows.labels.items()}
+    tensors = {name: targets(name, labels) for name, labels in rows.targets.items()}
+    counts = {name: target.count for name, target in tensors.items()}
+    counts |= {name: _count_labels(label) for name, label in rows.labels.items()}
     counted = [each for each in rows.seqs.values() if not each.view] or rows.seqs.values()
     counts |= {
         "tokens": sum(int(each.length.sum()) for each in counted),
@@ -314,7 +329,7 @@ def collate(
     return Batch(
         key=tensor(rows.key),
         seqs={name: seq(given) for name, given in rows.seqs.items()},
-        targets=made,
+        targets=tensors,
         counts=counts,
         anchors=None if rows.anchors is None else tensor(rows.anchors),
         source=rows.source,
@@ -325,6 +340,6 @@ def collate(
     )
 
 
-def _counted(labels: np.ndarray) -> int:
-    """How many labels are not to be ignored."""
+def _count_labels(labels: np.ndarray) -> int:
+    """The number of labels that are not IGNORE."""
     return int((labels.reshape(len(labels), -1) != IGNORE).any(axis=1).sum()) if len(labels) else 0

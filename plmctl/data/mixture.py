@@ -1,6 +1,4 @@
-"""Several corpora as one stream of rows: which corpus a row comes from is drawn anew for each,
-by their shares.
-"""
+"""Several corpora as one stream of rows: the corpus of each row is drawn by the shares."""
 
 from __future__ import annotations
 
@@ -27,8 +25,8 @@ from plmctl.data.reader import (
 KEYS = ("path", "weight")  # of a corpus in `data.mixture`
 
 
-class Places(NamedTuple):
-    """How far a mixture has read: `row` rows in all, and how far each corpus."""
+class MixturePosition(NamedTuple):
+    """How far a mixture has read: `row` rows in all, and the position in each corpus."""
 
     row: int
     corpora: tuple[ReadPosition, ...]
@@ -38,10 +36,10 @@ class Mixture:
     """A reader over readers: row k of the run comes from the corpus that (seed, stage, k) draws,
     with probability `share`.
 
-    Each corpus is read in its own order, every row once in an epoch of its own; one that is used up
-    begins its next epoch. So neither ranks nor batch size nor the place of a resume change which
-    rows come, and the state is one number for the mixture and two for each corpus. An epoch of the
-    mixture is as many rows as all corpora have together.
+    Each corpus is read in its own order, every row once in its own epoch; then its next epoch
+    begins. So ranks, batch size and the point of a resume do not change the rows, and the state is
+    one number for the mixture and two for each corpus. An epoch of the mixture has as many rows as
+    all corpora together.
     """
 
     def __init__(
@@ -70,12 +68,12 @@ class Mixture:
             )
         self.position = self._start()
 
-    def _start(self) -> Places:
-        return Places(0, (ReadPosition(),) * len(self.readers))
+    def _start(self) -> MixturePosition:
+        return MixturePosition(0, (ReadPosition(),) * len(self.readers))
 
     @property
     def fingerprint(self) -> str:
-        """Changes with every corpus, its name and its share."""
+        """A hash of the corpora, their names and their shares."""
         text = repr(
             [
                 (name, self.shares[name], reader.seed, reader.fingerprint)
@@ -85,7 +83,7 @@ class Mixture:
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     def corpus(self, row: np.ndarray) -> np.ndarray:
-        """[n] which corpus the rows `row [n]` of the run come from, by number."""
+        """[n]: the number of the corpus that each of the rows `row [n]` of the run comes from."""
         edges = np.cumsum(list(self.shares.values()))
         drawn = (
             Draws(self.seed, 0, ("stage", self.stage)).words(row, "corpus", 1)[:, 0]
@@ -94,7 +92,7 @@ class Mixture:
         )
         return np.minimum(np.searchsorted(edges, drawn, side="right"), len(edges) - 1)
 
-    def take(self, position: Places) -> tuple[Picks, Places]:
+    def take(self, position: MixturePosition) -> tuple[Picks, MixturePosition]:
         """This rank's share of the global batch at `position`, and the position after it."""
         corpus = self.corpus(position.row + np.arange(self.batch_size))
         epoch, index = np.empty((2, self.batch_size), np.int64)
@@ -104,29 +102,32 @@ class Mixture:
             picks, after[number] = reader.following(after[number], len(mine))
             epoch[mine], index[mine] = picks.epoch, picks.index
         share = choose_rows_of_rank(self.batch_size, self.world, self.rank)
-        return Picks(epoch, index, corpus).at(share), Places(
+        return Picks(epoch, index, corpus).select(share), MixturePosition(
             position.row + self.batch_size, tuple(after)
         )
 
     def parts(self, picks: Picks) -> Iterator[CorpusPicks]:
-        """The picked rows, made, a part for each corpus and epoch."""
+        """The picked rows, one part for each corpus and epoch."""
         for number, reader in enumerate(self.readers.values()):
             mine = np.flatnonzero(picks.corpus == number)
-            for part in reader.parts(picks.at(mine)):
+            for part in reader.parts(picks.select(mine)):
                 yield part._replace(place=mine[part.place])
 
     def corpora(self, name: str) -> dict[str, tuple[RowReader, float]]:
-        """{corpus: its reader and its share of the rows}."""
+        """{corpus: (its reader, its share of the rows)}."""
         return {corpus: (reader, self.shares[corpus]) for corpus, reader in self.readers.items()}
 
     @property
     def rows_per_epoch(self) -> int:
+        """The rows of all corpora together."""
         return sum(reader.rows_per_epoch for reader in self.readers.values())
 
     def state_dict(self) -> dict[str, Any]:
+        """The state at the present position, as JSON."""
         return self.state_at(self.position)
 
-    def state_at(self, position: Places) -> dict[str, Any]:
+    def state_at(self, position: MixturePosition) -> dict[str, Any]:
+        """The state at a position, as JSON."""
         corpora = {
             name: list(place) for name, place in zip(self.readers, position.corpora, strict=True)
         }
@@ -134,25 +135,36 @@ class Mixture:
         return {**known, "row": position.row, "corpora": corpora}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue where the state was taken; the start, if it is of an earlier stage; DataError
-        if the data are others.
+        """Continue from `state`, or start if it is of an earlier stage.
+
+        Raises:
+            DataError: if it is of other data.
         """
         same = check_stage(self, state, "another mixture", "corpora, weights, format and seed")
-        corpora = (reader.place(*state["corpora"][name]) for name, reader in self.readers.items())
-        self.position = Places(fit(state["row"], Whole), tuple(corpora)) if same else self._start()
+        corpora = (
+            reader.position_at(*state["corpora"][name]) for name, reader in self.readers.items()
+        )
+        self.position = (
+            MixturePosition(fit(state["row"], Whole), tuple(corpora)) if same else self._start()
+        )
 
 
 def compute_shares(
     weights: Mapping[str, float | None], tokens: Mapping[str, int], *, temperature: float | None
 ) -> dict[str, float]:
-    """{corpus: its share of the rows}: its weight among the weights, or, where none has one, by its
-    size.
+    """{corpus: its share of the rows}: its weight among the weights, or, if no corpus has one, by
+    its size.
+
+    Args:
+        weights: of each corpus; None: 1 if others have one.
+        tokens: of each corpus.
+        temperature: 1 draws by size, larger numbers draw more equally.
 
     `share_i = n_i ** (1 / temperature) / sum_j n_j ** (1 / temperature)`, n = tokens: the
-    temperature of T5 and mT5 (Raffel et al., 2020, arXiv:1910.10683, sec. 3.5.2). 1: by size;
-    larger: nearer to equal. The exponent of others is its inverse: XLM's 0.5 (Lample and Conneau,
-    2019, arXiv:1901.07291, sec. 3.1) is temperature 2, mBERT's 0.7 is 1.43, and the 0.3 of XLM-R
-    and mT5 (arXiv:1911.02116, 2010.11934) 3.33.
+    temperature of T5 and mT5 (Raffel et al., 2020, arXiv:1910.10683, sec. 3.5.2). Other papers give
+    its inverse as an exponent: XLM's 0.5 (Lample and Conneau, 2019, arXiv:1901.07291, sec. 3.1) is
+    temperature 2, mBERT's 0.7 is 1.43, and the 0.3 of XLM-R and mT5 (arXiv:1911.02116, 2010.11934)
+    is 3.33.
     Differs: sizes are tokens, where T5 counts examples and XLM sentences; T5's upper limit of a
     size is left out.
     """
@@ -168,8 +180,8 @@ def compute_shares(
 def check_mixture(
     mixture: Mapping[str, Any], temperature: float | None, path: str
 ) -> list[ConfigError]:
-    """What is wrong with the settings of a mixture at the config path `path`, as far as they
-    tell alone.
+    """The errors in the settings of a mixture at the config path `path`, without a look at the
+    data.
     """
     errors = [
         error for name, node in mixture.items() for error in _check_corpus(node, f"{path}.{name}")
@@ -186,7 +198,7 @@ def _check_corpus(node: Any, where: str) -> list[ConfigError]:
                 where, node, "a corpus is a mapping {path, weight}", fix=f"{where}={{path:{node}}}"
             )
         ]
-    known = f"there is no such setting; there are {', '.join(KEYS)}"
+    known = f"there is no such setting; the settings are {', '.join(KEYS)}"
     errors = [
         ConfigError(f"{where}.{key}", node[key], known + nearest(str(key), KEYS))
         for key in node
@@ -195,7 +207,7 @@ def _check_corpus(node: Any, where: str) -> list[ConfigError]:
     weight = node.get("weight")
     number = isinstance(weight, int | float) and not isinstance(weight, bool)
     if weight is not None and not (number and 0 < weight < math.inf):
-        fix = "leave the corpus out if nothing of it is to be read"
+        fix = "leave the corpus out if none of it should be read"
         errors.append(ConfigError(f"{where}.weight", weight, "a number above 0", fix=fix))
     return errors
 
@@ -203,7 +215,7 @@ def _check_corpus(node: Any, where: str) -> list[ConfigError]:
 def _check_weights(
     weights: Mapping[str, float | None], temperature: float | None, path: str
 ) -> list[ConfigError]:
-    """Sound settings that do not go together."""
+    """The errors of settings that are valid alone but do not fit together."""
     if len(weights) == 1:
         return [
             ConfigError(
@@ -235,6 +247,6 @@ def _check_weights(
             f"{path}.*.weight",
             parts,
             allowed,
-            fix=f"shares, or how often one is read against others ({like})",
+            fix=f"give shares, or relative weights of 1 and more ({like})",
         )
     ]

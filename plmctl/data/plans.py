@@ -1,5 +1,5 @@
-"""Plans and orders of large corpora, kept in files beside their tokens, so that a restart maps them
-instead of making them.
+"""A cache of the plans and orders of large corpora, in files beside their tokens, so that a restart
+maps them into memory.
 
 <token directory>/plans/<hash of what they are made of>/{<array>.npy, ..., plan.json}
 """
@@ -25,18 +25,17 @@ from plmctl.data.formats.base import Plan
 if TYPE_CHECKING:
     from plmctl.data.shards import Shards
 
-# sentences from which on a plan is worth its files; fewer are planned within about 0.2 s
+# a corpus with fewer sentences is planned within about 0.2 s and not cached
 LARGE = 1 << 19
 FOLDER, NOTE = "plans", "plan.json"
 
 
 def cache_plan(shards: Shards, key: object, make: Callable[[], Plan]) -> Plan:
-    """`make()`, or its result of an earlier time under the same `key`: equal keys must mean equal
-    bytes.
+    """`make()`, or its earlier result under the same `key`; equal keys must mean equal bytes.
 
-    Files appear complete or not at all; those that are damaged are made again. Where nothing can be
-    written, nothing is. All plans together take no more room than the tokens of their split: those
-    not read for longest go.
+    Files appear complete or not at all; damaged ones are written again. If nothing can be written,
+    there is no cache. All plans together take no more space than the tokens of their split; those
+    that were not read for the longest time are removed.
     """
     home = Path(getattr(shards, "folder", "") or "")
     if len(shards.sentences) < LARGE or not home.is_dir():
@@ -45,17 +44,17 @@ def cache_plan(shards: Shards, key: object, make: Callable[[], Plan]) -> Plan:
     place = home / FOLDER / digest
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         return _read(place)
-    made = make()
+    plan = make()
     with contextlib.suppress(OSError):
-        _write(place, made)
+        _write(place, plan)
         _tidy(place, limit=shards.ids.nbytes)
-    return made
+    return plan
 
 
 @cache
 def hash_code(source: str) -> str:
-    """A hash of the code that plans: the files of all formats and the file this one is from,
-    read once in a process.
+    """A hash of the code that plans: the files of all formats and the file `source`, read once in a
+    process.
     """
     files = {*Path(base.__file__).parent.glob("*.py"), Path(source)}
     digest = hashlib.blake2b(digest_size=16)
@@ -67,18 +66,18 @@ def hash_code(source: str) -> str:
 def _read(place: Path) -> Plan:
     note = json.loads((place / NOTE).read_text(encoding="utf-8"))
     arrays = {
-        name: _mapped(place / f"{name}.npy", length) for name, length in note["arrays"].items()
+        name: _map_array(place / f"{name}.npy", length) for name, length in note["arrays"].items()
     }
     os.utime(place)
     return Plan(note["rows"], arrays, note["report"], note["width"])
 
 
-def _mapped(file: Path, length: int) -> np.ndarray:
-    # nothing cannot be mapped
-    found = np.load(file, mmap_mode="r" if length else None, allow_pickle=False)
-    if found.shape != (length,):
-        raise ValueError(f"{file} has {found.shape}, not ({length},)")
-    return np.asarray(found)
+def _map_array(file: Path, length: int) -> np.ndarray:
+    # an empty file cannot be mapped
+    array = np.load(file, mmap_mode="r" if length else None, allow_pickle=False)
+    if array.shape != (length,):
+        raise ValueError(f"{file} has {array.shape}, not ({length},)")
+    return np.asarray(array)
 
 
 def _write(place: Path, plan: Plan) -> None:
@@ -93,14 +92,14 @@ def _write(place: Path, plan: Plan) -> None:
         if place.exists():  # damaged
             shutil.rmtree(place)
         unfinished.rename(place)
-    except BaseException:
+    except BaseException:  # an interrupt, too, must leave no unfinished folder
         shutil.rmtree(unfinished, ignore_errors=True)
         raise
 
 
 def _tidy(newest: Path, limit: int) -> None:
-    """Remove the plans that were not read for longest while all take more than `limit` bytes;
-    never the `newest`.
+    """Remove the plans that were not read for the longest time while all take more than `limit`
+    bytes; never the `newest`.
     """
     others = sorted(
         (p for p in newest.parent.iterdir() if p != newest),

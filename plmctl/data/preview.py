@@ -1,5 +1,5 @@
-"""Rows as a person reads them: what the noise did to each token, and below it what is asked
-there, in aligned columns.
+"""A preview of rows in aligned columns: what the noise did to each token, and below it what the
+model predicts there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Meanings = Mapping[str, Sequence[str]]  # label -> what its numbers mean
 MARKS = {  # before a piece: (style, meaning)
     "*": ("bold yellow", "hidden"),
     "~": ("bold red", "another token"),
-    "=": ("bold cyan", "asked but left as it is"),
+    "=": ("bold cyan", "predicted but unchanged"),
     "-": ("red", "deleted"),
     "+": ("green", "inserted"),
     "<": ("blue", "moved away"),
@@ -37,7 +37,9 @@ class Line:
     name: str
     cells: dict[int, str]
     style: str = ""
-    styles: dict[int, str] = field(default_factory=dict)  # of cells that differ from their line
+    styles: dict[int, str] = field(
+        default_factory=dict
+    )  # styles of cells that differ from their line
 
 
 def preview(
@@ -50,13 +52,20 @@ def preview(
     meanings: Meanings | None = None,
     fields: Fields = COMMON,
 ) -> Text:
-    """A paragraph for each row of `before` (as the format laid it out) and `after` (with noise and
-    targets).
+    """Show rows, one paragraph each.
 
-    `width`: columns of the terminal. `fields`: what is known of the names in the rows. Without
-    colours the marks of `MARKS` say the same; those that occur are explained at the end. Tokens are
-    compared place by place where the noise changed a sequence itself, and as a diff where it wrote
-    another one (`source` beside `target`).
+    Args:
+        before: the rows as the format laid them out.
+        after: the same rows with noise and targets.
+        pieces: a tokenizer's `pieces`.
+        mask: the id of the mask token.
+        width: columns of the terminal.
+        meanings: the meaning of labels, in words.
+        fields: what is known of the fields in the rows.
+
+    Without colours the marks of `MARKS` say the same; those that occur are explained at the end.
+    Tokens are compared position by position if the noise changed a sequence itself, and as a diff
+    if it wrote another one (`source` beside `target`).
     """
     shown = _Shown(before, after, pieces, mask, width, meanings or {}, fields)
     paragraphs = [shown.row(row) for row in range(len(before.key))]
@@ -80,39 +89,44 @@ class _Shown:
     used: set[str] = field(default_factory=set)
 
     def row(self, row: int) -> Text:
+        """The paragraph of one row."""
         after = self.after
         name = after.input
-        seq, places = after.seqs[name], _places(after.seqs[name], row)
+        seq, positions = after.seqs[name], _positions(after.seqs[name], row)
         title = (
-            f"row {int(self.before.key[row])} of {after.source}: {len(places)} of"
+            f"row {int(self.before.key[row])} of {after.source}: {len(positions)} of"
             f" {seq.ids.shape[1]} tokens"
         )
         old = _ids(self.before.seqs[self.before.input], row)
         columns = (
-            _in_place(len(places))
-            if name == self.before.input and len(old) == len(places)
-            else _aligned(old, _ids(seq, row))
+            _align_in_place(len(positions))
+            if name == self.before.input and len(old) == len(positions)
+            else _align(old, _ids(seq, row))
         )
-        lines = self._compared(row, old, columns)
+        lines = self._compare(row, old, columns)
         if (hidden := self._hidden(row)) is not None:
-            title += _summary(seq.ids[row, places], hidden, self.mask)
-        at = {
-            place: column
+            title += _summary(seq.ids[row, positions], hidden, self.mask)
+        columns_of = {
+            position: column
             for column, (_, j) in enumerate(columns)
             if j is not None
-            for place in [int(places[j])]
+            for position in [int(positions[j])]
         }
-        lines += self._targets(row, seq, at) + self._tracks(seq, row, at) + _spans(after, row, at)
+        lines += (
+            self._targets(row, seq, columns_of)
+            + self._tracks(seq, row, columns_of)
+            + _spans(after, row, columns_of)
+        )
         blocks = [Text(title, "bold"), *_block(lines, len(columns), self.width)]
         for other in [other for other in after.seqs if other != name and other != lines[0].name]:
             blocks += self._other(other, row)
         return Text("\n").join([*blocks, *self._labels(row)])
 
-    def _compared(
+    def _compare(
         self, row: int, old: list[int], columns: list[tuple[int | None, int | None]]
     ) -> list[Line]:
-        """The clean tokens, unless they are the same, and those that are shown, each with its
-        mark.
+        """The original tokens, unless they are unchanged, and the tokens after the noise, each with
+        its mark.
         """
         after, name = self.after, self.after.input
         new = _ids(after.seqs[name], row)
@@ -125,9 +139,9 @@ class _Shown:
         for side, (line, ids) in enumerate(zip(lines, (old, new), strict=True)):
             words = self._words(ids)
             for column, pair in enumerate(columns):
-                if (place := pair[side]) is not None:
+                if (index := pair[side]) is not None:
                     mark = marks[column][side]
-                    line.cells[column] = mark + words[place]
+                    line.cells[column] = mark + words[index]
                     line.styles |= {column: MARKS[mark][0]} if mark else {}
         same = lines[0].cells == {
             column: cell.lstrip("=") for column, cell in lines[1].cells.items()
@@ -139,21 +153,23 @@ class _Shown:
         seq = self.after.seqs[self.after.input]
         for name, labels in self.after.targets.items():
             if (field := self.fields.get(f"targets.{name}")) is not None and field.hidden:
-                return labels[row, _places(seq, row)]
+                return labels[row, _positions(seq, row)]
         return None
 
-    def _targets(self, row: int, seq: Seq, at: Mapping[int, int]) -> list[Line]:
-        """What is asked, below the tokens it is asked at; of what is written, not where it is
-        just those tokens.
+    def _targets(self, row: int, seq: Seq, columns_of: Mapping[int, int]) -> list[Line]:
+        """The labels, below their tokens; for the target sequence, only if they are not just its
+        tokens.
         """
         lines = []
         written = self.after.seqs.get("target")
         width = self.after.seqs[self.after.input].ids.shape[1]
         for name, labels in self.after.targets.items():
-            asked = [
-                place for place in np.flatnonzero(labels[row] != IGNORE).tolist() if place in at
+            labelled = [
+                position
+                for position in np.flatnonzero(labels[row] != IGNORE).tolist()
+                if position in columns_of
             ]
-            values = labels[row, asked].tolist()
+            values = labels[row, labelled].tolist()
             known = self.fields.get(f"targets.{name}")
             of_target = known is not None and known.of == "target"
             if written is not None and (of_target or labels.shape[1] != width) != (seq is written):
@@ -166,86 +182,89 @@ class _Shown:
                 lines.append(
                     Line(
                         name,
-                        {at[place]: word for place, word in zip(asked, shown, strict=True)},
+                        {
+                            columns_of[position]: word
+                            for position, word in zip(labelled, shown, strict=True)
+                        },
                         "cyan",
                     )
                 )
         return lines
 
     def _other(self, name: str, row: int) -> list[Text]:
-        """A further sequence: what is written, with what is asked of it."""
+        """A further sequence, such as the target, with its labels."""
         seq = self.after.seqs[name]
         if seq.ids.ndim > 2:
             return [
                 Text(f"  {name}: {int(seq.length[row])} words of {seq.ids.shape[2]} characters")
             ]
-        places = _places(seq, row)
-        at = {int(place): column for column, place in enumerate(places)}
+        positions = _positions(seq, row)
+        columns_of = {int(position): column for column, position in enumerate(positions)}
         lines = [Line(name, dict(enumerate(self._words(_ids(seq, row)))))]
         if "previous" in seq.tracks:
-            read = self._words(seq.tracks["previous"][row, places].tolist())
+            read = self._words(seq.tracks["previous"][row, positions].tolist())
             lines.append(Line("reads", dict(enumerate(read)), "magenta"))
-        lines += self._targets(row, seq, at)
-        return _block(lines + self._tracks(seq, row, at), len(places), self.width)
+        lines += self._targets(row, seq, columns_of)
+        return _block(lines + self._tracks(seq, row, columns_of), len(positions), self.width)
 
     def _labels(self, row: int) -> list[Text]:
         """Labels of the row's anchors, in words where the format has some, and values of the
         row.
         """
-        found = []
+        shown = []
         if self.after.anchors is not None:
             mine = self.after.anchors[:, 0] == row
             for name, labels in self.after.labels.items():
                 words = self.meanings.get(name, ())
-                told = [
+                numbers = [
                     f"{x} ({words[x]})" if x in range(len(words)) else str(x)
                     for x in labels[mine].tolist()
                 ]
-                found.append(f"  {name}: {', '.join(told)}")
-        found += [f"  {name}: {values[row]}" for name, values in self.after.values.items()]
-        return [Text(line, "cyan") for line in found]
+                shown.append(f"  {name}: {', '.join(numbers)}")
+        shown += [f"  {name}: {values[row]}" for name, values in self.after.values.items()]
+        return [Text(line, "cyan") for line in shown]
 
-    def _tracks(self, seq: Seq, row: int, at: Mapping[int, int]) -> list[Line]:
+    def _tracks(self, seq: Seq, row: int, columns_of: Mapping[int, int]) -> list[Line]:
         """Numbers beside the tokens, as often as their field says."""
         lines = []
         for name, track in seq.tracks.items():
             known = self.fields.get(f"tracks.{name}")
             often = "changes" if known is None else known.lines
-            values = {place: int(track[row, place]) for place in at}
+            values = {position: int(track[row, position]) for position in columns_of}
             if often == "changes":
                 values = {
-                    place: value
-                    for place, value in values.items()
-                    if values.get(place - 1) != value
+                    position: value
+                    for position, value in values.items()
+                    if values.get(position - 1) != value
                 }
             if often != "none":
-                cells = {at[place]: str(value) for place, value in values.items()}
+                cells = {columns_of[position]: str(value) for position, value in values.items()}
                 lines.append(Line(name, cells, "magenta"))
         return lines
 
     def _words(self, ids: list[int]) -> list[str]:
-        """Pieces that keep to their line and column."""
+        """The pieces without line breaks and other control characters."""
         return [
             "".join(c if c.isprintable() else repr(c)[1:-1] for c in piece) or "''"
             for piece in self.pieces(ids)
         ]
 
 
-def _places(seq: Seq, row: int) -> np.ndarray:
+def _positions(seq: Seq, row: int) -> np.ndarray:
     return np.flatnonzero(seq.real[row])
 
 
 def _ids(seq: Seq, row: int) -> list[int]:
-    return seq.ids[row, _places(seq, row)].tolist()
+    return seq.ids[row, _positions(seq, row)].tolist()
 
 
-def _in_place(length: int) -> list[tuple[int | None, int | None]]:
+def _align_in_place(length: int) -> list[tuple[int | None, int | None]]:
     return [(i, i) for i in range(length)]
 
 
-def _aligned(old: list[int], new: list[int]) -> list[tuple[int | None, int | None]]:
-    """Columns (place in `old`, place in `new`) of the longest common stretches and what stands
-    between them.
+def _align(old: list[int], new: list[int]) -> list[tuple[int | None, int | None]]:
+    """Columns (index in `old`, index in `new`) of the longest common stretches and what is between
+    them.
     """
     columns: list[tuple[int | None, int | None]] = []
     for _, i, i_end, j, j_end in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
@@ -264,10 +283,12 @@ def _marks(
     hidden: np.ndarray | None,
 ) -> list[tuple[str, str]]:
     """(mark before the old token, before the new one) of each column."""
-    asked = [hidden is not None and j is not None and int(hidden[j]) != IGNORE for _, j in columns]
+    predicted = [
+        hidden is not None and j is not None and int(hidden[j]) != IGNORE for _, j in columns
+    ]
     changed = [
         (i, j)
-        for (i, j), yes in zip(columns, asked, strict=True)
+        for (i, j), yes in zip(columns, predicted, strict=True)
         if not yes and (i is None or j is None or old[i] != new[j])
     ]
     moved = Counter(old[i] for i, _ in changed if i is not None) & Counter(
@@ -275,7 +296,7 @@ def _marks(
     )
     left, arrived = moved.copy(), moved.copy()
     marks = []
-    for (i, j), yes in zip(columns, asked, strict=True):
+    for (i, j), yes in zip(columns, predicted, strict=True):
         if i is not None and j is not None and old[i] == new[j]:
             marks.append(("", "=" if yes else ""))
             continue
@@ -292,23 +313,27 @@ def _marks(
 
 
 def _summary(ids: np.ndarray, labels: np.ndarray, mask: int | None) -> str:
-    """How many tokens are asked, and how many of these are masked, replaced, kept."""
-    asked = labels != IGNORE
+    """How many tokens are predicted, and how many of these are masked, replaced, kept."""
+    predicted = labels != IGNORE
     total, masked, kept = (
-        int(asked.sum()),
-        int((asked & (ids == mask)).sum()),
-        int((asked & (ids == labels)).sum()),
+        int(predicted.sum()),
+        int((predicted & (ids == mask)).sum()),
+        int((predicted & (ids == labels)).sum()),
     )
-    return f"; {total} asked: {masked} masked, {total - masked - kept} replaced, {kept} kept"
+    return f"; {total} predicted: {masked} masked, {total - masked - kept} replaced, {kept} kept"
 
 
-def _spans(rows: Rows, row: int, at: Mapping[int, int]) -> list[Line]:
+def _spans(rows: Rows, row: int, columns_of: Mapping[int, int]) -> list[Line]:
     """`|` and the id below the first token of a span, `-` below the others."""
     lines = []
     for name, table in rows.spans.items():
         cells: dict[int, str] = {}
         for _, start, length, *identity in table[table[:, 0] == row].tolist():
-            inside = [at[place] for place in range(start, start + length) if place in at]
+            inside = [
+                columns_of[position]
+                for position in range(start, start + length)
+                if position in columns_of
+            ]
             cells |= dict.fromkeys(inside, "-")
             cells |= {inside[0]: "|" + "".join(map(str, identity))} if inside else {}
         lines.append(Line(name, cells, "magenta"))
@@ -321,7 +346,7 @@ def _block(lines: Sequence[Line], columns: int, width: int) -> list[Text]:
     wide = [
         max(cell_len(line.cells.get(column, "")) for line in lines) for column in range(columns)
     ]
-    found: list[Text] = []
+    blocks: list[Text] = []
     start = 0
     while start < columns:
         end, room = start + 1, width - margin - wide[start]
@@ -329,14 +354,14 @@ def _block(lines: Sequence[Line], columns: int, width: int) -> list[Text]:
             room -= wide[end] + 1
             end += 1
         taken = range(start, end)
-        found += [Text()] if start and len(lines) > 1 else []
-        found += [
+        blocks += [Text()] if start and len(lines) > 1 else []
+        blocks += [
             _text(line, taken, wide, margin)
             for line in lines
             if any(column in line.cells for column in taken)
         ]
         start = end
-    return found
+    return blocks
 
 
 def _text(line: Line, columns: range, wide: Sequence[int], margin: int) -> Text:

@@ -1,6 +1,4 @@
-"""Which rows come when: a seeded order that any number of ranks reads once, and that resumes
-from three numbers.
-"""
+"""The order of rows: it is seeded, any number of ranks reads it once, and three numbers resume it."""
 
 from __future__ import annotations
 
@@ -34,8 +32,8 @@ class ReadPosition(NamedTuple):
 
 @dataclass(frozen=True)
 class Picks:
-    """Rows in the order of reading, before they are made: row `index[i]` of `epoch[i]`, in a
-    mixture of corpus `corpus[i]`.
+    """Rows in the order of reading, before they are laid out: row `index[i]` of `epoch[i]`, and in
+    a mixture of corpus `corpus[i]`.
     """
 
     epoch: np.ndarray  # [n] int64
@@ -45,42 +43,45 @@ class Picks:
     def __len__(self) -> int:
         return len(self.index)
 
-    def at(self, places: slice | np.ndarray) -> Picks:
+    def select(self, chosen: slice | np.ndarray) -> Picks:
+        """The picks at these indices."""
         return Picks(
-            self.epoch[places],
-            self.index[places],
-            None if self.corpus is None else self.corpus[places],
+            self.epoch[chosen],
+            self.index[chosen],
+            None if self.corpus is None else self.corpus[chosen],
         )
 
 
 class CorpusPicks(NamedTuple):
     """Rows that share their random numbers: of one corpus and one epoch."""
 
-    place: np.ndarray  # [m] where they stand among the picks
+    place: np.ndarray  # [m] their indices among the picks
     rows: Rows
     draws: Draws
 
 
 def choose_rows_of_rank(batch_size: int, world: int, rank: int) -> slice:
-    """Which rows of a global batch are this rank's: streams keep their rank, and their place in
+    """The rows of a global batch that a rank reads: streams keep their rank and their position in
     its share.
     """
     return slice(batch_size * rank // world, batch_size * (rank + 1) // world)
 
 
 class RowReader:
-    """Global batches of `batch_size` rows, a new seeded permutation each epoch; rank r of `world`
-    gets the r-th slice of each.
+    """Global batches of `batch_size` rows, in a new seeded permutation for each epoch; rank r of
+    `world` gets the r-th slice of each batch.
 
     The order is a function of (seed, stage, epoch); batch size and ranks only cut it, so both may
-    change on resume. A batch that reaches the end of an epoch goes on in the next one: no row is
+    change on resume. A batch that reaches the end of an epoch continues in the next one: no row is
     dropped, none comes twice in an epoch.
-    `stage`: a stage of `train.stages` with its own format starts at epoch 0 of its own order;
-    loading the state of an earlier stage into it therefore starts it afresh. `input_length`: what
-    the noise leaves of `format.max_length`. A corpus shorter than one row is refused unless
-    `allow_short` (held-out text may be that short).
-    `wanted`: the fields that noise, objective and model read; a format makes no others that cost
-    time (None: all).
+
+    Args:
+        stage: a stage of `train.stages` with its own format starts at epoch 0 of its own order; so
+            the state of an earlier stage starts it from the beginning.
+        input_length: tokens that the noise leaves of `format.max_length`.
+        allow_short: accept a corpus shorter than one row (held-out text may be that short).
+        wanted: the fields that noise, objective and model read; the format leaves out others that
+            cost time (None: all).
     """
 
     def __init__(
@@ -106,12 +107,12 @@ class RowReader:
         self._check(allow_short)
 
     def _check(self, allow_short: bool) -> None:
-        there = {f"tracks.{name}" for name in self.shards.tracks} | {
+        stored = {f"tracks.{name}" for name in self.shards.tracks} | {
             f"spans.{name}" for name in self.shards.spans
         }
         known = glossary([self.format])
         for field in sorted(self.wanted or ()):
-            if held_by_data(field, known) and field not in there | self.format.provides:
+            if held_by_data(field, known) and field not in stored | self.format.provides:
                 kind, _, name = field.partition(".")
                 key = "spans" if kind == "spans" else "tags"
                 raise DataError(
@@ -132,7 +133,7 @@ class RowReader:
 
     @property
     def fingerprint(self) -> str:
-        """Changes with the tokens and with every setting of the format."""
+        """A hash of the tokens and of every setting of the format."""
         plain = {
             k: v
             for k, v in sorted(vars(self.format).items())
@@ -142,7 +143,7 @@ class RowReader:
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     def plan(self, epoch: int) -> Plan:
-        """The plan of an epoch; the two latest are kept, because a batch may touch two epochs."""
+        """The plan of an epoch; the two latest are kept, because a batch may read two epochs."""
         epoch = epoch if self.format.copies is None else epoch % self.format.copies
         if epoch not in self._plans:
             key = (
@@ -163,14 +164,14 @@ class RowReader:
         return self._plans[epoch]
 
     def order(self, epoch: int) -> np.ndarray:
-        """[rows] the rows of an epoch in the order of reading: sorted by one random 64-bit
-        number each, or as planned.
+        """[rows]: the rows of an epoch in the order of reading, sorted by a random 64-bit number
+        each, or as planned.
         """
         if epoch not in self._orders:
             rows = self.plan(epoch).rows
             key, make = (
                 ("order", rows, self.seed, self.stage, epoch),
-                partial(self._shuffled, epoch, rows),
+                partial(self._shuffle, epoch, rows),
             )
             order = (
                 np.arange(rows)
@@ -180,14 +181,20 @@ class RowReader:
             self._orders = {**dict(list(self._orders.items())[-1:]), epoch: order}
         return self._orders[epoch]
 
-    def _shuffled(self, epoch: int, rows: int) -> Plan:
+    def _shuffle(self, epoch: int, rows: int) -> Plan:
         words = self.draws(epoch).words(np.arange(rows), "order", 1)
         return Plan(rows, {"order": np.argsort(words[:, 0], kind="stable")})
 
     def draws(self, epoch: int) -> Draws:
+        """The random numbers of an epoch."""
         return Draws(self.seed, epoch, ("stage", self.stage))
 
     def rows(self, epoch: int, index: np.ndarray) -> Rows:
+        """Lay out the rows `index` of an epoch.
+
+        Raises:
+            DataError: if an id lies outside the vocabulary, because the files are damaged.
+        """
         try:
             rows = self.format.rows(self.shards, self.plan(epoch), index, self.wanted)
         except IndexError:
@@ -198,64 +205,67 @@ class RowReader:
         return rows
 
     def _refuse_unknown(self, ids: np.ndarray) -> None:
-        """DataError for an id that no token has: then the array is damaged, and no table has a
-        row for it.
-        """
+        """Raise DataError for an id outside the vocabulary: then the array is damaged."""
         largest, size = ids.max(initial=0), self.shards.vocab_size
         if largest >= size:
             what = f"a damaged token directory: id {largest} of a vocabulary of {size}"
             raise DataError(what, file=self.shards.given, fix="tokenize the text again")
 
     def following(self, position: ReadPosition, count: int) -> tuple[Picks, ReadPosition]:
-        """The next `count` rows from `position` on, over the ends of epochs, and the position
+        """The next `count` rows from `position` on, across the ends of epochs, and the position
         after them.
         """
         epoch, cursor = position
-        found: list[tuple[int, np.ndarray]] = []
+        slices: list[tuple[int, np.ndarray]] = []
         while count:
             order = self.order(epoch)
-            found.append((epoch, order[cursor : cursor + count]))
-            count, cursor = count - len(found[-1][1]), cursor + len(found[-1][1])
+            slices.append((epoch, order[cursor : cursor + count]))
+            count, cursor = count - len(slices[-1][1]), cursor + len(slices[-1][1])
             if cursor == len(order):
                 epoch, cursor = epoch + 1, 0
-        epochs = [np.full(len(index), number) for number, index in found]
+        epochs = [np.full(len(index), number) for number, index in slices]
         none = [np.empty(0, np.int64)]
         picks = Picks(
-            np.concatenate(epochs or none), np.concatenate([index for _, index in found] or none)
+            np.concatenate(epochs or none), np.concatenate([index for _, index in slices] or none)
         )
         return picks, ReadPosition(epoch, cursor)
 
     def take(self, position: ReadPosition) -> tuple[Picks, ReadPosition]:
         """This rank's share of the global batch at `position`, and the position after it."""
         picks, after = self.following(position, self.batch_size)
-        return picks.at(choose_rows_of_rank(self.batch_size, self.world, self.rank)), after
+        return picks.select(choose_rows_of_rank(self.batch_size, self.world, self.rank)), after
 
     def parts(self, picks: Picks) -> Iterator[CorpusPicks]:
-        """The picked rows, made, a part for each epoch."""
+        """The picked rows, one part for each epoch."""
         for epoch in np.unique(picks.epoch).tolist():
             place = np.flatnonzero(picks.epoch == epoch)
             yield CorpusPicks(place, self.rows(epoch, picks.index[place]), self.draws(epoch))
 
     def corpora(self, name: str) -> dict[str, tuple[RowReader, float]]:
-        """{corpus: its reader and its share of the rows}; here it is one, called as its source."""
+        """{corpus: (its reader, its share of the rows)}; here there is one, with the name of its
+        source.
+        """
         return {name: (self, 1.0)}
 
     @property
     def rows_per_epoch(self) -> int:
+        """The number of rows of an epoch."""
         return self.plan(0).rows
 
     def once(self, count: int) -> list[np.ndarray]:
         """Every row of epoch 0 once, in fixed order: this rank's batches of up to `count` rows,
-        as many on every rank.
+        equally many on every rank.
         """
         rows, step = self.plan(0).rows, count * self.world
         starts = [start + self.rank * count for start in range(0, rows, step)]
         return [np.arange(min(start, rows), min(start + count, rows)) for start in starts]
 
     def state_dict(self) -> dict[str, Any]:
+        """The state at the present position, as JSON."""
         return self.state_at(self.position)
 
     def state_at(self, position: ReadPosition) -> dict[str, Any]:
+        """The state at a position, as JSON."""
         return {
             "seed": self.seed,
             "stage": self.stage,
@@ -264,36 +274,43 @@ class RowReader:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue where the state was taken; the start, if it is of an earlier stage; DataError
-        if the data are others.
+        """Continue from `state`, or start if it is of an earlier stage.
+
+        Raises:
+            DataError: if it is of other data.
         """
         same = check_stage(self, state, "other rows", "data.path, tokenizer, format and seed")
-        self.position = self.place(state["epoch"], state["cursor"]) if same else ReadPosition()
+        self.position = (
+            self.position_at(state["epoch"], state["cursor"]) if same else ReadPosition()
+        )
 
-    def place(self, epoch: Any, cursor: Any) -> ReadPosition:
-        """So many rows of an epoch; ValueError where it does not have as many."""
-        found = ReadPosition(fit(epoch, Whole), fit(cursor, Whole))
-        if found.cursor >= max(1, len(self.order(found.epoch))):
-            raise ValueError(
-                f"cursor {found.cursor} is beyond the {len(self.order(found.epoch))} rows of an"
-                " epoch"
-            )
-        return found
+    def position_at(self, epoch: Any, cursor: Any) -> ReadPosition:
+        """The position after `cursor` rows of an epoch; ValueError if the epoch does not have as
+        many.
+        """
+        position = ReadPosition(fit(epoch, Whole), fit(cursor, Whole))
+        rows = len(self.order(position.epoch))
+        if position.cursor >= max(1, rows):
+            raise ValueError(f"cursor {position.cursor} is beyond the {rows} rows of an epoch")
+        return position
 
 
 class Stated(Protocol):
-    """What a reader and a mixture are known by in a saved state."""
+    """What identifies a reader or a mixture in a saved state."""
 
     seed: int
     stage: int
 
     @property
-    def fingerprint(self) -> str: ...
+    def fingerprint(self) -> str:
+        """A hash of the data and the settings."""
 
 
 def check_stage(reader: Stated, state: Mapping[str, Any], others: str, needed: str) -> bool:
-    """Whether `state` is of this stage; not if it is of an earlier one. DataError if it is of
-    `others` than these.
+    """Whether `state` is of this stage and not of an earlier one.
+
+    Raises:
+        DataError: if it is of `others` than these; `needed` says what must be equal.
     """
     if state["stage"] < reader.stage:
         return False

@@ -1,4 +1,4 @@
-"""Rows put together: those of two epochs or corpora in one batch, and blank ones that fill the
+"""Joined rows, such as those of two epochs or corpora in one batch, and blank rows that fill the
 last batch of an evaluation.
 """
 
@@ -14,43 +14,44 @@ from plmctl.core.batch import IGNORE, Rows, Seq
 
 
 def join(parts: Sequence[Rows], places: Sequence[np.ndarray] | None = None) -> Rows:
-    """All rows of `parts`, which have the same fields and widths: one after the other, or each at
-    its place of `places`.
+    """Join the rows of `parts`, which have the same fields and widths: one after the other, or each
+    at its indices in `places`.
 
     Anchors, their labels and spans follow their rows, and come in the order of rows.
     """
     if len(parts) == 1:
         return parts[0]
     first, offset = parts[0], np.cumsum([0] + [len(part.key) for part in parts])
-    at = [np.arange(a, b) for a, b in pairwise(offset)] if places is None else places
+    indices = [np.arange(a, b) for a, b in pairwise(offset)] if places is None else places
     anchors, labels = first.anchors, first.labels
     if anchors is not None:
-        anchors, lines = _join_tables([part.anchors for part in parts], at)
+        anchors, lines = _join_tables([part.anchors for part in parts], indices)
         labels = {
             name: np.concatenate([part.labels[name] for part in parts])[lines] for name in labels
         }
     return replace(
         first,
-        key=_join_rows([part.key for part in parts], at),
+        key=_join_rows([part.key for part in parts], indices),
         anchors=anchors,
         labels=labels,
-        seqs={name: _join_seq([part.seqs[name] for part in parts], at) for name in first.seqs},
-        targets=_join_each([part.targets for part in parts], at),
-        values=_join_each([part.values for part in parts], at),
+        seqs={name: _join_seq([part.seqs[name] for part in parts], indices) for name in first.seqs},
+        targets=_join_each([part.targets for part in parts], indices),
+        values=_join_each([part.values for part in parts], indices),
         spans={
-            name: _join_tables([part.spans[name] for part in parts], at)[0] for name in first.spans
+            name: _join_tables([part.spans[name] for part in parts], indices)[0]
+            for name in first.spans
         },
     )
 
 
 def make_blank(like: Rows, count: int) -> Rows:
-    """`count` rows that count for nothing: key -1, length 0, no targets, the anchors of the
-    first row with labels IGNORE.
+    """`count` rows that count for nothing: key -1, length 0, no targets, the anchors of the first
+    row with labels IGNORE.
     """
     anchors, labels = None, {}
     if like.anchors is not None:
-        places = like.anchors[like.anchors[:, 0] == 0, 1]
-        anchors = np.stack([np.repeat(np.arange(count), len(places)), np.tile(places, count)], 1)
+        columns = like.anchors[like.anchors[:, 0] == 0, 1]
+        anchors = np.stack([np.repeat(np.arange(count), len(columns)), np.tile(columns, count)], 1)
         labels = {
             name: np.full((len(anchors), *x.shape[1:]), IGNORE, x.dtype)
             for name, x in like.labels.items()
@@ -83,39 +84,43 @@ def _blank_seq(seq: Seq, count: int) -> Seq:
     )
 
 
-def _join_seq(seqs: Sequence[Seq], at: Sequence[np.ndarray]) -> Seq:
-    tracks = _join_each([seq.tracks for seq in seqs], at)
+def _join_seq(seqs: Sequence[Seq], indices: Sequence[np.ndarray]) -> Seq:
+    tracks = _join_each([seq.tracks for seq in seqs], indices)
     ids, length = (
-        _join_rows([seq.ids for seq in seqs], at),
-        _join_rows([seq.length for seq in seqs], at),
+        _join_rows([seq.ids for seq in seqs], indices),
+        _join_rows([seq.length for seq in seqs], indices),
     )
     full, view = all(seq.full for seq in seqs), seqs[0].view
     return Seq(ids, length, tracks, full=full, view=view)
 
 
 def _join_each(
-    maps: Sequence[Mapping[str, np.ndarray]], at: Sequence[np.ndarray]
+    maps: Sequence[Mapping[str, np.ndarray]], indices: Sequence[np.ndarray]
 ) -> dict[str, np.ndarray]:
-    return {name: _join_rows([each[name] for each in maps], at) for name in maps[0]}
+    return {name: _join_rows([each[name] for each in maps], indices) for name in maps[0]}
 
 
-def _join_rows(arrays: Sequence[np.ndarray], at: Sequence[np.ndarray]) -> np.ndarray:
-    """[n, ...] with the rows of each array at its places."""
-    whole = np.empty((sum(map(len, arrays)), *arrays[0].shape[1:]), np.result_type(*arrays))
-    for array, place in zip(arrays, at, strict=True):
-        whole[place] = array
-    return whole
+def _join_rows(arrays: Sequence[np.ndarray], indices: Sequence[np.ndarray]) -> np.ndarray:
+    """[n, ...] with the rows of each array at its indices."""
+    joined = np.empty((sum(map(len, arrays)), *arrays[0].shape[1:]), np.result_type(*arrays))
+    for array, index in zip(arrays, indices, strict=True):
+        joined[index] = array
+    return joined
 
 
 def _join_tables(
-    tables: Sequence[np.ndarray | None], at: Sequence[np.ndarray]
+    tables: Sequence[np.ndarray | None], indices: Sequence[np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Tables whose first column is a row number, as one in the order of rows; and where its
-    lines stood one after the other.
+    """Tables whose first column is a row number, as one table in the order of rows; and the order
+    of its lines.
     """
-    whole = np.concatenate([table for table in tables if table is not None])
-    whole[:, 0] = np.concatenate(
-        [place[table[:, 0]] for table, place in zip(tables, at, strict=True) if table is not None]
+    joined = np.concatenate([table for table in tables if table is not None])
+    joined[:, 0] = np.concatenate(
+        [
+            index[table[:, 0]]
+            for table, index in zip(tables, indices, strict=True)
+            if table is not None
+        ]
     )
-    lines = np.argsort(whole[:, 0], kind="stable")
-    return whole[lines], lines
+    lines = np.argsort(joined[:, 0], kind="stable")
+    return joined[lines], lines

@@ -1,12 +1,12 @@
-"""A sample of a corpus: tokens as frequent as they are there."""
+"""A sample of a corpus, in which tokens are about as frequent as in the corpus."""
 
 from __future__ import annotations
 
 import numpy as np
 
 
-def corpus_sample(ids: np.ndarray, *, pieces: int = 256, length: int = 4096) -> np.ndarray:
-    """int64 [at most pieces * length] of `ids [N]`: all of them, or runs of `length` at even
+def sample_corpus(ids: np.ndarray, *, pieces: int = 256, length: int = 4096) -> np.ndarray:
+    """int64 [at most pieces * length] of `ids [N]`: all of them, or runs of `length` at equal
     distances.
     """
     if len(ids) <= pieces * length:

@@ -1,5 +1,5 @@
 """Token directories: memory-mapped ids of a split with its sentences, documents and tracks, and the
-manifest they must match.
+manifest that describes them.
 
     manifest.json  tokenizer/
     <split>.ids.npy  <split>.sentences.npy  <split>.documents.npy  <split>.<track>.npy
@@ -57,7 +57,7 @@ class _Tokenizer(TypedDict):
 
 
 class _Manifest(TypedDict):
-    """What is read of a manifest here, or printed of it."""
+    """The part of a manifest that is read or printed."""
 
     format: str
     version: Whole
@@ -69,24 +69,24 @@ class _Manifest(TypedDict):
 
 
 class SpanTrack(NamedTuple):
-    """Marked stretches of the tokens of a split, in the order of `start`; none overlaps another
-    of its track.
+    """Marked stretches of the tokens of a split, in the order of `start`; stretches of one track do
+    not overlap.
     """
 
     start: np.ndarray  # [m] int64 token
     length: np.ndarray  # [m] int32 tokens, at least 1
-    id: np.ndarray  # [m] int64 what is mentioned; 0 where the file gives none
+    id: np.ndarray  # [m] int64 what is mentioned; 0 if the file gives no id
 
 
 SPAN_KINDS = {"start": np.dtype(np.int64), "length": np.dtype(np.int32), "id": np.dtype(np.int64)}
 
 
 class Shards:
-    """One split of a token directory, mapped into memory, never read whole.
+    """One split of a token directory, memory-mapped.
 
     `ids [N]` uint16 or uint32; sentence s is `ids[sentences[s] : sentences[s + 1]]`, document d has
-    the sentences `documents[d] .. documents[d + 1]`; `tracks[name] [N]` stand beside the ids;
-    `counts[name] [D]` are of the documents' text.
+    the sentences `documents[d] .. documents[d + 1]`; `tracks[name] [N]` are beside the ids;
+    `counts[name] [D]` are counts of the documents' text.
     """
 
     ids: np.ndarray
@@ -117,11 +117,15 @@ class Shards:
         tokenizer: Tokenizer | None = None,
         given: object = None,
     ) -> Shards:
-        """The split of a token directory; DataError where it is damaged or was made by another
-        `tokenizer`.
+        """Open the split of a token directory.
 
-        `given`: what the user calls it, one path or several, for messages about the text; None: the
-        directory.
+        Args:
+            tokenizer: the one that the tokens must be of.
+            given: the path or paths of the text as the user gave them, for messages; None: the
+                directory.
+
+        Raises:
+            DataError: if the directory is damaged, or of another tokenizer.
         """
         place = Path(folder).expanduser()
         manifest = read_manifest(place)
@@ -129,11 +133,11 @@ class Shards:
             raise DataError(
                 f"there is no split '{split}'; there are {', '.join(SPLITS)}", file=place
             )
-        stated, found = manifest["tokenizer"]["fingerprint"], _fingerprint_in(place)
-        if stated != found:
+        stated, actual = manifest["tokenizer"]["fingerprint"], _fingerprint_in(place)
+        if stated != actual:
             fix = "tokenize the text again, or put the right tokenizer/ back"
             raise DataError(
-                f"its tokenizer/ ({found}) is not the one its tokens were made with ({stated})",
+                f"its tokenizer/ ({actual}) is not the one its tokens were made with ({stated})",
                 file=place,
                 fix=fix,
             )
@@ -141,71 +145,80 @@ class Shards:
             raise DataError(
                 f"tokens of another tokenizer: {stated}, the one given is {tokenizer.fingerprint}",
                 file=place,
-                fix=f"take theirs (tokenizer.path={place}), or tokenize the text again",
+                fix=f"use its tokenizer (tokenizer.path={place}), or tokenize the text again",
             )
         try:
-            made = cls(place, split, manifest)
-            made.given = ", ".join(map(str, given)) if isinstance(given, tuple) else given or place
-            return made
+            shards = cls(place, split, manifest)
+            shards.given = (
+                ", ".join(map(str, given)) if isinstance(given, tuple) else given or place
+            )
+            return shards
         except (OSError, ValueError, KeyError) as error:
             raise DataError(f"{DAMAGED} ({error})", file=place, fix=AGAIN) from error
 
     @property
     def pairs(self) -> bool:
-        """Whether each document is a text and its counterpart: two sentences, source and target."""
+        """Whether each document is a text and its translation: two sentences, source and target."""
         return bool(self.manifest.get("pairs", False))
 
     @property
     def vocab_size(self) -> int:
-        """How many ids its tokenizer has."""
+        """The number of ids of its tokenizer."""
         return int(self.manifest["tokenizer"]["size"])
 
     def first(self, share: float) -> Shards:
-        """The first documents, as few as have `share` of the tokens."""
+        """The first documents, as few as are needed for `share` of the tokens."""
         if share == 1 or not len(self.ids):
             return self
         ends = self.sentences[self.documents]
         documents = int(np.searchsorted(ends, math.ceil(share * len(self.ids))))
         sentences, tokens = int(self.documents[documents]), int(ends[documents])
-        made = copy.copy(self)
-        made.ids, made.sentences = self.ids[:tokens], self.sentences[: sentences + 1]
-        made.documents = self.documents[: documents + 1]
-        made.tracks = {name: track[:tokens] for name, track in self.tracks.items()}
+        part_of_split = copy.copy(self)
+        part_of_split.ids, part_of_split.sentences = (
+            self.ids[:tokens],
+            self.sentences[: sentences + 1],
+        )
+        part_of_split.documents = self.documents[: documents + 1]
+        part_of_split.tracks = {name: track[:tokens] for name, track in self.tracks.items()}
         marks = {
             name: int(np.searchsorted(span.start, tokens)) for name, span in self.spans.items()
         }
-        made.spans = {
+        part_of_split.spans = {
             name: SpanTrack(*(part[: marks[name]] for part in span))
             for name, span in self.spans.items()
         }
-        made.counts = {name: count[:documents] for name, count in self.counts.items()}
-        return made
+        part_of_split.counts = {name: count[:documents] for name, count in self.counts.items()}
+        return part_of_split
 
     @property
     def fingerprint(self) -> str:
-        """A hash of the split's arrays and of the tokenizer: the same tokens, wherever they lie."""
+        """A hash of the split's arrays and of the tokenizer: the same tokens have the same hash,
+        wherever they are.
+        """
         stated = {name: entry["sha256"] for name, entry in self._stated.items()}
-        whole = len(self.ids) == self._stated["ids"]["length"]
-        part = [] if whole else [len(self.ids)]
+        complete = len(self.ids) == self._stated["ids"]["length"]
+        part = [] if complete else [len(self.ids)]
         text = json.dumps(
             [self.manifest["tokenizer"]["fingerprint"], self.split, stated, *part], sort_keys=True
         )
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def verify(self) -> None:
-        """Read every array and compare it with the manifest's hash; DataError for the first that
-        differs.
+        """Read every array and compare it with the manifest's hash.
+
+        Raises:
+            DataError: for the first that differs.
         """
         for name, entry in self._stated.items():
-            if (found := hash_array(self._map(name))) != entry["sha256"]:
+            if (actual := hash_array(self._map(name))) != entry["sha256"]:
                 message = (
                     f"its content has changed: sha256 {entry['sha256'][:16]}... in the manifest,"
-                    f" {found[:16]}... in the file"
+                    f" {actual[:16]}... in the file"
                 )
                 raise DataError(message, file=self._file(name), fix=AGAIN)
 
     def stated_hashes(self) -> dict[Path, str]:
-        """The files of the arrays, each with the hash that the manifest states."""
+        """The files of the arrays, each with the hash in the manifest."""
         return {self._file(name): str(entry["sha256"]) for name, entry in self._stated.items()}
 
     def _file(self, name: str) -> Path:
@@ -220,17 +233,17 @@ class Shards:
         )
 
     def _map_spans(self, name: str) -> SpanTrack:
-        found = SpanTrack(*(self._map(f"{name}.{part}") for part in SpanTrack._fields))
-        if len({len(part) for part in found}) > 1:
+        track = SpanTrack(*(self._map(f"{name}.{part}") for part in SpanTrack._fields))
+        if len({len(part) for part in track}) > 1:
             raise ValueError(f"{self.split}.{name}.*.npy have different lengths")
-        after = found.start + found.length
+        after = track.start + track.length
         if not _ascending(
-            np.concatenate([[0], np.stack([found.start, after], 1).ravel(), [len(self.ids)]])
+            np.concatenate([[0], np.stack([track.start, after], 1).ravel(), [len(self.ids)]])
         ):
             raise ValueError(
-                f"{self.split}.{name}.*.npy: marks that overlap, or lie outside of the tokens"
+                f"{self.split}.{name}.*.npy: marks that overlap, or lie outside the tokens"
             )
-        return found
+        return track
 
     def _map(self, name: str) -> np.ndarray:
         stated = self._stated[name]
@@ -243,7 +256,7 @@ class Shards:
         )
 
     def _check_lengths(self) -> None:
-        """Every token has its tracks, and every document its counts."""
+        """Raise DataError unless every token has its tracks, and every document its counts."""
         wanted = dict.fromkeys(self.tracks, len(self.ids)) | dict.fromkeys(
             self.counts, len(self.documents) - 1
         )
@@ -256,7 +269,9 @@ class Shards:
                 )
 
     def _check_order(self) -> None:
-        """Offsets begin at 0, never go back, and end where the arrays that they point into end."""
+        """Raise DataError unless offsets begin at 0, never decrease, and end where the arrays that
+        they point into end.
+        """
         for name, offsets, last in (
             ("sentences", self.sentences, len(self.ids)),
             ("documents", self.documents, len(self.sentences) - 1),
@@ -274,7 +289,7 @@ class Shards:
 
 
 def is_tokens(path: object) -> bool:
-    """Whether `path` is a token directory (sound or not)."""
+    """Whether `path` is a token directory, damaged or not."""
     if not isinstance(path, (str, os.PathLike)):
         return False
     try:
@@ -284,7 +299,11 @@ def is_tokens(path: object) -> bool:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of a token directory; DataError where there is none or it cannot be used."""
+    """The manifest of a token directory.
+
+    Raises:
+        DataError: if there is none, or it cannot be used.
+    """
     file = folder / MANIFEST
     if not file.is_file():
         raise DataError(
@@ -297,8 +316,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     except DataError as error:
         raise DataError(f"a damaged manifest: {error.message}", file=file, fix=AGAIN) from error
     if (manifest["format"], manifest["version"]) != (FORMAT, VERSION):
-        told = f"format {manifest['format']!r} {manifest['version']} is not known here"
-        raise DataError(told, file=file, fix="update plmctl, or tokenize again")
+        what = f"format {manifest['format']!r} {manifest['version']} is unknown to this version"
+        raise DataError(what, file=file, fix="update plmctl, or tokenize again")
     for split in SPLITS:
         arrays = manifest["splits"].get(split, {}).get("arrays", {})
         spans = [

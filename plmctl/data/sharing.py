@@ -9,25 +9,24 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from plmctl.data.survey import look
+from plmctl.data.survey import survey_text
 from plmctl.data.tokenizing import TokenizingJob, choose_training_texts, find_cache_folder
 from plmctl.storage.journal import open_journal
 from plmctl.text.tokenizer import META, Tokenizer
 
-# bytes of raw text that are hashed on each start; of more, size and time of change count
+# bytes of raw text that are hashed on each start; for more text, size and time of change count
 _EXACT = 1 << 28
 
 
 def share_tokenizer(
     jobs: Sequence[TokenizingJob], *, cache_dir: str | os.PathLike[str] | None = None
 ) -> Path:
-    """The folder of a tokenizer that is trained on as much of each job's text, kept by their
+    """The folder of a tokenizer that is trained on equally much of each job's text, cached by their
     content.
 
     The sample has `tokenizer.sample_bytes` in all; a text that is shorter than its part gives all
-    it has, so small languages
-    get their pieces. Differs: XLM samples texts with its temperature for this too
-    (arXiv:1901.07291, sec. 3.1).
+    it has, so that small languages get their pieces. Differs: XLM samples texts with its
+    temperature for this too (arXiv:1901.07291, sec. 3.1).
     """
     recipe = replace(jobs[0].recipe, sample_bytes=max(1, jobs[0].recipe.sample_bytes // len(jobs)))
     identity = {
@@ -39,9 +38,9 @@ def share_tokenizer(
     if (place / META).is_file():
         return place
     with open_journal(place, identity, wait=True, tell=jobs[0].tell) as journal:
-        if not (place / META).is_file():  # nobody else has made it meanwhile
+        if not (place / META).is_file():  # no other process has made it meanwhile
             surveys = [
-                look(
+                survey_text(
                     job.source,
                     valid_share=job.valid_share,
                     sample_bytes=recipe.sample_bytes,

@@ -1,5 +1,5 @@
-"""The first look at a corpus: how much there is, which documents are held out, and a sample to
-train a tokenizer on.
+"""The survey of a corpus: its size, the documents that are held out, and a sample to train a
+tokenizer on.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from plmctl.text.document import Document
 from plmctl.text.hub import DataSet
 from plmctl.text.inputs import Input, find_all
 from plmctl.text.layout import TextLayout
-from plmctl.text.reader import BUILTIN, documents, read_pairs
+from plmctl.text.reader import BUILTIN, read_documents, read_pairs
 
 # what is being done, bytes of text done, bytes in all (0: not known)
 _SPACE = 1 << 64  # of document hashes
 _STEP = 1 << 22
-# characters that a document counts for in a sample: what it takes in memory besides its text
+# least characters that a document counts in a sample: its memory besides the text
 _LEAST = 128
 
 
@@ -37,15 +37,15 @@ def ignore_progress(doing: str, done: int, total: int) -> None:
 
 @dataclass(frozen=True)
 class TextSource:
-    """Where text comes from and how it is read. Reading it twice gives the same documents."""
+    """Where text comes from and how it is read; reading it twice gives the same documents."""
 
     path: Any
     field: str = "text"
     lines: str = "auto"
     spans: tuple[str, ...] = ()  # fields with marks, see text/marks.py
     tags: tuple[str, ...] = ()
-    target: Any = None  # of parallel text in two files: the other one
-    fields: tuple[str, ...] = ()  # of parallel text in one file: source and target
+    target: Any = None  # the file of translations, for parallel text in two files
+    fields: tuple[str, ...] = ()  # source and target, for parallel text in one file
 
     def __post_init__(self) -> None:
         check_names(self.spans, self.tags)
@@ -54,18 +54,19 @@ class TextSource:
             raise ConfigError(
                 f"data.{given}",
                 list(getattr(self, given)),
-                "parallel text holds no spans and no tags",
+                "parallel text has no spans and no tags",
             )
 
     @property
     def pairs(self) -> bool:
-        """Whether each document is a text and its counterpart."""
+        """Whether each document is a text and its translation."""
         return self.target is not None or bool(self.fields)
 
     def documents(self, layouts: dict[str, TextLayout] | None = None) -> Iterator[Document]:
+        """The documents in order; `layouts` receives how each file is read."""
         if self.pairs:
             return read_pairs(self.path, targets=self.target, fields=self.fields)
-        return documents(
+        return read_documents(
             self.path,
             field=self.field,
             lines=self.lines,
@@ -75,13 +76,13 @@ class TextSource:
         )
 
     def files(self) -> list[Input]:
-        """Empty for the built-in corpus."""
+        """The files; none for the built-in corpus."""
         both = [path for path in (self.path, self.target) if path not in BUILTIN]
         return [given for path in both for given in find_all(path)]
 
     def content(self, exact: int = 1 << 62) -> list[dict[str, Any]]:
-        """Name, size and sha256 of each file; beyond `exact` bytes in all, the time of change
-        instead of the hash.
+        """Name, size and sha256 of each file; for more than `exact` bytes in all, the time of
+        change instead of the hash.
         """
         if self.path in BUILTIN:
             return [{"path": "builtin", "python": platform.python_version()}]
@@ -92,18 +93,20 @@ class TextSource:
 
 @dataclass(frozen=True)
 class Survey:
-    """What one pass over the documents found: 8 bytes a document, and a sample of bounded size."""
+    """The result of one pass over the documents: 8 bytes a document, and a sample of bounded
+    size.
+    """
 
     documents: int
     duplicates: int
     bytes: int
     threshold: int  # documents with a hash up to it are held out
-    sample: list[Document]  # those with the largest hashes: the farthest from being held out
+    sample: list[Document]  # documents with the largest hashes, which are never held out
     identities: np.ndarray  # [documents] uint64, ascending
     layouts: dict[str, TextLayout]
 
-    def saved(self) -> dict[str, Any]:
-        """The numbers, as JSON can hold them; `restored` has them back without the texts."""
+    def to_json(self) -> dict[str, Any]:
+        """The numbers as JSON, without the texts; `from_json` reads them."""
         numbers = {
             name: getattr(self, name) for name in ("documents", "duplicates", "bytes", "threshold")
         }
@@ -113,16 +116,24 @@ class Survey:
         }
 
     @classmethod
-    def restored(cls, saved: dict[str, Any], identities: np.ndarray) -> Survey:
+    def from_json(cls, saved: dict[str, Any], identities: np.ndarray) -> Survey:
+        """The survey that `to_json` wrote, with an empty sample."""
         layouts = {file: TextLayout(**settings) for file, settings in saved["layouts"].items()}
         return cls(**{**saved, "layouts": layouts}, sample=[], identities=identities)
 
 
-def look(
+def survey_text(
     source: TextSource, *, valid_share: float, sample_bytes: int, say: Say = ignore_progress
 ) -> Survey:
-    """Count, hash and sample. A document is held out if its hash is small, so neither order nor
-    tokenizer matters.
+    """Count, hash and sample the documents.
+
+    Args:
+        valid_share: share of the documents that are held out, those with the smallest hashes; so
+            neither order nor tokenizer matters.
+        sample_bytes: size of the sample.
+
+    Raises:
+        DataError: if there are no documents.
     """
     if isinstance(valid_share, bool) or not 0 <= valid_share < 1:
         raise ConfigError("data.valid_share", valid_share, "0 <= share < 1")
@@ -161,8 +172,8 @@ def look(
 
 
 def _threshold(hashes: np.ndarray, share: float) -> int:
-    """The largest held-out hash: `share` of all, but of two different documents always one is
-    held out and one is not.
+    """The largest held-out hash: `share` of all, but at least one document is held out and one is
+    not, if there are two different ones.
     """
     first, last = int(hashes[0]), int(hashes[-1])
     if share == 0 or first == last:
@@ -171,7 +182,7 @@ def _threshold(hashes: np.ndarray, share: float) -> int:
 
 
 def _repeats(hashes: np.ndarray) -> int:
-    """How many of the ascending `hashes` equal the one before."""
+    """The number of the ascending `hashes` that equal the one before."""
     parts = (hashes[start : start + _STEP + 1] for start in range(0, len(hashes), _STEP))
     return sum(int((part[1:] == part[:-1]).sum()) for part in parts)
 

@@ -1,5 +1,7 @@
-"""Text to token directories: written beside their place and resumable, renamed when complete,
-kept by content for raw text.
+"""From text to token directories, which are resumable, appear when they are complete, and are
+cached by content.
+
+Beyond 400 lines: survey, tokenizer, arrays and manifest are one resumable job over one journal.
 """
 
 from __future__ import annotations
@@ -31,23 +33,23 @@ from plmctl.data.shards import (
     is_tokens,
     read_manifest,
 )
-from plmctl.data.survey import Survey, TextSource, ignore_progress, look
+from plmctl.data.survey import Survey, TextSource, ignore_progress, survey_text
 from plmctl.storage.arrays import ArrayWriter
 from plmctl.storage.journal import Journal, Tell, ignore_line, open_journal
 from plmctl.text.annotate import Wanted, choose_tracks
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.train import Recipe
 
-SAMPLE = "sample.jsonl"  # in the scratch folder: what a tokenizer is trained on
-# characters after which what is done is made safe: seconds of work, and of waiting for a slow disk
+SAMPLE = "sample.jsonl"  # in the scratch folder: the text that a tokenizer is trained on
+# characters between two commits to disk: seconds of work, and of waiting for a slow disk
 EVERY = 1 << 27
-# bytes of raw text that are hashed on each start; of more, size and time of change count
+# bytes of raw text that are hashed on each start; for more text, size and time of change count
 _EXACT = 1 << 28
 
 
 @dataclass(frozen=True)
 class TokenizingJob:
-    """All that decides the tokens: text, tokenizer, and what is held out."""
+    """Everything that decides the tokens: text, tokenizer, and what is held out."""
 
     source: TextSource
     recipe: Recipe  # with `path`, the tokenizer there
@@ -60,9 +62,11 @@ class TokenizingJob:
 
     @property
     def wanted(self) -> Wanted:
+        """The tracks that are stored beside the ids."""
         return Wanted(self.segment, self.source.spans, self.source.tags)
 
     def settings(self) -> dict[str, Any]:
+        """The settings that decide the tokens, for the manifest and the cache."""
         named = {
             "spans": self.source.spans,
             "tags": self.source.tags,
@@ -84,8 +88,10 @@ class TokenizingJob:
 
 
 def tokenize(job: TokenizingJob, out: str | os.PathLike[str]) -> dict[str, Any]:
-    """Write the token directory `out` and return its manifest. An earlier token directory there
-    is replaced.
+    """Write the token directory `out`, or replace the one that is there.
+
+    Returns:
+        Its manifest.
     """
     place = Path(out).expanduser().absolute()
     _refuse(place)
@@ -109,21 +115,25 @@ def open_or_tokenize(
     if _is_sound(place):
         return place
     with open_journal(place, identity, wait=True, tell=job.tell) as journal:
-        if not _is_sound(place):  # nobody else has made it meanwhile
+        if not _is_sound(place):  # no other process has made it meanwhile
             _write(job, journal)
             journal.finish(place)
     return place
 
 
 def find_cache_folder(given: str | os.PathLike[str] | None = None) -> Path:
-    """`given`, else PLMCTL_CACHE, else plmctl/ in the user's cache folder."""
+    """`given`, else the environment variable PLMCTL_CACHE, else plmctl/ in the user's cache
+    folder.
+    """
     if given or (given := os.environ.get("PLMCTL_CACHE")):
         return Path(given).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "plmctl"
 
 
 def _identity(job: TokenizingJob) -> dict[str, Any]:
-    """All that decides the tokens, as JSON: two jobs of one identity make the same files."""
+    """Everything that decides the tokens, as JSON: two jobs with equal identities write the same
+    files.
+    """
     tokenizer = Tokenizer.load(job.recipe.path).fingerprint if job.recipe.path else None
     texts = [source.content(_EXACT) for source in (job.source, job.valid) if source]
     for entry in (entry for content in texts for entry in content):
@@ -140,12 +150,14 @@ def _is_sound(place: Path) -> bool:
 
 
 def _write(job: TokenizingJob, journal: Journal) -> dict[str, Any]:
-    """Survey, tokenizer, arrays, manifest; what the journal has of these is taken from it."""
-    survey, held = _surveyed(job, journal)
+    """Write survey, tokenizer, arrays and manifest, or read them from the journal if they are
+    finished.
+    """
+    survey, held = _survey(job, journal)
     tokenizer = _tokenizer(job, journal)
-    counted = _Sorted(survey, held)
+    counted = _SplitDocuments(survey, held)
     kinds = {"ids": tokenizer.dtype, **choose_tracks(tokenizer, job.wanted)}
-    entries, left = _arrays(
+    entries, left = _encode_arrays(
         job, journal, counted, kinds, survey.bytes + (held.bytes if held else 0)
     )
     if not entries["train"]["tokens"]:
@@ -165,37 +177,37 @@ def _write(job: TokenizingJob, journal: Journal) -> dict[str, Any]:
     return manifest
 
 
-def _surveyed(job: TokenizingJob, journal: Journal) -> tuple[Survey, Survey | None]:
-    """The looks at both texts; with them the text to train a tokenizer on is put down in the
-    scratch folder.
+def _survey(job: TokenizingJob, journal: Journal) -> tuple[Survey, Survey | None]:
+    """The surveys of both texts; the text to train a tokenizer on is written to the scratch
+    folder.
     """
-    kept, sample = journal.scratch / "held.npy", journal.scratch / SAMPLE
-    if found := journal.state.get("survey"):
+    held_file, sample = journal.scratch / "held.npy", journal.scratch / SAMPLE
+    if saved := journal.state.get("survey"):
         held = (
-            Survey.restored(found["held"], np.load(kept, allow_pickle=False))
-            if found["held"]
+            Survey.from_json(saved["held"], np.load(held_file, allow_pickle=False))
+            if saved["held"]
             else None
         )
-        return Survey.restored(found["text"], np.zeros(0, np.uint64)), held
+        return Survey.from_json(saved["text"], np.zeros(0, np.uint64)), held
     sample_bytes = 0 if job.recipe.path else job.recipe.sample_bytes
-    survey = look(
+    survey = survey_text(
         job.source,
         valid_share=0 if job.valid else job.valid_share,
         sample_bytes=sample_bytes,
         say=job.say,
     )
-    held = look(job.valid, valid_share=0, sample_bytes=0, say=job.say) if job.valid else None
-    np.save(kept, held.identities if held else np.zeros(0, np.uint64))
+    held = survey_text(job.valid, valid_share=0, sample_bytes=0, say=job.say) if job.valid else None
+    np.save(held_file, held.identities if held else np.zeros(0, np.uint64))
     with sample.open("w", encoding="utf-8") as lines:
         lines.writelines(
             json.dumps(text) + "\n" for text in choose_training_texts(survey, job.recipe)
         )
-    journal.commit(survey={"text": survey.saved(), "held": held.saved() if held else None})
+    journal.commit(survey={"text": survey.to_json(), "held": held.to_json() if held else None})
     return replace(survey, sample=[], identities=np.zeros(0, np.uint64)), held
 
 
 def _tokenizer(job: TokenizingJob, journal: Journal) -> Tokenizer:
-    """The given one, or one trained on the sample; saved in the folder."""
+    """Load the given tokenizer, or train one on the sample; save it in the folder."""
     folder = journal.folder / "tokenizer"
     if "tokenizer" in journal.state:
         return Tokenizer.load(folder)
@@ -210,15 +222,17 @@ def _tokenizer(job: TokenizingJob, journal: Journal) -> Tokenizer:
     return tokenizer
 
 
-def _arrays(
+def _encode_arrays(
     job: TokenizingJob,
     journal: Journal,
-    counted: _Sorted,
+    counted: _SplitDocuments,
     kinds: dict[str, np.dtype[Any]],
     total: int,
 ) -> tuple[dict[str, Any], Counter[str]]:
-    """Encode the documents that the journal does not have yet; what the manifest says of each
-    split, and what is left out.
+    """Encode the documents that the journal does not have yet.
+
+    Returns:
+        The manifest's entry of each split, and how much was left out, by reason.
     """
     done = journal.state.get("done", {"documents": 0, "characters": 0, "splits": {}})
     count, size = done["documents"], done["characters"]
@@ -230,10 +244,10 @@ def _arrays(
     for chunk in encode_documents(
         documents, journal.folder / "tokenizer", job.wanted, job.processes or count_processors()
     ):
-        for name, found in chunk.items():
-            splits[name].append(found)
-            count += found.read
-            size += int(found.documents[:, COLUMNS.index("characters")].sum())
+        for name, encoded in chunk.items():
+            splits[name].append(encoded)
+            count += encoded.read
+            size += int(encoded.documents[:, COLUMNS.index("characters")].sum())
         job.say("tokenizing", size, total)
         if size - safe >= EVERY:
             states = {name: split.state() for name, split in splits.items()}
@@ -243,9 +257,9 @@ def _arrays(
     return {name: split.close() for name, split in splits.items()}, left
 
 
-class _Sorted:
-    """The documents of both splits in order, each with its split; train documents that are held
-    out elsewhere are dropped.
+class _SplitDocuments:
+    """The documents in order, each with its split; documents of train that are also held out are
+    dropped.
     """
 
     def __init__(self, survey: Survey, held: Survey | None) -> None:
@@ -268,7 +282,7 @@ class _Sorted:
 
 
 class _Split:
-    """The growing arrays of one split; `state` is that of an earlier process, to go on from."""
+    """The growing arrays of one split; it continues from the `state` of an earlier process."""
 
     def __init__(
         self,
@@ -293,11 +307,11 @@ class _Split:
         self.left = Counter[str](state["left"] if state else {})
         for column in () if state else self._ends:
             self._arrays[column].append(np.zeros(1, np.int64))
-        # the last document: its next part may still come
+        # the last document, which a further part may follow
         self._open = np.array(state["open"] if state else [], np.int64).reshape(-1, len(COLUMNS))
 
     def state(self) -> dict[str, Any]:
-        """What `__init__` takes, as JSON; the arrays are flushed."""
+        """Flush the arrays; the state for `__init__`, as JSON."""
         lengths = {name: array.flush() for name, array in self._arrays.items()}
         return {
             "lengths": lengths,
@@ -307,17 +321,18 @@ class _Split:
             "open": self._open.tolist(),
         }
 
-    def append(self, found: Encoded) -> None:
+    def append(self, encoded: Encoded) -> None:
+        """Append encoded documents."""
         begin = self._arrays["ids"].length
-        self._arrays["ids"].append(found.ids)
-        self._offsets("sentences", found.lengths)
-        for name, track in found.tracks.items():
+        self._arrays["ids"].append(encoded.ids)
+        self._offsets("sentences", encoded.lengths)
+        for name, track in encoded.tracks.items():
             self._arrays[name].append(track)
-        for name, table in found.spans.items():
+        for name, table in encoded.spans.items():
             for part, column in zip(SPAN_KINDS, (table + np.array([begin, 0, 0])).T, strict=True):
                 self._arrays[f"{name}.{part}"].append(column)
-        self.left += found.left
-        rows = np.concatenate([self._open, found.documents])
+        self.left += encoded.left
+        rows = np.concatenate([self._open, encoded.documents])
         if len(rows):
             begins = np.flatnonzero(np.append(True, rows[1:, COLUMNS.index("new")] > 0))
             rows = np.add.reduceat(rows, begins)
@@ -325,6 +340,7 @@ class _Split:
         self._open = rows[-1:]
 
     def close(self) -> dict[str, Any]:
+        """Write the last document and close the arrays; the manifest's entry."""
         self._documents(self._open)
         entries = {name: array.close() for name, array in self._arrays.items()}
         numbers = {
@@ -382,7 +398,7 @@ def _manifest(
 
 
 def choose_training_texts(survey: Survey, recipe: Recipe) -> Iterator[str]:
-    """What a tokenizer is trained on; a sample may hold one document that is larger than it."""
+    """Yield the texts that a tokenizer is trained on; one document may be larger than the sample."""
     room = recipe.sample_bytes
     for document in survey.sample:
         for text in (

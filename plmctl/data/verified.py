@@ -1,5 +1,5 @@
-"""Arrays whose bytes were once found to be those of their manifest: they are read whole the first
-time, and once they change.
+"""A record of arrays that were compared with their manifest: they are read completely the first
+time and after a change.
 
 <cache>/verified/<hash>: an empty file; the hash is of the arrays' places, sizes, times, inodes and
 stated hashes. A bit that a disk turns later, without a write, is found by `plmctl data check`,
@@ -22,7 +22,7 @@ FOLDER = "verified"
 def verify_once(shards: Shards, cache: Path, *, say: Say = ignore_progress) -> None:
     """`shards.verify()`, unless the same files have passed it before; 100 MB take about 0.3 s.
 
-    Where nothing can be written in `cache`, it is done each time.
+    If nothing can be written in `cache`, they are compared each time.
     """
     mark = cache / FOLDER / _seen(shards)
     if mark.is_file():
@@ -35,16 +35,16 @@ def verify_once(shards: Shards, cache: Path, *, say: Say = ignore_progress) -> N
 
 
 def _seen(shards: Shards) -> str:
-    """A hash of what changes whenever somebody writes into the files."""
+    """A hash of what changes with every write to the files."""
     digest = hashlib.sha256()
     for file, stated in sorted(shards.stated_hashes().items()):
-        found = file.stat()
+        status = file.stat()
         facts = (
             str(file.resolve()),
-            found.st_size,
-            found.st_mtime_ns,
-            found.st_dev,
-            found.st_ino,
+            status.st_size,
+            status.st_mtime_ns,
+            status.st_dev,
+            status.st_ino,
             stated,
         )
         digest.update(repr(facts).encode())

@@ -1,4 +1,4 @@
-"""Whether the words of a corpus are known to noise that hides whole words."""
+"""The warning about Chinese text without marked words, for noise that hides complete words."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ import re
 
 import numpy as np
 
-from plmctl.data.sample import corpus_sample
+from plmctl.data.sample import sample_corpus
 from plmctl.data.shards import Shards
 from plmctl.text.sentences import CJK
 from plmctl.text.tokenizer import Tokenizer
 
-MENTIONED = 0.05  # of the tokens: less Chinese than this changes little
+MENTIONED = 0.05  # a smaller share of Chinese tokens is not worth a warning
 _CHINESE = re.compile(f"[{CJK}]")
 
 
-def without_words(shards: Shards, tokenizer: Tokenizer) -> list[str]:
-    """A line where much of the text is Chinese and no segmenter has said where its words are."""
+def warn_of_missing_words(shards: Shards, tokenizer: Tokenizer) -> list[str]:
+    """A line if much of the text is Chinese and no segmenter has marked its words."""
     settings = shards.manifest["settings"]
     if settings.get("segment") or settings["tokenizer"].get("segment"):
         return []
     chinese = np.array(
         [bool(_CHINESE.search(piece)) for piece in tokenizer.pieces(range(tokenizer.vocab.size))]
     )
-    share = float(chinese[corpus_sample(shards.ids)].mean()) if len(shards.ids) else 0.0
+    share = float(chinese[sample_corpus(shards.ids)].mean()) if len(shards.ids) else 0.0
     if share < MENTIONED:
         return []
     return [
-        f"{share:.0%} of the tokens are Chinese, whose words nobody has marked: a character, or"
-        " what is between two spaces, counts as a word; data.segment=jieba of the text marks them"
-        " (extra: chinese)"
+        f"{share:.0%} of the tokens are Chinese without marked words: a character, or what is"
+        " between two spaces, counts as a word; tokenize with data.segment=jieba to mark words (extra:"
+        " chinese)"
     ]

@@ -1,5 +1,4 @@
-"""Replaced tokens without a generator: random tokens replace some tokens, and the model finds them.
-"""
+"""Replaced tokens without a generator: random tokens replace some tokens, and the model finds them."""
 
 from __future__ import annotations
 

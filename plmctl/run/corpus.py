@@ -18,7 +18,7 @@ from plmctl.data.formats.base import Format
 from plmctl.data.loader import Labels, Loader, RowSource, once
 from plmctl.data.mixture import Mixture, check_mixture, compute_shares
 from plmctl.data.reader import RowReader
-from plmctl.data.sample import corpus_sample
+from plmctl.data.sample import sample_corpus
 from plmctl.data.shards import SPLITS, Shards, is_tokens, read_manifest
 from plmctl.data.sharing import share_tokenizer
 from plmctl.data.tokenizing import TokenizingJob, find_cache_folder, open_or_tokenize
@@ -131,7 +131,7 @@ def open_corpus(cfg: Any, plugins: tuple[str, ...] = ()) -> Corpus:
         ]:
             verify_once(shards, find_cache_folder(cfg.data.cache_dir), say=say)
     for path, home in folders.items():
-        sample = corpus_sample(Shards.open(home, "train", given=path).ids)
+        sample = sample_corpus(Shards.open(home, "train", given=path).ids)
         fix = (
             "a tokenizer of this text (no tokenizer.path,"
             " more tokenizer.vocab_size), or of any: tokenizer=byte_bpe"
@@ -502,7 +502,7 @@ def build_noise(
     """
     if not nodes:
         return None
-    sample = np.concatenate([corpus_sample(shards.ids) for shards in tokens.values()])
+    sample = np.concatenate([sample_corpus(shards.ids) for shards in tokens.values()])
     given = ToNoises(vocab=vocab, corpus_sample=sample).by_name()
     return Chain(
         [build(node, given, plugins, path=f"noise.{name}") for name, node in nodes.items()]

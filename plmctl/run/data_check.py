@@ -14,7 +14,7 @@ from plmctl.data.check import text, tokens
 from plmctl.data.check.finding import Finding, Report
 from plmctl.data.check.tokens import check_fit
 from plmctl.data.shards import Shards, is_tokens
-from plmctl.data.survey import TextSource, look
+from plmctl.data.survey import TextSource, survey_text
 from plmctl.data.tokenizing import TokenizingJob
 from plmctl.run.build import build, plain
 from plmctl.run.tokenize import sources
@@ -72,7 +72,7 @@ def _corpus(spec: Check, say: Say) -> Report:
 def _tokenized(spec: Check, source: TextSource, say: Say) -> list[Finding]:
     """How the tokenizer and the format fit a sample of the text."""
     with TemporaryDirectory(prefix="plmctl-check-") as folder:
-        sample = look(source, valid_share=0, sample_bytes=SAMPLE, say=say).sample
+        sample = survey_text(source, valid_share=0, sample_bytes=SAMPLE, say=say).sample
         file = Path(folder, "sample.jsonl")
         with file.open("w", encoding="utf-8") as stream:
             stream.writelines(

@@ -39,7 +39,7 @@ from plmctl.tasks.predictions import (
 )
 from plmctl.tasks.unlabelled import read_unlabelled
 from plmctl.text import unknown
-from plmctl.text.reader import documents
+from plmctl.text.reader import read_documents
 from plmctl.training.device.precision import Precision, choose
 from plmctl.training.processes.world import device_of
 
@@ -284,7 +284,9 @@ def _measure_text(
 def _texts(spec: Evaluate) -> Iterator[str]:
     """Whole documents; parts of a long one are put together again."""
     parts: list[str] = []
-    for document in documents(plain(spec.data.path), field=spec.data.field, lines=spec.data.lines):
+    for document in read_documents(
+        plain(spec.data.path), field=spec.data.field, lines=spec.data.lines
+    ):
         if parts and not document.continues:
             yield "".join(parts)
             parts = []

@@ -36,7 +36,7 @@ from plmctl.tasks.batches import Batches
 from plmctl.tasks.inference import Split
 from plmctl.tasks.predictions import write_predictions
 from plmctl.text import unknown
-from plmctl.text.reader import documents
+from plmctl.text.reader import read_documents
 from plmctl.text.tokenizer import META, Tokenizer
 from plmctl.training.checkpoint import Checkpoints, load_exactly, read
 from plmctl.training.device.precision import choose
@@ -98,7 +98,7 @@ def _fresh_tokenizer(spec: Finetune) -> Tokenizer:
     if spec.data.path:
         texts = [
             s
-            for d in documents(spec.data.path, field=spec.data.field, lines=spec.data.lines)
+            for d in read_documents(spec.data.path, field=spec.data.field, lines=spec.data.lines)
             for s in d.sentences
         ]
     else:

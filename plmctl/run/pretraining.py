@@ -18,8 +18,8 @@ from plmctl.data.described import too_much_held_out
 from plmctl.data.formats.base import lost
 from plmctl.data.loader import Loader, RowSource
 from plmctl.data.preview import preview
-from plmctl.data.sample import corpus_sample
-from plmctl.data.words import without_words
+from plmctl.data.sample import sample_corpus
+from plmctl.data.words import warn_of_missing_words
 from plmctl.models.base import Model
 from plmctl.nn.tables import count
 from plmctl.objectives.base import Objective
@@ -222,12 +222,12 @@ def _reading(name: str, source: RowSource, tokenizer: Tokenizer) -> list[str]:
             if len(corpora) > 1
             else ""
         )
-        unknown = describe_unknown(unknown_share(corpus_sample(each.shards.ids), tokenizer.vocab))
+        unknown = describe_unknown(unknown_share(sample_corpus(each.shards.ids), tokenizer.vocab))
         lines.append(
             f"{corpus}: {plan.rows:,} rows an epoch; {told}{mixed}{unknown and '; '}{unknown}"
         )
         if source.noise and "tracks.word_start" in source.noise.reads:
-            lines += [f"{corpus}: {line}" for line in without_words(each.shards, tokenizer)]
+            lines += [f"{corpus}: {line}" for line in warn_of_missing_words(each.shards, tokenizer)]
         if (gone := lost(plan.report) / max(1, len(each.shards.ids))) > MUCH:
             lines.append(f"{corpus}: {gone:.0%} of its tokens stand in no row. {KEEP}")
         lines += [f"{corpus}: {line}"] if (line := each.format.left_out(each.shards, plan)) else []
@@ -413,8 +413,8 @@ def _preview(spec: Pretrain, *, asked: bool) -> None:
         while left > 0:
             picks, position = each.reader.take(position)
             before, after = (
-                each.before(picks.at(slice(left))),
-                each.rows(name, picks.at(slice(left)), labels),
+                each.before(picks.select(slice(left))),
+                each.rows(name, picks.select(slice(left)), labels),
             )
             text = preview(
                 before,

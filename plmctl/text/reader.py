@@ -26,7 +26,7 @@ _DOC = re.compile(r"<doc\b[^>]*>\s*")
 _TITLE = re.compile(r'\btitle="([^"]*)"')
 
 
-def documents(
+def read_documents(
     paths: Paths,
     *,
     field: str = "text",

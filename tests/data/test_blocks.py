@@ -7,7 +7,7 @@ import pytest
 
 from plmctl.core.errors import ConfigError
 from plmctl.data.formats.blocks import Blocks
-from plmctl.data.formats.packing import best_fit_decreasing, chunks
+from plmctl.data.formats.packing import best_fit_decreasing, cut_chunks
 
 CLS, SEP, EOS, PAD = 2, 3, 5, 0
 
@@ -49,7 +49,7 @@ def test_packing_of_nothing_and_of_one():
 
 
 def test_chunks():
-    start, size = chunks(np.array([0, 3, 10]), 3)
+    start, size = cut_chunks(np.array([0, 3, 10]), 3)
     assert start.tolist() == [0, 3, 6, 9]
     assert size.tolist() == [3, 3, 3, 1]
 

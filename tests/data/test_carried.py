@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from plmctl.data.formats.blocks import Blocks
-from plmctl.data.formats.carried import lost_spans
+from plmctl.data.formats.carried import count_lost_spans
 from plmctl.data.formats.full_sentences import FullSentences
 from plmctl.data.formats.prefix import Prefix
 from plmctl.data.formats.segments import Segments
@@ -156,7 +156,10 @@ def test_formats_provide_what_they_lay(shards, vocab):
 
 def test_spans_at_the_edges_of_pieces():
     spans = {"entity": SpanTrack(np.array([0, 4, 8]), np.array([3, 4, 2]), np.array([1, 2, 3]))}
-    lost = lambda *pieces: lost_spans(spans, *(np.array(x) for x in zip(*pieces, strict=True)))  # noqa: E731
+
+    def lost(*pieces: tuple[int, int]) -> dict[str, int]:
+        return count_lost_spans(spans, *(np.array(x) for x in zip(*pieces, strict=True)))
+
     assert lost((0, 10)) == {}
     assert lost((0, 3), (3, 5), (8, 2)) == {}
     assert lost((0, 2), (2, 8)) == {"entity_spans_lost": 1}

@@ -203,13 +203,13 @@ def test_runs_against_a_loop() -> None:
     ]
     runs = OverlapCounter()
     for part in (held[:10], held[10:]):
-        runs.held(np.concatenate(part), np.cumsum([0, *map(len, part)]))
+        runs.add_held_out(np.concatenate(part), np.cumsum([0, *map(len, part)]))
     for part in (train[:20], train[20:]):
-        runs.seen(np.concatenate(part), np.cumsum([0, *map(len, part)]))
+        runs.add_training(np.concatenate(part), np.cumsum([0, *map(len, part)]))
     assert runs.shares() == pytest.approx(slow_runs(train, held))
     small = OverlapCounter(room=100)  # a part of the hash space stands for all
-    small.held(np.concatenate(held), np.cumsum([0, *map(len, held)]))
-    small.seen(np.concatenate(train), np.cumsum([0, *map(len, train)]))
+    small.add_held_out(np.concatenate(held), np.cumsum([0, *map(len, held)]))
+    small.add_training(np.concatenate(train), np.cumsum([0, *map(len, train)]))
     assert len(small._runs) <= 100
     assert small.shares()[0] == pytest.approx(slow_runs(train, held)[0], abs=0.2)
 

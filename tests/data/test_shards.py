@@ -16,7 +16,7 @@ from plmctl.data import encoding, tokenizing
 from plmctl.data.shards import Shards
 from plmctl.data.survey import TextSource
 from plmctl.data.tokenizing import TokenizingJob, find_cache_folder, open_or_tokenize, tokenize
-from plmctl.text.reader import documents
+from plmctl.text.reader import read_documents
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.train import KINDS
 
@@ -81,7 +81,7 @@ def test_against_the_slow_way(text: Path, tmp_path: Path, kind: str) -> None:
     )
     assert train.ids.dtype == np.uint16
     expected = {}
-    for document in documents(text):
+    for document in read_documents(text):
         parts = document.segments if tokenizer.lossless else document.sentences
         whole = "\n".join(document.paragraphs)
         row = [
@@ -107,10 +107,10 @@ def test_against_the_slow_way(text: Path, tmp_path: Path, kind: str) -> None:
         assert stated["documents"] == len(shards.documents) - 1
         assert stated["bytes"] == shards.counts["bytes"].sum()
     if tokenizer.lossless:
-        first = next(iter(documents(text)))
+        first = next(iter(read_documents(text)))
         assert tokenizer.decode(
             np.concatenate([np.array(s, int) for s in (texts_of(train) + texts_of(valid))[0]])
-        ) in {"".join(document.segments) for document in documents(text)}
+        ) in {"".join(document.segments) for document in read_documents(text)}
         assert "".join(first.segments) == "\n".join(first.paragraphs)
     assert set(train.tracks) == ({"word_start"} if kind == "char" else set())
     assert all(len(track) == len(train.ids) for track in train.tracks.values())
@@ -325,7 +325,7 @@ def test_a_full_disk_harms_nothing_and_what_is_done_is_kept(
             tokenize(job(text, "char"), tmp_path / "out")
     assert contents(tmp_path / "out") == before
     assert sorted(path.name for path in tmp_path.iterdir()) == [".out.partial", "out", "text.txt"]
-    monkeypatch.setattr(tokenizing, "look", None)  # the text is not surveyed again
+    monkeypatch.setattr(tokenizing, "survey_text", None)  # the text is not surveyed again
     tokenize(job(text, "char"), tmp_path / "out")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "text.txt"]
 

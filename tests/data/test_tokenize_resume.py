@@ -21,7 +21,7 @@ import pytest
 from plmctl.core.errors import DataError, UsageError
 from plmctl.data import encoding, tokenizing
 from plmctl.data.shards import Shards
-from plmctl.data.survey import TextSource, look
+from plmctl.data.survey import TextSource, survey_text
 from plmctl.data.tokenizing import TokenizingJob, open_or_tokenize, tokenize
 from plmctl.storage.arrays import ArrayWriter, hash_array
 from plmctl.storage.journal import Journal, differences, open_journal
@@ -391,9 +391,9 @@ def test_the_survey_takes_8_bytes_a_document_and_a_bounded_sample(tmp_path: Path
 
     file = tmp_path / "tiny.txt"
     file.write_text("\n\n".join(f"doc {n}" for n in range(20_000)), encoding="utf-8")
-    look(TextSource(str(file)), valid_share=0.01, sample_bytes=1 << 16)
+    survey_text(TextSource(str(file)), valid_share=0.01, sample_bytes=1 << 16)
     tracemalloc.start()
-    found = look(TextSource(str(file)), valid_share=0.01, sample_bytes=1 << 16)
+    found = survey_text(TextSource(str(file)), valid_share=0.01, sample_bytes=1 << 16)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert found.documents == 20_000

@@ -11,7 +11,7 @@ from scipy import stats
 from plmctl.core.batch import IGNORE
 from plmctl.core.draws import Draws
 from plmctl.core.errors import ConfigError
-from plmctl.data.sample import corpus_sample
+from plmctl.data.sample import sample_corpus
 from plmctl.noise.token_replace import TokenReplace
 from tests.noise.worded import worded
 
@@ -92,8 +92,8 @@ def test_frequencies_of_the_corpus_or_uniform(vocab_of):
 
 def test_sample_of_a_corpus():
     ids = np.repeat(np.arange(100, dtype=np.uint16), 100)
-    assert np.array_equal(corpus_sample(ids), ids)
-    part = corpus_sample(ids, pieces=50, length=20)
+    assert np.array_equal(sample_corpus(ids), ids)
+    part = sample_corpus(ids, pieces=50, length=20)
     assert part.shape == (1000,)
     assert part[0] == 0
     assert part[-1] == 99

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from plmctl.text import corpus
 from plmctl.text.corpus import extract_paragraphs, load_documents, load_labelled
-from plmctl.text.reader import documents
+from plmctl.text.reader import read_documents
 
 
 def test_the_corpus() -> None:
@@ -24,8 +24,10 @@ def test_the_corpus() -> None:
 
 
 def test_it_is_what_no_path_and_builtin_name() -> None:
-    assert [d.paragraphs for d in documents("builtin")] == [d.paragraphs for d in documents(None)]
-    assert all(not document.whole for document in documents("builtin"))
+    assert [d.paragraphs for d in read_documents("builtin")] == [
+        d.paragraphs for d in read_documents(None)
+    ]
+    assert all(not document.whole for document in read_documents("builtin"))
 
 
 def test_every_package_is_there() -> None:

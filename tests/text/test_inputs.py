@@ -17,7 +17,7 @@ from plmctl.core.errors import DataError, UsageError
 from plmctl.data.survey import TextSource
 from plmctl.text import inputs
 from plmctl.text.inputs import read_rows
-from plmctl.text.reader import documents
+from plmctl.text.reader import read_documents
 
 ROWS: list[dict[str, Any]] = [
     {
@@ -31,7 +31,7 @@ LINES = "".join(json.dumps(row) + "\n" for row in ROWS)
 
 
 def found(path: object, **how: Any) -> list[tuple[list[str], dict[str, list[list[int]]]]]:
-    made = documents(path, spans=["entity"], **how)  # type: ignore[arg-type]
+    made = read_documents(path, spans=["entity"], **how)  # type: ignore[arg-type]
     return [
         (document.sentences, {name: table.tolist() for name, table in document.marks.items()})
         for document in made
@@ -57,7 +57,7 @@ def test_zstandard(tmp_path: Path, plain: Path) -> None:
     (tmp_path / "a.txt.zst").write_bytes(
         zstandard.ZstdCompressor().compress("One.\n\n二。".encode())
     )
-    assert [document.sentences for document in documents(tmp_path / "a.txt.zst")] == [
+    assert [document.sentences for document in read_documents(tmp_path / "a.txt.zst")] == [
         ["One."],
         ["二。"],
     ]
@@ -82,7 +82,7 @@ def test_damaged_zstandard(tmp_path: Path, damage: str) -> None:
         else "damaged zstandard file"
     )
     with pytest.raises(DataError, match=message):
-        list(documents(file))
+        list(read_documents(file))
 
 
 def test_csv(tmp_path: Path, plain: Path) -> None:
@@ -97,7 +97,8 @@ def test_csv(tmp_path: Path, plain: Path) -> None:
             ]
         )
     made = [
-        document.sentences for document in documents(tmp_path / "a.csv", field="body, with a comma")
+        document.sentences
+        for document in read_documents(tmp_path / "a.csv", field="body, with a comma")
     ]
     assert made[:-1] == [sentences for sentences, _ in found(plain)]
     assert " ".join(made[-1]) == ("x " * 100_000).strip()  # cut, since no sentence ends
@@ -106,10 +107,10 @@ def test_csv(tmp_path: Path, plain: Path) -> None:
         DataError,
         match=r"b.csv:2: no text in a field 'text' \(this line has 'body'.*\)\n  fix: .*=body",
     ):
-        list(documents(tmp_path / "b.csv"))
+        list(read_documents(tmp_path / "b.csv"))
     (tmp_path / "c.csv").write_text('text\nGood.\n"never "closed\n', encoding="utf-8")
     with pytest.raises(DataError, match=r"c\.csv:3: not a table with commas"):
-        list(documents(tmp_path / "c.csv"))
+        list(read_documents(tmp_path / "c.csv"))
 
 
 def test_parquet(tmp_path: Path, plain: Path) -> None:
@@ -121,10 +122,10 @@ def test_parquet(tmp_path: Path, plain: Path) -> None:
         DataError,
         match=r"a\.parquet:1: no text in a field 'txt' .*'id', 'text', 'entity'.*mean 'text'",
     ):
-        list(documents(tmp_path / "a.parquet", field="txt"))
+        list(read_documents(tmp_path / "a.parquet", field="txt"))
     (tmp_path / "b.parquet").write_bytes(b"PAR1 nonsense")
     with pytest.raises(DataError, match=r"b\.parquet: not a parquet file, or a damaged one"):
-        list(documents(tmp_path / "b.parquet"))
+        list(read_documents(tmp_path / "b.parquet"))
 
 
 def test_parquet_is_not_held_in_memory(tmp_path: Path) -> None:
@@ -169,9 +170,9 @@ def test_data_sets(plain: Path) -> None:
     }
     for wrong, message in wrongs.items():
         with pytest.raises(DataError, match=message):
-            list(documents(f"hf:{folder}{wrong}"))
+            list(read_documents(f"hf:{folder}{wrong}"))
     with pytest.raises(DataError, match=r"hf:/nowhere/at/all: cannot be read"):
-        list(documents("hf:/nowhere/at/all"))
+        list(read_documents("hf:/nowhere/at/all"))
 
 
 @pytest.mark.parametrize(
@@ -193,7 +194,7 @@ def test_a_missing_extra(
         UsageError,
         match=rf"{name}.* needs {module.partition('.')[0]}\n  fix: pip install '{installed}'$",
     ):
-        list(documents(path))
+        list(read_documents(path))
 
 
 def test_in_a_checkout_that_nobody_installed_the_extra_is_named(

@@ -20,7 +20,7 @@ from plmctl.data.tokenizing import TokenizingJob
 from plmctl.text import reader
 from plmctl.text.document import Document
 from plmctl.text.marks import count_characters
-from plmctl.text.reader import documents
+from plmctl.text.reader import read_documents
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.train import KINDS as RECIPES
 from tests.text.test_tokenizer import CHINESE, KINDS, TEXTS
@@ -282,7 +282,7 @@ def test_bad_marks(tmp_path: Path, name: str) -> None:
     with pytest.raises(
         DataError, match=rf"a\.jsonl:2: {'' if 'no ' in name else '.*'}{message}"
     ) as caught:
-        list(documents(tmp_path / "a.jsonl", spans=["entity"], tags=["sense"]))
+        list(read_documents(tmp_path / "a.jsonl", spans=["entity"], tags=["sense"]))
     assert "\n  fix: " in str(caught.value)
 
 
@@ -292,7 +292,7 @@ def test_marks_need_rows(tmp_path: Path) -> None:
         with pytest.raises(
             DataError, match=r"data\.spans and data\.tags \(entity\) need rows with fields"
         ):
-            list(documents(path, spans=["entity"]))
+            list(read_documents(path, spans=["entity"]))
 
 
 @pytest.mark.parametrize("wrong", ["ids", "word_start", "a.b", "sense"])

@@ -11,7 +11,7 @@ import pytest
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.text import inputs, reader
 from plmctl.text.layout import TextLayout
-from plmctl.text.reader import documents
+from plmctl.text.reader import read_documents
 
 DATA = Path(__file__).resolve().parents[2] / "../shared/data/pretraining"
 WIKI = """<doc id="1" url="u" title="Cats &amp; dogs">
@@ -34,7 +34,7 @@ WRAPPED = "\n\n".join(
 
 
 def read(path: object, **how: str) -> list[list[str]]:
-    return [document.sentences for document in documents(path, **how)]  # type: ignore[arg-type]
+    return [document.sentences for document in read_documents(path, **how)]  # type: ignore[arg-type]
 
 
 def test_a_blank_line_ends_a_document(tmp_path: Path) -> None:
@@ -88,13 +88,13 @@ def test_wrapped_lines(tmp_path: Path) -> None:
     file = tmp_path / "book.txt"
     file.write_text(WRAPPED, encoding="utf-8")
     found: dict[str, TextLayout] = {}
-    book = list(documents(file, layouts=found))
+    book = list(read_documents(file, layouts=found))
     assert found[str(file)] == TextLayout("wrapped", 1, True)
     assert book[0].paragraphs == (WRAPPED.split("\n\n")[0].replace("\n", " "),)
     assert len(book) == 8
     # chapters: single blank lines only part paragraphs
     file.write_text(f"{WRAPPED}\n\n\n\n{WRAPPED}", encoding="utf-8")
-    assert [len(document.paragraphs) for document in documents(file)] == [8, 8]
+    assert [len(document.paragraphs) for document in read_documents(file)] == [8, 8]
 
 
 def test_wrapped_chinese_is_joined_without_spaces(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_one_sentence_a_line(tmp_path: Path) -> None:
     lines = [f"This line is number {n} and it says one thing." for n in range(20)]
     (tmp_path / "a.txt").write_text("\n".join(lines), encoding="utf-8")
     found: dict[str, TextLayout] = {}
-    assert next(documents(tmp_path / "a.txt", layouts=found)).sentences == lines
+    assert next(read_documents(tmp_path / "a.txt", layouts=found)).sentences == lines
     assert next(iter(found.values())).lines == "sentence"
     (tmp_path / "a.txt").write_text("One. Two.\nThree", encoding="utf-8")
     assert read(tmp_path / "a.txt", lines="sentence") == [["One. Two.", "Three"]]
@@ -114,7 +114,7 @@ def test_one_sentence_a_line(tmp_path: Path) -> None:
 
 def test_segments_join_to_the_text(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("One.  Two. Three\nFour. 五。六\n\nSeven", encoding="utf-8")
-    assert ["".join(document.segments) for document in documents(tmp_path / "a.txt")] == [
+    assert ["".join(document.segments) for document in read_documents(tmp_path / "a.txt")] == [
         "One.  Two. Three\nFour. 五。六",
         "Seven",
     ]
@@ -125,7 +125,7 @@ def test_long_documents_come_in_parts(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(inputs, "_LINE", 40)
     text = "é wörd und 中文字 " * 40
     (tmp_path / "a.txt").write_text(f"{text}\n\nnext", encoding="utf-8")
-    found = list(documents(tmp_path / "a.txt", lines="paragraph"))
+    found = list(read_documents(tmp_path / "a.txt", lines="paragraph"))
     assert [document.continues for document in found[:2]] == [False, True]
     assert len({document.identity for document in found[:-1]}) == 1
     assert not found[-1].continues
@@ -143,7 +143,7 @@ def test_a_line_without_spaces_is_cut_between_characters(
 ) -> None:
     monkeypatch.setattr(inputs, "_LINE", 40)
     (tmp_path / "a.txt").write_text("中文🙂é" * 30, encoding="utf-8")
-    found = list(documents(tmp_path / "a.txt", lines="paragraph"))
+    found = list(read_documents(tmp_path / "a.txt", lines="paragraph"))
     assert (
         "".join(paragraph for document in found for paragraph in document.paragraphs)
         == "中文🙂é" * 30
@@ -204,5 +204,5 @@ def test_an_unknown_layout(tmp_path: Path) -> None:
 )
 def test_real_files(name: str, count: int, lines: str) -> None:
     found: dict[str, TextLayout] = {}
-    assert len(list(documents(DATA / name, layouts=found))) == count
+    assert len(list(read_documents(DATA / name, layouts=found))) == count
     assert next(iter(found.values())).lines == lines

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from plmctl.cli.app import make_app
 from plmctl.core.errors import DataError
 from plmctl.data.shards import Shards
-from plmctl.data.words import without_words
+from plmctl.data.words import warn_of_missing_words
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.unknown import describe_unknown, refuse_unknown, unknown_share
 
@@ -175,8 +175,8 @@ def test_whole_words_of_chinese_need_a_segmenter(tmp_path: Path, tokens_of: Toke
     )
 
     shards, tokenizer = Shards.open(tokens), Tokenizer.load(tokens)
-    assert len(without_words(shards, tokenizer)) == 1
+    assert len(warn_of_missing_words(shards, tokenizer)) == 1
     shards.manifest["settings"]["segment"] = "jieba"  # type: ignore[index]
-    assert without_words(shards, tokenizer) == []
+    assert warn_of_missing_words(shards, tokenizer) == []
     english = tokens_of("wordpiece")
-    assert without_words(Shards.open(english), Tokenizer.load(english)) == []
+    assert warn_of_missing_words(Shards.open(english), Tokenizer.load(english)) == []

@@ -1,3 +1,3 @@
-"""What a careful person looks for before a long run: `text` (documents), `tokens` (token
-directories), `labels` (tasks).
+"""Checks of data before a long run: `text` (documents), `tokens` (token directories), `labels`
+(tasks).
 """

@@ -1,4 +1,4 @@
-"""Which characters a text is made of: scripts, and those that something went wrong with."""
+"""The characters of a text: its scripts, and signs of a wrong encoding."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MISREAD = re.compile(
 )  # UTF-8 that was read as Latin-1 or cp1252
 _UNKNOWN = re.compile(r"<unk>|\[UNK\]")
 _WHITE = frozenset("\t\n\r")
-# the rest are called as their letters begin
+# other scripts are called by the first word of their letters' names
 _NAMES = {"CJK": "Han", "IDEOGRAPHIC": "Han", "KANGXI": "Han"}
 _FORMS = {
     "FULLWIDTH",
@@ -33,14 +33,18 @@ _FORMS = {
 
 
 class CharacterCounts:
-    """Counts of all code points, and of the signs that need their neighbours to be seen."""
+    """Counts of all code points, and of the marks of wrong decoding that take several
+    characters.
+    """
 
     def __init__(self) -> None:
         self.counts = np.zeros(_POINTS, np.int64)
         self.misread = self.unknown = 0
 
     def add(self, text: str) -> None:
-        """A megabyte at a time is best: the table that is added is as large."""
+        """Count the characters of a text; best a megabyte at a time, since each call adds a table
+        of that size.
+        """
         points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
         self.counts += np.bincount(points, minlength=_POINTS)
         self.unknown += len(_UNKNOWN.findall(text))
@@ -53,6 +57,7 @@ class CharacterCounts:
         )
 
     def findings(self, words: int) -> list[Finding]:
+        """Findings on the characters; `words`: words of the text."""
         used = {chr(point): int(self.counts[point]) for point in np.flatnonzero(self.counts)}
         total = max(1, sum(used.values()))
         replaced = used.get(chr(REPLACEMENT), 0)
@@ -75,7 +80,7 @@ class CharacterCounts:
                 bad=1e-4,
                 numbers={"count": replaced},
                 advice=(
-                    "Somebody decoded this text wrongly:"
+                    "This text was decoded wrongly:"
                     " decode the original again, or drop these documents."
                 ),
             ),
@@ -95,7 +100,7 @@ class CharacterCounts:
                 look=1e-6,
                 bad=1e-4,
                 advice=(
-                    "Strip them, or they become tokens;"
+                    "Remove them, or they become tokens;"
                     " many of them mean that the file is not plain text."
                 ),
                 numbers={"count": lost},
@@ -106,7 +111,7 @@ class CharacterCounts:
                 self.unknown / max(1, words),
                 look=0,
                 bad=1e-3,
-                advice="Somebody cut this text to a vocabulary; look for the raw version.",
+                advice="This text was reduced to a vocabulary; look for the raw version.",
                 numbers={"count": self.unknown},
             ),
             _letters(used, total),
@@ -114,15 +119,15 @@ class CharacterCounts:
 
 
 def measure_scripts(counts: Counter[str]) -> dict[str, float]:
-    """{script: share of the letters} of {character: count}. The script is the first word of a
+    """{script: share of the letters} of {character: count}; the script is the first word of a
     letter's Unicode name.
     """
-    found = Counter[str]()
+    letters = Counter[str]()
     for character, count in counts.items():
         if unicodedata.category(character)[0] == "L":
-            found[_script(character)] += count
-    total = max(1, found.total())
-    return {name: count / total for name, count in found.most_common()}
+            letters[_script(character)] += count
+    total = max(1, letters.total())
+    return {name: count / total for name, count in letters.most_common()}
 
 
 def describe_shares(shares: dict[str, float]) -> str:

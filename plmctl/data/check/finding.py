@@ -1,4 +1,4 @@
-"""What a check says: findings with a plain verdict each, and the histogram of lengths."""
+"""The result of a check: findings with a verdict each, and the histogram of lengths."""
 
 from __future__ import annotations
 
@@ -8,17 +8,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from plmctl.text.backend import replace_surrogates
+from plmctl.text.backend import reindex_surrogates
 
 Verdict = Literal["ok", "look", "bad"]
-_FINE = 16  # bins of an octave: lengths are known to 4.4 %
+_FINE = 16  # bins of an octave: lengths are exact to 4.4 %
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at: what was found, and where it is not `ok` one sentence that
-    says what to do.
-    """
+    """One result of a check: what was found, and, unless it is `ok`, one sentence with advice."""
 
     name: str
     verdict: Verdict
@@ -37,7 +35,7 @@ def judge(
     advice: str,
     numbers: dict[str, Any] | None = None,
 ) -> Finding:
-    """`look` above one bound, `bad` above the other."""
+    """A finding whose verdict is `look` above one bound and `bad` above the other."""
     verdict: Verdict = "bad" if value > bad else "look" if value > look else "ok"
     return Finding(name, verdict, found, "" if verdict == "ok" else advice, numbers or {})
 
@@ -54,11 +52,12 @@ class Report:
 
     @property
     def verdict(self) -> Verdict:
-        """The worst one."""
-        found = {finding.verdict for finding in self.findings}
-        return "bad" if "bad" in found else "look" if "look" in found else "ok"
+        """The worst verdict of all findings."""
+        verdicts = {finding.verdict for finding in self.findings}
+        return "bad" if "bad" in verdicts else "look" if "look" in verdicts else "ok"
 
     def as_json(self) -> dict[str, Any]:
+        """The report as JSON."""
         edges, counts = self.lengths.bins()
         return {
             "path": self.path,
@@ -70,15 +69,14 @@ class Report:
 
 
 class LengthHistogram:
-    """A histogram of positive lengths in a fixed amount of memory; quantiles are right to a
-    sixteenth of an octave.
-    """
+    """The number of lengths in each sixteenth of an octave, in a fixed amount of memory."""
 
     def __init__(self) -> None:
         self._counts = np.zeros(64 * _FINE, np.int64)
         self.count = self.total = self.largest = 0
 
     def add(self, lengths: Sequence[int] | np.ndarray) -> None:
+        """Count these lengths; those of 0 are ignored."""
         values = np.asarray(lengths, np.int64)
         values = values[values > 0]
         if len(values):
@@ -90,17 +88,18 @@ class LengthHistogram:
 
     @property
     def mean(self) -> float:
+        """The mean of the lengths."""
         return self.total / max(1, self.count)
 
     def quantile(self, share: float) -> int:
-        """A length that `share` of all do not exceed."""
-        place = int(np.searchsorted(np.cumsum(self._counts), share * self.count))
-        return min(self.largest, int(2 ** ((place + 1) / _FINE)))
+        """The length that a `share` of all lengths do not exceed."""
+        index = int(np.searchsorted(np.cumsum(self._counts), share * self.count))
+        return min(self.largest, int(2 ** ((index + 1) / _FINE)))
 
     def above(self, length: int) -> float:
-        """The share that is longer than `length`, to the width of a bin."""
-        place = int(np.log2(max(1, length)) * _FINE + 1e-9)
-        return float(self._counts[place + 1 :].sum() / max(1, self.count))
+        """The share of lengths above `length`, to the width of a bin."""
+        index = int(np.log2(max(1, length)) * _FINE + 1e-9)
+        return float(self._counts[index + 1 :].sum() / max(1, self.count))
 
     def bins(self) -> tuple[list[int], list[int]]:
         """Edges 2^a, ..., 2^b and the counts between them, as a picture shows them."""
@@ -111,12 +110,13 @@ class LengthHistogram:
 
 
 def format_percent(share: float) -> str:
-    """`0.03%`, `12%`: as many digits as matter."""
+    """A share as `0.03%` or `12%`, with two digits."""
     return "0%" if share == 0 else f"{100 * share:.2g}%" if share < 0.1 else f"{100 * share:.0f}%"
 
 
 def shorten(text: str, most: int = 60) -> str:
+    """`text` on one line, cut to at most `most` characters."""
     text = " ".join(
-        replace_surrogates(text).split()
+        reindex_surrogates(text).split()
     )  # a terminal takes no halves of surrogate pairs
     return text if len(text) <= most else text[: most - 1] + "…"

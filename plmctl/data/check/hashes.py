@@ -1,4 +1,4 @@
-"""Sets of 64-bit hashes in bounded memory, and hashes of all stretches of an array at once."""
+"""Sets of 64-bit hashes in bounded memory, and hashes of many stretches of an array at once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hashlib import blake2b
 
 import numpy as np
 
-ROOM = 1 << 22  # different hashes that are held at once
+ROOM = 1 << 22  # different hashes in memory
 _BASE = 0x9E3779B97F4A7C15  # odd, so it has an inverse modulo 2^64
 _ALL = (1 << 64) - 1
 
@@ -29,7 +29,7 @@ def mix_bits(values: np.ndarray) -> np.ndarray:
 
 
 def hash_stretches(units: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """The hash of each `units[start:end]` [m], equal for equal stretches wherever they stand.
+    """The hash of each `units[start:end]` [m]; equal stretches have equal hashes wherever they are.
 
     A polynomial modulo 2^64: with `H[i] = sum_{k<i} u[k] b^k` it is `(H[end] - H[start]) b^-start`,
     then mixed.
@@ -48,11 +48,11 @@ def hash_stretches(units: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.
 
 
 class Repeats:
-    """How often each hash occurs. Beyond `room` different ones only those in half of the hash space
-    are kept, and so on:
+    """Counts how often each hash occurs.
 
-    all copies of one hash stay or go together, so shares stay unbiased. `kept` is the share of the
-    hash space.
+    If there are more than `room` different hashes, only those in the lower half of the hash space
+    are kept, and so on. All copies of one hash are kept or dropped together, so shares stay
+    unbiased. `kept` is the share of the hash space.
     """
 
     def __init__(self, room: int = ROOM) -> None:
@@ -62,23 +62,24 @@ class Repeats:
         self._size = self.seen = 0
 
     def add(self, hashes: np.ndarray) -> None:
+        """Add hashes; they may be counted later."""
         self.seen += len(hashes)
         self._waiting.append(hashes[hashes <= np.uint64(self._limit)])
         self._size += len(self._waiting[-1])
         if self._size >= self._room:
-            self.settle()
+            self.count_waiting()
 
-    def settle(self) -> None:
-        """Count what has been added."""
-        found, counts = np.unique(
+    def count_waiting(self) -> None:
+        """Count the hashes that were added since the last call."""
+        new, counts = np.unique(
             np.concatenate([*self._waiting, np.zeros(0, np.uint64)]), return_counts=True
         )
         self._waiting, self._size = [], 0
-        together, place = np.unique(np.concatenate([self.hashes, found]), return_inverse=True)
+        merged, index = np.unique(np.concatenate([self.hashes, new]), return_inverse=True)
         weights = np.concatenate([self.counts, counts])
         self.hashes, self.counts = (
-            together,
-            np.bincount(place, weights, len(together)).astype(np.int64),
+            merged,
+            np.bincount(index, weights, len(merged)).astype(np.int64),
         )
         while len(self.hashes) > self._room:
             self._cut(self._limit // 2)
@@ -90,26 +91,27 @@ class Repeats:
 
     @property
     def kept(self) -> float:
+        """The share of the hash space that is still counted."""
         return (self._limit + 1) / (_ALL + 1)
 
     @property
     def share(self) -> float:
-        """Of all that were added, the share that repeats an earlier one."""
-        self.settle()
+        """The share of the added hashes that repeat an earlier one."""
+        self.count_waiting()
         return 1 - len(self.hashes) / int(self.counts.sum()) if len(self.hashes) else 0.0
 
     def count(self, one: np.uint64) -> int:
-        """How often a hash occurred; 0 also where it is not kept."""
-        self.settle()
-        place = int(np.searchsorted(self.hashes, one))
+        """How often a hash occurred; 0 also if it is not kept."""
+        self.count_waiting()
+        index = int(np.searchsorted(self.hashes, one))
         return (
-            int(self.counts[place]) if place < len(self.hashes) and self.hashes[place] == one else 0
+            int(self.counts[index]) if index < len(self.hashes) and self.hashes[index] == one else 0
         )
 
     def shared_with(self, other: Repeats) -> float:
-        """Of what was added here, the share that was added to `other` too."""
-        self.settle()
-        other.settle()
+        """The share of the hashes added here that were added to `other` too."""
+        self.count_waiting()
+        other.count_waiting()
         limit = np.uint64(min(self._limit, other._limit))
         mine = self.hashes <= limit
         both = np.isin(self.hashes[mine], other.hashes, assume_unique=True)

@@ -1,5 +1,5 @@
-"""A look at labelled data: balance of the labels, copies, contradictions, leaks between splits,
-examples that are too long.
+"""The check of labelled data: balance of the labels, copies, contradictions, leakage between
+splits, examples that are too long.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from plmctl.data.check.finding import (
 )
 
 SKIPPED = ("answers",)  # fields that belong to the label
-_FEW = 10  # examples of a label that can hardly be learnt from
+_FEW = 10  # a label with fewer examples can hardly be learnt
 _LITTLE = 200  # examples
-_SCORES = 20  # different numbers from which on labels are a scale, no classes
+_SCORES = 20  # so many different numbers, or more, are a scale and not classes
 
 
 class LabelledExample(Protocol):
-    """What `plmctl.tasks.base.Example` is, seen from here."""
+    """The part of `plmctl.tasks.base.Example` that this check needs."""
 
     @property
     def fields(self) -> Mapping[str, Any]: ...
@@ -37,7 +37,7 @@ class LabelledExample(Protocol):
     def place(self) -> str: ...
 
 
-Key = tuple[str, ...]  # what two copies have in common
+Key = tuple[str, ...]  # the texts that make two examples copies
 Splits = Mapping[str, Sequence[LabelledExample]]
 # (tokens, tokens cut off) of each example
 Measure = Callable[[Sequence[LabelledExample]], tuple[np.ndarray, np.ndarray]]
@@ -52,11 +52,18 @@ def check(
     classes: bool = True,
     remarks: Sequence[str] = (),
 ) -> Report:
-    """The report on the splits of a labelled set, train first; `measure` is the task's own way to
-    rows.
+    """Check the splits of a labelled set.
 
-    `classes=False`: labels are texts of their own, which no two examples need share. `remarks`: the
-    task's own on its files.
+    Args:
+        path: what the user calls the set.
+        splits: examples by split, `train` first.
+        measure: the tokens and cut tokens of examples, by the task's own format.
+        skipped: broken rows that were left out, by file.
+        classes: False if labels are texts, which examples need not share.
+        remarks: further findings of the task on its files.
+
+    Raises:
+        DataError: if there is no training split.
     """
     train = splits.get("train")
     if not train:
@@ -95,7 +102,7 @@ def check(
 
 
 def _key(example: LabelledExample) -> Key:
-    """All that a model reads, whatever its case and white space."""
+    """All that a model reads, without regard to case and white space."""
     return tuple(
         " ".join(_text(value).lower().split())
         for name, value in example.fields.items()
@@ -120,7 +127,7 @@ def _sizes(splits: Splits, skipped: Mapping[str, int]) -> Finding:
     dev = any(name.startswith("dev") for name in splits)
     return judge(
         "size",
-        shown + (f"; {left:,} broken rows are passed over" if left else ""),
+        shown + (f"; {left:,} broken rows are left out" if left else ""),
         not dev or len(splits["train"]) < _LITTLE,
         look=0.5,
         bad=2,
@@ -163,7 +170,7 @@ def _balance(splits: Splits) -> list[Finding]:
             look=0.85,
             bad=0.99,
             advice=(
-                f"Always answering '{train.most_common(1)[0][0]}' is right that often: judge by"
+                f"Always predicting '{train.most_common(1)[0][0]}' is right that often: judge by"
                 " macro F1, not by accuracy."
             ),
             numbers={name: dict(found) for name, found in labels.items()},
@@ -174,7 +181,7 @@ def _balance(splits: Splits) -> list[Finding]:
             len(rare),
             look=0,
             bad=max(1, len(train) / 2),
-            advice="Too few to learn or to score: join them, drop them, or collect more.",
+            advice="Too few to learn or to score: merge them, drop them, or collect more.",
             numbers={"labels": rare},
         ),
         Finding(
@@ -183,7 +190,7 @@ def _balance(splits: Splits) -> list[Finding]:
             "; ".join(f"{name}: {', '.join(found[:5])}" for name, found in strange.items())
             or "none",
             (
-                "No model can learn them: correct the spelling, or split the data anew."
+                "No model can learn them: correct the spelling, or split the data again."
                 if strange
                 else ""
             ),
@@ -193,16 +200,16 @@ def _balance(splits: Splits) -> list[Finding]:
 
 
 def _labels(examples: Sequence[LabelledExample]) -> Counter[str]:
-    """Classes, or tags of words, or whether there is an answer."""
-    found = Counter[str]()
+    """How often each class or tag occurs, or whether there is an answer."""
+    counts = Counter[str]()
     for example in examples:
         if "answers" in example.fields:
-            found["answer" if example.fields["answers"] else "no answer"] += 1
+            counts["answer" if example.fields["answers"] else "no answer"] += 1
         elif isinstance(example.label, list):
-            found.update(example.label)
+            counts.update(example.label)
         elif example.label is not None:
-            found[str(example.label)] += 1
-    return found
+            counts[str(example.label)] += 1
+    return counts
 
 
 def _is_scale(labels: Counter[str]) -> bool:
@@ -235,7 +242,7 @@ def _copies(splits: Splits, keys: Mapping[str, list[Key]]) -> list[Finding]:
             look=0.01,
             bad=0.2,
             numbers={"count": repeated},
-            advice="Copies weigh more than the rest: drop them unless that is meant.",
+            advice="Copies count more than the rest: drop them unless you want that.",
         ),
         judge(
             "contradictory labels",
@@ -277,8 +284,7 @@ def _leak(name: str, splits: Splits, keys: Mapping[str, list[Key]]) -> Finding:
         look=0,
         bad=0.01,
         advice=(
-            "They are known before they are asked:"
-            " take them out of train, or the score is too high."
+            "The model has seen them in training: remove them from train, or the score is too high."
         ),
         numbers={
             "count": len(leaked),
@@ -301,7 +307,7 @@ def _long(tokens: np.ndarray, cut: np.ndarray, train: Sequence[LabelledExample])
         bad=0.5,
         advice=(
             "Raise task.max_length as far as the model allows,"
-            " or shorten the texts where they say least."
+            " or shorten the texts where they matter least."
         ),
         numbers={"share": share, "lost": lost, "longest": int(tokens.max())},
     )

@@ -1,6 +1,4 @@
-"""How much of a held-out text stands in the training text too: documents, lines, and runs of 13
-words.
-"""
+"""The overlap of held-out text and training text: documents, lines, and runs of 13 words."""
 
 from __future__ import annotations
 
@@ -16,13 +14,14 @@ from plmctl.text.sentences import CJK
 
 GRAM = 13  # words (Brown et al., 2020, arXiv:2005.14165, app. C)
 _CHINESE = re.compile(f"[{CJK}]")
-_HALF = 0.5  # of a document's runs: then it counts as known
-_BITS = 22  # of the table that answers most questions
+_HALF = 0.5  # a document with this share of its runs in training text counts as known
+_BITS = 22  # bits of the table that rules out most hashes at once
 
 
 class OverlapCounter:
-    """The runs of `GRAM` units of held-out documents, and which of them training text has.
-    `held` first, then `seen`.
+    """Finds the runs of `GRAM` units of held-out documents that training text has, too.
+
+    Call `add_held_out` for all held-out documents first, then `add_training`.
     """
 
     def __init__(self, room: int = ROOM) -> None:
@@ -33,22 +32,22 @@ class OverlapCounter:
         self._runs = self._owner = np.zeros(0, np.int64)
         self._found = self._table = np.zeros(0, bool)
 
-    def held(self, units: np.ndarray, edges: np.ndarray) -> None:
-        """Documents `units[edges[i]:edges[i + 1]]`."""
+    def add_held_out(self, units: np.ndarray, edges: np.ndarray) -> None:
+        """Add the held-out documents `units[edges[i]:edges[i + 1]]`."""
         hashes, owner = _runs(units, edges)
         self._hashes.append(hashes)
         self._owners.append(owner + self._documents)
         self._documents += len(edges) - 1
         self._size += len(hashes)
-        while self._size > self._room:  # all runs in half of the hash space, and so on
+        while self._size > self._room:  # keep the runs in half of the hash space, and so on
             self._limit //= 2
-            keep = [found <= np.uint64(self._limit) for found in self._hashes]
-            self._hashes = [found[k] for found, k in zip(self._hashes, keep, strict=True)]
-            self._owners = [found[k] for found, k in zip(self._owners, keep, strict=True)]
+            keep = [part <= np.uint64(self._limit) for part in self._hashes]
+            self._hashes = [part[k] for part, k in zip(self._hashes, keep, strict=True)]
+            self._owners = [part[k] for part, k in zip(self._owners, keep, strict=True)]
             self._size = sum(map(len, self._hashes))
 
-    def seen(self, units: np.ndarray, edges: np.ndarray) -> None:
-        """Documents of the training text."""
+    def add_training(self, units: np.ndarray, edges: np.ndarray) -> None:
+        """Look up the training documents `units[edges[i]:edges[i + 1]]`."""
         if not len(self._table):
             self._close()
         hashes, _ = _runs(units, edges)
@@ -72,18 +71,18 @@ class OverlapCounter:
         self._hashes, self._owners = [], []
 
     def shares(self) -> tuple[float, float]:
-        """Of the runs, and of the documents with any, the share that training text has (of a
+        """The shares of the runs, and of the documents with runs, that training text has (a
         document: half of its runs).
         """
         if not len(self._found):
             return 0.0, 0.0
         runs = np.bincount(self._owner, minlength=self._documents)
-        found = np.bincount(self._owner, self._found, minlength=self._documents)
-        return float(self._found.mean()), float((found[runs > 0] >= _HALF * runs[runs > 0]).mean())
+        known = np.bincount(self._owner, self._found, minlength=self._documents)
+        return float(self._found.mean()), float((known[runs > 0] >= _HALF * runs[runs > 0]).mean())
 
 
 class Words(dict[str, int]):
-    """Text to units: one for each word, one for each Chinese character, in any case."""
+    """From text to units: one for each word, one for each Chinese character; case is ignored."""
 
     _ROOM = 1 << 20
 
@@ -97,12 +96,12 @@ class Words(dict[str, int]):
         return np.array([self[word] for words in cut for word in words], np.uint64), edges
 
     def __missing__(self, word: str) -> int:
-        found = int.from_bytes(
+        unit = int.from_bytes(
             blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little"
         )
         if len(self) < self._ROOM:
-            self[word] = found
-        return found
+            self[word] = unit
+        return unit
 
 
 def report_overlap(
@@ -111,7 +110,7 @@ def report_overlap(
     runs: OverlapCounter,
     line: str,
 ) -> list[Finding]:
-    """What (held-out, training) have in common; `line` is what a line is called."""
+    """Findings on what (held-out, training) have in common; `line` is the word for a line."""
     same, parts, (run, known) = (
         documents[0].shared_with(documents[1]),
         lines[0].shared_with(lines[1]),
@@ -124,7 +123,7 @@ def report_overlap(
             same,
             look=0,
             bad=0.01,
-            advice="Remove them from the training text, or validation measures memory.",
+            advice="Remove them from the training text, or validation measures memorisation.",
             numbers={"share": same},
         ),
         judge(
@@ -156,7 +155,7 @@ def report_overlap(
 
 
 def _runs(units: np.ndarray, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(hash, document) of every run that lies in one document."""
+    """(hash, document) of every run that is inside one document."""
     size = np.diff(edges)
     count = np.maximum(size - GRAM + 1, 0)
     owner = np.repeat(np.arange(len(size)), count)

@@ -1,4 +1,4 @@
-"""A look at raw text: one pass over the documents, in bounded memory."""
+"""The check of raw text: one pass over the documents, in bounded memory."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from plmctl.data.check.overlap import OverlapCounter, report_overlap
 from plmctl.data.survey import TextSource, ignore_progress
 from plmctl.text.reader import Document
 
-LONG, LONG_CHINESE = 32, 12  # characters from which on a line is no heading
-_BATCH = 1 << 20  # characters looked at together
-_SHOWN = 1000  # repeated lines that are remembered, to show the most frequent
+LONG, LONG_CHINESE = 32, 12  # a line of so many characters is not a heading
+_BATCH = 1 << 20  # characters that are checked together
+_SHOWN = 1000  # repeated lines that are kept, to show the most frequent
 
 
 class TextCounts:
-    """What one pass has counted."""
+    """The counts of one pass over documents."""
 
     def __init__(self) -> None:
         self.characters, self.lengths = CharacterCounts(), LengthHistogram()
@@ -41,6 +41,7 @@ class TextCounts:
         self._open = 0  # characters of the last document, whose next part may still come
 
     def add(self, batch: list[Document]) -> None:
+        """Count a batch of documents."""
         texts = ["\n".join(document.paragraphs) for document in batch]
         joined = "\n".join(texts)
         self.characters.add(joined)
@@ -51,13 +52,13 @@ class TextCounts:
                 self.lengths.add([self._open])
                 self._open = 0
             self._open += len(text)
-        whole = [
+        starts = [
             (document, text)
             for document, text in zip(batch, texts, strict=True)
             if not document.continues
         ]
-        self.documents.add(np.array([document.identity for document, _ in whole], np.uint64))
-        self.folded.add(hash_texts(" ".join(text.lower().split()) for _, text in whole))
+        self.documents.add(np.array([document.identity for document, _ in starts], np.uint64))
+        self.folded.add(hash_texts(" ".join(text.lower().split()) for _, text in starts))
         lines = [line for document in batch for line in document.paragraphs]
         self.all_lines += len(lines)
         long = [line for line in lines if _is_long(line)]
@@ -67,6 +68,7 @@ class TextCounts:
             self.often = Counter(dict(self.often.most_common(_SHOWN // 2)))
 
     def close(self) -> None:
+        """Count the last document, which no further part can follow now."""
         self.lengths.add([self._open])
         self._open = 0
 
@@ -74,30 +76,34 @@ class TextCounts:
 def check(
     source: TextSource, valid: TextSource | None = None, *, say: Say = ignore_progress
 ) -> Report:
-    """The report on the documents of `source`, and on what `valid` shares with them."""
-    found, words, runs = TextCounts(), overlap.Words(), OverlapCounter()
-    other = TextCounts()
+    """Check the documents of `source`, and what `valid` shares with them.
+
+    Raises:
+        DataError: if there are no documents.
+    """
+    counts, words, runs = TextCounts(), overlap.Words(), OverlapCounter()
+    held_out = TextCounts()
     for batch in _batches(valid.documents()) if valid else ():
-        other.add(batch)
-        runs.held(*words(["\n".join(document.paragraphs) for document in batch]))
+        held_out.add(batch)
+        runs.add_held_out(*words(["\n".join(document.paragraphs) for document in batch]))
     for batch in _batches(source.documents()):
-        found.add(batch)
+        counts.add(batch)
         if valid:
-            runs.seen(*words(["\n".join(document.paragraphs) for document in batch]))
-        say("reading", found.bytes, 0)
-    found.close()
-    other.close()
-    if not found.lengths.count:
+            runs.add_training(*words(["\n".join(document.paragraphs) for document in batch]))
+        say("reading", counts.bytes, 0)
+    counts.close()
+    held_out.close()
+    if not counts.lengths.count:
         raise DataError(
             "there are no documents in it", file=source.path, fix="name files with text"
         )
-    findings = [*_sizes(found), *_repeats(found), *found.characters.findings(found.words)]
+    findings = [*_sizes(counts), *_repeats(counts), *counts.characters.findings(counts.words)]
     if valid:
         findings += report_overlap(
-            (other.folded, found.folded), (other.lines, found.lines), runs, "line"
+            (held_out.folded, counts.folded), (held_out.lines, counts.lines), runs, "line"
         )
     path: Any = source.path
-    return Report(str(path or "builtin"), "text", findings, found.lengths, "characters")
+    return Report(str(path or "builtin"), "text", findings, counts.lengths, "characters")
 
 
 def _batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
@@ -117,19 +123,19 @@ def _is_long(line: str) -> bool:
     return len(line) >= LONG or (len(line) >= LONG_CHINESE and line[0] > "\u2e7f")
 
 
-def _sizes(found: TextCounts) -> list[Finding]:
-    lengths, letters = found.lengths, int(found.characters.counts.sum())
+def _sizes(counts: TextCounts) -> list[Finding]:
+    lengths, letters = counts.lengths, int(counts.characters.counts.sum())
     largest = lengths.largest / max(1, lengths.total)
     numbers = {
         "documents": lengths.count,
-        "bytes": found.bytes,
-        "words": found.words,
-        "lines": found.all_lines,
+        "bytes": counts.bytes,
+        "words": counts.words,
+        "lines": counts.all_lines,
     }
     quantiles = {f"{share:.0%}": lengths.quantile(share) for share in (0.05, 0.5, 0.95)}
     single = (
         lengths.count > 100
-        and found.all_lines / lengths.count < 1.1
+        and counts.all_lines / lengths.count < 1.1
         and lengths.quantile(0.5) < 200
     )
     shown = (
@@ -143,12 +149,12 @@ def _sizes(found: TextCounts) -> list[Finding]:
     return [
         judge(
             "size",
-            f"{lengths.count:,} documents, {found.bytes / 1e6:,.1f} MB,"
-            f" {found.words:,} words, {letters:,} characters",
+            f"{lengths.count:,} documents, {counts.bytes / 1e6:,.1f} MB,"
+            f" {counts.words:,} words, {letters:,} characters",
             -letters,
             look=-1_000_000,
             bad=-20_000,
-            advice="Little text for pretraining: a model will soon know it by heart.",
+            advice="Little text for pretraining: a model will soon have memorised it.",
             numbers=numbers,
         ),
         judge(
@@ -167,19 +173,19 @@ def _sizes(found: TextCounts) -> list[Finding]:
     ]
 
 
-def _repeats(found: TextCounts) -> list[Finding]:
-    exact, folded, lines = found.documents.share, found.folded.share, found.lines.share
-    top = [(line, _count(found.lines, line)) for line, _ in found.often.most_common(100)]
+def _repeats(counts: TextCounts) -> list[Finding]:
+    exact, folded, lines = counts.documents.share, counts.folded.share, counts.lines.share
+    top = [(line, _count(counts.lines, line)) for line, _ in counts.often.most_common(100)]
     top = sorted(((line, count) for line, count in top if count > 1), key=lambda item: -item[1])[:5]
     shown = "".join(f"; {count:,} x '{shorten(line, 40)}'" for line, count in top[:2])
     advice = (
-        "Copies are read once for each copy and may stand in train and validation:"
+        "Copies are read as often as they occur and may be in train and validation:"
         " remove them before tokenizing."
     )
     return [
         judge(
             "duplicate documents",
-            f"{format_percent(exact)} are copies of an earlier one{_estimated(found.documents)}",
+            f"{format_percent(exact)} are copies of an earlier one{_estimated(counts.documents)}",
             exact,
             look=0.001,
             bad=0.05,
@@ -189,7 +195,7 @@ def _repeats(found: TextCounts) -> list[Finding]:
         judge(
             "near-duplicate documents",
             f"{format_percent(folded)} are copies but for case and white space"
-            f"{_estimated(found.folded)}",
+            f"{_estimated(counts.folded)}",
             folded,
             look=0.001,
             bad=0.05,
@@ -199,11 +205,11 @@ def _repeats(found: TextCounts) -> list[Finding]:
         judge(
             "duplicate lines",
             f"{format_percent(lines)} of the longer lines repeat an earlier"
-            f" one{_estimated(found.lines)}{shown}",
+            f" one{_estimated(counts.lines)}{shown}",
             lines,
             look=0.05,
             bad=0.3,
-            advice="Strip what repeats (menus, notices, licences): a model learns it first.",
+            advice="Remove what repeats (menus, notices, licences): a model learns it first.",
             numbers={"share": lines, "most frequent": {line: count for line, count in top}},
         ),
     ]

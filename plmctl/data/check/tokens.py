@@ -1,4 +1,4 @@
-"""A look at a token directory: its files against the manifest, its tokens, and what a format
+"""The check of a token directory: its files against the manifest, its tokens, and what a format
 loses of them.
 """
 
@@ -25,21 +25,25 @@ from plmctl.text.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from plmctl.data.formats.base import Format
 
-MUCH = 0.3  # of the tokens: so many are not lost by the ends of sentences alone
+MUCH = 0.3  # a share of lost tokens that the ends of sentences alone do not explain
 KEEP = "A longer format.max_length, or a format that packs (format=blocks), keeps more."
-LONG = 8  # tokens from which on a sentence is no heading
-_GROUP = 1 << 22  # tokens looked at together
+LONG = 8  # a sentence of so many tokens is not a heading
+_GROUP = 1 << 22  # tokens that are checked together
 
 
-class Tokens:
-    """What one pass over a split has counted."""
+class TokenCounts:
+    """The counts of one pass over a split."""
 
     def __init__(self) -> None:
         self.lengths, self.documents, self.sentences = LengthHistogram(), Repeats(), Repeats()
 
     def add(self, ids: np.ndarray, sentences: np.ndarray, documents: np.ndarray) -> None:
-        """Whole documents: `ids [n]`, offsets of their sentences in them and of the documents in
-        the sentences.
+        """Count complete documents.
+
+        Args:
+            ids: [n] their tokens.
+            sentences: offsets of the sentences in `ids`.
+            documents: offsets of the documents in `sentences`.
         """
         parts = hash_stretches(ids, sentences[:-1], sentences[1:])
         self.sentences.add(parts[np.diff(sentences) >= LONG])
@@ -55,8 +59,10 @@ def check(
     *,
     say: Say = ignore_progress,
 ) -> Report:
-    """The report on both splits of a token directory; DataError where its files are not those of
-    the manifest.
+    """Check both splits of a token directory.
+
+    Raises:
+        DataError: if the files are not those of the manifest, or there is nothing to train on.
     """
     for shards in (train, valid):
         say(f"comparing {shards.split} with the manifest", 0, 0)
@@ -65,39 +71,42 @@ def check(
         raise DataError(
             "there are no tokens to train on", file=train.folder, fix="tokenize more text"
         )
-    found, held, runs = Tokens(), Tokens(), OverlapCounter()
+    counts_of_train, counts_of_valid, runs = TokenCounts(), TokenCounts(), OverlapCounter()
     for ids, sentences, documents in _groups(valid):
-        held.add(ids, sentences, documents)
-        runs.held(ids, sentences[documents])
+        counts_of_valid.add(ids, sentences, documents)
+        runs.add_held_out(ids, sentences[documents])
     done = 0
     for ids, sentences, documents in _groups(train):
-        found.add(ids, sentences, documents)
+        counts_of_train.add(ids, sentences, documents)
         if len(valid.ids):
-            runs.seen(ids, sentences[documents])
+            runs.add_training(ids, sentences[documents])
         say("reading", done := done + ids.nbytes, train.ids.nbytes)
     counts = count(train, tokenizer)
     findings = [
-        *_sizes(found, train),
-        *_repeats(found),
+        *_sizes(counts_of_train, train),
+        *_repeats(counts_of_train),
         *check_fit(train, valid, counts, tokenizer),
         cut(train, format_),
     ]
     if len(valid.ids):
-        same = (held.documents, found.documents), (held.sentences, found.sentences)
+        same = (
+            (counts_of_valid.documents, counts_of_train.documents),
+            (counts_of_valid.sentences, counts_of_train.sentences),
+        )
         findings += report_overlap(*same, runs, "sentence")
-    return Report(str(train.folder), "tokens", findings, found.lengths, "tokens")
+    return Report(str(train.folder), "tokens", findings, counts_of_train.lengths, "tokens")
 
 
 def count(train: Shards, tokenizer: Tokenizer) -> np.ndarray:
-    """[V] how often each id occurs."""
+    """[V]: how often each id occurs."""
     return count_tokens(train.ids, tokenizer.vocab.size)
 
 
 def check_fit(
     train: Shards, valid: Shards, counts: np.ndarray, tokenizer: Tokenizer
 ) -> list[Finding]:
-    """How the tokenizer fits the text: unknown tokens, their size, the unused vocabulary,
-    scripts, and how even they are.
+    """Findings on how the tokenizer fits the text: unknown tokens, size of tokens, unused
+    vocabulary, scripts, entropy.
     """
     vocab, total = tokenizer.vocab, max(1, int(counts.sum()))
     unknown = int(counts[vocab.unk]) / total if vocab.unk is not None else 0.0
@@ -107,8 +116,8 @@ def check_fit(
     }
     per_word = 1 / size["words"] if size["words"] else 0.0
     shares = measure_scripts(_characters(counts, tokenizer))
-    held = valid.ids if len(valid.ids) else train.ids
-    floor = measure_unigram_baseline(train.ids, held, ignored=vocab.special)
+    validation = valid.ids if len(valid.ids) else train.ids
+    baseline = measure_unigram_baseline(train.ids, validation, ignored=vocab.special)
     return [
         judge(
             "unknown tokens",
@@ -148,20 +157,20 @@ def check_fit(
         Finding(
             "unigram entropy",
             "ok",
-            f"{floor.entropy:.3f} nats; token frequencies alone reach a loss of"
-            f" {floor.unigram_loss:.3f} and an accuracy of"
-            f" {format_percent(floor.frequent_accuracy)}: training has to beat that",
+            f"{baseline.entropy:.3f} nats; token frequencies alone reach a loss of"
+            f" {baseline.unigram_loss:.3f} and an accuracy of"
+            f" {format_percent(baseline.frequent_accuracy)}: training has to beat that",
             numbers={
-                "entropy": floor.entropy,
-                "loss": floor.unigram_loss,
-                "accuracy": floor.frequent_accuracy,
+                "entropy": baseline.entropy,
+                "loss": baseline.unigram_loss,
+                "accuracy": baseline.frequent_accuracy,
             },
         ),
     ]
 
 
 def cut(train: Shards, format_: Format) -> Finding:
-    """What the format's plan of the first epoch loses."""
+    """The tokens that the format's plan of the first epoch loses."""
     plan = format_.plan(train, seed=0, epoch=0, input_length=format_.max_length)
     report, total = plan.report, max(1, len(train.ids))
     gone = lost(report) / total
@@ -179,7 +188,7 @@ def cut(train: Shards, format_: Format) -> Finding:
 
 
 def _groups(shards: Shards) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Whole documents, about `_GROUP` tokens of them: their ids, sentence offsets and document
+    """Complete documents, about `_GROUP` tokens of them: their ids, sentence offsets and document
     offsets from 0.
     """
     edges = np.asarray(shards.sentences)[np.asarray(shards.documents)]
@@ -197,20 +206,20 @@ def _groups(shards: Shards) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray
 
 
 def _characters(counts: np.ndarray, tokenizer: Tokenizer) -> Counter[str]:
-    """The characters of the pieces, as often as these occur; pieces that are no whole characters
-    are passed over.
+    """The characters of the pieces, counted as often as these occur; pieces that are not complete
+    characters are skipped.
     """
-    found = Counter[str]()
+    characters = Counter[str]()
     for token in np.flatnonzero(counts * ~tokenizer.vocab.special):
         text = tokenizer.decode([int(token)])
         if "\ufffd" not in text:
             for character in text:
-                found[character] += int(counts[token])
-    return found
+                characters[character] += int(counts[token])
+    return characters
 
 
-def _sizes(found: Tokens, train: Shards) -> list[Finding]:
-    lengths = found.lengths
+def _sizes(counts: TokenCounts, train: Shards) -> list[Finding]:
+    lengths = counts.lengths
     quantiles = {f"{share:.0%}": lengths.quantile(share) for share in (0.05, 0.5, 0.95)}
     numbers = {
         "documents": lengths.count,
@@ -226,7 +235,7 @@ def _sizes(found: Tokens, train: Shards) -> list[Finding]:
             look=-300_000,
             bad=-5_000,
             numbers=numbers,
-            advice="Little text for pretraining: a model will soon know it by heart.",
+            advice="Little text for pretraining: a model will soon have memorised it.",
         ),
         Finding(
             "lengths",
@@ -238,8 +247,8 @@ def _sizes(found: Tokens, train: Shards) -> list[Finding]:
     ]
 
 
-def _repeats(found: Tokens) -> list[Finding]:
-    documents, sentences = found.documents.share, found.sentences.share
+def _repeats(counts: TokenCounts) -> list[Finding]:
+    documents, sentences = counts.documents.share, counts.sentences.share
     return [
         judge(
             "duplicate documents",
@@ -249,7 +258,7 @@ def _repeats(found: Tokens) -> list[Finding]:
             bad=0.05,
             advice=(
                 "Remove copies from the text and tokenize it again:"
-                " each is read as often as it stands there."
+                " each is read as often as it occurs."
             ),
             numbers={"share": documents},
         ),
@@ -260,7 +269,7 @@ def _repeats(found: Tokens) -> list[Finding]:
             look=0.05,
             bad=0.3,
             advice=(
-                "Strip what repeats (menus, notices, licences): a model learns it first and best."
+                "Remove what repeats (menus, notices, licences): a model learns it first and best."
             ),
             numbers={"share": sentences},
         ),

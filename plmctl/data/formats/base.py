@@ -1,4 +1,4 @@
-"""What every row format is: a plan made once, then any row in O(1)."""
+"""The interface of row formats: a plan that is made once, then any row in O(1)."""
 
 from __future__ import annotations
 
@@ -30,59 +30,67 @@ class Plan:
 
 
 def lost(report: Mapping[str, Any]) -> int:
-    """Tokens of the text that stand in no row, by the report of a plan."""
+    """The tokens of the text that are in no row, by the report of a plan."""
     return sum(int(report.get(name, 0)) for name in ("cut", "dropped"))
 
 
 @base_of("format")
 class Format:
-    """How tokens become rows of `max_length`. `provides` names fields; `fields` are those
-    that it introduces.
+    """Turns tokens into rows of `max_length`. `provides` names fields; `fields` are those that it
+    introduces.
 
     `plan` is a function of (shards, seed, epoch) only; `rows` of (plan, index) only: batch size,
     rank and worker never matter.
     """
 
-    # what every format can lay beside the tokens of any text
+    # tracks that every format can add to the tokens of any text
     carried = frozenset({"tracks.word_start", "tracks.sentence"})
     provides: frozenset[str] = frozenset({"text"})
     fields: Mapping[str, Field] = {}
     max_length: int
-    target_length: int = 0  # of a format that has a target beside what is read
+    target_length: int = 0  # tokens of the target sequence, if the format has one
     parallel: bool = False  # reads parallel text and no other
     ordered: bool = False  # rows are read in the order of the plan (streams), not in a random one
-    # of an ordered format: the rows of a batch, each of which goes on in the next one
+    # in an ordered format, the rows of a batch, each of which continues in the next batch
     streams: int | None = None
     anchors_last: bool = False  # the last token of a row stands for it, not the first
-    # label -> what its numbers say, in words: {"pair": ("B follows A", ...)}
+    # label -> the meaning of its numbers, in words: {"pair": ("B follows A", ...)}
     meanings: Mapping[str, Sequence[str]] = {}
     # plans repeat after so many epochs (1: one plan for all; BERT's dupe_factor); None: never
     copies: int | None = None
 
     def plan(self, shards: Shards, *, seed: int, epoch: int, input_length: int) -> Plan:
-        """`input_length` tokens (at most `max_length`) may be laid out in a row, the noise needs
-        the rest.
+        """Plan the rows of one epoch.
+
+        Args:
+            input_length: tokens that may be laid out in a row, at most `max_length`; noise needs
+                the rest.
         """
         raise NotImplementedError(type(self).__name__)
 
     def check(self, shards: Shards, plan: Plan) -> None:
-        """DataError where `shards` cannot give what the format is for; asked of the text that a
-        run trains on.
+        """Raise DataError if `shards` cannot give what the format is for; called for the text that
+        a run trains on.
         """
 
     def left_out(self, shards: Shards, plan: Plan) -> str:
-        """One line about what has no place in any row and why; nothing to say: ""."""
+        """One line about what is in no row and why; "" if there is nothing to say."""
         return ""
 
     def rows(
         self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None
     ) -> Rows:
-        """The rows `index`; of tracks and spans that cost time, only those that somebody wants
-        (None: all there are).
+        """The rows `index`.
+
+        Args:
+            wanted: the tracks and spans that are read; a format leaves out others that cost time
+                (None: all that exist).
         """
         raise NotImplementedError(type(self).__name__)
 
     def languages(self, shards: Shards) -> int:
-        """How many languages its rows tell apart: every number in tracks.language is below that."""
+        """The number of languages that its rows distinguish; every number in tracks.language is
+        below it.
+        """
         track = shards.tracks.get("language")
         return 1 if track is None or not len(track) else int(track.max()) + 1

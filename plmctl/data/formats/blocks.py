@@ -1,4 +1,4 @@
-"""Fixed blocks of tokens: documents run together (GPT), or packed whole so that none sees
+"""Fixed blocks of tokens: documents joined to one stream (GPT), or packed so that none sees
 another.
 """
 
@@ -13,8 +13,8 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.data.formats.base import Format, Plan
 from plmctl.data.formats.edges import Stream, document_edges
-from plmctl.data.formats.packing import best_fit_decreasing, chunks
-from plmctl.data.formats.pieces import lay, piece_plan
+from plmctl.data.formats.packing import best_fit_decreasing, cut_chunks
+from plmctl.data.formats.pieces import lay_rows, plan_pieces
 from plmctl.text.template import Wrap, find_special, find_wraps
 from plmctl.text.vocab import Vocab
 
@@ -65,7 +65,7 @@ class Blocks(Format):
             )
 
     def plan(self, shards: Shards, *, seed: int, epoch: int, input_length: int) -> Plan:
-        """The same in every epoch; only the order of rows changes."""
+        """The same rows in every epoch; only their order changes."""
         # the end-of-text token counts as the document's last token
         ends = 0 if self.specials else self.kinds[1].size
         stream = Stream.of(document_edges(shards), ends)
@@ -77,10 +77,10 @@ class Blocks(Format):
             row_start = np.concatenate([[0], np.cumsum(count)])
         else:
             around = self.kinds[0].size
-            low, size = chunks(stream.edges, input_length - around)
+            low, size = cut_chunks(stream.edges, input_length - around)
             order, row_start = best_fit_decreasing(size + around, input_length)
             _, start, size, closing = stream.cut(low[order], (low + size)[order])
-        return piece_plan(
+        return plan_pieces(
             shards=shards,
             width=input_length,
             row_start=row_start,
@@ -93,19 +93,21 @@ class Blocks(Format):
     def rows(
         self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None
     ) -> Rows:
-        layout = lay(shards, plan, index, self.kinds, self.vocab, wanted)
+        layout = lay_rows(shards, plan, index, self.kinds, self.vocab, wanted)
         seq = layout.seq if self.crossing else layout.isolated(layout.piece, layout.begin)
         return Rows(key=index, seqs={"text": seq}, spans=layout.spans)
 
 
 def end_of_text(vocab: Vocab) -> int | None:
-    """The token that closes a document: `eos`, or else `sep`."""
+    """The token that ends a document: `eos`, or else `sep`."""
     return vocab.eos if vocab.eos is not None else vocab.sep
 
 
 def make_closing_wrap(vocab: Vocab) -> Wrap:
-    """A stretch that ends its document, followed by the end-of-text token; ConfigError where
-    there is none.
+    """The end-of-text token after a stretch that ends its document.
+
+    Raises:
+        ConfigError: if the tokenizer has no such token.
     """
     end = end_of_text(vocab)
     return Wrap((), (find_special(vocab, "eos") if end is None else end,))

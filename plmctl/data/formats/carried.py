@@ -1,5 +1,5 @@
-"""What goes along with tokens into a row: the tracks of the shards, the numbers of sentences,
-and marked spans.
+"""What tokens bring along into a row: the tracks of the shards, the numbers of sentences, and
+marked spans.
 """
 
 from __future__ import annotations
@@ -17,34 +17,40 @@ if TYPE_CHECKING:
 
 
 def is_wanted(field: str, wanted: frozenset[str] | None) -> bool:
+    """Whether a field is among the `wanted` ones (None: all are)."""
     return wanted is None or field in wanted
 
 
-def word_starts(
-    shards: Shards, vocab: Vocab, ids: np.ndarray, place: np.ndarray, added: list[np.ndarray]
+def gather_word_starts(
+    shards: Shards, vocab: Vocab, ids: np.ndarray, source: np.ndarray, added: list[np.ndarray]
 ) -> np.ndarray:
-    """From the shards' track (Chinese words are not seen in the pieces) or else from the
+    """Where words start: by the shards' track (pieces do not show Chinese words), or else by the
     vocabulary's table.
+
+    Args:
+        ids: [n*T] tokens of the rows.
+        source: [n*T] offset of each token in the shards.
+        added: positions of padding and special tokens, which the shards do not have.
     """
     if "word_start" not in shards.tracks:
         return vocab.word_start.take(ids)
-    starts = np.asarray(shards.tracks["word_start"]).take(place, mode="clip").astype(bool)
-    for places in added:
-        starts[places] = vocab.word_start[ids[places]]
+    starts = np.asarray(shards.tracks["word_start"]).take(source, mode="clip").astype(bool)
+    for positions in added:
+        starts[positions] = vocab.word_start[ids[positions]]
     return starts
 
 
-def track(values: np.ndarray, place: np.ndarray, added: list[np.ndarray]) -> np.ndarray:
-    """A track of the shards at the tokens `place`; 0 at the places of padding and special
+def gather_track(values: np.ndarray, source: np.ndarray, added: list[np.ndarray]) -> np.ndarray:
+    """A track of the shards at the offsets `source`; 0 at the positions of padding and special
     tokens.
     """
-    found = np.asarray(values).take(place, mode="clip")
-    for places in added:
-        found[places] = 0
-    return found
+    track = np.asarray(values).take(source, mode="clip")
+    for positions in added:
+        track[positions] = 0
+    return track
 
 
-def sentence_numbers(
+def number_sentences(
     shards: Shards,
     begin: np.ndarray,
     before: np.ndarray,
@@ -52,11 +58,10 @@ def sentence_numbers(
     size: np.ndarray,
     shape: tuple[int, int],
 ) -> np.ndarray:
-    """[n, T] the number of the sentence inside its row: pieces with `size` tokens from `start`
-    begin at `begin`.
+    """[n, T]: the number of the sentence inside its row.
 
-    Special tokens count with the sentence next to them in their piece; padding is the caller's to
-    mark.
+    Pieces with `size` tokens from `start` begin at `begin`. Special tokens count with the sentence
+    next to them in their piece; the caller marks padding.
     """
     sentences = np.asarray(shards.sentences)
     first = np.searchsorted(sentences, start, side="right")
@@ -68,7 +73,7 @@ def sentence_numbers(
     return number - number[:, :1]
 
 
-def spans(
+def gather_spans(
     marked: SpanTrack,
     begin: np.ndarray,
     before: np.ndarray,
@@ -76,8 +81,8 @@ def spans(
     size: np.ndarray,
     width: int,
 ) -> np.ndarray:
-    """int64 [m, 4] = row, start, length, id of the spans that lie whole in a piece; those that
-    it cuts are dropped.
+    """int64 [m, 4] = row, start, length, id of the spans that are completely inside a piece; spans
+    that a piece cuts are dropped.
     """
     first, count = _inside(marked, start, size)
     which, piece = expand_runs(first, count), np.repeat(np.arange(len(start)), count)
@@ -88,31 +93,31 @@ def spans(
     return np.stack([row, column, length, name], 1)
 
 
-def lost_spans(
+def count_lost_spans(
     tracks: Mapping[str, SpanTrack], start: np.ndarray, size: np.ndarray
 ) -> dict[str, int]:
-    """{"entity spans lost": how many spans of the track lie whole in none of the pieces},
-    without zeros.
+    """{"entity_spans_lost": how many spans of the track are completely inside no piece}, without
+    zeros.
     """
-    found = {}
+    counts = {}
     for name, marked in tracks.items():
         first, count = _inside(marked, start, size)
         covers = np.zeros(len(marked.start) + 1, np.int64)
         np.add.at(covers, first, 1)
         np.add.at(covers, first + count, -1)
-        found[f"{name}_spans_lost"] = int((np.cumsum(covers[:-1]) == 0).sum())
-    return {name: lost for name, lost in found.items() if lost}
+        counts[f"{name}_spans_lost"] = int((np.cumsum(covers[:-1]) == 0).sum())
+    return {name: lost for name, lost in counts.items() if lost}
 
 
 def _inside(
     marked: SpanTrack, start: np.ndarray, size: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(first, count) of the spans that lie whole in each piece; spans do not overlap, so only
-    the last can stick out.
+    """(first, count) of the spans that are completely inside each piece; spans do not overlap, so
+    only the last one can cross its end.
     """
-    places, length = np.asarray(marked.start), np.asarray(marked.length)
-    first, stop = np.searchsorted(places, start), np.searchsorted(places, start + size)
+    begins, length = np.asarray(marked.start), np.asarray(marked.length)
+    first, stop = np.searchsorted(begins, start), np.searchsorted(begins, start + size)
     last = np.maximum(stop - 1, 0)
-    if len(places):
-        stop = stop - ((stop > first) & (places[last] + length[last] > start + size))
+    if len(begins):
+        stop = stop - ((stop > first) & (begins[last] + length[last] > start + size))
     return first, stop - first

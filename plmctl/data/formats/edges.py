@@ -1,5 +1,5 @@
-"""Where sentences and documents begin and end in the token shards, and documents read as one
-stream of tokens.
+"""The offsets of sentences and documents in the token shards, and documents as one stream of
+tokens.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 def sentence_edges(shards: Shards) -> np.ndarray:
-    """[S + 1] token offsets of the sentences; those without tokens vanish."""
+    """[S + 1] token offsets of the sentences, without empty ones."""
     return _rising(np.asarray(shards.sentences))
 
 
 def document_edges(shards: Shards) -> np.ndarray:
-    """[D + 1] token offsets of the documents; those without tokens vanish."""
+    """[D + 1] token offsets of the documents, without empty ones."""
     return _rising(np.asarray(shards.sentences)[np.asarray(shards.documents)])
 
 
@@ -33,19 +33,17 @@ def _rising(offsets: np.ndarray) -> np.ndarray:
 
 CONTINUES: Fields = {
     "values.continues": Field(
-        "[n]",
-        "bool",
-        "the row goes on where the same row of the batch before it ended (state is kept)",
+        "[n]", "bool", "the row continues the same row of the batch before it (state is kept)"
     )
 }
 
 
 class Stretches(NamedTuple):
-    """Pieces of the token shards that together are some intervals of a stream, those of an
-    interval one after the other.
+    """Pieces of the token shards that form some intervals of a stream; the pieces of an interval
+    are consecutive.
     """
 
-    pieces: np.ndarray  # [intervals] how many each has
+    pieces: np.ndarray  # [intervals] number of pieces of each
     start: np.ndarray  # [m] first token of a piece
     size: np.ndarray  # [m] its tokens, without the closing one
     closing: np.ndarray  # [m] bool: the closing token of its document follows
@@ -54,13 +52,15 @@ class Stretches(NamedTuple):
 class Stream(NamedTuple):
     """All documents one after the other, each followed by `closing` (0 or 1) tokens of its own."""
 
-    edges: np.ndarray  # [D + 1] places in the stream
+    edges: np.ndarray  # [D + 1] offsets in the stream
     origin: np.ndarray  # [D] first token of each document in the shards
     closing: int
 
     @classmethod
     def of(cls, edges: np.ndarray, closing: int, order: np.ndarray | None = None) -> Stream:
-        """The documents between the token offsets `edges`, in their own or another order."""
+        """The stream of the documents between the token offsets `edges`, in their own or another
+        order.
+        """
         length, origin = np.diff(edges) + closing, edges[:-1]
         if order is not None:
             length, origin = length[order], origin[order]

@@ -1,4 +1,4 @@
-"""Whole sentences in a row up to its length (Liu et al., 2019, arXiv:1907.11692, sec. 4.2:
+"""Complete sentences in a row up to its length (Liu et al., 2019, arXiv:1907.11692, sec. 4.2:
 FULL-SENTENCES, DOC-SENTENCES).
 """
 
@@ -13,8 +13,8 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.data.formats.base import Format, Plan
 from plmctl.data.formats.edges import document_edges, sentence_edges
-from plmctl.data.formats.packing import best_fit_decreasing, chain, chunks
-from plmctl.data.formats.pieces import lay, piece_plan
+from plmctl.data.formats.packing import best_fit_decreasing, cut_chunks, follow_links
+from plmctl.data.formats.pieces import lay_rows, plan_pieces
 from plmctl.text.template import Wrap, find_special, find_wraps
 from plmctl.text.vocab import Vocab
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @part_of("format")
 class FullSentences(Format):
-    """`cls` sentences `sep`, filled with as many whole consecutive sentences as fit.
+    """`cls` sentences `sep`: as many complete consecutive sentences as fit.
 
     `crossing=True` (FULL-SENTENCES): a row goes on into the next document after one more `sep`;
     rows do not hide documents from each other, as published. False (DOC-SENTENCES): what is filled
@@ -54,27 +54,27 @@ class FullSentences(Format):
         )
         isolated = {"tracks.document", "tracks.position"} if packed else set()
         self.provides = frozenset({"text", *self.carried, *isolated})
-        whole, sep = find_wraps(vocab, vocab.single)[0], (find_special(vocab, "sep"),)
+        both, sep = find_wraps(vocab, vocab.single)[0], (find_special(vocab, "sep"),)
         # by first in its row + 2 * last in its row
-        self.kinds = [Wrap((), sep), Wrap(whole.before, sep), Wrap((), whole.after), whole]
-        if max_length <= whole.size:
+        self.kinds = [Wrap((), sep), Wrap(both.before, sep), Wrap((), both.after), both]
+        if max_length <= both.size:
             raise ConfigError(
                 "format.max_length",
                 max_length,
-                f"more than the {whole.size} special tokens of a row",
+                f"more than the {both.size} special tokens of a row",
             )
 
     def plan(self, shards: Shards, *, seed: int, epoch: int, input_length: int) -> Plan:
-        """The same in every epoch; only the order of rows changes."""
+        """The same rows in every epoch; only their order changes."""
         room = input_length - self.kinds[3].size
         sentences, edges = sentence_edges(shards), document_edges(shards)
-        start, size = chunks(sentences, room)
+        start, size = cut_chunks(sentences, room)
         document = np.searchsorted(edges, start, side="right") - 1
-        end = start + size + document  # one place for the separator after each earlier document
+        end = start + size + document  # one position for the separator after each earlier document
         following = np.searchsorted(end, start + document + room, side="right")
         if not self.crossing:
             following = np.minimum(following, np.searchsorted(start, edges)[document + 1])
-        first = chain(following)
+        first = follow_links(following)
         cut = np.zeros(len(start) + 1, bool)
         cut[first] = True
         cut[:-1] |= np.diff(document, prepend=-1) > 0
@@ -88,7 +88,7 @@ class FullSentences(Format):
         if self.packed:
             order, row_start = best_fit_decreasing(size + self.kinds[3].size, input_length)
             begin, size = begin[order], size[order]
-        return piece_plan(
+        return plan_pieces(
             shards=shards,
             width=input_length,
             row_start=row_start,
@@ -101,6 +101,6 @@ class FullSentences(Format):
     def rows(
         self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None
     ) -> Rows:
-        layout = lay(shards, plan, index, self.kinds, self.vocab, wanted)
+        layout = lay_rows(shards, plan, index, self.kinds, self.vocab, wanted)
         seq = layout.isolated(layout.piece, layout.begin) if self.packed else layout.seq
         return Rows(key=index, seqs={"text": seq}, spans=layout.spans)

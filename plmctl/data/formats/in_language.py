@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 @part_of("format")
 class InLanguage(Wrapped):
-    """Rows of `format` with `tracks.language = language` at every token: text of one language among
-    several.
+    """Rows of `format` with `tracks.language = language` at every token, for text in several
+    languages.
 
     Each language is one of `data.sources`. (Conneau and Lample, 2019, arXiv:1901.07291, sec. 3.1:
     language embeddings.)

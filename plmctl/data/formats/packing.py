@@ -1,5 +1,5 @@
-"""Best-fit-decreasing packing (Ding et al., 2024, arXiv:2404.10830, sec. 3) in time that hardly
-grows with the corpus.
+"""Best-fit-decreasing packing (Ding et al., 2024, arXiv:2404.10830, sec. 3), with a number of steps
+that does not depend on the size of the corpus.
 """
 
 from __future__ import annotations
@@ -8,16 +8,29 @@ from array import array
 
 import numpy as np
 
-BLOCK = 1 << 20  # links that are Python numbers at once: bounds the memory of `chain`
+BLOCK = 1 << 20  # links that are Python numbers at a time: bounds the memory of `chain`
 
 
 def best_fit_decreasing(size: np.ndarray, capacity: int) -> tuple[np.ndarray, np.ndarray]:
-    """(order [m], row_start [R + 1]): items from the longest to the shortest, each into the fullest
-    row it still fits.
+    """Pack items from the longest to the shortest, each into the fullest row with enough room.
 
-    Row r holds `order[row_start[r]:row_start[r + 1]]`. Items of one size are placed together: a row
-    that fits one of them best fits the next ones best too until it is full, so the steps number at
-    most `capacity ** 2 / 2`, not the items.
+    Args:
+        size: [m] tokens of each item, at most `capacity`.
+        capacity: tokens of a row.
+
+    Returns:
+        (order [m], row_start [R + 1]): row r holds `order[row_start[r]:row_start[r + 1]]`.
+
+    Items of one size are placed together: a row that is the best fit for one of them stays the best
+    fit for the next ones until it is full. So there are at most `capacity ** 2 / 2` steps, however
+    many items there are. Sizes 6, 5, 4, 3, 2 in rows of 10:
+
+        item   rows with their room           goes to
+        6      -                              row 0, room 4
+        5      0: 4                           row 1, room 5
+        4      0: 4, 1: 5                     row 0, the fullest with room: 0
+        3      1: 5                           row 1, room 2
+        2      1: 2                           row 1, room 0; order 0 2 | 1 3 4
     """
     row_of = np.empty(len(size), np.int64)
     open_rows = [np.empty(0, np.int64) for _ in range(capacity + 1)]  # by the room left
@@ -38,8 +51,8 @@ def best_fit_decreasing(size: np.ndarray, capacity: int) -> tuple[np.ndarray, np
             row_of[items[:taken]] = np.repeat(used, each)[:taken]
             # the last row may take fewer than `each`
             left = room - length * (taken - (len(used) - 1) * each)
-            for rest, those in ((room - length * each, used[:-1]), (left, used[-1:])):
-                open_rows[rest] = np.concatenate([open_rows[rest], those])
+            for rest, of_rows in ((room - length * each, used[:-1]), (left, used[-1:])):
+                open_rows[rest] = np.concatenate([open_rows[rest], of_rows])
                 any_open[rest] = len(open_rows[rest]) > 0
             any_open[room] = len(open_rows[room]) > 0
             items = items[taken:]
@@ -47,9 +60,11 @@ def best_fit_decreasing(size: np.ndarray, capacity: int) -> tuple[np.ndarray, np
     return order, np.searchsorted(row_of[order], np.arange(rows + 1))
 
 
-def chunks(edges: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
-    """(start, size) of the stretches between `edges`, those longer than `room` cut into full
-    chunks and one shorter.
+def cut_chunks(edges: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
+    """Cut the stretches between `edges` into chunks of `room` tokens and one shorter chunk.
+
+    Returns:
+        (start, size) of all chunks.
     """
     length = np.diff(edges)
     count = -(-length // room)
@@ -58,14 +73,14 @@ def chunks(edges: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
     return start, np.minimum(room, np.repeat(edges[1:], count) - start)
 
 
-def chain(following: np.ndarray) -> np.ndarray:
+def follow_links(following: np.ndarray) -> np.ndarray:
     """0, following[0], following[following[0]], ... up to the end; every link leads forward."""
-    found, place = array("q", [0]), 0
+    visited, position = array("q", [0]), 0
     for low in range(0, len(following), BLOCK):
         links = (following[low : low + BLOCK] - low).tolist()
-        place -= low
-        while place < len(links):
-            place = links[place]
-            found.append(place + low)
-        place += low
-    return np.frombuffer(found, np.int64)
+        position -= low
+        while position < len(links):
+            position = links[position]
+            visited.append(position + low)
+        position += low
+    return np.frombuffer(visited, np.int64)

@@ -1,4 +1,4 @@
-"""Pairs of stretches of tokens: how two are shortened to a row, and how pairs are planned and
+"""Pairs of stretches of tokens: how a pair is shortened to a row, and how pairs are planned and
 laid out.
 """
 
@@ -12,7 +12,7 @@ from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.fields import Field, Fields
 from plmctl.data.formats.base import Plan
 from plmctl.data.formats.packing import best_fit_decreasing
-from plmctl.data.formats.pieces import Layout, piece_plan
+from plmctl.data.formats.pieces import Layout, plan_pieces
 from plmctl.text.template import Wrap
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class SegmentPairs(NamedTuple):
     b_start: np.ndarray
     b_end: np.ndarray
 
-    def at(self, chosen: np.ndarray) -> SegmentPairs:
+    def select(self, chosen: np.ndarray) -> SegmentPairs:
         return SegmentPairs(*(x[chosen] for x in self))
 
     @property
@@ -41,22 +41,24 @@ class SegmentPairs(NamedTuple):
         return int((self.a_end - self.a_start).sum() + (self.b_end - self.b_start).sum())
 
 
-def shares(a: np.ndarray, b: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
-    """The lengths that removing one token at a time from the longer side (B on ties) leaves of
-    `a` and `b` in `room`.
+def shorten_pairs(a: np.ndarray, b: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
+    """The lengths that remain of `a` and `b` in `room` if tokens are removed one by one from the
+    longer side (B on ties).
     """
-    half = room // 2  # B's, for ties take from B
+    half = room // 2  # B's share, since ties remove from B
     b_left = np.where(
         a + b <= room, b, np.where(a <= room - half, np.minimum(b, room - a), np.minimum(b, half))
     )
     return np.minimum(a, room - b_left), b_left
 
 
-def pair_plan(
+def plan_pairs(
     shards: Shards, pairs: SegmentPairs, kinds: list[Wrap], width: int, *, packed: bool
 ) -> tuple[Plan, np.ndarray]:
-    """A plan of one pair a row, or of pairs packed best-fit-decreasing; and the order in which
-    the pairs are laid out.
+    """Plan one pair a row, or pairs packed best-fit-decreasing.
+
+    Returns:
+        The plan, and the order in which the pairs are laid out.
     """
     count = len(pairs.a_start)
     order, row_start = np.arange(count), np.arange(count + 1)
@@ -70,9 +72,9 @@ def pair_plan(
             + kinds[1].size
         )
         order, row_start = best_fit_decreasing(length, width)
-        pairs = pairs.at(order)
+        pairs = pairs.select(order)
     start = np.stack([pairs.a_start, pairs.b_start], 1).ravel()
-    plan = piece_plan(
+    plan = plan_pieces(
         shards=shards,
         width=width,
         row_start=row_start * 2,
@@ -84,8 +86,8 @@ def pair_plan(
     return plan, order
 
 
-def pair_begin(layout: Layout) -> np.ndarray:
-    """[m] for each slot of a layout of pairs, where its pair begins (padding: where it begins
+def find_pair_begins(layout: Layout) -> np.ndarray:
+    """[m]: for each slot of a layout of pairs, where its pair begins (for padding, where it begins
     itself).
     """
     begin = layout.begin.copy()
@@ -94,9 +96,11 @@ def pair_begin(layout: Layout) -> np.ndarray:
     return begin
 
 
-def parallel(shards: Shards, who: str) -> SegmentPairs:
-    """The source and the target of every document of parallel text; DataError where the text is
-    not parallel.
+def read_parallel(shards: Shards, who: str) -> SegmentPairs:
+    """The source and the target of every document of parallel text; `who` reads them, for messages.
+
+    Raises:
+        DataError: if the text is not parallel.
     """
     given = getattr(shards, "given", None)
     if not shards.pairs:
@@ -116,12 +120,12 @@ def parallel(shards: Shards, who: str) -> SegmentPairs:
 
 
 def check_rate(name: str, rate: float) -> None:
+    """Raise ConfigError unless `rate` is a probability."""
     if not 0 <= rate <= 1:
         raise ConfigError(f"format.{name}", rate, "a probability: 0 <= rate <= 1")
 
 
 def check_copies(copies: int | None) -> None:
+    """Raise ConfigError unless `copies` is None or at least 1."""
     if copies is not None and copies < 1:
-        raise ConfigError(
-            "format.copies", copies, "at least 1, or null (cut afresh in every epoch)"
-        )
+        raise ConfigError("format.copies", copies, "at least 1, or null (cut again in every epoch)")

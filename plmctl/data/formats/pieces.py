@@ -1,6 +1,4 @@
-"""Rows made of pieces: stretches of the token shards with special tokens before and after, laid
-side by side.
-"""
+"""Rows of pieces: stretches of the token shards with special tokens before and after, side by side."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
     from plmctl.data.shards import Shards
 
 
-def piece_plan(
+def plan_pieces(
     *,
     shards: Shards,
     width: int,
@@ -33,7 +31,7 @@ def piece_plan(
     """A plan over pieces: row r holds the pieces `row_start[r]` up to `row_start[r + 1]`; `kind`
     indexes `kinds`.
 
-    `report` says where every token went: tokens + repeated = laid_out + cut + dropped (cut: from
+    `report` accounts for every token: tokens + repeated = laid_out + cut + dropped (cut: from
     the ends of what is laid out; dropped: with all of its sentence, pair or document); laid_out +
     specials + padding = rows * width.
     """
@@ -48,7 +46,7 @@ def piece_plan(
         "dropped": 0,
         "specials": specials,
         "padding": rows * width - laid_out - specials,
-        **carried.lost_spans(shards.spans, start, size),
+        **carried.count_lost_spans(shards.spans, start, size),
     }
     arrays = {"row_start": row_start, "start": start, "size": size.astype(np.int32), "kind": kind}
     return Plan(rows, arrays, report, width)
@@ -56,11 +54,10 @@ def piece_plan(
 
 @dataclass(frozen=True)
 class Layout:
-    """Rows made of pieces, with the places of the pieces."""
+    """Rows of pieces, with the positions of the pieces."""
 
     seq: Seq
-    # [m] tokens of each slot: the pieces of each row in order and one slot for its padding (maybe 0
-    # wide)
+    # [m] tokens of each slot: the pieces of each row in order, then its padding (maybe 0 tokens)
     slots: np.ndarray
     begin: np.ndarray  # [m] flattened (row, position) of each slot
     piece: np.ndarray  # [m] number of the piece inside its row, -1 for padding
@@ -68,12 +65,12 @@ class Layout:
     spans: dict[str, np.ndarray] = field(default_factory=dict)
 
     def fill(self, values: np.ndarray) -> np.ndarray:
-        """[n, T] each slot filled with its value."""
+        """[n, T]: each slot filled with its value."""
         return np.repeat(values, self.slots).reshape(self.seq.ids.shape)
 
     def isolated(self, number: np.ndarray, begin: np.ndarray) -> Seq:
-        """The sequence with `tracks.document` (a number for each slot) and positions that count
-        from `begin` of each slot.
+        """The sequence with `tracks.document` (a number for each slot) and positions counted from
+        `begin` of each slot.
         """
         position = np.arange(self.seq.ids.size).reshape(self.seq.ids.shape) - self.fill(begin)
         return self.seq.with_tracks(document=self.fill(number.astype(np.int32)), position=position)
@@ -90,13 +87,14 @@ class Pieces:
 
     @classmethod
     def of(cls, plan: Plan, index: np.ndarray) -> Pieces:
+        """The pieces of the rows `index` of a plan."""
         first = plan.arrays["row_start"][index]
         count = plan.arrays["row_start"][index + 1] - first
         where = expand_runs(first, count)
         return cls(count, *(plan.arrays[name][where] for name in ("start", "size", "kind")))
 
 
-def lay(
+def lay_rows(
     shards: Shards,
     plan: Plan,
     index: np.ndarray,
@@ -104,8 +102,8 @@ def lay(
     vocab: Vocab,
     wanted: frozenset[str] | None = None,
 ) -> Layout:
-    """The rows `index` of a piece plan: ids int32 [n, T] and the wanted ones of the tracks and
-    spans that there are.
+    """Lay out the rows `index` of a piece plan: ids int32 [n, T], and the wanted tracks and
+    spans.
     """
     return lay_pieces(shards, Pieces.of(plan, index), kinds, vocab, plan.width, wanted)
 
@@ -118,7 +116,15 @@ def lay_pieces(
     width: int,
     wanted: frozenset[str] | None = None,
 ) -> Layout:
-    """Rows of `width` tokens, padded, out of their pieces."""
+    """Lay out rows of `width` tokens, padded, from their pieces.
+
+    Two pieces of kind `cls .. sep` in a row of 10, with sizes 2 and 1:
+
+        tokens of the row      cls a b sep cls c sep pad pad pad
+        slots (their widths)   4           3         3
+        piece                  0           1         -1
+        begin                  0           4         7
+    """
     n, count = len(pieces.count), pieces.count
     last = np.cumsum(count + 1) - 1  # slot of each row's padding
     padding = np.zeros(int(last[-1]) + 1 if n else 0, bool)
@@ -133,10 +139,10 @@ def lay_pieces(
     length = np.add.reduceat(slots, last - count) if n else np.zeros(0, np.int64)
     slots[last] = width - length
     begin = np.cumsum(slots) - slots
-    place = np.repeat(pieces.start[source] - before - begin, slots)
-    place += np.arange(n * width)
-    ids = np.asarray(shards.ids).take(place, mode="clip").astype(np.int32)
-    added = [expand_runs(begin[last], slots[last])]  # places of padding and special tokens
+    source_offset = np.repeat(pieces.start[source] - before - begin, slots)
+    source_offset += np.arange(n * width)
+    ids = np.asarray(shards.ids).take(source_offset, mode="clip").astype(np.int32)
+    added = [expand_runs(begin[last], slots[last])]  # positions of padding and special tokens
     ids[added[0]] = vocab.pad
     for number, wrap in enumerate(kinds):
         chosen = np.flatnonzero((kind == number) & ~padding)
@@ -145,9 +151,9 @@ def lay_pieces(
             added.append(begin[chosen] + (step if step >= 0 else slots[chosen] + step))
             ids[added[-1]] = token
     where = (begin[~padding], before[~padding], pieces.start, pieces.size)
-    tracks = _tracks(shards, vocab, ids, place, added, where, (n, width), wanted)
+    tracks = _tracks(shards, vocab, ids, source_offset, added, where, (n, width), wanted)
     spans = {
-        name: carried.spans(marked, *where, width)
+        name: carried.gather_spans(marked, *where, width)
         for name, marked in shards.spans.items()
         if carried.is_wanted(f"spans.{name}", wanted)
     }
@@ -161,22 +167,24 @@ def _tracks(
     shards: Shards,
     vocab: Vocab,
     ids: np.ndarray,
-    place: np.ndarray,
+    source_offset: np.ndarray,
     added: list[np.ndarray],
     where: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
     shape: tuple[int, int],
     wanted: frozenset[str] | None,
 ) -> dict[str, np.ndarray]:
-    """The wanted ones among word starts, sentence numbers and the tracks of the shards, each [n,
+    """The wanted ones of word starts, sentence numbers and the tracks of the shards, each [n,
     T].
     """
-    found = {}
+    tracks = {}
     if carried.is_wanted("tracks.word_start", wanted):
-        found["word_start"] = carried.word_starts(shards, vocab, ids, place, added).reshape(shape)
+        tracks["word_start"] = carried.gather_word_starts(
+            shards, vocab, ids, source_offset, added
+        ).reshape(shape)
     if carried.is_wanted("tracks.sentence", wanted):
-        found["sentence"] = carried.sentence_numbers(shards, *where, shape)
-        found["sentence"].ravel()[added[0]] = -1
+        tracks["sentence"] = carried.number_sentences(shards, *where, shape)
+        tracks["sentence"].ravel()[added[0]] = -1
     for name, values in shards.tracks.items():
         if name != "word_start" and carried.is_wanted(f"tracks.{name}", wanted):
-            found[name] = carried.track(values, place, added).reshape(shape)
-    return found
+            tracks[name] = carried.gather_track(values, source_offset, added).reshape(shape)
+    return tracks

@@ -1,6 +1,4 @@
-"""Two segments in one row, of which the second is written with the first in view (Dong et al.,
-2019: UniLM).
-"""
+"""Two segments in one row, the second written with the first in view (Dong et al., 2019: UniLM)."""
 
 from __future__ import annotations
 
@@ -14,8 +12,8 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.data.formats.base import Format, Plan
-from plmctl.data.formats.pairs import SegmentPairs, pair_plan, parallel
-from plmctl.data.formats.pieces import lay
+from plmctl.data.formats.pairs import SegmentPairs, plan_pairs, read_parallel
+from plmctl.data.formats.pieces import lay_rows
 from plmctl.data.formats.sentence_pair import SentencePair
 from plmctl.text.vocab import Vocab
 
@@ -39,7 +37,7 @@ class Prefix(Format):
         "values.prefix": Field(
             "[n]",
             "int",
-            "tokens at the row's start that see each other whatever the pattern says of the rest",
+            "tokens at the row's start that see each other, whatever the pattern says of the rest",
         )
     }
 
@@ -72,28 +70,31 @@ class Prefix(Format):
         self.provides = frozenset({"text", "tracks.segment", "values.prefix", *self.carried})
 
     def plan(self, shards: Shards, *, seed: int, epoch: int, input_length: int) -> Plan:
-        """Of plain text afresh in every epoch; parallel text has one pair a row, always the
-        same.
+        """Plain text is cut again in every epoch; parallel text has always the same pairs, one a
+        row.
         """
         if not shards.pairs:
             return self.text.plan(shards, seed=seed, epoch=epoch, input_length=input_length)
-        given = parallel(shards, "format=prefix")
-        whole = given.at(
+        given = read_parallel(shards, "format=prefix")
+        complete = given.select(
             np.flatnonzero((given.a_end > given.a_start) & (given.b_end > given.b_start))
         )
-        b_end = np.minimum(whole.b_end, whole.b_start + self.target_length)
+        b_end = np.minimum(complete.b_end, complete.b_start + self.target_length)
         a_end = np.minimum(
-            whole.a_end, whole.a_start + input_length - self.specials - (b_end - whole.b_start)
+            complete.a_end,
+            complete.a_start + input_length - self.specials - (b_end - complete.b_start),
         )
-        kept = SegmentPairs(whole.a_start, a_end, whole.b_start, b_end)
-        plan, _ = pair_plan(shards, kept, self.kinds, input_length, packed=False)
-        plan.report.update(cut=whole.tokens - kept.tokens, dropped=given.tokens - whole.tokens)
+        kept = SegmentPairs(complete.a_start, a_end, complete.b_start, b_end)
+        plan, _ = plan_pairs(shards, kept, self.kinds, input_length, packed=False)
+        plan.report.update(
+            cut=complete.tokens - kept.tokens, dropped=given.tokens - complete.tokens
+        )
         return plan
 
     def rows(
         self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None
     ) -> Rows:
-        layout = lay(shards, plan, index, self.kinds, self.vocab, wanted)
+        layout = lay_rows(shards, plan, index, self.kinds, self.vocab, wanted)
         seq = layout.seq.with_tracks(segment=layout.fill(layout.piece == 1).astype(np.int8))
         prefix = layout.slots[layout.piece == 0].astype(np.int64)
         return Rows(key=index, seqs={"text": seq}, spans=layout.spans, values={"prefix": prefix})

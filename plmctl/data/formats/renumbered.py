@@ -1,5 +1,5 @@
-"""The rows of another format under other segment numbers, which say what kind of language model
-they are for (UniLM).
+"""The rows of another format with other segment numbers, which tell UniLM the kind of language
+model.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Streams that go on from batch to batch, for networks that remember (Dai et al., 2019; Peters
-et al., 2018).
+"""Streams that continue from batch to batch, for networks with memory (Dai et al., 2019; Peters et
+al., 2018).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from plmctl.data.formats.base import Format, Plan
 from plmctl.data.formats.blocks import make_closing_wrap
 from plmctl.data.formats.carried import is_wanted
 from plmctl.data.formats.edges import CONTINUES, Stream, document_edges
-from plmctl.data.formats.pieces import lay, piece_plan
+from plmctl.data.formats.pieces import lay_rows, plan_pieces
 from plmctl.text.template import Wrap
 from plmctl.text.vocab import Vocab
 
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 
 @part_of("format")
 class Segments(Format):
-    """The corpus in `streams` equal parts; row `t * streams + b` is part b's tokens `t * T .. (t +
-    1) * T`, T = max_length.
+    """Reads the corpus in `streams` equal parts; row `t * streams + b` is part b's tokens `t * T ..
+    (t + 1) * T`, T = max_length.
 
-    So row b of a batch goes on where row b of the batch before ended (`values.continues`), from an
+    So row b of a batch continues row b of the batch before (`values.continues`), from an
     epoch's first batch to its last, on the same rank however many there are; `streams` is the
     number of rows of an update. All documents are one text, each closed by the end-of-text token.
-    The tokens that do not share out, fewer than streams, are cut; the last batch is shorter.
+    The tokens that remain, fewer than streams, are cut; the last batch is shorter.
     `targets.clm` of a row's last token is the first one of the next. `shuffled=True`: documents
     come in a new order in every epoch (LM1B), False: always as in the corpus (WikiText-103,
     enwik8).
     `both=True` adds `reverse`, for the backward half of a biLM: row `t * streams + b` is part b's
-    tokens from the `t`-th last `T` on, read from right to left, so that it goes on, too;
+    tokens from the `t`-th last `T` on, read from right to left, so that it continues, too;
     `targets.backward` are the tokens that come next in it. (arXiv:1901.02860, sec. 3.2, and
     kimiyoung/transformer-xl data_utils.py; arXiv:1802.05365, its code unrolls 20 tokens.)
     """
@@ -93,7 +93,7 @@ class Segments(Format):
         step, number = np.divmod(np.arange(steps * self.streams), self.streams)
         low, end = number * length + step * input_length, (number + 1) * length
         count, start, size, closing = stream.cut(low, np.minimum(low + input_length, end))
-        plan = piece_plan(
+        plan = plan_pieces(
             shards=shards,
             width=input_length,
             row_start=np.concatenate([[0], np.cumsum(count)]),
@@ -108,7 +108,7 @@ class Segments(Format):
     def rows(
         self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None
     ) -> Rows:
-        layout = lay(shards, plan, index, self.kinds, self.vocab, wanted)
+        layout = lay_rows(shards, plan, index, self.kinds, self.vocab, wanted)
         targets = (
             {"clm": self._following(shards, plan, index, layout.seq)}
             if is_wanted("targets.clm", wanted)
@@ -121,40 +121,40 @@ class Segments(Format):
             spans=layout.spans,
             values={"continues": index >= self.streams},
         )
-        return self._with_reverse(rows, shards, plan) if self.both else rows
+        return self._add_reverse(rows, shards, plan) if self.both else rows
 
-    def _with_reverse(self, rows: Rows, shards: Shards, plan: Plan) -> Rows:
+    def _add_reverse(self, rows: Rows, shards: Shards, plan: Plan) -> Rows:
         """The stream's rows in the other order, each from right to left, and what comes next in
         that direction.
         """
         step, number = np.divmod(rows.key, self.streams)
         index = (plan.rows // self.streams - 1 - step) * self.streams + number
-        seq = lay(shards, plan, index, self.kinds, self.vocab, frozenset()).seq
+        seq = lay_rows(shards, plan, index, self.kinds, self.vocab, frozenset()).seq
         place = np.arange(seq.ids.shape[1])
         last = np.where(place < seq.length[:, None], seq.length[:, None] - 1 - place, place)
         seq = replace(seq, ids=np.take_along_axis(seq.ids, last, 1), view=True)
-        found = np.full(seq.ids.shape, IGNORE, np.int32)
-        found[:, :-1] = np.where(seq.real[:, 1:], seq.ids[:, 1:], IGNORE)
+        labels = np.full(seq.ids.shape, IGNORE, np.int32)
+        labels[:, :-1] = np.where(seq.real[:, 1:], seq.ids[:, 1:], IGNORE)
         more = np.flatnonzero(index >= self.streams)
-        # the last of the row that stands before this one
+        # the last token of the row before this one
         piece = plan.arrays["row_start"][index[more] - self.streams + 1] - 1
         end = plan.arrays["start"][piece] + plan.arrays["size"][piece] - 1
         token = np.asarray(shards.ids).take(end, mode="clip")
-        found[more, seq.length[more] - 1] = np.where(
+        labels[more, seq.length[more] - 1] = np.where(
             plan.arrays["kind"][piece] == 1, self.kinds[1].after[0], token
         )
         return replace(
-            rows, seqs={**rows.seqs, "reverse": seq}, targets={**rows.targets, "backward": found}
+            rows, seqs={**rows.seqs, "reverse": seq}, targets={**rows.targets, "backward": labels}
         )
 
     def _following(self, shards: Shards, plan: Plan, index: np.ndarray, seq: Seq) -> np.ndarray:
         """[n, T] the next token of the stream; IGNORE after its last one."""
-        found = np.full(seq.ids.shape, IGNORE, np.int32)
-        found[:, :-1] = np.where(seq.real[:, 1:], seq.ids[:, 1:], IGNORE)
+        labels = np.full(seq.ids.shape, IGNORE, np.int32)
+        labels[:, :-1] = np.where(seq.real[:, 1:], seq.ids[:, 1:], IGNORE)
         more = np.flatnonzero(index + self.streams < plan.rows)
-        # the first of the row that goes on where this one ends
+        # the first token of the row that continues this one
         piece = plan.arrays["row_start"][index[more] + self.streams]
         first = np.asarray(shards.ids).take(plan.arrays["start"][piece], mode="clip")
         ends = plan.arrays["size"][piece] == 0  # nothing but the token that closes a document
-        found[more, seq.length[more] - 1] = np.where(ends, self.kinds[1].after[0], first)
-        return found
+        labels[more, seq.length[more] - 1] = np.where(ends, self.kinds[1].after[0], first)
+        return labels

@@ -1,4 +1,4 @@
-"""Two segments of sentences and how they relate: NSP (Devlin et al., 2019), SOP (Lan et al.,
+"""Two segments of sentences and their relation: NSP (Devlin et al., 2019), SOP (Lan et al.,
 2020), Wang et al. (2020).
 """
 
@@ -20,11 +20,11 @@ from plmctl.data.formats.pairs import (
     SegmentPairs,
     check_copies,
     check_rate,
-    pair_begin,
-    pair_plan,
-    shares,
+    find_pair_begins,
+    plan_pairs,
+    shorten_pairs,
 )
-from plmctl.data.formats.pieces import lay
+from plmctl.data.formats.pieces import lay_rows
 from plmctl.noise.masking import expand_runs
 from plmctl.text.template import find_wraps
 from plmctl.text.vocab import Vocab
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 NEXT, PREVIOUS, RANDOM, DROPPED = range(4)
 KINDS = ("B follows A", "A follows B", "B is from another document")
-BLOCK = 1 << 20  # sentences that are walked through at once: bounds the memory of planning
+BLOCK = 1 << 20  # sentences that are planned at a time: bounds the memory
 
 
 class Cuts(NamedTuple):
-    """Chunks of sentences in two: numbers of sentences, and which of NEXT, PREVIOUS, RANDOM the
-    second segment is.
+    """Chunks of sentences, each divided in two: numbers of sentences, and whether the second
+    segment is NEXT, PREVIOUS or RANDOM.
     """
 
     first: np.ndarray  # [n] A's first sentence
@@ -63,7 +63,7 @@ class SentencePair(Format):
     dropped. Too long pairs lose tokens one by one from the longer side (B on ties), at its front or
     back by a fair coin. `single=True`: A and B are one sentence each. `packed=True`: several pairs
     a row, best fit, none sees another; an anchor and a label for each. `copies=N`: N differently
-    cut copies of the corpus, then again (dupe_factor); null: cut afresh in every epoch.
+    cut copies of the corpus, then the same again (dupe_factor); null: cut again in every epoch.
 
     (arXiv:1810.04805, appendix A.2, and google-research/bert create_pretraining_data.py:
     random_rate 0.5, copies 10, short_rate 0.1. arXiv:1909.11942, sec. 3.1, and its code: swap_rate
@@ -143,7 +143,7 @@ class SentencePair(Format):
         cuts = self._cut(bounds, documents, target, random.Random(int(rng.integers(2**62))))
         pairs, drawn = self._pairs(bounds, documents, target, cuts, rng)
         offered, pairs = pairs.tokens, _truncate(pairs, room, rng)
-        plan, order = pair_plan(shards, pairs, self.kinds, input_length, packed=self.packed)
+        plan, order = plan_pairs(shards, pairs, self.kinds, input_length, packed=self.packed)
         plan.arrays["pair"] = self.labels[cuts.fate[order]].astype(np.int8)
         plan.report.update(
             repeated=drawn,
@@ -161,7 +161,7 @@ class SentencePair(Format):
         """The chunks of all documents, in order; `bounds` of sentences in tokens, `documents` in
         sentences.
         """
-        found: list[np.ndarray] = []
+        blocks: list[np.ndarray] = []
         low = 0
         while low < len(target):
             high = max(
@@ -174,17 +174,22 @@ class SentencePair(Format):
             if self.single:
                 last = np.minimum(last, np.arange(2, len(last) + 2))
             first, middle, fate = self._walk(last.tolist(), coin)
-            found.append(np.stack([first + base, middle + base, last[first] + base, fate]))
+            blocks.append(np.stack([first + base, middle + base, last[first] + base, fate]))
             low = high
-        return Cuts(*np.concatenate(found or [np.empty((4, 0), np.int64)], axis=1))
+        return Cuts(*np.concatenate(blocks or [np.empty((4, 0), np.int64)], axis=1))
 
     def _walk(
         self, last: list[int], coin: random.Random
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(first, middle, fate) from chunk to chunk; `last[i]` ends the one that begins at sentence
-        i.
+        """(first, middle, fate) from chunk to chunk; `last[i]` ends the chunk that begins at
+        sentence i.
 
-        A loop, since each coin decides where the next chunk begins.
+        A loop, since each random decision determines where the next chunk begins. With
+        `random_rate` 0.5 and chunks of up to 4 sentences in a document of 6:
+
+            begins   chunk     cut       decision   A, B                    next chunk begins
+            0        s0-s3     after s1  random     s0 s1, random           2 (s2 s3 are put back)
+            2        s2-s5     after s2  next       s2, s3 s4 s5            6 (the end)
         """
         first, middle, fate = array("q"), array("q"), array("b")
         draw, lone, other, swapped = (
@@ -193,21 +198,21 @@ class SentencePair(Format):
             self.random_rate,
             self.random_rate + self.swap_rate,
         )
-        place, stop = 0, len(last)
-        while place < stop:
-            end = last[place]
-            if end - place == 1:
+        sentence, stop = 0, len(last)
+        while sentence < stop:
+            end = last[sentence]
+            if end - sentence == 1:
                 kind, after, cut = RANDOM if lone == 1 or draw() < lone else DROPPED, end, end
             else:
-                cut, drawn = place + 1 + int(draw() * (end - place - 1)), draw()
+                cut, drawn = sentence + 1 + int(draw() * (end - sentence - 1)), draw()
                 kind, after = (
                     (RANDOM, cut) if drawn < other else (PREVIOUS if drawn < swapped else NEXT, end)
                 )
             if kind != DROPPED:
-                first.append(place)
+                first.append(sentence)
                 middle.append(cut)
                 fate.append(kind)
-            place = after
+            sentence = after
         return np.array(first, np.int64), np.array(middle, np.int64), np.array(fate, np.int8)
 
     def _pairs(
@@ -218,7 +223,7 @@ class SentencePair(Format):
         cuts: Cuts,
         rng: np.random.Generator,
     ) -> tuple[SegmentPairs, int]:
-        """A and B of every chunk, as long as they come; and the tokens of random Bs, which are
+        """A and B of every chunk in full length, and the number of tokens of random Bs, which are
         read once more.
         """
         start, middle, end = bounds[cuts.first], bounds[cuts.middle], bounds[cuts.last]
@@ -239,7 +244,7 @@ class SentencePair(Format):
         if self.swap_rate and plan.report["lone_pairs"] == len(plan.arrays["pair"]):
             raise DataError(
                 f"every chunk of at most {self.max_length} tokens is a single sentence, so that"
-                " there is nothing to swap",
+                " no segments can be swapped",
                 file=getattr(shards, "given", None),
                 fix=(
                     "give documents of several sentences (.txt: a sentence a line, a blank line"
@@ -251,9 +256,13 @@ class SentencePair(Format):
     def rows(
         self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None
     ) -> Rows:
-        layout = lay(shards, plan, index, self.kinds, self.vocab, wanted)
+        layout = lay_rows(shards, plan, index, self.kinds, self.vocab, wanted)
         second = (layout.piece >= 0) & (layout.piece % 2 == 1)
-        seq = layout.isolated(layout.piece // 2, pair_begin(layout)) if self.packed else layout.seq
+        seq = (
+            layout.isolated(layout.piece // 2, find_pair_begins(layout))
+            if self.packed
+            else layout.seq
+        )
         first = plan.arrays["row_start"][index] // 2
         number = expand_runs(first, plan.arrays["row_start"][index + 1] // 2 - first)
         return Rows(
@@ -272,10 +281,10 @@ def _random_segments(
     wanted: np.ndarray | int,
     rng: np.random.Generator,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Token (start, end) of sentences from another document, from a random one on until `wanted`
+    """Token (start, end) of sentences of another document, from a random sentence on until `wanted`
     tokens or its end.
 
-    A corpus of one document has no other: then it is that document itself, as in BERT's code.
+    If there is only one document, it is that document itself, as in BERT's code.
     """
     count = len(documents) - 1
     other = rng.integers(0, max(1, count - 1), len(document))
@@ -287,11 +296,11 @@ def _random_segments(
 
 
 def _truncate(pairs: SegmentPairs, room: int, rng: np.random.Generator) -> SegmentPairs:
-    """Both stretches shortened to `room` tokens in all, at the front or the back by a fair coin
-    for each token.
+    """Both stretches shortened to `room` tokens in all; each removed token is at the front or the
+    back with probability 1/2.
     """
     a, b = pairs.a_end - pairs.a_start, pairs.b_end - pairs.b_start
-    a_left, b_left = shares(a, b, room)
+    a_left, b_left = shorten_pairs(a, b, room)
     a_start = pairs.a_start + rng.binomial(a - a_left, 0.5)
     b_start = pairs.b_start + rng.binomial(b - b_left, 0.5)
     return SegmentPairs(a_start, a_start + a_left, b_start, b_start + b_left)

@@ -1,4 +1,4 @@
-"""One sentence a row: what sentence embeddings are trained on (Gao et al., 2021; Kong et al.,
+"""One sentence a row, for the training of sentence embeddings (Gao et al., 2021; Kong et al.,
 2020).
 """
 
@@ -13,7 +13,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.data.formats.base import Format, Plan
 from plmctl.data.formats.edges import sentence_edges
-from plmctl.data.formats.pieces import lay, piece_plan
+from plmctl.data.formats.pieces import lay_rows, plan_pieces
 from plmctl.text.template import find_wraps
 from plmctl.text.vocab import Vocab
 
@@ -46,12 +46,12 @@ class Sentences(Format):
             raise ConfigError("format.max_length", max_length, allowed)
 
     def plan(self, shards: Shards, *, seed: int, epoch: int, input_length: int) -> Plan:
-        """The same in every epoch; only the order of rows changes."""
+        """The same rows in every epoch; only their order changes."""
         edges = sentence_edges(shards)
-        start, whole = edges[:-1], np.diff(edges)
-        kept = whole >= self.min_tokens
-        size = np.minimum(whole[kept], input_length - self.kinds[0].size)
-        plan = piece_plan(
+        start, length = edges[:-1], np.diff(edges)
+        kept = length >= self.min_tokens
+        size = np.minimum(length[kept], input_length - self.kinds[0].size)
+        plan = plan_pieces(
             shards=shards,
             width=input_length,
             row_start=np.arange(len(size) + 1),
@@ -60,12 +60,14 @@ class Sentences(Format):
             kind=np.zeros(len(size)),
             kinds=self.kinds,
         )
-        plan.report.update(dropped=int(whole[~kept].sum()), cut=int(whole[kept].sum() - size.sum()))
+        plan.report.update(
+            dropped=int(length[~kept].sum()), cut=int(length[kept].sum() - size.sum())
+        )
         return plan
 
     def rows(
         self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None
     ) -> Rows:
-        layout = lay(shards, plan, index, self.kinds, self.vocab, wanted)
+        layout = lay_rows(shards, plan, index, self.kinds, self.vocab, wanted)
         anchors = np.stack([np.arange(len(index)), np.zeros(len(index), np.int64)], 1)
         return Rows(key=index, seqs={"text": layout.seq}, anchors=anchors, spans=layout.spans)

@@ -13,7 +13,7 @@ from plmctl.core.batch import Rows
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.parts import part_of
 from plmctl.data.formats.base import Format, Plan
-from plmctl.data.formats.pairs import pair_plan, parallel
+from plmctl.data.formats.pairs import plan_pairs, read_parallel
 from plmctl.data.formats.pieces import Layout, Pieces, lay_pieces
 from plmctl.text.template import find_wraps
 from plmctl.text.vocab import Vocab
@@ -77,31 +77,33 @@ class Seq2Seq(Format):
                     length,
                     f"more than the {self.kinds[-1].size} special tokens of a row",
                 )
-        # counts for the identity of the rows, as every plain attribute does
+        # belongs to the identity of the rows, as every plain attribute does
         self.templates = repr(self.kinds)
         self.provides = frozenset({"source", "target", *self.carried})
 
     def plan(self, shards: Shards, *, seed: int, epoch: int, input_length: int) -> Plan:
-        """The same in every epoch; `input_length` is of the source, which noise changes."""
-        given = parallel(shards, "format=seq2seq")
+        """The same rows in every epoch; `input_length` is that of the source, which noise changes."""
+        given = read_parallel(shards, "format=seq2seq")
         source_room, target_room = self._rooms(input_length)
         a, b = given.a_end - given.a_start, given.b_end - given.b_start
         good = (a > 0) & (b > 0) & (self.truncated | ((a <= source_room) & (b <= target_room)))
-        whole = given.at(np.flatnonzero(good))
-        a_end, b_end = whole.a_start + source_room, whole.b_start + target_room
-        kept = whole._replace(
-            a_end=np.minimum(whole.a_end, a_end), b_end=np.minimum(whole.b_end, b_end)
+        complete = given.select(np.flatnonzero(good))
+        a_end, b_end = complete.a_start + source_room, complete.b_start + target_room
+        kept = complete._replace(
+            a_end=np.minimum(complete.a_end, a_end), b_end=np.minimum(complete.b_end, b_end)
         )
-        plan, _ = pair_plan(
+        plan, _ = plan_pairs(
             shards, kept, self.kinds, input_length + self.target_length, packed=False
         )
-        plan.report.update(cut=whole.tokens - kept.tokens, dropped=given.tokens - whole.tokens)
+        plan.report.update(
+            cut=complete.tokens - kept.tokens, dropped=given.tokens - complete.tokens
+        )
         return plan
 
     def check(self, shards: Shards, plan: Plan) -> None:
-        """DataError where every pair is too long, with the length that would take them all."""
-        if not plan.rows and (told := self.left_out(shards, plan)):
-            pairs = parallel(shards, "format=seq2seq")
+        """DataError if every pair is too long; it names the length that all pairs need."""
+        if not plan.rows and (message := self.left_out(shards, plan)):
+            pairs = read_parallel(shards, "format=seq2seq")
             lengths = ((pairs.a_end - pairs.a_start).max(), (pairs.b_end - pairs.b_start).max())
             limits = {"max_length": self.max_length, "target_length": self.target_length}
             needed = dict(
@@ -115,13 +117,13 @@ class Seq2Seq(Format):
                 f"format.{key}={length}" for key, length in needed.items() if length > limits[key]
             )
             raise DataError(
-                told,
+                message,
                 file=getattr(shards, "given", None),
                 fix=f"{fix or 'less noise'}, or format.truncated=true",
             )
 
     def left_out(self, shards: Shards, plan: Plan) -> str:
-        given = parallel(shards, "format=seq2seq")
+        given = read_parallel(shards, "format=seq2seq")
         source_room, target_room = self._rooms(plan.width - self.target_length)
         sources, targets = (
             given.a_end - given.a_start > source_room,
@@ -159,7 +161,7 @@ class Seq2Seq(Format):
         width: int,
         wanted: frozenset[str] | None,
     ) -> Layout:
-        """Only the sources or the targets of the rows."""
+        """Lay out only the sources or only the targets of the rows."""
         where = plan.arrays["row_start"][index] + side
         one = np.ones(len(index), np.int64)
         pieces = Pieces(one, *(plan.arrays[name][where] for name in ("start", "size", "kind")))

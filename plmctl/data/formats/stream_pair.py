@@ -15,8 +15,8 @@ from plmctl.core.parts import part_of
 from plmctl.data.formats.base import Format, Plan
 from plmctl.data.formats.blocks import make_closing_wrap
 from plmctl.data.formats.edges import CONTINUES, Stream, document_edges, sentence_edges
-from plmctl.data.formats.pairs import PAIR, check_copies, check_rate, shares
-from plmctl.data.formats.pieces import Layout, lay, piece_plan
+from plmctl.data.formats.pairs import PAIR, check_copies, check_rate, shorten_pairs
+from plmctl.data.formats.pieces import Layout, lay_rows, plan_pieces
 from plmctl.text.template import Wrap, find_special
 from plmctl.text.vocab import Vocab
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Tails(NamedTuple):
-    """What follows the reused part of each row: places in the stream, and whether B is random."""
+    """What follows the reused part of each row: offsets in the stream, and whether B is random."""
 
     a_end: np.ndarray  # [n]
     b_begin: np.ndarray
@@ -35,20 +35,20 @@ class Tails(NamedTuple):
 
 @part_of("format")
 class StreamPair(Format):
-    """`R A sep B sep cls`: R are the next `reuse_length` tokens of the row's stream, A goes on
-    after them.
+    """`R A sep B sep cls`: R are the next `reuse_length` tokens of the row's stream, A continues
+    them.
 
     Row `t * streams + b` reads stream b from token `t * reuse_length` on; `values.continues` as in
-    `Segments`, of R alone. A ends with a sentence drawn among those that end within the row, B goes
-    on; with `random_rate`, or where no sentence ends, B is at a random place of the stream, in
-    whole sentences, and `labels.pair` is 1. The longer of A and B loses tokens at its end (B on
+    `Segments`, for R only. A ends with a sentence drawn among those that end within the row, B
+    continues it; with `random_rate`, or where no sentence ends, B begins anywhere in the stream, in
+    complete sentences, and `labels.pair` is 1. The longer of A and B loses tokens at its end (B on
     ties) until the row is full. `tracks.segment`: 0 for R, A and its sep, 1 for B and its sep, 2
     for cls. `reversed=True`: the second half of the rows read the streams of the first backwards
     (`values.reversed`); their R, A and B run from right to left, and a word starts where its
     reversed run does.
     (arXiv:1906.08237, sec. 2.4, 2.5 and zihangdai/xlnet data_utils.py: 256 of 512 tokens,
     random_rate 0.5.)
-    Differs: the code's label is 1 where B goes on. Streams are cut afresh in every epoch where
+    Differs: the code's label is 1 where B continues A. Streams are cut again in every epoch if
     `copies` is null.
     """
 
@@ -119,36 +119,39 @@ class StreamPair(Format):
     def plan(self, shards: Shards, *, seed: int, epoch: int, input_length: int) -> Plan:
         edges, ends = document_edges(shards), sentence_edges(shards)
         stream, halves = Stream.of(edges, 1), 2 if self.reversed else 1
-        # places in the stream, after closing tokens
+        # offsets in the stream, after closing tokens
         ends = ends + np.searchsorted(edges, ends, side="right") - 1
         streams = self.streams // halves
         length = int(stream.edges[-1]) // streams
         total, steps = length * streams, max(0, (length - input_length) // self.reuse_length + 1)
         step, number = np.divmod(np.arange(steps * streams), streams)
-        found = []
+        halves_of_rows = []
         for half in range(halves):
             # backwards, the last stream comes first
-            home = length * (streams - 1 - number if half else number)
-            begin = home + (step + 1) * self.reuse_length
+            stream_start = length * (streams - 1 - number if half else number)
+            begin = stream_start + (step + 1) * self.reuse_length
             bounds = np.append(ends[ends < total], total)
             bounds = total - bounds[::-1] if half else bounds
             rng = np.random.default_rng((seed, epoch, half))
             tails = self._tails(
-                bounds, begin, home, length, input_length - self.reuse_length - 3, rng
+                bounds, begin, stream_start, length, input_length - self.reuse_length - 3, rng
             )
             low = np.stack([begin - self.reuse_length, tails.b_begin], 1)  # R and A are one stretch
             high = np.stack([tails.a_end, tails.b_end], 1)
             low, high = (total - high, total - low) if half else (low, high)
-            found.append(
+            halves_of_rows.append(
                 [x.reshape(steps, streams, *x.shape[1:]) for x in (low, high, tails.random)]
             )
         low, high, random = (
-            np.concatenate(x, 1).reshape(-1, *x[0].shape[2:]) for x in zip(*found, strict=True)
+            np.concatenate(x, 1).reshape(-1, *x[0].shape[2:])
+            for x in zip(*halves_of_rows, strict=True)
         )
         plan = self._plan(shards, stream, low, high, input_length)
-        home = np.arange(streams) * length
-        # what no R reads
-        cut = len(shards.ids) - int(stream.cut(home, home + steps * self.reuse_length).size.sum())
+        stream_start = np.arange(streams) * length
+        # tokens that no R reads
+        cut = len(shards.ids) - int(
+            stream.cut(stream_start, stream_start + steps * self.reuse_length).size.sum()
+        )
         repeated = plan.report["laid_out"] + cut - len(shards.ids)
         plan.report.update(cut=cut, repeated=repeated, random_pairs=int(random.sum()))
         plan.arrays.update(pair=random.astype(np.int8))
@@ -163,34 +166,34 @@ class StreamPair(Format):
         room: int,
         rng: np.random.Generator,
     ) -> Tails:
-        """A and B after the places `begin` of streams of `length` tokens from `low` on;
-        `bounds`: where sentences meet.
+        """A and B after the offsets `begin` of streams of `length` tokens from `low` on; `bounds`:
+        where sentences meet.
         """
         first, past = (
             np.searchsorted(bounds, begin, side="right"),
             np.searchsorted(bounds, begin + room),
         )
-        # as many sentences end inside the row
+        # `count` sentences end inside the row
         stop, count = np.minimum(bounds[past], low + length), past - first
         random = (rng.random(len(begin)) < self.random_rate) | (count == 0)
         drawn = bounds[np.minimum(first + (rng.random(len(begin)) * count).astype(np.int64), past)]
         a_end = np.where(count > 0, drawn, stop)
         need = np.maximum(1, room - (a_end - begin))
-        place = low + (rng.random(len(begin)) * (length - need)).astype(np.int64)
-        opens = np.maximum(bounds[np.searchsorted(bounds, place, side="right") - 1], low)
-        closes = np.minimum(bounds[np.searchsorted(bounds, place + need)], low + length - 1)
+        random_start = low + (rng.random(len(begin)) * (length - need)).astype(np.int64)
+        opens = np.maximum(bounds[np.searchsorted(bounds, random_start, side="right") - 1], low)
+        closes = np.minimum(bounds[np.searchsorted(bounds, random_start + need)], low + length - 1)
         b_begin = np.where(random, opens, a_end)
-        a, b = shares(a_end - begin, np.where(random, closes, stop) - b_begin, room)
+        a, b = shorten_pairs(a_end - begin, np.where(random, closes, stop) - b_begin, room)
         return Tails(begin + a, b_begin, b_begin + b, random)
 
     def _plan(
         self, shards: Shards, stream: Stream, low: np.ndarray, high: np.ndarray, width: int
     ) -> Plan:
-        """The plan of rows made of two intervals of the stream each, [rows, 2]: R with A, and B."""
+        """The plan of rows of two intervals of the stream each, [rows, 2]: R with A, and B."""
         count, start, size, closing = stream.cut(low.ravel(), high.ravel())
         after = np.zeros(len(start), np.int8)  # what follows a piece: nothing, sep, or sep and cls
         after[np.cumsum(count) - 1] = np.arange(len(count)) % 2 + 1
-        plan = piece_plan(
+        plan = plan_pieces(
             shards=shards,
             width=width,
             row_start=np.concatenate([[0], np.cumsum(count.reshape(-1, 2).sum(1))]),
@@ -205,12 +208,12 @@ class StreamPair(Format):
     def rows(
         self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None
     ) -> Rows:
-        layout = lay(shards, plan, index, self.kinds, self.vocab, wanted)
+        layout = lay_rows(shards, plan, index, self.kinds, self.vocab, wanted)
         column, sep = np.arange(plan.width), plan.arrays["sep"][index][:, None]
         backward = (index % self.streams >= self.streams // 2) & self.reversed
         seq, spans = layout.seq, layout.spans
         if backward.any():
-            seq, spans = self._flipped(layout, column, sep, backward)
+            seq, spans = self._flip(layout, column, sep, backward)
         segment = (column > sep).astype(np.int8)
         segment[:, -1] = 2
         return Rows(
@@ -222,7 +225,7 @@ class StreamPair(Format):
             values={"continues": index >= self.streams, "reversed": backward},
         )
 
-    def _flipped(
+    def _flip(
         self, layout: Layout, column: np.ndarray, sep: np.ndarray, backward: np.ndarray
     ) -> tuple[Seq, dict[str, np.ndarray]]:
         """R with A, and B, of the `backward` rows from right to left, with their tracks and

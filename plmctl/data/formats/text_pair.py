@@ -12,8 +12,8 @@ from plmctl.core.batch import Rows
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.data.formats.base import Format, Plan
-from plmctl.data.formats.pairs import pair_plan, parallel
-from plmctl.data.formats.pieces import Pieces, lay
+from plmctl.data.formats.pairs import plan_pairs, read_parallel
+from plmctl.data.formats.pieces import Pieces, lay_rows
 from plmctl.text.template import find_wraps
 from plmctl.text.vocab import Vocab
 
@@ -53,20 +53,20 @@ class TextPair(Format):
         return super().languages(shards) if "language" in shards.tracks else 2
 
     def plan(self, shards: Shards, *, seed: int, epoch: int, input_length: int) -> Plan:
-        """The same in every epoch; only the order of rows changes."""
-        pairs = parallel(shards, "format=text_pair")
+        """The same rows in every epoch; only their order changes."""
+        pairs = read_parallel(shards, "format=text_pair")
         a, b = pairs.a_end - pairs.a_start, pairs.b_end - pairs.b_start
-        fitting = pairs.at(
+        fitting = pairs.select(
             np.flatnonzero((a > 0) & (b > 0) & (a + b + 2 * self.kinds[0].size <= input_length))
         )
-        plan, _ = pair_plan(shards, fitting, self.kinds, input_length, packed=self.packed)
+        plan, _ = plan_pairs(shards, fitting, self.kinds, input_length, packed=self.packed)
         plan.report["dropped"] = pairs.tokens - fitting.tokens
         return plan
 
     def rows(
         self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None
     ) -> Rows:
-        layout = lay(shards, plan, index, self.kinds, self.vocab, wanted)
+        layout = lay_rows(shards, plan, index, self.kinds, self.vocab, wanted)
         real = layout.piece >= 0
         language = np.where(real, layout.piece % 2, 0)
         if "language" in shards.tracks:

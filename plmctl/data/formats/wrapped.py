@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 
 class Wrapped(Format):
-    """Plans and lengths of `format`; `rows` is up to the subclass, whose `settings` count for
-    the identity of the rows.
+    """Plans and lengths of `format`; the subclass writes `rows`, and its `settings` belong to the
+    identity of the rows.
     """
 
     def __init__(self, *, format: Format, provides: frozenset[str], settings: object) -> None:
