@@ -1,4 +1,6 @@
-"""The scores of a model that knows only how often each token occurs: any training must beat them."""
+"""The scores of a model that knows only how often each token occurs: any training must beat
+them.
+"""
 
 from __future__ import annotations
 

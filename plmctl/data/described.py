@@ -1,4 +1,6 @@
-"""Descriptions of token directories for the user, and the check that a new one equals an old one."""
+"""Descriptions of token directories for the user, and the check that a new one equals an old
+one.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The order of rows: it is seeded, any number of ranks reads it once, and three numbers resume it."""
+"""The order of rows: it is seeded, any number of ranks reads it once, and three numbers resume
+it.
+"""
 
 from __future__ import annotations
 

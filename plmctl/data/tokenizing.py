@@ -398,7 +398,9 @@ def _manifest(
 
 
 def choose_training_texts(survey: Survey, recipe: Recipe) -> Iterator[str]:
-    """Yield the texts that a tokenizer is trained on; one document may be larger than the sample."""
+    """Yield the texts that a tokenizer is trained on; one document may be larger than the
+    sample.
+    """
     room = recipe.sample_bytes
     for document in survey.sample:
         for text in (

@@ -28,6 +28,6 @@ def warn_of_missing_words(shards: Shards, tokenizer: Tokenizer) -> list[str]:
         return []
     return [
         f"{share:.0%} of the tokens are Chinese without marked words: a character, or what is"
-        " between two spaces, counts as a word; tokenize with data.segment=jieba to mark words (extra:"
-        " chinese)"
+        " between two spaces counts as a word; tokenize with data.segment=jieba to mark words"
+        " (extra: chinese)"
     ]

@@ -1,4 +1,6 @@
-"""Replaced tokens without a generator: random tokens replace some tokens, and the model finds them."""
+"""Replaced tokens without a generator: random tokens replace some tokens, and the model finds
+them.
+"""
 
 from __future__ import annotations
 

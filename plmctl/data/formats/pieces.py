@@ -1,4 +1,6 @@
-"""Rows of pieces: stretches of the token shards with special tokens before and after, side by side."""
+"""Rows of pieces: stretches of the token shards with special tokens before and after, side by
+side.
+"""
 
 from __future__ import annotations
 

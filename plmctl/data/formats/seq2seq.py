@@ -82,7 +82,9 @@ class Seq2Seq(Format):
         self.provides = frozenset({"source", "target", *self.carried})
 
     def plan(self, shards: Shards, *, seed: int, epoch: int, input_length: int) -> Plan:
-        """The same rows in every epoch; `input_length` is that of the source, which noise changes."""
+        """The same rows in every epoch; `input_length` is that of the source, which noise
+        changes.
+        """
         given = read_parallel(shards, "format=seq2seq")
         source_room, target_room = self._rooms(input_length)
         a, b = given.a_end - given.a_start, given.b_end - given.b_start
