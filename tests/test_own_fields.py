@@ -239,7 +239,7 @@ def test_a_pattern_with_a_track_of_its_own_beside_a_question_about_the_row(
     assert SameTone().looks_ahead()
     both = SameTone() & Full()
     assert both.needs == {"tracks.tone"}
-    assert both.learns_of_all(0, (0, 1), 32)
+    assert both.reaches_all(0, (0, 1), 32)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Attention as an operator: who sees whom, how strongly by position, how it is computed.
+"""Attention as an operator: which tokens see each other, the effect of positions, the computation.
 
 A model makes one `AttentionOp`; bound to the tokens of a batch it is what cells call:
 `env.ops["text"](q, k, v, env)`.
@@ -17,7 +17,7 @@ from plmctl.core.batch import Seq
 
 
 class PositionScheme(Protocol):
-    """What an operator asks of a position scheme (`nn/positions.py`)."""
+    """The part of a position scheme that an operator calls (`nn/positions.py`)."""
 
     def rotate(
         self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor
@@ -29,13 +29,13 @@ class PositionScheme(Protocol):
 
 
 class MapRecorder(Protocol):
-    """Who looks at the maps of attention (`nn/recorder.py`)."""
+    """A recorder of attention maps (`nn/recorder.py`)."""
 
     def products(self, q: Tensor, k: Tensor, plan: KernelPlan, bias: Tensor | None) -> None: ...
 
 
 class Surroundings(Protocol):
-    """What an operator asks of its surroundings (`nn/env.py`)."""
+    """The part of the environment that an operator uses (`nn/env.py`)."""
 
     @property
     def recorder(self) -> MapRecorder | None: ...
@@ -50,7 +50,7 @@ class BoundOp:
     plan: KernelPlan
     position: PositionScheme
     positions: Tensor  # [B | 1, Tq] of the queries
-    # [B | 1, Tk] of the keys, where a cache holds more than these tokens
+    # [B | 1, Tk] of the keys, if a cache holds more than these tokens
     all_positions: Tensor | None = None
 
     def __call__(
@@ -63,15 +63,15 @@ class BoundOp:
         dropout: float = 0.0,
         bias: Bias | None = None,
     ) -> Tensor:
-        """Positions turn queries and keys, the cache adds the keys before, the kernel computes.
+        """Rotate queries and keys, add the cached keys, compute attention.
 
         Args:
             q: [B, H, Tq, D]
             k: [B, H, Tk, D]
             v: [B, H, Tk, D]
-            env: Whose cache holds the keys of the tokens before, and whose recorder looks.
+            env: Its cache holds the keys of earlier tokens; its recorder sees the products.
             dropout: The rate, on probabilities.
-            bias: A change of scores that the cell makes, beside that of the positions.
+            bias: A bias of the cell, added to that of the positions.
 
         Returns:
             [B, H, Tq, D]
@@ -89,16 +89,16 @@ class BoundOp:
 
 @dataclass(frozen=True, eq=False)
 class AttentionOp:
-    """The attention of a model, before it meets a batch."""
+    """The attention of a model, for any batch."""
 
     pattern: Pattern
     position: PositionScheme
     kernel: Kernel
 
-    def over(
+    def bind(
         self, seq: Seq, *, positions: Tensor, all_positions: Tensor | None = None, start: int = 0
     ) -> BoundOp:
-        """For the tokens of `seq` from `start` on, which see all of `seq`."""
+        """Bind it to a batch: the tokens of `seq` from `start` on see all of `seq`."""
         plan = self.kernel.plan(self.pattern, seq, start=start)
         return BoundOp(plan, self.position, positions, all_positions)
 

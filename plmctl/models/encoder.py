@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from plmctl.attention.kernels.base import Kernel
-from plmctl.attention.kernels.named import kernel as kernel_of
+from plmctl.attention.kernels.named import find_kernel
 from plmctl.attention.op import AttentionOp
 from plmctl.attention.patterns.base import Full, Pattern
 from plmctl.attention.patterns.causal import Causal
@@ -63,7 +63,7 @@ class Encoder(Backbone):
         self.width, self.num_layers = embedding.width, stack.num_layers
         _fits(stack, pattern)
         self.pattern = pattern & Padding() & Documents()
-        self.kernel = kernel_of(kernel)
+        self.kernel = find_kernel(kernel)
         self.initializer, self.classifier = initializer, dict(classifier or {})
         self.needs = frozenset({"text"}) | self.pattern.needs
         self.max_length = position.max_length
@@ -113,7 +113,7 @@ class Encoder(Backbone):
         """The states of `seq`, whose embeddings are `x`; `source` is what cross-attention sees."""
         start, recorder = 0 if cache is None else cache.length, Recorder.of(record)
         seen = seq if cache is None else cache.grown(seq)
-        op = AttentionOp(self.pattern, self.position, self.kernel).over(
+        op = AttentionOp(self.pattern, self.position, self.kernel).bind(
             seen,
             positions=token_positions(seq, start),
             all_positions=token_positions(seen, 0),

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.nn import functional as F
 
-from plmctl.attention.kernels.keep import keep_mask, kept, masked
+from plmctl.attention.kernels.keep import apply_mask, draw_mask, keep_rate
 from plmctl.core.errors import ConfigError
 
 
@@ -47,15 +47,15 @@ class Dropout(nn.Module):
 class _Drop(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, rate: float) -> Tensor:
-        keep = keep_mask(x.shape, rate)
+        keep = draw_mask(x.shape, rate)
         ctx.save_for_backward(keep)
-        ctx.scale = 1 / kept(rate)
-        return masked(x, keep).mul_(ctx.scale)
+        ctx.scale = 1 / keep_rate(rate)
+        return apply_mask(x, keep).mul_(ctx.scale)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
         (keep,) = ctx.saved_tensors
-        return masked(grad, keep).mul_(ctx.scale), None
+        return apply_mask(grad, keep).mul_(ctx.scale), None
 
 
 class _DropAdd(Function):
@@ -65,12 +65,12 @@ class _DropAdd(Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, y: Tensor, rate: float) -> Tensor:
-        keep = keep_mask(y.shape, rate)
+        keep = draw_mask(y.shape, rate)
         ctx.save_for_backward(keep)
-        ctx.scale, ctx.dtype = 1 / kept(rate), y.dtype
-        return torch.add(x, masked(y, keep).to(x.dtype), alpha=ctx.scale)
+        ctx.scale, ctx.dtype = 1 / keep_rate(rate), y.dtype
+        return torch.add(x, apply_mask(y, keep).to(x.dtype), alpha=ctx.scale)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:  # type: ignore[override]
         (keep,) = ctx.saved_tensors
-        return grad, masked(grad.to(ctx.dtype), keep).mul_(ctx.scale), None
+        return grad, apply_mask(grad.to(ctx.dtype), keep).mul_(ctx.scale), None

@@ -75,7 +75,7 @@ def unheard(
     segments = (0, 1) if "tracks.segment" in format.provides else (0, 0)
     if not asking or pattern is None:
         return []
-    if pattern.learns_of_all(place, segments, format.max_length):
+    if pattern.reaches_all(place, segments, format.max_length):
         return []
     allowed = (
         f"asks the {where} token about all of its row, of which it does not hear under this pattern"

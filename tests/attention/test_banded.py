@@ -13,7 +13,7 @@ from plmctl.attention.kernels.auto import LEAST, Auto
 from plmctl.attention.kernels.banded import Banded, BlockPlan
 from plmctl.attention.kernels.base import Bias, Kernel
 from plmctl.attention.kernels.dense import Dense, Mask
-from plmctl.attention.kernels.named import kernel
+from plmctl.attention.kernels.named import find_kernel
 from plmctl.attention.patterns.anticausal import Anticausal
 from plmctl.attention.patterns.base import Full, Pattern
 from plmctl.attention.patterns.by_segment import BySegment
@@ -174,10 +174,10 @@ def test_a_text_that_is_read_on_is_computed_by_the_dense_kernel() -> None:
 
 
 def test_names_of_kernels() -> None:
-    assert isinstance(kernel("auto"), Auto)
+    assert isinstance(find_kernel("auto"), Auto)
     made = Banded(block=16)
-    assert kernel(made) is made
+    assert find_kernel(made) is made
     with pytest.raises(ConfigError, match=r"kernel='bandet': .*banded"):
-        kernel("bandet")
+        find_kernel("bandet")
     with pytest.raises(ConfigError, match="block=0"):
         Banded(block=0)

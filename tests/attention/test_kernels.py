@@ -11,7 +11,7 @@ import torch
 from torch.autograd import gradcheck
 
 from plmctl.attention.kernels.dense import Mask, _Attend, attend
-from plmctl.attention.kernels.keep import keep_mask, kept, masked
+from plmctl.attention.kernels.keep import apply_mask, draw_mask, keep_rate
 from plmctl.attention.patterns.base import Full, Pattern
 from plmctl.attention.patterns.causal import Causal
 from plmctl.attention.patterns.documents import Documents
@@ -36,7 +36,7 @@ def _own(
     bias: torch.Tensor | None,
     rate: float,
 ) -> torch.Tensor:
-    return _Attend.apply(q, k, v, bias, *(mask.derived(q, k) or (None, None)), rate)
+    return _Attend.apply(q, k, v, bias, *(mask.derive(q, k) or (None, None)), rate)
 
 
 def _loop(
@@ -127,25 +127,25 @@ def test_bf16_agrees_with_fp32() -> None:
 
 
 def test_keep_mask_rate_state_and_levels() -> None:
-    assert kept(0.1) == 1 - 6554 / 65536
+    assert keep_rate(0.1) == 1 - 6554 / 65536
     torch.manual_seed(3)
     state = torch.get_rng_state()
-    first, second = keep_mask(torch.Size([1001, 333]), 0.1), keep_mask(torch.Size([1001, 333]), 0.1)
+    first, second = draw_mask(torch.Size([1001, 333]), 0.1), draw_mask(torch.Size([1001, 333]), 0.1)
     torch.set_rng_state(state)
-    assert torch.equal(first, keep_mask(torch.Size([1001, 333]), 0.1))
+    assert torch.equal(first, draw_mask(torch.Size([1001, 333]), 0.1))
     assert not torch.equal(first, second)
     assert set(first.unique().tolist()) == {-1, 0}
     n = first.numel()
-    assert abs(-first.double().mean() - kept(0.1)) < 5 * math.sqrt(0.09 / n)
+    assert abs(-first.double().mean() - keep_rate(0.1)) < 5 * math.sqrt(0.09 / n)
     agree = float((first == second).double().mean())
     assert abs(agree - (0.9**2 + 0.1**2)) < 5 * math.sqrt(0.15 / n)
-    assert (keep_mask(torch.Size([64]), 1e-9) == -1).all()
+    assert (draw_mask(torch.Size([64]), 1e-9) == -1).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 def test_masked_selects(dtype: torch.dtype) -> None:
     x = torch.tensor([1.5, -2.0, 3.0, -4.0], dtype=dtype)
-    assert masked(x, torch.tensor([-1, 0, 0, -1], dtype=torch.int16)).tolist() == [
+    assert apply_mask(x, torch.tensor([-1, 0, 0, -1], dtype=torch.int16)).tolist() == [
         1.5,
         0.0,
         0.0,

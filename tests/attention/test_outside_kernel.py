@@ -113,7 +113,7 @@ class Span(Attention):
 def bound(pattern: Pattern, kernel: Kernel) -> Env:
     seq = Seq(torch.zeros(B, T, dtype=torch.long), torch.full((B,), T), full=True)
     op = AttentionOp(pattern, NoPosition(), kernel)
-    return Env({"text": op.over(seq, positions=torch.arange(T)[None])})
+    return Env({"text": op.bind(seq, positions=torch.arange(T)[None])})
 
 
 def text() -> Streams:

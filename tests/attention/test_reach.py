@@ -188,14 +188,14 @@ def closure(pattern: Pattern, seq: Seq, place: int) -> bool:
 def test_who_is_heard_of(pattern: Pattern, place: int) -> None:
     half = torch.tensor([0] * 50 + [1] * 50)
     expected = closure(pattern, pattern.row(half), place)
-    assert pattern.learns_of_all(place, (0, 1), 100) == expected
+    assert pattern.reaches_all(place, (0, 1), 100) == expected
 
 
 def test_a_dilation_longer_than_a_row_is_not_heard_through() -> None:
     far = Dilated(reach=1, dilation=[1500])
     assert far.looks_ahead()
-    assert not far.learns_of_all(0, (0, 0), 1000)
-    assert (far | Window(reach=1)).learns_of_all(0, (0, 0), 3000)
+    assert not far.reaches_all(0, (0, 0), 1000)
+    assert (far | Window(reach=1)).reaches_all(0, (0, 0), 3000)
 
 
 def test_parts_that_tell_other_numbers_of_heads_apart_do_not_fit() -> None:

@@ -6,25 +6,25 @@ from collections.abc import Hashable
 
 import torch
 
-from plmctl.attention.kernels.banded import Banded, structure
+from plmctl.attention.kernels.banded import Banded, make_key
 from plmctl.attention.kernels.base import Kernel, KernelPlan
 from plmctl.attention.kernels.dense import Dense
 from plmctl.attention.patterns.base import Pattern
 from plmctl.core.batch import Seq
 from plmctl.core.parts import part_of
 
-# tokens of a row from which on leaving out blocks pays, and the share of scores up to which it
-# does: benchmarks/attention_kernels.py
+# Leaving out blocks pays in rows of at least so many tokens, if at most this share of the scores
+# remains: benchmarks/attention_kernels.py
 LEAST, SHARE = 1024, 0.5
 
 
 @part_of("kernel")
 class Auto(Kernel):
-    """`banded` in rows of `LEAST` tokens or more where the pattern leaves out half of the scores,
+    """`banded` in rows of `LEAST` tokens or more if the pattern leaves out half of the scores,
     otherwise `dense`.
 
-    What counts is the pattern in a full row of one document: the choice depends on the settings and
-    the length of a row, not on what is in it.
+    The pattern is judged in a full row of one document: the choice depends on the settings and the
+    length of a row, not on its content.
     """
 
     def __init__(self) -> None:
@@ -32,24 +32,24 @@ class Auto(Kernel):
         self._shares: dict[Hashable, float] = {}
 
     def plan(self, pattern: Pattern, seq: Seq, *, start: int = 0) -> KernelPlan:
-        return self.chosen(pattern, seq.ids.shape[1]).plan(pattern, seq, start=start)
+        return self.choose(pattern, seq.ids.shape[1]).plan(pattern, seq, start=start)
 
-    def chosen(self, pattern: Pattern, length: int) -> Kernel:
-        """The kernel for rows of `length` tokens."""
+    def choose(self, pattern: Pattern, length: int) -> Kernel:
+        """Choose the kernel for rows of `length` tokens."""
         return self.dense if length < LEAST else self._by_share(pattern, length)
 
     @torch.compiler.disable
     def _by_share(self, pattern: Pattern, length: int) -> Kernel:
-        key = (structure(pattern), length)
+        key = (make_key(pattern), length)
         if key not in self._shares:
             self._shares[key] = self.banded.share(pattern, length)
         return self.banded if self._shares[key] <= SHARE else self.dense
 
     def share(self, pattern: Pattern, length: int) -> float:
-        return self.chosen(pattern, length).share(pattern, length)
+        return self.choose(pattern, length).share(pattern, length)
 
     def remark(self, pattern: Pattern, length: int) -> str:
-        chosen, share = self.chosen(pattern, length), self.banded.share(pattern, length)
+        chosen, share = self.choose(pattern, length), self.banded.share(pattern, length)
         if chosen is self.banded:
             return chosen.remark(pattern, length)
         if share > SHARE:

@@ -1,4 +1,4 @@
-"""BlockPlan of queries against the blocks of keys that they may see, and no others.
+"""Blocks of queries against the blocks of keys that they may see, and no others.
 
 A row is cut into blocks of `block` tokens. The pattern says which blocks of keys a block of queries
 may need (`Pattern.blocks`): for a window those around it, with global tokens also the first one, of
@@ -6,8 +6,14 @@ packed documents those of the same documents. The needed blocks are gathered sid
 dense kernel computes each block of queries against its own row of keys. With a window of r tokens
 time and memory grow with T r instead of T T, forward and backward, on CPU and GPU.
 
-BlockPlan of queries that need about as many keys are computed together: of a block with a global
-token, which needs all keys, the others do not suffer.
+Blocks of queries that need about equally many keys are computed together, so that a block with a
+global token, which needs all keys, does not slow down the others. Window 1, blocks of 2 tokens, 8
+tokens, the first one global:
+
+    block of queries    0        1        2        3
+    blocks of keys      0 1 2 3  0 1 2    0 1 2 3  0 2 3      (0: the global token)
+    classes             {0, 1, 2, 3}: each needs more than half of 4, so all are computed with 4
+
 (Beltagy et al., 2020, arXiv:2004.05150, sec. 3.1 and appendix A; Zaheer et al., 2020,
 arXiv:2007.14062, appendix D: gathered blocks.)
 """
@@ -47,15 +53,17 @@ class Banded(Kernel):
 
     @torch.compiler.disable  # works on the values of tensors
     def plan(self, pattern: Pattern, seq: Seq, *, start: int = 0) -> KernelPlan:
-        if start:  # the new tokens of a text that is read on: few queries
+        if start:  # only the new tokens of a growing text: few queries
             return Mask.of(pattern, seq, k_offset=start)
         left = pattern.given(seq)
-        key = (structure(left), *seq.ids.shape[:2], seq.ids.device)
+        key = (make_key(left), *seq.ids.shape[:2], seq.ids.device)
         if left.static and key in self._plans:
             return self._plans[key]
         needed = left.blocks(seq, self.block)
         plan: KernelPlan = (
-            Mask.of(pattern, seq) if bool(needed.all()) else _cut(left, seq, needed, self.block)
+            Mask.of(pattern, seq)
+            if bool(needed.all())
+            else _make_plan(left, seq, needed, self.block)
         )
         if left.static:
             self._plans[key] = plan
@@ -76,7 +84,7 @@ class Banded(Kernel):
 
 @dataclass(frozen=True, eq=False)
 class BlockClass:
-    """BlockPlan of queries that need about as many keys: R of them, m blocks of keys each."""
+    """R blocks of queries that need about equally many keys: at most m blocks of keys each."""
 
     queries: Tensor  # [R] number of the block among the B N of the batch
     keys: Tensor  # [R, m] numbers of blocks of keys in the same row
@@ -91,7 +99,7 @@ class BlockPlan(KernelPlan):
     seq: Seq
     size: int
     classes: tuple[BlockClass, ...]
-    order: Tensor  # [B N] where each block of queries stands among those of all classes
+    order: Tensor  # [B N] the index of each block of queries among those of all classes
 
     def attend(
         self,
@@ -107,7 +115,7 @@ class BlockPlan(KernelPlan):
         rows, heads, length, width = q.shape
         count = -(-length // self.size)
         head = torch.arange(heads, device=q.device)
-        # [B H N, size, D]: a block is one piece of memory
+        # [B H N, size, D]: a block is contiguous in memory
         q, k, v = (self._blocks(x) for x in (q, k, v))
         positions = [self._positions(x, rows) for x in (q_positions, k_positions)]  # [B N, size]
         outputs = []
@@ -136,13 +144,13 @@ class BlockPlan(KernelPlan):
         return x.reshape(-1, self.size, x.shape[3])
 
     def _positions(self, positions: Tensor, rows: int) -> Tensor:
-        """[B | 1, T] -> [B N, size]; of what is added at the end, those of the last token."""
+        """[B | 1, T] -> [B N, size]; filled up with the position of the last token."""
         last = positions[:, -1:].expand(-1, -positions.shape[1] % self.size)
         return torch.cat([positions, last], 1).expand(rows, -1).reshape(-1, self.size)
 
 
-def _cut(pattern: Pattern, seq: Seq, needed: Tensor, size: int) -> BlockPlan:
-    """The plan where `needed [B | 1, N, N]` says which blocks of keys a block of queries needs."""
+def _make_plan(pattern: Pattern, seq: Seq, needed: Tensor, size: int) -> BlockPlan:
+    """The plan if `needed [B | 1, N, N]` says which blocks of keys a block of queries needs."""
     needed = needed.expand(len(seq.ids), -1, -1)
     counts = needed.sum(-1).flatten()  # [B N]
     # the needed blocks of keys first, from left to right
@@ -150,18 +158,18 @@ def _cut(pattern: Pattern, seq: Seq, needed: Tensor, size: int) -> BlockPlan:
     classes = []
     for queries, most in _classes(counts):
         keys = order[queries, :most]
-        there = torch.arange(most, device=keys.device) < counts[queries, None]
-        mask = _mask(pattern, seq, queries, keys, there, size)
+        needed_keys = torch.arange(most, device=keys.device) < counts[queries, None]
+        mask = _mask(pattern, seq, queries, keys, needed_keys, size)
         classes.append(BlockClass(queries, keys, mask))
     every = torch.cat([each.queries for each in classes])
-    place_of = torch.empty_like(every)
-    place_of[every] = torch.arange(len(every), device=every.device)
-    return BlockPlan(pattern, seq, size, tuple(classes), place_of)
+    index_of = torch.empty_like(every)
+    index_of[every] = torch.arange(len(every), device=every.device)
+    return BlockPlan(pattern, seq, size, tuple(classes), index_of)
 
 
 def _classes(counts: Tensor) -> list[tuple[Tensor, int]]:
-    """(numbers, how many keys they need at most) of the blocks of queries in classes: those that
-    need more than half of what the greatest of a class needs.
+    """(numbers of blocks of queries, most blocks of keys that one needs) of each class: a class
+    holds those that need more than half of what its largest member needs.
     """
     classes = []
     left = torch.ones_like(counts, dtype=torch.bool)
@@ -174,14 +182,14 @@ def _classes(counts: Tensor) -> list[tuple[Tensor, int]]:
 
 
 def _mask(
-    pattern: Pattern, seq: Seq, queries: Tensor, keys: Tensor, there: Tensor, size: int
+    pattern: Pattern, seq: Seq, queries: Tensor, keys: Tensor, needed_keys: Tensor, size: int
 ) -> Mask:
-    """The predicate for blocks `queries [R]` and `keys [R, m]`, of which some are `there`."""
+    """The mask for the blocks `queries [R]` and `keys [R, m]`; only `needed_keys [R, m]` count."""
     length, count = seq.ids.shape[1], -(-seq.ids.shape[1] // size)
     inside = torch.arange(size, device=queries.device)
     q = (queries % count)[:, None] * size + inside  # [R, size]
     k = (keys[..., None] * size + inside).flatten(1)  # [R, m size]
-    real = there.repeat_interleave(size, 1) & (k < length)
+    real = needed_keys.repeat_interleave(size, 1) & (k < length)
     b = (queries // count).view(-1, 1, 1, 1)
     h = torch.arange(pattern.heads, device=queries.device).view(1, -1, 1, 1)
     q, k = q.clamp(max=length - 1)[:, None, :, None], k.clamp(max=length - 1)[:, None, None, :]
@@ -189,12 +197,12 @@ def _mask(
     return Mask(allowed.expand(len(queries), -1, size, -1))
 
 
-def structure(value: object) -> Hashable:
-    """A key under which patterns with the same settings are the same."""
+def make_key(value: object) -> Hashable:
+    """A key that is equal for patterns with equal settings."""
     if isinstance(value, Pattern):
-        return (type(value), *((name, structure(part)) for name, part in vars(value).items()))
+        return (type(value), *((name, make_key(part)) for name, part in vars(value).items()))
     if isinstance(value, Mapping):
-        return tuple((name, structure(part)) for name, part in value.items())
+        return tuple((name, make_key(part)) for name, part in value.items())
     if isinstance(value, list | tuple):
-        return tuple(structure(part) for part in value)
+        return tuple(make_key(part) for part in value)
     return value if isinstance(value, Hashable) else id(value)

@@ -1,4 +1,4 @@
-"""What every kernel is: a way to compute attention, with the answer of every other kernel."""
+"""The interface of kernels: ways to compute attention, all with the same result."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from plmctl.attention.patterns.base import Pattern
 from plmctl.core.batch import Seq
 from plmctl.core.parts import base_of
 
-# (queries [B, H, Tq, D], their positions [B | 1, Tq], those of keys [B | 1, Tk]) -> what is added
-# to the scaled scores, [B | 1, H | 1, Tq, Tk], or None. A kernel may ask for pieces of rows.
+# (queries [B, H, Tq, D], their positions [B | 1, Tq], those of keys [B | 1, Tk]) -> the bias that
+# is
+# added to the scaled scores, [B | 1, H | 1, Tq, Tk], or None. A kernel may call it for parts of
+# rows.
 Bias = Callable[[Tensor, Tensor, Tensor], Tensor | None]
 
 
 class KernelPlan(ABC):
-    """What a kernel has worked out for one batch, used by all layers of a model."""
+    """What a kernel has computed from the pattern for one batch; all layers of a model use it."""
 
     @abstractmethod
     def attend(
@@ -32,13 +34,13 @@ class KernelPlan(ABC):
         dropout: float = 0.0,
     ) -> Tensor:
         """`dropout(softmax(q k^T / sqrt(D) + bias, where allowed)) v`; a query that may see nothing
-        yields 0.
+        gives 0.
 
         Args:
             q: [B, H, Tq, D]
             k: [B, H, Tk, D]
             v: [B, H, Tk, D]
-            q_positions: [B | 1, Tq] integers that `bias` is given.
+            q_positions: [B | 1, Tq] integers that `bias` receives.
             k_positions: [B | 1, Tk]
             bias: What is added to the scores.
             dropout: The rate, on probabilities.
@@ -51,7 +53,7 @@ class KernelPlan(ABC):
     def hidden(self, like: Tensor) -> Tensor | None:
         """[B | 1, H | 1, Tq, Tk] bool, True where a query may not see; None: nowhere.
 
-        For those who look at whole maps of attention; `like [..., Tq, Tk]` has their size.
+        For recorders of complete attention maps; `like [..., Tq, Tk]` has their size.
         """
 
 
@@ -61,12 +63,14 @@ class Kernel(ABC):
 
     @abstractmethod
     def plan(self, pattern: Pattern, seq: Seq, *, start: int = 0) -> KernelPlan:
-        """What all layers share; the queries are the tokens from `start` on, the keys all."""
+        """Prepare a batch for all layers; the queries are the tokens from `start` on, the keys all
+        tokens.
+        """
 
     def share(self, pattern: Pattern, length: int) -> float:
-        """Which share of the `length * length` scores of a full row it computes."""
+        """The share of the `length * length` scores of a full row that it computes."""
         return 1.0
 
     def remark(self, pattern: Pattern, length: int) -> str:
-        """What one should know of this choice for rows of up to `length` tokens, or ""."""
+        """A line for the user about this choice for rows of up to `length` tokens, or ""."""
         return ""

@@ -1,9 +1,9 @@
 """All scores at once, under a mask.
 
-A kernel of our own on CPU where it is faster: with dropout, and in bf16 up to a thousand keys (32
+Our own kernel runs on CPU where it is faster: with dropout, and in bf16 up to a thousand keys (32
 rows, 4 heads, T=128, D=64, bf16, one thread, forward and backward: 20 ms against 52 ms with
 dropout, 17 ms against 54 ms without). Elsewhere, and under `torch.compile`, torch's
-scaled_dot_product_attention. A query that may see nothing yields 0.
+scaled_dot_product_attention. A query that may see nothing gives 0.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from torch.autograd import Function
 from torch.nn import functional as F
 
 from plmctl.attention.kernels.base import Bias, Kernel, KernelPlan
-from plmctl.attention.kernels.keep import keep_mask, kept, masked
+from plmctl.attention.kernels.keep import apply_mask, draw_mask, keep_rate
 from plmctl.attention.patterns.base import Pattern
 from plmctl.attention.patterns.causal import Causal
 from plmctl.core.batch import Seq
 from plmctl.core.parts import part_of
 
-# keys; beyond, the T x T probabilities no longer stay in cache and torch's tiled kernel wins
+# keys; with more, the T x T probabilities no longer fit into the cache and torch's kernel wins
 _LONG = 1024
 
 
@@ -41,22 +41,22 @@ class Mask(KernelPlan):
 
     # bool [B | 1, H | 1, Tq, Tk], True = may attend; None = everything, or `causal`
     mask: Tensor | None
-    causal: bool = False  # exactly `k <= q` and nothing else: kernels know that one by themselves
+    causal: bool = False  # exactly `k <= q` and nothing else, which kernels know by themselves
     _derived: dict[torch.dtype, tuple[Tensor, Tensor]] = field(
         default_factory=dict, repr=False, compare=False
     )
 
     @classmethod
     def of(cls, pattern: Pattern, seq: Seq, *, k_offset: int = 0) -> Mask:
-        """For all of `seq`; with `k_offset`, for the queries from there on, of which a single
-        last one sees all its past.
+        """The mask for all of `seq`; with `k_offset`, for the queries from there on; a single last
+        query sees all its past.
         """
         left = pattern.given(seq)
         if isinstance(left, Causal) and k_offset in (0, seq.ids.shape[1] - 1):
             return cls(None, causal=k_offset == 0 and seq.ids.shape[1] > 1)
         return cls(left.dense(seq, k_offset=k_offset))
 
-    def derived(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor] | None:
+    def derive(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor] | None:
         """(what to add to scores, which probabilities to keep) for the CPU kernel, made once for
         all layers.
         """
@@ -92,7 +92,7 @@ class Mask(KernelPlan):
         return attend(q, k, v, mask=self, bias=added, dropout=dropout)
 
     def select(self, rows: Tensor) -> Mask:
-        """The same for these rows of the batch."""
+        """The mask of these rows of the batch."""
         if self.mask is None or len(self.mask) == 1:
             return self
         return Mask(self.mask[rows], self.causal)
@@ -106,7 +106,7 @@ def attend(
     """
     fused = dropout > 0 or (q.dtype == torch.bfloat16 and k.shape[2] <= _LONG)
     if fused and q.device.type == "cpu" and not torch.compiler.is_compiling():
-        add, allowed = mask.derived(q, k) or (None, None)
+        add, allowed = mask.derive(q, k) or (None, None)
         return _Attend.apply(q, k, v, bias, add, allowed, dropout)
     if bias is None:
         return F.scaled_dot_product_attention(
@@ -140,7 +140,7 @@ class _Attend(Function):
         allowed: Tensor | None,
         rate: float,
     ) -> Tensor:
-        ctx.root, ctx.scale = q.shape[-1] ** -0.5, 1 / kept(rate)
+        ctx.root, ctx.scale = q.shape[-1] ** -0.5, 1 / keep_rate(rate)
         ctx.bias = None if bias is None else bias.shape
         with torch.autocast("cpu", enabled=False):
             q = q * ctx.root
@@ -149,18 +149,20 @@ class _Attend(Function):
                 scores = scores if term is None else scores.add_(term)
             p = torch.softmax(scores, -1)
             # only rows that may see nothing are changed
-            p = p if allowed is None else masked(p, allowed)
-            keep = keep_mask(p.shape, rate) if rate else None
+            p = p if allowed is None else apply_mask(p, allowed)
+            keep = draw_mask(p.shape, rate) if rate else None
             ctx.save_for_backward(q, k, v, p, keep)
-            return (p if keep is None else masked(p, keep)) @ (v if keep is None else v * ctx.scale)
+            return (p if keep is None else apply_mask(p, keep)) @ (
+                v if keep is None else v * ctx.scale
+            )
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         q, k, v, p, keep = ctx.saved_tensors
         grad = grad if keep is None else grad * ctx.scale
-        dv = (p if keep is None else masked(p, keep)).transpose(-1, -2) @ grad
+        dv = (p if keep is None else apply_mask(p, keep)).transpose(-1, -2) @ grad
         dp = grad @ v.transpose(-1, -2)
-        dp = dp if keep is None else masked(dp, keep)
+        dp = dp if keep is None else apply_mask(dp, keep)
         ds = torch._softmax_backward_data(dp, p, -1, p.dtype)
         dq, dk = (ds @ k).mul_(ctx.root), ds.transpose(-1, -2) @ q
         return (

@@ -1,7 +1,7 @@
 """FlexAttention on CUDA: one compiled kernel that skips blocks and keeps no scores.
 
 The block mask is made once for a batch, from the blocks that the pattern itself says may be needed;
-of static patterns it is kept. (Dong et al., 2024, arXiv:2412.05496; torch.nn.attention.
+for static patterns it is cached. (Dong et al., 2024, arXiv:2412.05496; torch.nn.attention.
 flex_attention of torch 2.11 to 2.13.)
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from plmctl.attention.kernels.banded import structure
+from plmctl.attention.kernels.banded import make_key
 from plmctl.attention.kernels.base import Bias, Kernel, KernelPlan
 from plmctl.attention.kernels.dense import Mask
 from plmctl.attention.patterns.base import Pattern
@@ -31,8 +31,8 @@ FlexAttention = Callable[..., Tensor]
 
 
 @functools.cache
-def compiled() -> FlexAttention:
-    """`flex_attention`, compiled once for all models: uncompiled it makes all scores."""
+def compile_flex() -> FlexAttention:
+    """`flex_attention`, compiled once for all models; without compilation it stores all scores."""
     from torch.nn.attention.flex_attention import flex_attention
 
     return torch.compile(flex_attention)
@@ -40,8 +40,8 @@ def compiled() -> FlexAttention:
 
 @part_of("kernel")
 class Flex(Kernel):
-    """FlexAttention, on CUDA alone: without dropout on probabilities and without changes of scores
-    by position, which the dense kernel and the banded one have.
+    """FlexAttention, only on CUDA: without dropout on probabilities and without position biases,
+    which the dense and the banded kernel support.
     """
 
     def __init__(self) -> None:
@@ -49,11 +49,11 @@ class Flex(Kernel):
 
     @torch.compiler.disable  # works on the values of tensors
     def plan(self, pattern: Pattern, seq: Seq, *, start: int = 0) -> KernelPlan:
-        if start:  # the new tokens of a text that is read on: few queries
+        if start:  # only the new tokens of a growing text: few queries
             return Mask.of(pattern, seq, k_offset=start)
         if seq.ids.device.type != "cuda":
-            raise UsageError("kernel=flex runs on CUDA alone\n  fix: model.kernel=auto")
-        return FlexPlan(pattern, seq, self.block_mask(pattern, seq), compiled())
+            raise UsageError("kernel=flex runs only on CUDA\n  fix: model.kernel=auto")
+        return FlexPlan(pattern, seq, self.block_mask(pattern, seq), compile_flex())
 
     def block_mask(self, pattern: Pattern, seq: Seq) -> Any:
         """FlexAttention's BlockMask of the pattern in this batch; None: everything is allowed."""
@@ -61,7 +61,7 @@ class Flex(Kernel):
 
         left = pattern.given(seq)
         length, static = seq.ids.shape[1], left.static
-        key = (structure(left), length, seq.ids.device)
+        key = (make_key(left), length, seq.ids.device)
         if static and key in self._masks:
             return self._masks[key]
         needed = left.blocks(seq, BLOCK)[:, None].to(torch.int32)  # [B | 1, 1, N, N]

@@ -1,10 +1,9 @@
-"""Random keep masks for dropout on CPU, several times cheaper than torch's Bernoulli draws.
+"""Random masks for dropout on CPU, several times faster than torch's Bernoulli draws.
 
 One draw from torch's global CPU generator seeds a fast stream, so saving and restoring that
-generator repeats every mask. An
-element spends 16 bits: the rate is rounded to a multiple of 1/65536, and `kept` is the exact chance
-that remains. A mask is an integer of the element's own size, -1 (all bits set) = kept and 0 =
-dropped, so that applying it is one bitwise AND.
+generator repeats every mask. An element takes 16 bits: the rate is rounded to a multiple of
+1/65536, and `keep_rate` is the exact probability. A mask is an integer of the element's own size,
+-1 (all bits set) = kept and 0 = dropped, so that applying it is one bitwise AND.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ _INTEGER = {
 }
 
 
-def kept(rate: float) -> float:
-    """The exact chance that an element survives."""
+def keep_rate(rate: float) -> float:
+    """The exact probability that an element is kept."""
     return 1.0 - round(rate * _LEVELS) / _LEVELS
 
 
-def keep_mask(shape: torch.Size, rate: float) -> Tensor:
-    """int16 of `shape`: -1 with chance `kept(rate)`, else 0."""
+def draw_mask(shape: torch.Size, rate: float) -> Tensor:
+    """int16 of `shape`: -1 with probability `keep_rate(rate)`, else 0."""
     seed = int(torch.empty((), dtype=torch.int64).random_())
     count = shape.numel()
     words = (
@@ -42,7 +41,7 @@ def keep_mask(shape: torch.Size, rate: float) -> Tensor:
     return words.clamp_(first - 1, first).neg_().add_(first - 1)
 
 
-def masked(x: Tensor, keep: Tensor) -> Tensor:
+def apply_mask(x: Tensor, keep: Tensor) -> Tensor:
     """`x` where `keep` is -1 and 0 where it is 0."""
     integer = _INTEGER[x.dtype]
     return torch.bitwise_and(x.view(integer), keep.to(integer)).view(x.dtype)

@@ -19,8 +19,12 @@ KERNELS: dict[str, Callable[[], Kernel]] = {
 }
 
 
-def kernel(chosen: str | Kernel) -> Kernel:
-    """The kernel of that name, or the one that is given; ConfigError naming the nearest one."""
+def find_kernel(chosen: str | Kernel) -> Kernel:
+    """The kernel of this name, or `chosen` itself.
+
+    Raises:
+        ConfigError: if there is no such kernel; it names the nearest one.
+    """
     if isinstance(chosen, Kernel):
         return chosen
     if chosen not in KERNELS:

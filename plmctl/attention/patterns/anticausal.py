@@ -1,4 +1,4 @@
-"""The future and oneself."""
+"""A token sees itself and later ones."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
-"""Who may see whom: a predicate over (row, head, query, key), and the algebra `&`, `|`, `~`.
+"""Patterns: predicates over (row, head, query, key), and their algebra `&`, `|`, `~`.
 
-A pattern states four things, each of which the algebra derives for what is composed:
+A pattern states four facts, and the algebra derives each of them for compositions:
 
     predicate   may query q of row b in head h see key k? Kernels evaluate it where they need it.
     sight       the offsets `key - query` that are seen, exactly or as a bound; from it `reach`
                 (how far back and ahead) and `looks_ahead` follow.
     blocks      which blocks of keys a block of queries may need; the others are never computed.
-    given       what is left of the pattern in one batch: without padding, `Padding` is `Full`.
+    given       what remains of the pattern in one batch: without padding, `Padding` is `Full`.
 
 True always means *may attend*. With a cache, `seq` describes all keys (the oldest first) and query
-row q stands at key q + k_offset.
+row q is at key q + k_offset.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from plmctl.core.errors import ConfigError, UsageError
 from plmctl.core.fields import Field
 from plmctl.core.parts import base_of, part_of
 
-LONGEST = 1 << 24  # tokens: no row is longer
-_CHUNK = 64  # queries that are looked at together where a search goes from token to token
+LONGEST = 1 << 24  # tokens of the longest row
+_CHUNK = 64  # queries that one step of a search evaluates together
 _CELLS = 24  # lines and columns of the picture of a pattern
 
 # (b, h, q, k) index tensors -> bool, broadcast together
@@ -38,7 +38,7 @@ MaskMod = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 class Reach(NamedTuple):
-    """How many tokens before and behind itself a query sees at most; None: any number."""
+    """The largest distance of a key before and after the query; None: no limit."""
 
     back: int | None
     ahead: int | None
@@ -49,25 +49,27 @@ class Pattern:
     """A predicate `(b, h, q, k) -> bool`; a subclass writes `predicate`, whose q and k are
     positions in the same sequence.
 
-    A subclass that sees only some offsets says so in `sight`, and one that sees only some blocks in
-    `blocks`: otherwise every kernel computes all pairs, and a model of it is taken to look ahead.
+    A subclass that sees only some offsets states them in `sight`, and one that sees only some
+    blocks in `blocks`: otherwise every kernel computes all pairs, and a model with it counts as one
+    that looks ahead.
     """
 
     needs: frozenset[str] = frozenset()  # fields of the batch
-    uses: frozenset[str] = frozenset()  # fields that it reads where they are there
+    uses: frozenset[str] = frozenset()  # fields that it reads if they are there
     fields: Mapping[str, Field] = {}  # fields that it introduces
-    # the same for every batch of the same shape: a kernel may cache what it derives from it
+    # equal for all batches of the same shape, so that a kernel may cache what it derives
     static: bool = True
-    heads: int = 1  # how many heads it tells apart; 1 = the same for all
+    heads: int = 1  # number of heads that it distinguishes; 1 = the same for all
 
     @property
     def prefix_segments(self) -> tuple[int, int] | None:
-        """Numbers of the segments that are read as a source and written after it, where there
-        are such.
+        """The numbers of the segments that are read as a source and written after it, if there are
+        such.
         """
         return None
 
     def predicate(self, seq: Seq) -> MaskMod:
+        """The predicate for the rows of `seq`."""
         raise NotImplementedError(type(self).__name__)
 
     def sight(self, segment: int | None = None) -> Sight:
@@ -83,24 +85,24 @@ class Pattern:
 
         Returns:
             bool [B | 1, N, N], N = ceil(T / size), by row, block of queries, block of keys. True
-            wherever the predicate is; it may be True elsewhere, which costs time alone.
+                wherever the predicate is true; it may be True elsewhere, which only costs time.
         """
         offsets = self.sight().together()
         count = -(-seq.ids.shape[1] // size)
         # from the last query of one block to the first key of the other, and the reverse
         distance = np.arange(-(count - 1), count) * size
         seen = torch.from_numpy(offsets.meets(distance - size + 1, distance + size - 1))
-        place = torch.arange(count, device="cpu")
-        return seen[place[None, :] - place[:, None] + count - 1].to(seq.ids.device)[None]
+        index = torch.arange(count, device="cpu")
+        return seen[index[None, :] - index[:, None] + count - 1].to(seq.ids.device)[None]
 
     def given(self, seq: Seq) -> Pattern:
-        """The same pattern without the parts that allow everything in `seq`; `Full()` where
-        nothing is left to forbid.
+        """The same pattern without the parts that allow everything in `seq`; `Full()` if nothing
+        remains.
         """
         return self
 
     def reach(self) -> Reach:
-        """How far back and ahead some query of some head looks at most, in any row."""
+        """How far back and ahead any query of any head looks at most, in any row."""
         offsets = self.sight().together()
         if offsets.is_empty():
             return Reach(0, 0)
@@ -110,17 +112,20 @@ class Pattern:
         )
 
     def looks_ahead(self, segment: int = 0) -> bool:
-        """Whether some token may see one behind it, in a row all of that segment, however long.
+        """Whether some token may see a later one, in a row all of this segment, of any length.
 
-        Exact where `sight` is; a pattern that does not say which offsets it sees is taken to.
+        Exact if `sight` is; a pattern that does not state its offsets counts as one that does.
         """
         return _looks_ahead(self, segment)
 
     def bind(self, seq: Seq, *, q_index: Tensor | None = None, k_offset: int = 0) -> MaskMod:
-        """The `mask_mod` for `seq`; `q_index [B, Tq]` is the position of each query row, otherwise
-        row q is at q + k_offset.
+        """The `mask_mod` for `seq`.
 
-        UsageError where `seq` lacks a track that the pattern needs.
+        Args:
+            q_index: [B, Tq] the position of each query row; None: row q is at q + k_offset.
+
+        Raises:
+            UsageError: if `seq` lacks a track that the pattern needs.
         """
         for field in sorted(self.needs):
             if field.startswith("tracks.") and field.removeprefix("tracks.") not in seq.tracks:
@@ -133,8 +138,8 @@ class Pattern:
         return lambda b, h, q, k: allowed(b, h, q + k_offset, k)
 
     def dense(self, seq: Seq, *, q_index: Tensor | None = None, k_offset: int = 0) -> Tensor | None:
-        """bool [B | 1, H | 1, Tq, Tk], each leading size 1 where the pattern does not depend on
-        it; None = all allowed.
+        """bool [B | 1, H | 1, Tq, Tk]; a leading size is 1 if the pattern does not depend on it;
+        None = all allowed.
         """
         pattern = self.given(seq)
         if isinstance(pattern, Full):
@@ -145,15 +150,13 @@ class Pattern:
             torch.arange(n, device=seq.ids.device) for n in (rows, pattern.heads, queries, keys)
         ]
         b, h, q, k = (
-            a.view([-1 if axis == place else 1 for axis in range(4)])
-            for place, a in enumerate(aranges)
+            a.view([-1 if axis == number else 1 for axis in range(4)])
+            for number, a in enumerate(aranges)
         )
         return pattern.bind(seq, q_index=q_index, k_offset=k_offset)(b, h, q, k)
 
     def remark(self, length: int) -> str:
-        """What one should know of it before training on rows of up to `length` tokens, in one
-        line; mostly nothing: "".
-        """
+        """A line for the user about this pattern in rows of up to `length` tokens, or ""."""
         if not self.static or isinstance(self, Full):
             return ""
         row = torch.zeros(1, length, dtype=torch.long, device="cpu")
@@ -165,12 +168,12 @@ class Pattern:
             else ""
         )
 
-    def learns_of_all(self, position: int, segments: tuple[int, int], length: int) -> bool:
-        """Whether layer upon layer the token at `position` gets information from every other, in a
-        row of `length` tokens whose halves are of these segments.
+    def reaches_all(self, position: int, segments: tuple[int, int], length: int) -> bool:
+        """Whether, over many layers, information from every token reaches the token at `position`,
+        in a row of `length` tokens whose halves are of these segments.
 
-        The search goes from token to token, a few at a time, those at the edge first: a window
-        takes as many evaluations as it has steps, and nothing of size T x T is computed.
+        The search goes from token to token, a few at a time, the outermost first: a window takes as
+        many evaluations as it has steps, and nothing of size T x T is computed.
         """
         half = torch.full([length], segments[0], device="cpu")
         half[length // 2 :] = segments[1]
@@ -179,21 +182,21 @@ class Pattern:
         heads = torch.arange(self.heads, device="cpu").view(1, -1, 1, 1)
         keys = torch.arange(length, device="cpu").view(1, 1, 1, -1)
         zero = torch.zeros(1, 1, 1, 1, dtype=torch.long, device="cpu")
-        heard = torch.zeros(length, dtype=torch.bool, device="cpu")
-        asked = heard.clone()
+        reached = torch.zeros(length, dtype=torch.bool, device="cpu")
+        visited = reached.clone()
         waiting = [position % length]
-        while waiting and not bool(heard.all()):
-            asked[waiting] = True
+        while waiting and not bool(reached.all()):
+            visited[waiting] = True
             queries = torch.tensor(waiting, device="cpu").view(1, 1, -1, 1)
             seen = allowed(zero, heads, queries, keys).expand(1, self.heads, len(waiting), length)
-            heard |= seen.any(2).any(1)[0] | asked
-            left = (heard & ~asked).nonzero()[:, 0].tolist()
+            reached |= seen.any(2).any(1)[0] | visited
+            left = (reached & ~visited).nonzero()[:, 0].tolist()
             waiting = left[: _CHUNK // 2] + left[_CHUNK // 2 :][-_CHUNK // 2 :]
-        return bool(heard.all())
+        return bool(reached.all())
 
     def row(self, segments: Tensor) -> Seq:
-        """One full row whose tokens are of these `segments [T]`, and 0 in every other track that
-        the pattern needs.
+        """One full row with these `segments [T]`, and 0 in every other track that the pattern
+        needs.
         """
         zeros = torch.zeros_like(segments)[None]
         names = (
@@ -203,7 +206,7 @@ class Pattern:
         return Seq(zeros, torch.tensor([len(segments)], device="cpu"), tracks, full=True)
 
     def picture(self, cells: int = _CELLS, size: int | None = None) -> str:
-        """Who sees whom as text: a line for each query, a column for each key.
+        """The pattern as text: a line for each query, a column for each key.
 
         Args:
             cells: Lines and columns.
@@ -214,12 +217,12 @@ class Pattern:
         """
         drawn = ""
         for tokens in [size] if size else [1 << n for n in range(9)]:
-            drawn = self._drawn(cells, tokens)
+            drawn = self._draw(cells, tokens)
             if set(drawn) - {"#", "\n"}:
                 return drawn
-        return drawn if size else self._drawn(cells, 1)
+        return drawn if size else self._draw(cells, 1)
 
-    def _drawn(self, cells: int, size: int) -> str:
+    def _draw(self, cells: int, size: int) -> str:
         length = cells * size
         allowed = self.dense(self.row(torch.arange(length, device="cpu") * 2 // length))
         if allowed is None:
@@ -231,8 +234,8 @@ class Pattern:
             for line in shares.tolist()
         )
 
-    def _read(self, parts: Sequence[Pattern]) -> None:
-        """Take over which fields `parts` read."""
+    def _take_fields(self, parts: Sequence[Pattern]) -> None:
+        """Take over the fields that `parts` read."""
         self.needs = self.needs.union(*(part.needs for part in parts))
         self.uses = self.uses.union(*(part.uses for part in parts))
         self.fields = {name: field for part in parts for name, field in part.fields.items()}
@@ -247,7 +250,7 @@ class Pattern:
         return Not(self)
 
 
-@lru_cache(maxsize=64)  # asked before every text that is written, and always of the same few
+@lru_cache(maxsize=64)  # called before every generated text, always for the same few patterns
 def _looks_ahead(pattern: Pattern, segment: int) -> bool:
     return not (pattern.sight(segment).together() & Offsets.between(1, None)).is_empty()
 
@@ -280,7 +283,7 @@ class ComposedPattern(Pattern):
                 if isinstance(part, ComposedPattern) and type(part) is type(self)
                 else [part]
             )
-        self._read(self.parts)
+        self._take_fields(self.parts)
         self.static = all(part.static for part in self.parts)
         counts = {part.heads for part in self.parts} - {1}
         if len(counts) > 1:
@@ -299,7 +302,7 @@ class ComposedPattern(Pattern):
         return reduce(type(self).operator, (part.sight(segment) for part in self.parts))
 
     def blocks(self, seq: Seq, size: int) -> Tensor:
-        own = super().blocks(seq, size)  # of the offsets together: two gaps may leave nothing
+        own = super().blocks(seq, size)  # the gaps of two parts together may leave nothing
         return own & reduce(type(self).operator, (part.blocks(seq, size) for part in self.parts))
 
     def predicate(self, seq: Seq) -> MaskMod:
@@ -337,7 +340,7 @@ class Not(Pattern):
 
     def __init__(self, part: Pattern) -> None:
         self.part, self.static, self.heads = part, part.static, part.heads
-        self._read([part])
+        self._take_fields([part])
 
     def given(self, seq: Seq) -> Pattern:
         return Not(self.part.given(seq))

@@ -1,4 +1,4 @@
-"""One pattern for every number of a segment."""
+"""One pattern for each segment."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from plmctl.core.parts import part_of
 
 @part_of("pattern")
 class BySegment(Pattern):
-    """`parts[segment[b, q]](b, h, q, k)`: who a token sees is decided by the number of its segment.
+    """`parts[segment[b, q]](b, h, q, k)`: the segment of a token decides what it sees.
 
     UniLM's one network in four modes (Dong et al., 2019, arXiv:1905.03197, sec. 2.2 and 2.4;
     microsoft/unilm, unilm-v1, seq2seq_loader.py: segment numbers name the mode). Numbers beyond the
@@ -31,7 +31,7 @@ class BySegment(Pattern):
         if not parts:
             raise ConfigError("pattern.parts", [], "a pattern for every number of a segment")
         self.parts, self.heads = list(parts), max(part.heads for part in parts)
-        self._read(self.parts)
+        self._take_fields(self.parts)
 
     @property
     def prefix_segments(self) -> tuple[int, int] | None:
@@ -46,7 +46,7 @@ class BySegment(Pattern):
     def predicate(self, seq: Seq) -> MaskMod:
         segment = seq.tracks["segment"]
         kinds: dict[str, tuple[MaskMod, list[int]]] = {}
-        for number, part in enumerate(self.parts):  # equal parts are asked once
+        for number, part in enumerate(self.parts):  # equal parts are evaluated once
             kinds.setdefault(f"{type(part)} {vars(part)}", (part.predicate(seq), []))[1].append(
                 number
             )

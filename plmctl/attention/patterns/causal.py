@@ -1,4 +1,4 @@
-"""The past and oneself."""
+"""A token sees itself and earlier ones."""
 
 from __future__ import annotations
 

@@ -25,8 +25,8 @@ class Documents(Pattern):
 
     def blocks(self, seq: Seq, size: int) -> Tensor:
         document = seq.tracks["document"]
-        # padding (-1) stands behind the last document: as a number of its own, it keeps the range
-        # of the numbers in a block small
+        # padding (-1) follows the last document: with the next number, the range of the numbers in
+        # a block stays small
         number = torch.where(document < 0, document.amax(1, keepdim=True) + 1, document)
         number = torch.cat([number, number[:, -1:].expand(-1, -number.shape[1] % size)], 1)
         inside = number.unflatten(1, (-1, size))

@@ -1,4 +1,4 @@
-"""A few tokens that see all and are seen by all."""
+"""A few tokens that see all tokens and that all tokens see."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ class Global(Pattern):
             raise ConfigError("tokens", tokens, "1 or more, the tokens at the beginning of a row")
         self.tokens = tokens
 
-    def marked(self, seq: Seq) -> Tensor:
-        """[B | 1, T] bool: the tokens that are global."""
+    def find_global(self, seq: Seq) -> Tensor:
+        """[B | 1, T] bool: which tokens are global."""
         position = seq.tracks.get("position")
         if position is None:
             position = torch.arange(seq.ids.shape[1], device=seq.ids.device)[None]
         return position < self.tokens
 
     def blocks(self, seq: Seq, size: int) -> Tensor:
-        marked = self.marked(seq)
+        marked = self.find_global(seq)
         block = F.pad(marked, (0, -marked.shape[1] % size)).unflatten(1, (-1, size)).any(2)
         return block[:, :, None] | block[:, None, :]
 
     def predicate(self, seq: Seq) -> MaskMod:
-        marked = self.marked(seq)
+        marked = self.find_global(seq)
 
         def allowed(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
             row = b if len(marked) > 1 else torch.zeros_like(b)

@@ -1,4 +1,4 @@
-"""Sets of distances between a query and a key, exactly: intervals, gaps and everything beyond."""
+"""Exact sets of distances between a query and a key: intervals, gaps and unbounded sets."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import numpy as np
 class Offsets:
     """A set of integers: the offsets `key - query` that a query sees.
 
-    A step function over all integers: `first` says whether the smallest ones belong to the set, and
-    at each number in `steps` (rising) the answer changes. Everything up to 0 is
+    A step function over all integers: `first` says whether the smallest integers belong to the set,
+    and membership changes at each number in `steps` (rising). Everything up to 0 is
     `Offsets(True, [1])`, the window from -2 to 2 is `Offsets(False, [-2, 3])`.
     """
 
@@ -23,11 +23,12 @@ class Offsets:
 
     @classmethod
     def everything(cls) -> Offsets:
+        """The set of all integers."""
         return cls(True, np.zeros(0, np.int64))
 
     @classmethod
     def between(cls, low: int | None, high: int | None) -> Offsets:
-        """All from `low` to `high`, both included; None: without a bound."""
+        """All integers from `low` to `high`, both included; None: no bound."""
         steps = [low] if low is not None else []
         steps += [high + 1] if high is not None else []
         return cls(low is None, np.array(steps, np.int64))
@@ -36,18 +37,18 @@ class Offsets:
     def each(cls, numbers: np.ndarray) -> Offsets:
         """Just these numbers, in rising order."""
         edges = np.stack([numbers, numbers + 1], 1).ravel()
-        # neighbours touch: where one ends and the next begins nothing changes
+        # the end of one number and the beginning of its neighbour cancel out
         same = edges[1:] == edges[:-1]
         keep = ~(np.append(same, False) | np.insert(same, 0, False))
         return cls(False, edges[keep].astype(np.int64))
 
     def contains(self, numbers: np.ndarray) -> np.ndarray:
-        """bool of the shape of `numbers`."""
+        """Which of `numbers` belong to the set: bool of their shape."""
         changes = np.searchsorted(self.steps, numbers, side="right")
         return (changes % 2 == 1) ^ self.first
 
     def meets(self, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-        """bool: does the set hold any number from `low` to `high`, both included."""
+        """bool: whether the set has a number from `low` to `high`, both included."""
         before = np.searchsorted(self.steps, low, side="right")
         after = np.searchsorted(self.steps, high, side="right")
         return (before != after) | ((before % 2 == 1) ^ self.first)
@@ -69,6 +70,7 @@ class Offsets:
         return int(self.steps[-1]) - 1
 
     def is_empty(self) -> bool:
+        """Whether the set has no member."""
         return not self.first and not len(self.steps)
 
     def __invert__(self) -> Offsets:
@@ -90,10 +92,10 @@ class Offsets:
 
 @dataclass(frozen=True, eq=False)
 class Sight:
-    """The offsets that each head sees, exactly (`exact`) or no more than these.
+    """The offsets that each head sees, exactly (`exact`) or at most.
 
-    One entry serves all heads. Two sights of different numbers of heads fit where one of the
-    numbers is 1.
+    One entry serves all heads. Two sights with different numbers of heads can be combined if one of
+    the numbers is 1.
     """
 
     heads: tuple[Offsets, ...]
@@ -101,11 +103,11 @@ class Sight:
 
     @classmethod
     def unknown(cls) -> Sight:
-        """Nothing is excluded."""
+        """Any offset may be seen."""
         return cls((Offsets.everything(),), exact=False)
 
     def together(self) -> Offsets:
-        """What some head sees."""
+        """The offsets that at least one head sees."""
         return reduce(Offsets.__or__, self.heads)
 
     def __and__(self, other: Sight) -> Sight:
@@ -115,7 +117,7 @@ class Sight:
         return self._join(other, Offsets.__or__)
 
     def __invert__(self) -> Sight:
-        if not self.exact:  # what is more than seen says nothing of what is not seen
+        if not self.exact:  # an upper bound says nothing about the offsets that are not seen
             return Sight.unknown()
         return Sight(tuple(~offsets for offsets in self.heads))
 

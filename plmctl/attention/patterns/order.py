@@ -1,4 +1,4 @@
-"""What comes first in an order of factorisation."""
+"""A token sees those before it in a factorisation order."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from plmctl.core.batch import Seq
 
 
 class Order(Pattern):
-    """`order[b, k] <= order[b, q]`, with `strict` `<`: what comes first in the order of
-    factorisation; everything without one.
+    """`order[b, k] <= order[b, q]`, with `strict` `<`: tokens that come first in the factorisation
+    order; everything if there is no order.
 
     The content stream of XLNet, which sees itself, and with `strict` its query stream, which does
     not (Yang et al., 2019, arXiv:1906.08237, sec. 2.3).

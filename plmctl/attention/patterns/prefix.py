@@ -1,4 +1,4 @@
-"""A source that all see, and what is written after it."""
+"""A source that all tokens see, and a target that is read from left to right."""
 
 from __future__ import annotations
 

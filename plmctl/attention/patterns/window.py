@@ -10,12 +10,12 @@ from plmctl.core.parts import part_of
 
 
 def check_reach(reach: int) -> int:
-    """`reach` itself; ConfigError where no window can have it."""
+    """Return `reach`; ConfigError if no window can have it."""
     if not 0 <= reach <= LONGEST:
         raise ConfigError(
             "reach",
             reach,
-            f"0 (oneself alone) to {LONGEST:,} tokens to either side",
+            f"0 (only the token itself) to {LONGEST:,} tokens to either side",
             fix="reach=128",
         )
     return reach

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from plmctl.text.backend import reindex_surrogates
+from plmctl.text.backend import replace_surrogates
 
 Verdict = Literal["ok", "look", "bad"]
 _FINE = 16  # bins of an octave: lengths are exact to 4.4 %
@@ -117,6 +117,6 @@ def format_percent(share: float) -> str:
 def shorten(text: str, most: int = 60) -> str:
     """`text` on one line, cut to at most `most` characters."""
     text = " ".join(
-        reindex_surrogates(text).split()
+        replace_surrogates(text).split()
     )  # a terminal takes no halves of surrogate pairs
     return text if len(text) <= most else text[: most - 1] + "…"
