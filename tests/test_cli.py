@@ -8,6 +8,8 @@ import csv
 import errno
 import json
 import re
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -320,6 +322,55 @@ def test_an_interrupted_job_ends_the_sweep(plmctl: Invoke, command: Command) -> 
     command.fail = lambda cfg: 130
     assert plmctl("pretrain", "probe", "-m", "seed=1,2").exit_code == 130
     assert len(command.calls) == 1
+
+
+def test_a_sweep_goes_on_where_it_was_stopped(
+    plmctl: Invoke, command: Command, tmp_path: Path
+) -> None:
+    started: list[tuple[float, bool]] = []
+    stops = {2}
+
+    def run(spec: Any, *, flags: Any = None) -> int:
+        started.append((spec.optim.lr, spec.provenance.resume))
+        folder = Path(spec.run.dir)
+        if not spec.provenance.resume:
+            write_spec(spec, folder)
+            words = "\n".join(spec.provenance.overrides)
+            (folder / "overrides.txt").write_text(words, encoding="utf-8")
+        if spec.optim.lr in stops:
+            stops.clear()
+            return 130
+        line = json.dumps({"step": 1, "valid/loss": spec.optim.lr})
+        (folder / "metrics.jsonl").write_text(f"{line}\n", encoding="utf-8")
+        return 0
+
+    command.run = run  # type: ignore[method-assign]
+    words = ("pretrain", "probe", "-m", "optim.lr=1,2,3")
+    done = plmctl(*words, "hydra.sweep.dir=my sweep")
+    assert (done.exit_code, started) == (130, [(1, False), (2, False)])
+    line = shlex.split(done.stderr.splitlines()[-1])
+    assert line[1:6] == [*words, "hydra.sweep.dir=my sweep"]
+    started.clear()
+    done = plmctl(*line[1:], own=False)
+    assert done.exit_code == 0, done.stderr
+    assert started == [(2, True), (3, False)]
+    table = Path("my sweep/sweep.csv").read_text(encoding="utf-8")
+    with Path("my sweep/sweep.csv").open(encoding="utf-8") as file:
+        assert [row["valid/loss"] for row in csv.DictReader(file)] == ["1", "2", "3"]
+    # nothing is left to do; nor without the journal, as in a folder of the first format
+    started.clear()
+    assert plmctl(*line[1:], own=False).exit_code == 0
+    Path("my sweep/journal.jsonl").unlink()
+    assert plmctl(*line[1:], own=False).exit_code == 0
+    assert not started
+    assert Path("my sweep/sweep.csv").read_text(encoding="utf-8") == table
+    # what is gone runs again; another value is no resumed run
+    shutil.rmtree("my sweep/1")
+    assert plmctl(*line[1:], own=False).exit_code == 0
+    assert started == [(2, False)]
+    done = plmctl(*words[:-1], "optim.lr=1,2,4", "hydra.sweep.dir=my sweep")
+    assert done.exit_code == 1
+    assert "the run was started with 3" in done.stderr
 
 
 def saved_run(plmctl: Invoke, command: Command, tmp_path: Path) -> Path:

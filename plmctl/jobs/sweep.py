@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,9 +12,12 @@ from typing import Any
 
 from plmctl.core.errors import raise_all
 from plmctl.core.terminal import remark, screen, tell
+from plmctl.jobs.job import remark_next
 from plmctl.jobs.launcher import LauncherTask
 from plmctl.jobs.work import Outcome, attempt
 from plmctl.report import sweeps
+from plmctl.report.job_events import Event, JobEvents
+from plmctl.report.runs import CONFIG
 from plmctl.run import action
 from plmctl.run.compose import composed
 from plmctl.run.composer import LauncherJob, current_job, open_composer, store_recipe
@@ -21,20 +25,33 @@ from plmctl.run.finish import finish
 from plmctl.run.overrides import OverrideWord, quoted
 from plmctl.run.recipes import option_name
 from plmctl.run.references import UnresolvedReference, work_out
+from plmctl.run.resume import resumed
 from plmctl.run.spec import Provenance
 from plmctl.storage.atomic import write_json
+from plmctl.storage.lines import read_lines
+
+SWEEP_DIR = "hydra.sweep.dir"
 
 
 @dataclass(frozen=True)
 class SweepJob:
-    """One job as a launcher calls it: it records how it ended, so that the sweep goes on."""
+    """One job as a launcher calls it: it writes down how it ended, so that the sweep goes on.
+
+    A run that an earlier start of the sweep has finished is not made again, and one that it left
+    behind is resumed.
+    """
 
     given: Provenance
     swept: frozenset[str]  # the settings that jobs differ in
+    folder: Path  # of the sweep
 
     def __call__(self, settings: dict[str, Any]) -> Outcome:
-        job = current_job()
-        place = _folder(settings) or job.folder
+        job, events = current_job(), JobEvents(self.folder)
+        name, run = os.path.relpath(job.folder, self.folder), _run_folder(settings) or job.folder
+        known = events.of(name).record or {}
+        finished = events.of(name).event == "finished" and known.get("overrides") == job.words
+        if finished and self._makes_runs and (run / CONFIG).is_file():
+            return Outcome(0, result=score(known["metrics"]))
         outcome = attempt(lambda: self._run(settings, job))
         result = outcome.result if isinstance(outcome.result, Mapping) else {}
         record: dict[str, Any] = {
@@ -42,13 +59,21 @@ class SweepJob:
             "overrides": job.words,
             "varied": [word for word in job.words if _key(word) in self.swept],
             "code": outcome.code,
-            "dir": str(place),
-            "metrics": dict(result) or read_last_metrics(place),
+            "dir": str(run),
+            "metrics": dict(result) or read_last_metrics(run),
         }
         record |= {"error": outcome.error.splitlines()[0]} if outcome.error else {}
+        event: Event = (
+            "interrupted" if outcome.stopped else "failed" if outcome.code else "finished"
+        )
         with contextlib.suppress(OSError):  # a full disk ends the job, not the sweep
             write_json(job.folder / sweeps.RECORD, record)
+            events.write(event if self._makes_runs else "started", name, record=record)
         return replace(outcome, result=score(record["metrics"]))
+
+    @property
+    def _makes_runs(self) -> bool:
+        return not (self.given.dry_run or self.given.preview)
 
     def _run(self, settings: dict[str, Any], job: LauncherJob) -> Any:
         names = {option_name(name): name for name in (self.given.recipe or "").split(",") if name}
@@ -65,6 +90,9 @@ class SweepJob:
         key = "run.dir" if "run" in spec else "out" if "out" in spec else ""
         if key and not spec.select(key):
             spec = spec.replace({key: str(job.folder)})
+        if key == "run.dir" and self._makes_runs and Path(spec.select(key), CONFIG).is_file():
+            own = (*given.overrides, f"run.dir={spec.select(key)}")
+            spec = resumed(replace(given, overrides=own, resume=True))
         return action.perform(spec)
 
 
@@ -90,15 +118,21 @@ def sweep(given: Provenance) -> int:
         folder, swept = composer.sweep_folder(overrides)
         swept |= {word.key for word in words if word.text != word.sample}
         swept |= {"recipe"} if len(recipes) > 1 else set()
-        overrides = [text for text in overrides if not text.startswith("hydra.sweep.dir=")]
-        overrides += [quoted(f"hydra.sweep.dir={folder}")]
-        task = LauncherTask(SweepJob(given, frozenset(swept)))
+        overrides = [text for text in overrides if not text.startswith(f"{SWEEP_DIR}=")]
+        overrides += [quoted(f"{SWEEP_DIR}={folder}")]
+        task = LauncherTask(SweepJob(given, frozenset(swept), Path(folder).resolve()))
         interrupted = composer.multirun(task, overrides)
     records = sweeps.read_records(Path(folder))
     tell(json.dumps(records)) if given.json else _print_table(records, Path(folder))
     if records:
         remark(f"table: {sweeps.write(records, Path(folder))}")
-    return 130 if interrupted else int(any(record["code"] for record in records))
+    code = 130 if interrupted else int(any(record["code"] for record in records))
+    if code:
+        typed = [word for word in given.overrides if _key(word) not in ("run.dir", SWEEP_DIR)]
+        recipe = [given.recipe] if given.recipe else []
+        words = [given.command, *recipe, "-m", *typed, f"{SWEEP_DIR}={folder}"]
+        remark_next("stopped" if interrupted else "some jobs failed", *words, given=given)
+    return code
 
 
 def read_last_metrics(folder: Path) -> dict[str, float]:
@@ -108,12 +142,8 @@ def read_last_metrics(folder: Path) -> dict[str, float]:
     if result.is_file():
         scores = json.loads(result.read_text(encoding="utf-8"))["metrics"].get("dev") or {}
         return {f"valid/{name}": float(value) for name, value in scores.items()}
-    found: dict[str, float] = {}
-    for line in file.read_text(encoding="utf-8").splitlines() if file.is_file() else ():
-        with contextlib.suppress(json.JSONDecodeError):  # a line that a kill has cut short
-            numbers = json.loads(line).items()
-            found |= {key: value for key, value in numbers if isinstance(value, (int, float))}
-    return found
+    last = {key: value for record in read_lines(file)[0] for key, value in record.items()}
+    return {key: value for key, value in last.items() if isinstance(value, (int, float))}
 
 
 def score(metrics: Mapping[str, Any]) -> float:
@@ -126,10 +156,10 @@ def score(metrics: Mapping[str, Any]) -> float:
 def _shared_folder(word: OverrideWord) -> str:
     """A `run.dir` that is the same for every job holds their folders."""
     shared = word.key == "run.dir" and word.text == word.sample and "${" not in word.text
-    return word.text.replace("run.dir=", "hydra.sweep.dir=", 1) if shared else word.text
+    return word.text.replace("run.dir=", f"{SWEEP_DIR}=", 1) if shared else word.text
 
 
-def _folder(settings: dict[str, Any]) -> Path | None:
+def _run_folder(settings: dict[str, Any]) -> Path | None:
     """The `run.dir` of a job, where its words decide it."""
     try:
         run = work_out(settings).get("run") or {}

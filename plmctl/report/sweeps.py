@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from plmctl.report.job_events import JobEvents
 from plmctl.report.page import Heading, TableBlock, render_markdown
 from plmctl.storage.atomic import write_text
 
@@ -31,14 +32,21 @@ def read_record(folder: Path) -> dict[str, Any]:
 
 
 def find_folders(folder: Path) -> list[Path]:
-    """Of all jobs of the sweep in `folder`, by number."""
-    jobs = {file.parent: job for file in folder.rglob(RECORD) if (job := read_record(file.parent))}
-    return sorted(jobs, key=lambda place: (jobs[place]["job"] is None, jobs[place]["job"]))
+    """The folders of all jobs of the sweep in `folder`, by number."""
+    return [folder / name for name in _read_jobs(folder)]
 
 
 def read_records(folder: Path) -> list[dict[str, Any]]:
     """What they left."""
-    return [read_record(place) for place in find_folders(folder)]
+    return list(_read_jobs(folder).values())
+
+
+def _read_jobs(folder: Path) -> dict[str, dict[str, Any]]:
+    """{the folder of a job: what it left}, by number."""
+    last = JobEvents(folder).last.items()
+    records = {name: event.record for name, event in last if event.record}
+    numbers = {name: record.get("job") for name, record in records.items()}
+    return {n: records[n] for n in sorted(records, key=lambda n: (numbers[n] is None, numbers[n]))}
 
 
 def name_job(job: dict[str, Any], *, seeds: bool = True) -> str:

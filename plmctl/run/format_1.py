@@ -76,7 +76,7 @@ def read_job_events(folder: Path) -> list[dict[str, Any]]:
         done, error, seconds = (
             _read_object(file.with_name(f"{each}.json")) for each in ("done", "error", "seconds")
         )
-        if "metrics" in record:
+        if "overrides" in record and "metrics" in record:
             event = {0: "finished", 130: "interrupted"}.get(record.get("code", 1), "failed")
             events.append(line | {"event": event, "record": record})
             continue
