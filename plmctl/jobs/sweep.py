@@ -130,8 +130,8 @@ def sweep(given: Provenance) -> int:
     if code:
         typed = [word for word in given.overrides if _key(word) not in ("run.dir", SWEEP_DIR)]
         recipe = [given.recipe] if given.recipe else []
-        words = [given.command, *recipe, "-m", *typed, f"{SWEEP_DIR}={folder}"]
-        remark_next("stopped" if interrupted else "some jobs failed", *words, given=given)
+        line = (given.command, *recipe, "-m", *typed, f"{SWEEP_DIR}={folder}")
+        remark_next("stopped" if interrupted else "some jobs failed", *line, given=given)
     return code
 
 
