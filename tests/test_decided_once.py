@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError
 from pathlib import Path
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 from plmctl.cli.app import make_app
 from plmctl.models.base import Model
 from plmctl.run.compose import compose
+from plmctl.run.resolve import resolve_pretraining
 from plmctl.run.saved import read_spec, write_spec
 from plmctl.run.spec import Part, thaw
 
@@ -62,5 +64,19 @@ def test_one_model_without_weights_and_one_with_them(
     assert done.exit_code == 0, done.output
     assert built == ["meta", "cpu"]
     built.clear()
-    assert CliRunner().invoke(make_app(), [*words, "--dry-run"]).exit_code == 0
+    shown = CliRunner().invoke(make_app(), [*words, "run.dir=there", "--dry-run", "--json"])
+    assert shown.exit_code == 0
     assert built == ["meta"]
+    run = json.loads(shown.stdout)["run"]
+    assert run["run.dir"] == "there"
+    assert run["precision"] == read_spec(tmp_path / "run").train.precision != "auto"  # type: ignore[attr-defined,union-attr]
+
+
+def test_what_a_run_leaves_open_is_decided_before_it_starts() -> None:
+    spec = compose("pretrain", "bert", [*SMALL, "run.name=mine"])
+    assert (spec.train.precision, spec.run.dir) == ("auto", None)
+    decided, model, _ = resolve_pretraining(spec)
+    assert decided.train.precision in ("fp32", "bf16")
+    assert Path(decided.run.dir).parent == Path("runs/mine")
+    assert model is not None
+    assert (spec.train.precision, spec.run.dir) == ("auto", None)

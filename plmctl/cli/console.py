@@ -16,11 +16,11 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from plmctl.core.errors import PlmctlError, UsageError
+from plmctl.core.errors import PlmctlError, UsageError, raise_all
 from plmctl.core.terminal import remark, tell
 from plmctl.run import action
-from plmctl.run.compose import composed
-from plmctl.run.spec import Provenance, thaw
+from plmctl.run.compose import attempt
+from plmctl.run.spec import Provenance, RunSpec, thaw
 from plmctl.storage.settings_file import to_yaml
 
 USERS_FILES = {
@@ -171,7 +171,7 @@ def _go(given: Provenance, print_config: bool, multirun: bool) -> int:
 
         spec = resumed(given)
     else:
-        spec = composed(given).spec
+        spec = _compose(given)
     if print_config:
         unused = spec.provenance.removed
         head = "".join(f"# not used, its part is not chosen: {line}\n" for line in unused)
@@ -179,6 +179,18 @@ def _go(given: Provenance, print_config: bool, multirun: bool) -> int:
         return 0
     result = action.perform(spec)
     return result if isinstance(result, int) else 0
+
+
+def _compose(given: Provenance) -> RunSpec:
+    """The spec of a command; where settings are wrong, all that is wrong with the models and files
+    that it starts from is told with them.
+    """
+    made = attempt(given)
+    if made.errors:
+        from plmctl.run.parents import check_parents
+
+        raise_all(check_parents(made.spec, list(made.errors)))
+    return made.spec
 
 
 def _sorted(words: Sequence[str], *, resume: bool) -> tuple[str | None, list[str]]:

@@ -4,8 +4,9 @@ fix.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 
 class PlmctlError(Exception):
@@ -53,9 +54,9 @@ class ConfigError(UsageError):
 
 
 class ConfigErrors(UsageError):
-    """Several settings are wrong; all are listed at once."""
+    """Several settings, or files that they name, are wrong; all are listed at once."""
 
-    def __init__(self, errors: Sequence[UsageError]) -> None:
+    def __init__(self, errors: Sequence[PlmctlError]) -> None:
         self.errors = list(errors)
         super().__init__(
             f"{len(self.errors)} problems in the configuration:\n"
@@ -63,10 +64,27 @@ class ConfigErrors(UsageError):
         )
 
 
-def raise_all(errors: Sequence[UsageError]) -> None:
-    """Raise nothing for no errors, the error itself for one, `ConfigErrors` for more."""
-    if errors:
-        raise errors[0] if len(errors) == 1 else ConfigErrors(errors)
+def raise_all(errors: Iterable[PlmctlError]) -> None:
+    """Raise nothing for no errors, the error itself for one, `ConfigErrors` for more; each counts
+    once.
+    """
+    different = list({str(error): error for error in errors}.values())
+    if different:
+        raise different[0] if len(different) == 1 else ConfigErrors(different)
+
+
+@contextlib.contextmanager
+def collect(errors: list[PlmctlError]) -> Iterator[None]:
+    """Go on after a user's mistake, with it in `errors`."""
+    try:
+        yield
+    except PlmctlError as error:
+        errors += flatten(error)
+
+
+def flatten(error: PlmctlError) -> list[PlmctlError]:
+    """The errors of which one message tells; itself, where it tells of one."""
+    return error.errors if isinstance(error, ConfigErrors) else [error]
 
 
 def nearest(word: str, choices: Iterable[str]) -> str:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 
-from plmctl.core.errors import ConfigError, ConfigErrors, UsageError, raise_all
+from plmctl.core.errors import ConfigError, PlmctlError, collect, raise_all
 from plmctl.data.shards import is_tokens
 from plmctl.models.base import Model
 from plmctl.run.assemble import build_model, build_objective, known_to_objectives, row_lengths
@@ -25,31 +23,15 @@ from plmctl.training.freezing import apply_freezing
 from plmctl.training.processes.world import environment
 
 
-@contextlib.contextmanager
-def collected(errors: list[UsageError]) -> Iterator[None]:
-    """Go on after a user's mistake, with it in `errors`."""
-    try:
-        yield
-    except ConfigErrors as error:
-        errors += error.errors
-    except UsageError as error:
-        errors.append(error)
-
-
-def raise_once(errors: Sequence[UsageError]) -> None:
-    """Raise all errors together, each once."""
-    raise_all(list({str(error): error for error in errors}.values()))
-
-
 def check_settings(spec: Pretrain) -> None:
     """Raise what can be seen of the settings alone, before anything is opened or built."""
-    errors: list[UsageError] = []
-    with collected(errors):
+    errors: list[PlmctlError] = []
+    with collect(errors):
         check_data(spec)
     if not spec.provenance.resume:
-        with collected(errors):
+        with collect(errors):
             refuse_decided(spec, spec.provenance.overrides, spec.plugins)
-    with collected(errors):
+    with collect(errors):
         processes = max(environment()[2], spec.train.processes)
         check_updates(spec, processes=processes, plugins=spec.plugins)
     if spec.init_into and not spec.init:
@@ -58,7 +40,7 @@ def check_settings(spec: Pretrain) -> None:
     if spec.kept_layers and not spec.init:
         told = "says which layers of init=... to take, and there is none"
         errors.append(ConfigError("kept_layers", thaw(spec.kept_layers), told))
-    raise_once(errors)
+    raise_all(errors)
 
 
 def check_pretraining(spec: Pretrain) -> Model:

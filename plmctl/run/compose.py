@@ -28,6 +28,7 @@ _SHIPPED: dict[tuple[str, ...], bytes] = {}
 class Composed:
     spec: RunSpec
     words: list[OverrideWord] = field(default_factory=list)  # the overrides as Hydra was told them
+    errors: list[UsageError] = field(default_factory=list)
 
 
 def compose(
@@ -52,6 +53,16 @@ def composed(
 ) -> Composed:
     """`compose`, with the overrides as Hydra was told them; `sweep` composes the first job of a
     sweep.
+    """
+    made = attempt(given, sweep=sweep, known=known)
+    raise_all(made.errors)
+    return made
+
+
+def attempt(
+    given: Provenance, *, sweep: bool = False, known: dict[tuple[str, ...], bytes] | None = None
+) -> Composed:
+    """`composed`, with the problems that it would raise; a setting with a problem stays as it is.
 
     `known` remembers what a user's part files made together, for callers that compose many configs
     of few choices in a row.
@@ -90,9 +101,11 @@ def composed(
         unset = set_values(config, [word.sample for word in values])
     words = groups + values + [word for word in words if not word.sample]
     spec, misfits = finish(to_plain(config), words, replace(given, recipe=names[0] or None))
-    raise_all([*errors, *bad, *_no_echoes(errors, [*unknown, *unset], misfits)])
+    problems = [*errors, *bad, *_no_echoes(errors, [*unknown, *unset], misfits)]
+    if spec is None:
+        raise_all(problems)
     assert spec is not None
-    return Composed(spec, words)
+    return Composed(spec, words, problems)
 
 
 def _no_echoes(

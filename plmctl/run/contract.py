@@ -10,16 +10,15 @@ the model on the meta device.
 
 from __future__ import annotations
 
-import contextlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from plmctl.core.batch import IGNORE, Rows, Seq
-from plmctl.core.errors import ConfigError, ConfigErrors, UsageError, raise_all
+from plmctl.core.errors import ConfigError, PlmctlError, UsageError, collect, raise_all
 from plmctl.core.fields import Fields, glossary, held_by_data, sequences
 from plmctl.core.locate import locate
 from plmctl.data.shards import is_tokens
@@ -67,9 +66,9 @@ def check_contract(
     from plmctl.training.freezing import apply_freezing
 
     config = plain(cfg)
-    errors: list[UsageError] = []
+    errors: list[PlmctlError] = []
     given: dict[str, Any] = {"vocab": TINY, "vocab_size": vocab_size}
-    with _collected(errors), torch.device("meta"):
+    with collect(errors), torch.device("meta"):
         built = build_model(config, vocab_size=vocab_size, vocab=TINY, plugins=plugins)
         model, heads = {"model": built.backbone}, list(built.heads)
         errors += too_long(config, built.backbone.max_length)
@@ -82,11 +81,11 @@ def check_contract(
     asked: dict[str, tuple[Objective, str | None]] = {}
     # some are built around the model
     for name, node in (config["objective"] or {}).items() if "model" in given else ():
-        with _collected(errors), torch.device("meta"):
+        with collect(errors), torch.device("meta"):
             part, _, source = entry(node, f"objective.{name}")
             asked[name] = (build(part, given, plugins, path=f"objective.{name}"), source)
     for source, node in ((config["data"] or {}).get("sources") or {None: {}}).items():
-        with _collected(errors):
+        with collect(errors):
             format = build(
                 node.get("format", config["format"]), {"vocab": TINY}, plugins, path="format"
             )
@@ -134,8 +133,7 @@ def check_contract(
     errors += too_few_rows(
         config.get("train") or {}, {name: part for name, (part, _) in asked.items()}
     )
-    # two sources may lack the same
-    raise_all(list({str(error): error for error in errors}.values()))
+    raise_all(errors)
     return built
 
 
@@ -320,21 +318,21 @@ def unspelled(
     )
 
 
-def wrong_numbers(config: Mapping[str, Any], plugins: Sequence[str]) -> list[UsageError]:
+def wrong_numbers(config: Mapping[str, Any], plugins: Sequence[str]) -> list[PlmctlError]:
     """What optimizer and schedule say of their numbers, asked over a small matrix of the blocks
     and a vector of the rest.
     """
     import torch
 
-    errors: list[UsageError] = []
-    with _collected(errors):
+    errors: list[PlmctlError] = []
+    with collect(errors):
         shapes = {
             "backbone.stack.blocks.f.0.cell.up.weight": (2, 2),
             "backbone.embedding.norm.weight": (2,),
         }
         small = [(name, torch.nn.Parameter(torch.zeros(shape))) for name, shape in shapes.items()]
         build(config["optim"], plugins=plugins, path="optim")(parameters=small)
-    with _collected(errors):
+    with collect(errors):
         build(config["schedule"], plugins=plugins, path="schedule")
     return errors
 
@@ -461,17 +459,6 @@ def _built(file: Path, plugins: Sequence[str]) -> Any:
         )
     except (UsageError, ValueError):  # a part of a plugin that is not given, or one that needs more
         return None
-
-
-@contextlib.contextmanager
-def _collected(errors: list[UsageError]) -> Iterator[None]:
-    """Go on after a user's mistake, with it in `errors`."""
-    try:
-        yield
-    except ConfigErrors as error:
-        errors += error.errors
-    except UsageError as error:
-        errors.append(error)
 
 
 def _meaning(field: str, known: Fields) -> str:

@@ -11,7 +11,15 @@ from typing import Any
 import numpy as np
 
 from plmctl.core.batch import Batch
-from plmctl.core.errors import ConfigError, ConfigErrors, DataError, UsageError, nearest, raise_all
+from plmctl.core.errors import (
+    ConfigError,
+    DataError,
+    PlmctlError,
+    UsageError,
+    collect,
+    nearest,
+    raise_all,
+)
 from plmctl.core.fields import COMMON
 from plmctl.core.progress import show_bytes
 from plmctl.data.formats.base import Format
@@ -240,17 +248,13 @@ def check_updates(cfg: Any, processes: int, plugins: Sequence[str] = ()) -> None
     """Every stage as far as numbers alone can tell, before any data are read; all mistakes are
     raised together.
     """
-    errors: list[UsageError] = []
+    errors: list[PlmctlError] = []
     for number in range(len(cfg.train.stages) or 1):
-        try:
+        with collect(errors):
             staged = stage_config(cfg, number)
             raise_all(_misfits(cfg, staged, number, plugins))
             micro_batch_rows(staged, processes)
-        except ConfigErrors as error:
-            errors += error.errors
-        except UsageError as error:
-            errors.append(error)
-    raise_all(list({str(error): error for error in errors}.values()))
+    raise_all(errors)
     check_shares([stage.get("share", 1.0) for stage in cfg.train.stages or [{}]])
 
 

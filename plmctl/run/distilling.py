@@ -22,8 +22,8 @@ from plmctl.run.assemble import build_objective, known_to_objectives
 from plmctl.run.corpus import Corpus, held_out, used
 from plmctl.run.cost import own_parameters
 from plmctl.run.loading import Loaded, load
+from plmctl.run.parents import build_task
 from plmctl.run.predict import predict, show_scores
-from plmctl.run.resolve import build_task
 from plmctl.run.schema import Finetune, Pretrain
 from plmctl.run.session import Session
 from plmctl.run.side_by_side import BATCHES, Forward, ModelColumn, SideBySide, measure_latencies

@@ -102,7 +102,7 @@ def estimate(spec: Pretrain, outline: Model | None = None) -> dict[str, dict[str
             name: round(value)
             for name, value in costs.memory(rows=micro, activation_bytes=bytes_each).items()
         },
-        "run": told | _run(train, costs, length + target, peak_flops(precision)),
+        "run": told | _decided(spec) | _run(train, costs, length + target, peak_flops(precision)),
     }
 
 
@@ -138,9 +138,16 @@ def estimate_task(
         "memory": {name: round(value) for name, value in memory.items()},
         "run": {
             "parameters that are trained": trained,
+            **_decided(spec),
             **_run(train, costs, length + apart, peak_flops(precision)),
         },
     }
+
+
+def _decided(spec: Pretrain | Finetune) -> dict[str, str]:
+    """What was decided for the whole run that its settings may have left open."""
+    there = {"precision": spec.train.precision, "run.dir": spec.run.dir}
+    return {name: value for name, value in there.items() if value not in (None, "auto")}
 
 
 def _vocabulary(model: Model) -> dict[str, str]:

@@ -22,8 +22,9 @@ from plmctl.run.build import build
 from plmctl.run.fit import budget_of, fit
 from plmctl.run.loading import find, open_source, take
 from plmctl.run.model_facts import remark_on_pattern
+from plmctl.run.parents import build_task
 from plmctl.run.predict import predict, show_scores
-from plmctl.run.resolve import build_task, resolve_finetuning
+from plmctl.run.resolve import resolve_finetuning
 from plmctl.run.rewrite import by_teacher
 from plmctl.run.schema import Finetune
 from plmctl.run.session import After, Session, run_session

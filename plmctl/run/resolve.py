@@ -4,17 +4,24 @@ tokenizers and task files to decide something, and fills in what they say.
 
 from __future__ import annotations
 
-from plmctl.core.errors import ConfigError, ConfigErrors, UsageError
+from pathlib import Path
+from typing import TypeVar
+
+from plmctl.core.errors import PlmctlError, UsageError, flatten
 from plmctl.models.base import Model
 from plmctl.run.adapt import adapt, check_length, complete, fit_language_heads, fit_task
-from plmctl.run.build import build
 from plmctl.run.check import check_finetuning, check_pretraining, check_settings
-from plmctl.run.headers import naming_source
-from plmctl.run.model_facts import reading
+from plmctl.run.parents import build_task, check_splits, checking_parents
+from plmctl.run.plugins import confirm
+from plmctl.run.run_name import runs_of
 from plmctl.run.schema import Finetune, Pretrain
 from plmctl.run.teachers import with_tokenizer
-from plmctl.tasks import inference
 from plmctl.tasks.base import Task
+from plmctl.training import rundir
+from plmctl.training.device.precision import choose
+from plmctl.training.processes.world import device_of
+
+Training = TypeVar("Training", Pretrain, Finetune)
 
 
 def resolve_pretraining(spec: Pretrain) -> tuple[Pretrain, Model | None, UsageError | None]:
@@ -24,10 +31,11 @@ def resolve_pretraining(spec: Pretrain) -> tuple[Pretrain, Model | None, UsageEr
         UsageError: All problems together; with `--preview` those that rows can be shown despite of
             are returned.
     """
-    check_settings(spec)
-    if not spec.provenance.resume:
-        spec = adapt(spec)
-        spec = with_tokenizer(spec, spec.init)
+    with checking_parents(spec):
+        check_settings(spec)
+        if not spec.provenance.resume:
+            spec = decide_place(adapt(spec))
+            spec = with_tokenizer(spec, spec.init)
     try:
         return spec, check_pretraining(spec), None
     except UsageError as error:
@@ -41,35 +49,36 @@ def resolve_finetuning(spec: Finetune) -> tuple[Finetune, Task, Model]:
     weights.
 
     Raises:
-        UsageError: All problems with the settings together.
-        DataError: The files of the task cannot be read.
+        UsageError: All problems with the settings, and with what they start from, together.
+        DataError: The files of the task cannot be read, and nothing else is wrong.
     """
-    spec = complete(spec)
-    task = build_task(spec)
-    spec = fit_language_heads(spec, task)
-    check_length(spec, task)
-    with naming_source("task", spec.task.get("name"), spec.provenance.config_dirs):
-        # everything that can be wrong with files and labels, before anything is written
-        inference.check_splits(task)
-    spec = with_tokenizer(fit_task(spec, task), spec.checkpoint)
+    with checking_parents(spec):
+        spec = decide_place(complete(spec))
+        task = build_task(spec)
+        spec = fit_language_heads(spec, task)
+        check_length(spec, task)
+        check_splits(spec, task)
+        spec = with_tokenizer(fit_task(spec, task), spec.checkpoint)
     return spec, task, check_finetuning(spec, task)
 
 
-def build_task(spec: Finetune) -> Task:
-    """The task of a fine-tuning run, which is one that can be trained on."""
-    task = build(spec.task, reading(spec, spec.plugins), spec.plugins, path="task")
-    if not isinstance(task, Task):
-        raise UsageError(
-            f"task={spec.task.get('name') or spec.task['_target_']} is for plmctl eval,"
-            " it has nothing to train"
-        )
-    if not task.metrics:
-        allowed = "one at least, by which the best checkpoint is chosen"
-        raise ConfigError("task.metrics", [], allowed)
-    return task
+def decide_place(spec: Training) -> Training:
+    """The spec with its folder, the plug-ins that it is made with, and its precision, all decided
+    once for the whole run. (The device, and what is compiled, each sitting decides by its machine.)
+    """
+    given = spec.provenance
+    confirm(spec.run.plugins, given.plugins, of="this config (run.plugins)")
+    folder = spec.run.dir or rundir.fresh(runs_of(spec.run.name or given.command))
+    precision = choose(spec.train.precision, device_of(spec.train.device))
+    return spec.replace(
+        {
+            "run.dir": str(Path(folder)),
+            "run.plugins": given.plugins,
+            "train.precision": precision.name,
+        }
+    )
 
 
-def _makes_rows(misfit: UsageError) -> bool:
+def _makes_rows(misfit: PlmctlError) -> bool:
     """Whether every noise is given what it reads."""
-    errors = misfit.errors if isinstance(misfit, ConfigErrors) else [misfit]
-    return not any(str(error).startswith("noise.") for error in errors)
+    return not any(str(error).startswith("noise.") for error in flatten(misfit))

@@ -13,8 +13,7 @@ from typing import Any
 import torch
 
 from plmctl.core.terminal import remark
-from plmctl.run.plugins import as_words, confirm, option
-from plmctl.run.run_name import runs_of
+from plmctl.run.plugins import as_words, option
 from plmctl.run.saved import spec_text
 from plmctl.run.spec import RunSpec
 from plmctl.training import rundir
@@ -22,7 +21,7 @@ from plmctl.training.device.allocator import keep_freed_memory
 from plmctl.training.device.precision import Precision, choose
 from plmctl.training.log import Log
 from plmctl.training.processes.launch import launch
-from plmctl.training.processes.world import World, device_of, environment, join, leave
+from plmctl.training.processes.world import World, environment, join, leave
 from plmctl.training.trainer import Result
 
 # whoever sets it (torchrun, `launch`, the user) decides the number of threads
@@ -113,25 +112,17 @@ def _open(
     """The spec of a new run directory, the data, and the folders that were made; no folders on
     resume, where the directory is there. It is locked before anything is written in it.
 
-    Data come first: what they refuse leaves no directory behind. `auto` precision is decided here,
-    once for the whole run.
+    Data come first: what they refuse leaves no directory behind.
     """
     if THREADS not in os.environ:
         share = max(1, torch.get_num_threads() // spec.train.processes)
         torch.set_num_threads(spec.train.threads or share)
-    given = spec.provenance
+    given, folder = spec.provenance, Path(spec.run.dir)
     if given.resume:
-        lock(Path(spec.run.dir))
+        lock(folder)
         return *prepare(spec), None
-    confirm(spec.run.plugins, given.plugins, of="this config (run.plugins)")
-    named = Path(spec.run.dir) if spec.run.dir else None
-    folder = named or rundir.fresh(runs_of(spec.run.name or given.command))
     rundir.refuse_used(folder)
     spec, prepared = prepare(spec)
-    precision = choose(spec.train.precision, device_of(spec.train.device)).name
-    spec = spec.replace(
-        {"run.dir": str(folder), "run.plugins": given.plugins, "train.precision": precision}
-    )
     said = [*([given.recipe] if given.recipe else []), *given.overrides]
     config = spec_text(spec)
     return spec, prepared, rundir.create(folder, config=config, overrides=said, lock=lock)

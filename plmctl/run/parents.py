@@ -1,0 +1,88 @@
+"""What a run starts from: the models, tokenizers, tokens and task files that its settings name,
+each opened to see whether it can be.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from plmctl.core.errors import ConfigError, PlmctlError, UsageError, collect, flatten, raise_all
+from plmctl.data.shards import is_tokens, read_manifest
+from plmctl.run.build import build
+from plmctl.run.headers import naming_source
+from plmctl.run.loading import open_source
+from plmctl.run.model_facts import reading
+from plmctl.run.schema import Finetune
+from plmctl.run.spec import RunSpec
+from plmctl.tasks import inference
+from plmctl.tasks.base import Task
+from plmctl.text.tokenizer import Tokenizer
+
+MODELS = ("init", "checkpoint", "teacher")  # settings that name trained models
+OF_TASKS = ("task", "model", "pattern", "size", "checkpoint")  # slots that decide how one is read
+
+
+def build_task(spec: Finetune) -> Task:
+    """The task of a fine-tuning run, which is one that can be trained on."""
+    task = build(spec.task, reading(spec, spec.plugins), spec.plugins, path="task")
+    if not isinstance(task, Task):
+        raise UsageError(
+            f"task={spec.task.get('name') or spec.task['_target_']} is for plmctl eval,"
+            " it has nothing to train"
+        )
+    if not task.metrics:
+        allowed = "one at least, by which the best checkpoint is chosen"
+        raise ConfigError("task.metrics", [], allowed)
+    return task
+
+
+def check_splits(spec: Finetune, task: Task) -> None:
+    """Raise what is wrong with files and labels, before anything is written."""
+    with naming_source("task", spec.task.get("name"), spec.provenance.config_dirs):
+        inference.check_splits(task)
+
+
+def check_parents(spec: RunSpec, known: list[PlmctlError]) -> list[PlmctlError]:
+    """`known` problems of a spec, and those of everything that it starts from, each once.
+
+    Task files are read unless a setting that decides how is among the known ones.
+    """
+    errors = list(known)
+    for open_parent in _parents(spec):
+        with collect(errors):
+            open_parent()
+    slots = {error.path.partition(".")[0] for error in known if isinstance(error, ConfigError)}
+    if isinstance(spec, Finetune) and slots.isdisjoint(OF_TASKS):
+        with collect(errors):
+            check_splits(spec, build_task(spec))
+    return errors
+
+
+@contextlib.contextmanager
+def checking_parents(spec: RunSpec) -> Iterator[None]:
+    """What goes wrong inside is told together with all that is wrong with the spec's parents."""
+    try:
+        yield
+    except PlmctlError as error:
+        raise_all(check_parents(spec, flatten(error)))
+
+
+def _parents(spec: RunSpec) -> Iterator[Callable[[], object]]:
+    """For each model, tokenizer and token folder that a spec names, what opens it."""
+    for key in MODELS:
+        for path in _texts(spec.get(key)):
+            yield partial(open_source, path, plugins=spec.plugins)
+    yield from (partial(Tokenizer.load, path) for path in _texts(spec.select("tokenizer.path")))
+    for path in _texts(spec.select("data.path")):
+        if is_tokens(path):
+            yield partial(read_manifest, Path(path).expanduser())
+
+
+def _texts(value: Any) -> list[str]:
+    """A text, or those of a list; none where there is something else."""
+    values = value if isinstance(value, tuple) else (value,)
+    return [text for text in values if isinstance(text, str)]
