@@ -1,9 +1,19 @@
-"""Names that older versions saved are read as those of today."""
+"""What older versions saved is read as today's: names of parts, and whole runs."""
 
 from __future__ import annotations
 
-import pytest
+import json
+import shutil
+from pathlib import Path
 
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from typer.testing import CliRunner
+
+import plmctl
+from plmctl.cli.app import make_app
 from plmctl.core.locate import locate
 from plmctl.core.parts import declared
 from plmctl.run.format_1 import TARGETS, upgrade
@@ -32,3 +42,73 @@ def test_a_saved_config_is_read_with_the_names_of_today(tmp_path) -> None:
 def test_what_has_its_name_of_today_stays() -> None:
     settings = {"a": [1, {"_target_": "mine.parts.Noise"}], "b": None}
     assert upgrade(settings) == settings
+
+
+SAVED = Path(__file__).parent / "fixtures" / "format_1"  # its README says how it was made
+EXPECTED = json.loads((SAVED / "expected.json").read_text(encoding="utf-8"))
+LONGER = {"pretrained": ("pretrain", "train.steps=6"), "finetuned": ("finetune", "train.epochs=2")}
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the old runs and their data, in the current folder."""
+    shutil.copytree(SAVED, tmp_path / "runs")
+    monkeypatch.chdir(tmp_path / "runs")
+    return tmp_path / "runs"
+
+
+def plmctl_says(*words: str) -> str:
+    done = CliRunner().invoke(make_app(), list(words))
+    assert done.exit_code == 0, done.output
+    return str(done.stdout)
+
+
+@pytest.mark.parametrize("run", LONGER)
+def test_an_old_run_loads(run: str) -> None:
+    """Every weight of the file is in the model, whose token table has spare rows."""
+    loaded = plmctl.load(SAVED / run)
+    saved = load_file(loaded.source.folder / "model.safetensors")
+    state = loaded.model.state_dict()
+    assert saved.keys() <= state.keys()
+    assert all(torch.equal(state[name][: len(tensor)], tensor) for name, tensor in saved.items())
+    assert loaded.tokenizer.kind == "char"
+
+
+@pytest.mark.parametrize("run", LONGER)
+def test_an_old_run_resumes(run: str, runs: Path) -> None:
+    verb, longer = LONGER[run]
+    plmctl_says(verb, "--resume", f"run.dir={run}", longer)
+    lines = (runs / run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    last = [json.loads(line) for line in lines if '"valid/' in line][-1]
+    wanted = EXPECTED["resumed"][run]
+    assert {name: last[name] for name in wanted} == pytest.approx(wanted, rel=1e-5)
+
+
+def test_an_old_run_is_evaluated(runs: Path) -> None:
+    words = ("eval", "task=lm", "data.path=data/text.txt", "checkpoint=pretrained", "device=cpu")
+    found = json.loads(plmctl_says(*words, "--json").splitlines()[-1])["metrics"]["text"]
+    wanted = EXPECTED["evaluated"]
+    assert {name: found[name] for name in wanted} == pytest.approx(wanted, rel=1e-5)
+    plmctl_says("eval", "checkpoint=finetuned", "device=cpu")
+    scores = json.loads((SAVED / "finetuned" / "result.json").read_text(encoding="utf-8"))
+    shown = json.loads(plmctl_says("eval", "checkpoint=finetuned", "overwrite=true", "--json"))
+    assert shown["metrics"]["dev"] == pytest.approx(scores["metrics"]["dev"], rel=1e-5)
+
+
+def test_an_old_run_embeds_converts_and_reports(runs: Path) -> None:
+    text = (runs / "data" / "text.txt").read_text(encoding="utf-8").splitlines()
+    (runs / "lines.txt").write_text("\n".join(text[:3]) + "\n", encoding="utf-8")
+    words = ("checkpoint=finetuned", "input=lines.txt", "out=e.npz", "pooling=mean", "layers=[-1]")
+    plmctl_says("embed", *words, "device=cpu")
+    first = np.load(runs / "e.npz")["hidden_0"].reshape(-1)[:6].tolist()
+    assert first == pytest.approx(EXPECTED["embedded"], abs=1e-5)
+    plmctl_says("convert", "pretrained", "there", "--to", "hf")
+    plmctl_says("convert", "there", "back", "--to", "plmctl")
+    ours, theirs = plmctl.load("pretrained").model, plmctl.load("back").model
+    assert all(
+        torch.equal(tensor, theirs.state_dict()[name])
+        for name, tensor in ours.backbone.state_dict(prefix="backbone.").items()
+        if name in theirs.state_dict()
+    )
+    plmctl_says("report", "finetuned", "--out", "page.html")
+    assert "sst2" in (runs / "page.html").read_text(encoding="utf-8")

@@ -16,7 +16,7 @@ from plmctl.models.base import Model
 from plmctl.nn.tables import count
 from plmctl.objectives.penalty import penalize
 from plmctl.run import estimate
-from plmctl.run.adapt import with_new_tokens
+from plmctl.run.adapt import fit_task, with_new_tokens
 from plmctl.run.assemble import build_model
 from plmctl.run.build import build
 from plmctl.run.fit import budget_of, fit
@@ -58,7 +58,9 @@ def finetune(spec: Finetune, after: After = lambda session, result: result) -> i
     Args:
         after: What another command does once the training is over.
     """
-    if not spec.provenance.resume:
+    if spec.provenance.resume:
+        spec = fit_task(spec, build_task(spec))  # older versions saved that with checkpoints alone
+    else:
         spec, task, outline = resolve_finetuning(spec)
         if spec.provenance.dry_run:
             return _show_estimate(spec, task, outline)
