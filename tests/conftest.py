@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -31,14 +30,15 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> object:
 
 @pytest.fixture(scope="session")
 def small_text(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """About 100 kB of the embedded corpus as a text file, a blank line between documents."""
-    from plmctl.data.survey import TextSource
+    """About 100 kB of the embedded corpus as a text file, a blank line between documents; its
+    first pages alone, since reading all of it takes seconds.
+    """
+    from plmctl.text.corpus import extract_paragraphs, load_topics
+    from plmctl.text.document import Document
 
     file = tmp_path_factory.mktemp("text") / "small.txt"
-    documents = [
-        "\n".join(document.sentences)
-        for document in itertools.islice(TextSource("builtin").documents(), 60)
-    ]
+    pages = (extract_paragraphs(text) for _, text in sorted(load_topics().items()))
+    documents = ["\n".join(Document(tuple(page), "").sentences) for page in pages if page]
     file.write_text("\n\n".join(documents)[:100_000], encoding="utf-8")
     return file
 

@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -48,9 +49,15 @@ LATE = {
 }
 
 
+@cache
+def parsed(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
+@cache
 def imports(file: Path, *, at_run_time: bool = True) -> set[str]:
     """Dotted names that a module imports; those for type checkers only are left out."""
-    tree = ast.parse(file.read_text(encoding="utf-8"))
+    tree = parsed(file)
     typing_only = {
         id(node)
         for block in ast.walk(tree)
@@ -92,18 +99,20 @@ def name(file: Path) -> str:
     return str(file.relative_to(PACKAGE))
 
 
-IN_ROOMS = [file for file in FILES if room(module(file)) not in {"", "__main__"}]
+def files_of(wanted: str) -> list[Path]:
+    return [file for file in FILES if room(module(file)) == wanted]
 
 
 def test_every_folder_is_a_room() -> None:
-    assert {room(module(file)) for file in IN_ROOMS} <= set(ORDER)
+    assert {room(module(file)) for file in FILES} - {"", "__main__"} <= set(ORDER)
 
 
-@pytest.mark.parametrize("file", IN_ROOMS, ids=name)
-def test_a_room_imports_only_lower_ones(file: Path) -> None:
+@pytest.mark.parametrize("upper", ORDER)
+def test_a_room_imports_only_lower_ones(upper: str) -> None:
     """Imports for type checkers and those inside of functions count like all others."""
-    lower = ORDER[: ORDER.index(room(module(file)))]
-    assert ours(file, at_run_time=False) <= set(lower)
+    higher = set(ORDER[ORDER.index(upper) :])
+    found = {name(file): ours(file, at_run_time=False) & higher for file in files_of(upper)}
+    assert {file: rooms for file, rooms in found.items() if rooms} == {}
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
@@ -120,9 +129,15 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     assert not graph
 
 
-@pytest.mark.parametrize("file", IN_ROOMS, ids=name)
-def test_an_import_inside_a_function_spares_time(file: Path) -> None:
-    tree = ast.parse(file.read_text(encoding="utf-8"))
+@pytest.mark.parametrize("room", ORDER)
+def test_an_import_inside_a_function_spares_time(room: str) -> None:
+    found = {name(file): needless_late_imports(file) for file in files_of(room)}
+    assert {file: names for file, names in found.items() if names} == {}
+
+
+def needless_late_imports(file: Path) -> set[str]:
+    """What functions of a file import that is neither heavy nor named by LATE."""
+    tree = parsed(file)
     inside = {
         id(node)
         for function in ast.walk(tree)
@@ -137,8 +152,8 @@ def test_an_import_inside_a_function_spares_time(file: Path) -> None:
     # a command imports what it does when it does it: `plmctl --help` is fast
     late = {"plmctl."} if room(module(file)) == "cli" else LATE.get(name(file), set())
     ours = {each for each in found if each.startswith("plmctl")}
-    assert {each.split(".")[0] for each in found - ours} <= HEAVY
-    assert not [each for each in ours if not each.startswith(tuple(late) or ("-",))]
+    needless = {each for each in found - ours if each.split(".")[0] not in HEAVY}
+    return needless | {each for each in ours if not each.startswith(tuple(late) or ("-",))}
 
 
 # who knows the libraries of settings: one module knows Hydra, and two OmegaConf, its references
@@ -169,36 +184,37 @@ def test_of_the_parts_training_knows_only_which_rows_are_real() -> None:
     assert found == {"plmctl.nn.tables"}
 
 
-@pytest.mark.parametrize("file", [file for file in FILES if room(module(file)) in PARTS], ids=name)
-def test_parts_know_nothing_of_configs(file: Path) -> None:
-    assert not {name.split(".")[0] for name in imports(file)} & {"hydra", "omegaconf", "typer"}
+@pytest.mark.parametrize("room", PARTS)
+def test_parts_know_nothing_of_configs(room: str) -> None:
+    found = {each.split(".")[0] for file in files_of(room) for each in imports(file)}
+    assert not found & {"hydra", "omegaconf", "typer"}
 
 
-@pytest.mark.parametrize(
-    "file", [file for file in FILES if room(module(file)) in NUMPY_ONLY], ids=name
-)
-def test_no_torch_below_the_models(file: Path) -> None:
-    if name(file) in TORCH_IN_DATA:
-        return
-    tree = ast.parse(file.read_text(encoding="utf-8"))
-    top = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
+def imports_on_loading(file: Path) -> set[str]:
+    """Dotted names that a file imports outside of functions and conditions."""
+    top = [node for node in parsed(file).body if isinstance(node, (ast.Import, ast.ImportFrom))]
     names = {alias.name for node in top if isinstance(node, ast.Import) for alias in node.names}
-    names |= {str(node.module) for node in top if isinstance(node, ast.ImportFrom)}
-    assert not any(name.split(".")[0] == "torch" for name in names)
+    return names | {str(node.module) for node in top if isinstance(node, ast.ImportFrom)}
 
 
-@pytest.mark.parametrize(
-    "file", sorted(TESTS.rglob("*.py")), ids=lambda file: str(file.relative_to(TESTS))
-)
-def test_tests_share_files_that_any_selection_finds(file: Path) -> None:
-    """Beside them, under a name that no other folder has: `conftest` is whichever pytest read
-    last.
-    """
-    body = ast.parse(file.read_text(encoding="utf-8")).body
-    names = {alias.name for node in body if isinstance(node, ast.Import) for alias in node.names}
-    names |= {str(node.module) for node in body if isinstance(node, ast.ImportFrom)}
-    assert "conftest" not in names
-    assert {other.parent for name in names for other in TESTS.rglob(f"{name}.py")} <= {file.parent}
+@pytest.mark.parametrize("room", NUMPY_ONLY)
+def test_no_torch_below_the_models(room: str) -> None:
+    found = {
+        name(file)
+        for file in files_of(room)
+        if any(each.split(".")[0] == "torch" for each in imports_on_loading(file))
+    }
+    assert found <= TORCH_IN_DATA
+
+
+def test_tests_share_modules_of_the_package_tests() -> None:
+    """Under its bare name a module of another folder is found only if that folder was collected."""
+    bare = {file.stem for file in TESTS.rglob("*.py")} - {"__init__"}
+    found = {
+        str(file.relative_to(TESTS)): imports_on_loading(file) & bare
+        for file in TESTS.rglob("*.py")
+    }
+    assert {file: names for file, names in found.items() if names} == {}
 
 
 @pytest.mark.parametrize(
@@ -210,17 +226,11 @@ def test_importing_it_loads_no_torch(module: str) -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_no_two_test_files_have_one_name() -> None:
-    """pytest imports each by its name alone: the second would be taken for the first."""
-    names = Counter(file.name for file in TESTS.rglob("*.py") if file.name != "conftest.py")
-    assert [name for name, times in names.items() if times > 1] == []
-
-
 def test_no_two_public_classes_have_one_name() -> None:
     names = Counter(
         node.name
         for file in FILES
-        for node in ast.parse(file.read_text(encoding="utf-8")).body
+        for node in parsed(file).body
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     )
     assert [name for name, times in names.items() if times > 1] == []

@@ -195,7 +195,7 @@ def load_documents() -> tuple[CorpusDocument, ...]:
 
 
 def _documents() -> Iterator[CorpusDocument]:
-    for name, text in sorted(_topics().items()):
+    for name, text in sorted(load_topics().items()):
         if paragraphs := extract_paragraphs(text):
             yield CorpusDocument(f"topic {name}", tuple(paragraphs))
     for file, module in _sources((*PACKAGES, *MODULES)):
@@ -279,7 +279,8 @@ def _held_out(rows: list[LabelledDocstring]) -> frozenset[str]:
     return frozenset(held)
 
 
-def _topics() -> dict[str, str]:
+def load_topics() -> dict[str, str]:
+    """Load the pages of Python's reference documentation, by their names."""
     file = _library() / "pydoc_data" / "topics.py"
     if not file.is_file():
         raise DataError(

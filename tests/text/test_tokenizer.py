@@ -14,13 +14,12 @@ import pytest
 import sentencepiece
 
 from plmctl.core.errors import ConfigError, DataError
-from plmctl.text.corpus import load_documents
+from plmctl.text.corpus import extract_paragraphs, load_topics
 from plmctl.text.tokenizer import META, Tokenizer
 
 CHINESE = "今天天气很好，我们去公园散步。北京大学的学生在图书馆读书。中文分词是自然语言处理的基础。"
-TEXTS = [
-    paragraph for text in load_documents() if "topic" in text.name for paragraph in text.paragraphs
-][:1500]
+TOPICS = sorted(load_topics().items())
+TEXTS = [paragraph for _, text in TOPICS for paragraph in extract_paragraphs(text)][:1500]
 TEXTS += [CHINESE, CHINESE[::-1], "Café naïve déjà vu, Ünïcödé façade."] * 20
 KINDS = {
     "unigram": {"vocab_size": 1200},
