@@ -89,6 +89,8 @@ def test_they_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             if words[0] == "pretrain" or words[:2] == ["recipes", "run"]
             else []
         )
+        # its jobs in this process, one after the other
+        words += ["hydra/launcher=basic"] if words[0] == "ablate" else []
         result = CliRunner().invoke(make_app(), words)
         assert result.exit_code == 0, f"{line}\n{result.output}\n{result.exception!r}"
     assert Path("tokens/manifest.json").exists()

@@ -7,7 +7,9 @@ import inspect
 import pkgutil
 import sys
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 from plmctl.core.errors import nearest
@@ -47,7 +49,8 @@ def locate(target: Any, plugins: Sequence[str] = ()) -> Callable[..., Any]:
     return made  # type: ignore[no-any-return]
 
 
-def parameters(part: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+@cache
+def parameters(part: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
     """The keyword parameters of a part, with annotations evaluated where their names can be
     found.
     """
@@ -58,7 +61,7 @@ def parameters(part: Callable[..., Any]) -> dict[str, inspect.Parameter]:
         if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             scope_of = getattr(code, "__globals__", scope)
             found[name] = parameter.replace(annotation=_evaluate(parameter.annotation, scope_of))
-    return found
+    return MappingProxyType(found)
 
 
 def _attribute(module: str, name: str) -> Any:

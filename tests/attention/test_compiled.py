@@ -25,7 +25,13 @@ LENGTH = 1100  # the least of kernel=auto, and a few
 )
 def test_it_is_the_same_answer(words: list[str]) -> None:
     """The graph is captured; making code of it would take a minute and is torch's own matter."""
-    small = ["size=tiny", "size.width=16", "size.num_heads=2", f"format.max_length={LENGTH}"]
+    small = [
+        "size=tiny",
+        "size.num_layers=1",
+        "size.width=16",
+        "size.num_heads=2",
+        f"format.max_length={LENGTH}",
+    ]
     cfg = compose("pretrain", "bert", [*small, "size.inner_width=32", *words])
     model = build_model(cfg, vocab_size=TINY.size, vocab=TINY, seed=0).eval()
     ids = torch.randint(0, TINY.size, (2, LENGTH), generator=torch.Generator().manual_seed(0))

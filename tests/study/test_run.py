@@ -97,6 +97,7 @@ def test_killed_and_interrupted_it_ends_in_the_same_table(here: Path) -> None:
 
 
 TEXT = {"of": "pretrain", "overrides": ["task=lm", "data.path=corpus.txt", "task.pseudo_tokens=0"]}
+BASIC = "hydra/launcher=basic"
 LOSSES: dict[str, Any] = {
     "finetune": None,
     "seeds": [0],
@@ -109,25 +110,29 @@ LOSSES: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def one_by_one(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The study of LOSSES, its jobs one after the other."""
+def launched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The study of LOSSES, its jobs one after the other by Hydra's own launcher."""
     folder = tmp_path_factory.mktemp("study")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setenv("OMP_NUM_THREADS", "1")
         toy_study.write_files(folder)
         toy_study.write_study(folder, **LOSSES)
-        assert ablate("out=one").exit_code == 0
+        done = ablate("out=one", BASIC)
+        assert done.exit_code == 0, done.output
+        assert ablate("out=one", BASIC).exit_code == 0  # all is done already
     return folder / "one"
 
 
 def test_side_by_side_it_ends_in_the_same_table_and_a_changed_arm_runs(
-    here: Path, one_by_one: Path
+    here: Path, launched: Path
 ) -> None:
     toy_study.write_study(here, **LOSSES)
     assert ablate("out=two", "processes=3").exit_code == 0
     first = without_time(here / "two")
-    assert first == without_time(one_by_one)
+    assert first == without_time(launched)
+    kinds = [Counter(event for event, _ in events(out)) for out in (here / "two", launched)]
+    assert kinds[0] == kinds[1]
     # one is changed (and renamed), one is gone
     arms = {"slow": ["optim.lr=1e-3"], "other": ["optim.lr=5e-3"]}
     toy_study.write_study(here, **{**LOSSES, "arms": arms})
@@ -141,22 +146,12 @@ def test_side_by_side_it_ends_in_the_same_table_and_a_changed_arm_runs(
     assert second["rows"][1]["arm"] == "other"
 
 
-@pytest.mark.parametrize(
-    "launcher", [("hydra/launcher=basic",), ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")]
-)
-def test_through_a_launcher_it_ends_in_the_same_table(
-    here: Path, one_by_one: Path, launcher: tuple[str, ...]
-) -> None:
-    if "hydra/launcher=basic" not in launcher:
-        pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
+def test_through_joblib_it_ends_in_the_same_table(here: Path, launched: Path) -> None:
+    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
     toy_study.write_study(here, **LOSSES)
-    done = ablate("out=two", *launcher)
+    done = ablate("out=two", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
     assert done.exit_code == 0, done.output
-    assert without_time(here / "two") == without_time(one_by_one)
-    assert Counter(event for event, _ in events(here / "two")) == Counter(
-        event for event, _ in events(one_by_one)
-    )
-    assert ablate("out=two", *launcher).exit_code == 0  # and all is done already
+    assert without_time(here / "two") == without_time(launched)
 
 
 @pytest.mark.parametrize(
