@@ -35,7 +35,7 @@ from plmctl.run.cost import cost
 from plmctl.run.spec import thaw
 from plmctl.training.processes.world import World
 
-ME = __name__
+PLUGIN = __name__.partition(".")[0]  # the package of this module
 TONE = {
     "tracks.tone": Field("[n, T]", "int", "the tone of a syllable"),
     "targets.tone": Field("[n, T]", "int", "tone of a token, IGNORE at padding"),
@@ -152,15 +152,15 @@ def conf(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("own") / "conf"
     head = "heads: {tone: {_target_: plmctl.heads.tag.Tag, num_classes: 3, dropout: 0.0}}\n"
     parts = {
-        "noise/tones": f"# @package noise.tones\n_target_: {ME}.Tones\n",
+        "noise/tones": f"# @package noise.tones\n_target_: {__name__}.Tones\n",
         "objective/tone": (
-            f"# @package _global_\nobjective: {{tone: {{_target_: {ME}.AskTone}}}}\n{head}"
+            f"# @package _global_\nobjective: {{tone: {{_target_: {__name__}.AskTone}}}}\n{head}"
         ),
         "objective/sense": (
-            f"# @package _global_\nobjective: {{sense: {{_target_: {ME}.AskSense}}}}\n{head}"
+            f"# @package _global_\nobjective: {{sense: {{_target_: {__name__}.AskSense}}}}\n{head}"
         ),
         **{
-            f"pattern/{name}": f"_target_: {ME}.{name}\n"
+            f"pattern/{name}": f"_target_: {__name__}.{name}\n"
             for name in ("SameTone", "SeenTone", "Ignored")
         },
     }
@@ -187,7 +187,7 @@ def config(conf: str, tokens_of: Callable[..., Path]) -> Callable[..., DictConfi
             "eval.rows=4",
             *words,
         )
-        return compose("pretrain", "bert", words, config_dirs=[conf], plugins=[ME])
+        return compose("pretrain", "bert", words, config_dirs=[conf], plugins=[PLUGIN])
 
     return made
 
@@ -203,14 +203,16 @@ def test_an_objective_with_a_target_of_its_own(
     )
     assert pretraining.pretrain(cfg) == 0
     with pytest.raises(UsageError) as caught:
-        check_contract(config("noise=[tones]", "objective=[tone]", "eval.noise=null"), [ME], [conf])
+        check_contract(
+            config("noise=[tones]", "objective=[tone]", "eval.noise=null"), [PLUGIN], [conf]
+        )
     told = (
         "needs 'targets.tone' ([n, T] int: tone of a token, IGNORE at padding) in validation too,"
         " and eval.noise does not give it"
     )
     assert str(caught.value) == f"objective.tone: {told}\n  fix: eval.noise='${{noise}}'"
     with pytest.raises(UsageError) as caught:
-        check_contract(config("noise=[token_mask]", "objective=[tone]"), [ME], [conf])
+        check_contract(config("noise=[token_mask]", "objective=[tone]"), [PLUGIN], [conf])
     told = (
         "needs 'targets.tone' ([n, T] int: tone of a token, IGNORE at padding), which nothing here"
         " gives\n  fix: noise=[tones]"
@@ -221,7 +223,7 @@ def test_an_objective_with_a_target_of_its_own(
 def test_a_target_made_of_a_track_that_only_the_text_can_have(
     config: Callable[..., DictConfig], conf: str
 ) -> None:
-    check_contract(config("noise=[]", "objective=[sense]"), [ME], [conf])
+    check_contract(config("noise=[]", "objective=[sense]"), [PLUGIN], [conf])
 
 
 def test_a_pattern_with_a_track_of_its_own_beside_a_question_about_the_row(
@@ -234,7 +236,7 @@ def test_a_pattern_with_a_track_of_its_own_beside_a_question_about_the_row(
         "noise=[token_mask,tones]",
     ]
     cfg = config(*words, "eval.noise='${noise}'", f"run.dir={tmp_path / 'run'}")
-    check_contract(cfg, [ME], [conf])
+    check_contract(cfg, [PLUGIN], [conf])
     assert pretraining.pretrain(cfg) == 0
     assert SameTone().looks_ahead()
     both = SameTone() & Full()
@@ -261,11 +263,13 @@ def test_a_track_that_a_part_may_read(
     """
     for noise in ("[token_mask,tones]", "[token_mask]"):
         cfg = config(f"pattern={pattern}", f"noise={noise}", "objective=[mlm]")
-        corpus, tones = open_corpus(cfg, (ME,)), "tones" in noise
+        corpus, tones = open_corpus(cfg, (PLUGIN,)), "tones" in noise
         with torch.device("meta"):
-            model = build_model(cfg, vocab_size=corpus.vocab.size, vocab=corpus.vocab, plugins=[ME])
+            model = build_model(
+                cfg, vocab_size=corpus.vocab.size, vocab=corpus.vocab, plugins=[PLUGIN]
+            )
         uses, needs = used(model), model.backbone.needs | {"targets.mlm"}
-        asked: dict[str, Any] = {"labels": None, "needs": needs, "uses": uses, "plugins": [ME]}
+        asked: dict[str, Any] = {"labels": None, "needs": needs, "uses": uses, "plugins": [PLUGIN]}
         with training_loader(cfg, corpus, World(), stage=0, **asked) as loader:
             (batch,) = next(loader)
         assert set(batch.text.tracks) & {"tone", "sense"} == (kept if tones else set())
@@ -280,12 +284,12 @@ def test_a_cell_says_what_it_costs(
 ) -> None:
     content = thaw(config("model.stack.layout=af*1 m*1"))
     content["model"]["stack"]["cells"]["m"] = {
-        "_target_": f"{ME}.{cell}",
+        "_target_": f"{__name__}.{cell}",
         "_partial_": True,
         "width": 32,
     }
     with torch.device("meta"):
-        model = build_model(content, vocab_size=TINY.size, vocab=TINY, plugins=[ME])
+        model = build_model(content, vocab_size=TINY.size, vocab=TINY, plugins=[PLUGIN])
     found = cost(model, length=16, predicted={"mlm": 0.15}).macs_per_token
     assert found[kind] == 2 * 32 * 32
     assert found["feed-forward"] == 2 * 32 * 64

@@ -158,9 +158,9 @@ def test_a_soft_span_changes_scores_in_every_kernel() -> None:
 def test_a_kernel_is_named_in_a_config() -> None:
     words = ["size=tiny", "format.max_length=32"]
     chosen = f"model.kernel={{_target_: {__name__}.Hashed}}"
-    cfg = compose("pretrain", "bert", [*words, chosen], plugins=[__name__])
+    cfg = compose("pretrain", "bert", [*words, chosen], plugins=["tests"])
     with torch.device("meta"):
-        model = build_model(cfg, vocab_size=TINY.size, vocab=TINY, plugins=[__name__])
+        model = build_model(cfg, vocab_size=TINY.size, vocab=TINY, plugins=["tests"])
         plain = build_model(compose("pretrain", "bert", words), vocab_size=TINY.size, vocab=TINY)
     assert isinstance(model.backbone.kernel, Hashed)
     found, all_pairs = (
