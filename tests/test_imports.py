@@ -29,7 +29,7 @@ TORCH_IN_DATA = {"data/loader.py"}  # collate makes the batch
 # what an import inside a function may name: libraries that are heavy or may be missing, so that
 # `plmctl --help` is fast and a command needs only what it uses
 HEAVY = frozenset({"torch", "hydra", "omegaconf", "rich", "yaml", "safetensors", "pyarrow"})
-HEAVY |= {"sacrebleu", "numpy"}
+HEAVY |= {"sacrebleu", "numpy", "multiprocessing"}
 # and modules of ours that bring such a library into commands and pages that work without it
 LATE = {
     "__init__.py": {"plmctl.run.loading"},

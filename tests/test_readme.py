@@ -21,8 +21,8 @@ from typer.testing import CliRunner
 from plmctl.attention.kernels.base import Kernel
 from plmctl.attention.patterns.base import Pattern
 from plmctl.cli import app as cli
+from plmctl.cli.commands.data_check import pathless
 from plmctl.cli.console import _sorted
-from plmctl.cli.data_check import pathless
 from plmctl.core.batch import IGNORE, Seq, Targets
 from plmctl.data.formats.base import Format
 from plmctl.distill.base import Signal

@@ -1,4 +1,4 @@
-"""The `plmctl` command: finds the commands that the files of this folder declare; no torch."""
+"""The `plmctl` command: finds the commands that the files of commands/ declare."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from pathlib import Path
 import typer
 
 from plmctl.cli.console import Command
-from plmctl.cli.epilog import Verb
+from plmctl.cli.verb import Verb
 from plmctl.core.children import follow_starter
 
-HERE = Path(__file__).parent
+COMMANDS = Path(__file__).parent / "commands"
 
 
-def commands(folder: Path = HERE) -> dict[str, Callable[..., None]]:
+def commands(folder: Path = COMMANDS) -> dict[str, Callable[..., None]]:
     """{"data check": its function} of every `@command` of the files that `folder` has, as --help
     lists them.
     """
     modules = [
-        importlib.import_module(f"plmctl.cli.{file.stem}")
+        importlib.import_module(f"plmctl.cli.commands.{file.stem}")
         for file in sorted(folder.glob("*.py"))
         if file.stem != "__init__"
     ]
@@ -40,7 +40,7 @@ def declared(function: object) -> Command | None:
     return made if isinstance(made, Command) else None
 
 
-def make_app(folder: Path = HERE) -> typer.Typer:
+def make_app(folder: Path = COMMANDS) -> typer.Typer:
     """The Typer application of all `commands`."""
     app = typer.Typer(
         add_completion=False,

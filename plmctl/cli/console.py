@@ -18,10 +18,7 @@ import typer
 
 from plmctl.core.errors import PlmctlError, UsageError, raise_all
 from plmctl.core.terminal import remark, tell
-from plmctl.run import action
-from plmctl.run.compose import attempt
 from plmctl.run.spec import Provenance, RunSpec, thaw
-from plmctl.storage.settings_file import to_yaml
 
 USERS_FILES = {
     errno.ENOSPC,
@@ -173,11 +170,15 @@ def _go(given: Provenance, print_config: bool, multirun: bool) -> int:
     else:
         spec = _compose(given)
     if print_config:
+        from plmctl.storage.settings_file import to_yaml
+
         unused = spec.provenance.removed
         head = "".join(f"# not used, its part is not chosen: {line}\n" for line in unused)
         tell(head + to_yaml(thaw(spec)), end="")
         return 0
-    result = action.perform(spec)
+    from plmctl.run.action import perform
+
+    result = perform(spec)
     return result if isinstance(result, int) else 0
 
 
@@ -185,6 +186,8 @@ def _compose(given: Provenance) -> RunSpec:
     """The spec of a command; where settings are wrong, all that is wrong with the models and files
     that it starts from is told with them.
     """
+    from plmctl.run.compose import attempt
+
     made = attempt(given)
     if made.errors:
         from plmctl.run.parents import check_parents

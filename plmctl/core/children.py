@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import threading
@@ -42,6 +41,8 @@ def follow_launcher(started: int) -> None:
 
 def follow_maker(*, patience: float = PATIENCE) -> None:
     """End with the process that made this one by `multiprocessing`."""
+    import multiprocessing
+
     if (maker := multiprocessing.parent_process()) is not None:
         end_after(maker.join, patience=patience)
 

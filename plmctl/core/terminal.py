@@ -9,10 +9,11 @@ go through one of them: neither an escape code nor square brackets mean anything
 from __future__ import annotations
 
 import sys
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
-from rich.console import Console
-from rich.text import Text
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
 
 # these turn the order of the letters around
 _DIRECTION = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
@@ -39,12 +40,12 @@ def remark(text: object) -> None:
 
 
 def screen(*, stderr: bool = False) -> Console:
-    """A console for tables, bars and coloured lines."""
-    return _Screen(stderr=stderr, markup=False, highlight=False, emoji=False)
+    """A console for tables, bars and coloured lines, in which every text is `visible`."""
+    from rich.console import Console
 
+    class Screen(Console):
+        # every text that is printed, a table's cells and titles too, becomes a `Text` here
+        def render_str(self, text: str, **settings: Any) -> Text:  # type: ignore[override]
+            return super().render_str(visible(text), **settings)
 
-class _Screen(Console):
-    """Every text that is printed, a table's cells and titles too, becomes a `Text` here."""
-
-    def render_str(self, text: str, **settings: Any) -> Text:  # type: ignore[override]
-        return super().render_str(visible(text), **settings)
+    return Screen(stderr=stderr, markup=False, highlight=False, emoji=False)

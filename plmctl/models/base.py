@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from plmctl.attention.patterns.base import Pattern
 from plmctl.core.batch import Batch
 from plmctl.core.errors import UsageError
+from plmctl.core.graphs import break_graphs
 from plmctl.core.parts import base_of
 from plmctl.nn.cache import Cache
 from plmctl.nn.cells.base import RowSize
@@ -92,6 +93,11 @@ class Backbone(nn.Module):
         self, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()
     ) -> Hidden:
         return self.encode(self.embed(batch, state), batch, state, record)
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Compile in place, as every module can; what works on values stays outside of graphs."""
+        break_graphs()
+        super().compile(*args, **kwargs)
 
     def looks_ahead(self, seq: str) -> bool:
         """Whether a state of the sequence `seq` may have seen what follows it there."""

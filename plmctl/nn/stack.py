@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from plmctl.core.errors import ConfigError
+from plmctl.core.graphs import outside_graphs
 from plmctl.core.parts import base_of, part_of
 from plmctl.nn import layout as grammar
 from plmctl.nn.by_layer import ByLayer, Factory, build_cells
@@ -181,7 +182,7 @@ class Stack(nn.Module):
         reads = frozenset().union(*(self.block(step).cell.reads for _, step in steps))
         return first, first.normed(streams, reads)
 
-    @torch.compiler.disable  # what a step leaves for the backward pass is no part of a graph
+    @outside_graphs  # what a step leaves for the backward pass is no part of a graph
     def _reversibly(self, streams: Streams, env: Env, record: bool) -> tuple[Streams, list[Tensor]]:
         x = streams["text"]
         pair, recorded = ReversiblePair(x, stored=env.recorder is not None), [x]
@@ -207,7 +208,7 @@ class Stack(nn.Module):
         return torch.stack(changes).sum(0) if len(changes) > 1 else changes[0]
 
 
-@torch.compiler.disable  # generators of the CPU are set back, which a graph cannot do
+@outside_graphs  # generators of the CPU are set back, which a graph cannot do
 def _run_checkpointed(layer: Layer, streams: Streams, env: Env) -> Streams:
     """The same values and gradients (Chen et al., 2016, arXiv:1604.06174, sec. 4)."""
 

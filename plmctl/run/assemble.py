@@ -4,12 +4,14 @@ conversion make theirs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.locate import locate, parameters
@@ -22,6 +24,33 @@ from plmctl.text.vocab import Vocab
 
 NODES = ("size", "pattern", "position", "model", "heads")  # of a config: what a model is built from
 LENGTHS = ("max_length", "target_length")  # of a format
+
+
+class _NoDraws(TorchFunctionMode):
+    """Weights that have no values are not drawn: on the meta device torch imports its compiler to
+    draw normal ones.
+    """
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in (Tensor.normal_, nn.init.normal_):
+            weights: Tensor = args[0] if args else kwargs["tensor"]
+            if weights.is_meta:
+                return weights
+        return func(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def without_weights() -> Iterator[None]:
+    """What is built inside has parameters of a shape, but no memory and no values."""
+    with torch.device("meta"), _NoDraws():
+        yield
 
 
 def build_model(

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
 from plmctl.core.errors import ConfigError, PlmctlError, collect, raise_all
 from plmctl.data.shards import is_tokens
 from plmctl.models.base import Model
-from plmctl.run.assemble import build_model, build_objective, known_to_objectives, row_lengths
+from plmctl.run.assemble import (
+    build_model,
+    build_objective,
+    known_to_objectives,
+    row_lengths,
+    without_weights,
+)
 from plmctl.run.contract import TINY, check_contract
 from plmctl.run.corpus import check_data, check_updates, sources
 from plmctl.run.decided import refuse_decided
@@ -53,7 +57,7 @@ def check_pretraining(spec: Pretrain) -> Model:
     outline = check_contract(spec, spec.plugins, given.config_dirs, vocab_size=size)
     check_teacher(spec)
     if spec.distill and not given.resume:
-        with torch.device("meta"):
+        with without_weights():
             known = known_to_objectives(outline, vocab_size=size)
             objective = build_objective(spec, {"vocab": TINY, **known}, spec.plugins)
         check_lesson(spec, outline, objective, row_lengths(thaw(spec)))
@@ -85,7 +89,7 @@ def outline_task(spec: Finetune, task: Task) -> Model:
     if size:
         task.check_vocabulary(size)
     rows = (size or 1) + task.transform.new_tokens
-    with torch.device("meta"):
+    with without_weights():
         model = build_model(spec, vocab_size=rows, plugins=spec.plugins)
     apply_freezing(model, trainable=spec.train.trainable, frozen=spec.train.frozen)
     if not any(parameter.requires_grad for parameter in model.parameters()):

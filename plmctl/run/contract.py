@@ -60,15 +60,14 @@ def check_contract(
     """Build the parts of a pretraining config without weights, raise every mismatch among them, and
     return the model.
     """
-    import torch
 
-    from plmctl.run.assemble import build_model, known_to_objectives
+    from plmctl.run.assemble import build_model, known_to_objectives, without_weights
     from plmctl.training.freezing import apply_freezing
 
     config = plain(cfg)
     errors: list[PlmctlError] = []
     given: dict[str, Any] = {"vocab": TINY, "vocab_size": vocab_size}
-    with collect(errors), torch.device("meta"):
+    with collect(errors), without_weights():
         built = build_model(config, vocab_size=vocab_size, vocab=TINY, plugins=plugins)
         model, heads = {"model": built.backbone}, list(built.heads)
         errors += too_long(config, built.backbone.max_length)
@@ -81,7 +80,7 @@ def check_contract(
     asked: dict[str, tuple[Objective, str | None]] = {}
     # some are built around the model
     for name, node in (config["objective"] or {}).items() if "model" in given else ():
-        with collect(errors), torch.device("meta"):
+        with collect(errors), without_weights():
             part, _, source = entry(node, f"objective.{name}")
             asked[name] = (build(part, given, plugins, path=f"objective.{name}"), source)
     for source, node in ((config["data"] or {}).get("sources") or {None: {}}).items():

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import torch
 from rich.table import Table
 
 from plmctl.core.progress import clock
@@ -20,7 +19,7 @@ from plmctl.models.base import Model
 from plmctl.nn.stack import checkpoint_stacks
 from plmctl.nn.tables import real, token_rows
 from plmctl.noise.base import Chain
-from plmctl.run.assemble import build_model, build_objective, known_to_objectives
+from plmctl.run.assemble import build_model, build_objective, known_to_objectives, without_weights
 from plmctl.run.build import build
 from plmctl.run.check import vocabulary_size
 from plmctl.run.contract import TINY
@@ -67,7 +66,7 @@ def estimate(spec: Pretrain, outline: Model | None = None) -> dict[str, dict[str
     """
     train, plugins = spec.train, spec.plugins
     precision = choose(train.precision, device_of(train.device))
-    with torch.device("meta"):
+    with without_weights():
         size = vocabulary_size(spec)
         model = outline or build_model(spec, vocab_size=size, vocab=TINY, plugins=plugins)
         known = {"vocab": TINY, **known_to_objectives(model, vocab_size=size)}

@@ -15,7 +15,6 @@ from plmctl.run.spec import Provenance as Flags
 
 # of a command, the setting that says which weights come first
 BEGINS = {"finetune": "checkpoint", "pretrain": "init"}
-LESSON = ("teacher", "teacher_cache", "kept_layers")  # the settings that it is about
 DEFAULT = "kd"  # the method where none is chosen
 
 

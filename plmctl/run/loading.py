@@ -10,7 +10,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
-import torch
 from torch import Tensor
 
 from plmctl.core.errors import DataError, UsageError, nearest
@@ -20,7 +19,7 @@ from plmctl.interop.elmo import make_tokenizer
 from plmctl.interop.family import find_token_table
 from plmctl.models.base import Model
 from plmctl.nn.tables import token_rows
-from plmctl.run.assemble import NODES, build_model, settled
+from plmctl.run.assemble import NODES, build_model, settled, without_weights
 from plmctl.run.plugins import confirm, named
 from plmctl.run.saved import read_spec, refuse_references
 from plmctl.run.schema import Converted
@@ -206,7 +205,7 @@ def _refuse_misfit(source: Source, *, again: str) -> None:
     """
     names = ("config.yaml", "config.json")
     file = next((file for name in names if (file := source.folder / name).is_file()), source.folder)
-    with taken_from(file, "describes no model that can be built", fix=again), torch.device("meta"):
+    with taken_from(file, "describes no model that can be built", fix=again), without_weights():
         try:
             model = build_model(source.config, vocab_size=source.vocab_size, plugins=source.plugins)
         except UsageError as error:

@@ -6,8 +6,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import torch
-
 from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError
 from plmctl.core.fields import fields_of
@@ -24,7 +22,7 @@ from plmctl.models.base import Model
 from plmctl.nn.tables import count
 from plmctl.objectives.base import Objective
 from plmctl.run import estimate
-from plmctl.run.assemble import build_model, build_objective, known_to_objectives
+from plmctl.run.assemble import build_model, build_objective, known_to_objectives, without_weights
 from plmctl.run.corpus import (
     STAGE_KEYS,
     Corpus,
@@ -387,7 +385,7 @@ def _preview(spec: Pretrain, *, asked: bool) -> None:
     what the objective derives.
     """
     corpus, console = open_corpus(spec, spec.plugins), screen()
-    with torch.device("meta"):
+    with without_weights():
         model = (
             build_model(
                 spec, vocab_size=corpus.vocab.size, vocab=corpus.vocab, plugins=spec.plugins

@@ -21,7 +21,7 @@ from plmctl.distill.teachers import Frozen, Several
 from plmctl.models.base import Model
 from plmctl.nn.tables import count
 from plmctl.objectives.base import Objective
-from plmctl.run.assemble import build_model, known_to_objectives
+from plmctl.run.assemble import build_model, known_to_objectives, without_weights
 from plmctl.run.build import build
 from plmctl.run.identity import identity
 from plmctl.run.loading import Source, load, open_source
@@ -68,7 +68,7 @@ def outline_teacher(spec: Any, model: Model, objective: Objective) -> Objective:
     paths = teachers_of(spec)
     if not spec.get("distill") or not (paths or "teacher" in spec.distill):
         return objective
-    with torch.device("meta"):
+    with without_weights():
         sources = [open_source(path, plugins=spec.plugins) for path in paths]
         teachers = [_outline(source, spec.plugins) for source in sources]
         return distillation(spec, model, objective, _together(teachers, spec))
@@ -103,7 +103,7 @@ def check_lesson(spec: Any, model: Model, objective: Objective, lengths: Mapping
     if not spec.get("distill"):
         return
     sources = [open_source(path, plugins=spec.plugins) for path in teachers_of(spec)]
-    with torch.device("meta"):
+    with without_weights():
         teachers = [_outline(source, spec.plugins) for source in sources]
         for source, teacher in zip(sources, teachers, strict=True):
             _check_places(source, teacher.model, lengths)

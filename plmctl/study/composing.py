@@ -9,8 +9,6 @@ import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
-import torch
-
 from plmctl.core.errors import ConfigError, PlmctlError, UsageError, raise_all
 from plmctl.jobs.configs import BUILTIN, Configs, find_missing_text, write_builtin_task
 from plmctl.jobs.job import Config
@@ -18,7 +16,7 @@ from plmctl.nn.last_maps import last_maps
 from plmctl.objectives.base import Facts
 from plmctl.run import schema
 from plmctl.run.adapt import OF_THE_MODEL, adapt, refuse_another_model
-from plmctl.run.assemble import build_model, known_to_objectives
+from plmctl.run.assemble import build_model, known_to_objectives, without_weights
 from plmctl.run.build import build, entry
 from plmctl.run.compose import Flags
 from plmctl.run.contract import TINY
@@ -170,7 +168,7 @@ def list_validation_metrics(config: Config, plugins: Sequence[str] = ()) -> froz
     """The validation metrics of a pretraining config: losses, accuracies, and bits per byte of
     targets made of tokens.
     """
-    with torch.device("meta"):
+    with without_weights():
         model = build_model(config, vocab_size=TINY.size, vocab=TINY, plugins=plugins)
         given = {"vocab": TINY, **known_to_objectives(model, vocab_size=TINY.size)}
         parts = [

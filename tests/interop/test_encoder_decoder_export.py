@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import plmctl
-from plmctl.cli.convert import convert
+from plmctl.cli.commands.convert import convert
 from plmctl.core.errors import ConfigError
 from plmctl.interop import hf
 from plmctl.run.assemble import build_model, settled

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-import torch
-
 from plmctl.attention.kernels.banded import Banded, make_key
 from plmctl.attention.kernels.base import Kernel, KernelPlan
 from plmctl.attention.kernels.dense import Dense
 from plmctl.attention.patterns.base import Pattern
 from plmctl.core.batch import Seq
+from plmctl.core.graphs import outside_graphs
 from plmctl.core.parts import part_of
 
 # Leaving out blocks pays in rows of at least so many tokens, if at most this share of the scores
@@ -38,7 +37,7 @@ class Auto(Kernel):
         """Choose the kernel for rows of `length` tokens."""
         return self.dense if length < LEAST else self._by_share(pattern, length)
 
-    @torch.compiler.disable
+    @outside_graphs
     def _by_share(self, pattern: Pattern, length: int) -> Kernel:
         key = (make_key(pattern), length)
         if key not in self._shares:

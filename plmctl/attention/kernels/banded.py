@@ -33,6 +33,7 @@ from plmctl.attention.kernels.dense import Mask, attend
 from plmctl.attention.patterns.base import Pattern
 from plmctl.core.batch import Seq
 from plmctl.core.errors import ConfigError
+from plmctl.core.graphs import outside_graphs
 from plmctl.core.parts import part_of
 
 BLOCK = 128  # tokens
@@ -51,7 +52,7 @@ class Banded(Kernel):
         self.block = block
         self._plans: OrderedDict[Hashable, KernelPlan] = OrderedDict()
 
-    @torch.compiler.disable  # works on the values of tensors
+    @outside_graphs  # works on the values of tensors
     def plan(self, pattern: Pattern, seq: Seq, *, start: int = 0) -> KernelPlan:
         if start:  # only the new tokens of a growing text: few queries
             return Mask.of(pattern, seq, k_offset=start)

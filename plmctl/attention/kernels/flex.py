@@ -22,6 +22,7 @@ from plmctl.attention.kernels.dense import Mask
 from plmctl.attention.patterns.base import Pattern
 from plmctl.core.batch import Seq
 from plmctl.core.errors import ConfigError, UsageError
+from plmctl.core.graphs import outside_graphs
 from plmctl.core.parts import part_of
 
 BLOCK = 128  # tokens; FlexAttention's own
@@ -47,7 +48,7 @@ class Flex(Kernel):
     def __init__(self) -> None:
         self._masks: OrderedDict[Hashable, Any] = OrderedDict()
 
-    @torch.compiler.disable  # works on the values of tensors
+    @outside_graphs  # works on the values of tensors
     def plan(self, pattern: Pattern, seq: Seq, *, start: int = 0) -> KernelPlan:
         if start:  # only the new tokens of a growing text: few queries
             return Mask.of(pattern, seq, k_offset=start)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import inspect
+
 import torch
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.training.optim.groups import Named, groups
+from plmctl.training.optim.uncompiled import Uncompiled
 
 
 @part_of("optim")
-class Adagrad(torch.optim.Adagrad):
+class Adagrad(Uncompiled, torch.optim.Adagrad):
     """`s += g^2; theta -= lr g / (sqrt(s) + eps)`, s = `start` at first (Duchi et al., 2011,
     JMLR 12, sec. 1.1).
     """
+
+    step = torch.no_grad()(inspect.unwrap(torch.optim.Adagrad.step))
 
     def __init__(
         self, *, parameters: Named, lr: float, start: float, eps: float, weight_decay: float = 0.0

@@ -11,12 +11,13 @@ from torch import Tensor
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.training.optim.groups import Named, can_fuse, check_numbers, groups
+from plmctl.training.optim.uncompiled import UncompiledAdamW
 
 NO_CORRECTION = 1e6  # a step count from which 1 - 0.999^step is 1 in every floating type
 
 
 @part_of("optim")
-class AdamW(torch.optim.AdamW):
+class AdamW(UncompiledAdamW):
     """`theta -= lr (m̂ / (sqrt(v̂) + eps) + weight_decay theta)` (Loshchilov and Hutter, 2019,
     arXiv:1711.05101).
 

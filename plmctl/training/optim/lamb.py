@@ -7,15 +7,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
 
 from plmctl.core.parts import part_of
 from plmctl.training.optim.adamw import NO_CORRECTION, start_moments
 from plmctl.training.optim.groups import Named, check_numbers, groups, has_decay
+from plmctl.training.optim.uncompiled import Uncompiled
 
 
 @part_of("optim")
-class Lamb(Optimizer):
+class Lamb(Uncompiled):
     """AdamW's step, made as long as the tensor it changes (You et al., 2020, arXiv:1904.00962,
     algorithm 2).
 

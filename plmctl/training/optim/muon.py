@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.training.optim.groups import Named, can_fuse, check_numbers, groups
+from plmctl.training.optim.uncompiled import Uncompiled, UncompiledAdamW
 
 # steepest at 0 among those that keep singular values near 1 (Jordan et al., 2024)
 QUINTIC = (3.4445, -4.7750, 2.0315)
@@ -39,7 +39,7 @@ def orthogonalize(matrix: Tensor, *, iterations: int = 5) -> Tensor:
 
 
 @part_of("optim")
-class Muon(Optimizer):
+class Muon(Uncompiled):
     """`M <- lerp(M, G, 1-momentum); U = lerp(G, M, momentum); theta -= lr (s orthogonalize(U) +
     weight_decay theta)`.
 
@@ -79,7 +79,7 @@ class Muon(Optimizer):
         rest = groups(others, lr=lr, weight_decay=weight_decay, blocks=0) or [
             {"params": [], "blocks": 0, "initial_lr": lr}
         ]
-        self._adamw = torch.optim.AdamW(
+        self._adamw = UncompiledAdamW(
             rest, lr=lr, betas=(betas[0], betas[1]), eps=eps, fused=can_fuse(others)
         )
         mine_groups: list[dict[str, Any]] = []

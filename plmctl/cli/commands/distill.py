@@ -14,7 +14,6 @@ from plmctl.cli.console import (
     command,
     start,
 )
-from plmctl.run.lesson import LESSON, as_training
 from plmctl.run.spec import Provenance
 
 
@@ -32,7 +31,7 @@ from plmctl.run.spec import Provenance
         ),
     ),
     slots=("distill", "task"),
-    only=LESSON,
+    only=("teacher", "teacher_cache", "kept_layers"),
 )
 def distill(
     words: RecipeWords = None,
@@ -47,6 +46,8 @@ def distill(
     """Train a smaller model to answer as teacher=<run or Hugging Face folder> does: on text, or
     with task= on labelled data.
     """
+    from plmctl.run.lesson import as_training
+
     given = Provenance("distill", dry_run=dry_run, resume=resume, json=as_json)
     start(
         given,

@@ -1,0 +1,60 @@
+"""A command as Typer runs it, whose help ends with examples and settings, and which explains two
+common mistakes with options.
+"""
+
+from __future__ import annotations
+
+from itertools import takewhile
+from typing import Any
+
+from typer.core import TyperCommand
+
+
+class Verb(TyperCommand):
+    """A command with settings: `--learning-rate 1` is answered with `optim.lr=1`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """Parse the words as Typer does, once no option lacks its value and no setting has
+        dashes.
+        """
+        # an argument has its bare name
+        options = {
+            name: param
+            for param in self.get_params(ctx)
+            for name in (*param.opts, *param.secondary_opts)
+            if name.startswith("-")
+        }
+        words = list(takewhile(lambda word: word != "--", args))
+        for word, following in zip(words, [*args, ""][1:], strict=False):
+            name, equals, value = word.partition("=")
+            if option := options.get(name):
+                takes_value = not getattr(option, "is_flag", False)
+                if takes_value and not equals and following in options:
+                    needed = getattr(option, "metavar", None) or "value"
+                    ctx.fail(f"{name} needs a {needed} behind it, and {following} is an option")
+            elif word.startswith("--"):
+                from plmctl.cli.epilog import spell_setting
+
+                value = value if equals else "" if following.startswith("-") else following
+                if setting := spell_setting(name, value or "...", self.command_of(ctx)):
+                    ctx.fail(
+                        f"there is no option {name}: settings are written without dashes"
+                        f"\n  fix: {setting}"
+                    )
+        return super().parse_args(ctx, args)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Write examples, settings, and the parts and recipes that can be chosen."""
+        from plmctl.cli.epilog import list_sections
+
+        about = self.callback.command  # type: ignore[union-attr]
+        with formatter.section("Examples"):
+            formatter.write("".join(f"  {line}\n" for line in about.examples))
+        for title, lines in list_sections(about, self.command_of(ctx)):
+            with formatter.section(title):
+                formatter.write_dl(lines or [("-", "")])
+
+    @staticmethod
+    def command_of(ctx: Any) -> str:
+        """What stands behind `plmctl`: "data check"."""
+        return str(ctx.command_path).partition(" ")[2]

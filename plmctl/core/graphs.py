@@ -1,0 +1,34 @@
+"""Functions that a compiled graph must not hold. torch's own decorator, `torch.compiler.disable`,
+imports the whole compiler, which takes as long as torch itself; a mark costs nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_marked: list[Callable[..., Any]] = []
+
+
+def outside_graphs(function: Function) -> Function:
+    """Mark a function of a module, or of a class in it, that runs outside of compiled graphs."""
+    _marked.append(function)
+    return function
+
+
+def break_graphs() -> None:
+    """Have all marked functions run outside of the graphs that are compiled from now on.
+
+    Each is replaced where it was defined by `torch.compiler.disable(function)`.
+    """
+    import torch
+
+    while _marked:
+        function = _marked.pop()
+        *owners, name = function.__qualname__.split(".")
+        owner = functools.reduce(getattr, owners, sys.modules[function.__module__])
+        setattr(owner, name, torch.compiler.disable(function))

@@ -1,0 +1,27 @@
+"""torch's optimizers without its compiler.
+
+torch decorates some methods of theirs so that its compiler can tell them apart, and imports the
+whole compiler, which takes as long as torch itself, when they are called. No step of ours is
+compiled: here they stand without the decoration.
+"""
+
+from __future__ import annotations
+
+import inspect
+
+import torch
+from torch.optim import Optimizer
+
+
+class Uncompiled(Optimizer):
+    """An optimizer that is made and emptied without the compiler; its step is its own."""
+
+    add_param_group = inspect.unwrap(Optimizer.add_param_group)
+    zero_grad = inspect.unwrap(Optimizer.zero_grad)
+    load_state_dict = inspect.unwrap(Optimizer.load_state_dict)
+
+
+class UncompiledAdamW(Uncompiled, torch.optim.AdamW):
+    """torch's AdamW, with its fused kernel."""
+
+    step = torch.no_grad()(inspect.unwrap(torch.optim.AdamW.step))
