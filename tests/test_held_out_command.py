@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
@@ -87,3 +88,20 @@ def test_what_does_not_fit_is_answered(run: Path, words: tuple[str, ...], answer
     done = CliRunner().invoke(make_app(), ["eval", f"checkpoint={run}", "task=held_out", *words])
     assert done.exit_code == 2
     assert answer in " ".join(done.output.split())
+
+
+@pytest.mark.parametrize("recipe", ["electra", "simcse"])
+def test_what_an_objective_draws_follows_from_the_seed(
+    recipe: str, tokens_of: Callable[..., Path], tmp_path: Path
+) -> None:
+    """A generator's samples, and dropout that stays on: whatever was drawn before."""
+    run = tmp_path / recipe
+    tokens = f"data.path={tokens_of('wordpiece')}"
+    words = [tokens, "train.steps=1", "eval.rows=32", f"run.dir={run}", *SHAPE[:-1]]
+    words += ["init=null"] if recipe == "simcse" else []
+    assert CliRunner().invoke(make_app(), ["pretrain", recipe, *words]).exit_code == 0
+    torch.manual_seed(1)
+    first = scores(run)
+    torch.manual_seed(2)
+    assert scores(run) == first
+    assert scores(run, "task.seed=1") != first

@@ -182,7 +182,10 @@ def _on_text(session: Session, loaded: list[Loaded]) -> Measures:
             scores.append({})
             continue
         with torch.no_grad():
-            parts = [measure(each.model, objective, rows, world=world) for rows in found.values()]
+            parts = [
+                measure(each.model, objective, rows, world=world, seed=spec.seed)
+                for rows in found.values()
+            ]
         scores.append(_with_perplexity(Measured.together(parts).means(), found))
     timed = {}
     for number in BATCHES if found else ():

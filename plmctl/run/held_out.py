@@ -57,7 +57,7 @@ def score(
     )
     with torch.no_grad(), precision.autocast():
         parts = {
-            name: measure(loaded.model, objective, each, world=world)
+            name: measure(loaded.model, objective, each, world=world, seed=part.seed)
             for name, each in batches.items()
         }
     together = {"all": Measured.together(parts.values())} if len(parts) > 1 else {}

@@ -10,6 +10,7 @@ from plmctl.models.base import Model
 from plmctl.objectives.base import Objective
 from plmctl.training.meter import Meter, means, sum_parts
 from plmctl.training.processes.world import World
+from plmctl.training.randomness import seed_batch
 
 
 @dataclass(frozen=True)
@@ -36,12 +37,19 @@ class Measured:
 
 
 def measure(
-    model: Model, objective: Objective, batches: Iterable[Batch], *, world: World
+    model: Model,
+    objective: Objective,
+    batches: Iterable[Batch],
+    *,
+    world: World,
+    seed: int | None = None,
 ) -> Measured:
     """The sums over all batches of all ranks; `batches` are this rank's share. Whole on the main
     process, empty on others.
 
-    What a model remembers of a batch it reads the next one with.
+    What a model remembers of a batch it reads the next one with. What an objective draws, such as
+    the samples of a generator, follows from `seed` and the batch; None: from torch's generators as
+    they stand, which is what a trainer wants, who keeps their state.
     """
     meter = Meter()
     weights: dict[str, float] = {}
@@ -49,6 +57,8 @@ def measure(
     for batch in batches:
         state = model.backbone.fresh_state(len(batch.key), world.device) if state is None else state
         counts = objective.counts(batch)
+        if seed is not None:
+            seed_batch(seed, batch)
         output = objective(model, batch.to(world.device), state)
         state = output.state
         for name, term in output.terms.items():

@@ -1,5 +1,5 @@
-"""The state of torch's random generators: dropout is the only user, data draws are counter-based
-and have no state.
+"""The state of torch's random generators, which dropout and the samples of generators use; data
+draws are counter-based and have no state.
 """
 
 from __future__ import annotations
@@ -11,12 +11,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from plmctl.core.batch import Batch
+
 
 def seed_rank(seed: int, rank: int, step: int = 0) -> None:
     """Start the generators of one rank at a place that no other (seed, rank, step) shares."""
     torch.manual_seed(
         int(np.random.SeedSequence([seed, rank, step]).generate_state(1, np.uint64)[0])
     )
+
+
+def seed_batch(seed: int, batch: Batch) -> None:
+    """Start the generators at the place of this batch, whatever was drawn before it."""
+    key = int(batch.key[0]) if len(batch.key) else 0
+    torch.manual_seed(int(np.random.SeedSequence([seed, abs(key)]).generate_state(1, np.uint64)[0]))
 
 
 def random_state(device: torch.device) -> dict[str, Tensor]:
