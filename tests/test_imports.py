@@ -36,6 +36,7 @@ LATE = {
     "__main__.py": {"plmctl.cli.app"},
     "chain/demo.py": {"plmctl.data.baseline", "plmctl.data.shards", "plmctl.text"},
     "jobs/command.py": {"plmctl.run.resume", "plmctl.training.checkpoint"},
+    "report/card.py": {"plmctl.run.model_facts"},
     "report/examples.py": {"plmctl.run"},
     "report/panels/attention.py": {"plmctl.report"},
     "report/panels/layers.py": {"plmctl.report"},

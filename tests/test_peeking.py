@@ -65,6 +65,7 @@ def test_a_model_that_has_seen_the_answer(recipe: str, words: list[str]) -> None
         ),
         ("gpt", ["objective=[bilm]"], "a stream for each direction"),
         ("elmo", ["model=xlnet", "position=none"], "a stream for each direction"),
+        ("gpt", ["heads.clm.about=text"], "fix: heads.clm.about=next"),
     ],
 )
 def test_answers_are_of_the_clean_text_and_of_one_direction(

@@ -15,6 +15,7 @@ from plmctl.core.errors import UsageError
 from plmctl.data.loader import collate
 from plmctl.distill.neighbours import Neighbours
 from plmctl.generation.fill import fill
+from plmctl.heads.base import heads_about
 from plmctl.models.base import Model
 from plmctl.tasks import encode
 from plmctl.text.tokenizer import Tokenizer
@@ -66,14 +67,14 @@ class Augmenter:
         device: torch.device | str = "cpu",
     ) -> None:
         if (
-            "mlm" not in model.heads
+            not heads_about(model, "text")
             or tokenizer.vocab.mask is None
             or model.backbone.writes != "text"
         ):
             raise UsageError(
-                "words are replaced by a masked language model: this one has no head 'mlm', or no"
-                " mask token\n  fix: checkpoint=<a run or a Hugging Face folder of BERT, RoBERTa or"
-                " the like, with its head>"
+                "words are replaced by a masked language model: this one has no head that predicts"
+                " masked tokens, or no mask token\n  fix: checkpoint=<a run or a Hugging Face"
+                " folder of BERT, RoBERTa or the like, with its head>"
             )
         self.model, self.tokenizer, self.candidates, self.stop = model, tokenizer, candidates, stop
         self.vectors, self.batch_size, self.device = vectors, batch_size, device

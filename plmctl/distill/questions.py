@@ -12,7 +12,7 @@ from torch import Tensor
 
 from plmctl.core.batch import IGNORE, Batch
 from plmctl.distill.base import Logits, Question, count_tokens, written_sequence
-from plmctl.heads.lm import LMHead
+from plmctl.heads.base import about_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective
 from plmctl.tasks.base import Task
@@ -109,5 +109,5 @@ def find_token_heads(objective: Objective, model: Model) -> list[str]:
     return [
         name
         for name in asked
-        if isinstance(model.heads[name], LMHead) and "query" not in model.backbone.streams
+        if about_of(model.heads[name]) in ("text", "next") and "query" not in model.backbone.streams
     ]

@@ -15,11 +15,10 @@ from plmctl.core.errors import DataError, UsageError
 from plmctl.generation.packed import pack_linear
 from plmctl.generation.search import Hypothesis, Search, Start
 from plmctl.generation.step import Reading, in_front
+from plmctl.heads.base import about_of, heads_about
 from plmctl.models.base import Backbone, Model
 from plmctl.text.vocab import Vocab
 
-# that can say what comes next, in this order; the last one at a mask
-HEADS = ("seq2seq", "clm", "plm", "mlm")
 _FIX = (
     "\n  fix: checkpoint=<a decoder or an encoder-decoder>,"
     " pretrained or fine-tuned on a task that writes"
@@ -82,10 +81,11 @@ def find_writing_head(model: Model, head: str | None = None) -> str:
     """The head that is asked for the next token; UsageError for a model that cannot write."""
     backbone = model.backbone
     there = ", ".join(model.heads) or "none"
-    name = next((name for name in HEADS if name in model.heads), None) if head is None else head
+    # that predicts the next token, or else the token at a mask
+    name = next(iter(heads_about(model, "next", "text")), None) if head is None else head
     if name is None or name not in model.heads:
         raise UsageError(
-            f"the model cannot write: it needs a head of {', '.join(HEADS)}, and has {there}{_FIX}"
+            f"the model cannot write: it needs a head that predicts tokens, and has {there}{_FIX}"
         )
     if type(backbone).fresh_cache is Backbone.fresh_cache:
         raise UsageError(
@@ -158,7 +158,7 @@ def _begin(
     asked = LONGEST if max_new is None and limit is None else limit if max_new is None else max_new
     assert asked is not None
     room = torch.full_like(used, asked) if limit is None else (limit - used).clamp(max=asked)
-    mask = vocab.id("mask") if head == "mlm" else None
+    mask = vocab.id("mask") if about_of(model.heads[head]) == "text" else None
     step = Reading(
         model=model,
         head=model.heads[head],

@@ -8,6 +8,7 @@ import torch
 
 from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError, UsageError
+from plmctl.heads.base import heads_about
 from plmctl.models.base import Model
 
 Candidates = list[tuple[int, float]]  # (id, probability), the likeliest first
@@ -23,13 +24,13 @@ def fill(
     `p(v | text)` at each mask, with the other masks still there. `size`: ids from there on are no
     tokens and get none.
     """
-    if "mlm" not in model.heads:
-        raise UsageError(
-            f"masks are filled by a head 'mlm'; this model has {', '.join(model.heads) or 'none'}"
-        )
+    head = next(iter(heads_about(model, "text")), None)
+    if head is None:
+        has = ", ".join(model.heads) or "none"
+        raise UsageError(f"masks are filled by a head that predicts them; this model has {has}")
     seq = batch.text
     places = ((seq.ids == mask) & seq.real).nonzero()  # [M, 2]
-    logits = model.heads["mlm"](model(batch).last[places[:, 0], places[:, 1]])[:, :size]
+    logits = model.heads[head](model(batch).last[places[:, 0], places[:, 1]])[:, :size]
     if top > logits.shape[1]:
         raise ConfigError("top", top, f"at most {logits.shape[1]}, the size of the vocabulary")
     shares, ids = torch.softmax(

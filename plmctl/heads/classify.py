@@ -7,13 +7,13 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from plmctl.core.parts import part_of
-from plmctl.heads.base import About, Head
+from plmctl.heads.base import About, ClassHead
 from plmctl.nn.cells.feedforward import activation_function
 from plmctl.nn.dropout import Dropout
 
 
 @part_of("heads")
-class Classify(Head):
+class Classify(ClassHead):
     """`linear(dropout(h))`, [..., W] -> [..., K], K = 1 for regression: BERT's, on pooled features.
 
     With `dense`, `linear(dropout(activation(dense(dropout(h)))))`: RoBERTa's (tanh), on the state

@@ -4,7 +4,7 @@ vocabulary.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from plmctl.core.batch import IGNORE
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
-from plmctl.heads.base import About, Head
+from plmctl.heads.base import About, ClassHead
 from plmctl.nn.cells.feedforward import activation_function
 from plmctl.nn.tables import Padded, with_spare
 
@@ -55,7 +55,7 @@ class Smoothing(NamedTuple):
 
 
 @part_of("heads")
-class LMHead(Padded, Head):
+class LMHead(Padded, ClassHead):
     """`logits = norm(activation(dense(h))) table^T + bias`, [..., W] -> [..., V]; without
     `transform`, `h table^T + bias`.
 
@@ -65,7 +65,8 @@ class LMHead(Padded, Head):
     `tied` takes the table from `token_embedding` at every call and stores nothing; otherwise the
     head owns `weight`. Table and bias may have spare rows after the V of tokens: they get no
     probability and no gradient. With `scaled`, states count W^-0.5 times: T5's tables are drawn
-    from N(0, 1) (Raffel et al., 2020; mesh_tensorflow, transformer.py).
+    from N(0, 1) (Raffel et al., 2020; mesh_tensorflow, transformer.py). `about`: whether it
+    predicts the token at the place of a state, which noise hid ("text"), or the "next" one.
     """
 
     about: About = "text"
@@ -83,8 +84,12 @@ class LMHead(Padded, Head):
         eps: float = 1e-12,
         chunk: int = 1 << 26,
         scaled: bool = False,
+        about: Literal["text", "next"] = "text",
     ) -> None:
         super().__init__()
+        if about not in ("text", "next"):
+            raise ConfigError("about", about, "text (the token at a place), or next")
+        self.about = about
         self.vocab_size = vocab_size
         self.chunk = chunk  # the most logits held at once (2^26 in bf16: 128 MiB)
         self.factor = width**-0.5 if scaled else 1.0

@@ -5,11 +5,11 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from plmctl.core.parts import part_of
-from plmctl.heads.base import About, Head
+from plmctl.heads.base import About, ClassHead
 
 
 @part_of("heads")
-class PairHead(Head):
+class PairHead(ClassHead):
     """`linear(pooled)`, [..., W] -> [..., K]: a logit for each relation that the format tells
     apart (`labels.pair`).
     """

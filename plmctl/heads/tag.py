@@ -5,12 +5,12 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from plmctl.core.parts import part_of
-from plmctl.heads.base import About, Head
+from plmctl.heads.base import About, ClassHead
 from plmctl.nn.dropout import Dropout
 
 
 @part_of("heads")
-class Tag(Head):
+class Tag(ClassHead):
     """`linear(dropout(h))` for every token, [..., W] -> [..., K]."""
 
     about: About = "tokens"

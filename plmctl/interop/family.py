@@ -50,6 +50,7 @@ ROW_HEADS = (  # whichever family the backbone is of
 TOKENS = ("backbone.embedding.token.weight", "backbone.encoder.embedding.token.weight")
 FREE = frozenset(
     {
+        "about",
         "dropout",
         "initializer",
         "chunk",

@@ -147,4 +147,5 @@ class GPT2Family(Family):
             "tied": numbers.tied,
             "transform": False,
             "bias": False,
+            "about": "next",
         }

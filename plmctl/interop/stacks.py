@@ -171,6 +171,7 @@ class EncoderDecoderFamily(Family):
             "transform": False,
             "bias": numbers.bias,
             "scaled": False,
+            "about": "next",
         }
 
     def absent(

@@ -217,6 +217,7 @@ class XLNetFamily(Family):
             "tied": numbers.tied,
             "transform": False,
             "bias": True,
+            "about": "next",
         }
 
     def measured(

@@ -17,7 +17,8 @@ from plmctl.generation.decode import generate
 from plmctl.generation.greedy import Greedy
 from plmctl.models.base import Model, Once
 from plmctl.models.encoder_decoder import EncoderDecoder
-from plmctl.objectives.base import Facts, Objective, Output, Term
+from plmctl.objectives.ask import ask
+from plmctl.objectives.base import Facts, Objective, Output
 from plmctl.text.vocab import Vocab
 
 
@@ -99,15 +100,9 @@ class BackTranslation(Objective):
         return {"back_translation": batch.counts["seq2seq"]}
 
     def forward(self, model: Model, batch: Batch, state: object = None) -> Output:
-        asked, count = batch.require("targets.seq2seq"), batch.counts["seq2seq"]
-        seqs = {
-            **batch.seqs,
-            "source": self.translated(model.model if isinstance(model, Once) else model, batch),
-        }
-        hidden = model(replace(batch, seqs=seqs))
-        head: nn.Module = model.heads["seq2seq"]
-        loss, right = head.loss(hidden.at(asked.index), asked.ids)  # type: ignore[operator]
-        return Output({"back_translation": Term(loss)}, {"acc/back_translation": (right, count)})
+        source = self.translated(model.model if isinstance(model, Once) else model, batch)
+        translated = replace(batch, seqs={**batch.seqs, "source": source})
+        return ask(model, translated, "seq2seq", term="back_translation")
 
     def translated(self, model: Model, batch: Batch) -> Seq:
         """What the model makes of `target`: [B, S] ids as a text is written, its end token last,

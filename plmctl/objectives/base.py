@@ -55,6 +55,8 @@ class Facts:
             checkpoint is best.
         helpers: models that answer every batch without learning of it, each with its heads that are
             asked: for the count of FLOPs.
+        asked_at: {head: the targets at whose places it is asked}, where not all heads are asked at
+            all targets in `needs`.
     """
 
     needs: frozenset[str] = frozenset()
@@ -69,6 +71,14 @@ class Facts:
     reads_text: bool = False
     heads_learn: bool = True
     helpers: tuple[tuple[Model, frozenset[str]], ...] = ()
+    asked_at: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+    def targets_of(self, head: str) -> frozenset[str]:
+        """The names of the targets at whose places a head is asked; all where nothing is known."""
+        found = frozenset(
+            name.removeprefix("targets.") for name in self.needs if name.startswith("targets.")
+        )
+        return self.asked_at.get(head) or found
 
     @classmethod
     def of_all(cls, parts: Sequence[Facts]) -> Facts:
@@ -85,6 +95,12 @@ class Facts:
             least_rows=max((part.least_rows for part in parts), default=1),
             heads_learn=all(part.heads_learn for part in parts),
             helpers=tuple(helper for part in parts for helper in part.helpers),
+            asked_at={
+                head: frozenset().union(
+                    *(part.targets_of(head) for part in parts if head in part.heads)
+                )
+                for head in sorted(frozenset().union(*(part.heads for part in parts)))
+            },
         )
 
 

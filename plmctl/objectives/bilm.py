@@ -10,6 +10,7 @@ from torch import Tensor
 from plmctl.core.batch import Batch, Rows
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
+from plmctl.heads.base import head_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Facts, Objective, Output, Term
 from plmctl.objectives.clm import find_neighbours
@@ -77,7 +78,7 @@ class BidirectionalLM(Objective):
         for name, stream in (("clm", "forward"), ("backward", "backward")):
             targets = batch.require(f"targets.{name}")
             states = hidden.streams[stream].flatten(0, 1)[targets.index]
-            loss, right = model.heads["bilm"].loss(states, targets.ids)  # type: ignore[operator]
+            loss, right = head_of(model, "bilm").loss(states, targets.ids)
             terms[name] = Term(loss, 0.5)
             logs |= {} if right is None else {f"acc/{name}": (right, batch.counts[name])}
         return Output(terms, logs, hidden.state)

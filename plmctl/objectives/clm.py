@@ -9,7 +9,8 @@ import numpy as np
 from plmctl.core.batch import IGNORE, Batch, Rows, Seq
 from plmctl.core.parts import part_of
 from plmctl.models.base import Model
-from plmctl.objectives.base import Facts, Objective, Output, Term
+from plmctl.objectives.ask import ask
+from plmctl.objectives.base import Facts, Objective, Output
 
 
 @part_of("objective")
@@ -39,10 +40,7 @@ class CLM(Objective):
         return {"clm": batch.counts["clm"]}
 
     def forward(self, model: Model, batch: Batch, state: object = None) -> Output:
-        targets = batch.require("targets.clm")
-        hidden = model(batch, state)
-        loss, right = model.heads["clm"].loss(hidden.at(targets.index), targets.ids)  # type: ignore[operator]
-        return Output({"clm": Term(loss)}, {"acc/clm": (right, batch.counts["clm"])}, hidden.state)
+        return ask(model, batch, "clm", state=state)
 
 
 def find_neighbours(text: Seq, *, after: bool) -> np.ndarray:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from plmctl.core.batch import Batch
 from plmctl.core.parts import part_of
 from plmctl.models.base import Model
-from plmctl.objectives.base import Facts, Objective, Output, Term
+from plmctl.objectives.ask import ask
+from plmctl.objectives.base import Facts, Objective, Output
 
 
 @part_of("objective")
@@ -24,7 +25,4 @@ class MLM(Objective):
         return {"mlm": batch.counts["mlm"]}
 
     def forward(self, model: Model, batch: Batch, state: object = None) -> Output:
-        targets = batch.require("targets.mlm")
-        hidden = model(batch, state)
-        loss, right = model.heads["mlm"].loss(hidden.at(targets.index), targets.ids)  # type: ignore[operator]
-        return Output({"mlm": Term(loss)}, {"acc/mlm": (right, batch.counts["mlm"])}, hidden.state)
+        return ask(model, batch, "mlm", state=state)

@@ -6,12 +6,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import torch
-from torch.nn import functional as F
-
-from plmctl.core.batch import IGNORE, Batch
+from plmctl.core.batch import Batch
+from plmctl.heads.base import head_of
 from plmctl.models.base import Model
-from plmctl.objectives.base import Facts, Objective, Output, Term
+from plmctl.objectives.ask import answered
+from plmctl.objectives.base import Facts, Objective, Output
 
 
 class PairObjective(Objective):
@@ -41,8 +40,5 @@ class PairObjective(Objective):
         labels = batch.require("labels.pair")
         assert batch.anchors is not None  # the loader sets them together with labels
         pooled = model.heads["pooler"](model(batch, state).at_anchors(batch.anchors))
-        logits = model.heads[self.name](pooled)
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        total = F.cross_entropy(logits, labels, ignore_index=IGNORE, reduction="sum")
-        right = (logits.argmax(-1) == labels).sum()
-        return Output({self.name: Term(total)}, {f"acc/{self.name}": (right, batch.counts["pair"])})
+        total, right = head_of(model, self.name).loss(pooled, labels)
+        return answered(self.name, total, right, batch.counts["pair"])

@@ -7,8 +7,10 @@ from __future__ import annotations
 from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
+from plmctl.heads.base import head_of
 from plmctl.models.base import Model
-from plmctl.objectives.base import Facts, Objective, Output, Term
+from plmctl.objectives.ask import answered
+from plmctl.objectives.base import Facts, Objective, Output
 
 
 @part_of("objective")
@@ -39,5 +41,5 @@ class PLM(Objective):
 
     def forward(self, model: Model, batch: Batch, state: object = None) -> Output:
         targets, hidden = batch.require("targets.plm"), model(batch, state)
-        loss, right = model.heads["plm"].loss(hidden.streams["query"], targets.ids)  # type: ignore[operator]
-        return Output({"plm": Term(loss)}, {"acc/plm": (right, batch.counts["plm"])}, hidden.state)
+        loss, right = head_of(model, "plm").loss(hidden.streams["query"], targets.ids)
+        return answered("plm", loss, right, batch.counts["plm"], hidden.state)

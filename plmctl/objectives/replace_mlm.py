@@ -9,6 +9,7 @@ from dataclasses import replace
 from plmctl.core.batch import Batch
 from plmctl.core.parts import part_of
 from plmctl.models.base import Model
+from plmctl.objectives.ask import ask
 from plmctl.objectives.base import Facts, Objective, Output, Term
 from plmctl.objectives.generator import Generator
 
@@ -37,12 +38,9 @@ class ReplaceMLM(Objective):
         return {"mlm": batch.counts["mlm"], "replace_mlm": batch.counts["mlm"]}
 
     def forward(self, model: Model, batch: Batch, state: object = None) -> Output:
-        drawn, targets, count = (
-            self.generator(batch),
-            batch.require("targets.mlm"),
-            batch.counts["mlm"],
+        drawn, count = self.generator(batch), batch.counts["mlm"]
+        own, guessed = self.generator.head.loss(drawn.features, batch.targets["mlm"].ids)
+        asked = ask(model, drawn.batch, "mlm", term="replace_mlm")
+        return Output(
+            {"mlm": Term(own), **asked.terms}, {"acc/mlm": (guessed, count), **asked.logs}
         )
-        own, guessed = self.generator.head.loss(drawn.features, targets.ids)
-        loss, right = model.heads["mlm"].loss(model(drawn.batch).at(targets.index), targets.ids)  # type: ignore[operator]
-        logs = {"acc/mlm": (guessed, count), "acc/replace_mlm": (right, count)}
-        return Output({"mlm": Term(own), "replace_mlm": Term(loss)}, logs)

@@ -4,13 +4,16 @@ source in view.
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
-from torch import Tensor
 
 from plmctl.core.batch import IGNORE, Batch, Rows
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
+from plmctl.heads.lm import LMHead
 from plmctl.models.base import Model
+from plmctl.objectives.ask import ask
 from plmctl.objectives.base import Facts, Objective, Output, Term
 
 
@@ -49,10 +52,10 @@ class ConditionalLM(Objective):
         return {"seq2seq": batch.counts["seq2seq"]}
 
     def forward(self, model: Model, batch: Batch, state: object = None) -> Output:
-        return ask(model, batch, "seq2seq", smoothing=self.smoothing, state=state)
+        return ask_smoothed(model, batch, "seq2seq", smoothing=self.smoothing, state=state)
 
 
-def ask(
+def ask_smoothed(
     model: Model,
     batch: Batch,
     name: str,
@@ -61,15 +64,15 @@ def ask(
     spared: int | None = None,
     state: object = None,
 ) -> Output:
-    """The loss of the head called `name` at `targets.<name>`, under that name; with smoothing the
-    plain one is logged, too.
+    """As `ask`; with smoothing, which a language-model head knows, the plain loss is logged, too.
 
     `spared`: as in `LMHead.smoothed`.
     """
+    if not smoothing:
+        return ask(model, batch, name, state=state)
     targets, hidden = batch.require(f"targets.{name}"), model(batch, state)
-    head, count = model.heads[name], batch.counts[name]
+    head, count = cast(LMHead, model.heads[name]), batch.counts[name]
     features = hidden.at(targets.index)
-    loss, right, plain = head.smoothed(features, targets.ids, smoothing, spared=spared)  # type: ignore[operator]
-    logs: dict[str, tuple[Tensor, int | Tensor]] = {f"acc/{name}": (right, count)}
-    logs |= {f"nll/{name}": (plain, count)} if smoothing else {}
+    loss, right, plain = head.smoothed(features, targets.ids, smoothing, spared=spared)
+    logs = {f"acc/{name}": (right, count), f"nll/{name}": (plain, count)}
     return Output({name: Term(loss)}, logs, hidden.state)

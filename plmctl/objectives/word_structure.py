@@ -7,7 +7,8 @@ from __future__ import annotations
 from plmctl.core.batch import Batch
 from plmctl.core.parts import part_of
 from plmctl.models.base import Model
-from plmctl.objectives.base import Facts, Objective, Output, Term
+from plmctl.objectives.ask import ask
+from plmctl.objectives.base import Facts, Objective, Output
 
 
 @part_of("objective")
@@ -30,6 +31,4 @@ class WordStructure(Objective):
         return {"shuffle": batch.counts["shuffle"]}
 
     def forward(self, model: Model, batch: Batch, state: object = None) -> Output:
-        targets = batch.require("targets.shuffle")
-        loss, right = model.heads["mlm"].loss(model(batch, state).at(targets.index), targets.ids)  # type: ignore[operator]
-        return Output({"shuffle": Term(loss)}, {"acc/shuffle": (right, batch.counts["shuffle"])})
+        return ask(model, batch, "shuffle", head="mlm", state=state)

@@ -4,23 +4,18 @@ matter, then a few paragraphs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from plmctl.core.locate import locate
 from plmctl.report.page import Block, Heading, Paragraph, TableBlock, render_markdown
 from plmctl.report.runs import RunLog, read_predictions, read_result
-from plmctl.report.text import format_number, format_setting
+from plmctl.report.text import format_number
 
 FACTS = ("license", "language", "name")  # what no config knows
-PIPELINES = {  # class of a task: Hugging Face's name of what the model does
-    "Classification": "text-classification",
-    "Regression": "text-classification",
-    "Tagging": "token-classification",
-    "Squad": "question-answering",
-    "Choice": "multiple-choice",
-}
-OBJECTIVES = {"mlm": "fill-mask", "clm": "text-generation"}
+# what a head of a pretrained model answers about: Hugging Face's name of what the model does
+PIPELINES = {"text": "fill-mask", "next": "text-generation"}
 UNSTATED = "Not stated."
 
 
@@ -30,11 +25,13 @@ def make_card(
     facts: Mapping[str, str] | None = None,
     *,
     library: str = "plmctl",
+    plugins: Sequence[str] = (),
 ) -> str:
     """README.md of the run in `folder`, whose settings are `config`; what is not known is said to
     be not stated.
 
-    `library`: what reads the weights beside it.
+    `library`: what reads the weights beside it. `plugins`: packages outside plmctl whose parts may
+    be imported.
     """
     facts = facts or {}
     task = config.get("task") or {}
@@ -50,7 +47,7 @@ def make_card(
             else {}
         ),
         "library_name": library,
-        **({"pipeline_tag": tag} if (tag := _pipeline(config)) else {}),
+        **({"pipeline_tag": tag} if (tag := _pipeline(config, plugins)) else {}),
         "tags": [
             word
             for word in (
@@ -79,20 +76,22 @@ def make_card(
     )
 
 
-def _pipeline(config: Mapping[str, Any]) -> str:
-    kind = format_setting((config.get("task") or {}).get("_target_"))
-    known = (
-        [PIPELINES[kind]]
-        if kind in PIPELINES
-        else (
-            []
-            if config.get("task")
-            else [
-                word for head, word in OBJECTIVES.items() if head in (config.get("objective") or {})
-            ]
-        )
-    )
-    return known[0] if known else ""
+def _pipeline(config: Mapping[str, Any], plugins: Sequence[str]) -> str:
+    """What the model does, in the words of Hugging Face's hub; empty where parts do not say it, or
+    are of a plug-in that may not be imported.
+    """
+    from plmctl.run.model_facts import heads_about
+
+    try:
+        if task := config.get("task"):
+            return str(getattr(locate(task.get("_target_"), plugins), "pipeline", ""))
+        about = heads_about(config, plugins)
+        model = locate((config.get("model") or {}).get("_target_"), plugins)
+    except ValueError:
+        return ""
+    found = [word for kind, word in PIPELINES.items() if kind in about]
+    other = found and getattr(model, "writes", "text") == "target"  # than what it reads
+    return "text2text-generation" if other else next(iter(found), "")
 
 
 def _results(

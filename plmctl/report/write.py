@@ -47,7 +47,7 @@ def write(
         if card is not None:
             run = subject.runs[0]
             card.parent.mkdir(parents=True, exist_ok=True)
-            write_text(card, make_card(run.folder, run.log.config, facts))
+            write_text(card, make_card(run.folder, run.log.config, facts, plugins=plugins))
             written.append(card)
     except OSError as error:
         raise DataError(

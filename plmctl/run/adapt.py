@@ -168,7 +168,8 @@ def fit_language_heads(spec: Finetune, task: Task) -> Finetune:
     own: Mapping[str, Any] = {}
     if missing and spec.checkpoint:
         own = open_source(spec.checkpoint, plugins=spec.plugins).config.get("heads") or {}
-    return spec.replace({f"heads.{name}": own.get(name) or LANGUAGE_HEAD for name in missing})
+    made = {**LANGUAGE_HEAD, "about": task.language_heads_about}
+    return spec.replace({f"heads.{name}": own.get(name) or made for name in missing})
 
 
 def check_length(spec: Finetune, task: Task) -> None:

@@ -24,7 +24,7 @@ from plmctl.core.locate import locate
 from plmctl.data.shards import is_tokens
 from plmctl.run.build import build, entry, plain
 from plmctl.run.glossary import fields_in, known_fields
-from plmctl.run.peeking import altered, peeking, unheard
+from plmctl.run.peeking import altered, answered_elsewhere, peeking, unheard
 from plmctl.run.recipes import conf_dir, load, recipes_dir
 from plmctl.run.references import work_out
 from plmctl.text.vocab import Vocab
@@ -102,7 +102,9 @@ def check_contract(
                 errors += altered(format, noise, objectives, "noise") + unheard(
                     format, objectives, built.backbone
                 )
-                errors += miscounts(format, objectives, dict(built.heads), config_dirs, plugins)
+                made = dict(built.heads)
+                errors += miscounts(format, objectives, made, config_dirs, plugins)
+                errors += answered_elsewhere(objectives, made)
             if not errors and "eval" in config:
                 quiet = build(
                     config["eval"]["noise"] or {}, {"vocab": TINY}, plugins, path="eval.noise"

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from torch import nn
 
+from plmctl.heads.base import about_of
 from plmctl.heads.lm import LMHead
 from plmctl.models.base import Backbone, Model
 from plmctl.nn.stack import Stack
@@ -80,9 +81,9 @@ def cost(
 
     A model that writes what it does not read has `target_length` tokens more in a row. With
     `objective`, what it owns counts
-    too: networks (a generator, whose head is given `predicted["mlm"]`) as "generator", parameters
-    as "objective"; heads `at_every_token` are given all positions, and its `helpers` count as
-    "teacher", forward. Drawing samples is not counted.
+    too: networks (a generator, whose head is given as many positions as the most asked one) as
+    "generator", parameters as "objective"; heads `at_every_token` are given all positions, and its
+    `helpers` count as "teacher", forward. Drawing samples is not counted.
     """
     own = _learning(model, objective, length, target_length, predicted)
     facts = objective.facts if objective else Facts()
@@ -120,7 +121,8 @@ def _learning(
     macs, saved, recomputed = _backbone(model.backbone, length, target_length, asked)
     everywhere = objective.facts.at_every_token if objective else frozenset()
     for name, head in model.heads.items():
-        seldom = predicted.get(name, 0.0) if _tables(head) else 1 / tokens
+        language = _tables(head) or about_of(head) in ("text", "next")
+        seldom = predicted.get(name, 0.0) if language else 1 / tokens
         work, kept = _head(head, 1.0 if name in everywhere else seldom, tokens)
         macs["heads"] += work
         saved += kept
@@ -135,7 +137,7 @@ def _learning(
             recomputed += again
             work, scores = sum(inner.values()), scores + inner["attention scores"]
         elif isinstance(part, LMHead):
-            work, kept = _head(part, predicted.get("mlm", 0.0), tokens)
+            work, kept = _head(part, max(predicted.values(), default=0.0), tokens)
         else:
             continue
         macs["generator"], saved = macs.get("generator", 0.0) + work, saved + kept

@@ -87,7 +87,8 @@ def estimate(spec: Pretrain, outline: Model | None = None) -> dict[str, dict[str
         if rates
         else 1.0
     )
-    predicted = dict.fromkeys([*model.heads, "mlm"], share)
+    helped = {name for _, names in objective.facts.helpers for name in names}
+    predicted = dict.fromkeys([*model.heads, *helped], share)
     costs = cost(
         model, length=length, target_length=target, predicted=predicted, objective=objective
     )

@@ -13,6 +13,7 @@ import torch
 from plmctl.core.errors import ConfigError, UsageError
 from plmctl.core.locate import locate
 from plmctl.core.terminal import tell
+from plmctl.heads.base import language_heads
 from plmctl.run import loading
 from plmctl.run.adapt import framing
 from plmctl.run.assemble import longest
@@ -28,7 +29,7 @@ from plmctl.storage.atomic import is_stream, refuse_existing
 from plmctl.tasks import inference
 from plmctl.tasks.base import Task
 from plmctl.tasks.held_out import HeldOut
-from plmctl.tasks.lm import HEADS, LanguageModel, Text
+from plmctl.tasks.lm import LanguageModel, Text
 from plmctl.tasks.predictions import (
     FILES,
     beside,
@@ -260,11 +261,12 @@ def _measure_text(
         raise ConfigError(
             "data.path", None, "task=lm needs a text", fix="data.path=<file, folder or pattern>"
         )
-    if not HEADS & set(loaded.model.heads):
+    if not language_heads(loaded.model):
         has = ", ".join(loaded.model.heads) or "no head"
         fix = f"{unlabelled(loaded)}a checkpoint with such a head"
         raise UsageError(
-            f"task=lm asks a head 'clm' or 'mlm'; this checkpoint has {has}\n  fix: {fix}"
+            f"task=lm asks a head that predicts tokens of a text; this checkpoint has {has}\n"
+            f"  fix: {fix}"
         )
     text = Text.of(_texts(spec), loaded.tokenizer)
     share = unknown.unknown_share([token for ids in text.ids for token in ids], loaded.vocab)

@@ -33,8 +33,8 @@ TARGETS = {
         }.items()
         for name in names
     },
-    **dict.fromkeys(
-        ("plmctl.attention.patterns.Prefix", "plmctl.attention.patterns.prefix.Prefix"),
+    **dict.fromkeys(  # the oldest name last: keys of jobs are made of it
+        ("plmctl.attention.patterns.prefix.Prefix", "plmctl.attention.patterns.Prefix"),
         "plmctl.attention.patterns.prefix.CausalWithPrefix",
     ),
     "plmctl.heads.features.Mix": "plmctl.heads.features.ScalarMix",
@@ -48,7 +48,13 @@ ADDED: dict[str, Any] = {
     "reversible": False,
     "checkpoint_activations": False,
     "kernel": "auto",
+    "about": "next",
 }
+
+# language-model heads by the names that they had where they predict the next token: today they say
+# so themselves
+_NEXT = ("clm", "plm", "seq2seq")
+_LM_HEAD = "plmctl.heads.lm.LMHead"
 
 
 def upgrade(settings: Any) -> Any:
@@ -57,10 +63,27 @@ def upgrade(settings: Any) -> Any:
         return {
             key: TARGETS.get(value, value)
             if key == "_target_" and isinstance(value, str)
+            else _with_about(upgrade(value))
+            if key == "heads"
             else upgrade(value)
             for key, value in settings.items()
         }
     return [upgrade(value) for value in settings] if isinstance(settings, list) else settings
+
+
+def _with_about(heads: Any) -> Any:
+    """Heads that say what they predict."""
+    if not isinstance(heads, dict):
+        return heads
+    return {
+        name: {**node, "about": "next"}
+        if name in _NEXT
+        and isinstance(node, dict)
+        and node.get("_target_") == _LM_HEAD
+        and "about" not in node
+        else node
+        for name, node in heads.items()
+    }
 
 
 def read_job_events(folder: Path) -> list[dict[str, Any]]:

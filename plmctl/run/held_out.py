@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from plmctl.core.errors import ConfigError, UsageError, nearest
+from plmctl.heads.base import language_heads
 from plmctl.run.assemble import build_objective, known_to_objectives
 from plmctl.run.build import plain
 from plmctl.run.contract import check_contract
@@ -17,7 +18,6 @@ from plmctl.run.loading import Loaded
 from plmctl.run.plugins import confirm, named
 from plmctl.run.schema import Evaluate, spec_of
 from plmctl.tasks.held_out import HeldOut
-from plmctl.tasks.lm import HEADS
 from plmctl.training.checkpoint import load_exactly, read
 from plmctl.training.device.precision import Precision
 from plmctl.training.evaluation import Measured, measure
@@ -97,7 +97,7 @@ def unlabelled(loaded: Loaded) -> str:
     """What a checkpoint can be asked of text without labels, with a comma behind it; nothing for
     one that no such task fits.
     """
-    if HEADS & set(loaded.model.heads):
+    if language_heads(loaded.model):
         return "task=lm data.path=<text>, "
     return "task=held_out data.path=<text>, " if _pretrained(loaded) else ""
 

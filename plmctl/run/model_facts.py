@@ -61,6 +61,18 @@ def remark_on_pattern(
     return found | ({"attention": "; ".join(filter(None, kernels))} if any(kernels) else {})
 
 
+def heads_about(config: Any, plugins: Sequence[str] = ()) -> list[str]:
+    """What the heads of a config answer about, as far as they say so; a setting counts before
+    what the class says.
+    """
+    found = (
+        node.get("about") or getattr(locate(node["_target_"], plugins), "about", None)
+        for node in (config.get("heads") or {}).values()
+        if node
+    )
+    return [about for about in found if about]
+
+
 def pattern_of(config: Any, plugins: Sequence[str]) -> Pattern:
     pattern: Pattern = build(config["pattern"], plugins=plugins, path="pattern")
     return pattern

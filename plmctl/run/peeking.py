@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from plmctl.core.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
+    from torch.nn import Module
+
     from plmctl.attention.patterns.base import Pattern
     from plmctl.data.formats.base import Format
     from plmctl.models.base import Backbone
@@ -36,6 +38,24 @@ def peeking(objectives: Mapping[str, Objective], backbone: Backbone) -> list[Usa
             )
             errors.append(ConfigError(f"objective.{name}", ..., allowed, fix=fix))
     return errors
+
+
+def answered_elsewhere(
+    objectives: Mapping[str, Objective], heads: Mapping[str, Module]
+) -> list[UsageError]:
+    """Every head that an objective asks for the next token, and that says it predicts another."""
+    return [
+        ConfigError(
+            f"heads.{name}.about",
+            "text",
+            f"objective.{asking} asks it for the next token",
+            fix=f"heads.{name}.about=next",
+        )
+        for asking, objective in objectives.items()
+        if objective.facts.asks_next
+        for name in sorted(objective.facts.heads & set(heads))
+        if getattr(heads[name], "about", None) == "text"
+    ]
 
 
 def altered(

@@ -37,13 +37,12 @@ from plmctl.run.corpus import (
 from plmctl.run.cost import cost, own_parameters
 from plmctl.run.fit import budget_of, fit
 from plmctl.run.loading import initialize
-from plmctl.run.model_facts import remark_on_pattern
+from plmctl.run.model_facts import heads_about, remark_on_pattern
 from plmctl.run.resolve import resolve_pretraining
 from plmctl.run.schema import Pretrain
 from plmctl.run.session import After, Session, run_session
 from plmctl.run.spec import thaw
 from plmctl.run.teachers import add_teacher
-from plmctl.tasks.lm import HEADS
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.unknown import describe_unknown, unknown_share
 from plmctl.training.budget import Budget
@@ -83,14 +82,15 @@ def commands_after(spec: Pretrain) -> list[str]:
     """What one does with a pretrained model: by its heads, whether it reads one text and writes
     another, and in which rows.
     """
-    heads, pairs = set(spec.heads or ()), bool(spec.data.target_path or spec.data.fields)
+    pairs = bool(spec.data.target_path or spec.data.fields)
     text = "data.path=<text> data.target_path=<translations>" if pairs else "data.path=<text>"
     lines = [] if pairs else ["plmctl finetune task=sst2 task.path=<folder> checkpoint={run}"]
     parts = [locate(node["_target_"], spec.plugins) for node in (spec.objective or {}).values()]
-    if any(part.facts.asks_next for part in parts if hasattr(part, "facts")):
+    asked = {part.facts.asks_next for part in parts if hasattr(part, "facts")} - {None}
+    if asked:
         lines.append('plmctl generate checkpoint={run} prompt="<text>"')
     if spec.objective:
-        task = "lm" if heads & HEADS else "held_out"
+        task = "lm" if "text" in {*asked, *heads_about(spec, spec.plugins)} else "held_out"
         lines.append(f"plmctl eval task={task} {text} checkpoint={{run}}")
     return [*lines, "plmctl report {run}"]
 
@@ -367,13 +367,19 @@ def _scores(
 
 
 def _flops_per_token(model: Model, objective: Objective, source: RowSource) -> float:
-    """Training FLOPs of one token; a head that no noise limits is given the target, else the
-    hidden positions, else all.
+    """Training FLOPs of one token; a head at whose targets the noise sets no limit is given the
+    target, else all positions.
     """
     capacity, (length, target) = source.capacity(), source.lengths()
-    asked = target or capacity.get("mlm", length)
+    facts = objective.facts
+    helped = {name for _, names in facts.helpers for name in names}
     predicted = {
-        name: capacity.get(name, asked) / (length + target) for name in (*model.heads, "mlm")
+        name: max(
+            (capacity[each] for each in facts.targets_of(name) if each in capacity),
+            default=target or length,
+        )
+        / (length + target)
+        for name in (*model.heads, *helped)
     }
     return cost(
         model, length=length, target_length=target, predicted=predicted, objective=objective

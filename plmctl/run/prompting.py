@@ -8,6 +8,7 @@ from plmctl.core.errors import UsageError
 from plmctl.core.locate import locate
 from plmctl.generation.decode import find_writing_head
 from plmctl.generation.prompts import PromptReader
+from plmctl.heads.base import heads_about
 from plmctl.run.build import build
 from plmctl.run.loading import Loaded
 from plmctl.run.model_facts import reading
@@ -24,7 +25,7 @@ def prompt_reader(loaded: Loaded, source: str, plugins: Sequence[str] = ()) -> P
     try:
         find_writing_head(model)
     except UsageError:
-        if "mlm" not in model.heads or kind != "text" or tokenizer.vocab.mask is None:
+        if not heads_about(model, "text") or kind != "text" or tokenizer.vocab.mask is None:
             raise
         return PromptReader(model, tokenizer, "fill", source, _template(loaded, "fill"))
     task = written_task(loaded, plugins)

@@ -19,7 +19,7 @@ from plmctl.core.batch import IGNORE, Batch, Rows
 from plmctl.core.errors import ConfigError, DataError, nearest
 from plmctl.core.fields import Field
 from plmctl.core.parts import base_of
-from plmctl.heads.base import pool
+from plmctl.heads.base import About, pool
 from plmctl.heads.features import read as features_of
 from plmctl.models.base import Model
 from plmctl.noise.base import Noise
@@ -115,9 +115,12 @@ class Task(Objective):
         ),
     }
     head: str  # the name of the head that gives the logits
+    pipeline: str = ""  # what Hugging Face calls the task, for model cards; empty: nothing
     chooses: bool = True  # among answers, each with a probability
     # its head answers with tokens of the vocabulary
     asks_tokens: bool = False
+    # what the language-model heads that it looks up are asked for
+    language_heads_about: About = "next"
     # labels are few and come again, or numbers; not texts that are written
     has_classes: bool = True
 

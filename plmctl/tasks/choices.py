@@ -118,6 +118,7 @@ class Choice(Task):
     """
 
     head = "choice"
+    pipeline = "multiple-choice"
     fields: Mapping[str, Field] = {
         "labels.choice": Field(
             "[N]",

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from plmctl.core.batch import IGNORE, Batch, Rows
+from plmctl.core.batch import Batch, Rows
 from plmctl.core.errors import DataError
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
+from plmctl.heads.base import cross_entropy
 from plmctl.models.base import Model
 from plmctl.objectives.base import Facts, Output, Term
 from plmctl.tasks import encode, metrics
@@ -55,6 +55,7 @@ class Classification(Task):
     """
 
     head = "class"
+    pipeline = "text-classification"
     fields: Mapping[str, Field] = {"labels.class": Field("[N]", "int", "class of the example")}
     facts = Facts(needs=frozenset({"text", "labels.class"}))
 
@@ -112,12 +113,8 @@ class Classification(Task):
         return {"class": model.heads["class"](self.pooled(model, batch, together=True))}  # [N, K]
 
     def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
-        gold, found = batch.require("labels.class"), logits["class"].float()
-        right = (found.argmax(-1) == gold).sum()
-        return Output(
-            {"class": Term(F.cross_entropy(found, gold, ignore_index=IGNORE, reduction="sum"))},
-            {"acc/class": (right, self.counts(batch)["class"])},
-        )
+        total, right = cross_entropy(logits["class"], batch.require("labels.class"))
+        return Output({"class": Term(total)}, {"acc/class": (right, self.counts(batch)["class"])})
 
     def predict(
         self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]

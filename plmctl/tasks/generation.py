@@ -16,11 +16,12 @@ from plmctl.core.errors import ConfigError, DataError, nearest
 from plmctl.core.parts import part_of
 from plmctl.generation.decode import generate, score_texts
 from plmctl.generation.search import Search
+from plmctl.heads.base import head_of
 from plmctl.models.base import Model
 from plmctl.noise.base import Noise
 from plmctl.noise.target_mask import TargetMask
 from plmctl.objectives.base import Output, Term
-from plmctl.objectives.seq2seq import ask
+from plmctl.objectives.seq2seq import ask_smoothed
 from plmctl.tasks import sequences, written
 from plmctl.tasks.base import Example, Task, TaskSettings
 from plmctl.tasks.pairs import Pairs
@@ -128,6 +129,7 @@ class Generation(Task):
         own = GenerationSettings(**given)
         own.check()
         self.head = "seq2seq" if own.writes == "target" else "clm" if own.masked is None else "mlm"
+        self.language_heads_about = "next" if own.masked is None else "text"
         super().__init__(own, metrics=written.check_writing_metrics(own.metrics, own.tokenize))
         self.pairs, self.search = own.reader, own.search
         self.max_target, self.smoothing, self.prefix = own.max_target, own.smoothing, own.prefix
@@ -238,7 +240,7 @@ class Generation(Task):
     def forward(self, model: Model, batch: Batch, state: Any = None) -> Output:
         """What is trained: the loss over the target, nothing is written."""
         spared = self._tokenizer.vocab.pad if self.spread == "others" else None
-        return ask(model, batch, self.head, smoothing=self.smoothing, spared=spared)
+        return ask_smoothed(model, batch, self.head, smoothing=self.smoothing, spared=spared)
 
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
         """written [B, max_target] the ids of each row's best text, -1 behind it; nll and tokens
@@ -282,11 +284,11 @@ class Generation(Task):
         """One row's logits at a time: those of a whole batch would be B T V numbers."""
         if self.masked is not None:
             return self._at_masks(model, batch)
-        asked, head = batch.require(f"targets.{self.head}"), model.heads[self.head]
+        asked, head = batch.require(f"targets.{self.head}"), head_of(model, self.head)
         seq = batch.seqs[self.writes]
         ids = asked.written(torch.full_like(seq.ids, IGNORE), asked.ids)
         states = model(batch).last
-        nll = [head.loss(row, gold)[0] for row, gold in zip(states, ids, strict=True)]  # type: ignore[operator]
+        nll = [head.loss(row, gold)[0] for row, gold in zip(states, ids, strict=True)]
         return {"nll": torch.stack(nll), "tokens": (ids != IGNORE).sum(1)}
 
     def _at_masks(self, model: Model, batch: Batch) -> dict[str, Tensor]:

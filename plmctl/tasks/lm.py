@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,13 +20,11 @@ from plmctl.core.errors import ConfigError, DataError, UsageError
 from plmctl.core.parts import part_of
 from plmctl.data.formats.blocks import make_closing_wrap
 from plmctl.data.loader import collate
-from plmctl.heads.lm import LMHead
+from plmctl.heads.base import about_of, head_of, language_heads
 from plmctl.models.base import Model
 from plmctl.noise.base import Noise
 from plmctl.tasks import encode
 from plmctl.text.vocab import Vocab
-
-HEADS = frozenset({"clm", "mlm"})  # that can be asked
 
 
 @dataclass(frozen=True)
@@ -98,7 +96,6 @@ class LanguageModel:
         """Whatever the model's heads can be asked; UsageError for a model without a
         language-model head.
         """
-        run = _Run(model, vocab, batch_size, device)
         window = self._window(model)
         size = {
             "tokens": text.tokens,
@@ -107,7 +104,14 @@ class LanguageModel:
             "bytes": text.bytes,
             "window": window,
         }
-        if "clm" in model.heads:
+        head = next(iter(language_heads(model)), None)
+        if head is None:
+            has = ", ".join(model.heads) or "no head"
+            raise UsageError(
+                f"task=lm asks a head that predicts tokens of a text; this checkpoint has {has}"
+            )
+        run = _Run(model, head, vocab, batch_size, device)
+        if about_of(model.heads[head]) == "next":
             remembers = run.remembers(self.memory)
             stride = self._stride(window, remembers)
             memory = getattr(model.backbone, "memory", None) if self.memory is None else self.memory
@@ -117,17 +121,12 @@ class LanguageModel:
             if value != allowed:
                 why = "this model is asked for hidden tokens, not from left to right"
                 raise ConfigError(f"task.{name}", value, f"{json.dumps(allowed)}: {why}")
-        if "mlm" in model.heads:
-            return {
-                **self._masked(run, text, window),
-                **self._pseudo(run, text, window),
-                **size,
-                "stride": window,
-            }
-        has = ", ".join(model.heads) or "no head"
-        raise UsageError(
-            f"task=lm asks a language-model head ('clm' or 'mlm'); this checkpoint has {has}"
-        )
+        return {
+            **self._masked(run, text, window),
+            **self._pseudo(run, text, window),
+            **size,
+            "stride": window,
+        }
 
     def _window(self, model: Model) -> int:
         longest = model.backbone.max_length
@@ -169,9 +168,7 @@ class LanguageModel:
             for ids in documents
         ]
         loss, tokens = (
-            run.in_order("clm", read, self.memory)
-            if remembers
-            else run.loss("clm", chain.from_iterable(read))
+            run.in_order(read, self.memory) if remembers else run.loss(chain.from_iterable(read))
         )
         return {
             "perplexity_per_token": math.exp(loss / tokens),
@@ -186,8 +183,7 @@ class LanguageModel:
         noised = self.noise()(rows, Draws(self.seed, 0))
         ids, target = noised.seqs["text"].ids, noised.targets["mlm"]
         loss, tokens = run.loss(
-            "mlm",
-            [(ids[r, :n], target[r, :n]) for r, n in enumerate(rows.seqs["text"].length.tolist())],
+            [(ids[r, :n], target[r, :n]) for r, n in enumerate(rows.seqs["text"].length.tolist())]
         )
         return {"masked_perplexity": math.exp(loss / max(1, tokens)), "masked_tokens": tokens}
 
@@ -195,9 +191,8 @@ class LanguageModel:
         """Every window is copied once for each of its tokens."""
         if self.pseudo_tokens == 0:
             return {}
-        loss, tokens = run.loss(
-            "mlm", _hidden_one_by_one(text, run.vocab, window, self.pseudo_tokens)
-        )
+        hidden = _hidden_one_by_one(text, run.vocab, window, self.pseudo_tokens)
+        loss, tokens = run.loss(hidden)
         return {"pseudo_perplexity": math.exp(loss / tokens), "pseudo_tokens": tokens}
 
 
@@ -252,6 +247,7 @@ def _hidden_one_by_one(
 @dataclass(frozen=True)
 class _Run:
     model: Model
+    head: str  # that is asked
     vocab: Vocab
     batch_size: int
     device: torch.device
@@ -268,19 +264,19 @@ class _Run:
             raise ConfigError("task.memory", memory, allowed, fix="task.memory=null")
         return found
 
-    def loss(self, head: str, windows: Iterable[Window]) -> tuple[float, int]:
+    def loss(self, windows: Iterable[Window]) -> tuple[float, int]:
         """(summed negative log-likelihood in nats, tokens asked for) over all windows, in
         float64.
         """
         total, count = 0.0, 0
         pending = iter(windows)
         while group := list(islice(pending, self.batch_size)):
-            found, asked, _ = self._asked(head, group, None)
+            found, asked, _ = self._asked(group, None)
             total, count = total + found, count + asked
         return total, count
 
     def in_order(
-        self, head: str, documents: Sequence[Iterable[Window]], memory: int | None
+        self, documents: Sequence[Iterable[Window]], memory: int | None
     ) -> tuple[float, int]:
         """The same of documents whose windows go on from each other, as many side by side as a
         batch has rows.
@@ -305,12 +301,12 @@ class _Run:
                 return total, count
             nothing = ([self.vocab.pad], [IGNORE])
             found, asked, state = self._asked(
-                head, [window or nothing for window in group], state, np.array(goes_on)
+                [window or nothing for window in group], state, np.array(goes_on)
             )
             total, count = total + found, count + asked
 
     def _asked(
-        self, head: str, group: Sequence[Window], state: Any, goes_on: np.ndarray | None = None
+        self, group: Sequence[Window], state: Any, goes_on: np.ndarray | None = None
     ) -> tuple[float, int, Any]:
         """(summed negative log-likelihood, tokens asked for, what is remembered) of a batch of
         windows.
@@ -321,14 +317,12 @@ class _Run:
             target[place, : len(asked)] = asked
         values = {} if goes_on is None else {"continues": goes_on}
         batch = collate(
-            replace(rows.with_targets(**{head: target}), values={**rows.values, **values}), {}
+            replace(rows.with_targets(asked=target), values={**rows.values, **values}), {}
         ).to(self.device)
-        asked_for = batch.targets[head]
+        asked_for = batch.targets["asked"]
         hidden = self.model(batch, state)
         features = hidden.at(asked_for.index[: asked_for.count])
-        loss = cast(LMHead, self.model.heads[head]).loss(
-            features, asked_for.ids[: asked_for.count]
-        )[0]
+        loss = head_of(self.model, self.head).loss(features, asked_for.ids[: asked_for.count])[0]
         return float(loss), asked_for.count, hidden.state
 
 

@@ -48,6 +48,7 @@ class Regression(Task):
     """
 
     head = "score"
+    pipeline = "text-classification"
     fields: Mapping[str, Field] = {
         "labels.score": Field("[N]", "float", "score of the example (regression)")
     }

@@ -79,6 +79,7 @@ class Squad(Task):
     """
 
     head = "span"
+    pipeline = "question-answering"
     fields: Mapping[str, Field] = {
         "labels.span": Field("[N, 2]", "int", "first and last token of the answer in the row"),
         "spans.window": Field(

@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 import numpy as np
 from torch import Tensor
-from torch.nn import functional as F
 
 from plmctl.core.batch import IGNORE, Batch, Rows
 from plmctl.core.errors import ConfigError
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
+from plmctl.heads.base import cross_entropy
 from plmctl.heads.features import read as features_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Facts, Output, Term
@@ -58,6 +58,7 @@ class Tagging(Task):
     """
 
     head = "tag"
+    pipeline = "token-classification"
     fields: Mapping[str, Field] = {
         "targets.tag": Field("[n, T]", "int", "tag of the word that begins here, IGNORE elsewhere"),
         "spans.word": Field(
@@ -190,9 +191,8 @@ class Tagging(Task):
 
     def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
         target = batch.require("targets.tag")
-        found = logits["tag"].flatten(0, 1)[target.index].float()  # [P, K]
-        right = (found.argmax(-1) == target.ids).sum()
-        total = F.cross_entropy(found, target.ids, ignore_index=IGNORE, reduction="sum")
+        found = logits["tag"].flatten(0, 1)[target.index]  # [P, K]
+        total, right = cross_entropy(found, target.ids)
         return Output({"tag": Term(total)}, {"acc/tag": (right, target.count)})
 
     def predict(

@@ -325,7 +325,7 @@ def test_models_that_cannot_write_are_refused() -> None:
             )
     model = made([*DECODER, "position=learned"])
     model.heads = torch.nn.ModuleDict()
-    with pytest.raises(UsageError, match="needs a head of seq2seq, clm, plm, mlm, and has none"):
+    with pytest.raises(UsageError, match="needs a head that predicts tokens, and has none"):
         generate(model, together([[7]]), vocab=VOCAB, search=Greedy())
 
 

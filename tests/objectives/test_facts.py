@@ -11,8 +11,11 @@ import torch
 
 from plmctl.core.batch import Batch
 from plmctl.objectives.base import Facts, Objective
+from plmctl.objectives.clm import CLM
 from plmctl.objectives.mix import Entry, Mix
+from plmctl.objectives.mlm import MLM
 from plmctl.objectives.penalty import Penalized
+from plmctl.objectives.word_structure import WordStructure
 from plmctl.run.assemble import build_model, known_to_objectives
 from plmctl.run.build import build, entry, plain
 from plmctl.run.compose import compose
@@ -64,6 +67,7 @@ def full() -> Facts:
         reads_text=True,
         heads_learn=False,
         helpers=((object(), some),),  # type: ignore[arg-type]
+        asked_at={"a": frozenset({"x"})},
     )
 
 
@@ -87,6 +91,13 @@ def test_wrappers_keep_what_they_wrap() -> None:
         terms=frozenset({"a", "b"}),
         **left_to_the_parts,  # type: ignore[arg-type]
     )
+
+
+def test_each_head_is_asked_at_the_targets_of_its_objectives() -> None:
+    mixed = Mix({"mlm": Entry(MLM()), "shuffled": Entry(WordStructure()), "clm": Entry(CLM())})
+    assert mixed.facts.targets_of("mlm") == {"mlm", "shuffle"}
+    assert mixed.facts.targets_of("clm") == {"clm"}
+    assert mixed.facts.targets_of("of a generator") == {"mlm", "shuffle", "clm"}
 
 
 def test_a_fact_beside_the_facts_is_refused() -> None:

@@ -22,6 +22,7 @@ CONFIG = {
     "data": {"path": None},
     "size": {"num_layers": 2, "width": 32},
     "objective": {"mlm": {"_target_": "plmctl.objectives.mlm.MLM"}},
+    "heads": {"mlm": {"_target_": "plmctl.heads.lm.LMHead"}},
     "model": {"_target_": "plmctl.models.encoder.Encoder"},
     "pattern": {"_target_": "plmctl.attention.patterns.base.Full"},
     "optim": {"_target_": "plmctl.training.optim.adamw.AdamW", "lr": 0.001},

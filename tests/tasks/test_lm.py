@@ -29,6 +29,8 @@ class Tiny(torch.nn.Module):
     `max_length` like a backbone.
     """
 
+    streams, writes = frozenset(), "text"
+
     def __init__(self, head: str, causal: bool, spread: float = 1.0) -> None:
         super().__init__()
         torch.manual_seed(0)
@@ -41,7 +43,9 @@ class Tiny(torch.nn.Module):
             "transform": False,
             "bias": False,
         }
-        self.heads = torch.nn.ModuleDict({head: LMHead(tied=True, **kind)})
+        self.heads = torch.nn.ModuleDict(
+            {head: LMHead(tied=True, about="next" if causal else "text", **kind)}
+        )
         self.causal, self.backbone, self.max_length = causal, self, 16
 
     def fresh_state(self, rows, device, memory=None):

@@ -46,5 +46,5 @@ def convert(
             to=to,
             part=part,
             plugins=tuple(plugin or ()),
-            card=partial(make_card, library="transformers"),
+            card=partial(make_card, library="transformers", plugins=tuple(plugin or ())),
         )

@@ -1,0 +1,36 @@
+"""What most objectives are: one head, asked for the tokens of one set of targets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from plmctl.core.batch import Batch
+from plmctl.heads.base import head_of
+from plmctl.models.base import Model
+from plmctl.objectives.base import Output, Term
+
+
+def ask(
+    model: Model,
+    batch: Batch,
+    target: str,
+    *,
+    head: str | None = None,
+    term: str | None = None,
+    state: object = None,
+) -> Output:
+    """The loss at `targets.<target>` of a head, as a term; both by default of the same name."""
+    asked, hidden = batch.require(f"targets.{target}"), model(batch, state)
+    loss, right = head_of(model, head or target).loss(hidden.at(asked.index), asked.ids)
+    return answered(term or target, loss, right, batch.counts[target], hidden.state)
+
+
+def answered(
+    term: str, loss: Tensor, right: Tensor | None, count: int, state: Any = None
+) -> Output:
+    """One term, with its accuracy where right guesses are known."""
+    return Output(
+        {term: Term(loss)}, {} if right is None else {f"acc/{term}": (right, count)}, state
+    )
