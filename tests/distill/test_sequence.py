@@ -343,6 +343,7 @@ def test_a_teacher_that_writes(pattern, writes):
     heads = {
         "clm": {
             "_target_": "plmctl.heads.lm.LMHead",
+            "about": "next",
             "transform": False,
             "bias": False,
             "tied": True,
