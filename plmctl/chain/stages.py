@@ -19,6 +19,7 @@ from plmctl.core.errors import UsageError
 from plmctl.run.headers import Header
 from plmctl.run.recipes import load
 from plmctl.run.schema import is_path
+from plmctl.run.spec import key_of
 
 OWN = "pretrain"  # the step of the recipe itself
 TUNING = "finetune"  # in front of a setting: of every fine-tuning
@@ -217,11 +218,6 @@ def _paths(word: str) -> list[str]:
 
 def _is_file(word: str) -> bool:
     return is_path(key_of(word))
-
-
-def key_of(word: str) -> str:
-    """The setting that a word of a command line gives."""
-    return word.lstrip("+~").partition("=")[0]
 
 
 def value_of(word: str) -> str:

@@ -21,7 +21,7 @@ from plmctl.run.contract import check_contract
 from plmctl.run.corpus import check_data, check_updates
 from plmctl.run.decided import refuse_decided
 from plmctl.run.headers import naming_source
-from plmctl.run.spec import thaw
+from plmctl.run.spec import key_of, thaw
 from plmctl.run.tokenize import sources
 from plmctl.tasks.base import Task
 from plmctl.tasks.inference import check_splits
@@ -55,7 +55,7 @@ class Configs:
         cfg, config = self._compose("pretrain", recipe, words)
         check_data(cfg)
         if typed:
-            refuse_decided(cfg, typed, self.flags.plugins)
+            refuse_decided(cfg, set(map(key_of, typed)), self.flags.plugins)
         check_updates(cfg, processes=cfg.train.processes, plugins=self.flags.plugins)
         check_contract(cfg, self.flags.plugins, self.flags.config_dirs)
         return config

@@ -26,7 +26,7 @@ from plmctl.run.overrides import OverrideWord, quoted
 from plmctl.run.recipes import option_name
 from plmctl.run.references import UnresolvedReference, work_out
 from plmctl.run.resume import resumed
-from plmctl.run.spec import Provenance
+from plmctl.run.spec import Provenance, key_of
 from plmctl.storage.atomic import write_json
 from plmctl.storage.lines import read_lines
 
@@ -57,7 +57,7 @@ class SweepJob:
         record: dict[str, Any] = {
             "job": job.number,
             "overrides": job.words,
-            "varied": [word for word in job.words if _key(word) in self.swept],
+            "varied": [word for word in job.words if key_of(word) in self.swept],
             "code": outcome.code,
             "dir": str(run),
             "metrics": dict(result) or read_last_metrics(run),
@@ -79,7 +79,7 @@ class SweepJob:
         names = {option_name(name): name for name in (self.given.recipe or "").split(",") if name}
         recipe = names.get(str(job.choices.get("recipe")))
         words = [
-            OverrideWord(text, _key(text), text, group=_key(text) in job.choices)
+            OverrideWord(text, key_of(text), text, group=key_of(text) in job.choices)
             for text in job.words
             if not text.startswith("recipe=")
         ]
@@ -128,7 +128,7 @@ def sweep(given: Provenance) -> int:
         remark(f"table: {sweeps.write(records, Path(folder))}")
     code = 130 if interrupted else int(any(record["code"] for record in records))
     if code:
-        typed = [word for word in given.overrides if _key(word) not in ("run.dir", SWEEP_DIR)]
+        typed = [word for word in given.overrides if key_of(word) not in ("run.dir", SWEEP_DIR)]
         recipe = [given.recipe] if given.recipe else []
         line = (given.command, *recipe, "-m", *typed, f"{SWEEP_DIR}={folder}")
         remark_next("stopped" if interrupted else "some jobs failed", *line, given=given)
@@ -166,10 +166,6 @@ def _run_folder(settings: dict[str, Any]) -> Path | None:
     except UnresolvedReference:
         return None
     return Path(run["dir"]) if run.get("dir") else None
-
-
-def _key(text: str) -> str:
-    return text.lstrip("+~").partition("=")[0]
 
 
 def _print_table(records: list[dict[str, Any]], folder: Path) -> None:

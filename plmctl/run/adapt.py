@@ -18,7 +18,7 @@ from plmctl.run.loading import Source, open_source
 from plmctl.run.model_facts import pooling
 from plmctl.run.references import work_out
 from plmctl.run.schema import Finetune, Pretrain, make
-from plmctl.run.spec import thaw
+from plmctl.run.spec import key_of, thaw
 from plmctl.tasks.base import Task
 
 LANGUAGE_HEAD = {
@@ -47,7 +47,7 @@ def adopt(spec: Pretrain) -> Pretrain:
     """
     kept = tuple(f"model.{name}" for name in spec.own)
     words = [
-        word for word in spec.provenance.overrides if not (kept and _key(word).startswith(kept))
+        word for word in spec.provenance.overrides if not (kept and key_of(word).startswith(kept))
     ]
     refuse_another_model(words, ("size", "position", "model", "tokenizer"), key="init")
     assert spec.init
@@ -90,7 +90,7 @@ def graft(spec: Pretrain) -> Pretrain:
     raise_all(
         [
             ConfigError(
-                _key(word), word.partition("=")[2], f"init decides {path}", fix="leave it out"
+                key_of(word), word.partition("=")[2], f"init decides {path}", fix="leave it out"
             )
             for word in words
             if word.lstrip("+~").startswith((f"{path}.", f"{path}="))
@@ -222,9 +222,9 @@ def refuse_another_model(words: Sequence[str], decided: Sequence[str], *, key: s
     fix = f"leave it out, or {key}=null to start without weights"
     raise_all(
         [
-            ConfigError(_key(word), word.partition("=")[2], f"{key} decides this", fix=fix)
+            ConfigError(key_of(word), word.partition("=")[2], f"{key} decides this", fix=fix)
             for word in words
-            if _key(word).partition(".")[0] in decided
+            if key_of(word).partition(".")[0] in decided
         ]
     )
 
@@ -241,10 +241,6 @@ def refuse_longer_rows(spec: Pretrain, places: int | None) -> None:
             if places is not None and length > places
         ]
     )
-
-
-def _key(word: str) -> str:
-    return word.lstrip("+~").partition("=")[0]
 
 
 def _tokenizer(spec: Pretrain, source: Source) -> dict[str, Any]:

@@ -34,7 +34,7 @@ def check_settings(spec: Pretrain) -> None:
         check_data(spec)
     if not spec.provenance.resume:
         with collect(errors):
-            refuse_decided(spec, spec.provenance.overrides, spec.plugins)
+            refuse_decided(spec, spec.provenance.keys, spec.plugins)
     with collect(errors):
         processes = max(environment()[2], spec.train.processes)
         check_updates(spec, processes=processes, plugins=spec.plugins)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +26,12 @@ OF_THE_TEXT = (
 )
 
 
-def refuse_decided(cfg: Any, words: Sequence[str], plugins: Sequence[str] = ()) -> None:
+def refuse_decided(cfg: Any, named: Collection[str], plugins: Sequence[str] = ()) -> None:
     """ConfigErrors for settings that tokens decide otherwise, all at once.
 
     Args:
-        words: What the user said. What a recipe says for those who bring text is passed over: it
-            holds for no tokens.
+        named: The settings that the user named. What a recipe says for those who bring text is
+            passed over: it holds for no tokens.
 
     A tokenizer is decided by the first tokens, how text is read by tokens alone: a text beside them
     is still read.
@@ -43,10 +43,9 @@ def refuse_decided(cfg: Any, words: Sequence[str], plugins: Sequence[str] = ()) 
     if not folders:
         return
     settings = read_manifest(Path(folders[0]).expanduser())
-    told = {word.lstrip("+~").partition("=")[0] for word in words}
-    others = dict(_other_tokenizer(cfg, settings, told, plugins))
+    others = dict(_other_tokenizer(cfg, settings, named, plugins))
     if len(folders) == len(paths):
-        others |= _other_text(cfg, settings["settings"], told)
+        others |= _other_text(cfg, settings["settings"], named)
     fix = "leave it out, or give the text in place of its tokens"
     raise_all(
         [
@@ -66,13 +65,15 @@ def _kind(cfg: Any, plugins: Sequence[str]) -> str:
 
 
 def _other_tokenizer(
-    cfg: Any, manifest: Mapping[str, Any], told: set[str], plugins: Sequence[str]
+    cfg: Any, manifest: Mapping[str, Any], named: Collection[str], plugins: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
     """(key, what is so, for people); nothing beside `tokenizer.path`, which is compared with
     theirs and decides all others.
     """
     keys = [
-        key for key in told if key.partition(".")[0] == "tokenizer" and "tokenizer.path" not in told
+        key
+        for key in named
+        if key.partition(".")[0] == "tokenizer" and "tokenizer.path" not in named
     ]
     made = manifest["settings"]["tokenizer"]
     now = build(cfg.tokenizer, plugins=plugins, path="tokenizer").settings() if keys else {}
@@ -84,9 +85,11 @@ def _other_tokenizer(
             yield key, f": {made.get(name)}"
 
 
-def _other_text(cfg: Any, made: Mapping[str, Any], told: set[str]) -> Iterator[tuple[str, str]]:
+def _other_text(
+    cfg: Any, made: Mapping[str, Any], named: Collection[str]
+) -> Iterator[tuple[str, str]]:
     default = Data()
     for name in OF_THE_TEXT:
         value = plain(cfg.data[name])
-        if f"data.{name}" in told and value not in (getattr(default, name), made.get(name)):
+        if f"data.{name}" in named and value not in (getattr(default, name), made.get(name)):
             yield f"data.{name}", f": {made[name]}" if name in made else ""

@@ -32,7 +32,7 @@ def score(
     """
     run = staged(spec, loaded, part)
     if spec.data.path is not None:
-        refuse_decided(run, spec.provenance.overrides, spec.plugins)
+        refuse_decided(run, spec.provenance.keys, spec.plugins)
     check_contract(
         run.replace({"noise": run.eval.noise}), spec.plugins, spec.provenance.config_dirs
     )

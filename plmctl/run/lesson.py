@@ -30,7 +30,7 @@ def as_training(flags: Flags) -> Flags:
             flags, verb="finetune" if "task" in _saved(flags) else "pretrain", front=flags.verb
         )
     own = load(find_recipe(flags.recipe, flags.config_dirs)) if flags.recipe else {}
-    said = {word.lstrip("+~").partition("=")[0] for word in flags.overrides} | _keys(own)
+    said = flags.keys | _keys(own)
     verb = "finetune" if "task" in said else "pretrain"
     if verb == "pretrain" and "teacher_cache" in said:
         raise UsageError(

@@ -13,7 +13,7 @@ from plmctl.run.compose import composed
 from plmctl.run.plugins import confirm, recorded
 from plmctl.run.saved import read_spec
 from plmctl.run.schema import LENGTHS, is_path
-from plmctl.run.spec import Provenance, RunSpec, thaw
+from plmctl.run.spec import Provenance, RunSpec, key_of, thaw
 from plmctl.storage.reading import read_text
 
 LENGTH_KEYS = frozenset(f"train.{name}" for name in LENGTHS)
@@ -145,7 +145,7 @@ def _differences(saved: RunSpec, given: Provenance, folder: Path) -> Iterator[tu
     first = _first_words(folder)
     keys = given.keys
     replaced = keys | (LENGTH_KEYS if keys & LENGTH_KEYS else set())  # one length clears the others
-    kept = [text for text in first if text.lstrip("+~").partition("=")[0] not in replaced]
+    kept = [text for text in first if key_of(text) not in replaced]
     try:
         before = _leaves_of(given, recipe, first)
     except UsageError as error:

@@ -126,7 +126,7 @@ class Provenance:
     @property
     def keys(self) -> frozenset[str]:
         """The settings that the command line names."""
-        return frozenset(word.lstrip("+~").partition("=")[0] for word in self.overrides)
+        return frozenset(map(key_of, self.overrides))
 
 
 @dataclass(frozen=True)
@@ -148,6 +148,11 @@ class RunSpec(Record):
         """This spec with other values in its provenance: `asked(dry_run=True)`."""
         known = dataclasses.replace(self.provenance, **wishes)
         return dataclasses.replace(self, provenance=known)
+
+
+def key_of(word: str) -> str:
+    """The setting that an override names: `optim.lr` of `+optim.lr=1`."""
+    return word.lstrip("+~").partition("=")[0]
 
 
 def freeze(value: Any) -> Any:

@@ -1,0 +1,170 @@
+"""The way of a setting: the modules that a value of the command line passes until it acts.
+
+    python benchmarks/config_path.py [KEY=NUMBER ...]
+
+Each word is given to a pretraining of one update, with a number that stands nowhere else, and every
+call of a function of plmctl is watched until the update is made. The value passes a module when one
+of its functions is called with it: with the number, with the word, or with the group in which one
+of them is (the settings `train`, the part `optim`, the list of words). It acts in the rooms of the
+parts and of the trainer, between `storage` and `run`; the modules there are shown apart. Who is
+handed a whole spec and does not look at the value is not passed; these are counted by themselves.
+A climb is a call with the value from a room into a higher one (tests/test_imports.py has their
+order). Goal: at most 12 modules before it acts, and no climb; the exit code says whether it holds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from plmctl.run.spec import Part, Record
+
+GOAL = 12
+WORDS = (
+    "train.clip=0.4375",
+    "model.stack.residual.dropout=0.21875",
+    "optim.lr=0.00048828125",
+    "noise.token_mask.rate=0.171875",
+)
+SMALL = (
+    *("size=tiny", "size.width=16", "size.num_heads=2", "size.inner_width=32", "tokenizer=char"),
+    *("format.max_length=32", "train.steps=1", "train.batch_size=4", "train.device=cpu"),
+    *("train.precision=fp32", "train.compile=false", "train.threads=1"),
+)
+TEXT = "\n\n".join(f"A line of text, number {n}.\nAnd one more beside it." for n in range(60))
+ROOMS = (
+    *("core", "storage", "text", "noise", "data", "attention", "nn", "models", "heads"),
+    *("generation", "objectives", "tasks", "distill", "training", "interop", "run", "report"),
+    *("jobs", "study", "chain", "cli"),
+)
+
+
+@dataclass
+class Way:
+    """Where one value was seen."""
+
+    number: float
+    modules: dict[str, None] = field(default_factory=dict)  # in the order of the first call
+    holders: set[str] = field(default_factory=set)  # that were handed more than its group
+    climbs: dict[str, None] = field(default_factory=dict)
+
+    def watch(self, frame: FrameType, event: str, arg: object) -> None:
+        """A profiler (`sys.setprofile`): note the calls that hand the value on."""
+        module = frame.f_globals.get("__name__", "")
+        if event != "call" or not module.startswith("plmctl.") or "<" in frame.f_code.co_name:
+            return
+        values = list(_arguments(frame))
+        if any(self._is_in(value) for value in values):
+            self.modules[module] = None
+            caller = _caller(frame)
+            if caller and _room(caller) < _room(module):
+                self.climbs[f"{caller} -> {module}"] = None
+        elif module not in self.holders and any(self._is_inside(value) for value in values):
+            self.holders.add(module)
+
+    def before(self) -> list[str]:
+        """The modules that it passes until it acts."""
+        return [module for module in self.modules if not _acts(module)]
+
+    def _is(self, value: object) -> bool:
+        if type(value) is str:
+            return value.rpartition("=")[2] == str(self.number)
+        return type(value) is float and value == self.number
+
+    def _is_in(self, value: object) -> bool:
+        return self._is(value) or any(self._is(inner) for inner in _members(value))
+
+    def _is_inside(self, value: object, depth: int = 5) -> bool:
+        return self._is_in(value) or (
+            depth > 0 and any(self._is_inside(inner, depth - 1) for inner in _members(value))
+        )
+
+
+def trace(word: str) -> Way:
+    """The way of one word, `key=number`, in a pretraining of one update."""
+    from plmctl.cli.app import make_app
+
+    way = Way(float(word.partition("=")[2]))
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        Path("text.txt").write_text(TEXT, encoding="utf-8")
+        words = ["pretrain", "bert", "data.path=text.txt", "run.dir=run", *SMALL, word]
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            threading.setprofile(way.watch)
+            sys.setprofile(way.watch)
+            try:
+                code = make_app()(words, standalone_mode=False)
+            finally:
+                sys.setprofile(None)
+                threading.setprofile(None)  # type: ignore[arg-type]
+    if code:
+        raise SystemExit(f"{word}: exit code {code}\n{said.getvalue()}")
+    return way
+
+
+def _arguments(frame: FrameType) -> Iterator[object]:
+    code = frame.f_code
+    named = code.co_argcount + code.co_kwonlyargcount
+    starred = bool(code.co_flags & 4) + bool(code.co_flags & 8)
+    for name in code.co_varnames[: named + starred]:
+        yield frame.f_locals.get(name)
+
+
+def _members(value: object) -> Iterator[Any]:
+    """What a group of settings, or a list of words, has in it; nothing of other objects."""
+    if isinstance(value, (dict, Part, Record)):
+        with contextlib.suppress(AttributeError):  # of a part that is being made
+            yield from list(value.values())
+    elif type(value) in (list, tuple) and len(value) < 200:  # type: ignore[arg-type]
+        yield from value  # type: ignore[misc]
+
+
+def _caller(frame: FrameType) -> str:
+    """The module of plmctl from which a call comes, over the libraries between."""
+    back = frame.f_back
+    while back is not None:
+        module = str(back.f_globals.get("__name__", ""))
+        if module.startswith("plmctl."):
+            return module
+        back = back.f_back
+    return ""
+
+
+def _acts(module: str) -> bool:
+    """Whether a module is of a part, or of the trainer."""
+    return ROOMS.index("storage") < _room(module) < ROOMS.index("run")
+
+
+def _room(module: str) -> int:
+    return ROOMS.index(module.split(".")[1])
+
+
+def main(words: list[str]) -> int:
+    """Print the way of each word; whether the goal holds."""
+    ways = {word: trace(word) for word in words or WORDS}
+    for word, way in ways.items():
+        held = len(way.holders - way.modules.keys())
+        print(f"\n{word}: {len(way.before())} modules, {len(way.climbs)} climbs")
+        print(f"  passes {', '.join(way.before())}")
+        print(f"  acts in {', '.join(filter(_acts, way.modules))}")
+        print(f"  {held} more modules are handed a spec that has it, and do not look at it")
+        for climb in way.climbs:
+            print(f"  climb: {climb}")
+    good = all(len(way.before()) <= GOAL and not way.climbs for way in ways.values())
+    print(f"\nat most {GOAL} modules before it acts and no climb: {'yes' if good else 'no'}")
+    return int(not good)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="the modules that a setting passes until it acts")
+    parser.add_argument("words", nargs="*", metavar="KEY=NUMBER", help=f"default: {WORDS}")
+    raise SystemExit(main(parser.parse_args().words))
