@@ -124,3 +124,15 @@ def test_a_task_that_writes_counts_sources_and_targets(
     ]
     run = report(words)["run"]
     assert (run["tokens per update, at most"], run["updates"]) == (8 * (LENGTH + 8), 5)
+
+
+def test_a_kernel_is_chosen_for_the_run_whatever_the_checkpoint(glue: list[str]) -> None:
+    window = ["pattern=window", "pattern.reach=2"]
+    words = ["size=tiny", *SMALL[:4], *window, "tokenizer=char", "train.steps=1"]
+    words += ["data.path=train.tsv", "format=blocks", "objective=[mlm]", "format.max_length=16"]
+    done = CliRunner().invoke(make_app(), ["pretrain", *words, "run.dir=run"])
+    assert done.exit_code == 0, done.output
+    words = ["finetune", "task=sst2", "task.path=.", "checkpoint=run", f"task.max_length={LENGTH}"]
+    assert "attention" not in report([*words, "--dry-run"])
+    shown = report([*words, "kernel=banded", "kernel.block=4", "--dry-run"])["attention"]
+    assert shown == "kernel banded: 75% of the scores are computed"  # 3 of 4 blocks

@@ -190,12 +190,12 @@ def test_one_stack(recipe: str, tokens_of: Callable[..., Path]) -> None:
         )
 
 
-BANDED = "model.kernel={_target_: plmctl.attention.kernels.banded.Banded, block: 4}"
+BANDED = ["kernel=banded", "kernel.block=4"]
 
 
 @pytest.mark.parametrize("recipe", ["bert", "roberta", "gpt"])
-@pytest.mark.parametrize("kernel", ["model.kernel=dense", BANDED])
-def test_windows(recipe: str, kernel: str, tokens_of: Callable[..., Path]) -> None:
+@pytest.mark.parametrize("kernel", [["kernel=dense"], BANDED])
+def test_windows(recipe: str, kernel: list[str], tokens_of: Callable[..., Path]) -> None:
     """Layer upon layer a token hears of those one window further away, and of no others."""
     causal_too = recipe == "gpt"
     near = "{_target_: plmctl.attention.patterns.window.Window, reach: 2}"
@@ -203,7 +203,7 @@ def test_windows(recipe: str, kernel: str, tokens_of: Callable[..., Path]) -> No
     joined = "pattern._target_=plmctl.attention.patterns.base.And"
     parts = f"pattern.parts=[{past},{near}]" if causal_too else f"pattern.parts=[{near}]"
     window = ["pattern=longformer", joined, parts]
-    model, found = batches(recipe, tokens_of, *window, kernel)
+    model, found = batches(recipe, tokens_of, *window, *kernel)
     for batch in found:
         whole = (causal if causal_too else full)(batch)
         reach = 2 * model.backbone.num_layers

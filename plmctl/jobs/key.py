@@ -39,7 +39,7 @@ def compute_key(verb: str, config: Mapping[str, Any]) -> str:
     leaves = {
         path: value
         for path, value in _leaves(config)
-        if not _without_effect(path) and ADDED.get(path.rpartition(".")[2], ...) != value
+        if not _without_effect(path) and not _changes_nothing(path, value)
     }
     for path, value in leaves.items():
         if _names_files(path, value):
@@ -88,6 +88,11 @@ def _names_files(path: str, value: Any) -> bool:
     owner = path.rpartition(".")[0]
     known = is_path(path) or is_path(owner)  # path: {train: ..., dev: ...} and lists of paths
     return known and isinstance(value, str) and not value.startswith((REFERENCE, "hf:"))
+
+
+def _changes_nothing(path: str, value: Any) -> bool:
+    """Whether it is a setting that came later, with the value of before."""
+    return any(f".{path}".endswith(f".{name}") and ADDED[name] == value for name in ADDED)
 
 
 def _without_effect(path: str) -> bool:

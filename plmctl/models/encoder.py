@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from plmctl.attention.kernels.auto import Auto
 from plmctl.attention.kernels.base import Kernel
-from plmctl.attention.kernels.named import find_kernel
 from plmctl.attention.op import AttentionOp
 from plmctl.attention.patterns.base import Full, Pattern
 from plmctl.attention.patterns.causal import Causal
@@ -41,10 +41,9 @@ class Encoder(Backbone):
 
     Token ids [B, T] -> states [B, T, W]. `initializer(model, generator=g)` is the rule that draws
     the first weights of the backbone and of its heads; it is kept here and called by whoever starts
-    a model from nothing. `kernel` computes attention: auto (banded in long rows where the pattern
-    leaves out half of the keys, otherwise dense), dense, banded, flex, or a part of the slot
-    "kernel". `classifier` says how rows are classified in fine-tuning: `pooler`,
-    whether BERT's stands before the head, and settings of `heads.classify.Classify`.
+    a model from nothing. `attention_kernel` computes attention; None: `Auto`. `classifier` says how
+    rows are classified in fine-tuning: `pooler`, whether BERT's stands before the head, and
+    settings of `heads.classify.Classify`.
     """
 
     def __init__(
@@ -54,7 +53,7 @@ class Encoder(Backbone):
         position: Position,
         stack: Stack,
         pattern: Pattern,
-        kernel: str | Kernel = "auto",
+        attention_kernel: Kernel | None = None,
         initializer: Initializer | None = None,
         classifier: Mapping[str, Any] | None = None,
     ) -> None:
@@ -63,7 +62,7 @@ class Encoder(Backbone):
         self.width, self.num_layers = embedding.width, stack.num_layers
         _fits(stack, pattern)
         self.pattern = pattern & Padding() & Documents()
-        self.kernel = find_kernel(kernel)
+        self.kernel = attention_kernel or Auto()
         self.initializer, self.classifier = initializer, dict(classifier or {})
         self.needs = frozenset({"text"}) | self.pattern.needs
         self.max_length = position.max_length

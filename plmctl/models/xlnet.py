@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from plmctl.attention.kernels.dense import Mask
+from plmctl.attention.kernels.auto import Auto
+from plmctl.attention.kernels.base import Kernel
+from plmctl.attention.kernels.dense import Dense, Mask
 from plmctl.attention.patterns.base import Pattern
 from plmctl.attention.patterns.causal import Causal
 from plmctl.attention.patterns.documents import Documents
@@ -89,6 +91,7 @@ class XLNet(Backbone):
         position: Position,
         stack: Stack,
         pattern: Pattern,
+        attention_kernel: Kernel | None = None,
         memory: int,
         reuse: int | None = None,
         two_streams: bool = True,
@@ -99,6 +102,9 @@ class XLNet(Backbone):
         if not isinstance(position, NoPosition):
             allowed = "none: relative attention counts distances itself"
             raise ConfigError("position", type(position).__name__, allowed, fix="position=none")
+        if not isinstance(attention_kernel, Auto | Dense | None):
+            allowed = "auto or dense: relative attention computes all scores"
+            raise ConfigError("kernel", type(attention_kernel).__name__, allowed, fix="kernel=auto")
         if memory < 0:
             raise ConfigError("memory", memory, "0 (no memory) or more tokens")
         if reuse is not None and reuse < 1:

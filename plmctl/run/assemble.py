@@ -85,6 +85,8 @@ def build_model(
             name: build(config[name], tables, plugins, path=name)
             for name in ("pattern", "position")
         }
+        if config.get("kernel"):
+            slots["attention_kernel"] = build(config["kernel"], {}, plugins, path="kernel")
         backbone = build(config["model"], given | slots, plugins, path="model")
         known = ToHeads(
             width=backbone.width,

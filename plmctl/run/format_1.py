@@ -42,13 +42,13 @@ TARGETS = {
     "plmctl.objectives.seq2seq.Seq2Seq": "plmctl.objectives.seq2seq.ConditionalLM",
 }
 
-# settings that there were not: the last name of their path -> the value that changes nothing
+# settings that there were not: the end of their path -> the value that changes nothing
 ADDED: dict[str, Any] = {
     "by_layer": {},
     "reversible": False,
     "checkpoint_activations": False,
-    "kernel": "auto",
     "about": "next",
+    "kernel._target_": "plmctl.attention.kernels.auto.Auto",
 }
 
 # language-model heads by the names that they had where they predict the next token: today they say

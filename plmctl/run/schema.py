@@ -21,7 +21,18 @@ from plmctl.run.spec import Part, Provenance, Record, RunSpec, freeze, thaw
 
 MANY = (*SEVERAL, "eval.noise")  # where several parts stand side by side
 # slots that are one part
-ONE = ("format", "model", "pattern", "position", "optim", "schedule", "task", "search", "distill")
+ONE = (
+    "format",
+    "model",
+    "pattern",
+    "position",
+    "kernel",
+    "optim",
+    "schedule",
+    "task",
+    "search",
+    "distill",
+)
 LENGTHS = ("steps", "tokens", "epochs", "minutes")  # of train: exactly one is set
 
 
@@ -123,6 +134,7 @@ class Pretrain(RunSpec):
     size: Any = None
     pattern: Any = MISSING
     position: Any = MISSING
+    kernel: Any = None  # of attention; null: auto
     model: Any = MISSING
     objective: Any = None
     distill: Any = None
@@ -160,6 +172,7 @@ class Finetune(RunSpec):
     size: Any = None
     pattern: Any = MISSING
     position: Any = MISSING
+    kernel: Any = None  # of attention; null: auto
     model: Any = MISSING
     heads: Any = MISSING
     optim: Any = MISSING

@@ -31,8 +31,8 @@ from plmctl.tasks.base import Task
 
 # what decides the cost of an arm's pretraining, and what its validation measures
 _COSTLY = (
-    *("size", "model", "pattern", "position", "heads", "objective", "tokenizer", "format"),
-    *("noise", "data", "init", "distill", "teacher"),
+    *("size", "model", "pattern", "position", "kernel", "heads"),
+    *("objective", "tokenizer", "format", "noise", "data", "init", "distill", "teacher"),
 )
 
 

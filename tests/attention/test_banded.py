@@ -13,7 +13,6 @@ from plmctl.attention.kernels.auto import LEAST, Auto
 from plmctl.attention.kernels.banded import Banded, BlockPlan
 from plmctl.attention.kernels.base import Bias, Kernel
 from plmctl.attention.kernels.dense import Dense, Mask
-from plmctl.attention.kernels.named import find_kernel
 from plmctl.attention.patterns.anticausal import Anticausal
 from plmctl.attention.patterns.base import Full, Pattern
 from plmctl.attention.patterns.by_segment import BySegment
@@ -173,11 +172,6 @@ def test_a_text_that_is_read_on_is_computed_by_the_dense_kernel() -> None:
     assert isinstance(Banded(block=16).plan(Window(reach=3), seq, start=T - 1), Mask)
 
 
-def test_names_of_kernels() -> None:
-    assert isinstance(find_kernel("auto"), Auto)
-    made = Banded(block=16)
-    assert find_kernel(made) is made
-    with pytest.raises(ConfigError, match=r"kernel='bandet': .*banded"):
-        find_kernel("bandet")
+def test_a_block_has_tokens() -> None:
     with pytest.raises(ConfigError, match="block=0"):
         Banded(block=0)

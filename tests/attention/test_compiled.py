@@ -18,8 +18,8 @@ LENGTH = 1100  # the least of kernel=auto, and a few
     [
         ["pattern=full"],
         ["pattern=causal", "format.max_length=1100", "position=alibi"],
-        ["pattern=window", "pattern.reach=16", "model.kernel=banded"],
-        ["pattern=longformer", "model.kernel=auto"],
+        ["pattern=window", "pattern.reach=16", "kernel=banded"],
+        ["pattern=longformer", "kernel=auto"],
     ],
     ids=lambda words: words[0],
 )

@@ -14,7 +14,7 @@ from plmctl.attention.patterns.documents import Documents
 from plmctl.attention.patterns.padding import Padding
 from plmctl.attention.patterns.window import Window
 from plmctl.core.batch import Seq
-from plmctl.core.errors import ConfigError, UsageError
+from plmctl.core.errors import ConfigError
 from plmctl.nn.positions import ALiBi
 from tests.attention.test_banded import PATTERNS, B, positions, rows
 
@@ -54,10 +54,18 @@ def test_block_masks_of_static_patterns_are_kept() -> None:
     assert made.block_mask(pattern, packed) is not made.block_mask(pattern, packed)
 
 
+def test_elsewhere_the_banded_kernel_computes() -> None:
+    seq = rows(padded=True, packed=False, length=LENGTH)
+    pattern = Window(reach=30) & Padding() & Documents()
+    given = {"q_positions": positions(seq), "k_positions": positions(seq)}
+    found, expected = (
+        made.plan(pattern, seq).attend(*inputs(), **given) for made in (Flex(), Dense())
+    )
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
 def test_what_it_cannot_do_is_said() -> None:
     seq = rows(padded=False, packed=False, length=LENGTH)
-    with pytest.raises(UsageError, match=r"model\.kernel=auto"):
-        Flex().plan(Window(reach=3), seq)
     plan = FlexPlan(Window(reach=3), seq, Flex().block_mask(Window(reach=3), seq), flex_attention)
     q, k, v = inputs()
     given = {"q_positions": positions(seq), "k_positions": positions(seq)}

@@ -157,7 +157,7 @@ def test_a_soft_span_changes_scores_in_every_kernel() -> None:
 
 def test_a_kernel_is_named_in_a_config() -> None:
     words = ["size=tiny", "format.max_length=32"]
-    chosen = f"model.kernel={{_target_: {__name__}.Hashed}}"
+    chosen = f"kernel._target_={__name__}.Hashed"
     cfg = compose("pretrain", "bert", [*words, chosen], plugins=["tests"])
     with torch.device("meta"):
         model = build_model(cfg, vocab_size=TINY.size, vocab=TINY, plugins=["tests"])

@@ -19,7 +19,7 @@ from plmctl.attention.patterns.window import Window
 from plmctl.cli.app import make_app
 from plmctl.core.batch import Seq
 
-BANDED = "model.kernel={_target_:plmctl.attention.kernels.banded.Banded,block:4}"
+BANDED = ["kernel=banded", "kernel.block=4"]
 IDLE = "forbids nothing in rows of {} tokens, the longest here: the same as pattern=full"
 
 
@@ -82,7 +82,7 @@ def pretrain(*words: str) -> str:
             {},
         ),
         (
-            ["pattern=window", "pattern.reach=8", BANDED],
+            ["pattern=window", "pattern.reach=8", *BANDED],
             {"attention": "kernel banded: 42% of the scores are computed"},
         ),
         (["pattern=full"], {}),

@@ -57,7 +57,7 @@ def changed(config: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
     *groups, name = path.split(".")
     node = made
     for group in groups:
-        node = node[group]
+        node = node.setdefault(group, {})
     node[name] = value
     return made
 

@@ -325,6 +325,7 @@ def test_what_does_not_fit_is_named() -> None:
     assert "format=segments or format=stream_pair" in refused(*PLM, "model.memory=16")
     assert "'tracks.order'" in refused(*PLM, "noise=[token_mask]")
     assert "position=none" in refused(*PLM, "position=learned")
+    assert "kernel=auto" in refused(*PLM, "kernel=banded")
     assert "0 (no memory)" in refused(*PLM, "model.memory=-1")
     assert "a backbone with a query stream" in refused(*PLM, "model.two_streams=false")
     assert "memory is the input of a layer" in refused(

@@ -55,5 +55,5 @@ class Auto(Kernel):
             return ""
         return (
             f"kernel dense: all pairs are computed, under a mask; in rows of {LEAST:,} tokens or"
-            " more the keys out of reach are left out (model.kernel=banded: in all rows)"
+            " more the keys out of reach are left out (kernel=banded: in all rows)"
         )

@@ -16,12 +16,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from plmctl.attention.kernels.banded import make_key
+from plmctl.attention.kernels.banded import Banded, make_key
 from plmctl.attention.kernels.base import Bias, Kernel, KernelPlan
 from plmctl.attention.kernels.dense import Mask
 from plmctl.attention.patterns.base import Pattern
 from plmctl.core.batch import Seq
-from plmctl.core.errors import ConfigError, UsageError
+from plmctl.core.errors import ConfigError
 from plmctl.core.graphs import outside_graphs
 from plmctl.core.parts import part_of
 
@@ -41,11 +41,12 @@ def compile_flex() -> FlexAttention:
 
 @part_of("kernel")
 class Flex(Kernel):
-    """FlexAttention, only on CUDA: without dropout on probabilities and without position biases,
-    which the dense and the banded kernel support.
+    """FlexAttention on CUDA, the banded kernel elsewhere: without dropout on probabilities and
+    without position biases, which the dense and the banded kernel support.
     """
 
     def __init__(self) -> None:
+        self.elsewhere = Banded(block=BLOCK)
         self._masks: OrderedDict[Hashable, Any] = OrderedDict()
 
     @outside_graphs  # works on the values of tensors
@@ -53,7 +54,7 @@ class Flex(Kernel):
         if start:  # only the new tokens of a growing text: few queries
             return Mask.of(pattern, seq, k_offset=start)
         if seq.ids.device.type != "cuda":
-            raise UsageError("kernel=flex runs only on CUDA\n  fix: model.kernel=auto")
+            return self.elsewhere.plan(pattern, seq)
         return FlexPlan(pattern, seq, self.block_mask(pattern, seq), compile_flex())
 
     def block_mask(self, pattern: Pattern, seq: Seq) -> Any:
@@ -86,7 +87,8 @@ class Flex(Kernel):
         return min(1.0, float(needed.sum()) * BLOCK**2 / length**2)
 
     def remark(self, pattern: Pattern, length: int) -> str:
-        return f"kernel flex: {self.share(pattern, length):.0%} of the scores are computed"
+        share = f"{self.share(pattern, length):.0%} of the scores are computed"
+        return f"kernel flex: {share}, by FlexAttention on CUDA, elsewhere by the banded kernel"
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +116,7 @@ class FlexPlan(KernelPlan):
                 "dropout",
                 dropout,
                 "0 with kernel=flex, which has no dropout on probabilities",
-                fix="model.kernel=auto",
+                fix="kernel=auto",
             )
         # a single query and key tell whether scores are changed at all
         one = (q[:1, :, :1], q_positions[:1, :1], k_positions[:1, :1])
@@ -123,7 +125,7 @@ class FlexPlan(KernelPlan):
                 "kernel",
                 "flex",
                 "dense or banded: the positions of this model change scores",
-                fix="model.kernel=auto",
+                fix="kernel=auto",
             )
         return self.function(q, k, v, block_mask=self.block_mask)
 
