@@ -157,9 +157,9 @@ def test_plans_of_static_patterns_are_kept() -> None:
 
 def test_auto_leaves_rows_alone_where_nothing_is_gained() -> None:
     made = Auto()
-    assert made.chosen(Window(reach=16), LEAST - 1) is made.dense
-    assert made.chosen(Window(reach=16), LEAST) is made.banded
-    assert made.chosen(Causal() & Padding() & Documents(), 4 * LEAST) is made.dense
+    assert made.choose(Window(reach=16), LEAST - 1) is made.dense
+    assert made.choose(Window(reach=16), LEAST) is made.banded
+    assert made.choose(Causal() & Padding() & Documents(), 4 * LEAST) is made.dense
     assert made.share(Window(reach=16), LEAST - 1) == 1
     assert made.share(Window(reach=16), 4 * LEAST) < 0.2
     assert made.remark(Full(), 4096) == ""
