@@ -75,7 +75,7 @@ class AskTone(Objective):
 
     def forward(self, model: Model, batch: Batch, state: object = None) -> Output:
         targets = batch.require("targets.tone")
-        logits = model.heads["tone"](model(batch, state).at(targets.index)).float()
+        logits = model.heads["tone"](model(batch, state).gather(targets.index)).float()
         return Output(
             {
                 "tone": Term(

@@ -168,6 +168,6 @@ def test_a_file_system_without_locks_is_told(
     with rundir.locked(tmp_path):
         pass
     assert (
-        "cannot be locked (No locks available): see to it that no other process trains there"
+        "cannot be locked (No locks available): make sure that no other process trains there"
         in capsys.readouterr().err
     )

@@ -38,14 +38,14 @@ class Logits:
     def __len__(self) -> int:
         return len(self.asked)
 
-    def at(self, places: slice | Tensor) -> Tensor:
+    def gather(self, places: slice | Tensor) -> Tensor:
         """[p, K] logits, in fp32 (or float64)."""
         found = self.features[places]
         return wide(found if self.head is None else self.head(found))
 
     def probabilities(self, places: slice | Tensor, temperature: float) -> Tensor:
         """[p, K] `softmax(z / temperature)`."""
-        return (self.at(places) / temperature).softmax(-1)
+        return (self.gather(places) / temperature).softmax(-1)
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ class SoftTargets(Signal):
         """[p] the loss of each place: `- sum_c p_c log q_c = logsumexp(z / tau) - sum_c p_c z_c
         / tau`.
         """
-        z, tau = student.at(places), self.temperature
+        z, tau = student.gather(places), self.temperature
         p = teacher.probabilities(places, tau)
         # bf16 rounds 5 by 0.01, and models differ by less
         with torch.autocast(z.device.type, enabled=False):
@@ -92,7 +92,7 @@ class LogitMSE(Signal):
 
     def apart(self, student: Logits, teacher: Logits, places: Tensor) -> Tensor:
         """[p] the loss of each place."""
-        z, t = student.at(places), teacher.at(places)
+        z, t = student.gather(places), teacher.gather(places)
         there = t > torch.finfo(t.dtype).min / 2
         return (z - t).where(there, 0.0).square().sum(-1) / there.sum(-1).clamp(min=1)
 
@@ -111,7 +111,7 @@ def _sum(student: Logits, teacher: Logits, apart: PerPlace) -> Tensor:
         places = places[student.asked]
     if not len(places):
         return student.features.sum() * 0.0
-    rows = max(1, CHUNK // teacher.at(places[:1]).shape[-1])
+    rows = max(1, CHUNK // teacher.gather(places[:1]).shape[-1])
 
     def some(part: Tensor) -> Tensor:
         return apart(student, teacher, part).where(student.asked[part], 0.0).sum()

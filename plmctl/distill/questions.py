@@ -64,7 +64,7 @@ class OfTokens:
             head = partial(_first, model.heads[name], self.sizes[name])
             if self.places == "predicted":
                 target = batch.targets[name]
-                found[name] = Logits(hidden.at(target.index), target.ids != IGNORE, head)
+                found[name] = Logits(hidden.gather(target.index), target.ids != IGNORE, head)
             else:
                 found[name] = Logits(
                     hidden.last.flatten(0, 1),

@@ -64,10 +64,10 @@ class Mean(Logits):
     parts: Sequence[Logits] = ()
     weights: Sequence[float] = ()
 
-    def at(self, places: slice | Tensor) -> Tensor:
+    def gather(self, places: slice | Tensor) -> Tensor:
         """[p, K] `sum_i w_i z_i`."""
         return torch.stack(
-            [w * part.at(places) for w, part in zip(self.weights, self.parts, strict=True)]
+            [w * part.gather(places) for w, part in zip(self.weights, self.parts, strict=True)]
         ).sum(0)
 
     def probabilities(self, places: slice | Tensor, temperature: float) -> Tensor:

@@ -154,7 +154,7 @@ class Mixed(nn.Module):
         unused = sum(
             p.flatten()[0] * 0.0 for p in self.successor.blocks.parameters() if p.requires_grad
         )
-        streams = streams.updated("text", streams["text"] + unused)
+        streams = streams.replace("text", streams["text"] + unused)
         recorded = [streams["text"]]
         for module, replaced in enumerate(self.drawn[self.place]):
             if replaced:
@@ -163,7 +163,7 @@ class Mixed(nn.Module):
                 for layer in range(module * each, (module + 1) * each):
                     streams = self.predecessor.layer(layer, streams, env)
             recorded.append(streams["text"])
-        streams = streams.updated("text", self.successor.final_norm(streams["text"]))
+        streams = streams.replace("text", self.successor.final_norm(streams["text"]))
         return streams, [*recorded[:-1], streams["text"]] if record else []
 
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from plmctl.core.parts import part_of
 from plmctl.heads.base import About, ClassHead
-from plmctl.nn.cells.feedforward import activation_function
+from plmctl.nn.cells.feedforward import find_activation
 from plmctl.nn.dropout import Dropout
 
 
@@ -35,7 +35,7 @@ class Classify(ClassHead):
         bias: bool = True,
     ) -> None:
         super().__init__()
-        self.activation = activation_function(activation)
+        self.activation = find_activation(activation)
         self.dropout = Dropout(rate=dropout)
         self.dense = nn.Linear(width, width) if dense else None
         self.linear = nn.Linear(width, num_classes, bias=bias)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from plmctl.core.parts import part_of
 from plmctl.heads.base import About, Head
-from plmctl.nn.cells.feedforward import activation_function
+from plmctl.nn.cells.feedforward import find_activation
 
 
 @part_of("heads")
@@ -21,7 +21,7 @@ class Discriminator(Head):
 
     def __init__(self, *, width: int, activation: str = "gelu") -> None:
         super().__init__()
-        self.activation = activation_function(activation)
+        self.activation = find_activation(activation)
         self.dense = nn.Linear(width, width)
         self.linear = nn.Linear(width, 1)
 

@@ -15,7 +15,7 @@ from plmctl.core.batch import IGNORE
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.heads.base import About, ClassHead
-from plmctl.nn.cells.feedforward import activation_function
+from plmctl.nn.cells.feedforward import find_activation
 from plmctl.nn.tables import Padded, with_spare
 
 # Sizes for a CPU's caches, in positions: matrix products of this many rows run at full speed (all
@@ -108,7 +108,7 @@ class LMHead(Padded, ClassHead):
                 f"true: states of {width} do not fit the tables of table_width={inner}",
             )
         self.dense = nn.Linear(width, inner) if transform else None
-        self.activation = activation_function(activation)
+        self.activation = find_activation(activation)
         self.norm = nn.LayerNorm(inner, eps=eps) if transform else None
         self._tied: tuple[nn.Module, ...] = (
             (token_embedding,) if tied and token_embedding is not None else ()

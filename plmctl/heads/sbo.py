@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.heads.lm import LMHead
-from plmctl.nn.cells.feedforward import activation_function
+from plmctl.nn.cells.feedforward import find_activation
 
 
 @part_of("heads")
@@ -40,7 +40,7 @@ class SBOHead(nn.Module):
                 raise ConfigError(name, value, "at least 1")
         self.place = nn.Embedding(max_targets, place_width)
         self.inner = nn.Linear(2 * width + place_width, width)
-        self.activation = activation_function(activation)
+        self.activation = find_activation(activation)
         self.norm = nn.LayerNorm(width, eps=eps)
         self.lm = LMHead(
             width=width,

@@ -13,7 +13,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.interop.bert import PLACES, BertFamily, task_architectures
 from plmctl.interop.family import Architecture, Node, Numbers
 from plmctl.interop.names import NameRule, Tensors, linear, same
-from plmctl.nn.layout import copies, parse
+from plmctl.nn.layout import count_copies, parse
 
 GROUP = "encoder.albert_layer_groups.{i}.albert_layers.0"
 MAP = "encoder.embedding_hidden_mapping_in"
@@ -185,7 +185,7 @@ def _spelled_out(config: Mapping[str, Any]) -> Mapping[str, Any]:
     in_parallel = any(step.joins for step in steps)
     if in_parallel or [step.letter for step in steps] != ["a", "f"] * (len(steps) // 2):
         return config
-    layers, share = len(steps) // 2, copies(steps)
+    layers, share = len(steps) // 2, count_copies(steps)
     return {
         **config,
         "model": {**config["model"], "stack": {**stack, "layout": f"af*{layers}", "share": share}},

@@ -43,7 +43,7 @@ class GPTConfig(PublishedConfig):
     n_positions: Count
     resid_pdrop: NotRequired[Rate]
     attn_pdrop: NotRequired[Rate]
-    activation_function: NotRequired[str]  # GPT-2
+    find_activation: NotRequired[str]  # GPT-2
     afn: NotRequired[str]  # GPT
     layer_norm_epsilon: NotRequired[Number]
 
@@ -76,7 +76,7 @@ class GPT2Family(Family):
     )
     ties = TIES
     activations = ACTIVATIONS
-    key = "activation_function"
+    key = "find_activation"
 
     def numbers(self, settings: Mapping[str, Any]) -> Numbers:
         expected = {

@@ -1,4 +1,4 @@
-"""What every backbone is, what it returns, and the model that fine-tuning, export, embedding and
+"""The interface of backbones, their result, and the model that training, export, embedding and
 generation share.
 """
 
@@ -23,53 +23,53 @@ from plmctl.nn.stack import Stack
 
 @dataclass(frozen=True)
 class Hidden:
-    """What a backbone made of a batch."""
+    """The result of a backbone for a batch."""
 
     last: Tensor  # [B, T, W]
     # e.g. XLNet's "query" [P, W], BART's "encoder"
     streams: Mapping[str, Tensor] = field(default_factory=dict)
-    state: Any = None  # recurrent memory or KV cache to hand to the next call
+    state: Any = None  # recurrent memory or KV cache for the next call
     # "hidden": embedding output first, then each layer
     recorded: Mapping[str, list[Tensor]] = field(default_factory=dict)
 
-    def at(self, index: Tensor) -> Tensor:
-        """[P, W] the states at flattened (row, position) `index [P]`."""
+    def gather(self, index: Tensor) -> Tensor:
+        """[P, W] the states at the flattened (row, position) `index [P]`."""
         return self.last.flatten(0, 1)[index]
 
-    def at_anchors(self, anchors: Tensor) -> Tensor:
+    def gather_anchors(self, anchors: Tensor) -> Tensor:
         """[N, W] the states at `anchors [N, 2]` = (row, position)."""
         return self.last[anchors[:, 0], anchors[:, 1]]
 
 
 @base_of("model")
 class Backbone(nn.Module):
-    """Token sequences to states. `needs` names the fields it cannot do without.
+    """Maps token sequences to states. `needs` names the fields that it cannot do without.
 
-    Whatever it is made of may say of itself what else it reads where that is there (`uses`), and
-    which fields it introduces (`fields`).
+    Each of its parts may state what else it reads if it is there (`uses`), and which fields it
+    introduces (`fields`).
     """
 
     needs: frozenset[str] = frozenset({"text"})
-    # every one tells padding and packed documents apart, and counts places
+    # every backbone excludes padding, separates packed documents and counts positions
     uses: frozenset[str] = frozenset({"tracks.real", "tracks.document", "tracks.position"})
     width: int
-    num_layers: int  # states that "hidden" records behind the embedding output
+    num_layers: int  # states that "hidden" records after the embedding output
     token_embedding: nn.Module  # has `.weight`, at least [V, W] or [V, E], for tied heads
     max_length: int | None  # longest row the positions allow
-    # how fine-tuning decides about rows: `pooling` ("first": by the cls token, wherever it stands;
+    # how fine-tuning classifies rows: `pooling` ("first": by the cls token, wherever it stands;
     # "last": by the last token;
     # absent: as the pattern lets tokens see), `pooler` (kept or not), and settings of the head
     classifier: Mapping[str, Any] = {}
 
-    # the sequence that a causal model continues; "": a model that cannot be causal
+    # the sequence that a causal model continues; "": the model cannot be causal
     writes: str = "text"
-    of_words: bool = False  # reads the characters of words, which only a tokenizer of words knows
+    of_words: bool = False  # reads the characters of words, so it needs a tokenizer of words
     records: frozenset[str] = frozenset({"hidden"})  # names that `record` may have
     # names that `Hidden.streams` may have besides the last states
     streams: frozenset[str] = frozenset()
 
     def parts(self) -> list[object]:
-        """Itself, all modules inside, and the patterns by which they see."""
+        """Itself, all modules inside, and their patterns."""
         inside = list(self.modules())
         return [
             *inside,
@@ -87,6 +87,13 @@ class Backbone(nn.Module):
     def encode(
         self, x: Tensor, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()
     ) -> Hidden:
+        """The states of a batch.
+
+        Args:
+            x: [B, T, W] the input of the first layer, as `embed` gives it.
+            state: memory or cache of an earlier call.
+            record: names of states that are also returned, of `records`.
+        """
         raise NotImplementedError(type(self).__name__)
 
     def forward(
@@ -100,20 +107,23 @@ class Backbone(nn.Module):
         super().compile(*args, **kwargs)
 
     def looks_ahead(self, seq: str) -> bool:
-        """Whether a state of the sequence `seq` may have seen what follows it there."""
+        """Whether a state of the sequence `seq` may have seen a later token of it."""
         pattern: Pattern | None = getattr(self, "pattern", None)
         if pattern is None or self.writes != seq:
             return self.writes != seq  # without a pattern: it reads token by token
         return any(pattern.looks_ahead(segment) for segment in pattern.prefix_segments or (0,))
 
     def fresh_cache(self, batch: Batch) -> Cache:
-        """What `forward(..., state=cache)` needs to read token by token; an encoder-decoder has
-        read the source of `batch`.
+        """An empty cache for `forward(..., state=cache)`, which reads token by token; an
+        encoder-decoder reads the source of `batch` first.
+
+        Raises:
+            UsageError: if the backbone cannot read token by token.
         """
         raise UsageError(f"{type(self).__name__} cannot read token by token")
 
     def stacks(self, length: int, target_length: int) -> Iterator[tuple[Stack, RowSize]]:
-        """Every stack and what runs through it in one row; costs follow from it."""
+        """Every stack with the size of one row in it, from which costs are computed."""
         for child in self.children():
             if isinstance(child, Backbone):
                 yield from child.stacks(length, target_length)
@@ -124,7 +134,8 @@ class Backbone(nn.Module):
     def fresh_state(self, rows: int, device: torch.device, memory: int | None = None) -> Any:
         """The state before the first segment of `rows` streams; None for a backbone without memory.
 
-        `memory`: how many tokens it has room for; None: as many as in training.
+        Args:
+            memory: tokens of the memory; None: as many as in training.
         """
         return None
 
@@ -133,8 +144,8 @@ class Model(nn.Module):
     """A backbone and named heads: what is trained, saved as `model.safetensors`, exported, embedded
     with.
 
-    A head maps features `[..., W]` to logits `[..., K]`; the objective or task chooses the places
-    it is applied to.
+    A head maps features `[..., W]` to logits `[..., K]`; the objective or task chooses the
+    positions.
     """
 
     def __init__(self, *, backbone: Backbone, heads: Mapping[str, nn.Module]) -> None:
@@ -149,10 +160,9 @@ class Model(nn.Module):
 
 
 class Once:
-    """A model seen through a memory of one update: the same (batch, record) runs the backbone only
-    once.
+    """A model with a cache for one update: equal (batch, record) run the backbone only once.
 
-    `record`: what every pass records, whoever asks. A `Once` of a `Once` shares its memory.
+    `record`: what every pass records. A `Once` of a `Once` shares its cache.
     """
 
     def __init__(self, model: Model | Once, record: frozenset[str] = frozenset()) -> None:

@@ -30,7 +30,7 @@ Memory = tuple[Tensor, Tensor]  # h [B, 2 L, W / 2] and c [B, 2 L, H], the forwa
 @part_of("model")
 class BiLM(Backbone):
     """`last = [forward; backward]`: the words of `text`, read from both ends by two stacks of LSTMs
-    that share the words.
+    that share the word vectors.
 
     x = words(characters) [B, T, W / 2]; layer 1 reads dropout(x), each further one
     `LSTM(dropout(y)) + dropout(y)`. Layers have `hidden_width` cells and W / 2 outputs.
@@ -39,13 +39,13 @@ class BiLM(Backbone):
 
     The characters of a word are those of the sequence `characters` where a batch has one (so every
     word of new text is spelled), else those of its id in the vocabulary. With `one_boundary`, bos
-    is written as eos is: the stream of training has a single token between two texts.
+    is spelled as eos: the stream of training has a single token between two texts.
 
     `streams["forward"]` and `["backward"]` are the states [B, T, W / 2] that a softmax reads, after
-    dropout. Where a batch has a sequence `reverse`, the backward stack reads that one as it stands,
-    and its half of `last`, `recorded` and `streams` stands at the places of `reverse`. With a state
-    (training), rows that continue take up what their row of the batch before left; without one
-    every row begins with empty memory. Documents packed into a row each begin with it, too.
+    dropout. If a batch has a sequence `reverse`, the backward stack reads it as it is, and its half
+    of `last`, `recorded` and `streams` has the positions of `reverse`. With a state (training),
+    rows that continue start from the memory of their row of the batch before; without one every row
+    starts with empty memory, and so does each document of a packed row.
     """
 
     token_embedding = None  # type: ignore[assignment]  # words have no table
@@ -54,7 +54,7 @@ class BiLM(Backbone):
         "characters": Field("[n, T, C]", "Seq", "the C characters of each word of `text` (ELMo)")
     }
     streams = frozenset({"forward", "backward"})
-    writes = ""  # nothing: half of every state has read what follows
+    writes = ""  # nothing: half of every state has read later tokens
 
     def __init__(
         self,
@@ -96,30 +96,28 @@ class BiLM(Backbone):
         self.forwards, self.backwards = stack(), stack()
         self.dropout = Dropout(rate=dropout)
         self.initializer, self.classifier = initializer, dict(classifier or {})
-        self.register_buffer(
-            "spellings", _spellings(vocab, vocab_size, one_boundary), persistent=False
-        )
+        self.register_buffer("spellings", _spell(vocab, vocab_size, one_boundary), persistent=False)
         self.one_boundary = one_boundary
 
     def embed(self, batch: Batch, state: Any = None) -> Tensor:
         """[B, T, W / 2] the words of `text`, or [2, B, T, W / 2] of `text` and `reverse`."""
         if "characters" in batch.seqs:
-            return self._embedded(batch.seqs["characters"].ids)
+            return self._embed_words(batch.seqs["characters"].ids)
         reverse = batch.seqs.get("reverse")
-        return self._looked_up(
+        return self._look_up(
             batch.text.ids if reverse is None else torch.stack([batch.text.ids, reverse.ids])
         )
 
-    def _looked_up(self, ids: Tensor) -> Tensor:
-        """Every word is made once, however often it stands there; not on a GPU, which would have
-        to be waited for.
+    def _look_up(self, ids: Tensor) -> Tensor:
+        """Compute each different word once; not on a GPU, where finding them would wait for the
+        device.
         """
         if ids.device.type != "cpu" or torch.compiler.is_compiling():
-            return self._embedded(self.spellings[ids])  # type: ignore[index]
+            return self._embed_words(self.spellings[ids])  # type: ignore[index]
         different, place = ids.unique(return_inverse=True)
         return nn.functional.embedding(place, self.words(self.spellings[different]))  # type: ignore[index]
 
-    def _embedded(self, characters: Tensor) -> Tensor:
+    def _embed_words(self, characters: Tensor) -> Tensor:
         flat = characters.flatten(0, -2)
         if flat.device.type != "cpu" or torch.compiler.is_compiling():
             return self.words(flat).unflatten(0, characters.shape[:-1])
@@ -129,22 +127,22 @@ class BiLM(Backbone):
     def encode(
         self, x: Tensor, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()
     ) -> Hidden:
-        there, back = (x[0], x[1]) if x.dim() == 4 else (x, None)
-        memory = self._memory(batch, state, there)
-        ahead = _Reading.of(batch.text, turned=False)
-        after = (
-            _Reading.of(batch.text, turned=True)
-            if back is None
-            else _Reading.of(batch.seqs["reverse"], turned=False)
+        words, reverse_words = (x[0], x[1]) if x.dim() == 4 else (x, None)
+        memory = self._memory(batch, state, words)
+        forward_order = _ReadingOrder.of(batch.text, reversed_=False)
+        backward_order = (
+            _ReadingOrder.of(batch.text, reversed_=True)
+            if reverse_words is None
+            else _ReadingOrder.of(batch.seqs["reverse"], reversed_=False)
         )
         layers = self.num_layers
         left, left_state = self._stack(
-            self.forwards, there, ahead, [part[:, :layers] for part in memory]
+            self.forwards, words, forward_order, [part[:, :layers] for part in memory]
         )
         right, right_state = self._stack(
             self.backwards,
-            there if back is None else back,
-            after,
+            words if reverse_words is None else reverse_words,
+            backward_order,
             [part[:, layers:] for part in memory],
         )
         hidden = [torch.cat(pair, -1) for pair in zip(left, right, strict=True)]
@@ -160,12 +158,12 @@ class BiLM(Backbone):
         )
 
     def _stack(
-        self, lstms: nn.ModuleList, x: Tensor, reading: _Reading, memory: Sequence[Tensor]
+        self, lstms: nn.ModuleList, x: Tensor, reading: _ReadingOrder, memory: Sequence[Tensor]
     ) -> tuple[list[Tensor], Memory]:
         """(x and the output of each layer at the places of the text, the memory after the last
         token).
         """
-        y, found, states = reading.ordered(x), [x], list[State]()
+        y, found, states = reading.apply(x), [x], list[State]()
         for number, lstm in enumerate(lstms):
             given = self.dropout(y)
             y, after = lstm(
@@ -176,7 +174,7 @@ class BiLM(Backbone):
             )
             y = y + given if self.skip and number else y
             y = y if reading.real is None else y * reading.real[..., None]
-            found.append(reading.placed(y))
+            found.append(reading.undo(y))
             states.append(after)
         return found, (
             torch.stack([h for h, _ in states], 1),
@@ -184,17 +182,17 @@ class BiLM(Backbone):
         )
 
     def _memory(self, batch: Batch, state: Any, like: Tensor) -> Memory:
-        """What to begin with: the state in the rows that continue, zeros elsewhere."""
+        """The memory at the beginning: the state in rows that continue, zeros elsewhere."""
         empty = self.fresh_state(len(like), like.device)
-        goes_on = batch.values.get("continues")
-        if state is None or goes_on is None:
+        continues = batch.values.get("continues")
+        if state is None or continues is None:
             return empty
-        h, c = (part * goes_on[:, None, None] for part in state)
+        h, c = (part * continues[:, None, None] for part in state)
         return (h, c) if "reverse" in batch.seqs else self._forward_only(h, c)
 
     def _forward_only(self, h: Tensor, c: Tensor) -> Memory:
-        """Without a stream of its own, the backward stack begins at the end of the row, before
-        which nothing was read.
+        """The memory without the backward half: without a sequence `reverse`, the backward stack
+        begins at the end of the row with empty memory.
         """
         layers = self.num_layers
         h, c = (
@@ -211,24 +209,24 @@ class BiLM(Backbone):
         return h, c
 
 
-class _Reading:
-    """In which order an LSTM meets the tokens of rows: the real ones first, from left to right
-    or (`turned`) from the end.
+class _ReadingOrder:
+    """The order in which an LSTM reads the tokens of rows: the real ones first, from left to right
+    or (`reversed_`) from the end.
     """
 
     def __init__(self, order: Tensor | None, real: Tensor | None, keep: Tensor | None) -> None:
         self.order, self.real, self.keep = order, real, keep
 
     @classmethod
-    def of(cls, seq: Seq, *, turned: bool) -> _Reading:
-        """Without an order, mask or restart where none is needed."""
+    def of(cls, seq: Seq, *, reversed_: bool) -> _ReadingOrder:
+        """The order for `seq`; order, mask or restart are None if they are not needed."""
         place = torch.arange(seq.ids.shape[1], device=seq.ids.device)
         order, real = place.expand(seq.ids.shape), None
         if not seq.full:
             order = (~seq.real).byte().argsort(dim=1, stable=True)
             count = seq.real.sum(1)[:, None]
             real = place < count
-        if turned:
+        if reversed_:
             last = (
                 count - 1 - place
                 if real is not None
@@ -245,14 +243,14 @@ class _Reading:
                 ],
                 1,
             )
-        plain = not turned and (seq.full or "real" not in seq.tracks)
+        plain = not reversed_ and (seq.full or "real" not in seq.tracks)
         return cls(None if plain else order, real, keep)
 
-    def ordered(self, x: Tensor) -> Tensor:
+    def apply(self, x: Tensor) -> Tensor:
         return x if self.order is None else x.gather(1, self.order[..., None].expand_as(x))
 
-    def placed(self, y: Tensor) -> Tensor:
-        """The inverse of `ordered`."""
+    def undo(self, y: Tensor) -> Tensor:
+        """The inverse of `apply`."""
         return (
             y
             if self.order is None
@@ -260,18 +258,18 @@ class _Reading:
         )
 
 
-def _spellings(vocab: Vocab | None, vocab_size: int, one_boundary: bool) -> Tensor:
-    """[V, C] the characters of each id, zeros where no vocabulary says."""
+def _spell(vocab: Vocab | None, vocab_size: int, one_boundary: bool) -> Tensor:
+    """[V, C] the characters of each id, zeros without a vocabulary."""
     if vocab is None:
         return torch.zeros(vocab_size, CHARACTERS, dtype=torch.int16)
     if not vocab.spellings:
         raise ConfigError(
             "tokenizer",
             "pieces of words",
-            "whole words, whose characters a biLM reads",
+            "complete words, whose characters a biLM reads",
             fix="tokenizer=word",
         )
-    found = torch.from_numpy(vocab.characters())
+    characters = torch.from_numpy(vocab.characters())
     if one_boundary and vocab.bos is not None and vocab.eos is not None:
-        found[vocab.bos] = found[vocab.eos]
-    return found.to(torch.get_default_device())
+        characters[vocab.bos] = characters[vocab.eos]
+    return characters.to(torch.get_default_device())

@@ -1,7 +1,7 @@
 """The Transformer backbone of BERT, RoBERTa and GPT.
 
-Encoder and decoder are one class here: what makes a decoder is its pattern (`Causal`), which is a
-slot of its own.
+Encoder and decoder are one class: a decoder is an encoder with the pattern `Causal`, which is a
+separate slot.
 """
 
 from __future__ import annotations
@@ -36,8 +36,7 @@ Initializer = Callable[..., None]  # (module, *, generator)
 
 @part_of("model")
 class Encoder(Backbone):
-    """`stack(embedding(ids))` where tokens see each other as `pattern & Padding & Documents`
-    allows.
+    """`stack(embedding(ids))`, with attention by `pattern & Padding & Documents`.
 
     Token ids [B, T] -> states [B, T, W]. `initializer(model, generator=g)` is the rule that draws
     the first weights of the backbone and of its heads; it is kept here and called by whoever starts
@@ -60,7 +59,7 @@ class Encoder(Backbone):
         super().__init__()
         self.embedding, self.position, self.stack = embedding, position, stack
         self.width, self.num_layers = embedding.width, stack.num_layers
-        _fits(stack, pattern)
+        _check_cells(stack, pattern)
         self.pattern = pattern & Padding() & Documents()
         self.kernel = attention_kernel or Auto()
         self.initializer, self.classifier = initializer, dict(classifier or {})
@@ -76,7 +75,7 @@ class Encoder(Backbone):
         return frozenset({"hidden"}) | (ATTENTION if self.stack.records else frozenset())
 
     def embed(self, batch: Batch, state: Any = None) -> Tensor:
-        return self.embedded(batch.text, state.length if isinstance(state, Cache) else 0)
+        return self.embed_tokens(batch.text, state.length if isinstance(state, Cache) else 0)
 
     def encode(
         self, x: Tensor, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()
@@ -84,8 +83,7 @@ class Encoder(Backbone):
         """`record={"hidden"}` adds the embedding output and the state after every layer to
         `recorded["hidden"]`; other names are those of `nn.recorder`.
 
-        With a `Cache` as state the batch holds only tokens that it has not seen yet: they read on
-        behind those.
+        With a `Cache` as state the batch holds only new tokens, which follow the cached ones.
         """
         return self.read(batch.text, x, cache=state, record=record)
 
@@ -96,8 +94,8 @@ class Encoder(Backbone):
     def fresh_cache(self, batch: Batch) -> Cache:
         return Cache.of(len(self.stack.steps))
 
-    def embedded(self, seq: Seq, start: int = 0) -> Tensor:
-        """[B, T, W] the input of the first layer, for tokens from place `start` on."""
+    def embed_tokens(self, seq: Seq, start: int = 0) -> Tensor:
+        """[B, T, W] the input of the first layer, for tokens from position `start` on."""
         return self.embedding(seq, self.position, token_positions(seq, start))
 
     def read(
@@ -109,9 +107,9 @@ class Encoder(Backbone):
         source: SourceStates | None = None,
         record: frozenset[str] = frozenset(),
     ) -> Hidden:
-        """The states of `seq`, whose embeddings are `x`; `source` is what cross-attention sees."""
+        """The states of `seq`, whose embeddings are `x`; cross-attention reads `source`."""
         start, recorder = 0 if cache is None else cache.length, Recorder.of(record)
-        seen = seq if cache is None else cache.grown(seq)
+        seen = seq if cache is None else cache.extend(seq)
         op = AttentionOp(self.pattern, self.position, self.kernel).bind(
             seen,
             positions=token_positions(seq, start),
@@ -123,21 +121,20 @@ class Encoder(Backbone):
         ops = {"text": op, **({"source": source.op} if source else {})}
         env = Env(ops, seq=seq, cache=cache, recorder=recorder)
         streams, hidden = self.stack(streams, env, record="hidden" in record)
-        recorded = {**({"hidden": hidden} if hidden else {}), **(recorder.made if recorder else {})}
+        recorded = {
+            **({"hidden": hidden} if hidden else {}),
+            **(recorder.recorded if recorder else {}),
+        }
         return Hidden(streams["text"], recorded=recorded, state=cache)
 
 
-def _fits(stack: Stack, pattern: Pattern) -> None:
-    """ConfigError naming a cell that asks no pattern and reads what this one forbids."""
+def _check_cells(stack: Stack, pattern: Pattern) -> None:
+    """Raise ConfigError for a cell that ignores the pattern and reads what it forbids."""
     for letter, blocks in stack.blocks.items():
         cell = blocks[0].cell  # type: ignore[index]
         allowed = (Full,) if cell.ahead else (Full, Causal)
         if cell.ahead is not None and not isinstance(pattern, allowed):
-            reads = (
-                "reads what comes before a token and behind it"
-                if cell.ahead
-                else "reads all that comes before a token"
-            )
+            reads = "reads earlier and later tokens" if cell.ahead else "reads all earlier tokens"
             wanted = f"{reads}, but {type(pattern).__name__} allows less"
             causal = cell.ahead and isinstance(pattern, Causal)
             fix = (
@@ -149,7 +146,7 @@ def _fits(stack: Stack, pattern: Pattern) -> None:
 
 
 def token_positions(seq: Seq, start: int) -> Tensor:
-    """[B | 1, T] the position track where rows are packed or padded in front, otherwise `start`,
+    """[B | 1, T] the position track if rows are packed or padded at the left, otherwise `start`,
     `start + 1`, ...
     """
     track = seq.tracks.get("position")

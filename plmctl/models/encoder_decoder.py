@@ -1,5 +1,5 @@
-"""Two stacks (Vaswani et al., 2017): one reads the source, the other writes the target with the
-first in view.
+"""Two stacks (Vaswani et al., 2017): the encoder reads the source, the decoder writes the
+target.
 """
 
 from __future__ import annotations
@@ -36,13 +36,12 @@ class EncoderDecoder(Backbone):
     """`last = decoder(start, y_1 .. y_{n-1} | encoder(x))`: source ids [B, S] and target ids [B, T]
     -> states [B, T, W].
 
-    The state at place t has read the target before t, and predicts y_t. `streams["encoder"]` are
+    The state at position t has read the target before t, and predicts y_t. `streams["encoder"]` are
     the states of the source [B, S, W]. The first token that the decoder reads is `start`: a role of
     the tokenizer, or an id. Where a row has a track `target.tracks.previous`, the decoder reads
-    that instead. Without a target, the text is read at both ends, which is how a sequence is
-    classified (Lewis et al., 2020, arXiv:1910.13461, sec. 3.1). In packed rows a document sees its
-    own source
-    alone. `tied`: one table of tokens for both ends. `unread`: a token whose states cross-attention
+    that instead. Without a target, both stacks read the text, which classifies a sequence (Lewis et
+    al., 2020, arXiv:1910.13461, sec. 3.1). In packed rows a document sees only its own source.
+    `tied`: one table of tokens for both stacks. `unread`: a token whose states cross-attention
     leaves out, as MASS does with the mask (microsoft/MASS, MASS-unsupNMT/src/trainer.py,
     mass_step). `front`: another encoder, whose states the encoder reads in place of vectors of
     tokens, so that a pretrained model learns to read another language (Lewis et al., sec. 3.4).
@@ -96,8 +95,8 @@ class EncoderDecoder(Backbone):
     def embed(self, batch: Batch, state: Any = None) -> Tensor:
         """[B, T, W] the input of the decoder's first layer."""
         if isinstance(state, Cache):
-            return self.decoder.embedded(_target(batch), state.length)
-        return self.decoder.embedded(self._previous(_target(batch)))
+            return self.decoder.embed_tokens(_target(batch), state.length)
+        return self.decoder.embed_tokens(self._previous(_target(batch)))
 
     def encode(
         self, x: Tensor, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()
@@ -128,29 +127,29 @@ class EncoderDecoder(Backbone):
             yield stack, replace(row, source=length)
 
     def _read(self, batch: Batch, record: frozenset[str]) -> tuple[SourceStates, list[Tensor]]:
-        """The source as cross-attention sees it, and its layers where they are recorded."""
+        """The source for cross-attention, and its layers if they are recorded."""
         source = batch.seqs[batch.input]
         found = self.encoder.read(
             source,
-            self._embedded(source),
+            self._embed_source(source),
             record=frozenset({"hidden"}) if "source" in record else frozenset(),
         )
         mask = self._visible(source, batch.seqs.get("target"))
         op = BoundOp(mask, NoPosition(), token_positions(source, 0))
         return SourceStates(found.last, op), found.recorded.get("hidden", [])
 
-    def _embedded(self, source: Seq) -> Tensor:
+    def _embed_source(self, source: Seq) -> Tensor:
         """[B, S, W] the input of the encoder's first layer."""
         if self.front is None:
-            return self.encoder.embedded(source)
-        vectors = self.front.read(source, self.front.embedded(source)).last
+            return self.encoder.embed_tokens(source)
+        vectors = self.front.read(source, self.front.embed_tokens(source)).last
         return self.encoder.embedding(
             source, self.encoder.position, token_positions(source, 0), vectors
         )
 
     def _visible(self, source: Seq, target: Seq | None) -> Mask:
-        """Which states of the source each token of the target may see: no padding, and of packed
-        documents the same one.
+        """The states of the source that each token of the target may see: no padding, and in packed
+        rows the same document.
         """
         allowed = Padding().dense(source) if not source.full else None  # [B, 1, 1, S]
         if self.unread is not None:
@@ -166,15 +165,15 @@ class EncoderDecoder(Backbone):
         return Mask(allowed)
 
     def _previous(self, target: Seq) -> Seq:
-        """What the decoder reads: every token one place later, `start` at the beginning of each
-        row and document.
+        """The input of the decoder: every token one position later, `start` at the beginning of
+        each row and document.
         """
         if "previous" in target.tracks:
             return replace(target, ids=target.tracks["previous"])
         if self.start is None:
             raise UsageError(
-                "the model does not know which token the decoder reads first:"
-                " model.start is a role without a tokenizer"
+                "the first token of the decoder is unknown:"
+                " model.start is a role, and there is no tokenizer"
             )
         shifted = torch.cat([torch.full_like(target.ids[:, :1], self.start), target.ids[:, :-1]], 1)
         document = target.tracks.get("document")
@@ -191,8 +190,8 @@ def _target(batch: Batch) -> Seq:
 
 
 def _id(name: str, token: str | int, vocab: Vocab | None, reader: Encoder) -> int | None:
-    """The id of a role, or the id itself; None where the vocabulary is not known. `reader`:
-    whose table it is looked up in.
+    """The id of a role, or the id itself; None without a vocabulary. `reader`: the encoder with the
+    table.
     """
     if isinstance(token, int):
         table = reader.token_embedding.weight
@@ -210,13 +209,13 @@ def _id(name: str, token: str | int, vocab: Vocab | None, reader: Encoder) -> in
         )
     if vocab is None:
         return None
-    found: int | None = getattr(vocab, token)
-    if found is None:
+    token_id: int | None = getattr(vocab, token)
+    if token_id is None:
         there = ", ".join(role for role in ROLES if getattr(vocab, role) is not None)
         raise ConfigError(
             f"model.{name}",
             token,
-            f"this tokenizer has no such token, but {there}",
+            f"this tokenizer has no such token; it has {there}",
             fix=f"model.{name}=pad",
         )
-    return found
+    return token_id

@@ -22,7 +22,7 @@ class TwoWay(Backbone):
     between its two contexts.
 
     `streams["forward"]` and `["backward"]` [B, T, W] are what a language model of each direction
-    reads; no layer of one stack sees the other, so neither sees the word it is asked for.
+    reads; no layer of one stack sees the other, so neither sees the word that it predicts.
     `record={"hidden"}`: the embedding outputs and the layers of
     both, side by side. `tied`: one table of tokens for both; without it they are two models.
     (Devlin et al., 2019, arXiv:1810.04805, sec. 5.1; Peters et al., 2018b, arXiv:1808.08949, sec.
@@ -30,7 +30,7 @@ class TwoWay(Backbone):
     """
 
     streams = frozenset({"forward", "backward"})
-    writes = ""  # nothing: half of every state has read what follows
+    writes = ""  # nothing: half of every state has read later tokens
 
     def __init__(
         self,

@@ -28,21 +28,21 @@ from plmctl.nn.cells.relative_attention import RelativeAttention
 from plmctl.nn.embeddings import Embedding
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.positions import NoPosition, Position
-from plmctl.nn.relations import Relations, RelativeOp, relations
+from plmctl.nn.relations import Relations, RelativeOp, make_relations
 from plmctl.nn.stack import Stack
 
 TARGETS = "plm"
 
 
 class Memory(NamedTuple):
-    """What each layer read in the segments before, the latest last."""
+    """The input of each layer in earlier segments, the latest last."""
 
     layers: tuple[Tensor, ...]  # [B, M, W] each, no gradient flows into them
-    length: Tensor  # [B] how many of the M there are; the others, in front, are never seen
+    length: Tensor  # [B] how many of the M are filled; the others, in front, are never seen
 
     @property
     def visible(self) -> Tensor:
-        """[B, 1, 1, M]."""
+        """[B, 1, 1, M] bool: which states are filled."""
         room = self.layers[0].shape[1]
         return (torch.arange(room, device=self.length.device) >= room - self.length[:, None])[
             :, None, None
@@ -50,35 +50,31 @@ class Memory(NamedTuple):
 
 
 class QueryRows(NamedTuple):
-    """The places that the query stream stands at: as many in each row, spare ones where a row
-    has fewer.
-    """
+    """The positions of the query stream: equally many in each row, with spare ones."""
 
     places: Tensor  # [B, P'] in the row
     real: Tensor  # [B, P'] bool
-    # [P] where each slot of the targets is found among the flattened (row, P'); of spare slots
-    # anywhere
+    # [P] the index of each target among the flattened (row, P'); any index for spare targets
     slot: Tensor
 
 
 @part_of("model")
 class XLNet(Backbone):
-    """Two streams over one stack: content h, what a token is, and query g, which knows only where
-    it stands.
+    """Two streams over one stack: the content stream h, which sees its token, and the query stream
+    g, which sees only its position.
 
     h_t sees h of order <= its own (`tracks.order`; without it all), g_t only h of lower order; both
     within `pattern`. Token ids [B, T] -> states h [B, T, W]; `streams["query"]` [P, W] are g at the
-    places of `targets.plm`, and only those are computed, as rows behind the content rows. g begins
-    as one learned vector. Distances and changes of segment take the place of absolute places and
+    positions of `targets.plm`, and only those are computed, as rows after the content rows. g
+    begins as one learned vector. Distances and changes of segment replace absolute positions and
     segments; in rows whose `values.reversed` is set, distances count backwards.
 
-    State: each layer's input of the first `reuse` tokens of a row (null: of all) goes behind those
-    of the rows before it, of which `memory` are kept (or as many as `fresh_state` was given),
-    without gradient; everything sees them, as tokens of segment 0. A row that does not go on
+    State: each layer's input of the first `reuse` tokens of a row (null: of all) is appended to
+    those of earlier rows; the last `memory` are kept (or as many as `fresh_state` was given),
+    without gradient; all tokens see them, as tokens of segment 0. A row that does not continue
     (`values.continues`) sees none. `two_streams=False` with `pattern=causal` is Transformer-XL.
     (arXiv:1906.08237, sec. 2.3 to 2.5, appendix A.2; arXiv:1901.02860, sec. 3.2; zihangdai/xlnet,
-    modeling.py.)
-    Differs: whether a row reads backwards is its own matter, not that of its half of the batch;
+    modeling.py.) Differs: each row decides whether it reads backwards, not its half of the batch;
     dropout on the sinusoids is the same for all rows.
     """
 
@@ -113,7 +109,7 @@ class XLNet(Backbone):
         self.width, self.num_layers = embedding.width, stack.num_layers
         self.memory, self.reuse, self.two_streams = memory, reuse, two_streams
         self.pattern = pattern & Padding() & Documents() & Order()
-        self.asking = pattern & Padding() & Documents() & Order(strict=True)
+        self.query_pattern = pattern & Padding() & Documents() & Order(strict=True)
         self.query = nn.Parameter(torch.randn(1, embedding.width) * 0.02) if two_streams else None
         self.streams = frozenset({"query"}) if two_streams else frozenset()
         self.initializer, self.classifier = initializer, dict(classifier or {})
@@ -135,8 +131,8 @@ class XLNet(Backbone):
         to `recorded["hidden"]`.
         """
         if isinstance(state, Cache):
-            return self._read_on(x, batch.text, state)
-        seq, asked, length = batch.text, None, x.shape[1]
+            return self._continue(x, batch.text, state)
+        seq, query_rows, length = batch.text, None, x.shape[1]
         memory = (
             None
             if state is None
@@ -144,24 +140,26 @@ class XLNet(Backbone):
         )
         if self.query is not None and TARGETS in batch.targets:
             batch.require("tracks.order")
-            asked = _query_rows(batch.targets[TARGETS], *seq.ids.shape)
-            x = self._with_queries(x, asked.places.shape[1])
+            query_rows = _make_query_rows(batch.targets[TARGETS], *seq.ids.shape)
+            x = self._add_queries(x, query_rows.places.shape[1])
         op = RelativeOp(
-            self._mask(seq, asked, memory),
+            self._mask(seq, query_rows, memory),
             self.position,
             token_positions(seq, 0),
-            relations=self._relations(seq, x, asked, memory, batch.values.get("reversed")),
+            relations=self._relations(seq, x, query_rows, memory, batch.values.get("reversed")),
             keys=length,
         )
-        made, layers = self.stack(
+        outputs, layers = self.stack(
             Streams({"text": x}, {} if memory is None else {"memory": memory.layers}),
             Env({"text": op}),
             record="hidden" in record or memory is not None,
         )
-        last = self.embedding.dropout(made["text"])
-        streams = {} if asked is None else {"query": last[:, length:].flatten(0, 1)[asked.slot]}
+        last = self.embedding.dropout(outputs["text"])
+        streams = (
+            {} if query_rows is None else {"query": last[:, length:].flatten(0, 1)[query_rows.slot]}
+        )
         recorded = {"hidden": [layer[:, :length] for layer in layers]} if "hidden" in record else {}
-        kept = None if memory is None else self._kept(memory, layers, length)
+        kept = None if memory is None else self._update_memory(memory, layers, length)
         return Hidden(last[:, :length], streams, kept, recorded)
 
     def fresh_state(
@@ -179,30 +177,30 @@ class XLNet(Backbone):
         )
 
     def fresh_cache(self, batch: Batch, memory: Memory | None = None) -> Cache:
-        """A cache to read on with, from left to right, behind `memory` where there is one.
+        """A cache to read token by token, after `memory` if it is given.
 
-        `last` is then what predicts the token after each new one: of two streams the query stream
-        at the next place.
+        `last` is then what predicts the token after each new one: with two streams, the query
+        stream at the next position.
         """
         cache = Cache.of(len(self.stack.steps))
         if memory is not None:
             cache.memory = (torch.stack(memory.layers), memory.length)
         return cache
 
-    def _read_on(self, x: Tensor, new: Seq, cache: Cache) -> Hidden:
-        """The states of new tokens; with two streams also of one query row behind each, which
-        sees what that token sees.
+    def _continue(self, x: Tensor, new: Seq, cache: Cache) -> Hidden:
+        """The states of new tokens; with two streams also of one query row after each, which sees
+        what that token sees.
         """
         memory = Memory(cache.memory[0].unbind(0), cache.memory[1]) if cache.memory else None
         start, length = cache.length, x.shape[1]
-        seen = cache.grown(new)
+        seen = cache.extend(new)
         front = 0 if memory is None else memory.layers[0].shape[1]
         allowed = (self.pattern & Causal()).dense(seen, k_offset=start)
         assert allowed is not None  # causal at least
         if self.query is not None:
-            x, allowed = self._with_queries(x, length), torch.cat([allowed, allowed], 2)
+            x, allowed = self._add_queries(x, length), torch.cat([allowed, allowed], 2)
         op = RelativeOp(
-            Mask(_behind(memory, allowed)),
+            Mask(_add_memory(memory, allowed)),
             self.position,
             token_positions(new, start),
             relations=self._relations_of_new(seen, start, front, x),
@@ -214,33 +212,33 @@ class XLNet(Backbone):
         )
         return Hidden(made["text"][:, -length:], state=cache)
 
-    def _with_queries(self, x: Tensor, count: int) -> Tensor:
+    def _add_queries(self, x: Tensor, count: int) -> Tensor:
         """[B, T + count, W] content rows, then query rows."""
         assert self.query is not None
         queries = self.embedding.dropout(self.query.to(x.dtype).expand(x.shape[0], count, -1))
         return torch.cat([x, queries], 1)
 
-    def _mask(self, seq: Seq, asked: QueryRows | None, memory: Memory | None) -> Mask:
-        if asked is None and memory is None:
+    def _mask(self, seq: Seq, query_rows: QueryRows | None, memory: Memory | None) -> Mask:
+        if query_rows is None and memory is None:
             return Mask.of(self.pattern, seq)
         length = seq.ids.shape[1]
         allowed = self.pattern.dense(seq)
         everything = torch.ones(1, 1, length, length, dtype=torch.bool, device=seq.ids.device)
         allowed = everything if allowed is None else allowed.expand(-1, -1, length, -1)
-        if asked is not None:
-            asking = asked.real[:, None, :, None]
-            before = self.asking.dense(seq, q_index=asked.places)
+        if query_rows is not None:
+            asking = query_rows.real[:, None, :, None]
+            before = self.query_pattern.dense(seq, q_index=query_rows.places)
             allowed = _cat(
                 [allowed, asking.expand(-1, -1, -1, length) if before is None else before & asking],
                 2,
             )
-        return Mask(_behind(memory, allowed))
+        return Mask(_add_memory(memory, allowed))
 
     def _relations(
         self,
         seq: Seq,
         x: Tensor,
-        asked: QueryRows | None,
+        query_rows: QueryRows | None,
         memory: Memory | None,
         reversed: Tensor | None,
     ) -> Relations:
@@ -250,29 +248,27 @@ class XLNet(Backbone):
         if segment is not None:
             own = (
                 segment
-                if asked is None
-                else torch.cat([segment, segment.gather(1, asked.places)], 1)
+                if query_rows is None
+                else torch.cat([segment, segment.gather(1, query_rows.places)], 1)
             )
             apart = _apart(own, segment, front)
-        made = relations(
+        made = make_relations(
             width=self.width,
             first=front,
             rows=seq.ids.shape[1],
             like=x,
             apart=apart,
             reversed=reversed,
-            places=None if asked is None else front + asked.places,
+            positions=None if query_rows is None else front + query_rows.places,
         )
-        return made.dropped(self.embedding.dropout)
+        return made.drop_out(self.embedding.dropout)
 
     def _relations_of_new(self, seen: Seq, start: int, front: int, x: Tensor) -> Relations:
-        """Distances and segments of the tokens from `start` on and of the places behind each of
-        them.
-        """
+        """Distances and segments of the tokens from `start` on and of the positions after them."""
         kinds = range(1 if self.query is None else 2)
         place, segment = seen.tracks.get("position") if front else None, seen.tracks.get("segment")
         own = None if segment is None else torch.cat([segment[:, start:] for _ in kinds], 1)
-        # padding between memory and text: places of keys are not simply counted
+        # with padding between memory and text, the positions of keys are not consecutive
         if place is not None:
             keys = torch.cat(
                 [torch.arange(front, device=place.device).expand(len(place), -1), front + place], 1
@@ -288,20 +284,18 @@ class XLNet(Backbone):
                 ],
             )
             asking = asking if self.query is not None else None
-        return relations(
+        return make_relations(
             width=self.width,
             first=front + start,
             rows=seen.ids.shape[1] - start,
             like=x,
-            places=asking,
-            key_places=keys,
+            positions=asking,
+            key_positions=keys,
             apart=None if own is None or segment is None else _apart(own, segment, front),
         )
 
-    def _kept(self, memory: Memory, layers: list[Tensor], length: int) -> Memory:
-        """Memory and the input of each layer behind it, as many of the latest as there is room
-        for.
-        """
+    def _update_memory(self, memory: Memory, layers: list[Tensor], length: int) -> Memory:
+        """Memory with the input of each layer appended; the latest that fit are kept."""
         room, count = memory.layers[0].shape[1], length if self.reuse is None else self.reuse
         if count > length:
             raise ConfigError(
@@ -315,8 +309,8 @@ class XLNet(Backbone):
         return Memory(kept, (memory.length + count).clamp(max=room))
 
     def _check_layers(self, memory: int) -> None:
-        """Memory is what a layer reads: where a layer begins with another cell, attention does
-        not read that.
+        """Raise ConfigError unless attention is the first cell of each layer, since memory is the
+        input of a layer.
         """
         if memory and self.stack.reversible:
             allowed = "false: memory is the input of a layer, and a layer here has two"
@@ -326,18 +320,18 @@ class XLNet(Backbone):
                 if isinstance(self.stack.block(step).cell, RelativeAttention):
                     allowed = (
                         f"each group beginning with '{step.letter}',"
-                        " for memory is the input of a layer"
+                        " because memory is the input of a layer"
                     )
                     fix = "model.memory=0"
                     raise ConfigError("model.stack.layout", step.letter, allowed, fix=fix)
 
 
-def _query_rows(targets: Targets, rows: int, length: int) -> QueryRows:
-    """Targets of any number as a rectangle that holds them all."""
+def _make_query_rows(targets: Targets, rows: int, length: int) -> QueryRows:
+    """The targets of each row as a rectangle with spare columns."""
     real, size = targets.ids != IGNORE, rows * length
-    marked = targets.index.new_zeros(size + 1)  # one place more, for spare slots
+    marked = targets.index.new_zeros(size + 1)  # one more, for spare slots
     marked[targets.index.masked_fill(~real, size)] = 1
-    # [B, T] how many of the row stand here or before
+    # [B, T] how many targets of the row are at or before each position
     number = marked[:-1].view(rows, length).cumsum(1)
     count = number[:, -1:]
     if count.device.type == "cpu":
@@ -352,12 +346,12 @@ def _query_rows(targets: Targets, rows: int, length: int) -> QueryRows:
     places = targets.index.new_zeros(rows * most + 1).scatter(
         0, slot.masked_fill(~real, rows * most), column
     )
-    there = torch.arange(most, device=count.device) < count
-    return QueryRows(places[:-1].view(rows, most), there, slot.clamp(min=0))
+    filled = torch.arange(most, device=count.device) < count
+    return QueryRows(places[:-1].view(rows, most), filled, slot.clamp(min=0))
 
 
-def _behind(memory: Memory | None, allowed: Tensor) -> Tensor:
-    """[B | 1, H | 1, Tq, M + K]: every query sees all that is remembered."""
+def _add_memory(memory: Memory | None, allowed: Tensor) -> Tensor:
+    """[B | 1, H | 1, Tq, M + K]: every query sees all filled memory."""
     return (
         allowed
         if memory is None
@@ -374,7 +368,7 @@ def _apart(own: Tensor, segment: Tensor, front: int) -> Tensor:
 
 
 def _cat(parts: list[Tensor], axis: int) -> Tensor:
-    """`torch.cat`, where other axes of size 1 fit any size."""
+    """`torch.cat` with broadcasting of the other axes."""
     sizes = [max(part.shape[place] for part in parts) for place in range(4)]
     return torch.cat(
         [

@@ -49,11 +49,11 @@ def build_cells(
 def _fit_settings(
     letter: str, factory: Factory, settings: Mapping[str, Sequence[Any]], number: int
 ) -> dict[str, list[Any]]:
-    """The values of each setting, as the cell's own annotations want them."""
+    """The values of each setting, converted by the cell's own annotations."""
     if not settings:
         return {}
     known = parameters(factory.func if isinstance(factory, partial) else factory)
-    fitted: dict[str, list[Any]] = {}
+    by_name: dict[str, list[Any]] = {}
     for name, values in settings.items():
         path = f"model.stack.by_layer.{letter}.{name}"
         if name not in known:
@@ -63,16 +63,16 @@ def _fit_settings(
             allowed = f"a list of {number} values, one for each '{letter}' of the layout"
             raise ConfigError(path, values, allowed)
         try:
-            fitted[name] = [fit(value, known[name].annotation) for value in values]
+            by_name[name] = [fit(value, known[name].annotation) for value in values]
         except ValueError as error:
             raise ConfigError(path, list(values), f"each {error}") from None
-    return fitted
+    return by_name
 
 
 def _build_cell(letter: str, factory: Factory, settings: Mapping[str, Any]) -> Cell:
     try:
         return factory(**settings)
-    except ConfigError as error:  # the cell knows what is wrong, only we know where it stands
+    except ConfigError as error:  # the cell knows what is wrong, but not its place in the config
         name = error.path.rpartition(".")[2]
         if name not in settings:
             raise

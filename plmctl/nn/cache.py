@@ -1,6 +1,4 @@
-"""What a model keeps of the tokens it has read, so that the next ones cost no second reading:
-keys, values, states of cells.
-"""
+"""The cache of a model that reads token by token: keys, values, states of cells."""
 
 from __future__ import annotations
 
@@ -13,11 +11,11 @@ from torch import Tensor
 
 from plmctl.core.batch import Seq
 
-_GROWTH = 2  # buffers double: a token is copied once or twice, however long the text becomes
+_GROWTH = 2  # buffers double in size, so that each token is copied at most about twice
 
 
 class Slot:
-    """The memory of one step of a layout. A cell uses one of the three ways to keep something.
+    """The cache of one step of a layout. A cell uses one of three ways to keep something.
 
     `extended(k, v)`: keys and values of all tokens so far, [B, H, M + T, D]. `once(make)`: tensors
     that are computed at the first call only (keys of the source). `kept`: any tensors `[B, ...]`
@@ -31,35 +29,36 @@ class Slot:
         self.kept: tuple[Tensor, ...] | None = None
 
     def extended(self, *new: Tensor) -> tuple[Tensor, ...]:
-        """Each of `new [B, H, T, D]` behind what this slot has of it."""
+        """Append each of `new [B, H, T, D]` to its buffer, and return all of it."""
         end = self.length + new[0].shape[2]
         if not self.buffers or end > self.buffers[0].shape[2]:
-            self.buffers = [self._larger(place, x, _GROWTH * end) for place, x in enumerate(new)]
+            self.buffers = [self._grow(index, x, _GROWTH * end) for index, x in enumerate(new)]
         for buffer, x in zip(self.buffers, new, strict=True):
             buffer[:, :, self.length : end] = x
         self.length = end
         return tuple(buffer[:, :, :end] for buffer in self.buffers)
 
-    def _larger(self, place: int, x: Tensor, room: int) -> Tensor:
-        made = x.new_empty(*x.shape[:2], room, x.shape[3])
+    def _grow(self, index: int, x: Tensor, room: int) -> Tensor:
+        buffer = x.new_empty(*x.shape[:2], room, x.shape[3])
         if self.buffers:
-            made[:, :, : self.length] = self.buffers[place][:, :, : self.length]
-        return made
+            buffer[:, :, : self.length] = self.buffers[index][:, :, : self.length]
+        return buffer
 
-    def _only(self, buffer: Tensor, rows: Tensor) -> Tensor:
-        made = buffer.new_empty(len(rows), *buffer.shape[1:])
-        made[:, :, : self.length] = buffer[:, :, : self.length].index_select(0, rows)
-        return made
+    def _select_rows(self, buffer: Tensor, rows: Tensor) -> Tensor:
+        selected = buffer.new_empty(len(rows), *buffer.shape[1:])
+        selected[:, :, : self.length] = buffer[:, :, : self.length].index_select(0, rows)
+        return selected
 
     def once(self, make: Callable[[], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+        """The tensors of the first call of `make`."""
         if self.fixed is None:
             self.fixed = make()
         return self.fixed
 
     def select(self, rows: Tensor, *, same_source: bool = False, shared: int | None = None) -> None:
-        """Go on with these rows [B'] of the batch, in their order (a beam's survivors)."""
+        """Continue with these rows [B'] of the batch, in this order (the beams that are kept)."""
         if shared is None:
-            self.buffers = [self._only(buffer, rows) for buffer in self.buffers]
+            self.buffers = [self._select_rows(buffer, rows) for buffer in self.buffers]
         else:
             moved = (rows != torch.arange(len(rows), device=rows.device)).nonzero()[:, 0]
             for buffer in self.buffers:
@@ -72,8 +71,8 @@ class Slot:
 
 @dataclass
 class Cache:
-    """The state of a model that reads on: a slot for every step of its layout, and the tokens that
-    the slots hold.
+    """The state of a model that reads token by token: a slot for every step of its layout, and the
+    tokens in the slots.
 
     `forward(batch, state=cache)` reads only the new tokens of its batch and changes the cache in
     place.
@@ -81,29 +80,32 @@ class Cache:
 
     slots: list[Slot]
     seen: Seq | None = None  # all tokens read so far, ids [B, M], with their tracks
-    source: Any = None  # a `SourceStates`: what an encoder-decoder's cross-attention reads
-    # segments before all of this, of models that have such a state
+    source: Any = None  # a `SourceStates` for the cross-attention of an encoder-decoder
+    # the states of earlier segments, in models with such a memory
     memory: tuple[Tensor, ...] = field(default_factory=tuple)
 
     @classmethod
     def of(cls, steps: int) -> Cache:
+        """An empty cache for so many steps."""
         return cls([Slot() for _ in range(steps)])
 
     @property
     def length(self) -> int:
+        """The number of tokens read so far."""
         return 0 if self.seen is None else self.seen.ids.shape[1]
 
-    def grown(self, new: Seq) -> Seq:
-        """`new` behind what was seen; remembered."""
-        self.seen = new if self.seen is None else _joined(self.seen, new)
+    def extend(self, new: Seq) -> Seq:
+        """Append the tokens `new`, and return all tokens."""
+        self.seen = new if self.seen is None else _join(self.seen, new)
         return self.seen
 
     def select(self, rows: Tensor, *, same_source: bool = False, shared: int | None = None) -> None:
-        """Go on with these rows [B'] of the batch; `same_source`: each takes the place of one with
-        the same source.
+        """Continue with these rows [B'] of the batch.
 
-        `shared`: B' = B, and the first so many tokens of each row are those of the row that it
-        replaces: they stay in place.
+        Args:
+            same_source: each row replaces one with the same source.
+            shared: if given, B' = B, and so many first tokens of each row equal those of the row
+                that it replaces, so they are not copied.
         """
         for slot in self.slots:
             slot.select(rows, same_source=same_source, shared=shared)
@@ -117,7 +119,7 @@ class Cache:
         self.memory = tuple(x[:, rows] if x.dim() > 3 else x[rows] for x in self.memory)
 
     def forget(self, tokens: int) -> None:
-        """As if the last `tokens` had not been read (a mask token that was only asked)."""
+        """Undo the reading of the last `tokens` (such as a mask token that was only predicted)."""
         for slot in self.slots:
             slot.length = max(0, slot.length - tokens)
         if self.seen is not None and tokens:
@@ -128,8 +130,8 @@ class Cache:
             )
 
 
-def _joined(old: Seq, new: Seq) -> Seq:
-    """Tracks that only one of the two has are left out: a row of one piece has them all or none."""
+def _join(old: Seq, new: Seq) -> Seq:
+    """Both sequences as one; tracks that only one of them has are left out."""
     tracks = {
         name: torch.cat([track, new.tracks[name]], 1)
         for name, track in old.tracks.items()

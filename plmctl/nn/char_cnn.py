@@ -20,7 +20,7 @@ class CharCNN(Starting):
     """`y = W highway^n(relu(max_t conv_w(c)_t)) + b`, character ids [N, C] -> [N, width].
 
     c are the vectors of the characters; the convolutions of all widths w (`filters`: pairs of width
-    and number) run over all C places, padding included, and their maxima stand side by side;
+    and number) run over all C positions, padding included, and their maxima are concatenated;
     `highway(x) = g relu(x W_t + b_t) + (1 - g) x`, `g = sigmoid(x W_c + b_c)`. (Peters et al.,
     2018, arXiv:1802.05365, sec. 3.4; allenai/bilm-tf model.py, training.py.)
     First weights as there: characters U(-1, 1), filters U(-0.05, 0.05), matrices N(0, 1 / number of
@@ -67,7 +67,7 @@ class CharCNN(Starting):
             nn.init.constant_(linear.bias, -2.0)  # type: ignore[arg-type]
 
     def forward(self, ids: Tensor) -> Tensor:
-        characters = self.characters(self._short(ids).int()).transpose(1, 2)  # [N, E, C]
+        characters = self.characters(self._trim(ids).int()).transpose(1, 2)  # [N, E, C]
         x = torch.cat(
             [convolution(characters).amax(-1) for convolution in self.convolutions], -1
         ).relu()
@@ -76,12 +76,11 @@ class CharCNN(Starting):
             x = gate * F.relu(transform(x)) + (1 - gate) * x
         return self.projection(x)
 
-    def _short(self, ids: Tensor) -> Tensor:
-        """Without columns that change no maximum: behind the longest word all windows are alike,
+    def _trim(self, ids: Tensor) -> Tensor:
+        """Remove columns that change no maximum: after the longest word all windows are equal, and
         one of each width is enough.
 
-        How many these are is known to the processor alone, and a GPU is not asked: it would have to
-        be waited for.
+        Only on the CPU: on a GPU, reading their number would wait for the device.
         """
         if ids.device.type != "cpu" or torch.compiler.is_compiling():
             return ids

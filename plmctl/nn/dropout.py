@@ -1,4 +1,4 @@
-"""Dropout (Srivastava et al., 2014), the one used everywhere outside attention probabilities."""
+"""Dropout (Srivastava et al., 2014) everywhere but on attention probabilities."""
 
 from __future__ import annotations
 

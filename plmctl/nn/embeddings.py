@@ -15,13 +15,13 @@ from plmctl.nn.tables import TokenTable
 
 @part_of("embedding")
 class Embedding(nn.Module):
-    """`dropout(norm(token[id] + segment[segment id] + place))`, ids [B, T] -> [B, T, W] (Devlin et
-    al., 2019, sec. 3, fig. 2).
+    """`dropout(norm(token[id] + segment[segment id] + position))`, ids [B, T] -> [B, T, W] (Devlin
+    et al., 2019, sec. 3, fig. 2).
 
-    `segments = 0` leaves the segment table out (RoBERTa, GPT), `norm = None` the norm (GPT). Rows
-    without a segment track are all of segment 0. `languages` is another such table, by
+    `segments = 0` omits the segment table (RoBERTa, GPT), `norm = None` the norm (GPT). Rows
+    without a segment track have segment 0. `languages` is another such table, by
     tracks.language (Conneau and Lample, 2019, arXiv:1901.07291, sec. 3.1). With `table_width` E,
-    tables, places and norm have E columns and a linear map leads from E to W: the factorised
+    tables, positions and norm have E columns and a linear map leads from E to W: the factorised
     embedding (Lan et al., 2020, arXiv:1909.11942, sec. 3.1). E = W is the same as none. With
     `scaled`, token vectors count sqrt(E) times (Vaswani et al., 2017, arXiv:1706.03762, sec. 3.4).
     """
@@ -52,13 +52,13 @@ class Embedding(nn.Module):
         self.project = nn.Linear(inner, width) if inner != width else nn.Identity()
 
     def forward(
-        self, seq: Seq, position: Position, places: Tensor, vectors: Tensor | None = None
+        self, seq: Seq, position: Position, positions: Tensor, vectors: Tensor | None = None
     ) -> Tensor:
-        """`vectors` [B, T, E] in place of those of the table."""
+        """[B, T, W]; `vectors` [B, T, E] replace those of the token table."""
         x = self.token(seq.ids) if vectors is None else vectors
         x = x if self.factor == 1.0 else x * self.factor
         for table, name in ((self.segment, "segment"), (self.language, "language")):
             if table is not None:
                 kind = seq.tracks.get(name)
                 x = x + (table.weight[0] if kind is None else table(kind))
-        return self.project(self.dropout(self.norm(position.embed(x, places))))
+        return self.project(self.dropout(self.norm(position.embed(x, positions))))

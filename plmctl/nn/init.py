@@ -1,4 +1,4 @@
-"""First weights: rules applied to a whole model with an explicit generator, so that a seed fixes
+"""Initial weights: rules for a complete model with an explicit generator, so that a seed fixes
 every number.
 """
 
@@ -20,11 +20,10 @@ Draw = Callable[[Tensor], object]
 
 
 class Starting(nn.Module):
-    """A module with a rule of its own for its first weights, which every rule below leaves to
-    it.
-    """
+    """A module with its own rule for its initial weights, which no rule below changes."""
 
     def start(self, generator: Generator) -> None:
+        """Draw the initial weights."""
         raise NotImplementedError(type(self).__name__)
 
 
@@ -38,7 +37,7 @@ def normal(module: nn.Module, *, std: float, generator: Generator) -> None:
 
 @part_of("initializer")
 def truncated_normal(module: nn.Module, *, std: float, generator: Generator) -> None:
-    """The same, drawn again beyond two standard deviations (Devlin et al., 2019, released code)."""
+    """`normal`, drawn again beyond two standard deviations (Devlin et al., 2019, released code)."""
     limit = 2 * std
     _fill(
         module,
@@ -85,7 +84,7 @@ def xavier(module: nn.Module, *, std: float, generator: Generator) -> None:
 @part_of("initializer")
 def fan_in(module: nn.Module, *, std: float, generator: Generator) -> None:
     """Matrices `~ N(0, std^2 / columns)`, queries D^-0.5 times that, tables of tokens `~ N(0,
-    std^2)`, of relative places `~ N(0, std^2 / W)`: scores need no scale then.
+    std^2)`, of relative positions `~ N(0, std^2 / W)`: then scores need no scale.
 
     (Raffel et al., 2020, arXiv:1910.10683; mesh_tensorflow, attention.py and transformer_layers.py,
     with std 1.)
@@ -108,7 +107,7 @@ def fan_in(module: nn.Module, *, std: float, generator: Generator) -> None:
 
 
 def _tables(module: nn.Module) -> list[Tensor]:
-    """The tables that ids look up, without spare rows, to be written to."""
+    """The embedding tables as writable tensors, without spare rows."""
     names = {
         f"{name}.weight" for name, part in module.named_modules() if isinstance(part, nn.Embedding)
     }
@@ -117,16 +116,16 @@ def _tables(module: nn.Module) -> list[Tensor]:
 
 @torch.no_grad()
 def _fill(module: nn.Module, draw: Draw, generator: Generator) -> None:
-    """In the order of `named_parameters`: vectors to 0, norm weights to 1, matrices by `draw`;
-    spare rows stay 0.
+    """Set all parameters in order: vectors to 0, norm weights to 1, matrices by `draw`; spare rows
+    stay 0.
     """
     own = [part for part in module.modules() if isinstance(part, Starting)]
-    left = {id(parameter) for part in own for parameter in part.parameters()}
+    excluded = {id(parameter) for part in own for parameter in part.parameters()}
     norms = {
         id(part.weight) for part in module.modules() if isinstance(part, nn.LayerNorm | nn.RMSNorm)
     }
     for parameter in real(module).values():
-        if id(parameter) in left:
+        if id(parameter) in excluded:
             continue
         if id(parameter) in norms:
             parameter.fill_(1.0)

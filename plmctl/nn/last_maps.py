@@ -1,4 +1,4 @@
-"""Which weights stand for the layers of a model, where they are compared."""
+"""One weight for each layer of a model, for comparisons of layers."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from plmctl.core.errors import ConfigError
 from plmctl.nn.stack import Stack
 
 
-def last_maps(model: nn.Module) -> dict[str, nn.Parameter]:
-    """{layer: weight of its last linear map, W^{2,l} of a Transformer}; several stacks have their
-    names before the number.
+def find_last_maps(model: nn.Module) -> dict[str, nn.Parameter]:
+    """{layer: weight of its last linear map, W^{2,l} of a Transformer}; with several stacks, names
+    begin with the stack.
 
-    Layers that share their weights share a gradient: the first of them stands for all. "last" is
-    the last layer of the last stack once more, so that models of several depths compare.
+    Layers that share their weights share a gradient, and the first of them represents all. "last"
+    is the last layer of the last stack, so that models of several depths can be compared.
     """
     stacks = {name: module for name, module in model.named_modules() if isinstance(module, Stack)}
-    found: dict[str, nn.Parameter] = {}
+    maps: dict[str, nn.Parameter] = {}
     for name, stack in stacks.items():
         owner = name.removeprefix("backbone.").removesuffix("stack").rstrip(".").replace(".", "/")
         prefix = f"{owner}/" if len(stacks) > 1 and owner else ""
         ends = [step for step in stack.steps if step.ends]
         for number, step in enumerate(ends, start=1):
             weight = cast(nn.Parameter, stack.block(step).cell.projection.weight)
-            if not any(weight is known for known in found.values()):
-                found[f"{prefix}layer.{number}"] = weight
-    if found:
-        found["last"] = weight
-    if not found:
+            if not any(weight is known for known in maps.values()):
+                maps[f"{prefix}layer.{number}"] = weight
+    if maps:
+        maps["last"] = weight
+    if not maps:
         raise ConfigError(
             "train.grad_norms",
             True,
             "false: this model has no layers of a stack",
             fix="train.grad_norms=false",
         )
-    return found
+    return maps

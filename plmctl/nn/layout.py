@@ -26,8 +26,9 @@ _GROUP = re.compile(r"([a-z](?:\|?[a-z])*)(?:([*@])([1-9][0-9]*))?")
 
 @dataclass(frozen=True)
 class Step:
-    """Run copy `copy` of the sublayer called `letter`; `ends` a layer or not, and `joins` the step
-    before it, in parallel, or not.
+    """Run copy `copy` of the sublayer called `letter`.
+
+    `ends`: it is the last step of a layer. `joins`: it runs in parallel with the step before it.
     """
 
     letter: str
@@ -37,8 +38,13 @@ class Step:
 
 
 def parse(layout: str, *, share: Mapping[str, int] | None = None) -> list[Step]:
-    """The steps of `layout`; `share[letter] = n` keeps n copies of a letter, each for as many
-    neighbours (ALBERT's groups).
+    """The steps of `layout`.
+
+    Args:
+        share: {letter: n} keeps n copies of a letter, each for as many neighbours (ALBERT's
+            groups).
+
+        "af*2 f@2"   a0 f0 | a1 f1 | f2 | f2      (| ends a layer)
     """
     steps: list[Step] = []
     counts: Counter[str] = Counter()  # copies of each letter so far
@@ -53,15 +59,15 @@ def parse(layout: str, *, share: Mapping[str, int] | None = None) -> list[Step]:
             )
         cells, shared, times = match[1], match[2] == "@", int(match[3] or 1)
         letters = cells.replace("|", "")
-        joining = [cells[:place].endswith("|") for place, cell in enumerate(cells) if cell != "|"]
+        joining = [cells[:index].endswith("|") for index, cell in enumerate(cells) if cell != "|"]
         if len(steps) + times * len(letters) > MOST:
             raise ConfigError("model.stack.layout", layout, f"at most {MOST:,} sublayers")
         first = Counter(counts)
         for _ in range(times):
             used = Counter(first) if shared else counts
-            for place, letter in enumerate(letters):
-                ends = place == len(letters) - 1
-                steps.append(Step(letter, used[letter], ends, joining[place]))
+            for index, letter in enumerate(letters):
+                ends = index == len(letters) - 1
+                steps.append(Step(letter, used[letter], ends, joining[index]))
                 used[letter] += 1
             if shared:
                 counts = used
@@ -73,7 +79,7 @@ def parse(layout: str, *, share: Mapping[str, int] | None = None) -> list[Step]:
 def _share_copies(
     steps: list[Step], counts: Mapping[str, int], share: Mapping[str, int]
 ) -> list[Step]:
-    """The same steps with `share[letter]` copies in place of `counts[letter]`."""
+    """The steps with `share[letter]` copies in place of `counts[letter]`."""
     for letter, copies in share.items():
         most = counts.get(letter, 0)
         if not 1 <= copies <= most or most % copies:
@@ -98,7 +104,7 @@ def _share_copies(
     return shared
 
 
-def layers(steps: list[Step]) -> list[list[tuple[int, Step]]]:
+def split_layers(steps: list[Step]) -> list[list[tuple[int, Step]]]:
     """The steps of each layer, with their numbers."""
     split: list[list[tuple[int, Step]]] = [[]]
     for number, step in enumerate(steps):
@@ -108,8 +114,8 @@ def layers(steps: list[Step]) -> list[list[tuple[int, Step]]]:
     return split[:-1]
 
 
-def rounds(layer: list[tuple[int, Step]]) -> list[list[tuple[int, Step]]]:
-    """The steps of a layer, those in parallel together; each round reads what the last wrote."""
+def split_rounds(layer: list[tuple[int, Step]]) -> list[list[tuple[int, Step]]]:
+    """The steps of a layer, grouped by rounds: those of a round run in parallel."""
     split: list[list[tuple[int, Step]]] = []
     for number, step in layer:
         if not step.joins:
@@ -118,13 +124,13 @@ def rounds(layer: list[tuple[int, Step]]) -> list[list[tuple[int, Step]]]:
     return split
 
 
-def text(layer: Sequence[Step]) -> str:
+def spell_layer(layer: Sequence[Step]) -> str:
     """The cells of one layer as a layout spells them."""
     return "".join(f"{'|' * step.joins}{step.letter}" for step in layer)
 
 
-def copies(steps: list[Step]) -> dict[str, int]:
-    """{letter: how many copies have to be built}, in order of first use."""
+def count_copies(steps: list[Step]) -> dict[str, int]:
+    """{letter: number of copies}, in order of first use."""
     number: dict[str, int] = {}
     for step in steps:
         number[step.letter] = max(number.get(step.letter, 0), step.copy + 1)

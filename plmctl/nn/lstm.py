@@ -51,15 +51,18 @@ class ProjectedLSTM(Starting):
     def forward(
         self, x: Tensor, state: State, *, keep: Tensor | None = None, real: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        """(states of all tokens, the state after them). keep [B, T]: False where the memory is
-        emptied before a token;
-        real [B, T]: False at padding, which changes nothing and gets zeros.
+        """Read the rows from `state` on.
 
-        Memory and what is clipped keep the type of the weights, matrix products may be narrower
-        (autocast).
+        Args:
+            keep: [B, T] False where the memory is cleared before a token.
+            real: [B, T] False at padding, which changes nothing and gets zeros.
+
+        Returns:
+            (states of all tokens [B, T, P], the state after them). Memory and clipped values keep
+                the type of the weights; matrix products may be narrower (autocast).
         """
         (h, c), dtype = state, self.input.weight.dtype
-        found = []
+        states = []
         for t, gates in enumerate(self.input(x).unbind(1)):
             if keep is not None:
                 h, c = h * keep[:, t, None], c * keep[:, t, None]
@@ -73,13 +76,13 @@ class ProjectedLSTM(Starting):
                     torch.where(here, next_c, c),
                     next_h * here,
                 )
-            found.append(next_h)
-        return torch.stack(found, 1), (h, c)
+            states.append(next_h)
+        return torch.stack(states, 1), (h, c)
 
     def _step(self, gates: Tensor, h: Tensor, c: Tensor) -> State:
         i, f, g, o = (gates + self.recurrent(h)).to(c.dtype).chunk(4, -1)
-        c = self._clipped(f.sigmoid() * c + i.sigmoid() * g.tanh())
-        return self._clipped(self.projection(o.sigmoid() * c.tanh()).to(c.dtype)), c
+        c = self._clip(f.sigmoid() * c + i.sigmoid() * g.tanh())
+        return self._clip(self.projection(o.sigmoid() * c.tanh()).to(c.dtype)), c
 
-    def _clipped(self, x: Tensor) -> Tensor:
+    def _clip(self, x: Tensor) -> Tensor:
         return x if self.clip is None else x.clamp(-self.clip, self.clip)

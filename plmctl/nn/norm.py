@@ -1,6 +1,4 @@
-"""Normalisations, each a function of a width: what the norm slots of residual.py are filled
-with.
-"""
+"""Normalisations, each a function of a width, for the norm slots of residual.py."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Where am I: what the position of a token adds to embeddings, queries and keys, scores, or the
-stream between layers.
+"""Position schemes: what the position of a token adds to embeddings, queries and keys, scores, or
+the stream between layers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LAYOUTS, FREQUENCIES = ("halves", "interleaved"), ("paper", "released")  # of `S
 
 @base_of("position")
 class Position(nn.Module):
-    """Four hooks, no-ops here; a subclass overrides what its scheme does. Places are integer
+    """Four hooks, no-ops here; a subclass overrides what its scheme does. Positions are integer
     tensors [B | 1, T].
     """
 
@@ -44,7 +44,7 @@ class Position(nn.Module):
 
 @part_of("position")
 class NoPosition(Position):
-    """No positions at all: a causal pattern alone tells them apart (Haviv et al., 2022,
+    """No positions: a model can infer them from a causal pattern (Haviv et al., 2022,
     arXiv:2203.16634).
     """
 
@@ -199,8 +199,8 @@ class RelativeBuckets(Position):
             self.max_distance / self.exact
         )
         wide = (self.exact + (ratio * self.exact).long()).clamp(max=2 * self.exact - 1)
-        found = torch.where(far < self.exact, far, wide)
-        return found + (offset > 0) * 2 * self.exact if self.bidirectional else found
+        bucket = torch.where(far < self.exact, far, wide)
+        return bucket + (offset > 0) * 2 * self.exact if self.bidirectional else bucket
 
     def bias(self, q: Tensor, q_positions: Tensor, k_positions: Tensor) -> Tensor | None:
         buckets = self.bucket(k_positions[:, None, :] - q_positions[:, :, None])  # [B | 1, Tq, Tk]

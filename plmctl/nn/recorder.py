@@ -1,4 +1,4 @@
-"""What self-attention leaves behind for those who look at it: distillation, attention maps."""
+"""Records of self-attention, for distillation and attention maps."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ ATTENTION = frozenset({"queries", "keys", "values", "scores", "attention"})
 class Recorder:
     """Lists by name, one tensor for each layer of self-attention that has run.
 
-    "queries", "keys", "values" [B, H, T, D] as the linear maps give them; "scores" [B, H, Tq, Tk],
-    `q k^T / sqrt(D)` and what the places add, the lowest number where a token may not see;
-    "attention", their softmax without dropout, 0 there.
+    "queries", "keys", "values" [B, H, T, D] as the linear maps give them; "scores" [B, H, Tq, Tk]:
+    `q k^T / sqrt(D)` and the position bias, the lowest number where a token may not see;
+    "attention": their softmax without dropout, 0 there.
     """
 
-    made: dict[str, list[Tensor]]
+    recorded: dict[str, list[Tensor]]
 
     @classmethod
     def of(cls, record: frozenset[str]) -> Recorder | None:
-        """None where nothing of it is recorded."""
+        """A recorder for these names; None if none of them belongs to attention."""
         wanted = sorted(record & ATTENTION)
         return cls({name: [] for name in wanted}) if wanted else None
 
     def vectors(self, q: Tensor, k: Tensor, v: Tensor) -> None:
-        """What the maps made, before places turn it."""
+        """Record the outputs of the linear maps, before positions rotate them."""
         for name, vector in (("queries", q), ("keys", k), ("values", v)):
-            if name in self.made:
-                self.made[name].append(vector)
+            if name in self.recorded:
+                self.recorded[name].append(vector)
 
     def products(self, q: Tensor, k: Tensor, plan: KernelPlan, bias: Tensor | None) -> None:
-        """What the kernel is given; computed again, in fp32 or wider, since kernels keep no
+        """Record scores and attention, computed again in fp32 or wider, since kernels keep no
         scores.
         """
-        if not {"scores", "attention"} & self.made.keys():
+        if not {"scores", "attention"} & self.recorded.keys():
             return
         wide = torch.promote_types(q.dtype, torch.float32)
         with torch.autocast(q.device.type, enabled=False):
@@ -47,10 +47,10 @@ class Recorder:
             scores = scores if bias is None else scores + bias
         hidden = plan.hidden(scores)
         scores = scores if hidden is None else scores.masked_fill(hidden, torch.finfo(wide).min)
-        if "scores" in self.made:
-            self.made["scores"].append(scores)
-        if "attention" in self.made:
+        if "scores" in self.recorded:
+            self.recorded["scores"].append(scores)
+        if "attention" in self.recorded:
             shares = scores.softmax(-1)
-            self.made["attention"].append(
+            self.recorded["attention"].append(
                 shares if hidden is None else shares.masked_fill(hidden, 0)
             )

@@ -1,4 +1,4 @@
-"""Reading rows of several documents and padding with torch's recurrent networks."""
+"""Torch's recurrent networks on rows with several documents and padding."""
 
 from __future__ import annotations
 
@@ -17,27 +17,24 @@ Kept = tuple[Tensor, ...]
 
 @dataclass(frozen=True)
 class Runs:
-    """The R documents of a batch as sequences of their own: N real tokens, in the order that torch
-    packs them in.
+    """The R documents of a batch as separate sequences: N real tokens, in torch's packed order.
 
-    Longest run first, and of all runs the first tokens, then the second ones, ...
+    The longest run is first; the order is the first tokens of all runs, then the second ones, ...
     """
 
     rows: Tensor  # [N]
-    places: Tensor  # [N]
+    columns: Tensor  # [N]
     sizes: Tensor  # how many runs have a first token, a second one, ...; on the CPU
-    row: Tensor  # [R] of each run
-    document: Tensor  # [R]
+    row: Tensor  # [R] row of each run
+    document: Tensor  # [R] document of each run
     first: Tensor  # [R] whether it is the first of its row
     last: Tensor  # [R] whether it is the last of its row
 
     @classmethod
     def of(cls, documents: Tensor) -> Runs:
-        """Of `documents [B, T]`, -1 at padding, of which there must be at least one token that
-        is not.
-        """
-        rows, places = (documents >= 0).nonzero(as_tuple=True)
-        number = documents[rows, places]
+        """The runs of `documents [B, T]`, -1 at padding; at least one token must be real."""
+        rows, columns = (documents >= 0).nonzero(as_tuple=True)
+        number = documents[rows, columns]
         other_row = rows[1:] != rows[:-1]
         true = torch.ones(1, dtype=torch.bool, device=rows.device)
         begins = torch.cat([true, other_row | (number[1:] != number[:-1])])
@@ -56,7 +53,7 @@ class Runs:
         )
         return cls(
             rows[order],
-            places[order],
+            columns[order],
             step.bincount().cpu(),
             row[longest_first],
             number[starts][longest_first],
@@ -66,7 +63,7 @@ class Runs:
 
 
 class Recurrence(Starting):
-    """`net` over each document by itself, x [B, T, W] -> [B, T, directions H]; padding is not read
+    """`net` over each document separately, x [B, T, W] -> [B, T, directions H]; padding is not read
     and gets zeros.
 
     Computed in the type of the weights, without autocast. First weights: U(-k, k), k = H^-1/2,
@@ -85,39 +82,46 @@ class Recurrence(Starting):
     def forward(
         self, x: Tensor, documents: Tensor | None, kept: Kept | None
     ) -> tuple[Tensor, Kept]:
-        """`kept`: what the call before returned, where this one reads on; `documents [B, T]`:
-        None if all are one, number 0.
+        """Read the rows.
+
+        Args:
+            documents: [B, T] numbers of documents; None if all are one, number 0.
+            kept: what the call before returned, if this one continues it.
         """
         with torch.autocast(x.device.type, enabled=False):
             x = x.to(next(self.net.parameters()).dtype)
             kept = self._fresh(x) if kept is None else kept
-            return self._whole(x, kept) if documents is None else self._apart(x, documents, kept)
+            return (
+                self._read_rows(x, kept)
+                if documents is None
+                else self._read_documents(x, documents, kept)
+            )
 
-    def _whole(self, x: Tensor, kept: Kept) -> tuple[Tensor, Kept]:
+    def _read_rows(self, x: Tensor, kept: Kept) -> tuple[Tensor, Kept]:
         *states, document = kept
-        goes_on = (document == 0)[:, None, None]
-        y, after = self.net(x, self._given([state * goes_on for state in states]))
-        return y, (*self._made(after), torch.zeros_like(document))
+        continues = (document == 0)[:, None, None]
+        y, after = self.net(x, self._to_torch([state * continues for state in states]))
+        return y, (*self._from_torch(after), torch.zeros_like(document))
 
-    def _apart(self, x: Tensor, documents: Tensor, kept: Kept) -> tuple[Tensor, Kept]:
+    def _read_documents(self, x: Tensor, documents: Tensor, kept: Kept) -> tuple[Tensor, Kept]:
         *states, document = kept
         y = x.new_zeros(*x.shape[:2], (2 if self.net.bidirectional else 1) * self.net.hidden_size)
         if not (documents >= 0).any():
             return y, kept
         runs = Runs.of(documents)
-        goes_on = (runs.first & (document[runs.row] == runs.document))[:, None, None]
-        given = self._given([state[runs.row] * goes_on for state in states])
-        packed, after = self.net(PackedSequence(x[runs.rows, runs.places], runs.sizes), given)
-        y = y.index_put((runs.rows, runs.places), packed.data)
+        continues = (runs.first & (document[runs.row] == runs.document))[:, None, None]
+        given = self._to_torch([state[runs.row] * continues for state in states])
+        packed, after = self.net(PackedSequence(x[runs.rows, runs.columns], runs.sizes), given)
+        y = y.index_put((runs.rows, runs.columns), packed.data)
         row = (runs.row[runs.last],)
         states = [
             old.index_put(row, new[runs.last])
-            for old, new in zip(states, self._made(after), strict=True)
+            for old, new in zip(states, self._from_torch(after), strict=True)
         ]
         return y, (*states, document.index_put(row, runs.document[runs.last]))
 
     def _fresh(self, x: Tensor) -> Kept:
-        """What is kept before the first token."""
+        """The kept states before the first token."""
         shape = (
             len(x),
             self.net.num_layers * (2 if self.net.bidirectional else 1),
@@ -129,12 +133,12 @@ class Recurrence(Starting):
             number,
         )
 
-    def _given(self, states: Sequence[Tensor]) -> Tensor | tuple[Tensor, ...]:
-        """[B, layers, H] as torch takes them."""
+    def _to_torch(self, states: Sequence[Tensor]) -> Tensor | tuple[Tensor, ...]:
+        """States [B, layers, H] in torch's order."""
         turned = tuple(state.transpose(0, 1).contiguous() for state in states)
         return turned if len(turned) > 1 else turned[0]
 
-    def _made(self, after: Tensor | tuple[Tensor, ...]) -> list[Tensor]:
+    def _from_torch(self, after: Tensor | tuple[Tensor, ...]) -> list[Tensor]:
         return [
             state.transpose(0, 1) for state in (after if isinstance(after, tuple) else (after,))
         ]

@@ -1,6 +1,4 @@
-"""What lies between a query and a key: a distance, and perhaps the end of a segment; made once
-for all layers.
-"""
+"""The relations of queries and keys (distances, equal segments), computed once for all layers."""
 
 from __future__ import annotations
 
@@ -15,14 +13,14 @@ from plmctl.attention.op import BoundOp
 
 @dataclass(frozen=True)
 class Relations:
-    """Which distances occur, as a table of sinusoids, and which of them lies between each query and
+    """A table of sinusoids for the distances that occur, and the distance between each query and
     each key.
 
-    Row m of `table` stands for the distance `high - m` = place of the query - place of the key.
-    Keys stand at places 0, 1, ..., K - 1, those of memory first. The first `rows` queries stand at
-    `first`, `first + 1`, ...; the others anywhere, so that `index` names the row of the table for
-    each of their keys. In rows of the batch that are `reversed`, whose text runs backwards, every
-    distance counts as its negative.
+    Row m of `table` is for the distance `high - m` = position of the query - position of the key.
+    Keys have the positions 0, 1, ..., K - 1, those of memory first. The first `rows` queries have
+    the positions `first`, `first + 1`, ...; the others any, so that `index` names the row of the
+    table for each of their keys. In rows of the batch that are `reversed`, whose text runs
+    backwards, every distance counts as its negative.
     """
 
     table: Tensor  # [1 | 2, n, W]: as they are, and for reversed rows
@@ -35,58 +33,61 @@ class Relations:
     # [B | 1, 1, Tq, K] bool: query and key are of different segments; None: never
     apart: Tensor | None = None
 
-    def dropped(self, dropout: nn.Module) -> Relations:
-        """The same with dropout on the sinusoids, one mask for all layers."""
+    def drop_out(self, dropout: nn.Module) -> Relations:
+        """These relations with dropout on the sinusoids, one mask for all layers."""
         return replace(self, table=dropout(self.table))
 
-    def between(self, scores: Tensor) -> Tensor:
+    def gather(self, scores: Tensor) -> Tensor:
         """[B, H, Tq, K] out of `scores [B, H, Tq, n]`, the score of every query for every distance.
 
         Query r of the first ones wants columns `high - first - r + (0 .. K - 1)`, one further to
         the left than query r - 1: the same numbers in rows of n - 1 instead of n shift them so (Dai
         et al., 2019, arXiv:1901.02860, appendix B).
         """
-        found = []
+        parts = []
         if self.rows:
             begin, n = self.high - self.first, scores.shape[-1] - 1
             flat = scores[:, :, : self.rows].flatten(-2)[..., begin : begin + self.rows * n]
-            found.append(flat.unflatten(-1, (self.rows, n))[..., : self.keys])
+            parts.append(flat.unflatten(-1, (self.rows, n))[..., : self.keys])
         if self.index is not None:
             index = self.index[:, None].expand(*scores.shape[:2], -1, -1)
-            found.append(scores[:, :, self.rows :].gather(-1, index))
-        return found[0] if len(found) == 1 else torch.cat(found, 2)
+            parts.append(scores[:, :, self.rows :].gather(-1, index))
+        return parts[0] if len(parts) == 1 else torch.cat(parts, 2)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RelativeOp(BoundOp):
-    """Attention over tokens whose distances are known."""
+    """Attention over tokens with known distances."""
 
     relations: Relations
-    # only the first so many rows are seen, the others only look (XLNet's query stream)
+    # only the first so many rows are keys, the others only queries (XLNet's query stream)
     keys: int | None = None
 
 
-def relations(
+def make_relations(
     *,
     width: int,
     first: int,
     rows: int,
     like: Tensor,
-    places: Tensor | None = None,
+    positions: Tensor | None = None,
     reversed: Tensor | None = None,
     apart: Tensor | None = None,
-    key_places: Tensor | None = None,
+    key_positions: Tensor | None = None,
 ) -> Relations:
-    """For `rows` queries that are the last keys, at places `first`, `first + 1`, ..., and others at
-    `places [B | 1, P]`.
+    """Relations of `rows` queries that are the last keys, at positions `first`, `first + 1`, ...,
+    and of others.
 
-    No place is beyond `first + rows`, right behind the last key. With `key_places [B | 1, K]`, keys
-    do not stand at 0, 1, ...; then all queries are named by `places`. Type and device are those of
-    `like`.
+    Args:
+        like: a tensor with the type and the device of the result.
+        positions: [B | 1, P] positions of further queries, none beyond `first + rows`.
+        reversed: [B] bool, rows whose text runs backwards.
+        apart: [B | 1, 1, Tq, K] bool, whether query and key are of different segments.
+        key_positions: [B | 1, K] if keys are not at 0, 1, ...; then `positions` names all queries.
     """
     keys, high = first + rows, first + rows
-    table = sinusoids(
-        torch.arange(high, -high if key_places is not None else -rows, -1, device=like.device),
+    table = compute_sinusoids(
+        torch.arange(high, -high if key_positions is not None else -rows, -1, device=like.device),
         width,
     )
     table = (
@@ -95,15 +96,17 @@ def relations(
         else torch.stack([table, table * _mirrored(width, like.device)])
     )
     index = None
-    if places is not None:
-        at = torch.arange(keys, device=like.device)[None] if key_places is None else key_places
-        # beyond: at padding
-        index = (high - places[:, :, None] + at[:, None]).clamp(0, table.shape[1] - 1)
-    count = 0 if key_places is not None else rows
+    if positions is not None:
+        key_at = (
+            torch.arange(keys, device=like.device)[None] if key_positions is None else key_positions
+        )
+        # indices beyond the table belong to padding
+        index = (high - positions[:, :, None] + key_at[:, None]).clamp(0, table.shape[1] - 1)
+    count = 0 if key_positions is not None else rows
     return Relations(table.to(like.dtype), high, first, count, keys, index, reversed, apart)
 
 
-def sinusoids(distance: Tensor, width: int, base: float = 10000.0) -> Tensor:
+def compute_sinusoids(distance: Tensor, width: int, base: float = 10000.0) -> Tensor:
     """`R_p = [sin(p w_0) ... | cos(p w_0) ...]`, w_i = base^(-2i / W), [n] -> [n, W] in fp64.
 
     (Dai et al., 2019, arXiv:1901.02860, sec. 3.3; kimiyoung/transformer-xl: all sines first, then
@@ -115,5 +118,5 @@ def sinusoids(distance: Tensor, width: int, base: float = 10000.0) -> Tensor:
 
 
 def _mirrored(width: int, device: torch.device) -> Tensor:
-    """[W] what makes R_-p of R_p: sines change their sign."""
+    """[W] the factors from R_p to R_-p: sines change their sign."""
     return torch.where(torch.arange(width, device=device) < width // 2, -1.0, 1.0).double()

@@ -1,10 +1,9 @@
-"""Where the norms of a sublayer stand: three slots, filled by one of `PostNorm`, `PreNorm`,
-`SandwichNorm`.
+"""The norms of a sublayer: three slots, filled by one of `PostNorm`, `PreNorm`, `SandwichNorm`.
 
 y = norm_sum(x + dropout(norm_out(cell(norm_in(x)))))
 
-Cells in parallel read one norm_in(x), and what each of them makes is added before one norm_sum:
-both norms are those of the first.
+Cells in parallel read one norm_in(x), and their outputs are added before one norm_sum; both norms
+are those of the first cell.
 """
 
 from __future__ import annotations
@@ -42,26 +41,26 @@ class Block(nn.Module):
         self.dropout = Dropout(rate=dropout)
 
     def forward(self, streams: Streams, env: Env) -> Streams:
-        """The same streams after the one that the cell writes was changed."""
+        """The streams after the cell has changed the one that it writes."""
         name, read = self.cell.writes, self.normed(streams, self.cell.reads)
-        return streams.updated(name, self.norm_sum(self.add(streams[name], read, env)))
+        return streams.replace(name, self.norm_sum(self.add(streams[name], read, env)))
 
     def normed(self, streams: Streams, reads: frozenset[str]) -> Streams:
-        """What cells that read `reads` are given: the stream that they write behind `norm_in`, and
-        memory, which was that stream.
+        """The input of cells that read `reads`: the stream that they write after `norm_in`, and
+        memory, which was that stream, too.
         """
         if isinstance(self.norm_in, nn.Identity):
             return streams
-        normed = streams.updated(self.cell.writes, self.norm_in(streams[self.cell.writes]))
+        normed = streams.replace(self.cell.writes, self.norm_in(streams[self.cell.writes]))
         memory = streams.get("memory") if "memory" in reads else None
-        return normed if memory is None else normed.updated("memory", self.norm_in(memory))
+        return normed if memory is None else normed.replace("memory", self.norm_in(memory))
 
     def add(self, x: Tensor, read: Streams, env: Env) -> Tensor:
-        """[B, T, W] `x` and what the cell makes of normed streams, with dropout."""
+        """[B, T, W] `x` plus the cell's output for normed streams, with dropout."""
         return self.dropout.add(x, self.norm_out(self.cell(read, env)))
 
     def change(self, read: Streams, env: Env) -> Tensor:
-        """[B, T, W] what `add` adds."""
+        """[B, T, W] the cell's output with dropout, which `add` adds."""
         return self.dropout(self.norm_out(self.cell(read, env)))
 
     def join(self) -> None:
@@ -82,9 +81,11 @@ class PostNorm:
     dropout: float
 
     def block(self, cell: Cell) -> Block:
+        """A block around `cell`."""
         return Block(cell=cell, norm_sum=self.norm(), dropout=self.dropout)
 
     def final(self) -> nn.Module:
+        """The norm after the stack."""
         return nn.Identity()
 
 
@@ -100,9 +101,11 @@ class PreNorm:
     final_norm: bool = True  # the released Transformer-XL has none
 
     def block(self, cell: Cell) -> Block:
+        """A block around `cell`."""
         return Block(cell=cell, norm_in=self.norm(), dropout=self.dropout)
 
     def final(self) -> nn.Module:
+        """The norm after the stack."""
         return self.norm() if self.final_norm else nn.Identity()
 
 
@@ -117,7 +120,9 @@ class SandwichNorm:
     dropout: float
 
     def block(self, cell: Cell) -> Block:
+        """A block around `cell`."""
         return Block(cell=cell, norm_in=self.norm(), norm_out=self.norm(), dropout=self.dropout)
 
     def final(self) -> nn.Module:
+        """The norm after the stack."""
         return self.norm()

@@ -1,4 +1,4 @@
-"""Weights that cost something by themselves, beside what the loss says of their answers."""
+"""Weights with a penalty of their own, beside the loss of their predictions."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from torch import Tensor, nn
 
 
 class Restrained(nn.Module):
-    """A part whose `penalty()`, [], is added to the loss; it asks for nothing where `strength`
-    is 0.
-    """
+    """A part whose `penalty()`, [], is added to the loss; there is none if `strength` is 0."""
 
     strength: float = 0.0
 
     def penalty(self) -> Tensor:
+        """The penalty, a scalar tensor."""
         raise NotImplementedError(type(self).__name__)

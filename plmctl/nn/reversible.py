@@ -1,4 +1,4 @@
-"""Residual streams that are computed back from their end, so that a backward pass needs no stored
+"""Residual streams that a backward pass computes back from their end, without stored
 activations.
 """
 
@@ -16,16 +16,16 @@ Change = Callable[[Tensor], Tensor]
 
 
 class ReversiblePair:
-    """Two streams, both `x` at first; each step changes one by what it makes of the other.
+    """Two streams, both `x` at first; each step adds a function of the one to the other.
 
         step 1   y1 = x1 + a(x2)           back   x2 = y2 - f(y1)
         step 2   y2 = x2 + f(y1)                  x1 = y1 - a(x2)
 
     (Gomez et al., 2017, arXiv:1707.04585, sec. 3; Kitaev et al., 2020, arXiv:2001.04451, sec. 3.)
-    Of all steps the backward pass is given the two streams at the end, and the states of the random
-    generators, so that dropout drops the same. What a step reads is computed again when its
-    gradient is asked for; gradients flow through the graph that the forward pass has made, so that
-    a step may read any other tensor, too. `stored`: activations are stored as ever.
+    The backward pass keeps only the two streams at the end, and the states of the random
+    generators, so that dropout drops the same numbers. The input of a step is computed again when
+    its gradient is needed; gradients flow through the graph of the forward pass, so that a step may
+    read any other tensor, too. `stored`: activations are stored as usual.
     """
 
     def __init__(self, x: Tensor, *, stored: bool = False) -> None:
@@ -34,8 +34,8 @@ class ReversiblePair:
         self._changed: Tensor | None = x
         self._read: Tensor | None = x
         self._steps = 0
-        self._end: tuple[Tensor, Tensor] | None = None  # values of both, after `_place` steps
-        self._place = 0
+        self._end: tuple[Tensor, Tensor] | None = None  # values of both, after `_position` steps
+        self._position = 0
 
     def step(self, change: Change) -> None:
         """Add `change` of the one stream to the other; it is called again in the backward pass."""
@@ -46,14 +46,14 @@ class ReversiblePair:
             self._changed, self._read = read, changed + change(read)
             return
         number, needs_gradient = self._steps, read.requires_grad
-        first = [read]  # no longer held once it was read
+        first = [read]  # released after the first use
 
-        def made(_: Tensor) -> Tensor:
-            return change(first.pop()) if first else self._again(number, needs_gradient, change)
+        def compute(_: Tensor) -> Tensor:
+            return change(first.pop()) if first else self._recompute(number, needs_gradient, change)
 
-        with set_checkpoint_early_stop(False):  # the end of the step is what leads back
-            # the empty tensor says of which device the generator is kept
-            y = checkpoint(made, read.new_empty(0), use_reentrant=False)
+        with set_checkpoint_early_stop(False):  # the end of the step is needed on the way back
+            # the empty tensor names the device of the generator
+            y = checkpoint(compute, read.new_empty(0), use_reentrant=False)
         self._changed, self._read = read, changed + y
         self._steps += 1
 
@@ -69,18 +69,20 @@ class ReversiblePair:
         assert self._changed is not None
         assert self._read is not None
         if not self._stored:
-            self._end, self._place = (self._changed.detach(), self._read.detach()), self._steps
+            self._end, self._position = (self._changed.detach(), self._read.detach()), self._steps
         self._changed = self._read = None
         return last
 
-    def _again(self, number: int, needs_gradient: bool, change: Change) -> Tensor:
-        """What step `number` made, from the values behind it; those before it take their place."""
-        if self._end is None or self._place != number + 1:
+    def _recompute(self, number: int, needs_gradient: bool, change: Change) -> Tensor:
+        """The output of step `number`, from the values after it; then the values before it are
+        kept.
+        """
+        if self._end is None or self._position != number + 1:
             raise PlmctlError(
-                "a reversible stack is gone back through once, from its end; an objective that"
-                " needs its gradients twice takes model.stack.reversible=false"
+                "a reversible stack has one backward pass, from its end; an objective that"
+                " needs its gradients twice needs model.stack.reversible=false"
             )
         read, written = self._end
         y = change(read.requires_grad_(needs_gradient) if needs_gradient else read)
-        self._end, self._place = (written - y.detach(), read.detach()), number
+        self._end, self._position = (written - y.detach(), read.detach()), number
         return y

@@ -1,5 +1,5 @@
-"""How a query is compared with a key: the three products of Luong et al. (2015) and Vaswani et
-al. (2017).
+"""Scores of queries and keys: the three products of Luong et al. (2015) and Vaswani et al.
+(2017).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from plmctl.core.errors import ConfigError, nearest
 
 
 class Dot(nn.Module):
-    """`q . k` (Luong et al., 2015, arXiv:1508.04025, sec. 3.1, "dot"); takes back the kernel's 1
-    / sqrt(D).
+    """`q . k` (Luong et al., 2015, arXiv:1508.04025, sec. 3.1, "dot"); undoes the kernel's 1 /
+    sqrt(D).
     """
 
     def __init__(self, *, num_heads: int, head_width: int) -> None:
@@ -50,9 +50,9 @@ SCORES: dict[str, Callable[..., nn.Module]] = {
 }
 
 
-def score(name: str, *, num_heads: int, head_width: int) -> nn.Module:
-    """What queries [B, H, T, D] go through before a kernel multiplies them with keys;
-    ConfigError naming the nearest one.
+def make_score(name: str, *, num_heads: int, head_width: int) -> nn.Module:
+    """The module that queries [B, H, T, D] pass before a kernel multiplies them with keys; a
+    ConfigError names the nearest one.
     """
     if name not in SCORES:
         raise ConfigError("scores", name, f"one of {', '.join(SCORES)}{nearest(name, SCORES)}")

@@ -28,10 +28,13 @@ Layer = Callable[[Streams, Env], Streams]
 
 @base_of("residual")
 class Residual(Protocol):
-    """How cells become blocks, and what follows the last: `PostNorm`, `PreNorm`, `SandwichNorm`."""
+    """Makes blocks of cells, and the final norm: `PostNorm`, `PreNorm`, `SandwichNorm`."""
 
-    def block(self, cell: Cell) -> Block: ...
-    def final(self) -> nn.Module: ...
+    def block(self, cell: Cell) -> Block:
+        """A block around `cell`."""
+
+    def final(self) -> nn.Module:
+        """The norm after the stack."""
 
 
 @part_of("stack")
@@ -44,12 +47,12 @@ class Stack(nn.Module):
     Args:
         layout: Which cells run in which order.
         cells: {letter of the layout: factory of the cell}.
-        residual: Where the norms stand.
+        residual: The position of the norms.
         share: {letter: number of copies}, each for as many neighbours.
         by_layer: {letter: {setting of the cell: one value for each of its copies}}, such as
             `{f: {inner_width: [64, 64, 128]}}` for `af*3`.
-        reversible: Two streams, which each cell in turn adds to and reads (nn/reversible.py); what
-            follows is their mean. Differs: the Reformer puts them side by side, 2 W wide.
+        reversible: Two streams, which the cells read and change in turn (nn/reversible.py); the
+            result is their mean. Differs: the Reformer concatenates them, 2 W wide.
     """
 
     # store only the input of each layer for the backward pass, and run the layer again there
@@ -67,10 +70,10 @@ class Stack(nn.Module):
     ) -> None:
         super().__init__()
         self.steps = grammar.parse(layout, share=share)
-        # of each layer, the cells that run together
-        self.rounds = [grammar.rounds(layer) for layer in grammar.layers(self.steps)]
+        # for each layer, the cells that run together
+        self.rounds = [grammar.split_rounds(layer) for layer in grammar.split_layers(self.steps)]
         self.reversible = reversible
-        copies = grammar.copies(self.steps)
+        copies = grammar.count_copies(self.steps)
         for letter in copies:
             if letter not in cells:
                 raise ConfigError(
@@ -105,23 +108,24 @@ class Stack(nn.Module):
                 raise ConfigError(
                     "model.stack.reversible",
                     True,
-                    f"no norm after a sum, from which there is no way back, as"
-                    f" {type(residual).__name__} has",
+                    f"no norm after a sum, which cannot be inverted, as in"
+                    f" {type(residual).__name__}",
                     fix="model.stack.residual._target_=plmctl.nn.residual.PreNorm",
                 )
 
     @property
     def num_layers(self) -> int:
+        """The number of layers."""
         return len(self.rounds)
 
     @property
     def recomputes(self) -> bool:
-        """Whether a backward pass runs the forward pass of each cell once more."""
+        """Whether a backward pass runs the forward pass of each cell again."""
         return self.checkpointed or self.reversible
 
     @property
     def records(self) -> bool:
-        """Whether each layer has just one cell of self-attention that can be recorded."""
+        """Whether each layer has exactly one cell of self-attention that can be recorded."""
         recorded = [
             sum(self.block(step).cell.records for steps in layer for _, step in steps)
             for layer in self.rounds
@@ -138,12 +142,14 @@ class Stack(nn.Module):
         """The streams after the last layer, the text normed; and with `record` the text before the
         first layer and after every one (the last one normed).
         """
-        run = self._reversibly if self.reversible else self._in_order
+        run = self._run_reversible if self.reversible else self._run_in_order
         streams, recorded = run(streams, env, record)
-        streams = streams.updated("text", self.final_norm(streams["text"]))
+        streams = streams.replace("text", self.final_norm(streams["text"]))
         return streams, [*recorded[:-1], streams["text"]] if record else []
 
-    def _in_order(self, streams: Streams, env: Env, record: bool) -> tuple[Streams, list[Tensor]]:
+    def _run_in_order(
+        self, streams: Streams, env: Env, record: bool
+    ) -> tuple[Streams, list[Tensor]]:
         recorded = [streams["text"]]
         for number in range(self.num_layers):
             streams = self.layer(number, streams, env)
@@ -153,7 +159,7 @@ class Stack(nn.Module):
 
     def layer(self, number: int, streams: Streams, env: Env) -> Streams:
         """The streams after one layer, from those before it."""
-        # what a recorder sees must be seen once
+        # a recorder must see each layer only once
         if self.checkpointed and torch.is_grad_enabled() and env.recorder is None:
             return _run_checkpointed(partial(self._layer, number), streams, env)
         return self._layer(number, streams, env)
@@ -164,26 +170,28 @@ class Stack(nn.Module):
             first, read = self._read(steps, streams)
             name = first.cell.writes
             x = streams[name]
-            for place, step in steps:
-                x = self.block(step).add(x, read, env.at(place))
-            streams = streams.updated(name, first.norm_sum(x))
+            for number_of_step, step in steps:
+                x = self.block(step).add(x, read, env.at(number_of_step))
+            streams = streams.replace(name, first.norm_sum(x))
         return streams
 
     def _enter(self, number: int, streams: Streams, env: Env) -> Streams:
-        """What the first cell of a layer reads: the layer's own streams, and its number where
-        positions tell it.
+        """The input of the first cell of a layer: with the layer's own streams, and its number if
+        the positions add it.
         """
         x = env.ops["text"].position.every_step(streams["text"], number)
-        return streams.at(number).updated("text", x)
+        return streams.at(number).replace("text", x)
 
     def _read(self, steps: Round, streams: Streams) -> tuple[Block, Streams]:
-        """(the block whose norms count, what all cells of the round read)."""
+        """(the block with the norms, the input of all cells of the round)."""
         first = self.block(steps[0][1])
         reads = frozenset().union(*(self.block(step).cell.reads for _, step in steps))
         return first, first.normed(streams, reads)
 
-    @outside_graphs  # what a step leaves for the backward pass is no part of a graph
-    def _reversibly(self, streams: Streams, env: Env, record: bool) -> tuple[Streams, list[Tensor]]:
+    @outside_graphs  # a compiled graph cannot hold what a step keeps for the backward pass
+    def _run_reversible(
+        self, streams: Streams, env: Env, record: bool
+    ) -> tuple[Streams, list[Tensor]]:
         x = streams["text"]
         pair, recorded = ReversiblePair(x, stored=env.recorder is not None), [x]
         others = Streams(
@@ -194,35 +202,35 @@ class Stack(nn.Module):
                 pair.step(partial(self._change, number, steps, others, env))
             if record:
                 recorded.append(pair.mean())
-        return others.updated("text", pair.finish()), recorded
+        return others.replace("text", pair.finish()), recorded
 
     def _change(self, number: int, steps: Round, others: Streams, env: Env, x: Tensor) -> Tensor:
-        """What the cells of a round make of the stream `x` and of the others, together."""
-        streams = others.updated("text", x)
+        """The sum of the outputs of a round's cells for the stream `x` and the others."""
+        streams = others.replace("text", x)
         if steps is self.rounds[number][0]:
             streams = self._enter(number, streams, env)
         else:
             streams = streams.at(number)
         _, read = self._read(steps, streams)
-        changes = [self.block(step).change(read, env.at(place)) for place, step in steps]
+        changes = [
+            self.block(step).change(read, env.at(number_of_step)) for number_of_step, step in steps
+        ]
         return torch.stack(changes).sum(0) if len(changes) > 1 else changes[0]
 
 
-@outside_graphs  # generators of the CPU are set back, which a graph cannot do
+@outside_graphs  # a compiled graph cannot reset the generators of the CPU
 def _run_checkpointed(layer: Layer, streams: Streams, env: Env) -> Streams:
-    """The same values and gradients (Chen et al., 2016, arXiv:1604.06174, sec. 4)."""
+    """Run a layer without stored activations (Chen et al., 2016, arXiv:1604.06174, sec. 4)."""
 
-    def run(x: Tensor) -> Streams:  # the tensor says of which device the generator is kept
-        return layer(streams.updated("text", x), env)
+    def run(x: Tensor) -> Streams:  # the tensor names the device of the generator
+        return layer(streams.replace("text", x), env)
 
     after: Streams = checkpoint(run, streams["text"], use_reentrant=False)
     return after
 
 
 def checkpoint_stacks(model: nn.Module, objective: nn.Module) -> None:
-    """Have every stack of both store only the inputs of its layers; ConfigError where the model has
-    none.
-    """
+    """Let every stack store only the inputs of its layers; ConfigError if the model has none."""
     if not any(isinstance(part, Stack) for part in model.modules()):
         allowed = "false: this model has no stack of layers that could run again"
         raise ConfigError("train.checkpoint_activations", True, allowed)

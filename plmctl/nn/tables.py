@@ -1,9 +1,9 @@
-"""Tables with one row per token: padded in the running model, and nowhere else.
+"""Tables with one row per token, which are padded only in the running model.
 
-Matrix products are fastest where the vocabulary is a multiple of 64 (Karpathy, 2023, nanoGPT:
-GPT-2's 50,257 rows made 50,304). Spare rows are zeros that no id looks up and no probability
-reaches, so their gradient is 0 and they stay zeros. Whatever saves, counts, draws or exports
-parameters sees them through `real`.
+Matrix products are fastest if the vocabulary is a multiple of 64 (Karpathy, 2023, nanoGPT: GPT-2's
+50,257 rows become 50,304). Spare rows are zeros: no id looks them up and they have no probability,
+so their gradient is 0 and they stay zeros. Code that saves, counts, draws or exports parameters
+uses `real`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ MULTIPLE = 64
 
 
 class Padded(nn.Module):
-    """A module whose own parameters have one row for each of `vocab_size` tokens, and then
-    perhaps spare ones.
+    """A module whose own parameters have one row for each of `vocab_size` tokens, then spare
+    rows.
     """
 
     vocab_size: int
@@ -36,18 +36,18 @@ class TokenTable(Padded, nn.Embedding):
 
 
 def padded(vocab_size: int) -> int:
-    """The rows of a table for so many tokens: the next multiple of 64."""
+    """The number of rows for so many tokens: the next multiple of 64."""
     return -(-vocab_size // MULTIPLE) * MULTIPLE
 
 
 def with_spare(values: Tensor, rows: int | None = None) -> Tensor:
-    """`values` [V, ...] and zeros up to `rows`, by default up to `padded(V)`."""
+    """`values` [V, ...] followed by zeros up to `rows`, by default `padded(V)`."""
     spare = (padded(len(values)) if rows is None else rows) - len(values)
     return F.pad(values, [0, 0] * (values.dim() - 1) + [0, spare])
 
 
 def token_rows(module: nn.Module) -> dict[str, int]:
-    """{parameter: how many of its rows are tokens} for the padded tables in `module`, under all
+    """{parameter: number of its rows that are tokens} for the padded tables in `module`, under all
     their names.
     """
     tables = [part for part in module.modules() if isinstance(part, Padded)]
@@ -64,8 +64,8 @@ def token_rows(module: nn.Module) -> dict[str, int]:
 
 
 def real(module: nn.Module, tensors: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
-    """`tensors`, by default the parameters, by their names in `module`: of padded tables the
-    rows of tokens only, as views.
+    """`tensors`, by default the parameters, by their names in `module`; of padded tables only the
+    rows of tokens, as views.
     """
     rows = token_rows(module)
     named = dict(module.named_parameters()) if tensors is None else tensors
@@ -75,5 +75,5 @@ def real(module: nn.Module, tensors: Mapping[str, Tensor] | None = None) -> dict
 
 
 def count(module: nn.Module) -> int:
-    """How many numbers are trained: its parameters, a shared one once, without spare rows."""
+    """The number of trained values: shared parameters count once, spare rows do not count."""
     return sum(tensor.numel() for tensor in real(module).values())

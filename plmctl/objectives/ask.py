@@ -23,7 +23,7 @@ def ask(
 ) -> Output:
     """The loss at `targets.<target>` of a head, as a term; both by default of the same name."""
     asked, hidden = batch.require(f"targets.{target}"), model(batch, state)
-    loss, right = head_of(model, head or target).loss(hidden.at(asked.index), asked.ids)
+    loss, right = head_of(model, head or target).loss(hidden.gather(asked.index), asked.ids)
     return answered(term or target, loss, right, batch.counts[target], hidden.state)
 
 

@@ -81,7 +81,7 @@ class Electra(Objective):
             )
         targets = drawn.batch.targets["mlm"]
         return (
-            head(hidden.at(targets.index)),
+            head(hidden.gather(targets.index)),
             drawn.replaced.flatten()[targets.index],
             targets.ids != IGNORE,
         )

@@ -90,7 +90,7 @@ class Generator(nn.Module):
 
     def forward(self, batch: Batch) -> Drawn:
         targets: Targets = batch.require("targets.mlm")
-        features = self.backbone(batch).at(targets.index)
+        features = self.backbone(batch).gather(targets.index)
         samples = self.sample(features.detach(), targets.ids)
         original = targets.written(batch.text.ids, targets.ids)
         ids = targets.written(batch.text.ids, samples)

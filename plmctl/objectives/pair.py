@@ -39,6 +39,6 @@ class PairObjective(Objective):
     def forward(self, model: Model, batch: Batch, state: object = None) -> Output:
         labels = batch.require("labels.pair")
         assert batch.anchors is not None  # the loader sets them together with labels
-        pooled = model.heads["pooler"](model(batch, state).at_anchors(batch.anchors))
+        pooled = model.heads["pooler"](model(batch, state).gather_anchors(batch.anchors))
         total, right = head_of(model, self.name).loss(pooled, labels)
         return answered(self.name, total, right, batch.counts["pair"])

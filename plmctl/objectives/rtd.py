@@ -40,7 +40,7 @@ class RTD(Objective):
 
     def forward(self, model: Model, batch: Batch, state: object = None) -> Output:
         targets = batch.require("targets.replaced")
-        logits = model.heads["discriminator"](model(batch, state).at(targets.index))
+        logits = model.heads["discriminator"](model(batch, state).gather(targets.index))
         total, logs = detect(logits, targets.ids == 1, targets.ids != IGNORE, targets.count)
         return Output({"rtd": Term(total)}, logs)
 

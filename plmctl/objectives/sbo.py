@@ -77,7 +77,9 @@ class SBO(Objective):
         slots = len(batch.targets["mlm"].index) if len(spans) else 0
         index, ids = targets.index[:slots], targets.ids[:slots]
         before, after, place = self._around(index, spans, batch.text.ids)
-        loss, right = model.heads["sbo"].loss(hidden.at(before), hidden.at(after), place, ids)  # type: ignore[operator]
+        loss, right = model.heads["sbo"].loss(
+            hidden.gather(before), hidden.gather(after), place, ids
+        )  # type: ignore[operator]
         return Output({"sbo": Term(loss)}, {"acc/sbo": (right, batch.counts["sbo"])})
 
     def _around(self, index: Tensor, spans: Tensor, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:

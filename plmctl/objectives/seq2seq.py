@@ -72,7 +72,7 @@ def ask_smoothed(
         return ask(model, batch, name, state=state)
     targets, hidden = batch.require(f"targets.{name}"), model(batch, state)
     head, count = cast(LMHead, model.heads[name]), batch.counts[name]
-    features = hidden.at(targets.index)
+    features = hidden.gather(targets.index)
     loss, right, plain = head.smoothed(features, targets.ids, smoothing, spared=spared)
     logs = {f"acc/{name}": (right, count), f"nll/{name}": (plain, count)}
     return Output({name: Term(loss)}, logs, hidden.state)

@@ -9,7 +9,7 @@ from typing import Any
 
 from plmctl.core.errors import DataError
 from plmctl.models.base import Backbone, Model
-from plmctl.nn.last_maps import last_maps
+from plmctl.nn.last_maps import find_last_maps
 from plmctl.nn.stack import checkpoint_stacks
 from plmctl.objectives.base import Objective
 from plmctl.run.build import build
@@ -86,7 +86,7 @@ def fit(
         log=session.log,
         evaluate=evaluate,
         settings=replace(numbers, **(settings or {})),
-        layers=last_maps(model) if train.get("grad_norms") else None,
+        layers=find_last_maps(model) if train.get("grad_norms") else None,
     )
     if spec.provenance.resume:
         newest = checkpoints.newest()

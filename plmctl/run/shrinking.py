@@ -144,7 +144,7 @@ def _layers(node: Mapping[str, Any]) -> list[list[Step]]:
     """The steps of every layer of a stack."""
     return [
         [step for _, step in layer]
-        for layer in grammar.layers(grammar.parse(node["layout"], share=node.get("share")))
+        for layer in grammar.split_layers(grammar.parse(node["layout"], share=node.get("share")))
     ]
 
 
@@ -158,8 +158,8 @@ def _layout(steps: Sequence[Sequence[Step]], chosen: Sequence[int], path: str) -
             raise ConfigError(
                 path, list(chosen), "null: some of its layers share their weights, and some do not"
             )
-        return f"{grammar.text(steps[0])}@{len(chosen)}"
-    groups = [grammar.text(steps[layer]) for layer in chosen]
+        return f"{grammar.spell_layer(steps[0])}@{len(chosen)}"
+    groups = [grammar.spell_layer(steps[layer]) for layer in chosen]
     return " ".join(f"{group}*{len(list(same))}" for group, same in groupby(groups))
 
 

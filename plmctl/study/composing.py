@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from plmctl.core.errors import ConfigError, PlmctlError, UsageError, raise_all
 from plmctl.jobs.configs import BUILTIN, Configs, find_missing_text, write_builtin_task
 from plmctl.jobs.job import Config
-from plmctl.nn.last_maps import last_maps
+from plmctl.nn.last_maps import find_last_maps
 from plmctl.objectives.base import Facts
 from plmctl.run import schema
 from plmctl.run.adapt import OF_THE_MODEL, adapt, refuse_another_model
@@ -179,5 +179,5 @@ def list_validation_metrics(config: Config, plugins: Sequence[str] = ()) -> froz
     of_tokens = {name for name in facts.terms if f"targets.{name}" in facts.needs}
     found = {f"{kind}/{name}" for name in facts.terms for kind in ("loss", "acc")}
     if config["train"]["grad_norms"]:
-        found |= {f"start/grad_norm/{name}" for name in last_maps(model)}
+        found |= {f"start/grad_norm/{name}" for name in find_last_maps(model)}
     return frozenset({"loss", *found, *(f"bits_per_byte/{name}" for name in of_tokens)})

@@ -321,7 +321,7 @@ class _Run:
         ).to(self.device)
         asked_for = batch.targets["asked"]
         hidden = self.model(batch, state)
-        features = hidden.at(asked_for.index[: asked_for.count])
+        features = hidden.gather(asked_for.index[: asked_for.count])
         loss = head_of(self.model, self.head).loss(features, asked_for.ids[: asked_for.count])[0]
         return float(loss), asked_for.count, hidden.state
 

@@ -16,17 +16,21 @@ from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.terminal import tell
 from plmctl.training.checkpoint import Checkpoints, Snapshot, damage, read
 
-BESIDE = ("config.yaml", "tokenizer")  # what a checkpoint has of its run
-# what names of tensors of a running average begin with, in the state of the objective
+BESIDE = ("config.yaml", "tokenizer")  # what a checkpoint copies from its run
+# prefix of the tensors of a running average, in the state of the objective
 KEPT = "teacher.average."
 
 
 def average(run: Path, out: Path, *, last: int, say: Callable[[str], None] = tell) -> Path:
-    """A checkpoint in `out` whose weights are the mean over the newest `last` of `run`; the
-    optimizer's state is left out.
+    """Write a checkpoint into `out` whose weights are the mean over the newest `last` of `run`,
+    without the optimizer's state.
 
-    ConfigError where that is not at least 2, or `out` has something; DataError where `run` has
-    fewer or damaged ones.
+    Returns:
+        The folder of the checkpoint.
+
+    Raises:
+        ConfigError: if `last` is below 2, or `out` is not empty.
+        DataError: if `run` has too few checkpoints or damaged ones.
     """
     if last < 2:
         raise ConfigError("--last", last, "at least 2 checkpoints")
@@ -56,11 +60,16 @@ def average(run: Path, out: Path, *, last: int, say: Callable[[str], None] = tel
     return _save(folders[-1], out, averaged, say)
 
 
-def kept(run: Path, out: Path, *, say: Callable[[str], None] = tell) -> Path:
-    """A checkpoint in `out` whose weights are the average that the run itself keeps
-    (`distill.self_ensemble`), the newest.
+def extract_average(run: Path, out: Path, *, say: Callable[[str], None] = tell) -> Path:
+    """Write a checkpoint into `out` with the running average that the newest checkpoint of the run
+    holds (`distill.self_ensemble`).
 
-    ConfigError where `out` has something; DataError where the run keeps none.
+    Returns:
+        The folder of the checkpoint.
+
+    Raises:
+        ConfigError: if `out` is not empty.
+        DataError: if the run keeps no average.
     """
     saved = _open(run, out, say)
     newest = saved.newest()
@@ -90,7 +99,7 @@ def kept(run: Path, out: Path, *, say: Callable[[str], None] = tell) -> Path:
 
 
 def _open(run: Path, out: Path, say: Callable[[str], None]) -> Checkpoints:
-    """The checkpoints of `run`, once `out` is seen to be free."""
+    """The checkpoints of `run`, after a check that `out` is empty."""
     if out.exists() and any(out.iterdir()):
         raise ConfigError("--out", str(out), "is not empty", fix="--out <another folder>")
     if not run.is_dir():
@@ -114,11 +123,11 @@ def _save(like: Path, out: Path, snapshot: Snapshot, say: Callable[[str], None])
 
 
 def mean(parts: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """The mean of each tensor in float64, in its own type; of integers the last."""
+    """The mean of each tensor, computed in float64; integers are those of the last part."""
     means = {}
     for name, tensor in parts[-1].items():
-        whole = [part[name].double() for part in parts]
+        values = [part[name].double() for part in parts]
         means[name] = (
-            torch.stack(whole).mean(0).to(tensor.dtype) if tensor.is_floating_point() else tensor
+            torch.stack(values).mean(0).to(tensor.dtype) if tensor.is_floating_point() else tensor
         )
     return means

@@ -1,4 +1,4 @@
-"""How long a run is: exactly one of updates, tokens, epochs or minutes."""
+"""The length of a run: exactly one of updates, tokens, epochs or minutes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class Budget:
     """The end of the run, and the share of it that is done, which the schedule and the stages
     follow.
 
-    Tokens: ends with the update that reaches the number. Minutes: wall-clock time of all sittings,
-    with evaluation; ends with the first update that begins after the time is over, and the schedule
-    follows the share of time.
+    Tokens: the run ends with the update that reaches the number. Minutes: wall-clock time of all
+    sessions, with evaluation; the run ends with the first update that begins after this time, and
+    the schedule follows the share of time.
     """
 
     steps: int | None = None
@@ -33,7 +33,7 @@ class Budget:
         minutes: float | None = None,
         updates_per_epoch: float | None = None,
     ) -> Budget:
-        """From the four settings of `train`; `epochs` becomes updates through
+        """The budget of the four settings of `train`; `epochs` becomes updates by
         `updates_per_epoch`, rounded up.
         """
         given = {"steps": steps, "tokens": tokens, "epochs": epochs, "minutes": minutes}
@@ -53,7 +53,7 @@ class Budget:
         return cls(steps=steps, tokens=tokens, minutes=minutes)
 
     def share(self, *, steps: int, tokens: int, seconds: float) -> float:
-        """0 at the beginning, 1 at the end."""
+        """The share of the budget that is used: 0 at the beginning, 1 at the end."""
         if self.steps is not None:
             return min(1.0, steps / self.steps)
         return min(
@@ -70,8 +70,8 @@ class Budget:
         return self.share(steps=progress.step, tokens=progress.tokens, seconds=progress.seconds)
 
     def total(self, t: int, share: float) -> float:
-        """How many updates the run will have had, as seen from update `t`, at whose end `share`
-        is done.
+        """The number of updates that the run will have, as estimated at update `t`, after which
+        `share` is done.
         """
         return self.steps if self.steps is not None else max(t, t / max(share, 1e-9))
 

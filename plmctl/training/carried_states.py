@@ -1,4 +1,4 @@
-"""Recurrent state (Transformer-XL memory, LSTM h and c) of each micro-batch slot: held here,
+"""The recurrent state (Transformer-XL memory, LSTM h and c) of each micro-batch slot: kept here,
 detached, saved leaf by leaf.
 """
 
@@ -16,26 +16,25 @@ from plmctl.models.base import Backbone
 
 
 class CarriedStates:
-    """One state for each micro-batch slot of this rank; None for models that carry nothing from
-    row to row.
-    """
+    """One state for each micro-batch slot of this rank; None for models without memory."""
 
     def __init__(self, backbone: Backbone, device: torch.device) -> None:
         self._backbone, self._device = backbone, device
         self._slots: dict[int, Any] = {}
 
     def before(self, slot: int, rows: int) -> Any:
-        """The state to read `rows` streams with: what the slot left behind, or a fresh one."""
+        """The state with which to read `rows` streams: that of the slot, or a fresh one."""
         if slot in self._slots:
             return self._slots[slot]
         return self._backbone.fresh_state(rows, self._device)
 
     def keep(self, slot: int, state: Any) -> None:
-        """Remember what the objective returned, cut off from its graph."""
+        """Keep the state that the objective returned, detached from its graph."""
         if state is not None:
             self._slots[slot] = tree.tree_map_only(Tensor, Tensor.detach, state)
 
     def clear(self) -> None:
+        """Forget all states, at the beginning of a stage."""
         self._slots = {}
 
     def tensors(self) -> dict[str, Tensor]:
@@ -48,7 +47,9 @@ class CarriedStates:
         }
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """The inverse; the backbone's fresh state tells how the leaves hang together."""
+        """Restore what `tensors` gave; the backbone's fresh state has the structure of the
+        leaves.
+        """
         slots: dict[int, dict[int, Tensor]] = {}
         for key, leaf in tensors.items():
             slot, number = key.split("/")

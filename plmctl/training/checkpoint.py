@@ -1,5 +1,5 @@
-"""Checkpoint folders: complete or absent, checked by size and hash, the newest valid one wins. No
-pickle.
+"""Checkpoint folders: complete or absent, checked by size and hash, without pickle. A run continues
+from the newest valid one.
 
     checkpoints/step-1000/
         model.safetensors       backbone.* and heads.*, tied tensors once
@@ -47,13 +47,13 @@ OLDER = "use an older checkpoint of the run"
 
 @dataclass
 class Snapshot:
-    """Everything a run continues from, on the host."""
+    """Everything that a run needs to continue, in host memory."""
 
     model: dict[str, Tensor]
     objective: dict[str, Tensor]
     optimizer: dict[str, Tensor]
     random: dict[str, Tensor]
-    trainer: Mapping[str, Any]  # a `Trained`; of a model that was converted, an `Advanced` alone
+    trainer: Mapping[str, Any]  # a `Trained`; only an `Advanced` for a converted model
 
 
 class Advanced(TypedDict):
@@ -63,7 +63,7 @@ class Advanced(TypedDict):
 
 
 class Trained(Advanced):
-    """trainer.json of a run, which goes on from there."""
+    """trainer.json of a run, with what it needs to continue."""
 
     reader: dict[str, Any]
     scaler: dict[str, Any]
@@ -95,10 +95,15 @@ class Checkpoints:
     _valid: set[Path] = field(default_factory=set)
 
     def path(self, step: int) -> Path:
+        """The folder of the checkpoint of a step."""
         return self.folder / f"step-{step}"
 
     def save(self, snapshot: Snapshot, *, step: int, best_step: int | None = None) -> Path:
-        """Write `step-N` (replacing nothing that is valid), then drop what need not be kept."""
+        """Write `step-N` (never over a valid one), then remove checkpoints that are no longer kept.
+
+        Raises:
+            PlmctlError: if it cannot be written, such as on a full disk; older checkpoints stay.
+        """
         target = self.path(step)
         partial = self.folder / f".step-{step}.partial"
         try:
@@ -111,7 +116,7 @@ class Checkpoints:
                 self._remove(target)
             os.replace(partial, target)
             sync(self.folder)
-        except (OSError, SafetensorError) as error:  # a full disk is either, whoever was writing
+        except (OSError, SafetensorError) as error:  # a full disk raises one or the other
             shutil.rmtree(partial, ignore_errors=True)
             last = self.newest()
             kept = (
@@ -132,14 +137,14 @@ class Checkpoints:
         return sorted(int(name) for name in names if name.isdecimal())
 
     def newest(self) -> Path | None:
-        """The newest valid checkpoint; says which ones it had to pass over, and why."""
+        """The newest valid checkpoint; it reports the invalid ones that it skips, and why."""
         for step in reversed(self.steps()):
             path = self.path(step)
             problem = "" if path in self._valid else damage(path)
             if not problem:
                 self._valid.add(path)
                 return path
-            self.say(f"passing over {path}: {problem}")
+            self.say(f"skipping {path}: {problem}")
         return None
 
     def _prune(self, best_step: int | None) -> None:
@@ -195,7 +200,7 @@ def _sha256(path: Path) -> str:
 
 
 def damage(folder: Path) -> str:
-    """What is wrong with a checkpoint, in words; empty if every file is as it was written."""
+    """What is wrong with a checkpoint, in words; "" if every file is as it was written."""
     try:
         files = read_json(folder / "manifest.json", _Manifest)["files"]
     except DataError as error:
@@ -237,10 +242,10 @@ def progress_of(folder: Path) -> Progress:
 
 
 def tensors_of(module: nn.Module, *, without: nn.Module | None = None) -> dict[str, Tensor]:
-    """Parameters and persistent buffers by name: each once however often it is tied, and none that
+    """Parameters and persistent buffers by name: each once, even if it is tied, and none that
     `without` holds.
 
-    Of padded tables the rows of tokens only.
+    Only the rows of tokens of padded tables.
     """
     seen = (
         set() if without is None else {id(t) for t in without.state_dict(keep_vars=True).values()}
@@ -255,12 +260,12 @@ def tensors_of(module: nn.Module, *, without: nn.Module | None = None) -> dict[s
 
 @dataclass(frozen=True)
 class Fit:
-    """How the names of a file and of a module agree."""
+    """How the tensors of a file and of a module agree."""
 
     taken: list[str]
     missing: list[str]  # the module has them, the file does not
     unexpected: list[str]  # the file has them, the module does not
-    reshaped: list[str]  # both, in different shapes, or one of them in whole numbers
+    reshaped: list[str]  # both have them, in different shapes, or one of them in integers
 
     def __str__(self) -> str:
         parts = [
@@ -278,15 +283,15 @@ def load_tensors(
     """Copy what agrees in name and shape into `module`, and say what did not."""
     own = tensors_of(module, without=without)
     aliases = module.state_dict(keep_vars=True)
-    places = real(module, aliases)
+    targets = real(module, aliases)
     taken, reshaped, covered = [], [], set()
     for name, tensor in tensors.items():
         if name not in aliases:
             continue
-        if problem := _misfit(tensor, places[name]):
+        if problem := _misfit(tensor, targets[name]):
             reshaped.append(f"{name} {problem}")
             continue
-        places[name].copy_(tensor)
+        targets[name].copy_(tensor)
         taken.append(name)
         covered.add(id(aliases[name]))
     missing = [
@@ -297,14 +302,12 @@ def load_tensors(
     return Fit(taken, missing, [name for name in tensors if name not in aliases], reshaped)
 
 
-def _misfit(tensor: Tensor, place: Tensor) -> str:
-    """How a tensor differs in shape, or in being made of whole numbers; empty where it can be
-    copied.
-    """
-    if tensor.shape != place.shape:
-        return f"{list(tensor.shape)} for {list(place.shape)}"
-    whole = tensor.is_floating_point() != place.is_floating_point()
-    return f"{tensor.dtype} for {place.dtype}" if whole else ""
+def _misfit(tensor: Tensor, target: Tensor) -> str:
+    """How a tensor differs in shape, or in being integer; "" if it can be copied."""
+    if tensor.shape != target.shape:
+        return f"{list(tensor.shape)} for {list(target.shape)}"
+    other_kind = tensor.is_floating_point() != target.is_floating_point()
+    return f"{tensor.dtype} for {target.dtype}" if other_kind else ""
 
 
 def load_exactly(
@@ -314,8 +317,10 @@ def load_exactly(
     file: Path,
     without: nn.Module | None = None,
 ) -> None:
-    """`load_tensors` where nothing may be missing or left over; DataError naming every tensor
-    that is.
+    """`load_tensors`, where every tensor must agree.
+
+    Raises:
+        DataError: naming every tensor that is missing, left over or of another shape.
     """
     fit = load_tensors(module, tensors, without=without)
     if fit.missing or fit.unexpected or fit.reshaped:

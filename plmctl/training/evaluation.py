@@ -1,4 +1,4 @@
-"""Losses by name over held-out batches: what `Trainer(evaluate=...)` is usually given."""
+"""Losses by name over held-out batches, for `Trainer(evaluate=...)`."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from plmctl.core.batch import Batch
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective
-from plmctl.training.meter import Meter, means, sum_parts
+from plmctl.training.meter import Meter, compute_means, sum_parts
 from plmctl.training.processes.world import World
 from plmctl.training.randomness import seed_batch
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What a model does on some batches: {name: [total, count]}, and the weights of those names
-    that are losses.
+    """Sums over some batches: {name: [total, count]}, and the weights of those names that are
+    losses.
     """
 
     sums: Mapping[str, list[float]]
@@ -24,14 +24,14 @@ class Measured:
 
     @classmethod
     def together(cls, parts: Iterable[Measured]) -> Measured:
-        """All parts as one, each term by its own count."""
+        """Join all parts, each term with its own count."""
         parts = list(parts)
         weights = {name: weight for part in parts for name, weight in part.weights.items()}
         return cls(sum_parts(part.sums for part in parts), weights)
 
     def means(self) -> dict[str, float]:
         """{"loss": ..., "loss/mlm": ..., "acc/mlm": ...}."""
-        values = means(self.sums)
+        values = compute_means(self.sums)
         losses = [weight * values[name] for name, weight in self.weights.items() if name in values]
         return {"loss": sum(losses), **values} if losses else values
 
@@ -44,16 +44,16 @@ def measure(
     world: World,
     seed: int | None = None,
 ) -> Measured:
-    """The sums over all batches of all ranks; `batches` are this rank's share. Whole on the main
-    process, empty on others.
+    """The sums over all batches of all ranks; complete on the main process, empty on others.
 
-    What a model remembers of a batch it reads the next one with. What an objective draws, such as
-    the samples of a generator, follows from `seed` and the batch; None: from torch's generators as
-    they stand, which is what a trainer wants, who keeps their state.
+    Args:
+        batches: this rank's share. A model with memory carries it from batch to batch.
+        seed: with the batch, decides what an objective draws, such as the samples of a
+            generator; None: torch's generators as they are, whose state a trainer keeps.
     """
     meter = Meter()
     weights: dict[str, float] = {}
-    state = None  # its own: what training remembers is left alone
+    state = None  # separate from the memory of training
     for batch in batches:
         state = model.backbone.fresh_state(len(batch.key), world.device) if state is None else state
         counts = objective.counts(batch)

@@ -16,13 +16,12 @@ from plmctl.core.errors import ConfigError, nearest
 def apply_freezing(
     model: nn.Module, *, trainable: Sequence[str] = (), frozen: Sequence[str] = ()
 ) -> None:
-    """Train what matches `trainable` (everything if empty) and not `frozen`; undoes any earlier
-    call.
+    """Train what matches `trainable` (everything if empty) and not `frozen`; an earlier call is
+    undone.
 
     Frozen = no gradient, and every module without a trainable parameter stays in eval mode whatever
     `.train()` says. A pattern is a glob over names such as `backbone.stack.blocks.*.0.*`, or the
-    name of a whole module. A parameter that never has a gradient never gets a state in the
-    optimizer.
+    name of a module. A parameter that never has a gradient never has a state in the optimizer.
     """
     named = dict(model.named_parameters())
     for path, patterns in (("trainable", trainable), ("frozen", frozen)):
@@ -31,7 +30,7 @@ def apply_freezing(
                 raise ConfigError(
                     f"train.{path}",
                     pattern,
-                    "matches no parameter" + nearest(pattern, _places(named)),
+                    "matches no parameter" + nearest(pattern, _prefixes(named)),
                 )
     for name, parameter in named.items():
         parameter.requires_grad_(
@@ -50,7 +49,7 @@ def _match(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(name, pattern) or name.startswith(pattern + ".") for pattern in patterns)
 
 
-def _places(names: Sequence[str] | dict) -> list[str]:
+def _prefixes(names: Sequence[str] | dict) -> list[str]:
     return sorted(
         {name.rsplit(".", depth)[0] for name in names for depth in range(name.count(".") + 1)}
     )

@@ -1,5 +1,5 @@
-"""How large the gradient of each layer is, which tells whether a model can begin without warm-up
-(Xiong et al., 2020).
+"""The size of each layer's gradient, which shows whether a model can begin without warm-up (Xiong
+et al., 2020).
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from torch import Tensor
 
 
-def gradient_norms(weights: Mapping[str, Tensor]) -> dict[str, float]:
-    """`||dL / dW||_2` of each, where it has a gradient (Xiong et al., 2020, arXiv:2002.04745,
-    sec. 3.4, fig. 3).
+def measure_gradient_norms(weights: Mapping[str, Tensor]) -> dict[str, float]:
+    """`||dL / dW||_2` of each weight with a gradient (Xiong et al., 2020, arXiv:2002.04745, sec.
+    3.4, fig. 3).
     """
     return {
         f"start/grad_norm/{name}": weight.grad.norm().item()

@@ -1,4 +1,6 @@
-"""What a run says: metrics.jsonl (the truth), TensorBoard, and a progress bar or plain lines."""
+"""The log of a run: metrics.jsonl (the reference), TensorBoard, and a progress bar or plain
+lines.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ HIDDEN = ("step", "tokens", "seconds", "skipped", "share", "stage")  # in the fi
 
 
 class Log:
-    """Writes records `{"step": ..., "loss/mlm": ...}`. A `Log()` without a folder only prints;
-    `quiet` does not even that.
+    """Writes records `{"step": ..., "loss/mlm": ...}`. A `Log()` without a folder only prints; a
+    `quiet` one does not even print.
 
     Every process has one; all but the main process's are quiet and without a folder.
     """
@@ -50,7 +52,7 @@ class Log:
     def record(
         self, record: Mapping[str, Any], *, share: float | None = None, eta: float | None = None
     ) -> None:
-        """One line of metrics; `share` and `eta` (seconds) are for people only."""
+        """Write one record of metrics; `share` and `eta` (seconds) are only displayed."""
         if self.folder is not None and self._file is None:
             self._file = (self.folder / METRICS).open("a", encoding="utf-8")
             self._board = _board(self.folder) if self.tensorboard else None
@@ -67,7 +69,7 @@ class Log:
                 self.say(line)
 
     def say(self, message: str) -> None:
-        """One line for the person who watches."""
+        """Show one line to the user."""
         if self.quiet:
             return
         if self._display is not None:
@@ -76,7 +78,7 @@ class Log:
             remark(message)
 
     def sync(self) -> None:
-        """Bring what was written to the disk: before a checkpoint that counts on it."""
+        """Write everything to the disk, before a checkpoint that relies on it."""
         if self._file is not None:
             self._file.flush()
             os.fsync(self._file.fileno())
@@ -84,6 +86,7 @@ class Log:
             self._board.flush()
 
     def close(self) -> None:
+        """Close the files."""
         if self._file is not None:
             self._file.close()
         if self._board is not None:
@@ -106,14 +109,17 @@ class _Bar:
         self._progress.start()
 
     def show(self, share: float, line: str) -> None:
+        """Show the share done, and a line of metrics."""
         self._progress.update(
             self._task, completed=share, description=visible(line).replace("  grad ", "\ngrad ", 1)
         )
 
     def say(self, message: str) -> None:
+        """Print a line above the bar."""
         self._progress.console.print(message)
 
     def stop(self) -> None:
+        """Remove the bar."""
         self._progress.stop()
 
 
@@ -123,8 +129,7 @@ def format_line(
     """`step 200 12%  mlm 5.31 (18.2%)  nsp 0.69 (53%)  grad 1.2  lr 0.001  12.3k tok/s  mfu 41%
     wait 0%  3:20 left`.
 
-    A term's loss and its accuracy stand together; the sum of the losses is left to the file, it
-    says nothing more.
+    A term's loss and its accuracy are together; the sum of the losses is only in the file.
     """
     words = [f"step {record['step']}" + ("" if share is None else f" {share:.0%}")]
     words += ["valid"] if any(name.startswith("valid/") for name in record) else []
@@ -146,8 +151,8 @@ def format_line(
 
 
 def _word(name: str, value: Any, *, alone: bool = True) -> str:
-    """One number as a person reads it; of several of a kind that has a short name, each says
-    which it is.
+    """One number in words; if several numbers of a kind have a short name, each also has its
+    term.
     """
     kind, _, term = name.rpartition("/")
     if not isinstance(value, (int, float)):
@@ -167,8 +172,8 @@ def _word(name: str, value: Any, *, alone: bool = True) -> str:
 
 
 def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
-    """The records of a metrics.jsonl; a last line that a kill cut short, and whatever is no
-    record, is passed over.
+    """The records of a metrics.jsonl; a last line that was cut short, and whatever is not a record,
+    is skipped.
     """
     with path.open(encoding="utf-8", errors="replace") as file:
         for line in file:
@@ -183,8 +188,8 @@ def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def cut_back(folder: Path, step: int) -> None:
-    """Forget what was logged after `step`: metrics.jsonl is rewritten in one move and
-    TensorBoard drawn anew from it.
+    """Remove what was logged after `step`: metrics.jsonl is rewritten in one move and TensorBoard
+    drawn again from it.
     """
     path = folder / METRICS
     kept = [r for r in read_metrics(path) if r["step"] <= step] if path.exists() else []

@@ -1,4 +1,4 @@
-"""Sums between two log lines, kept where they were computed until somebody asks."""
+"""Sums between two log lines, which stay on the device until they are read."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ class Meter:
         self._sums: dict[str, list[float]] = {}
 
     def extend(self, entries: Iterable[Entry]) -> None:
+        """Add (name, total, count) entries."""
         self._pending += entries
 
     def sums(self) -> dict[str, list[float]]:
-        """{name: [total, count]} of this process, fetched from the device in one go."""
+        """{name: [total, count]} of this process, copied from the device at once."""
         tensors = [
             x.detach().double().reshape(())
             for _, *pair in self._pending
@@ -38,9 +39,11 @@ class Meter:
         return self._sums
 
     def clear(self) -> None:
+        """Start again from zero."""
         self._pending, self._sums = [], {}
 
     def load(self, sums: Mapping[str, list[float]]) -> None:
+        """Restore saved sums."""
         self._pending, self._sums = [], {name: list(pair) for name, pair in sums.items()}
 
 
@@ -54,14 +57,15 @@ def sum_parts(parts: Iterable[Mapping[str, list[float]]]) -> dict[str, list[floa
     return total_of
 
 
-def means(sums: Mapping[str, list[float]]) -> dict[str, float]:
-    """Names without a count are left out; seven digits, so that the order of summation does not
+def compute_means(sums: Mapping[str, list[float]]) -> dict[str, float]:
+    """The mean of each name with a count; seven digits, so that the order of summation does not
     show.
     """
     return {name: round_digits(total / count) for name, (total, count) in sums.items() if count}
 
 
 def round_digits(value: float) -> float:
+    """The number with seven digits."""
     return float(f"{value:.7g}")
 
 

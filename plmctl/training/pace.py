@@ -1,4 +1,4 @@
-"""Wall-clock time: how long the run has taken, how fast it goes, when it will end."""
+"""Wall-clock time: the duration of the run, its speed, its expected end."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from plmctl.training.progress import Progress
 
 
 class Pace:
-    """The clock of one sitting; `seconds` counts all sittings, speeds count from the last
+    """The clock of one session; `seconds` counts all sessions, speeds count from the last
     `restart`.
     """
 
@@ -17,10 +17,11 @@ class Pace:
         self.restart(progress)
 
     def seconds(self) -> float:
+        """Seconds of the run, with earlier sessions."""
         return self._before + time.perf_counter() - self._begin
 
     def restart(self, progress: Progress) -> None:
-        """Measure speed from here."""
+        """Measure the speed from now on."""
         self._mark, self._tokens, self.waited, self._paused = (
             time.perf_counter(),
             progress.tokens,
@@ -29,14 +30,14 @@ class Pace:
         )
 
     def pause(self, seconds: float) -> None:
-        """Take time that was not training (evaluation, saving) out of the speed."""
+        """Exclude time that was not training (evaluation, saving) from the speed."""
         self._paused += seconds
 
     def speed(
         self, progress: Progress, *, flops_per_token: float, peak_flops: float
     ) -> dict[str, float]:
-        """tokens_per_second over all processes, mfu where both numbers are known, data_wait as a
-        share of the time.
+        """tokens_per_second over all processes, mfu if both numbers are known, data_wait as a share
+        of the time.
         """
         elapsed = max(1e-9, time.perf_counter() - self._mark - self._paused)
         rate = (progress.tokens - self._tokens) / elapsed

@@ -1,4 +1,4 @@
-"""How far a run is: the counters that travel with a checkpoint."""
+"""The progress of a run: the counters that a checkpoint holds."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ from plmctl.storage.reading import fitted
 
 @dataclass
 class Progress:
-    """Counters over all ranks and all sittings of the run."""
+    """Counters over all ranks and all sessions of the run."""
 
     step: Whole = 0  # optimizer updates done; skipped ones are not counted
-    tokens: Whole = 0  # real tokens of those updates
+    tokens: Whole = 0  # tokens of those updates, without padding
     rows: Whole = 0
     seconds: Number = 0.0  # wall-clock time, evaluation and saving included
     skipped: Whole = 0  # updates thrown away because their gradient was not finite
     bad_in_row: Whole = 0
     stage: Whole = 0
     best: float | None = None
-    best_loss: float | None = None  # of that validation: it decides between equals
+    best_loss: float | None = (
+        None  # the loss of that validation, which decides between equal values
+    )
     best_step: Whole | None = None
 
     def count(self, *, tokens: int, rows: int) -> None:
@@ -32,13 +34,13 @@ class Progress:
         self.tokens, self.rows = self.tokens + tokens, self.rows + rows
 
     def improve(self, value: float | None, loss: float | None, *, largest: bool) -> bool:
-        """Whether `value` of a validation is the best so far, which is then remembered; of equal
+        """Whether `value` of a validation is the best so far, which is then stored; among equal
         values the one with the lower `loss` is better.
         """
         if value is None or not math.isfinite(value):
             return False
         sign = 1 if largest else -1
-        # BLEU 0 everywhere says nothing
+        # BLEU may be 0 everywhere
         lower = loss is not None and (self.best_loss is None or loss < self.best_loss)
         if self.best is not None:
             equal = value == self.best and lower
@@ -48,11 +50,12 @@ class Progress:
         return True
 
     def to_json(self) -> dict[str, Any]:
+        """The counters as JSON."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, state: dict[str, Any], *, file: object) -> Progress:
-        """The counters that `file` states; DataError for one that is not a number."""
+        """The counters in `file`; DataError for one that is not a number."""
         hints = typing.get_type_hints(cls, include_extras=True)
         known = {name: value for name, value in state.items() if name in hints}
         return cls(

@@ -15,7 +15,7 @@ from plmctl.core.batch import Batch
 
 
 def seed_rank(seed: int, rank: int, step: int = 0) -> None:
-    """Start the generators of one rank at a place that no other (seed, rank, step) shares."""
+    """Seed the generators of one rank so that no other (seed, rank, step) has the same numbers."""
     torch.manual_seed(
         int(np.random.SeedSequence([seed, rank, step]).generate_state(1, np.uint64)[0])
     )
@@ -28,6 +28,7 @@ def seed_batch(seed: int, batch: Batch) -> None:
 
 
 def random_state(device: torch.device) -> dict[str, Tensor]:
+    """The states of the generators of the CPU and of `device`."""
     state = {"cpu": torch.get_rng_state()}
     if device.type == "cuda":
         state["cuda"] = torch.cuda.get_rng_state(device)
@@ -35,6 +36,7 @@ def random_state(device: torch.device) -> dict[str, Tensor]:
 
 
 def restore_random_state(state: dict[str, Tensor], device: torch.device) -> None:
+    """Set the generators to a saved state."""
     torch.set_rng_state(state["cpu"])
     if "cuda" in state and device.type == "cuda":
         torch.cuda.set_rng_state(state["cuda"], device)
@@ -42,7 +44,7 @@ def restore_random_state(state: dict[str, Tensor], device: torch.device) -> None
 
 @contextmanager
 def keep_random_state(device: torch.device) -> Iterator[None]:
-    """Whatever is drawn inside, the generators are afterwards where they were."""
+    """Restore the generators at the end, whatever was drawn inside."""
     state = random_state(device)
     try:
         yield

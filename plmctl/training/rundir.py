@@ -1,4 +1,4 @@
-"""A run directory: who may write into it, and what its numbers depend on besides the config.
+"""A run directory: its files, its lock, and the environment that its numbers depend on.
 
 config.yaml  overrides.txt  env.json  lock
 metrics.jsonl  events.out.tfevents.*  checkpoints/step-N/
@@ -29,16 +29,16 @@ CONFIG, LOCK = "config.yaml", "lock"
 FILES = ("overrides.txt", "env.json", CONFIG)
 # in the environment of a process that was given the lock of its run, as an open file
 LOCKED = "PLMCTL_RUN_LOCK"
-FOLDERS = ("tokenizer", "checkpoints")  # what else is written before the first update
+FOLDERS = ("tokenizer", "checkpoints")  # other folders that exist before the first update
 
 
 def fresh(root: Path) -> Path:
-    """`root/<time>-<process>`: a name nobody else takes."""
+    """`root/<time>-<process>`: a name that no other process uses."""
     return root / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
 
 
 def refuse_used(folder: Path) -> None:
-    """UsageError if something is in `folder` already: a run never writes over another."""
+    """Raise UsageError if `folder` is not empty: a run never overwrites another."""
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"run.dir={folder} is a file\n  fix: another run.dir")
     if folder.exists() and not _left_by_a_start(folder):
@@ -47,12 +47,12 @@ def refuse_used(folder: Path) -> None:
 
 
 def _left_by_a_start(folder: Path) -> bool:
-    """Whether there is nothing but what a start leaves that was cut off before the config was
+    """Whether the folder holds only what a start leaves that was interrupted before the config was
     written.
     """
     names, partial = [file.name for file in folder.iterdir()], tuple(f".{name}." for name in FILES)
-    begun = CONFIG in names and (folder / CONFIG).stat().st_size > 0
-    return not begun and all(name in (*FILES, LOCK) or name.startswith(partial) for name in names)
+    started = CONFIG in names and (folder / CONFIG).stat().st_size > 0
+    return not started and all(name in (*FILES, LOCK) or name.startswith(partial) for name in names)
 
 
 def create(
@@ -62,13 +62,20 @@ def create(
     overrides: Sequence[str],
     lock: Callable[[Path], object] = lambda folder: None,
 ) -> list[Path]:
-    """Start a run directory, and return the folders that were made for it, the innermost first.
+    """Start a run directory.
 
-    `lock` is called with the folder before anything is looked for or written in it. UsageError if
-    something is in it already, DataError if it cannot be written.
+    Args:
+        lock: called with the folder before anything is read or written in it.
+
+    Returns:
+        The folders that were created for it, the innermost first.
+
+    Raises:
+        UsageError: if the folder is not empty.
+        DataError: if it cannot be written.
     """
     refuse_used(folder)
-    made = [place for place in (folder, *folder.parents) if not place.exists()]
+    created = [parent for parent in (folder, *folder.parents) if not parent.exists()]
     texts = (
         "".join(f"{line}\n" for line in overrides),
         json.dumps(environment(), indent=1),
@@ -81,25 +88,27 @@ def create(
         for name, text in zip(FILES, texts, strict=True):
             write_text(folder / name, text)
     except OSError as error:
-        take_back(folder, made)
+        take_back(folder, created)
         raise DataError(
             f"cannot write the run directory: {error.strerror}",
             file=folder,
             fix="run.dir=<a writable folder>",
         ) from error
     except KeyboardInterrupt:
-        take_back(folder, made)
+        take_back(folder, created)
         raise
-    return made
+    return created
 
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[dict[str, int]]:
-    """Keep other processes from training in `folder`; what is yielded lets those that this one
-    starts share the lock.
+    """Lock `folder`, so that no other process trains in it.
 
-    The system gives the lock up when the last process that has it ends, however it ends. UsageError
-    if another has it.
+    Yields:
+        What lets child processes share the lock.
+
+    The system releases the lock when the last process that has it ends. UsageError if another
+    process has it.
     """
     if LOCKED in os.environ:
         yield {}
@@ -113,19 +122,21 @@ def locked(folder: Path) -> Iterator[dict[str, int]]:
                 f"run.dir={folder}: another process is training there\n  fix: {fix}"
             ) from None
         except OSError as error:  # a network file system without locks
-            told = (
+            message = (
                 f"{folder} cannot be locked ({error.strerror}):"
-                " see to it that no other process trains there"
+                " make sure that no other process trains there"
             )
-            remark(f"plmctl: {told}")
+            remark(f"plmctl: {message}")
         yield {LOCKED: file.fileno()}
 
 
 def take_back(folder: Path, made: Sequence[Path]) -> None:
-    """Leave `folder`, which was empty, as it was before `create`, unless an update was made there;
-    `made`: what that returned.
+    """Undo `create`, unless an update was made in `folder`.
 
-    Files of others stay, and so do the folders that hold them.
+    Args:
+        made: the folders that `create` returned.
+
+    Other files stay, and so do the folders with them.
     """
     if (folder / METRICS).exists() or any((folder / "checkpoints").glob("step-*")):
         return
@@ -139,7 +150,7 @@ def take_back(folder: Path, made: Sequence[Path]) -> None:
 
 
 def environment() -> dict[str, Any]:
-    """What bit-exactness depends on besides the config."""
+    """The properties of machine and software on which bit-exact numbers depend."""
     return {
         "torch": torch.__version__,
         "cpu": _cpu(),
@@ -149,8 +160,8 @@ def environment() -> dict[str, Any]:
 
 
 def restore_environment(folder: Path, say: Callable[[str], None], *, threads: bool = True) -> None:
-    """Take the saved number of threads (unless told not to); say in one line what differs from
-    the first sitting.
+    """Set the saved number of threads (unless `threads` is false), and report in one line what
+    differs from the first session.
     """
     try:
         saved = json.loads((folder / "env.json").read_text(encoding="utf-8"))

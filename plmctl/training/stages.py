@@ -1,4 +1,4 @@
-"""What a stage of training is, and what the trainer asks of its data."""
+"""The stages of training, and the interface of their data."""
 
 from __future__ import annotations
 
@@ -11,13 +11,18 @@ from plmctl.core.errors import ConfigError
 
 
 class BatchSource(Protocol):
-    """Updates without end: this rank's micro-batches of each. The state is the place after the
-    last one handed out.
+    """Endless updates: this rank's micro-batches of each. The state is the position after the last
+    returned one.
     """
 
-    def __next__(self) -> list[Batch]: ...
-    def state_dict(self) -> dict[str, Any]: ...
-    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+    def __next__(self) -> list[Batch]:
+        """This rank's micro-batches of the next update."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position after the last returned update."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a saved position."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +36,7 @@ class Stage:
 
 
 def check_shares(shares: Sequence[float]) -> None:
-    """ConfigError unless the `share`s of the stages split a run."""
+    """Raise ConfigError unless the shares of the stages add up to a run."""
     numbers = [float(share) for share in shares if isinstance(share, int | float)]
     if len(numbers) < len(shares) or min(numbers, default=0) <= 0 or abs(sum(numbers) - 1) > 1e-6:
         raise ConfigError(
@@ -42,7 +47,9 @@ def check_shares(shares: Sequence[float]) -> None:
 
 
 def find_stage(stages: Sequence[Stage], done: float) -> int:
-    """Which stage the update belongs to that begins when the share `done` of the budget is used."""
+    """The index of the stage of an update that begins when the share `done` of the budget is
+    used.
+    """
     edge = 0.0
     for number, stage in enumerate(stages[:-1]):
         edge += stage.share

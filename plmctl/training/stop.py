@@ -19,10 +19,9 @@ ASKED = b"\nsaving after this update, then ending; once more ends at once\n"
 
 @contextlib.contextmanager
 def listen(hear: Callable[[int, FrameType | None], object]) -> Iterator[None]:
-    """`hear` is called for each of `SIGNALS`, but not for a hang-up that nohup has this process
-    ignore.
+    """Call `hear` for each of `SIGNALS`, except for a hang-up that nohup ignores.
 
-    Outside the main thread, where Python delivers no signals, nothing is heard.
+    Only in the main thread, since Python delivers no signals to others.
     """
     before = {}
     if threading.current_thread() is threading.main_thread():
@@ -40,12 +39,12 @@ def listen(hear: Callable[[int, FrameType | None], object]) -> Iterator[None]:
 
 
 class Stop:
-    """While entered, hears signals. `number` is the one that all processes agree to end for,
-    None as long as there is none.
+    """Listens to signals while it is entered. `number` is the signal for which all processes have
+    agreed to end, or None.
     """
 
     def __init__(self, *, loud: bool = False) -> None:
-        self.loud = loud  # answer the first signal
+        self.loud = loud  # print an answer to the first signal
         self.number: int | None = None
         self._heard: int | None = None
         self._hearing = contextlib.ExitStack()
@@ -62,7 +61,7 @@ class Stop:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
         self._heard = number
-        if self.loud:  # past Python's buffers, which a signal may have found half-way
+        if self.loud:  # not through Python's buffers, which the signal may have interrupted
             os.write(2, ASKED)
 
     def counts(self) -> dict[str, int]:
@@ -70,7 +69,7 @@ class Stop:
         return {f"stop/{int(number)}": int(self._heard == number) for number in SIGNALS}
 
     def agree(self, counts: Mapping[str, int]) -> None:
-        """Read the summed flags."""
+        """Set `number` by the summed flags."""
         for number in SIGNALS:
             if counts[f"stop/{int(number)}"]:
                 self.number = int(number)

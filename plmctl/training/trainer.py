@@ -1,5 +1,7 @@
-"""The training loop: budget, stages, schedule, logging, evaluation, checkpoints. It knows no
-part by name.
+"""The training loop: budget, stages, schedule, logging, evaluation, checkpoints. It knows no part
+by name.
+
+Beyond 400 lines: one loop, with the save and resume of its own state.
 """
 
 from __future__ import annotations
@@ -27,9 +29,9 @@ from plmctl.training.carried_states import CarriedStates, refuse_other_processes
 from plmctl.training.checkpoint import OLDER, Checkpoints, Snapshot, Trained
 from plmctl.training.device.precision import Precision
 from plmctl.training.freezing import apply_freezing
-from plmctl.training.gradients import gradient_norms
+from plmctl.training.gradients import measure_gradient_norms
 from plmctl.training.log import Log
-from plmctl.training.meter import Meter, means, round_digits, sum_parts
+from plmctl.training.meter import Meter, compute_means, round_digits, sum_parts
 from plmctl.training.optim.groups import OptimizerFactory
 from plmctl.training.optim.schedule import Schedule
 from plmctl.training.pace import Pace
@@ -51,7 +53,7 @@ Evaluate = Callable[[Model], dict[str, float]]
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The numbers of the loop; 0 for an `every` means only at the end."""
+    """The numbers of the loop; an `..._every` of 0 means only at the end."""
 
     clip: float = 1.0  # largest global gradient norm; 0 = no clipping
     log_every: int = 50
@@ -67,7 +69,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Result:
-    """How a run ended: `exit_code` is 0, or one of `STOPPED` after a signal."""
+    """The end of a run: `exit_code` is 0, or one of `STOPPED` after a signal."""
 
     progress: Progress
     checkpoint: Path | None
@@ -75,7 +77,7 @@ class Result:
 
 
 class Trainer:
-    """Fits `model` to `objective` over the data of `stages` until `budget` is used up.
+    """Trains `model` on `objective` with the data of `stages` until `budget` is used up.
 
     `layers`: weights by name, whose gradients' norms are logged in the first update.
     """
@@ -135,11 +137,11 @@ class Trainer:
         self.rate = 0.0
 
     def fit(self) -> Result:
-        """Train to the end of the budget or until a signal; always leaves a checkpoint behind."""
+        """Train to the end of the budget or until a signal; a checkpoint is always saved."""
         if self.budget.done(self.progress) >= 1:
             self.log.say(
                 f"this run is finished after {self.progress.step} updates;"
-                " raise its length to go on"
+                " raise its length to continue"
             )
             return Result(self.progress, self.checkpoints.newest() if self.world.main else None)
         if self.budget.steps and (message := self.schedule.describe_shortening(self.budget.steps)):
@@ -170,9 +172,7 @@ class Trainer:
         return every > 0 and self.progress.step % every == 0
 
     def _enter_stage(self) -> None:
-        """Begin the stage that the next update belongs to, if it is another one; stages never go
-        back.
-        """
+        """Begin the stage of the next update if it is a new one; stages never go back."""
         number = max(self.progress.stage, find_stage(self.stages, self.budget.done(self.progress)))
         if number != self.progress.stage:
             self.log.say(
@@ -192,18 +192,18 @@ class Trainer:
         return self.batches
 
     def _step(self) -> bool:
-        """One update; False if it was thrown away because its gradient was not finite."""
+        """Make one update; False if it was skipped because its gradient was not finite."""
         assert self.batches is not None
         started, progress = time.perf_counter(), self.progress
         micro_batches = next(self.batches)
         self.pace.waited += time.perf_counter() - started
-        # everybody goes by the main process's
+        # all processes use the time of the main process
         clock = round(1000 * self.pace.seconds()) if self.world.main else 0
         counts = self.update.count(micro_batches, {"clock": clock, **self.stop.counts()})
         progress.seconds = counts["clock"] / 1000
         self.stop.agree(counts)
         total_norm, entries = self.update.gradient(micro_batches, counts)
-        norm = total_norm.item()  # the one wait for the device in an update
+        norm = total_norm.item()  # the only wait for the device in an update
         finite = math.isfinite(norm)
         if finite:
             if self.layers and progress.step == 0:
@@ -212,7 +212,7 @@ class Trainer:
                         "step": 1,
                         **{
                             name: round_digits(value)
-                            for name, value in gradient_norms(self.layers).items()
+                            for name, value in measure_gradient_norms(self.layers).items()
                         },
                     }
                 )
@@ -227,7 +227,7 @@ class Trainer:
         return True
 
     def _multiplier(self, tokens: int) -> float:
-        """Where the schedule is in an update of `tokens` tokens."""
+        """The factor of the schedule for an update of `tokens` tokens."""
         p = self.progress
         share = self.budget.share(steps=p.step + 1, tokens=p.tokens + tokens, seconds=p.seconds)
         return self.schedule(p.step + 1, self.budget.total(p.step + 1, share))
@@ -254,9 +254,7 @@ class Trainer:
             )
 
     def _report(self, finished: bool) -> None:
-        """Log every `log_every` updates; the first and the last line do not disturb the sums in
-        between.
-        """
+        """Log every `log_every` updates; the first and the last line do not reset the sums."""
         p, due = self.progress, self._due(self.settings.log_every)
         if not (due or p.step == 1 or finished):
             return
@@ -271,21 +269,27 @@ class Trainer:
             "stage": p.stage,
         }
         done = self.budget.done(p)
-        record = {"step": p.step, **means(sums), "lr": round_digits(self.rate), **speed, **counters}
+        record = {
+            "step": p.step,
+            **compute_means(sums),
+            "lr": round_digits(self.rate),
+            **speed,
+            **counters,
+        }
         self.log.record(record, share=done, eta=self.pace.eta(self.progress, done))
         if due:
             self.meter.clear()
             self.pace.restart(p)
 
     def _validate(self, finished: bool) -> bool:
-        """Evaluate if it is time; True if `keep_best` found a new best. Draws no random number
-        that training would miss.
+        """Evaluate if it is time; True if `keep_best` found a new best. The random numbers of
+        training stay the same.
         """
         p, settings = self.progress, self.settings
         if self.evaluate is None or not (finished or self._due(settings.eval_every)):
             return False
         with (
-            self._aside(),
+            self._exclude_time(),
             keep_random_state(self.world.device),
             torch.no_grad(),
             self.precision.autocast(),
@@ -308,15 +312,15 @@ class Trainer:
         return p.improve(value, loss, largest=settings.best_is_largest)
 
     @contextmanager
-    def _aside(self) -> Iterator[None]:
-        """Time in here is not training time."""
+    def _exclude_time(self) -> Iterator[None]:
+        """Exclude the time inside from the speed of training."""
         started = time.perf_counter()
         yield
         self.pace.pause(time.perf_counter() - started)
 
     def save(self) -> Path:
-        """Write a checkpoint of this moment; every process takes part, the main one writes."""
-        with self._aside():
+        """Write a checkpoint; every process takes part, the main one writes."""
+        with self._exclude_time():
             snapshot = self.snapshot()
             if self.world.main:
                 self.log.sync()
@@ -327,8 +331,8 @@ class Trainer:
         return self.checkpoints.path(self.progress.step)
 
     def snapshot(self) -> Snapshot:
-        """All that continues this run bit for bit; what belongs to one rank is gathered, and
-        whole on the main process only.
+        """Everything that continues this run bit for bit; the parts of each rank are gathered,
+        complete only on the main process.
         """
         assert self.batches is not None
         own = {
@@ -358,9 +362,7 @@ class Trainer:
         )
 
     def resume(self, folder: Path) -> Progress:
-        """Continue where the checkpoint in `folder` was taken, on the same or another number of
-        processes.
-        """
+        """Continue from the checkpoint in `folder`, on the same or another number of processes."""
         saved, file = checkpoint.read(folder), folder / "trainer.json"
         trainer: Trained = fitted(saved.trainer, Trained, file=file, fix=OLDER)
         self.strategy.load_module(self.model, saved.model, file=folder / "model.safetensors")
@@ -384,8 +386,8 @@ class Trainer:
         return self.progress
 
     def _restore(self, random: Mapping[str, Tensor], *, processes: int) -> None:
-        """The generators and the memory of this rank, where there are as many as when they were
-        saved.
+        """Restore the generators and the memory of this rank, if the number of processes is the
+        same.
         """
         prefix = f"{self.world.rank}/"
         own = {

@@ -1,7 +1,7 @@
 """One update, exact for any split into micro-batches and processes.
 
-Counts of all terms are added up first; then each micro-batch is backwarded with `sum_t weight_t
-total_t / count_t`, and gradients are added up over ranks. So 1 x 16 rows, 16 x 1 rows, and two
+Counts of all terms are summed first; then each micro-batch has a backward pass of `sum_t weight_t
+total_t / count_t`, and gradients are summed over ranks. So 1 x 16 rows, 16 x 1 rows, and two
 processes of 8 rows are the same update.
 """
 
@@ -23,8 +23,8 @@ from plmctl.training.strategy.base import Strategy
 
 
 class Update:
-    """Gradients of one model for one objective, and the step along them. Knows nothing of time,
-    logs or files.
+    """Computes the gradient of one model for one objective, and makes the step. It knows nothing of
+    time, logs or files.
     """
 
     def __init__(
@@ -47,8 +47,8 @@ class Update:
         self.strategy, self.memory, self.clip = strategy, memory, clip
 
     def count(self, micro_batches: Sequence[Batch], also: Mapping[str, int]) -> dict[str, int]:
-        """Sums over micro-batches and ranks: "tokens", "rows", "term/<name>", and whatever
-        `also` brings from this rank.
+        """Sums over micro-batches and ranks: "tokens", "rows", "term/<name>", and the numbers of
+        `also`.
         """
         local = {"tokens": 0, "rows": 0, **also}
         for batch in micro_batches:
@@ -61,8 +61,10 @@ class Update:
     def gradient(
         self, micro_batches: Sequence[Batch], counts: Mapping[str, int]
     ) -> tuple[Tensor, list[Entry]]:
-        """(its global norm, what the meter should know); leaves the gradient in the parameters,
-        not yet clipped.
+        """Compute the gradient, not yet clipped, in the parameters.
+
+        Returns:
+            Its global norm, and the entries for the meter.
         """
         world, last = self.strategy.world, len(micro_batches) - 1
         entries: list[Entry] = [("loss", 0.0, float(world.main))]
@@ -96,8 +98,11 @@ class Update:
         return entries
 
     def apply(self, multiplier: float, norm: float) -> float:
-        """Clip a gradient of this norm and step, every group at `multiplier` of its own rate;
-        returns the largest.
+        """Clip a gradient of this norm and make the step, every group at `multiplier` of its own
+        rate.
+
+        Returns:
+            The largest rate.
         """
         if self.clip > 0:
             self.strategy.clip(norm, largest=self.clip)
@@ -107,6 +112,6 @@ class Update:
         return max(group["lr"] for group in self.optimizer.param_groups)
 
     def end(self) -> None:
-        """Forget the gradient, whether it was used or not."""
+        """Clear the gradient, whether it was used or not."""
         self.precision.update()
         self.optimizer.zero_grad(set_to_none=True)

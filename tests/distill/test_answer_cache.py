@@ -123,7 +123,7 @@ def same(found: Answers, expected: Answers) -> Iterator[bool]:
     for name, logits in expected.logits.items():
         asked = logits.asked
         yield torch.equal(found.logits[name].asked, asked)
-        yield torch.equal(found.logits[name].at(asked), logits.at(asked))
+        yield torch.equal(found.logits[name].gather(asked), logits.gather(asked))
     for kind, layers in expected.recorded.items():
         for ours, theirs in zip(found.recorded[kind], layers, strict=True):
             if kind == "hidden":
@@ -163,7 +163,10 @@ def test_what_is_read_is_what_was_answered(head: str, teacher: Counting, tmp_pat
     direct = Frozen.answers(teacher, batch(*other), question, RECORD)
     for name, logits in direct.logits.items():
         torch.testing.assert_close(
-            mixed.logits[name].at(logits.asked), logits.at(logits.asked), atol=1e-6, rtol=1e-5
+            mixed.logits[name].gather(logits.asked),
+            logits.gather(logits.asked),
+            atol=1e-6,
+            rtol=1e-5,
         )
 
 

@@ -129,10 +129,13 @@ def test_several_teachers_are_the_mean_of_their_probabilities():
     alone = [t.answers(batch(), question, frozenset({LOGITS})).logits["mlm"] for t in teachers]
     some = slice(2, 9)
     expected = sum(
-        w * (each.at(some) / 2.5).softmax(-1) for w, each in zip((0.75, 0.25), alone, strict=True)
+        w * (each.gather(some) / 2.5).softmax(-1)
+        for w, each in zip((0.75, 0.25), alone, strict=True)
     )
     assert torch.allclose(found.probabilities(some, 2.5), expected)
-    assert torch.allclose(found.at(some), 0.75 * alone[0].at(some) + 0.25 * alone[1].at(some))
+    assert torch.allclose(
+        found.gather(some), 0.75 * alone[0].gather(some) + 0.25 * alone[1].gather(some)
+    )
     with pytest.raises(
         ConfigError,
         match=r"signals.a: asks for hidden of the 2 teachers, whose Encoder gives logits",
@@ -154,7 +157,7 @@ def test_rows_of_a_published_table_beyond_the_tokens_are_no_answer():
     logits = OfTokens({"mlm": V - 3}, writes="text", places="all").logits(teacher.model, batch())[
         "mlm"
     ]
-    assert logits.at(slice(0, 4)).shape == (4, V - 3)
+    assert logits.gather(slice(0, 4)).shape == (4, V - 3)
 
 
 class Labelled(Objective):
@@ -229,7 +232,7 @@ def test_words_are_compared_where_a_tag_is_asked():
     logits, counts = asked(task, given, tag=Tag(width=8, num_classes=2, dropout=0.0))
     assert counts == {"tag": 2}
     assert int(logits["tag"].asked.sum()) == 2
-    assert logits["tag"].at(slice(None)).shape[1] == 2
+    assert logits["tag"].gather(slice(None)).shape[1] == 2
 
 
 def test_both_ends_of_a_span_are_answers_over_the_tokens_of_a_row():
@@ -239,7 +242,7 @@ def test_both_ends_of_a_span_are_answers_over_the_tokens_of_a_row():
     logits, counts = asked(task, given, span=nn.Linear(8, 2))
     assert counts == {"start": 2, "end": 2}
     assert logits["start"].asked.tolist() == [True, False, True]
-    assert logits["end"].at(slice(None)).shape == (3, 7)
+    assert logits["end"].gather(slice(None)).shape == (3, 7)
     assert logits["start"].probabilities(slice(None), 1.0)[2, 3:].abs().max() == 0  # padding
 
 

@@ -101,7 +101,7 @@ def test_the_loss_is_the_mean_square_to_the_logits_of_the_average(vote):
     total = 0.0
     for place, label in zip(asked.index.tolist(), asked.ids.tolist(), strict=True):
         if label >= 0:
-            states = [made(given).at(torch.tensor([place])) for made in [student, *models]]
+            states = [made(given).gather(torch.tensor([place])) for made in [student, *models]]
             own, *others = [
                 made.heads["mlm"](s)[0] for made, s in zip([student, *models], states, strict=True)
             ]

@@ -159,7 +159,7 @@ def test_first_weights_that_stand_for_the_scale_make_scores_as_small(projections
     fan_in(cell, std=1.0, generator=torch.Generator().manual_seed(0))
     x = torch.randn(1, 400, 256)
     made_by = cell.qkv(x).unflatten(-1, (-1, 4, 64))
-    q, k = made_by[0, :, cell.made_by[0], 0], made_by[0, :, cell.made_by[1], 0]
+    q, k = made_by[0, :, cell.map_of[0], 0], made_by[0, :, cell.map_of[1], 0]
     # a token with itself is another matter where q = k
     scores = (q @ k.T).detach()[~torch.eye(400, dtype=torch.bool)]
     assert float(scores.std()) == pytest.approx(1.0, rel=0.15)

@@ -55,7 +55,7 @@ def test_what_is_recorded_is_recorded_once() -> None:
     checkpoint_stacks(stack, torch.nn.Identity())
     recorder = Recorder.of(ATTENTION)
     run_stack(stack, make_input(), make_env(recorder=recorder))[0].sum().backward()
-    assert {len(found) for found in recorder.made.values()} == {2}
+    assert {len(found) for found in recorder.recorded.values()} == {2}
 
 
 def test_a_model_without_stacks_is_refused() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from plmctl.core.errors import ConfigError
-from plmctl.nn.layout import Step, copies, parse
+from plmctl.nn.layout import Step, count_copies, parse
 
 
 def _read(layout: str, **share: int) -> str:
@@ -33,7 +33,7 @@ def test_layout_reads(layout: str, steps: str) -> None:
 def test_share_keeps_copies_for_neighbours() -> None:
     assert _read("af*4", a=1) == "a0 f0. a0 f1. a0 f2. a0 f3."
     assert _read("af*4", a=2, f=1) == "a0 f0. a0 f0. a1 f0. a1 f0."
-    assert copies(parse("af*4", share={"a": 2})) == {"a": 2, "f": 4}
+    assert count_copies(parse("af*4", share={"a": 2})) == {"a": 2, "f": 4}
 
 
 def test_same_weights_once_is_own_weights_once() -> None:

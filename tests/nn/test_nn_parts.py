@@ -14,7 +14,7 @@ from plmctl.attention.op import BoundOp
 from plmctl.core.errors import ConfigError
 from plmctl.nn.cells.attention import Attention
 from plmctl.nn.cells.base import Cell
-from plmctl.nn.cells.feedforward import FeedForward, activation_function
+from plmctl.nn.cells.feedforward import FeedForward, find_activation
 from plmctl.nn.cells.glu import GLU
 from plmctl.nn.dropout import Dropout
 from plmctl.nn.env import Env, Streams
@@ -121,7 +121,7 @@ def test_feed_forward_cells_are_their_formulas() -> None:
     gate = g.gate(x)
     assert torch.allclose(g(_text(x), ENV), g.down(gate * torch.sigmoid(gate) * g.up(x)), atol=1e-6)
     with pytest.raises(ConfigError, match="did you mean 'gelu'"):
-        activation_function("gellu")
+        find_activation("gellu")
 
 
 def test_attention_is_the_textbook_formula() -> None:

@@ -10,7 +10,7 @@ import torch
 from plmctl.core.errors import ConfigError
 from plmctl.nn.cells.feedforward import FeedForward
 from plmctl.nn.env import Streams
-from plmctl.nn.layout import copies, parse, rounds
+from plmctl.nn.layout import count_copies, parse, split_rounds
 from plmctl.nn.residual import PostNorm, PreNorm, SandwichNorm
 from plmctl.run.compose import compose
 from tests.nn.stacks import INNER, W, make_env, make_input, make_stack, run_stack
@@ -36,8 +36,8 @@ def test_layouts_with_cells_in_parallel(layout: str, found: str) -> None:
 
 def test_rounds_are_what_runs_together() -> None:
     steps = list(enumerate(parse("ca|fk")))
-    assert [[number for number, _ in each] for each in rounds(steps)] == [[0], [1, 2], [3]]
-    assert copies(parse("a|f*3")) == {"a": 3, "f": 3}
+    assert [[number for number, _ in each] for each in split_rounds(steps)] == [[0], [1, 2], [3]]
+    assert count_copies(parse("a|f*3")) == {"a": 3, "f": 3}
 
 
 @pytest.mark.parametrize("layout", ["|a", "a|", "a||f", "a |f", "a|*2"])

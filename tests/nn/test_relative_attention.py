@@ -17,7 +17,7 @@ from plmctl.nn.cache import Cache
 from plmctl.nn.cells.relative_attention import RelativeAttention
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.positions import NoPosition
-from plmctl.nn.relations import Relations, RelativeOp, relations, sinusoids
+from plmctl.nn.relations import Relations, RelativeOp, compute_sinusoids, make_relations
 from plmctl.nn.residual import Block
 
 W, H, D, B = 8, 2, 3, 2
@@ -126,12 +126,12 @@ def test_is_the_literal_loop(
     allowed = torch.rand(B, x.shape[1], memory + length) < 0.6
     allowed[0, 1] = False  # a query that sees nothing
     apart = torch.rand(B, x.shape[1], memory + length) < 0.5 if segments else None
-    made = relations(
+    made = make_relations(
         width=W,
         first=memory,
         rows=length,
         like=x,
-        places=memory + places if asked else None,
+        positions=memory + places if asked else None,
         reversed=None if reversed is None else torch.tensor(reversed),
         apart=None if apart is None else apart[:, None],
     )
@@ -147,11 +147,13 @@ def test_distances_are_of_the_given_places() -> None:
     """Rows padded in front behind memory: places of keys are named one by one."""
     part, x, mem = cell(False), random(1, 3, W), random(1, 2, W)
     keys = torch.tensor([[0, 1, 1, 2, 3]])  # one padding token stands between memory and text
-    made = relations(width=W, first=2, rows=3, like=x, places=keys[:, 2:], key_places=keys)
+    made = make_relations(
+        width=W, first=2, rows=3, like=x, positions=keys[:, 2:], key_positions=keys
+    )
     allowed = torch.ones(1, 1, 3, 5, dtype=torch.bool)
     allowed[..., 2] = False
     padded = run(part, x, allowed, memory=mem, relations=made)[:, 1:]
-    plain = relations(width=W, first=2, rows=2, like=x)
+    plain = make_relations(width=W, first=2, rows=2, like=x)
     everything = torch.ones(1, 1, 2, 4, dtype=torch.bool)
     alone = run(part, x[:, 1:], everything, memory=mem, relations=plain)
     torch.testing.assert_close(padded, alone, rtol=1e-12, atol=1e-12)
@@ -161,11 +163,11 @@ def test_distances_are_of_the_given_places() -> None:
 def test_a_cache_reads_on_behind_memory() -> None:
     part, x, mem = cell(False), random(B, 5, W), random(B, 3, W)
     causal = (torch.arange(8) <= torch.arange(5)[:, None] + 3)[None, None]
-    every = relations(width=W, first=3, rows=5, like=x)
+    every = make_relations(width=W, first=3, rows=5, like=x)
     whole = run(part, x, causal, memory=mem, relations=every)
     cache, found = Cache.of(1), []
     for start, end in ((0, 2), (2, 3), (3, 5)):
-        new = relations(width=W, first=3 + start, rows=end - start, like=x)
+        new = make_relations(width=W, first=3 + start, rows=end - start, like=x)
         mask = causal[:, :, start:end, : 3 + end]
         found.append(run(part, x[:, start:end], mask, memory=mem, cache=cache, relations=new))
     torch.testing.assert_close(torch.cat(found, 1), whole, rtol=1e-12, atol=1e-12)
@@ -177,7 +179,7 @@ def test_memory_goes_through_the_norm_of_its_block() -> None:
     with torch.no_grad():
         norm.weight.normal_()
     block, x, mem = Block(cell=cell(False), norm_in=norm), random(B, 3, W), random(B, 2, W)
-    made = relations(width=W, first=2, rows=3, like=x)
+    made = make_relations(width=W, first=2, rows=3, like=x)
     mask = torch.ones(1, 1, 3, 5, dtype=torch.bool)
     wanted = x + run(block.cell, norm(x), mask, memory=norm(mem), relations=made)
     torch.testing.assert_close(run(block, x, mask, memory=mem, relations=made), wanted)
@@ -194,12 +196,12 @@ def test_no_table_of_queries_by_keys_by_width() -> None:
     with torch.autograd.graph.saved_tensors_hooks(
         lambda t: sizes.append(t.numel()) or t, lambda t: t
     ):
-        run(part, x, None, relations=relations(width=width, first=0, rows=length, like=x))
+        run(part, x, None, relations=make_relations(width=width, first=0, rows=length, like=x))
     assert max(sizes) <= 2 * length * length
 
 
 def test_sinusoids_of_opposite_distances() -> None:
-    waves = sinusoids(torch.tensor([3, -3]), W)
+    waves = compute_sinusoids(torch.tensor([3, -3]), W)
     assert torch.equal(waves[0, W // 2 :], waves[1, W // 2 :])
     assert torch.equal(waves[0, : W // 2], -waves[1, : W // 2])
 

@@ -94,7 +94,7 @@ def test_the_generator_goes_on_as_if_nothing_was_run_again() -> None:
 def test_what_is_recorded_is_recorded_once() -> None:
     stack, recorder = make_stack("af*2", reversible=True), Recorder.of(ATTENTION)
     run_stack(stack, make_input(), make_env(recorder=recorder))[0].sum().backward()
-    assert {len(found) for found in recorder.made.values()} == {2}
+    assert {len(found) for found in recorder.recorded.values()} == {2}
 
 
 def test_reading_without_gradients_stores_nothing() -> None:

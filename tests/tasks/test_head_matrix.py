@@ -138,7 +138,7 @@ def test_what_stands_for_a_row_has_read_all_of_it(task, backbone, tokenizer):
     length = int(batch.text.length[row])
     backbone_ = model.backbone
     if backbone == "encoder_decoder":  # what is read at its other end
-        x = backbone_.encoder.embedded(batch.text).detach().requires_grad_()
+        x = backbone_.encoder.embed_tokens(batch.text).detach().requires_grad_()
         embedded, backbone_.encoder.embedded = backbone_.encoder.embedded, lambda seq, start=0: x
         last = backbone_(batch).last
         backbone_.encoder.embedded = embedded

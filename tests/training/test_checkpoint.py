@@ -145,7 +145,7 @@ def test_a_malformed_manifest_is_passed_over_with_a_message(tmp_path, manifest, 
     found = Checkpoints(tmp_path, say=said.append).newest()
     assert found is not None
     assert (found.name, len(said)) == ("step-1", 1)
-    assert said[0].startswith(f"passing over {target}: ")
+    assert said[0].startswith(f"skipping {target}: ")
     assert problem in said[0]
 
 

@@ -10,11 +10,11 @@ import torch
 
 from plmctl.core.errors import ConfigError
 from plmctl.models.base import Model
-from plmctl.nn.last_maps import last_maps
+from plmctl.nn.last_maps import find_last_maps
 from plmctl.run import pretraining
 from plmctl.run.assemble import build_model
 from plmctl.run.compose import compose
-from plmctl.training.gradients import gradient_norms
+from plmctl.training.gradients import measure_gradient_norms
 
 SMALL = [
     "size=tiny",
@@ -31,29 +31,29 @@ def made(recipe: str, *words: str) -> Model:
 
 def test_layers_are_numbered_from_the_embedding_on() -> None:
     model = made("bert", "size.num_layers=3")
-    maps = last_maps(model)
+    maps = find_last_maps(model)
     assert list(maps) == ["layer.1", "layer.2", "layer.3", "last"]
     for number, block in enumerate(model.backbone.stack.blocks["f"], start=1):
         assert maps[f"layer.{number}"] is block.cell.projection.weight
     assert maps["last"] is maps["layer.3"]
-    assert list(last_maps(made("albert"))) == ["layer.1", "last"]  # shared by all
-    assert list(last_maps(made("bart"))) == [
+    assert list(find_last_maps(made("albert"))) == ["layer.1", "last"]  # shared by all
+    assert list(find_last_maps(made("bart"))) == [
         f"{end}/layer.{n}" for end in ("encoder", "decoder") for n in (1, 2)
     ] + ["last"]
 
 
 def test_norms_are_those_of_autograd() -> None:
     model = made("gpt").double()
-    maps = last_maps(model)
+    maps = find_last_maps(model)
     x = torch.randn(2, 5, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     loss = sum(
         (weight @ x.new_ones(weight.shape[1])).pow(2).sum() * n
         for n, weight in enumerate(maps.values(), start=1)
     )
     expected = torch.autograd.grad(loss, list(maps.values()), retain_graph=True)
-    assert gradient_norms(maps) == {}
+    assert measure_gradient_norms(maps) == {}
     loss.backward()
-    found = gradient_norms(maps)
+    found = measure_gradient_norms(maps)
     for (name, value), grad in zip(found.items(), expected, strict=True):
         assert name.startswith(("start/grad_norm/layer.", "start/grad_norm/last"))
         assert value == pytest.approx(grad.pow(2).sum().sqrt().item(), rel=1e-12)
@@ -61,7 +61,7 @@ def test_norms_are_those_of_autograd() -> None:
 
 def test_a_model_without_layers_of_a_stack_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"train\.grad_norms"):
-        last_maps(torch.nn.Linear(2, 2))
+        find_last_maps(torch.nn.Linear(2, 2))
 
 
 def test_they_are_logged_with_the_first_update_alone(tmp_path: Path) -> None:

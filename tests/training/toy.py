@@ -82,7 +82,7 @@ class ToyObjective(Objective):
     def forward(self, model: Model, batch: Batch, state: Any = None) -> Output:
         hidden = model(batch, state)
         targets = batch.targets["mlm"]
-        logits = model.heads["mlm"](hidden.at(targets.index) * self.scale).float()
+        logits = model.heads["mlm"](hidden.gather(targets.index) * self.scale).float()
         total = nn.functional.cross_entropy(
             logits, targets.ids, ignore_index=IGNORE, reduction="sum"
         )

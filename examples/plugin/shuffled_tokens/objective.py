@@ -26,7 +26,8 @@ class ShuffledTokens(Objective):
 
     def forward(self, model: Model, batch: Batch, state: object = None) -> Output:
         targets = batch.require("targets.shuffled")  # [P], IGNORE in spare slots
-        logits = model.heads["discriminator"](model(batch, state).at(targets.index)).float()  # [P]
+        states = model(batch, state).gather(targets.index)  # [P, W]
+        logits = model.heads["discriminator"](states).float()  # [P]
         labels, asked = (targets.ids == 1).float(), targets.ids != IGNORE
         loss = F.binary_cross_entropy_with_logits(logits, labels, reduction="none")
         right = ((logits > 0) == (labels == 1)) & asked

@@ -43,8 +43,12 @@ def average(
     with reported():
         see_plugins(plugin or ())
         from plmctl.training.averaging import average as average_checkpoints
-        from plmctl.training.averaging import kept as take_kept
+        from plmctl.training.averaging import extract_average
 
         folder = Path(os.path.expanduser(run))
         place = Path(os.path.expanduser(out or f"{folder}-average"))
-        tell(take_kept(folder, place) if kept else average_checkpoints(folder, place, last=last))
+        tell(
+            extract_average(folder, place)
+            if kept
+            else average_checkpoints(folder, place, last=last)
+        )

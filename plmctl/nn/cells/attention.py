@@ -8,9 +8,9 @@ from plmctl.core.errors import ConfigError, nearest
 from plmctl.core.parts import part_of
 from plmctl.nn.cells.base import Cell, RowSize, Work, check_heads
 from plmctl.nn.env import Env, Streams
-from plmctl.nn.scores import score
+from plmctl.nn.scores import make_score
 
-# which of the maps makes q, k and v
+# the index of the map that gives q, k and v
 PROJECTIONS = {"own": (0, 1, 2), "shared": (0, 0, 1), "none": (0, 0, 0)}
 
 
@@ -23,7 +23,7 @@ class Attention(Cell):
     ordered (head, D).
     `scores`: scaled, dot (Raffel et al., 2020, T5) or general, see nn/scores.py. `projections`:
     "shared", one map makes q and k, `qkv.weight [2 H D, W]` (Kitaev et al., 2020, arXiv:2001.04451,
-    sec. 2); "none", q, k and v of a head are its D columns of the stream, and only `out` is
+    sec. 2); "none": q, k and v of a head are its D columns of the stream, and only `out` is
     learned.
     Differs: shared keys keep their length, and a token sees itself.
     """
@@ -53,18 +53,18 @@ class Attention(Cell):
             head_width or width // num_heads,
             dropout,
         )
-        self.made_by, inner = PROJECTIONS[projections], num_heads * self.head_width
+        self.map_of, inner = PROJECTIONS[projections], num_heads * self.head_width
         if projections == "none" and inner != width:
             raise ConfigError(
                 "head_width",
                 head_width,
                 f"size.width / size.num_heads where projections=none: {width} columns",
             )
-        rows = (1 + max(self.made_by)) * inner
+        rows = (1 + max(self.map_of)) * inner
         self.qkv: nn.Module = (
             nn.Identity() if projections == "none" else nn.Linear(width, rows, bias=bias)
         )
-        self.score = score(scores, num_heads=num_heads, head_width=self.head_width)
+        self.score = make_score(scores, num_heads=num_heads, head_width=self.head_width)
         self.out = nn.Linear(inner, width, bias=bias)
 
     @property
@@ -79,14 +79,14 @@ class Attention(Cell):
     def soften(self, factor: float) -> None:
         """Multiply the scores that the weights give by `factor`."""
         if isinstance(self.qkv, nn.Linear):
-            shared = self.made_by[0] == self.made_by[1]  # then it counts twice
+            shared = self.map_of[0] == self.map_of[1]  # then it counts twice
             self.qkv.weight.data[: self.out.in_features].mul_(factor**0.5 if shared else factor)
 
     def forward(self, streams: Streams, env: Env) -> Tensor:
         # [B, T, 1 to 3, H, D]
-        made = self.qkv(streams["text"]).unflatten(-1, (-1, self.num_heads, self.head_width))
-        made = made.permute(2, 0, 3, 1, 4).unbind(0)
-        q, k, v = (made[place] for place in self.made_by)  # [B, H, T, D] each
+        projected = self.qkv(streams["text"]).unflatten(-1, (-1, self.num_heads, self.head_width))
+        projected = projected.permute(2, 0, 3, 1, 4).unbind(0)
+        q, k, v = (projected[index] for index in self.map_of)  # [B, H, T, D] each
         if env.recorder is not None:
             env.recorder.vectors(q, k, v)
         dropout = self.dropout if self.training else 0.0

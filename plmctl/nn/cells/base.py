@@ -1,6 +1,4 @@
-"""What every cell is: the computing part of a sublayer, without its norm and residual
-connection.
-"""
+"""The interface of cells: sublayers without their norms and residual connections."""
 
 from __future__ import annotations
 
@@ -15,53 +13,53 @@ from plmctl.nn.env import Env, Streams
 
 @dataclass(frozen=True)
 class RowSize:
-    """One row, as far as the cost of a cell depends on it."""
+    """The numbers of a row on which the cost of a cell depends."""
 
-    tokens: int  # that run through the cell
-    # that a token is compared with, on average: fewer where a kernel leaves some out; None: all
+    tokens: int  # tokens that run through the cell
+    # keys for each query, on average: fewer if a kernel leaves some out; None: all
     keys: float | None = None
-    source: int = 0  # that cross-attention reads
-    memory: int = 0  # states of the segments before, which relative attention reads
-    asked: float = 0.0  # rows of a query stream beside each token
+    source: int = 0  # tokens that cross-attention reads
+    memory: int = 0  # states of earlier segments that relative attention reads
+    asked: float = 0.0  # rows of a query stream for each token
 
 
 @dataclass(frozen=True)
 class Work:
-    """What a cell does with one row, forward."""
+    """The work of a cell for one row, in the forward pass."""
 
     macs: float  # multiply-adds with its weights
-    # multiply-adds of tokens with each other, of which a causal pattern needs only half
+    # multiply-adds between tokens; a causal pattern needs only half of them
     scores: float = 0.0
     kept: float = 0.0  # numbers that the backward pass needs
 
 
 @base_of("cells")
 class Cell(nn.Module):
-    """`forward(streams, env) -> [B, T, W]`, what is added to the stream that it `writes`.
+    """`forward(streams, env) -> [B, T, W]`: the result is added to the stream that it `writes`.
 
-    `projection` is the last linear map, the one that writes.
+    `projection` is the last linear map, which writes the result.
     """
 
     projection: nn.Linear
-    reads: frozenset[str] = frozenset({"text"})  # streams, of those that are there
+    reads: frozenset[str] = frozenset({"text"})  # streams that it reads if they are there
     writes: str = "text"  # the stream that its result is added to
-    # what its multiply-adds are listed as: attention, feed-forward, ...; "": the name of its class
+    # the heading of its multiply-adds: attention, feed-forward, ...; "": the name of its class
     computes: str = ""
     records: bool = False  # fills `env.recorder`, once each time it runs
-    # reads what comes behind a token or only what is before; None: no more than the pattern allows
+    # True: reads later tokens, too; False: only earlier ones; None: what the pattern allows
     ahead: bool | None = None
 
     def forward(self, streams: Streams, env: Env) -> Tensor:
         raise NotImplementedError(type(self).__name__)
 
     def work(self, row: RowSize) -> Work:
-        """The cost of a row where every matrix meets every token once, and what linear and
-        recurrent maps give is kept.
+        """The cost of a row if every matrix multiplies every token once, and the outputs of linear
+        and recurrent maps are kept.
         """
         macs, kept = 0, 0
         for part in self.modules():
             own: list[Tensor] = list(part.parameters(recurse=False))
-            # of a copy that is not trained
+            # the weights of a copy that is not trained are buffers
             if not own and isinstance(part, nn.Linear | nn.RNNBase):
                 own = list(part.buffers(recurse=False))
             macs += sum(p.numel() for p in own if p.dim() > 1)
@@ -74,7 +72,7 @@ class Cell(nn.Module):
 
 
 def check_heads(num_heads: int, width: int) -> None:
-    """ConfigError where the columns of the stream cannot be shared out among the heads."""
+    """Raise ConfigError unless the heads divide the columns of the stream evenly."""
     if width % num_heads:
         fits = [number for number in range(1, width + 1) if width % number == 0]
         nearest = min(fits, key=lambda number: (abs(number - num_heads), -number))

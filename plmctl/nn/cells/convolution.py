@@ -17,7 +17,7 @@ from plmctl.nn.env import Env, Streams
 @part_of("cells")
 class Convolution(Cell):
     """`out(a * sigmoid(b))`, [a_t; b_t] = b + sum_j W_j x_(t + j - reach), j = 0 .. kernel - 1: a
-    window of tokens, gated.
+    gated window of tokens.
 
     [B, T, W] -> [B, T, W] through `hidden_width` channels. `causal`: the window ends at t, reach =
     kernel - 1; otherwise t stands in its middle. Beyond the ends of a document are zeros. The
@@ -34,7 +34,7 @@ class Convolution(Cell):
             raise ConfigError(
                 "kernel",
                 kernel,
-                "1 or more; an odd number where a token stands in the middle (causal=false)",
+                "1 or more; an odd number if the token is in the middle (causal=false)",
             )
         self.kernel, self.ahead = kernel, not causal
         self.reach = kernel - 1 if causal else kernel // 2
@@ -48,14 +48,12 @@ class Convolution(Cell):
     def forward(self, streams: Streams, env: Env) -> Tensor:
         x, documents = streams["text"], env.documents
         if env.slot is not None:
-            return self._on(x, documents, env.slot)
-        return self._gated(
-            self._window(
-                self._padded(x), None if documents is None else self._padded(documents, -1)
-            )
+            return self._continue(x, documents, env.slot)
+        return self._gate(
+            self._window(self._pad(x), None if documents is None else self._pad(documents, -1))
         )
 
-    def _padded(self, x: Tensor, value: int = 0) -> Tensor:
+    def _pad(self, x: Tensor, value: int = 0) -> Tensor:
         """[B, T + kernel - 1, ...]"""
         before, behind = (
             x.new_full((len(x), n, *x.shape[2:]), value)
@@ -63,25 +61,25 @@ class Convolution(Cell):
         )
         return torch.cat([before, x, behind], 1)
 
-    def _on(self, x: Tensor, documents: Tensor | None, slot: Slot) -> Tensor:
-        """Behind the last kernel - 1 tokens that were read before."""
+    def _continue(self, x: Tensor, documents: Tensor | None, slot: Slot) -> Tensor:
+        """Convolve new tokens together with the last kernel - 1 earlier ones."""
         if self.ahead:
             raise UsageError("a convolution that looks ahead cannot read token by token")
         if documents is None:
             documents = torch.zeros(x.shape[:2], dtype=torch.long, device=x.device)
         if slot.kept is None:
-            x, documents = self._padded(x), self._padded(documents, -1)
+            x, documents = self._pad(x), self._pad(documents, -1)
         else:
             x, documents = (
                 torch.cat([old.to(new.dtype), new], 1)
                 for old, new in zip(slot.kept, (x, documents), strict=True)
             )
         slot.kept = (x[:, x.shape[1] - self.reach :], documents[:, x.shape[1] - self.reach :])
-        return self._gated(self._window(x, documents))
+        return self._gate(self._window(x, documents))
 
     def _window(self, x: Tensor, documents: Tensor | None) -> Tensor:
-        """[B, T, kernel W] the tokens around each, zeros for those of another document; both
-        padded.
+        """[B, T, kernel W] the tokens around each, zeros for those of another document; both inputs
+        are padded.
         """
         length = x.shape[1] - self.kernel + 1
         parts = [x[:, tap : tap + length] for tap in range(self.kernel)]
@@ -93,6 +91,6 @@ class Convolution(Cell):
             ]
         return torch.cat(parts, -1)
 
-    def _gated(self, window: Tensor) -> Tensor:
+    def _gate(self, window: Tensor) -> Tensor:
         a, b = self.taps(window).chunk(2, -1)
         return self.out(a * torch.sigmoid(b))

@@ -8,7 +8,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.nn.cells.base import Cell, RowSize, Work, check_heads
 from plmctl.nn.env import Env, Streams
-from plmctl.nn.scores import score
+from plmctl.nn.scores import make_score
 
 
 @part_of("cells")
@@ -18,7 +18,7 @@ class CrossAttention(Cell):
 
     [B, T, W] -> [B, T, W]. The rows of `kv.weight [2 H D, W]` are all of k, then v, each ordered
     (head, D). Keys have no
-    places: what stands where is in the states. `scores`: scaled, dot (T5) or general, see
+    positions: the states already contain them. `scores`: scaled, dot (T5) or general, see
     nn/scores.py.
     """
 
@@ -46,7 +46,7 @@ class CrossAttention(Cell):
         )
         self.q = nn.Linear(width, num_heads * self.head_width, bias=bias)
         self.kv = nn.Linear(source_width or width, 2 * num_heads * self.head_width, bias=bias)
-        self.score = score(scores, num_heads=num_heads, head_width=self.head_width)
+        self.score = make_score(scores, num_heads=num_heads, head_width=self.head_width)
         self.out = nn.Linear(num_heads * self.head_width, width, bias=bias)
 
     @property
@@ -70,16 +70,14 @@ class CrossAttention(Cell):
         states = streams.get("source")
         if states is None:
             raise ConfigError(
-                "model.stack.layout",
-                "c",
-                "cross-attention has nothing to read in a model of one stack",
+                "model.stack.layout", "c", "cross-attention has no source in a model with one stack"
             )
         # [B, H, T, D]
         q = self.q(streams["text"]).unflatten(-1, (self.num_heads, self.head_width))
         q = self.score(q.transpose(1, 2))
         k, v = self._keys(states) if env.slot is None else env.slot.once(lambda: self._keys(states))
         dropout = self.dropout if self.training else 0.0
-        y = env.ops["source"](q, k, v, env.apart(), dropout=dropout)
+        y = env.ops["source"](q, k, v, env.without_cache(), dropout=dropout)
         return self.out(y.transpose(1, 2).flatten(2))
 
     def _keys(self, states: Tensor) -> tuple[Tensor, ...]:

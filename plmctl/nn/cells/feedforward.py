@@ -26,8 +26,8 @@ ACTIVATIONS: dict[str, Activation] = {
 }
 
 
-def activation_function(name: str) -> Activation:
-    """The torch function called `name`; ConfigError naming the nearest one."""
+def find_activation(name: str) -> Activation:
+    """The torch function called `name`; a ConfigError names the nearest one."""
     if name not in ACTIVATIONS:
         raise ConfigError(
             "activation", name, f"one of {', '.join(ACTIVATIONS)}{nearest(name, ACTIVATIONS)}"
@@ -53,7 +53,7 @@ class FeedForward(Cell):
         bias: bool = True,
     ) -> None:
         super().__init__()
-        self.activation = activation_function(activation)
+        self.activation = find_activation(activation)
         self.up = nn.Linear(width, inner_width, bias=bias)
         self.down = nn.Linear(inner_width, width, bias=bias)
         self.dropout = Dropout(rate=dropout)

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from plmctl.core.parts import part_of
 from plmctl.nn.cells.base import Cell
-from plmctl.nn.cells.feedforward import activation_function
+from plmctl.nn.cells.feedforward import find_activation
 from plmctl.nn.dropout import Dropout
 from plmctl.nn.env import Env, Streams
 
@@ -27,7 +27,7 @@ class GLU(Cell):
         bias: bool = False,
     ) -> None:
         super().__init__()
-        self.activation = activation_function(activation)
+        self.activation = find_activation(activation)
         self.gate = nn.Linear(width, inner_width, bias=bias)
         self.up = nn.Linear(width, inner_width, bias=bias)
         self.down = nn.Linear(inner_width, width, bias=bias)

@@ -18,8 +18,8 @@ class RecurrentCell(Cell):
     `causal`: and from its last.
 
     [B, T, W] -> [B, T, W] through `hidden_width` units in each direction, torch's own; the state
-    begins anew with every document of a packed row and passes over padding. One cell is one layer:
-    more are a matter of the layout.
+    starts again with every document of a packed row and skips padding. One cell is one layer; the
+    layout repeats it.
     """
 
     computes = "recurrence"

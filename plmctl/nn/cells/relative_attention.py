@@ -1,4 +1,4 @@
-"""Attention that sees distances instead of places, with memory (Dai et al., 2019:
+"""Attention with distances instead of positions, and with memory (Dai et al., 2019:
 Transformer-XL; Yang et al., 2019: XLNet).
 """
 
@@ -21,13 +21,13 @@ class RelativeAttention(Cell):
 
     [B, Tq, W] -> [B, Tq, W]; R are sinusoids of the distance (`nn/relations.py`), u, v, s learned
     vectors of each head. Keys and values are made of the stream `memory` [B, M, W] and
-    of the first `keys` rows of the text (`RelativeOp`), all where that is None; the rows behind
-    them only look: the query stream of XLNet. Without `segments` the last term is left out. No map
-    has a bias. The rows of `kv.weight [2 H D, W]` are all of k, then v, each ordered (head, D).
+    of the first `keys` rows of the text (`RelativeOp`), all if that is None; the rows after them
+    are only queries: the query stream of XLNet. Without `segments` the last term is left out. No
+    map has a bias. The rows of `kv.weight [2 H D, W]` are all of k, then v, each ordered (head, D).
     (arXiv:1901.02860, sec. 3.3; arXiv:1906.08237, sec. 2.5 and appendix A.2; zihangdai/xlnet,
-    modeling.py: rel_attn_core.)
-    Differs: only e_different - e_same is added, for different segments; softmax takes away what all
-    keys have. Each layer has u and v of its own (untie_r of the released code).
+    modeling.py: rel_attn_core.) Differs: only e_different - e_same is added, for different
+    segments, since softmax ignores what all keys share. Each layer has u and v of its own (untie_r
+    of the released code).
     """
 
     computes = "attention"
@@ -74,10 +74,10 @@ class RelativeAttention(Cell):
         return self.out
 
     def work(self, row: RowSize) -> Work:
-        """Of M + T keys, and of as many distances and T more.
+        """The cost with M + T keys, and M + 2 T distances.
 
-        Keys and values are made of memory, too, and not of query rows; the map of distances is used
-        once for all rows.
+        Keys and values come from memory, too, and not from query rows; the map of distances is
+        computed once for all rows.
         """
         linear = [part for part in self.modules() if isinstance(part, nn.Linear)]
         queries, inner = (1 + row.asked) * row.tokens, self.num_heads * self.head_width
@@ -92,13 +92,13 @@ class RelativeAttention(Cell):
     def forward(self, streams: Streams, env: Env) -> Tensor:
         op = env.ops["text"]
         if not isinstance(op, RelativeOp):
-            allowed = "relative attention stands in a model that counts distances"
+            allowed = "relative attention needs a model with distances"
             raise ConfigError("model.stack.cells", type(self).__name__, allowed, fix="model=xlnet")
         relations, x = op.relations, streams["text"]
         # [B, H, Tq, D]
         q = self.q(x).unflatten(-1, (self.num_heads, self.head_width)).transpose(1, 2)
         k, v = self._keys(x[:, : op.keys], streams.get("memory"), env)
-        bias = self._placed(q, relations)
+        bias = self._score_distances(q, relations)
         if (
             self.segments is not None
             and self.segment_bias is not None
@@ -116,7 +116,7 @@ class RelativeAttention(Cell):
         return self.out(y.transpose(1, 2).flatten(2))
 
     def _keys(self, seen: Tensor, memory: Tensor | None, env: Env) -> tuple[Tensor, ...]:
-        """[B, H, K, D] each; in a cache, memory lies in front of the first tokens."""
+        """[B, H, K, D] each; in a cache, memory comes before the first tokens."""
         if memory is not None and (env.slot is None or env.slot.length == 0):
             seen = torch.cat([memory, seen], 1)
         return (
@@ -126,13 +126,11 @@ class RelativeAttention(Cell):
             .unbind(0)
         )
 
-    def _placed(self, q: Tensor, relations: Relations) -> Tensor:
-        """[B, H, Tq, K] the scaled scores of distances: of all that occur, and then of those to
-        the keys.
-        """
+    def _score_distances(self, q: Tensor, relations: Relations) -> Tensor:
+        """[B, H, Tq, K] the scaled scores of the distances between queries and keys."""
         q = (q + self.place_bias.to(q.dtype)) * self.head_width**-0.5
         # [1 | 2, n, H, D]
         r = self.place(relations.table).unflatten(-1, (self.num_heads, self.head_width))
         if relations.reversed is None:
-            return relations.between(torch.einsum("bhqd,nhd->bhqn", q, r[0]))
-        return relations.between(torch.einsum("bhqd,bnhd->bhqn", q, r[relations.reversed.long()]))
+            return relations.gather(torch.einsum("bhqd,nhd->bhqn", q, r[0]))
+        return relations.gather(torch.einsum("bhqd,bnhd->bhqn", q, r[relations.reversed.long()]))

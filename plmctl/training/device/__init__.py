@@ -1,1 +1,1 @@
-"""What this machine is, and how training uses it: memory, precision, compilation, speed."""
+"""The machine and its use in training: memory, precision, compilation, speed."""

@@ -1,4 +1,4 @@
-"""How the C library hands out memory, for training on CPU."""
+"""The memory allocation of the C library, for training on CPU."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # numbers of options, <malloc.h>
 
 
 def keep_freed_memory() -> bool:
-    """Let malloc keep what it is given back, and return whether it does; only glibc is asked.
+    """Let malloc keep freed memory, and return whether it does; only glibc can.
 
     By default glibc gets large blocks from the system one by one and returns each when it is freed,
-    so that every update pays again for the kernel to clear the pages of all its activations: 5 to
-    10% of the time of a small model.
+    so that in every update the kernel clears the pages of all activations again: 5 to 10% of the
+    time of a small model.
     """
     if platform.libc_ver()[0] != "glibc":
         return False

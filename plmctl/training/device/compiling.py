@@ -20,10 +20,10 @@ def compile_backbone(
     *,
     say: Callable[[str], None] = tell,
 ) -> bool:
-    """Compile `backbone` in place (at its first call) and return whether it was.
+    """Compile `backbone` in place (at its first call) and return whether it will be compiled.
 
-    `auto`: on a GPU yes, on a CPU no (compiling takes longer there than short runs gain). Without a
-    C++ compiler one line says so and the run goes on uncompiled.
+    `auto`: yes on a GPU, no on a CPU (compiling takes longer there than short runs gain). Without a
+    C++ compiler one line says so and the run continues uncompiled.
     """
     mode = {"true": True, "false": False}.get(str(mode).lower(), mode)
     if mode not in (True, False, "auto"):
@@ -31,7 +31,7 @@ def compile_backbone(
     if mode is False or (mode == "auto" and device.type != "cuda"):
         return False
     if not _find_compiler():
-        say("train.compile: no C++ compiler found, going on without (set CXX, or install g++)")
+        say("train.compile: no C++ compiler found, continuing without (set CXX, or install g++)")
         return False
     # a graph that cannot be compiled runs as it is, with torch's warning
     torch._dynamo.config.suppress_errors = True

@@ -1,4 +1,4 @@
-"""What this machine could do at best, for MFU."""
+"""The peak speed of this machine, for MFU."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ CARDS = {
 
 
 def peak_flops(precision: Precision) -> float | None:
-    """FLOP/s: the card's dense 16-bit peak by name, or None; on a CPU the rate of a matrix
-    product measured in this process.
+    """FLOP/s: the card's dense 16-bit peak by its name, or None; on a CPU the measured rate of a
+    matrix product.
     """
     if precision.device.type == "cuda":
         names = [name for name in CARDS if name in torch.cuda.get_device_name(precision.device)]
         return CARDS[max(names, key=len)] if names else None
     kind = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision.name, torch.float32)
-    return _measured(precision.device, kind, torch.get_num_threads())
+    return _measure_rate(precision.device, kind, torch.get_num_threads())
 
 
 @functools.cache  # a study of many arms, or a sweep, measures once
-def _measured(device: torch.device, kind: torch.dtype, threads: int) -> float:
-    """The best rate seen within 0.2 s; `threads` is what the process now has."""
+def _measure_rate(device: torch.device, kind: torch.dtype, threads: int) -> float:
+    """The best rate within 0.2 s; `threads` is only a key of the cache."""
     matrix = torch.full((1024, 1024), 1e-3, dtype=kind, device=device)
     best, end = float("inf"), time.perf_counter() + 0.2
     with torch.no_grad():

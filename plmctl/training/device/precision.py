@@ -28,10 +28,11 @@ class Precision:
 
     @property
     def digits(self) -> int:
-        """How many significant digits of a number that it has computed mean something."""
+        """The number of significant digits in its results."""
         return 6 if self.name == "fp32" else 3
 
     def autocast(self) -> AbstractContextManager[Any]:
+        """The context in which forward passes run."""
         if self.name == "fp32":
             return nullcontext()
         return torch.autocast(
@@ -39,30 +40,34 @@ class Precision:
         )
 
     def scale(self, loss: Tensor) -> Tensor:
+        """The loss times the scale of fp16."""
         return loss if self.scaler is None else self.scaler.scale(loss)
 
     def unscale(self, optimizer: torch.optim.Optimizer) -> None:
+        """Divide the gradients by the scale."""
         if self.scaler is not None:
             self.scaler.unscale_(optimizer)
 
     def update(self) -> None:
-        """After every update, also a skipped one: the scale falls after an overflow and grows
-        after a quiet time.
+        """Adjust the scale after an update, also a skipped one: it falls after an overflow and
+        grows after many good updates.
         """
         if self.scaler is not None:
             self.scaler.update()
 
     def state_dict(self) -> dict[str, Any]:
+        """The state of the loss scaler."""
         return {} if self.scaler is None else self.scaler.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore the state of the loss scaler."""
         if self.scaler is not None and state:
             self.scaler.load_state_dict(state)
 
 
 def choose(name: str, device: torch.device) -> Precision:
-    """`auto` takes bf16 where the hardware multiplies it natively; else fp16 on a GPU and fp32
-    on a CPU.
+    """The precision of this name; `auto` is bf16 where the hardware multiplies it natively; else
+    fp16 on a GPU and fp32 on a CPU.
     """
     if name not in NAMES:
         raise ConfigError("train.precision", name, f"one of {', '.join(NAMES)}")

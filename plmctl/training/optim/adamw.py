@@ -23,8 +23,7 @@ class AdamW(UncompiledAdamW):
 
     torch's own, with its fused kernel. `bias_correction=False` takes m and v as they are, as BERT's
     code does (google-research/bert `optimization.py`): the first update is then
-    (1-beta1)/sqrt(1-beta2) = 3.2 times larger. It is had by letting the step count begin at a
-    million.
+    (1-beta1)/sqrt(1-beta2) = 3.2 times larger. The step count then begins at a million.
     """
 
     def __init__(
@@ -56,6 +55,7 @@ class AdamW(UncompiledAdamW):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Make one update."""
         if not self.bias_correction:
             for group in self.param_groups:
                 for p in group["params"]:

@@ -1,4 +1,4 @@
-"""Which parameters an optimizer treats alike: groups by weight decay and by rate.
+"""Parameter groups by weight decay and by learning rate.
 
 The learning rates given to an optimizer are peaks: the trainer multiplies each group's
 `initial_lr` by the schedule.
@@ -36,10 +36,12 @@ def groups(
     layer_decay: float = 1.0,
     **extra: Any,
 ) -> list[dict[str, Any]]:
-    """Parameter groups by (decays or not, rate scale); `scales`: glob over names -> factor of lr,
-    the last match counts.
+    """Parameter groups by (decays or not, rate scale).
 
-    Without a match the factor is that of `layer_scales`.
+    Args:
+        scales: glob over names -> factor of lr; the last match counts. Without a match the factor
+            is that of `layer_scales`.
+        layer_decay: factor of the learning rate from layer to layer.
     """
     by_kind: dict[tuple[bool, float], list[tuple[str, nn.Parameter]]] = {}
     by_layer = layer_scales([name for name, _ in parameters], layer_decay)
@@ -66,23 +68,25 @@ def layer_scales(names: Sequence[str], decay: float) -> dict[str, float]:
 
     As in ELECTRA's code (Clark et al., 2020, `optimization.py`). A block that serves several layers
     has the depth of the last
-    of them, and L counts distinct layers: one for ALBERT. Blocks of a letter are taken as spread
+    of them, and L counts distinct layers: one for ALBERT. The blocks of a letter count as spread
     evenly over the layers.
     """
     block = re.compile(r"backbone\.stack\.blocks\.([a-z]+)\.([0-9]+)\.")
-    places = {name: (match[1], int(match[2]) + 1) for name in names if (match := block.match(name))}
+    positions = {
+        name: (match[1], int(match[2]) + 1) for name in names if (match := block.match(name))
+    }
     copies = {
-        letter: max(n for other, n in places.values() if other == letter)
-        for letter, _ in places.values()
+        letter: max(n for other, n in positions.values() if other == letter)
+        for letter, _ in positions.values()
     }
     layers = max(copies.values(), default=0)
     depths: dict[str, float] = {}
     for name in names:
-        letter, place = places.get(name, ("", 0))
+        letter, position = positions.get(name, ("", 0))
         stack = layers if name.startswith("backbone.stack.") else 0
         depths[name] = (
-            place * layers / copies[letter]
-            if place
+            position * layers / copies[letter]
+            if position
             else stack
             if name.startswith("backbone.")
             else layers + 2

@@ -49,6 +49,7 @@ class Lamb(Uncompiled):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Make one update."""
         for group in self.param_groups:
             for p in group["params"]:
                 if p.grad is not None:

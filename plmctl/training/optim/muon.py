@@ -16,7 +16,7 @@ from plmctl.core.parts import part_of
 from plmctl.training.optim.groups import Named, can_fuse, check_numbers, groups
 from plmctl.training.optim.uncompiled import Uncompiled, UncompiledAdamW
 
-# steepest at 0 among those that keep singular values near 1 (Jordan et al., 2024)
+# the steepest polynomial at 0 that keeps singular values near 1 (Jordan et al., 2024)
 QUINTIC = (3.4445, -4.7750, 2.0315)
 
 
@@ -47,7 +47,7 @@ class Muon(Uncompiled):
     norms) goes to AdamW with the same `lr`, made comparable by s = 0.2 sqrt(max(R, C)) (Liu et al.,
     2025, arXiv:2502.16982, sec. 2.2).
     `fused`: glob -> number of equal row blocks that are separate matrices (a fused qkv has 3),
-    orthogonalised each by itself.
+    orthogonalised separately.
     """
 
     def __init__(
@@ -92,6 +92,7 @@ class Muon(Uncompiled):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Make one update."""
         for group in self.param_groups:
             for p in group["params"] if group["blocks"] else []:
                 if p.grad is not None:

@@ -2,7 +2,7 @@
 rate.
 
 `t` counts updates from 1. Warm-up reads `t` (the first update already moves: t/W), decay reads `t -
-1`, the place where the update begins (so the last one is not wasted at rate 0). `total` may be a
+1`, where the update begins (so that the last update does not have rate 0). `total` may be a
 fraction: in runs measured in tokens or minutes it is `t / share done`, so that the schedule follows
 the share of the budget.
 """
@@ -51,8 +51,8 @@ class Schedule:
         return min(self.warmup_share * total or self.warmup_steps, self.warmup_limit * total)
 
     def describe_shortening(self, total: float) -> str:
-        """One line for the user if `warmup_limit` cuts the warm-up of a run of `total` updates,
-        else nothing.
+        """One line for the user if `warmup_limit` shortens the warm-up of a run of `total` updates,
+        else "".
         """
         if self.warmup(total) >= self.warmup_steps:
             return ""
@@ -71,7 +71,7 @@ class Schedule:
         raise NotImplementedError(type(self).__name__)
 
 
-def _place(s: float, start: float, end: float) -> float:
+def _fraction(s: float, start: float, end: float) -> float:
     """How far `s` is from `start` (0) to `end` (1)."""
     return min(1.0, max(0.0, (s - start) / (end - start))) if end > start else 1.0
 
@@ -100,7 +100,7 @@ class Polynomial(Schedule):
     decay_from_zero: bool = False
 
     def after(self, s: int, total: float, warmup: float) -> float:
-        left = 1 - _place(s, 0 if self.decay_from_zero else warmup, total)
+        left = 1 - _fraction(s, 0 if self.decay_from_zero else warmup, total)
         return self.end + (1 - self.end) * left**self.power
 
 
@@ -114,7 +114,7 @@ class Cosine(Schedule):
     min_ratio: float = 0.0
 
     def after(self, s: int, total: float, warmup: float) -> float:
-        wave = 0.5 * (1 + math.cos(math.pi * _place(s, warmup, total)))
+        wave = 0.5 * (1 + math.cos(math.pi * _fraction(s, warmup, total)))
         return self.min_ratio + (1 - self.min_ratio) * wave
 
 
@@ -137,7 +137,7 @@ class WarmupStableDecay(Schedule):
             raise ConfigError("schedule.shape", self.shape, "one of linear, cosine, sqrt")
 
     def after(self, s: int, total: float, warmup: float) -> float:
-        x = _place(s, max(warmup, total * (1 - self.decay_share)), total)
+        x = _fraction(s, max(warmup, total * (1 - self.decay_share)), total)
         left = {
             "linear": 1 - x,
             "cosine": 0.5 * (1 + math.cos(math.pi * x)),

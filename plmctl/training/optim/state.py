@@ -1,6 +1,4 @@
-"""Optimizer state as named tensors, so that it is saved without pickle and found again by
-parameter name.
-"""
+"""Optimizer state as named tensors, which are saved without pickle and loaded by parameter name."""
 
 from __future__ import annotations
 
@@ -18,11 +16,11 @@ from plmctl.training.optim.groups import Named
 def optimizer_tensors(
     optimizer: Optimizer, parameters: Named, *, rows: Mapping[str, int] = {}
 ) -> dict[str, Tensor]:
-    """{"exp_avg/backbone.embedding.token.weight": ...}; rates and decays are not state, they come
-    from the config.
+    """{"exp_avg/backbone.embedding.token.weight": ...}; rates and decays come from the config.
 
-    `rows` (`nn.tables.token_rows`): what to keep of padded tables; spare rows are never updated,
-    their state is 0.
+    Args:
+        rows: rows of tokens of padded tables (`nn.tables.token_rows`); only these are kept, since
+            spare rows are never updated and their state is 0.
     """
     return {
         f"{key}/{name}": (
@@ -40,23 +38,26 @@ def load_optimizer_tensors(
     *,
     rows: Mapping[str, int] = {},
 ) -> None:
-    """The inverse, through torch's own `load_state_dict`, which knows where each kind of state
-    belongs.
+    """Restore what `optimizer_tensors` gave, through torch's `load_state_dict`, which knows the
+    device and type of each state.
+
+    Raises:
+        DataError: for a tensor of a parameter that is not trained.
     """
     names = {parameter: name for name, parameter in parameters}
     shapes = {name: parameter.shape for name, parameter in parameters}
     order = [names[parameter] for group in optimizer.param_groups for parameter in group["params"]]
-    place = {name: number for number, name in enumerate(order)}
+    index = {name: number for number, name in enumerate(order)}
     state: dict[int, dict[str, Any]] = {}
     for key, value in tensors.items():
         kind, _, name = key.partition("/")
-        if name not in place:
+        if name not in index:
             raise DataError(
                 f"the optimizer state has '{name}', which this run does not train",
                 fix="use the config saved beside it",
             )
         table = name in rows and value.shape == (rows[name], *shapes[name][1:])
-        state.setdefault(place[name], {})[kind] = (
+        state.setdefault(index[name], {})[kind] = (
             with_spare(value, rows=shapes[name][0]) if table else value
         )
     optimizer.load_state_dict(

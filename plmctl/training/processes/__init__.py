@@ -1,1 +1,1 @@
-"""The processes of a run: how they find each other, and how they are started."""
+"""The processes of a run: their communication, and their start."""

@@ -26,18 +26,23 @@ def launch(
     module: str = "plmctl",
     given: Mapping[str, int] | None = None,
 ) -> int:
-    """Run `python -m module argv` in `processes` processes on this machine, as torchrun would, and
-    return their exit code.
+    """Run `python -m module argv` in `processes` processes on this machine, as torchrun would.
 
-    The first signal is passed on, so that Ctrl-C saves; the second ends them all at once, also one
-    that hears nothing. The first failure ends the others, and they end with this process. `given`:
-    open files that they share, by the name of the environment that tells the number of each.
+    The first signal is passed on, so that Ctrl-C saves; the second ends all processes at once, even
+    one that does not react. The first failure ends the others, and they end with this process.
+
+    Args:
+        given: open files that they share, by the name of the environment variable with their
+            number.
+
+    Returns:
+        The exit code.
     """
     given = given or {}
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    # the caller has set a process' share
+    # the caller has set the share of one process
     threads = os.environ.get("OMP_NUM_THREADS") or str(torch.get_num_threads())
     shared = {
         **os.environ,
@@ -81,14 +86,14 @@ def launch(
 
 
 def is_launched() -> bool:
-    """Whether `launch` has started this process: the one that did passes signals on, and says
-    so.
+    """Whether `launch` has started this process; then the launcher passes signals on and reports
+    them.
     """
     return LAUNCHED in os.environ
 
 
 def _wait(children: Sequence[subprocess.Popen]) -> int:
-    """The first non-zero exit code, or 0 when all have ended well."""
+    """Wait for all; the first non-zero exit code, or 0."""
     failed: tuple[int, float] | None = None
     while any(child.poll() is None for child in children):
         code = next((child.returncode for child in children if child.poll()), 0)

@@ -1,4 +1,4 @@
-"""This process among those of its run, and what they tell each other: counts, texts, numbers."""
+"""This process among those of its run, and the values that they exchange."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ import torch.distributed as dist
 
 from plmctl.core.errors import ConfigError, PlmctlError
 
-ALONE = 1.0  # seconds in which the one that knows why it ends speaks first
+ALONE = 1.0  # seconds in which the process that failed first can report why
 
 
 @dataclass(frozen=True)
 class World:
-    """This process among `size` equal ones. Here it is the only one: every sum is the value."""
+    """This process among `size` equal ones. In this class it is the only one, so every sum is the
+    value itself.
+    """
 
     rank: int = 0
     size: int = 1
@@ -53,8 +55,10 @@ class Group(World):
     """
 
     def sum_counts(self, counts: Mapping[str, int]) -> dict[str, int]:
-        """In one all-reduce that never waits for the accelerator; PlmctlError where the names of
-        two processes differ.
+        """Sum in one all-reduce that never waits for the accelerator.
+
+        Raises:
+            PlmctlError: if the names of two processes differ.
         """
         names = sorted(counts)
         check = zlib.crc32("\n".join(names).encode())
@@ -88,9 +92,7 @@ class Group(World):
 
 @contextlib.contextmanager
 def explain_loss_of_process() -> Iterator[None]:
-    """Turn what a library says of a process that is gone into one line: the process that went has
-    said why.
-    """
+    """Report the loss of another process in one line; that process has reported the cause."""
     try:
         yield
     except RuntimeError as error:  # of gloo and of nccl alike
@@ -112,32 +114,35 @@ def environment() -> tuple[int, int, int]:
 
 
 def device_of(name: str = "auto", setting: str = "train.device") -> torch.device:
-    """The device of this process: `auto` is a GPU each if there are any, else the CPU;
-    ConfigError if it is not there.
+    """The device of this process: `auto` is one GPU for each process if there are any, else the
+    CPU.
+
+    Raises:
+        ConfigError: if it does not exist.
     """
     _, local, size = environment()
     kind = name if name != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
     if kind.startswith("cuda") and not torch.cuda.is_available():
         raise ConfigError(setting, name, "this torch sees no GPU", fix=f"{setting}=cpu")
-    place = torch.device("cuda", local) if kind == "cuda" else torch.device(kind)
-    if place.type == "cuda" and (place.index or 0) >= torch.cuda.device_count():
+    device = torch.device("cuda", local) if kind == "cuda" else torch.device(kind)
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ConfigError(
             "train.processes", size, f"at most {torch.cuda.device_count()}, the number of GPUs"
         )
-    return place
+    return device
 
 
 def join(device: str = "auto") -> World:
     """Join the processes that the environment describes, on `device_of(device)`."""
     rank, _, size = environment()
-    place = device_of(device)
-    if place.type == "cuda":
-        torch.cuda.set_device(place)
+    own_device = device_of(device)
+    if own_device.type == "cuda":
+        torch.cuda.set_device(own_device)
     if size == 1:
-        return World(rank, size, place)
+        return World(rank, size, own_device)
     if not dist.is_initialized():
-        dist.init_process_group("cpu:gloo,cuda:nccl" if place.type == "cuda" else "gloo")
-    return Group(rank, size, place)
+        dist.init_process_group("cpu:gloo,cuda:nccl" if own_device.type == "cuda" else "gloo")
+    return Group(rank, size, own_device)
 
 
 def leave() -> None:

@@ -1,1 +1,1 @@
-"""How the processes of a run share one training: where tensors lie, whose gradients are summed."""
+"""Strategies: how the processes of a run share one training, its tensors and its gradients."""

@@ -1,4 +1,4 @@
-"""What every strategy does: the trainer asks it, and never how many processes there are."""
+"""The interface of strategies: the trainer calls one, and never counts processes itself."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Strategy(ABC):
     each update `sum_counts`, `backward` for every micro-batch, `finish_backward`, `gradient_norm`,
     `clip`. Every process makes the same calls, but may have other numbers of micro-batches, and
     other parameters without a gradient. An update is the same, to the order of summation, as that
-    of one process with all rows. A tensor in a checkpoint is whole and has the name and shape that
-    it has in one process, so that a run goes on under any strategy.
+    of one process with all rows. A tensor in a checkpoint is complete and has the name and shape of
+    one process, so that a run can continue under any strategy.
     `tests/training/test_strategy.py` holds every strategy to this.
     """
 
@@ -37,14 +37,14 @@ class Strategy(ABC):
 
     @abstractmethod
     def train(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Take these parameters, in the same order everywhere, as those that the optimizer
-        changes.
+        """Register the parameters that the optimizer changes, in the same order on every
+        process.
         """
 
     @abstractmethod
     def sum_counts(self, counts: Mapping[str, int]) -> dict[str, int]:
-        """Sums by name over all rows of the update; PlmctlError where processes count other
-        things.
+        """Sums by name over all rows of the update; PlmctlError if the names of processes
+        differ.
         """
 
     @abstractmethod
@@ -55,13 +55,13 @@ class Strategy(ABC):
 
     @abstractmethod
     def finish_backward(self) -> None:
-        """Wait until every parameter has the gradient of all rows; one that no row used has
+        """Wait until every parameter has the gradient of all rows; a parameter that no row used has
         None.
         """
 
     @abstractmethod
     def gradient_norm(self) -> Tensor:
-        """The length of the whole gradient as one vector, the same number on every process."""
+        """The norm of the complete gradient as one vector, the same number on every process."""
 
     @abstractmethod
     def clip(self, norm: float, *, largest: float) -> None:
@@ -71,7 +71,7 @@ class Strategy(ABC):
     def module_tensors(
         self, module: nn.Module, *, without: nn.Module | None = None
     ) -> dict[str, Tensor]:
-        """What a checkpoint keeps of a module (`checkpoint.tensors_of`), whole on the main
+        """The tensors of a module for a checkpoint (`checkpoint.tensors_of`), complete on the main
         process.
         """
 
@@ -92,7 +92,9 @@ class Strategy(ABC):
     def optimizer_tensors(
         self, optimizer: Optimizer, parameters: Named, *, rows: Mapping[str, int]
     ) -> dict[str, Tensor]:
-        """What a checkpoint keeps of the optimizer (`optim.state`), whole on the main process."""
+        """The optimizer's tensors for a checkpoint (`optim.state`), complete on the main
+        process.
+        """
 
     @abstractmethod
     def load_optimizer(

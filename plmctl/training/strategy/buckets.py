@@ -1,10 +1,10 @@
 """Sums of gradients over processes that begin while the backward pass still runs.
 
-A backward pass makes the gradients of the last layers first. Parameters that get theirs one after
-the other form a bucket; when the gradients of a bucket are complete, one all-reduce for all of
-them starts, and the backward pass goes on meanwhile (Li et al., 2020, arXiv:2006.15704, sec. 3.2).
-All processes must start the same all-reduces in the same order, whatever order their gradients come
-in: a bucket waits for those before it.
+A backward pass computes the gradients of the last layers first. Parameters whose gradients follow
+each other form a bucket; when the gradients of a bucket are complete, one all-reduce for all of
+them starts, and the backward pass continues meanwhile (Li et al., 2020, arXiv:2006.15704, sec.
+3.2). All processes must start the same all-reduces in the same order, whatever order their
+gradients come in: a bucket waits for those before it.
 
     parameters   w1 w2 | w3 | w4 w5        buckets, from the last parameter on
     backward     w5 w4 -> send  w3 -> send  w2 w1 -> send
@@ -31,8 +31,8 @@ class Bucket:
     """Parameters whose gradients are summed by one all-reduce."""
 
     members: list[nn.Parameter]
-    missing: set[nn.Parameter]  # whose gradients this backward pass has not made yet
-    flat: Tensor | None = None  # all gradients one behind the other, once they are sent
+    missing: set[nn.Parameter]  # parameters without a gradient in this backward pass so far
+    flat: Tensor | None = None  # all gradients in one vector, once they are sent
     sum: dist.Work | None = None
 
     def send(self) -> None:
@@ -42,7 +42,7 @@ class Bucket:
             self.sum = dist.all_reduce(self.flat, async_op=True)
 
     def receive(self) -> None:
-        """Wait for the sums, and make them the gradients."""
+        """Wait for the sums, and store them as gradients."""
         assert self.sum is not None
         assert self.flat is not None
         with explain_loss_of_process():
@@ -55,8 +55,8 @@ class Buckets:
     """The gradients of `parameters`, summed over processes once in every update.
 
     Parameters without a gradient in the last update on any process (heads that are not used, frozen
-    layers) are in no bucket: they would hold the others up. Should one be used again, it is summed
-    at the end.
+    layers) are in no bucket: they would delay the others. If one is used again, it is summed at the
+    end.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], *, bucket_bytes: int) -> None:
@@ -66,7 +66,7 @@ class Buckets:
         self._group([p.requires_grad for p in self.parameters])
 
     def _group(self, expected: list[bool]) -> None:
-        """Put those of the parameters that are `expected` to have a gradient into buckets."""
+        """Group the parameters that are `expected` to have a gradient."""
         self._expected: list[bool] = expected
         self._buckets: list[Bucket] = []
         size = 0
@@ -94,7 +94,9 @@ class Buckets:
 
     @contextmanager
     def sending(self) -> Iterator[None]:
-        """The backward pass in here is the last of this process: complete buckets leave at once."""
+        """Mark the last backward pass of this process, in which complete buckets are sent at
+        once.
+        """
         self._sending = True
         try:
             yield
@@ -103,7 +105,7 @@ class Buckets:
 
     @contextmanager
     def holding(self) -> Iterator[None]:
-        """More gradients will be added: nothing leaves."""
+        """Mark a backward pass before others, in which nothing is sent."""
         yield
 
     def _arrive(self, parameter: nn.Parameter) -> None:
@@ -121,8 +123,8 @@ class Buckets:
         self._sent += 1
 
     def finish(self) -> None:
-        """Send what has not been sent, and wait: each parameter has the sum of all processes'
-        gradients, or None where no process has one.
+        """Send the remaining buckets, and wait: each parameter has the sum of all processes'
+        gradients, or None if no process has one.
         """
         own = torch.tensor([p.grad is not None for p in self.parameters], dtype=torch.uint8)
         while self._sent < len(self._buckets):

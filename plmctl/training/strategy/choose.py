@@ -1,4 +1,4 @@
-"""Which strategy a run takes."""
+"""The choice of a run's strategy."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from plmctl.training.strategy.single import Single
 
 
 def choose_strategy(world: World) -> Strategy:
-    """`Single` for a process alone, `Replicated` for several."""
+    """`Single` for one process, `Replicated` for several."""
     return Single(world) if world.size == 1 else Replicated(world)

@@ -1,4 +1,4 @@
-"""Every process has every tensor, and a share of the rows: gradients are summed."""
+"""Data-parallel training: every process has all tensors and a share of the rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One process has every row and every tensor."""
+"""Training in one process with all rows and all tensors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from plmctl.training.strategy.base import M, Strategy
 
 
 class Single(Strategy):
-    """Train in this process alone."""
+    """Trains in one process."""
 
     parameters: Sequence[nn.Parameter] = ()
 
