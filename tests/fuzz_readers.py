@@ -563,7 +563,7 @@ def read_task(name: str, kind: str) -> Callable[[Path], object]:
 def vectors(folder: Path) -> object:
     from plmctl.distill.neighbours import Neighbours
 
-    return Neighbours.read(folder / "vectors.txt").near(["word3", "word5"], 4)
+    return Neighbours.read(folder / "vectors.txt").find_nearest(["word3", "word5"], 4)
 
 
 def answers(folder: Path) -> None:

@@ -1,4 +1,6 @@
-"""Who looks at whom, layer by layer: raw scores (TinyBERT) or probabilities (MobileBERT)."""
+"""Distances of attention, layer by layer: of raw scores (TinyBERT) or probabilities
+(MobileBERT).
+"""
 
 from __future__ import annotations
 
@@ -10,15 +12,15 @@ from torch import Tensor
 from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
-from plmctl.distill.base import Answers, Measures, Signal, Teacher
+from plmctl.distill.base import Measures, Predictions, Signal, Teacher
 from plmctl.distill.maps import Layers, make_layer_map
 from plmctl.distill.relations import check_heads, kl_divergence
 from plmctl.objectives.base import Output, Term
 
 
 class AttentionDistance(Signal):
-    """A distance of the scores of paired layers, head by head; subclasses say which. ConfigError
-    where heads do not meet.
+    """A distance of the scores of paired layers, head by head, which a subclass defines;
+    ConfigError if the numbers of heads differ.
     """
 
     record = frozenset({"scores"})
@@ -39,16 +41,16 @@ class AttentionDistance(Signal):
     def counts(self, batch: Batch, asked: Mapping[str, int], real: int) -> dict[str, int]:
         return {"": real}
 
-    def forward(self, student: Answers, teacher: Answers, batch: Batch) -> Output:
+    def forward(self, student: Predictions, teacher: Predictions, batch: Batch) -> Output:
         own, other = student.recorded["scores"], teacher.recorded["scores"]
-        found = [
+        distances = [
             self.distance(own[m - 1], other[g - 1]).where(student.real, 0.0).sum()
             for m, g in self.pairs
         ]
-        return Output({"": Term(torch.stack(found).sum(), self.weight)})
+        return Output({"": Term(torch.stack(distances).sum(), self.weight)})
 
     def distance(self, own: Tensor, other: Tensor) -> Tensor:
-        """[B, H, T, T] of both -> [B, T] of each query."""
+        """The distance of each query: scores [B, H, T, T] of both -> [B, T]."""
         raise NotImplementedError(type(self).__name__)
 
 

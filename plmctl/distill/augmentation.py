@@ -1,5 +1,5 @@
-"""TinyBERT's data augmentation (Jiao et al., 2020): copies of a text in which words are replaced
-by likely ones.
+"""TinyBERT's data augmentation (Jiao et al., 2020): copies of a text with words replaced by likely
+ones.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ROOM = 512  # tokens of a row, where the model itself has no bound
 
 @dataclass(frozen=True)
 class ReplaceableWord:
-    """A word of a text, and what may stand in its place."""
+    """A word of a text, and the words that may replace it."""
 
     start: int  # of its characters
     end: int
@@ -35,7 +35,7 @@ class ReplaceableWord:
 
 @dataclass(frozen=True)
 class _Masked:
-    """A word of one token that is to be asked for."""
+    """A word of one token that the model predicts."""
 
     text: int  # number of the text
     start: int
@@ -44,15 +44,15 @@ class _Masked:
 
 
 class Augmenter:
-    """Finds for every word of a text what may stand in its place.
+    """Finds replacements for every word of a text.
 
-    Of a word of one token: the `candidates` likeliest tokens at its place in `text with [MASK]
-    there, text`, the two as a pair, without those that are no word by themselves. Of a word of
-    several: the `candidates` nearest by `vectors`; without vectors, or where it has none, it stays.
-    Words of `stop` and words with other characters than letters stay. (arXiv:1909.10351, algorithm
-    1; huawei-noah/Pretrained-Language-Model, TinyBERT/data_augmentation.py.)
-    Differs: letters of any script count, not a to z alone; punctuation is no candidate; of a text
-    that is too long to stand twice in a row, what is around the word is read.
+    For a word of one token: the `candidates` likeliest tokens at its position in the pair `text
+    with [MASK] there, text`, without those that are not complete words. For a word of several
+    tokens: the `candidates` nearest by `vectors`; without vectors it stays. Words of `stop` and
+    words with other characters than letters stay. (arXiv:1909.10351, algorithm 1;
+    huawei-noah/Pretrained-Language-Model, TinyBERT/data_augmentation.py.) Differs: letters of any
+    script count, not only a to z; punctuation is no candidate; of a text that is too long for a row
+    with two copies, only the surroundings of the word are read.
     """
 
     def __init__(
@@ -83,11 +83,11 @@ class Augmenter:
     def __call__(
         self, texts: Sequence[str], stay: Sequence[Sequence[tuple[int, int]]] = ()
     ) -> list[list[ReplaceableWord]]:
-        """For each text its replaceable words, from left to right; `stay`: of each text, the
-        characters that are left alone.
+        """The replaceable words of each text, from left to right; `stay`: for each text, spans of
+        characters that stay.
         """
         masked: list[_Masked] = []
-        whole: list[tuple[int, re.Match[str]]] = []
+        several_tokens: list[tuple[int, re.Match[str]]] = []
         for number, text in enumerate(texts):
             ids, spans = self.tokenizer.encode_offsets(text)
             left = stay[number] if stay else ()
@@ -98,44 +98,44 @@ class Augmenter:
                     continue
                 self.seen["words"] += 1
                 tokens = [
-                    place
-                    for place, (start, end) in enumerate(spans)
+                    index
+                    for index, (start, end) in enumerate(spans)
                     if start < word.end() and end > word.start()
                 ]
                 if len(tokens) == 1 and spans[tokens[0]] == word.span():
                     masked.append(_Masked(number, *word.span(), self._row(ids, tokens[0])))
                 else:
-                    whole.append((number, word))
-        found: list[list[ReplaceableWord]] = [[] for _ in texts]
-        for one, words in zip(masked, self._likely([one.row for one in masked]), strict=True):
-            found[one.text].append(ReplaceableWord(one.start, one.end, words))
-        near = self._near({word[0] for _, word in whole})
-        for number, word in whole:
-            found[number].append(ReplaceableWord(*word.span(), near.get(word[0], [])))
-        self.seen["of several tokens"] += len(whole)
+                    several_tokens.append((number, word))
+        replaceable: list[list[ReplaceableWord]] = [[] for _ in texts]
+        for one, words in zip(masked, self._find_likely([one.row for one in masked]), strict=True):
+            replaceable[one.text].append(ReplaceableWord(one.start, one.end, words))
+        nearest = self._find_nearest({word[0] for _, word in several_tokens})
+        for number, word in several_tokens:
+            replaceable[number].append(ReplaceableWord(*word.span(), nearest.get(word[0], [])))
+        self.seen["of several tokens"] += len(several_tokens)
         kept = [
             sorted((slot for slot in slots if slot.words), key=lambda slot: slot.start)
-            for slots in found
+            for slots in replaceable
         ]
         self.seen["replaceable"] += sum(map(len, kept))
         return kept
 
-    def _row(self, ids: Sequence[int], place: int) -> encode.Row:
-        """The text with a mask at `place`, and the text; of a long one what is around that
-        place.
+    def _row(self, ids: Sequence[int], position: int) -> encode.Row:
+        """The text with a mask at `position`, then the text; of a long text only what is around
+        that position.
         """
         vocab, limit = self.tokenizer.vocab, self.model.backbone.max_length or _ROOM
         half = (limit - encode.specials(vocab, pair=True)) // 2
-        first = min(max(0, place - half // 2), max(0, len(ids) - half))
+        first = min(max(0, position - half // 2), max(0, len(ids) - half))
         text = list(ids[first : first + half])
-        hidden = [vocab.id("mask") if first + n == place else i for n, i in enumerate(text)]
+        hidden = [vocab.id("mask") if first + n == position else i for n, i in enumerate(text)]
         return encode.lay_out(hidden, text, vocab, max_length=limit, pooling="first")
 
-    def _likely(self, rows: Sequence[encode.Row]) -> list[list[str]]:
-        """What the model says at the mask of each row."""
+    def _find_likely(self, rows: Sequence[encode.Row]) -> list[list[str]]:
+        """The likeliest words at the mask of each row."""
         vocab = self.tokenizer.vocab
         order = sorted(range(len(rows)), key=lambda n: len(rows[n].ids))
-        found: list[list[str]] = [[] for _ in rows]
+        words_of_rows: list[list[str]] = [[] for _ in rows]
         for start in range(0, len(order), self.batch_size):
             some = order[start : start + self.batch_size]
             laid = encode.pad([rows[n] for n in some], vocab, example=range(len(some)))
@@ -148,11 +148,15 @@ class Augmenter:
             ):
                 tokens = [i for i, _ in masks[0] if vocab.word_start[i] and not vocab.special[i]]
                 words = [self.tokenizer.decode([i]).strip() for i in tokens]
-                found[n] = [word for word in words if word.isalpha()]
-        return found
+                words_of_rows[n] = [word for word in words if word.isalpha()]
+        return words_of_rows
 
-    def _near(self, words: Collection[str]) -> Mapping[str, list[str]]:
-        return {} if self.vectors is None else self.vectors.near(sorted(words), self.candidates)
+    def _find_nearest(self, words: Collection[str]) -> Mapping[str, list[str]]:
+        return (
+            {}
+            if self.vectors is None
+            else self.vectors.find_nearest(sorted(words), self.candidates)
+        )
 
 
 def make_copies(
@@ -164,30 +168,30 @@ def make_copies(
     draws: np.random.Generator,
 ) -> list[dict[str, str]]:
     """Up to `count` other versions of an example's texts: each word is replaced with probability
-    `rate` by one drawn for it.
+    `rate` by a drawn one.
 
-    Copies that came out like another one, or like the original, are left out.
+    Copies equal to another one, or to the original, are left out.
     """
-    found: dict[tuple[str, ...], dict[str, str]] = {}
+    copies: dict[tuple[str, ...], dict[str, str]] = {}
     for _ in range(count):
-        made = {
+        copy = {
             role: replace_words(text, slots.get(role, ()), rate=rate, draws=draws)
             for role, text in texts.items()
         }
-        if made != dict(texts):
-            found.setdefault(tuple(made.values()), made)
-    return list(found.values())
+        if copy != dict(texts):
+            copies.setdefault(tuple(copy.values()), copy)
+    return list(copies.values())
 
 
 def replace_words(
     text: str, slots: Sequence[ReplaceableWord], *, rate: float, draws: np.random.Generator
 ) -> str:
-    """`text` with some of its words replaced, all else as it stands."""
-    parts, at = list[str](), 0
+    """`text` with some of its words replaced."""
+    parts, offset = list[str](), 0
     for slot, chance, share in zip(
         slots, draws.random(len(slots)), draws.random(len(slots)), strict=True
     ):
         if chance < rate:
-            parts += [text[at : slot.start], slot.words[int(share * len(slot.words))]]
-            at = slot.end
-    return "".join([*parts, text[at:]])
+            parts += [text[offset : slot.start], slot.words[int(share * len(slot.words))]]
+            offset = slot.end
+    return "".join([*parts, text[offset:]])

@@ -1,8 +1,8 @@
 """A larger training set, with words replaced as TinyBERT does (Jiao et al., 2020, algorithm 1), as
 a folder of files.
 
-It has the files of the task as they are, but a training file in which changed copies follow each
-example, with its label or its tags: `task.path=<folder>` trains on it.
+It has the files of the task unchanged, except for the training file, in which changed copies with
+the same label or tags follow each example: `task.path=<folder>` trains on it.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ class Augmentation:
 
     @property
     def examples(self) -> int:
-        """How many examples the training file has."""
+        """The number of examples of the training file."""
         return sum(bool(self.sheet.texts(row)) for row in self.sheet.rows)
 
     @property
     def counted(self) -> dict[str, int]:
-        """Words and examples, as far as the folder is written."""
+        """The numbers of words and examples written so far."""
         return self.augmenter.seen
 
     def write(self, out: Path) -> None:
-        """The folder `out`, which appears when it is complete."""
+        """Write the folder `out`, which appears when it is complete."""
         named, sheet = split_files(self.task), self.sheet
         name, file = named.pop("train")
         job = {
@@ -71,13 +71,13 @@ class Augmentation:
             name.removesuffix(".gz"),
             job,
             sheet.rows,
-            of=self._copied,
+            of=self._copy,
             begin="" if sheet.header is None else sheet.line(sheet.header),
             others=dict(named.values()),
             state=self.counted,
         )
 
-    def _copied(self, rows: Sequence[Any], first: int) -> Iterator[str]:
+    def _copy(self, rows: Sequence[Any], first: int) -> Iterator[str]:
         """Each of the rows, and its copies."""
         sheet = self.sheet
         texts = [
@@ -87,22 +87,22 @@ class Augmentation:
             [] if self.tagged_words else sheet.tagged(rows[n]).get(role, []) for n, role, _ in texts
         ]
         slots = self.augmenter([text for _, _, text in texts], stay)
-        places: list[dict[str, Any]] = [{} for _ in rows]
-        for (n, role, _), found in zip(texts, slots, strict=True):
-            places[n][role] = found
+        slots_of_rows: list[dict[str, Any]] = [{} for _ in rows]
+        for (n, role, _), slots_of_text in zip(texts, slots, strict=True):
+            slots_of_rows[n][role] = slots_of_text
         for n, row in enumerate(rows):
             draws = np.random.default_rng([self.seed, first + n])
             others = make_copies(
-                sheet.texts(row), places[n], count=self.copies, rate=self.rate, draws=draws
+                sheet.texts(row), slots_of_rows[n], count=self.copies, rate=self.rate, draws=draws
             )
-            self.counted["examples"] += bool(places[n]) + len(others)
+            self.counted["examples"] += bool(slots_of_rows[n]) + len(others)
             yield from (sheet.line(row), *(sheet.line(row, other) for other in others))
 
 
 def split_files(task: Task) -> dict[str, tuple[str, Path]]:
-    """{split: (name of its file in the new folder, the file)}; names that the task finds there."""
-    single = files.is_single(task.path)  # it would answer for every split
-    found = {}
+    """{split: (name of its file in the new folder, the file)}; the task finds these names."""
+    single = files.is_single(task.path)  # then the one file is every split
+    by_split = {}
     for split, patterns in task.reader.splits.items():
         if split == "train" or (not single and task.has(split)):
             file = files.need(task.path, split, patterns, folder=getattr(task.reader, "folder", ""))
@@ -110,5 +110,5 @@ def split_files(task: Task) -> dict[str, tuple[str, Path]]:
             end = (
                 "".join(Path(file.name).suffixes[-2:]) if file.name.endswith(".gz") else file.suffix
             )
-            found[split] = (file.name if own else f"{split}{end}", file)
-    return found
+            by_split[split] = (file.name if own else f"{split}{end}", file)
+    return by_split

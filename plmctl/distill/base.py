@@ -1,8 +1,7 @@
-"""What a teacher answers and what a student learns of it (Hinton et al., 2015): `Answers`,
-`Teacher`, `Signal`.
+"""The interfaces of distillation (Hinton et al., 2015): `Predictions`, `Teacher`, `Signal`.
 
-A `Question` reads the logits that the hard labels are asked of, from student and teacher alike, so
-they meet place by place.
+A `Question` reads the logits of the hard labels, from student and teacher alike, so that they are
+compared position by position.
 """
 
 from __future__ import annotations
@@ -20,18 +19,18 @@ from plmctl.nn.cells.base import Cell
 from plmctl.objectives.base import Output
 from plmctl.objectives.generator import wide
 
-# among the names of a record: the answers of a head; the others are those that a backbone records
+# the name of heads' logits in a record; a backbone records the other names
 LOGITS = "logits"
 
 
 @dataclass(frozen=True)
 class Logits:
-    """The answers to one question at P places, `head(features)`, made when they are asked for: P
-    x V may be large.
+    """The logits `head(features)` at P positions, computed when they are needed, since P x V may be
+    large.
     """
 
     features: Tensor  # [P, ...]
-    asked: Tensor  # [P] bool: the places that count
+    asked: Tensor  # [P] bool: the positions that count
     # [p, ...] -> [p, K]; None: the features are the logits
     head: Callable[[Tensor], Tensor] | None = None
 
@@ -39,9 +38,9 @@ class Logits:
         return len(self.asked)
 
     def gather(self, places: slice | Tensor) -> Tensor:
-        """[p, K] logits, in fp32 (or float64)."""
-        found = self.features[places]
-        return wide(found if self.head is None else self.head(found))
+        """[p, K] the logits at these positions, in fp32 (or float64)."""
+        selected = self.features[places]
+        return wide(selected if self.head is None else self.head(selected))
 
     def probabilities(self, places: slice | Tensor, temperature: float) -> Tensor:
         """[p, K] `softmax(z / temperature)`."""
@@ -49,8 +48,8 @@ class Logits:
 
 
 @dataclass(frozen=True)
-class Answers:
-    """What a model made of a batch, as far as it was recorded."""
+class Predictions:
+    """The recorded predictions and states of a model for a batch."""
 
     real: Tensor  # [B, T] bool: not padding
     # by the name of the head (a span has two: start, end)
@@ -63,7 +62,7 @@ class Answers:
 
 @dataclass(frozen=True)
 class Measures:
-    """What has to meet between two models; read off a model without weights as well."""
+    """The sizes of a model that must fit another one; a model without weights has them, too."""
 
     name: str  # for messages: "the teacher runs/base", "the student"
     width: int
@@ -75,6 +74,7 @@ class Measures:
 
     @classmethod
     def of(cls, model: Model, name: str) -> Measures:
+        """The sizes of a model, called `name` in messages."""
         backbone = model.backbone
         cells = [cell for cell in backbone.modules() if isinstance(cell, Cell) and cell.records]
         shapes: set[Any] = {(cell.num_heads, cell.head_width) for cell in cells}
@@ -91,21 +91,26 @@ class Measures:
 
 
 class Question(Protocol):
-    """Which logits there are, and at how many places of a batch they count."""
+    """The logits of a model, and the number of positions at which they count."""
 
-    heads: frozenset[str]  # that make them
-    chooses: bool  # they are of choices, not numbers
+    heads: frozenset[str]  # the heads that give them
+    chooses: bool  # whether they are of classes, not numbers
 
-    def counts(self, batch: Batch) -> dict[str, int]: ...
-    def logits(self, model: Model, batch: Batch) -> dict[str, Logits]: ...
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """{name of logits: number of positions that count}."""
+
+    def logits(self, model: Model, batch: Batch) -> dict[str, Logits]:
+        """{name: the logits}."""
 
 
-def ask_model(model: Model, batch: Batch, question: Question, record: frozenset[str]) -> Answers:
-    """Everything named in `record`, from one pass where `model` is a `Once`."""
+def record_model(
+    model: Model, batch: Batch, question: Question, record: frozenset[str]
+) -> Predictions:
+    """The predictions and states named in `record`, in one pass if `model` is a `Once`."""
     layers = record - {LOGITS}
     recorded = model(batch, record=layers).recorded if layers else {}
     logits = question.logits(model, batch) if LOGITS in record else {}
-    return Answers(
+    return Predictions(
         written_sequence(model.backbone.writes, batch).real,
         logits,
         {name: recorded[name] for name in layers},
@@ -113,12 +118,12 @@ def ask_model(model: Model, batch: Batch, question: Question, record: frozenset[
 
 
 def written_sequence(writes: str, batch: Batch) -> Seq:
-    """The sequence whose states a backbone gives; `writes` is what it says of itself."""
+    """The sequence whose states a backbone gives; `writes` is the backbone's attribute."""
     return batch.seqs.get(writes) or batch.text
 
 
 def count_tokens(writes: str, batch: Batch) -> int:
-    """Real tokens of that sequence: known to the host where the batch has only one."""
+    """The number of real tokens of that sequence; the host knows it if the batch has only one."""
     return (
         batch.counts["tokens"]
         if len(batch.seqs) == 1
@@ -128,22 +133,24 @@ def count_tokens(writes: str, batch: Batch) -> int:
 
 @base_of("teacher")
 class Teacher(nn.Module):
-    """Answers a batch, in evaluation mode and without gradient.
+    """Gives predictions for a batch, in evaluation mode and without gradient.
 
-    What it holds is neither trained nor saved nor counted, except what it registers as a buffer.
+    What it holds is neither trained nor saved nor counted, except its buffers.
     """
 
     measures: Measures
 
     def models(self) -> list[Model]:
-        """Those that run for every batch; none where answers are read."""
+        """The models that run for every batch; none if predictions are read from a cache."""
         return []
 
     def meet(self, question: Question) -> None:
-        """ConfigError where it cannot answer that."""
+        """Raise ConfigError if it does not have these logits."""
 
-    def answers(self, batch: Batch, question: Question, record: frozenset[str]) -> Answers:
-        """Everything named in `record`; logits by the names, and at the places, of `question`."""
+    def predict(self, batch: Batch, question: Question, record: frozenset[str]) -> Predictions:
+        """The predictions and states named in `record`; logits by the names and positions of
+        `question`.
+        """
         raise NotImplementedError(type(self).__name__)
 
     def after_step(self, model: Model, step: int) -> None:
@@ -152,28 +159,30 @@ class Teacher(nn.Module):
 
 @base_of("signals")
 class Signal(nn.Module):
-    """One thing that a student learns of its teacher, and the weight of its terms beside the
-    others.
+    """One loss between student and teacher, and its weight.
 
-    Built with what it asks for of `student` (Measures) and `teacher` (Teacher); raises ConfigError
-    where they do not meet. Projections between different widths are its own parameters: trained and
-    saved with the run, not with the model.
+    Built with `student` (Measures) and `teacher` (Teacher); raises ConfigError if they do not fit.
+    Projections between different widths are its own parameters: trained and saved with the run, not
+    with the model.
     """
 
     record: frozenset[str] = frozenset()  # of both models
-    of_choices: bool = False  # the answers have to be choices
+    of_choices: bool = False  # the logits must be of classes
 
     def __init__(self, *, weight: float) -> None:
         super().__init__()
         self.weight = weight
 
     def counts(self, batch: Batch, asked: Mapping[str, int], real: int) -> dict[str, int]:
-        """{term: how many summands its total has}; `asked`: places that count, by the name of
-        logits; `real`: tokens.
+        """{term: number of summands of its total}.
 
-        Terms are called as the signal, and what stands here behind it; "" where it has only one.
+        Args:
+            asked: positions that count, by the name of logits.
+            real: tokens.
+
+        A term is called as the signal, followed by the name here; "" if there is only one.
         """
         raise NotImplementedError(type(self).__name__)
 
-    def forward(self, student: Answers, teacher: Answers, batch: Batch) -> Output:
+    def forward(self, student: Predictions, teacher: Predictions, batch: Batch) -> Output:
         raise NotImplementedError(type(self).__name__)

@@ -1,13 +1,12 @@
-"""What a teacher answered, kept on the disk: a row that comes again is read, not computed.
+"""The teacher cache: predictions on the disk, so that a row that comes again is read, not computed.
 
     <folder>/<key>/shard-<number>.safetensors
         "rows"           [n, 16] hashes of rows
-        "<field>"        all their numbers, one row behind the other
+        "<field>"        all their numbers, row after row
         "<field>/shape"  [n, d] the shape of each row
 
 `key`: a hash of the teacher (its weights, config and tokenizer), the precision, and what is
-recorded; another teacher has another. A field is "logits/<name>" or "<recorded>/<layer>", of each
-row its real tokens only.
+recorded. A field is "logits/<name>" or "<recorded>/<layer>", with only the real tokens of each row.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from torch import Tensor
 from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError, DataError, PlmctlError
 from plmctl.core.terminal import tell
-from plmctl.distill.base import LOGITS, Answers, Logits, Question, Teacher
+from plmctl.distill.base import LOGITS, Logits, Predictions, Question, Teacher
 from plmctl.distill.questions import OfTask
 from plmctl.models.base import Model
 from plmctl.storage.reading import MALFORMED
@@ -47,12 +46,12 @@ PADDED = {
 
 
 class Cached(Teacher):
-    """The answers of `teacher`, bit for bit as it gave them when a row came first (rows beside it
-    change the last digits).
+    """The predictions of `teacher`, bit for bit as at the first time of each row (other rows in the
+    batch change the last digits).
 
-    Rows are looked up by what a model reads of them. Where one of a batch is new, the teacher
-    answers the whole batch. The first new batch says through `say` how large everything will be,
-    for `rows` rows. ConfigError for a task that writes: the answers would be as many as its tokens
+    Rows are looked up by what a model reads of them. If one row of a batch is new, the teacher
+    computes the whole batch. At the first new batch `say` reports how large everything will be, for
+    `rows` rows. ConfigError for a task that writes: the predictions would be as many as its tokens
     times the vocabulary.
     """
 
@@ -74,12 +73,12 @@ class Cached(Teacher):
     def meet(self, question: Question) -> None:
         self.teacher.meet(question)
 
-    def answers(self, batch: Batch, question: Question, record: frozenset[str]) -> Answers:
+    def predict(self, batch: Batch, question: Question, record: frozenset[str]) -> Predictions:
         if not isinstance(question, OfTask):
             raise ConfigError(
                 "teacher_cache",
                 str(self.folder),
-                "null: only answers of tasks with labels are kept",
+                "null: only predictions of tasks with labels are cached",
             )
         task = question.task
         if record not in self._stores:
@@ -95,26 +94,26 @@ class Cached(Teacher):
             )
         store, keys = self._stores[record], hash_rows(batch)
         if all(key in store for key in keys):
-            return _together([store[key] for key in keys], task, batch)
+            return _join_rows([store[key] for key in keys], task, batch)
         asked = _Asked(task)
-        answers = self.teacher.answers(batch, asked, record)
+        answers = self.teacher.predict(batch, asked, record)
         self._keep(store, keys, {**_recorded(answers), **asked.fields}, batch)
         return answers
 
     def _keep(
         self, store: Store, keys: Sequence[bytes], fields: Mapping[str, Tensor], batch: Batch
     ) -> None:
-        found = [
-            {name: _trimmed(name, value[row], int(length)) for name, value in fields.items()}
+        trimmed = [
+            {name: _trim(name, value[row], int(length)) for name, value in fields.items()}
             for row, length in enumerate(_lengths(batch))
         ]
         if not self._said:
             self._said = True
-            each = sum(_bytes(row) for row in found) / len(found)
+            each = sum(_bytes(row) for row in trimmed) / len(trimmed)
             expected = round(each * max(0, self.rows - len(store)))
             self.say(
-                f"the teacher's answers: about {_size(expected)} for {self.rows:,} rows,"
-                f" kept in {store.folder}"
+                f"the teacher's predictions: about {_size(expected)} for {self.rows:,} rows,"
+                f" cached in {store.folder}"
             )
             free = shutil.disk_usage(store.folder.parent).free
             if expected > free:
@@ -125,34 +124,32 @@ class Cached(Teacher):
                     f"teacher_cache: {_size(free)} are free for about {_size(expected)}\n"
                     f"  fix: {fix}"
                 )
-        for key, row in zip(keys, found, strict=True):
+        for key, row in zip(keys, trimmed, strict=True):
             store.add(key, row)
 
 
 class _Asked(OfTask):
-    """The question of a task that also keeps the logits by row, before they are laid out by
-    place.
-    """
+    """The question of a task that also keeps the logits by row."""
 
     fields: Mapping[str, Tensor] = {}
 
     def logits(self, model: Model, batch: Batch) -> dict[str, Logits]:
-        found = self.task.logits(model, batch)
-        self.fields = {f"{LOGITS}/{name}": value for name, value in found.items()}
-        return {name: Logits(*placed) for name, placed in self.task.places(found, batch).items()}
+        by_name = self.task.logits(model, batch)
+        self.fields = {f"{LOGITS}/{name}": value for name, value in by_name.items()}
+        return {name: Logits(*placed) for name, placed in self.task.places(by_name, batch).items()}
 
 
 @dataclass(eq=False)
 class Store:
     """Rows of fields by key: those of all shards of a folder, and those that wait to be written.
 
-    A shard is whole or absent. What waits is written when it is `SHARD` bytes, and when the store
-    goes or the program ends.
+    A shard is complete or absent. Waiting rows are written when they are `SHARD` bytes, and when
+    the store is deleted or the program ends.
     """
 
     folder: Path
     _shards: dict[Path, Shard] = field(default_factory=dict)
-    _places: dict[bytes, tuple[Path, int]] = field(default_factory=dict)
+    _positions: dict[bytes, tuple[Path, int]] = field(default_factory=dict)
     _waiting: dict[bytes, dict[str, Tensor]] = field(default_factory=dict)
     _size: int = 0
 
@@ -161,7 +158,7 @@ class Store:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise DataError(
-                f"cannot keep answers here: {error.strerror}",
+                f"cannot cache predictions here: {error.strerror}",
                 file=self.folder,
                 fix="another teacher_cache",
             ) from error
@@ -170,18 +167,19 @@ class Store:
         weakref.finalize(self, _write, self.folder, self._waiting)
 
     def __contains__(self, key: bytes) -> bool:
-        return key in self._places or key in self._waiting
+        return key in self._positions or key in self._waiting
 
     def __len__(self) -> int:
-        return len(self._places) + len(self._waiting)
+        return len(self._positions) + len(self._waiting)
 
     def __getitem__(self, key: bytes) -> dict[str, Tensor]:
         if key in self._waiting:
             return self._waiting[key]
-        file, place = self._places[key]
-        return self._shards[file].row(place)
+        file, index = self._positions[key]
+        return self._shards[file].row(index)
 
     def add(self, key: bytes, row: dict[str, Tensor]) -> None:
+        """Add the row of a new key."""
         if key in self:
             return
         self._waiting[key] = row
@@ -190,23 +188,23 @@ class Store:
             self.flush()
 
     def flush(self) -> None:
-        """Write what waits, as one shard."""
+        """Write the waiting rows as one shard."""
         if (file := _write(self.folder, self._waiting)) is not None:
             self._waiting.clear()
             self._size = 0
             self._open(file)
 
     def _open(self, file: Path) -> None:
-        """A damaged shard is as if it were not there: its rows are computed again."""
+        """Read a shard; the rows of a damaged one are computed again."""
         try:
             self._shards[file] = Shard(file)
         except (SafetensorError, OSError, *MALFORMED):
             return
-        self._places |= {key: (file, place) for place, key in enumerate(self._shards[file].keys)}
+        self._positions |= {key: (file, index) for index, key in enumerate(self._shards[file].keys)}
 
 
 class Shard:
-    """One file of rows, read where they are asked for."""
+    """One file of rows, each read when it is needed."""
 
     def __init__(self, file: Path) -> None:
         self._file = safe_open(str(file), framework="pt")
@@ -220,25 +218,26 @@ class Shard:
         self.ends = {name: shape.prod(1).cumsum(0).tolist() for name, shape in self.shapes.items()}
 
         for name, shape in self.shapes.items():
-            size, whole = (
+            size, stored = (
                 [self.ends[name][-1]] if len(shape) else [0],
                 self._file.get_slice(name).get_shape(),
             )
-            if len(shape) != len(self.keys) or bool((shape < 0).any()) or size != whole:
+            if len(shape) != len(self.keys) or bool((shape < 0).any()) or size != stored:
                 raise ValueError(
-                    f"{file}: {name} has {whole} numbers, and its shapes ask for {size}"
+                    f"{file}: {name} has {stored} numbers, and its shapes ask for {size}"
                 )
 
-    def row(self, place: int) -> dict[str, Tensor]:
-        found = {}
+    def row(self, index: int) -> dict[str, Tensor]:
+        """The fields of a row."""
+        fields = {}
         for name, shapes in self.shapes.items():
-            begin, end = (self.ends[name][place - 1] if place else 0), self.ends[name][place]
-            found[name] = self._file.get_slice(name)[begin:end].view(shapes[place].tolist())
-        return found
+            begin, end = (self.ends[name][index - 1] if index else 0), self.ends[name][index]
+            fields[name] = self._file.get_slice(name)[begin:end].view(shapes[index].tolist())
+        return fields
 
 
 def _write(folder: Path, rows: Mapping[bytes, Mapping[str, Tensor]]) -> Path | None:
-    """A new shard of `rows`, whole or not at all; None where there are none."""
+    """Write a new shard of `rows`, completely or not at all; None if there are none."""
     if not rows:
         return None
     tensors = {"rows": torch.tensor([list(key) for key in rows], dtype=torch.uint8)}
@@ -263,8 +262,8 @@ def _write(folder: Path, rows: Mapping[bytes, Mapping[str, Tensor]]) -> Path | N
 
 
 def hash_rows(batch: Batch) -> list[bytes]:
-    """A hash of each row: its tokens with their tracks, its anchor, and what it says of itself;
-    of a group, of all its rows.
+    """A hash of each row: its tokens with their tracks, its anchor, and its values; in a group, of
+    all its rows.
     """
     parts = [(f"{name}.ids", seq.ids, seq.length) for name, seq in sorted(batch.seqs.items())]
     parts += [
@@ -272,26 +271,26 @@ def hash_rows(batch: Batch) -> list[bytes]:
         for name, seq in sorted(batch.seqs.items())
         for track, value in sorted(seq.tracks.items())
     ]
-    whole = [(name, value) for name, value in sorted(batch.values.items()) if name not in NUMBERS]
-    whole += (
+    values = [(name, value) for name, value in sorted(batch.values.items()) if name not in NUMBERS]
+    values += (
         [("anchor", batch.anchors[:, 1])]
         if batch.anchors is not None and len(batch.anchors) == len(batch.key)
         else []
     )
-    cut = [(name, value.cpu().numpy(), length.tolist()) for name, value, length in parts]
-    plain = [(name, value.cpu().numpy()) for name, value in whole]
-    found = []
+    trimmed = [(name, value.cpu().numpy(), length.tolist()) for name, value, length in parts]
+    plain = [(name, value.cpu().numpy()) for name, value in values]
+    hashes = []
     for row in range(len(batch.key)):
         digest = hashlib.blake2b(digest_size=16)
-        for name, value, length in cut:
+        for name, value, length in trimmed:
             digest.update(name.encode() + value[row, : length[row]].astype("int64").tobytes())
         for name, value in plain:
             digest.update(name.encode() + value[row].astype("int64").tobytes())
-        found.append(digest.digest())
+        hashes.append(digest.digest())
     return (
-        found
+        hashes
         if "group" not in batch.values
-        else list(_of_groups(found, batch.values["group"].tolist()))
+        else list(_of_groups(hashes, batch.values["group"].tolist()))
     )
 
 
@@ -306,7 +305,7 @@ def _of_groups(keys: Sequence[bytes], groups: Sequence[int]) -> Iterator[bytes]:
     )
 
 
-def _recorded(answers: Answers) -> dict[str, Tensor]:
+def _recorded(answers: Predictions) -> dict[str, Tensor]:
     return {
         f"{name}/{layer}": value
         for name, layers in answers.recorded.items()
@@ -315,8 +314,8 @@ def _recorded(answers: Answers) -> dict[str, Tensor]:
 
 
 def _axes(name: str, dims: int) -> tuple[int, ...]:
-    """The axes of a row of `name` that are its tokens: of logits, those of each token, or the
-    ends of a span among them.
+    """The axes of a row of `name` that are its tokens; for logits, those of each token, or of the
+    ends of a span.
     """
     kind, _, which = name.partition("/")
     return (
@@ -329,19 +328,19 @@ def _axes(name: str, dims: int) -> tuple[int, ...]:
 
 
 def _lengths(batch: Batch) -> list[int]:
-    """Of each row, the tokens up to the last real one."""
+    """The number of tokens of each row up to the last real one."""
     real: Tensor = next(iter(batch.seqs.values())).real
     return [int(row.nonzero().max()) + 1 for row in real.cpu()]
 
 
-def _trimmed(name: str, row: Tensor, length: int) -> Tensor:
+def _trim(name: str, row: Tensor, length: int) -> Tensor:
     for axis in _axes(name, row.ndim):
         row = row.narrow(axis, 0, length)
     return row.detach().cpu().clone()
 
 
-def _together(rows: Sequence[Mapping[str, Tensor]], task: Task, batch: Batch) -> Answers:
-    """The answers of a batch out of those of its rows; what stands at padding is never read."""
+def _join_rows(rows: Sequence[Mapping[str, Tensor]], task: Task, batch: Batch) -> Predictions:
+    """The predictions of a batch from those of its rows; values at padding are never read."""
     device, real = batch.key.device, next(iter(batch.seqs.values())).real
     width = real.shape[1]
     fields: dict[str, Tensor] = {}
@@ -349,10 +348,10 @@ def _together(rows: Sequence[Mapping[str, Tensor]], task: Task, batch: Batch) ->
         axes = _axes(name, first.ndim)
         shape = [width if axis in axes else size for axis, size in enumerate(first.shape)]
         lowest = name.startswith(("scores/", f"{LOGITS}/start", f"{LOGITS}/end"))
-        laid = first.new_full((len(rows), *shape), torch.finfo(first.dtype).min if lowest else 0)
-        for place, row in enumerate(rows):
-            laid[place][tuple(slice(size) for size in row[name].shape)] = row[name]
-        fields[name] = laid.to(device)
+        padded = first.new_full((len(rows), *shape), torch.finfo(first.dtype).min if lowest else 0)
+        for index, row in enumerate(rows):
+            padded[index][tuple(slice(size) for size in row[name].shape)] = row[name]
+        fields[name] = padded.to(device)
     logits = {
         name.partition("/")[2]: value
         for name, value in fields.items()
@@ -364,7 +363,7 @@ def _together(rows: Sequence[Mapping[str, Tensor]], task: Task, batch: Batch) ->
         if kind != LOGITS:
             recorded.setdefault(kind, {})[int(layer)] = value
     placed = task.places(logits, batch) if logits else {}
-    return Answers(
+    return Predictions(
         real,
         {name: Logits(*found) for name, found in placed.items()},
         {kind: [layers[n] for n in range(len(layers))] for kind, layers in recorded.items()},

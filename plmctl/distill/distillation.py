@@ -1,5 +1,5 @@
-"""Distillation (Hinton et al., 2015): an objective or task, and beside its labels what a teacher
-answers.
+"""Distillation (Hinton et al., 2015): an objective or task, with the predictions of a teacher
+beside its labels.
 """
 
 from __future__ import annotations
@@ -14,8 +14,16 @@ from torch import nn
 from plmctl.core.batch import Batch, Rows
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
-from plmctl.distill.base import LOGITS, Measures, Question, Signal, Teacher, ask_model, count_tokens
-from plmctl.distill.questions import Places, make_question
+from plmctl.distill.base import (
+    LOGITS,
+    Measures,
+    Question,
+    Signal,
+    Teacher,
+    count_tokens,
+    record_model,
+)
+from plmctl.distill.questions import Positions, make_question
 from plmctl.models.base import Model, Once
 from plmctl.objectives.base import Objective, Output, Term
 
@@ -25,12 +33,11 @@ class Distillation(Objective):
     """`hard * (terms of the objective) + sum_s weight_s * signal_s(student, teacher)`, both of the
     very same batch.
 
-    `hard=0`: the labels are not asked in training, only measured in validation; without any
-    (objective=[]) the signals are
-    all there is. `places`: where answers about tokens are compared, at the "predicted" ones or at
+    `hard=0`: the labels are used only in validation; without any (objective=[]) there are only the
+    signals. `places`: the positions where logits of tokens are compared, the "predicted" ones or
     "all" real ones. The backbone of the student runs once for everything. (Hinton et al., 2015,
-    arXiv:1503.02531, sec. 2.) ConfigError where a signal asks for what a model does not record, or
-    for answers where the objective has none, and where there is nothing to learn.
+    arXiv:1503.02531, sec. 2.) ConfigError if a signal needs what a model does not record, or
+    logits that the objective does not have, and if there is nothing to learn.
     """
 
     def __init__(
@@ -42,7 +49,7 @@ class Distillation(Objective):
         teacher: Teacher,
         signals: Mapping[str, Signal],
         hard: float,
-        places: Places = "predicted",
+        places: Positions = "predicted",
     ) -> None:
         super().__init__()
         self.objective, self.teacher = objective, teacher
@@ -62,14 +69,14 @@ class Distillation(Objective):
             raise ConfigError("hard", hard, "0 (no labels) or a weight above it")
         if not signals and not (hard and objective.facts.needs):
             allowed = (
-                "something to learn: no labels are asked (hard=0,"
-                " or objective=[]), and nothing of the teacher"
+                "something to learn: neither labels (hard=0,"
+                " or objective=[]) nor signals of the teacher"
             )
             raise ConfigError(
                 "signals",
                 {},
                 allowed,
-                fix="distill=kd, or distill=minilm, which asks for layers only",
+                fix="distill=kd, or distill=minilm, which compares only layers",
             )
         self._check(student, signals)
 
@@ -79,18 +86,18 @@ class Distillation(Objective):
                 if lacks := sorted(signal.record - measures.records):
                     there = ", ".join(sorted(measures.records))
                     allowed = (
-                        f"asks for {', '.join(lacks)} of {measures.name},"
+                        f"needs {', '.join(lacks)} of {measures.name},"
                         f" whose {measures.kind} gives {there}"
                     )
                     raise ConfigError(
                         f"distill.signals.{name}",
                         ...,
                         allowed,
-                        fix="distill=kd, which asks for answers only",
+                        fix="distill=kd, which compares only logits",
                     )
             if LOGITS in signal.record and not self.question.heads:
                 allowed = (
-                    "compares answers, and this objective has no language-model head over chosen"
+                    "compares logits, and this objective has no language-model head over chosen"
                     " tokens"
                 )
                 raise ConfigError(
@@ -104,35 +111,35 @@ class Distillation(Objective):
                 raise ConfigError(f"distill.signals.{name}", ..., allowed, fix="distill=mse")
 
     def asked_heads(self) -> frozenset[str]:
-        """Of student and teacher alike: those whose answers are compared."""
+        """The heads of student and teacher whose logits are compared."""
         return self.question.heads if LOGITS in self.record else frozenset()
 
     def labels(self, rows: Rows) -> dict[str, np.ndarray]:
         return self.objective.labels(rows)
 
-    def _asks(self) -> bool:
+    def _uses_labels(self) -> bool:
         return self.hard > 0 or not self.training
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        asked, real = self.question.counts(batch), count_tokens(self.writes, batch)
-        found = self.objective.counts(batch) if self._asks() else {}
+        positions, real = self.question.counts(batch), count_tokens(self.writes, batch)
+        counts = self.objective.counts(batch) if self._uses_labels() else {}
         for name, signal in self.signals.items():
-            found |= _called(name, signal.counts(batch, asked, real))  # type: ignore[operator]
-        return found
+            counts |= _name_terms(name, signal.counts(batch, positions, real))  # type: ignore[operator]
+        return counts
 
     def forward(self, model: Model, batch: Batch, state: Any = None) -> Output:
         once: Any = Once(model, self.record - {LOGITS})
-        own = self.objective(once, batch, state) if self._asks() else Output({})
+        own = self.objective(once, batch, state) if self._uses_labels() else Output({})
         terms = {
             name: Term(term.total, self.hard * term.weight) for name, term in own.terms.items()
         }
         logs = dict(own.logs)
-        state_out = own.state if self._asks() else once(batch, state).state
-        student = ask_model(once, batch, self.question, self.record)
-        teacher = self.teacher.answers(batch, self.question, self.record)
+        state_out = own.state if self._uses_labels() else once(batch, state).state
+        student = record_model(once, batch, self.question, self.record)
+        teacher = self.teacher.predict(batch, self.question, self.record)
         for name, signal in self.signals.items():
             found = signal(student, teacher, batch)
-            terms |= _called(name, found.terms)
+            terms |= _name_terms(name, found.terms)
             logs |= found.logs
         return Output(terms, logs, state_out)
 
@@ -141,6 +148,6 @@ class Distillation(Objective):
         self.teacher.after_step(model, step)
 
 
-def _called(signal: str, terms: Mapping[str, Any]) -> dict[str, Any]:
-    """By the name that a term has among those of all signals."""
+def _name_terms(signal: str, terms: Mapping[str, Any]) -> dict[str, Any]:
+    """The terms by their names among those of all signals."""
     return {f"{signal}/{name}" if name else signal: value for name, value in terms.items()}

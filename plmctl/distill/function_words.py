@@ -1,5 +1,5 @@
 """English words that carry grammar rather than meaning, by class (Huddleston and Pullum, 2002):
-they stay as they are.
+augmentation keeps them.
 """
 
 from __future__ import annotations

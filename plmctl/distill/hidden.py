@@ -1,5 +1,5 @@
-"""The states between layers: their squared distance (TinyBERT), their direction (DistilBERT),
-those of first tokens (PKD).
+"""Signals between states of layers: their squared distance (TinyBERT), their direction
+(DistilBERT), those of first tokens (PKD).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
-from plmctl.distill.base import Answers, Measures, Signal, Teacher
+from plmctl.distill.base import Measures, Predictions, Signal, Teacher
 from plmctl.distill.maps import Layers, make_layer_map
 from plmctl.objectives.base import Output, Term
 from plmctl.objectives.generator import wide
@@ -50,25 +50,25 @@ class HiddenMSE(Signal):
         )
         self.pairs = [(0, 0), *pairs] if embeddings else pairs
         shape, self.each = (student.width, teacher.measures.width), projection == "each"
-        made = 0 if shape[0] == shape[1] else len(self.pairs) if self.each else 1
-        self.maps = nn.ModuleList(nn.Linear(*shape) for _ in range(made))
+        count = 0 if shape[0] == shape[1] else len(self.pairs) if self.each else 1
+        self.maps = nn.ModuleList(nn.Linear(*shape) for _ in range(count))
 
     def counts(self, batch: Batch, asked: Mapping[str, int], real: int) -> dict[str, int]:
         return {"": real}
 
-    def forward(self, student: Answers, teacher: Answers, batch: Batch) -> Output:
+    def forward(self, student: Predictions, teacher: Predictions, batch: Batch) -> Output:
         total = torch.stack(
-            [self._distance(place, student, teacher) for place in range(len(self.pairs))]
+            [self._distance(index, student, teacher) for index in range(len(self.pairs))]
         ).sum()
         return Output({"": Term(total, self.weight)})
 
-    def _distance(self, place: int, student: Answers, teacher: Answers) -> Tensor:
+    def _distance(self, index: int, student: Predictions, teacher: Predictions) -> Tensor:
         own, other = (
             side.recorded["hidden"][m]
-            for side, m in zip((student, teacher), self.pairs[place], strict=True)
+            for side, m in zip((student, teacher), self.pairs[index], strict=True)
         )
         if self.maps:
-            own = self.maps[place if self.each else 0](own)
+            own = self.maps[index if self.each else 0](own)
         return (wide(own) - wide(other)).square().mean(-1).where(student.real, 0.0).sum()
 
 
@@ -90,7 +90,7 @@ class HiddenCosine(Signal):
     def counts(self, batch: Batch, asked: Mapping[str, int], real: int) -> dict[str, int]:
         return {"": real}
 
-    def forward(self, student: Answers, teacher: Answers, batch: Batch) -> Output:
+    def forward(self, student: Predictions, teacher: Predictions, batch: Batch) -> Output:
         own, other = (wide(side.recorded["hidden"][-1]) for side in (student, teacher))
         total = (1 - F.cosine_similarity(own, other, dim=-1)).where(student.real, 0.0).sum()
         return Output({"": Term(total, self.weight)})
@@ -101,8 +101,8 @@ class Patient(Signal):
     """`sum_m |h_S^m / |h_S^m| - h_T^g(m) / |h_T^g(m)||^2` of the token that stands for a row, the
     mean over rows.
 
-    That token is the anchor where rows have one each, else the first. The last layer is left out:
-    the answers speak for it; a list of layers may leave it out, too. (Sun et al., 2019,
+    That token is the anchor where rows have one each, else the first. The last layer is left out,
+    since the logits cover it; a list of layers may leave it out, too. (Sun et al., 2019,
     arXiv:1908.09355, eq. 7.) Differs: the released code (intersun/PKD-for-BERT-Model-Compression,
     KD_loss.py) takes the mean over layers and width, so its weights are that many times larger.
     ConfigError where widths differ.
@@ -120,32 +120,34 @@ class Patient(Signal):
             raise ConfigError(
                 "layers",
                 layers,
-                "a student of 2 layers or more: its last one learns of answers alone",
+                "a student of 2 layers or more: its last one learns only from logits",
             )
-        whole = (
+        complete = (
             layers
             if isinstance(layers, str) or len(layers) != most - 1
             else [*layers, teacher.measures.num_layers]
         )
-        self.pairs = make_layer_map(whole, student=most, teacher=teacher.measures.num_layers)[:-1]
+        self.pairs = make_layer_map(complete, student=most, teacher=teacher.measures.num_layers)[
+            :-1
+        ]
 
     def counts(self, batch: Batch, asked: Mapping[str, int], real: int) -> dict[str, int]:
         return {"": batch.counts["rows"]}
 
-    def forward(self, student: Answers, teacher: Answers, batch: Batch) -> Output:
+    def forward(self, student: Predictions, teacher: Predictions, batch: Batch) -> Output:
         rows = torch.arange(len(batch.key), device=batch.key.device)
         anchored = batch.anchors is not None and len(batch.anchors) == len(rows)
-        place = batch.anchors[:, 1] if anchored else torch.zeros_like(rows)  # type: ignore[index]
+        column = batch.anchors[:, 1] if anchored else torch.zeros_like(rows)  # type: ignore[index]
         totals = []
         for m, g in self.pairs:
             own, other = student.recorded["hidden"][m], teacher.recorded["hidden"][g]
-            own, other = (F.normalize(wide(side[rows, place]), dim=-1) for side in (own, other))
+            own, other = (F.normalize(wide(side[rows, column]), dim=-1) for side in (own, other))
             totals.append((own - other).square().sum(-1).where(batch.key >= 0, 0.0).sum())
         return Output({"": Term(torch.stack(totals).sum(), self.weight)})
 
 
 def check_widths(student: Measures, teacher: Measures) -> None:
-    """ConfigError naming both widths."""
+    """Raise ConfigError if the widths differ."""
     if student.width != teacher.width:
         allowed = f"the width {teacher.width} of {teacher.name}; this compares states as they are"
         fix = f"size.width={teacher.width}, or distill=tinybert, which maps one to the other"

@@ -1,4 +1,4 @@
-"""Soft targets (Hinton et al., 2015): what the teacher holds likely, and its logits themselves."""
+"""Soft labels (Hinton et al., 2015): the probabilities of the teacher, and its logits."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from torch.utils.checkpoint import checkpoint
 from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
-from plmctl.distill.base import LOGITS, Answers, Logits, Signal
+from plmctl.distill.base import LOGITS, Logits, Predictions, Signal
 from plmctl.objectives.base import Output, Term
 
-# logits alive at once, of student and teacher each: 128 MiB in fp32; beyond, they are made twice
+# logits in memory, of student and teacher each: 128 MiB in fp32; more are computed in pieces, twice
 CHUNK = 1 << 25
 
-PerPlace = Callable[[Logits, Logits, Tensor], Tensor]  # (student, teacher, places [p]) -> [p]
+PerPosition = Callable[[Logits, Logits, Tensor], Tensor]  # (student, teacher, positions [p]) -> [p]
 
 
 @part_of("signals")
 class SoftTargets(Signal):
-    """`tau^2 sum_c - p_T(c) log p_S(c)`, p = softmax(z / tau); the mean over places.
+    """`tau^2 sum_c - p_T(c) log p_S(c)`, p = softmax(z / tau); the mean over positions.
 
     tau^2 keeps the gradient, which goes as 1 / tau^2, at the size of that of the labels.
     `form="kl"` takes the teacher's
@@ -46,20 +46,20 @@ class SoftTargets(Signal):
     def counts(self, batch: Batch, asked: Mapping[str, int], real: int) -> dict[str, int]:
         return dict(asked)
 
-    def forward(self, student: Answers, teacher: Answers, batch: Batch) -> Output:
+    def forward(self, student: Predictions, teacher: Predictions, batch: Batch) -> Output:
         return Output(
             {
                 name: Term(total, self.weight)
-                for name, total in sum_over_positions(student, teacher, self.apart).items()
+                for name, total in sum_over_positions(student, teacher, self.distance).items()
             }
         )
 
-    def apart(self, student: Logits, teacher: Logits, places: Tensor) -> Tensor:
-        """[p] the loss of each place: `- sum_c p_c log q_c = logsumexp(z / tau) - sum_c p_c z_c
+    def distance(self, student: Logits, teacher: Logits, positions: Tensor) -> Tensor:
+        """[p] the loss at each position: `- sum_c p_c log q_c = logsumexp(z / tau) - sum_c p_c z_c
         / tau`.
         """
-        z, tau = student.gather(places), self.temperature
-        p = teacher.probabilities(places, tau)
+        z, tau = student.gather(positions), self.temperature
+        p = teacher.probabilities(positions, tau)
         # bf16 rounds 5 by 0.01, and models differ by less
         with torch.autocast(z.device.type, enabled=False):
             agreed = torch.linalg.vecdot(p, z)
@@ -70,8 +70,7 @@ class SoftTargets(Signal):
 
 @part_of("signals")
 class LogitMSE(Signal):
-    """`mean_c (z_S(c) - z_T(c))^2`; the mean over places. Padding of a row, which is no answer,
-    does not count.
+    """`mean_c (z_S(c) - z_T(c))^2`; the mean over positions. Padding does not count.
 
     What soft targets become at a high temperature, where logits have a mean of zero (Hinton et al.,
     2015, sec. 2.1; Ba and Caruana, 2014, arXiv:1312.6184, sec. 2).
@@ -82,43 +81,45 @@ class LogitMSE(Signal):
     def counts(self, batch: Batch, asked: Mapping[str, int], real: int) -> dict[str, int]:
         return dict(asked)
 
-    def forward(self, student: Answers, teacher: Answers, batch: Batch) -> Output:
+    def forward(self, student: Predictions, teacher: Predictions, batch: Batch) -> Output:
         return Output(
             {
                 name: Term(total, self.weight)
-                for name, total in sum_over_positions(student, teacher, self.apart).items()
+                for name, total in sum_over_positions(student, teacher, self.distance).items()
             }
         )
 
-    def apart(self, student: Logits, teacher: Logits, places: Tensor) -> Tensor:
-        """[p] the loss of each place."""
-        z, t = student.gather(places), teacher.gather(places)
-        there = t > torch.finfo(t.dtype).min / 2
-        return (z - t).where(there, 0.0).square().sum(-1) / there.sum(-1).clamp(min=1)
+    def distance(self, student: Logits, teacher: Logits, positions: Tensor) -> Tensor:
+        """[p] the loss at each position."""
+        z, t = student.gather(positions), teacher.gather(positions)
+        real = t > torch.finfo(t.dtype).min / 2
+        return (z - t).where(real, 0.0).square().sum(-1) / real.sum(-1).clamp(min=1)
 
 
-def sum_over_positions(student: Answers, teacher: Answers, apart: PerPlace) -> dict[str, Tensor]:
-    """By the name of logits, the sum of `apart` over the places that count; at most `CHUNK`
-    logits are alive at once.
+def sum_over_positions(
+    student: Predictions, teacher: Predictions, distance: PerPosition
+) -> dict[str, Tensor]:
+    """By the name of logits, the sum of `distance` over the positions that count, with at most
+    `CHUNK` logits in memory.
     """
-    return {name: _sum(own, teacher.logits[name], apart) for name, own in student.logits.items()}
+    return {name: _sum(own, teacher.logits[name], distance) for name, own in student.logits.items()}
 
 
-def _sum(student: Logits, teacher: Logits, apart: PerPlace) -> Tensor:
-    places = torch.arange(len(student), device=student.asked.device)
-    # which need not keep its shapes from batch to batch: spare slots cost nothing
-    if places.device.type == "cpu":
-        places = places[student.asked]
-    if not len(places):
+def _sum(student: Logits, teacher: Logits, distance: PerPosition) -> Tensor:
+    positions = torch.arange(len(student), device=student.asked.device)
+    # the CPU needs no fixed shapes, so spare slots are left out
+    if positions.device.type == "cpu":
+        positions = positions[student.asked]
+    if not len(positions):
         return student.features.sum() * 0.0
-    rows = max(1, CHUNK // teacher.gather(places[:1]).shape[-1])
+    rows = max(1, CHUNK // teacher.gather(positions[:1]).shape[-1])
 
     def some(part: Tensor) -> Tensor:
-        return apart(student, teacher, part).where(student.asked[part], 0.0).sum()
+        return distance(student, teacher, part).where(student.asked[part], 0.0).sum()
 
-    if len(places) <= rows:
-        return some(places)
-    pieces = places.split(rows)
+    if len(positions) <= rows:
+        return some(positions)
+    pieces = positions.split(rows)
     return torch.stack(
         [checkpoint(some, part, use_reentrant=False, preserve_rng_state=False) for part in pieces]
     ).sum()  # type: ignore[misc]

@@ -1,5 +1,5 @@
-"""Which layer of the teacher a layer of the student learns from: `uniform`, `last`, `skip`, or a
-list.
+"""Layer maps: the layer of the teacher for each layer of the student, `uniform`, `last`, `skip`, or
+a list.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ MAPS: dict[str, Callable[[int, int, int], int]] = {
 
 
 def make_layer_map(layers: Layers, *, student: int, teacher: int) -> list[Pair]:
-    """(m, g(m)) for m = 1 .. `student` layers, g(m) one of the `teacher` layers; 0 in a list: the
-    embedding output.
+    """(m, g(m)) for m = 1 .. `student` layers; g(m) is one of the `teacher` layers, or 0 in a list:
+    the embedding output.
 
-    ConfigError naming the layers where the map does not exist for them.
+    Raises:
+        ConfigError: if the map does not exist for these numbers of layers.
     """
     if not isinstance(layers, str):
-        return list(enumerate(_listed(list(layers), student, teacher), 1))
+        return list(enumerate(_check_list(list(layers), student, teacher), 1))
     if layers not in MAPS:
         raise ConfigError(
             "layers",
@@ -42,29 +43,29 @@ def make_layer_map(layers: Layers, *, student: int, teacher: int) -> list[Pair]:
             f"a list: the student's {student} layers are more than the teacher's {teacher},"
             " and no map by name fits"
         )
-        raise ConfigError("layers", layers, allowed, fix=f"layers={_written(student, teacher)}")
+        raise ConfigError("layers", layers, allowed, fix=f"layers={_suggest(student, teacher)}")
     if layers == "uniform" and teacher % student:
         allowed = (
             f"skip, last or a list: the student's {student} layers do not divide the teacher's"
             f" {teacher}"
         )
-        raise ConfigError("layers", layers, allowed, fix=f"layers={_written(student, teacher)}")
+        raise ConfigError("layers", layers, allowed, fix=f"layers={_suggest(student, teacher)}")
     return [(m, MAPS[layers](m, student, teacher)) for m in range(1, student + 1)]
 
 
-def _listed(layers: list[int], student: int, teacher: int) -> Sequence[int]:
+def _check_list(layers: list[int], student: int, teacher: int) -> Sequence[int]:
     if len(layers) != student:
         allowed = (
             f"{_as_list(student, teacher)}, and these are {len(layers)}; by name: {', '.join(MAPS)}"
         )
-        raise ConfigError("layers", layers, allowed, fix=f"layers={_written(student, teacher)}")
+        raise ConfigError("layers", layers, allowed, fix=f"layers={_suggest(student, teacher)}")
     if wrong := [layer for layer in layers if not 0 <= layer <= teacher]:
         named = ", ".join(map(str, wrong))
         allowed = (
             f"the teacher has layers 1 to {teacher} (0: the embedding output), and no {named}; by"
             f" name: {', '.join(MAPS)}"
         )
-        raise ConfigError("layers", layers, allowed, fix=f"layers={_written(student, teacher)}")
+        raise ConfigError("layers", layers, allowed, fix=f"layers={_suggest(student, teacher)}")
     return layers
 
 
@@ -75,6 +76,6 @@ def _as_list(student: int, teacher: int) -> str:
     )
 
 
-def _written(student: int, teacher: int) -> str:
-    """The nearest to uniform that there is."""
+def _suggest(student: int, teacher: int) -> str:
+    """The list nearest to a uniform map."""
     return f"[{','.join(str(max(1, round(m * teacher / student))) for m in range(1, student + 1))}]"

@@ -15,18 +15,20 @@ _TOGETHER = 64  # words that are compared at the same time
 
 
 class Neighbours:
-    """`vectors` [N, D] of `words`: near is what has the largest cosine."""
+    """`vectors` [N, D] of `words`; the nearest words have the largest cosine."""
 
     def __init__(self, words: Sequence[str], vectors: np.ndarray) -> None:
         self.words = list(words)
-        self.place = {word: place for place, word in reversed(list(enumerate(self.words)))}
+        self.number = {word: number for number, word in reversed(list(enumerate(self.words)))}
         norms = np.linalg.norm(vectors, axis=1, keepdims=True)
         self.vectors = vectors / np.where(norms > 0, norms, 1)
 
     @classmethod
     def read(cls, file: Path, limit: int = LIMIT) -> Neighbours:
-        """Lines `word x1 ... xD`; a first line of two numbers, how many words and D, is passed
-        over. DataError for others.
+        """Read lines `word x1 ... xD`; a first line of two numbers (count and D) is skipped.
+
+        Raises:
+            DataError: for a line of another form.
         """
         words, rows = list[str](), list[np.ndarray]()
         try:
@@ -50,41 +52,39 @@ class Neighbours:
             )
         return cls(words, np.stack(rows))
 
-    def near(self, asked: Sequence[str], count: int) -> dict[str, list[str]]:
-        """{word: the `count` nearest other ones}, of the words that have a vector, as they are
-        written or in small letters.
-
-        Those of a word with a capital have one too.
+    def find_nearest(self, asked: Sequence[str], count: int) -> dict[str, list[str]]:
+        """{word: the `count` nearest other words}, for words with a vector, as written or in lower
+        case; neighbours of a capitalised word are capitalised.
         """
-        places = {
-            word: place
+        numbers = {
+            word: number
             for word in asked
-            if (place := self.place.get(word, self.place.get(word.lower()))) is not None
+            if (number := self.number.get(word, self.number.get(word.lower()))) is not None
         }
-        found: dict[str, list[str]] = {}
-        known = list(places)
+        nearest: dict[str, list[str]] = {}
+        known = list(numbers)
         for start in range(0, len(known), _TOGETHER):
             some = known[start : start + _TOGETHER]
-            own = [places[word] for word in some]
+            own = [numbers[word] for word in some]
             alike = self.vectors[own] @ self.vectors.T  # [n, N]
             alike[np.arange(len(own)), own] = -np.inf
             for word, order in zip(
                 some, np.argsort(-alike, axis=1, kind="stable")[:, :count], strict=True
             ):
-                others = [self.words[place] for place in order if place != places[word]]
-                found[word] = [other.title() for other in others] if word.istitle() else others
-        return found
+                others = [self.words[number] for number in order if number != numbers[word]]
+                nearest[word] = [other.title() for other in others] if word.istitle() else others
+        return nearest
 
 
 def _vector(cells: list[str], width: int, file: Path, line: int) -> np.ndarray:
     try:
-        found = np.array(cells, dtype=np.float32)
+        vector = np.array(cells, dtype=np.float32)
     except ValueError:
-        found = np.zeros(0, np.float32)
-    if not len(found) or len(found) != width:
+        vector = np.zeros(0, np.float32)
+    if not len(vector) or len(vector) != width:
         raise DataError(
             f"a word and {width or 'its'} numbers are needed, separated by spaces",
             file=file,
             line=line,
         )
-    return found
+    return vector

@@ -1,5 +1,5 @@
-"""Where the logits of student and teacher are compared: at the places where a task or an
-objective asks for an answer.
+"""The positions where the logits of student and teacher are compared: those of the labels of a task
+or an objective.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from plmctl.models.base import Model
 from plmctl.objectives.base import Objective
 from plmctl.tasks.base import Task
 
-Places = Literal["predicted", "all"]
+Positions = Literal["predicted", "all"]
 
 
 class OfTask:
-    """The answers of a fine-tuning task, at every example (or word, or end of a span) with a
+    """The logits of a fine-tuning task, at every example (or word, or end of a span) with a
     label.
     """
 
@@ -32,46 +32,46 @@ class OfTask:
         return dict.fromkeys(self.task.answered, batch.counts[self.task.head])
 
     def logits(self, model: Model, batch: Batch) -> dict[str, Logits]:
-        found = self.task.places(self.task.logits(model, batch), batch)
-        return {name: Logits(logits, asked) for name, (logits, asked) in found.items()}
+        placed = self.task.places(self.task.logits(model, batch), batch)
+        return {name: Logits(logits, asked) for name, (logits, asked) in placed.items()}
 
 
 class OfTokens:
-    """The answers of language-model heads: at `targets.<head>`, or with `places="all"` at every
-    real token.
+    """The logits of language-model heads: at `targets.<head>`, or with `places="all"` at every real
+    token.
 
     `sizes`: how many tokens count, those of the student; tables of published models have more rows.
     """
 
     chooses = True
 
-    def __init__(self, sizes: Mapping[str, int], *, writes: str, places: Places) -> None:
+    def __init__(self, sizes: Mapping[str, int], *, writes: str, places: Positions) -> None:
         self.sizes, self.writes, self.places = dict(sizes), writes, places
         self.heads = frozenset(sizes)
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        there = [name for name in self.sizes if name in batch.targets]
+        names = [name for name in self.sizes if name in batch.targets]
         return {
             name: batch.counts[name]
             if self.places == "predicted"
             else count_tokens(self.writes, batch)
-            for name in there
+            for name in names
         }
 
     def logits(self, model: Model, batch: Batch) -> dict[str, Logits]:
-        hidden, found = model(batch), {}
+        hidden, by_name = model(batch), {}
         for name in [name for name in self.sizes if name in batch.targets]:
             head = partial(_first, model.heads[name], self.sizes[name])
             if self.places == "predicted":
                 target = batch.targets[name]
-                found[name] = Logits(hidden.gather(target.index), target.ids != IGNORE, head)
+                by_name[name] = Logits(hidden.gather(target.index), target.ids != IGNORE, head)
             else:
-                found[name] = Logits(
+                by_name[name] = Logits(
                     hidden.last.flatten(0, 1),
                     written_sequence(self.writes, batch).real.flatten(),
                     head,
                 )
-        return found
+        return by_name
 
 
 def _first(head: Callable[[Tensor], Tensor], size: int, features: Tensor) -> Tensor:
@@ -79,7 +79,7 @@ def _first(head: Callable[[Tensor], Tensor], size: int, features: Tensor) -> Ten
 
 
 class Nothing:
-    """No logits at all: what an objective without heads for tokens or labels is asked."""
+    """No logits, for an objective without heads for tokens or labels."""
 
     heads: frozenset[str] = frozenset()
     chooses = False
@@ -91,8 +91,8 @@ class Nothing:
         return {}
 
 
-def make_question(objective: Objective, model: Model, places: Places) -> Question:
-    """What `objective` asks of a model, as far as it has one softmax at known places."""
+def make_question(objective: Objective, model: Model, places: Positions) -> Question:
+    """The logits of `objective`, if it has one softmax at known positions."""
     if isinstance(objective, Task) and objective.has_classes:
         return OfTask(objective)
     sizes = {name: int(model.heads[name].vocab_size) for name in find_token_heads(objective, model)}  # type: ignore[arg-type]

@@ -1,4 +1,6 @@
-"""How tokens of one layer stand to each other (Wang et al., 2020 and 2021: MiniLM, MiniLMv2)."""
+"""Signals between the relations of tokens in one layer (Wang et al., 2020 and 2021: MiniLM,
+MiniLMv2).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from torch import Tensor
 from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
-from plmctl.distill.base import Answers, Measures, Signal, Teacher
+from plmctl.distill.base import Measures, Predictions, Signal, Teacher
 from plmctl.objectives.base import Output, Term
 from plmctl.objectives.generator import wide
 
@@ -36,17 +38,17 @@ class MiniLM(Signal):
     def counts(self, batch: Batch, asked: Mapping[str, int], real: int) -> dict[str, int]:
         return {"attention": real, "values": real}
 
-    def forward(self, student: Answers, teacher: Answers, batch: Batch) -> Output:
+    def forward(self, student: Predictions, teacher: Predictions, batch: Batch) -> Output:
         real = student.real
         attention = kl_divergence(*(side.recorded["scores"][-1] for side in (student, teacher)))
         values = kl_divergence(
             *(relate(side.recorded["values"][-1], real) for side in (student, teacher))
         )
-        found = {"attention": attention, "values": values}
+        divergences = {"attention": attention, "values": values}
         return Output(
             {
                 name: Term(each.mean(1).where(real, 0.0).sum(), self.weight)
-                for name, each in found.items()
+                for name, each in divergences.items()
             }
         )
 
@@ -56,7 +58,7 @@ class MiniLMv2(Signal):
     """`sum_X a_X mean_r KL(R_T[i] || R_S[i])`, R = softmax(X X^T / sqrt(d_r)), X of queries, keys,
     values; mean over tokens i.
 
-    The H D columns of X are split anew into `relation_heads` (null: as many as the teacher's
+    The H D columns of X are split into `relation_heads` (null: as many as the teacher's
     heads), whatever heads the models
     have. `layer`: of the teacher, -1 the last; of the student always the last. `shares`: a_X of
     queries, keys and values. (Wang et al., 2021, arXiv:2012.15828, sec. 3.1 and 3.2: 48 relation
@@ -99,19 +101,19 @@ class MiniLMv2(Signal):
                 layer,
                 f"1 to {most}, the layers of {teacher.measures.name}, or -1: its last",
             )
-        self.place = layer - 1 if layer > 0 else layer
+        self.layer = layer - 1 if layer > 0 else layer
 
     def counts(self, batch: Batch, asked: Mapping[str, int], real: int) -> dict[str, int]:
         return dict.fromkeys(VECTORS, real)
 
-    def forward(self, student: Answers, teacher: Answers, batch: Batch) -> Output:
+    def forward(self, student: Predictions, teacher: Predictions, batch: Batch) -> Output:
         terms, real = {}, student.real
         for name, share in zip(VECTORS, self.shares, strict=True):
-            own, other = student.recorded[name][-1], teacher.recorded[name][self.place]
-            found = kl_divergence(
+            own, other = student.recorded[name][-1], teacher.recorded[name][self.layer]
+            divergence = kl_divergence(
                 *(relate(split_heads(side, self.relation_heads), real) for side in (own, other))
             )
-            terms[name] = Term(found.mean(1).where(real, 0.0).sum(), self.weight * share)
+            terms[name] = Term(divergence.mean(1).where(real, 0.0).sum(), self.weight * share)
         return Output(terms)
 
 
@@ -145,13 +147,11 @@ def kl_divergence(student: Tensor, teacher: Tensor) -> Tensor:
 
 
 def check_heads(student: Measures, teacher: Measures) -> None:
-    """ConfigError naming both numbers of heads; where one has no such attention, that is said
-    elsewhere.
-    """
+    """Raise ConfigError if the numbers of heads differ; missing attention is reported elsewhere."""
     if (
         None not in (student.num_heads, teacher.num_heads)
         and student.num_heads != teacher.num_heads
     ):
         allowed = f"the {teacher.num_heads} heads of {teacher.name}: head is compared with head"
-        fix = f"size.num_heads={teacher.num_heads}, or distill=minilmv2, which splits both anew"
+        fix = f"size.num_heads={teacher.num_heads}, or distill=minilmv2, which splits both again"
         raise ConfigError("size.num_heads", student.num_heads, allowed, fix=fix)

@@ -1,6 +1,6 @@
-"""A training set whose targets a teacher wrote (Kim and Rush, 2016), as a folder of files.
+"""A training set with targets that a teacher wrote (Kim and Rush, 2016), as a folder of files.
 
-It has train.jsonl and the other splits of the task as they are, under the names of the task's
+It has train.jsonl and the other splits of the task unchanged, under the names of the task's
 columns: `task.path=<folder>` trains on it, and so does `data.path=<folder>/train.jsonl
 data.fields=[source,target]` in pretraining.
 """
@@ -55,14 +55,14 @@ class Rewriting:
 
     @cached_property
     def examples(self) -> list[Example]:
-        """Those of the training split, whose labels are known to be fit."""
-        found = self.task.read("train")
-        self.task.fit_labels(found)
-        return found
+        """The examples of the training split, with checked labels."""
+        examples = self.task.read("train")
+        self.task.fit_labels(examples)
+        return examples
 
     @cached_property
     def names(self) -> dict[str, str]:
-        """What the columns are called: as in the task, where they have names."""
+        """The names of the columns: as in the task, if they have names."""
         return {
             role: name if isinstance(name := self.task.columns[role], str) else role
             for role in ("source", "target")
@@ -70,7 +70,7 @@ class Rewriting:
 
     @cached_property
     def job(self) -> dict[str, Any]:
-        """All that decides the bytes of `train.jsonl`."""
+        """Everything that decides the bytes of `train.jsonl`."""
         return {
             "made by": "plmctl data rewrite",
             **self.how,
@@ -81,33 +81,33 @@ class Rewriting:
 
     @property
     def identity(self) -> str:
-        """A hash of all that decides the bytes of the folder."""
+        """A hash of everything that decides the bytes of the folder."""
         others = {name: hash_text(str(text)) for name, text in self._others.items()}
         return hash_text(json.dumps({**self.job, **others}, sort_keys=True))
 
     def write(self, out: Path) -> None:
-        """The folder `out`, which appears when it is complete."""
+        """Write the folder `out`, which appears when it is complete."""
         self.reader.model.to(self.device)
         write_folder(
             out,
             "train.jsonl",
             self.job,
             self.examples,
-            of=self._rewritten,
+            of=self._rewrite,
             together=AHEAD * self.batch_size,
             others=self._others,
             state=self.counted,
             what="sources",
         )
 
-    def _rewritten(self, some: Sequence[Example], first: int) -> Iterator[str]:
+    def _rewrite(self, some: Sequence[Example], first: int) -> Iterator[str]:
         reader = self.reader
         prompts = [
             reader(str(example.fields["source"]), first + n) for n, example in enumerate(some)
         ]
         texts: dict[int, list[Hypothesis]] = {}
         for chosen in batch_by_length(prompts, self.batch_size):
-            found = generate(
+            written = generate(
                 reader.model,
                 reader.batch([prompts[n] for n in chosen]).to(self.device),
                 vocab=reader.vocab,
@@ -116,15 +116,13 @@ class Rewriting:
                 max_new=self.max_new,
                 keys=[prompts[n].number for n in chosen],
             )
-            texts |= dict(zip(chosen, found, strict=True))
+            texts |= dict(zip(chosen, written, strict=True))
         for n, example in enumerate(some):
             words = [reader.spell(prompts[n], text.ids).strip() for text in texts[n]]
-            yield self._line(replace(example, label=(self._chosen(words, texts[n], example),)))
+            yield self._line(replace(example, label=(self._choose(words, texts[n], example),)))
 
-    def _chosen(self, words: Sequence[str], texts: Sequence[Hypothesis], example: Example) -> str:
-        """What the student is to write: the teacher's text or, where it wrote nothing, the
-        reference.
-        """
+    def _choose(self, words: Sequence[str], texts: Sequence[Hypothesis], example: Example) -> str:
+        """The target of the student: the teacher's text, or the reference if that is empty."""
         references = [str(text) for text in example.label or ()]
         text = self.pick(words, references)
         self.counted["empty, so the reference"] += text is None
@@ -143,13 +141,13 @@ class Rewriting:
 
     @cached_property
     def _others(self) -> dict[str, Path | str]:
-        """The other splits, for which nothing is written."""
-        # one file is whatever split is asked for
+        """The other splits, which stay unchanged."""
+        # a single file is every split
         single = files.is_single(self.task.path)
         others = ("dev",) if single else self.task.reader.splits
-        there: Iterable[str] = (
+        present: Iterable[str] = (
             split for split in others if split != "train" and self.task.has(split)
         )
         return {
-            f"{split}.jsonl": "".join(map(self._line, self.task.read(split))) for split in there
+            f"{split}.jsonl": "".join(map(self._line, self.task.read(split))) for split in present
         }

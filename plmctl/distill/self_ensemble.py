@@ -1,5 +1,5 @@
-"""Self-ensemble and self-distillation (Xu et al., 2020): a student learns of the mean of what it
-was itself.
+"""Self-ensemble and self-distillation (Xu et al., 2020): a student learns from the mean of its own
+earlier states.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from torch import Tensor, nn
 from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
-from plmctl.distill.base import LOGITS, Answers, Measures, Question, Teacher, ask_model
+from plmctl.distill.base import LOGITS, Measures, Predictions, Question, Teacher, record_model
 from plmctl.distill.teachers import Mean
 from plmctl.models.base import Model, Once
 
 
 @part_of("teacher")
 class SelfEnsemble(Teacher):
-    """The mean of the last `window` students, one after every update, or a moving one, as a teacher
-    of the next.
+    """The mean of the last `window` students, one after each update, or a moving mean, as a
+    teacher.
 
     `average_t = mean of theta_(t-1) .. theta_(t-K)`, fewer at first, of parameters (SDA, sec. 3.2
-    of arXiv:2002.10345) or, with `vote`, of the answers of these K models (SDV, sec. 3.1). `decay`
-    instead of a window: `average <- average - (1 - d) (average - theta)`, `d = min(decay, (1 + t) /
-    (10 + t))` (lonePatient/BERT-SDA). What it remembers is saved with the run as buffers; `plmctl
-    average <run> --kept` makes the average a checkpoint.
+    of arXiv:2002.10345) or, with `vote`, of the predictions of these K models (SDV, sec. 3.1).
+    `decay` instead of a window: `average <- average - (1 - d) (average - theta)`, `d = min(decay,
+    (1 + t) / (10 + t))` (lonePatient/BERT-SDA). The averages are saved with the run as buffers;
+    `plmctl average <run> --kept` makes the average a checkpoint.
     """
 
     def __init__(
@@ -63,26 +63,26 @@ class SelfEnsemble(Teacher):
             nn.ModuleList(copy_as_buffers(model) for _ in range(window or 0)) if several else None
         )
         self.students: Tensor
-        # that there have been, the first one included
+        # the number of students so far, with the first one
         self.register_buffer("students", torch.ones((), dtype=torch.int64))
         self.names = [name for name, _ in model.named_parameters()]
         measures = Measures.of(model, "the average of the student")
         self.measures = replace(measures, records=frozenset({LOGITS})) if vote else measures
 
     def train(self, mode: bool = True) -> Any:
-        """Stays in evaluation mode."""
+        """Stay in evaluation mode."""
         return super().train(False)
 
     def models(self) -> list[Any]:
         return list(self.past or ()) if self.vote else [self.average]
 
-    def answers(self, batch: Batch, question: Question, record: frozenset[str]) -> Answers:
+    def predict(self, batch: Batch, question: Question, record: frozenset[str]) -> Predictions:
         with torch.no_grad():
             if not self.vote:
-                return self._of(self.average, batch, question, record)
+                return self._record(self.average, batch, question, record)
             assert self.past is not None
             there = list(self.past)[: int(self.students)]
-            found = [self._of(past, batch, question, record) for past in there]
+            found = [self._record(past, batch, question, record) for past in there]
             equal = [1 / len(found)] * len(found)
             logits = {
                 name: Mean(
@@ -93,14 +93,16 @@ class SelfEnsemble(Teacher):
                 )
                 for name, own in found[0].logits.items()
             }
-            return Answers(found[0].real, logits)
+            return Predictions(found[0].real, logits)
 
-    def _of(self, model: Any, batch: Batch, question: Question, record: frozenset[str]) -> Answers:
-        return ask_model(Once(model, record - {LOGITS}), batch, question, record)  # type: ignore[arg-type]
+    def _record(
+        self, model: Any, batch: Batch, question: Question, record: frozenset[str]
+    ) -> Predictions:
+        return record_model(Once(model, record - {LOGITS}), batch, question, record)  # type: ignore[arg-type]
 
     @torch.no_grad()
     def after_step(self, model: Model, step: int) -> None:
-        """Remember the student of now, and forget the one of `window` updates ago."""
+        """Add the present student to the mean, and remove the one of `window` updates ago."""
         number, own, average = (
             int(self.students),
             find_tensors(model, self.names),
@@ -120,23 +122,23 @@ class SelfEnsemble(Teacher):
 
 
 def copy_as_buffers(model: Model) -> Model:
-    """A copy in evaluation mode whose parameters are buffers: saved with what has it, and never
+    """A copy in evaluation mode whose parameters are buffers, so that it is saved but never
     trained.
     """
-    made = copy.deepcopy(model).eval()
+    copied = copy.deepcopy(model).eval()
     seen: dict[int, Tensor] = {}
-    for module in made.modules():
+    for module in copied.modules():
         for name, parameter in list(module._parameters.items()):
             if parameter is not None:
                 del module._parameters[name]
                 module.register_buffer(
                     name, seen.setdefault(id(parameter), parameter.detach().clone())
                 )
-    return made
+    return copied
 
 
 def find_tensors(model: nn.Module, names: Sequence[str]) -> dict[str, Tensor]:
-    """What is called so in `model`, parameter or buffer."""
-    there: dict[str, Tensor] = dict(model.named_buffers(remove_duplicate=False))
-    there |= dict(model.named_parameters(remove_duplicate=False))
-    return {name: there[name] for name in names}
+    """The parameters or buffers of these names in `model`."""
+    tensors: dict[str, Tensor] = dict(model.named_buffers(remove_duplicate=False))
+    tensors |= dict(model.named_parameters(remove_duplicate=False))
+    return {name: tensors[name] for name in names}

@@ -1,5 +1,5 @@
-"""Sequence-level distillation (Kim and Rush, 2016, arXiv:1606.07947): of what a teacher writes,
-what a student learns.
+"""Sequence-level distillation (Kim and Rush, 2016, arXiv:1606.07947): the student learns the texts
+that the teacher writes.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def sequence(
     """`- sum_t log p(y_t | y_<t, x)` of the texts y that the teacher wrote for x, in place of the
     references (sec. 3.2).
 
-    That is the task's own loss: what differs are its targets, which are written before the first
-    update as `rewrite` says (None: they are written). ConfigError for what is no task that writes,
+    This is the task's own loss with other targets, which are written before the first update as
+    `rewrite` says (None: they are written already). ConfigError for a task that does not write,
     UsageError for a teacher that cannot.
     """
     if not isinstance(objective, Generation):
@@ -39,7 +39,7 @@ def sequence(
         raise ConfigError(
             "distill",
             "sequence",
-            "a task whose targets are texts, which the teacher writes anew",
+            "a task whose targets are texts, which the teacher writes again",
             fix=fix,
         )
     for model in teacher.models():
@@ -48,8 +48,8 @@ def sequence(
 
 
 def pick_likeliest(texts: Sequence[str], references: Sequence[str]) -> str | None:
-    """The first text that is not empty: the mode of the teacher, as far as a beam finds it (sec.
-    3.2, Seq-KD).
+    """The first text that is not empty: the teacher's mode, as found by a beam (sec. 3.2,
+    Seq-KD).
     """
     return next((text for text in texts if text), None)
 
@@ -69,6 +69,6 @@ class Nearest:
         self.bleu: Any = BLEU(tokenize=tokenize, lowercase=lowercase, effective_order=True)
 
     def __call__(self, texts: Sequence[str], references: Sequence[str]) -> str | None:
-        there = [text for text in texts if text]
-        scores = [self.bleu.sentence_score(text, list(references)).score for text in there]
-        return there[scores.index(max(scores))] if there else None
+        nonempty = [text for text in texts if text]
+        scores = [self.bleu.sentence_score(text, list(references)).score for text in nonempty]
+        return nonempty[scores.index(max(scores))] if nonempty else None

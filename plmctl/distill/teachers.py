@@ -11,13 +11,21 @@ from torch import Tensor, nn
 
 from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError
-from plmctl.distill.base import LOGITS, Answers, Logits, Measures, Question, Teacher, ask_model
+from plmctl.distill.base import (
+    LOGITS,
+    Logits,
+    Measures,
+    Predictions,
+    Question,
+    Teacher,
+    record_model,
+)
 from plmctl.models.base import Model, Once
 
 
 class Frozen(Teacher):
-    """A trained model as it is: in evaluation mode, without gradient, and no submodule, so that
-    nobody trains or saves it.
+    """A trained model in evaluation mode, without gradient, and not a submodule, so that it is
+    neither trained nor saved.
     """
 
     def __init__(self, *, model: Model, name: str) -> None:
@@ -27,10 +35,11 @@ class Frozen(Teacher):
 
     @property
     def model(self) -> Model:
+        """The model."""
         return self._held[0]
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
-        """Goes to the device, and takes the number type, of what holds it."""
+        """Move with the module that holds it to its device and number type."""
         self.model._apply(fn)
         return super()._apply(fn, recurse)
 
@@ -41,7 +50,7 @@ class Frozen(Teacher):
         if lacks := sorted(question.heads - set(self.model.heads)):
             there = ", ".join(self.model.heads) or "none"
             allowed = (
-                f"a model with the head {', '.join(lacks)}, whose answers are compared;"
+                f"a model with the head {', '.join(lacks)}, whose logits are compared;"
                 f" {self.measures.name} has {there}"
             )
             fix = (
@@ -50,16 +59,14 @@ class Frozen(Teacher):
             )
             raise ConfigError("teacher", ..., allowed, fix=fix)
 
-    def answers(self, batch: Batch, question: Question, record: frozenset[str]) -> Answers:
+    def predict(self, batch: Batch, question: Question, record: frozenset[str]) -> Predictions:
         with torch.no_grad():
-            return ask_model(Once(self.model, record - {LOGITS}), batch, question, record)  # type: ignore[arg-type]
+            return record_model(Once(self.model, record - {LOGITS}), batch, question, record)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
 class Mean(Logits):
-    """Of several teachers at the same places; `features` are those of the first, which is not
-    asked here.
-    """
+    """The mean of several teachers at the same positions; `features` are those of the first."""
 
     parts: Sequence[Logits] = ()
     weights: Sequence[float] = ()
@@ -72,14 +79,14 @@ class Mean(Logits):
 
     def probabilities(self, places: slice | Tensor, temperature: float) -> Tensor:
         """[p, K] `sum_i w_i softmax(z_i / temperature)`."""
-        found = [part.probabilities(places, temperature) for part in self.parts]
-        return torch.stack([w * p for w, p in zip(self.weights, found, strict=True)]).sum(0)
+        each = [part.probabilities(places, temperature) for part in self.parts]
+        return torch.stack([w * p for w, p in zip(self.weights, each, strict=True)]).sum(0)
 
 
 class Several(Teacher):
     """`p = sum_i w_i p_i` of teachers that answer the same question, w_i their shares of `weights`
-    (Hinton et al., 2015, arXiv:1503.02531, sec. 1: the arithmetic mean). Their layers have nothing
-    in common: only logits are answered.
+    (Hinton et al., 2015, arXiv:1503.02531, sec. 1: the arithmetic mean). Their layers cannot be
+    compared, so it gives only logits.
     """
 
     def __init__(
@@ -105,8 +112,8 @@ class Several(Teacher):
         for teacher in self.teachers:
             teacher.meet(question)
 
-    def answers(self, batch: Batch, question: Question, record: frozenset[str]) -> Answers:
-        found = [teacher.answers(batch, question, record) for teacher in self.teachers]
+    def predict(self, batch: Batch, question: Question, record: frozenset[str]) -> Predictions:
+        found = [teacher.predict(batch, question, record) for teacher in self.teachers]
         first = found[0]
         logits = {
             name: Mean(
@@ -117,4 +124,4 @@ class Several(Teacher):
             )
             for name, own in first.logits.items()
         }
-        return Answers(first.real, logits)
+        return Predictions(first.real, logits)

@@ -1,5 +1,5 @@
-"""BERT-of-Theseus (Xu et al., 2020): layers of a student take the place of layers of its
-teacher, ever more of them.
+"""BERT-of-Theseus (Xu et al., 2020): layers of a student replace layers of its teacher, more and
+more of them.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from plmctl.objectives.base import Objective, Output
 
 @part_of("distill")
 class Theseus(Objective):
-    """The objective asked of a model whose i-th module is the student's layer i, or the teacher's N
-    / M layers in its place.
+    """The objective on a model whose i-th module is the student's layer i, or the teacher's N / M
+    layers in its place.
 
     Of M modules, each is drawn once an update: `r_i ~ Bernoulli(p)`, 1 takes the student's (sec.
     3.1). After t updates `p = min(1, slope t + rate)` (sec. 3.3, curriculum), and 1 from update
-    `until` on (sec. 3.2, successor fine-tuning). There is no other loss. In evaluation the student
-    stands alone. All it has besides those layers (embeddings, heads, a last norm) it is given by
-    the teacher, and `train.trainable` leaves it so; the gradient flows through the teacher's
-    layers, which stay too. A layer that was not drawn has gradient 0, so that its moments go on.
+    `until` on (sec. 3.2, successor fine-tuning). There is no other loss. In evaluation there is
+    only the student. Its other parts (embeddings, heads, a last norm) come from the teacher, and
+    `train.trainable` keeps them fixed; the gradient flows through the teacher's layers, which are
+    fixed, too. A layer that was not drawn has gradient 0, so that its moments are updated.
     Draws are a function of (seed, t). (arXiv:2002.02925; JetRunner/BERT-of-Theseus,
     modeling_bert_of_theseus.py.)
     Differs: the micro-batches of an update share its draw; parts that are not trained have no
@@ -84,14 +84,14 @@ class Theseus(Objective):
         self.drawn: list[np.ndarray] = []  # for each stack, which of its modules are replaced now
         pairs = pair_stacks(model, teacher.model, teacher.measures.name)
         inherit(model, teacher.model, teacher.measures.name)
-        made: Any = model
-        for place, (path, predecessor, successor) in enumerate(pairs):
-            made = swap_part(
-                made, path.split("."), Mixed(predecessor, successor, self.drawn, place)
+        mixed: Any = model
+        for number, (path, predecessor, successor) in enumerate(pairs):
+            mixed = swap_part(
+                mixed, path.split("."), Mixed(predecessor, successor, self.drawn, number)
             )
         self.modules_of = [successor.num_layers for _, _, successor in pairs]
         # no submodule: what it has is the student's or the teacher's
-        self._mixed: tuple[Any] = (made,)
+        self._mixed: tuple[Any] = (mixed,)
 
     def probability(self, step: int) -> float:
         """p after `step` updates."""
@@ -131,8 +131,8 @@ class Theseus(Objective):
 
 
 class Mixed(nn.Module):
-    """A stack of modules, each of them one layer of `successor` or as many of `predecessor` as
-    stand for it.
+    """A stack of modules, each of them one layer of `successor` or the matching layers of
+    `predecessor`.
     """
 
     def __init__(
@@ -168,8 +168,8 @@ class Mixed(nn.Module):
 
 
 def pair_stacks(model: Model, teacher: Model, name: str) -> list[tuple[str, Stack, Stack]]:
-    """(path, the teacher's stack, the student's) of every stack; ConfigError where layers cannot
-    take each other's places.
+    """(path, the teacher's stack, the student's) of every stack; ConfigError if layers cannot
+    replace each other.
     """
     kind, other = type(model.backbone), type(teacher.backbone)
     if not isinstance(model.backbone, Encoder | EncoderDecoder) or kind is not other:
@@ -188,12 +188,12 @@ def pair_stacks(model: Model, teacher: Model, name: str) -> list[tuple[str, Stac
         fix = f"size.width={teacher.backbone.width}, or distill=kd"
         raise ConfigError("size.width", model.backbone.width, wanted, fix=fix)
     theirs = {path: stack for path, stack in teacher.named_modules() if isinstance(stack, Stack)}
-    found = [
+    pairs = [
         (path, theirs[path], stack)
         for path, stack in model.named_modules()
         if isinstance(stack, Stack) and path in theirs
     ]
-    for path, predecessor, successor in found:
+    for path, predecessor, successor in pairs:
         if predecessor.reversible or successor.reversible:
             allowed = "false, of the teacher, too: one layer cannot stand for another's two streams"
             raise ConfigError(f"model.{path}.reversible", True, allowed, fix="distill=kd")
@@ -206,15 +206,16 @@ def pair_stacks(model: Model, teacher: Model, name: str) -> list[tuple[str, Stac
             )
             near = min(divisors, key=lambda n: abs(n - count))
             raise ConfigError("size.num_layers", count, allowed, fix=f"size.num_layers={near}")
-    return found
+    return pairs
 
 
 @torch.no_grad()
 def inherit(model: Model, teacher: Model, name: str) -> None:
-    """Copy into the student all that is not of its layers; of longer tables of the teacher's
-    backbone the first rows.
+    """Copy everything but the layers into the student; of longer tables of the teacher's backbone
+    only the first rows.
 
-    ConfigError naming what the teacher does not have, or has in another shape.
+    Raises:
+        ConfigError: naming what the teacher does not have, or has in another shape.
     """
     layers = {
         id(p)
@@ -224,20 +225,20 @@ def inherit(model: Model, teacher: Model, name: str) -> None:
     }
     theirs = teacher.state_dict(keep_vars=True)
     lacks, wrong = [], []
-    for place, own in model.state_dict(keep_vars=True).items():
+    for key, own in model.state_dict(keep_vars=True).items():
         if id(own) in layers:
             continue
-        found = theirs.get(place)
-        if found is None:
-            lacks.append(place)
-        elif found.shape[1:] == own.shape[1:] and (
-            len(found) == len(own) or (place[0] == "b" and len(found) > len(own))
+        theirs_here = theirs.get(key)
+        if theirs_here is None:
+            lacks.append(key)
+        elif theirs_here.shape[1:] == own.shape[1:] and (
+            len(theirs_here) == len(own) or (key[0] == "b" and len(theirs_here) > len(own))
         ):
-            own.copy_(found[: len(own)])
+            own.copy_(theirs_here[: len(own)])
         else:
-            wrong.append(f"{place} {list(own.shape)} for {list(found.shape)}")
+            wrong.append(f"{key} {list(own.shape)} for {list(theirs_here.shape)}")
     if lacks or wrong:
-        told = "; ".join(
+        what = "; ".join(
             filter(
                 None,
                 [
@@ -248,7 +249,7 @@ def inherit(model: Model, teacher: Model, name: str) -> None:
         )
         allowed = (
             "a model that does what the student is to do, for all but the layers are its own;"
-            f" of {name}: {told}"
+            f" of {name}: {what}"
         )
         raise ConfigError(
             "teacher",
@@ -260,10 +261,10 @@ def inherit(model: Model, teacher: Model, name: str) -> None:
 
 def swap_part(module: Any, path: Sequence[str], part: nn.Module) -> Any:
     """`module` with `part` at `path`; it shares everything else with the original, which stays
-    as it is.
+    unchanged.
     """
-    made = copy.copy(module)
-    made.__dict__["_modules"] = dict(module._modules)
+    copied = copy.copy(module)
+    copied.__dict__["_modules"] = dict(module._modules)
     inner = part if len(path) == 1 else swap_part(module.get_submodule(path[0]), path[1:], part)
-    made._modules[path[0]] = inner
-    return made
+    copied._modules[path[0]] = inner
+    return copied

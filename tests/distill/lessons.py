@@ -10,7 +10,7 @@ import torch
 from plmctl.attention.patterns.base import Full, Pattern
 from plmctl.core.batch import IGNORE, Batch, Rows, Seq
 from plmctl.data.loader import collate
-from plmctl.distill.base import LOGITS, Answers, Measures, ask_model
+from plmctl.distill.base import LOGITS, Measures, Predictions, record_model
 from plmctl.distill.questions import OfTokens
 from plmctl.distill.teachers import Frozen
 from plmctl.heads.lm import LMHead
@@ -83,8 +83,8 @@ def batch(seed: int = 0) -> Batch:
     return collate(rows, {"mlm": 4})
 
 
-def answers(made: Model, given: Batch, places: str = "predicted") -> Answers:
-    return ask_model(made, given, OfTokens({"mlm": V}, writes="text", places=places), ALL)  # type: ignore[arg-type]
+def answers(made: Model, given: Batch, places: str = "predicted") -> Predictions:
+    return record_model(made, given, OfTokens({"mlm": V}, writes="text", places=places), ALL)  # type: ignore[arg-type]
 
 
 def pair(

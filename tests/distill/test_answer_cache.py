@@ -1,4 +1,4 @@
-"""Answers read from the disk are those that the teacher gave, bit for bit; nothing of another
+"""Predictions read from the disk are those that the teacher gave, bit for bit; nothing of another
 teacher is ever read.
 """
 
@@ -15,7 +15,7 @@ import torch
 
 from plmctl.core.batch import IGNORE, Batch, Rows, Seq
 from plmctl.distill import cache
-from plmctl.distill.base import LOGITS, Answers
+from plmctl.distill.base import LOGITS, Predictions
 from plmctl.distill.cache import Cached, Store, hash_rows
 from plmctl.distill.questions import OfTask
 from plmctl.distill.teachers import Frozen
@@ -102,9 +102,9 @@ def model(seed: int = 0) -> Model:
 class Counting(Frozen):
     asked = 0
 
-    def answers(self, *given: Any) -> Answers:
+    def predict(self, *given: Any) -> Predictions:
         self.asked += 1
-        return super().answers(*given)
+        return super().predict(*given)
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def batch(*index: int) -> Batch:
     return batches.collate(rows(), np.array(index))
 
 
-def same(found: Answers, expected: Answers) -> Iterator[bool]:
+def same(found: Predictions, expected: Predictions) -> Iterator[bool]:
     real = expected.real
     yield torch.equal(found.real, real)
     yield found.logits.keys() == expected.logits.keys()
@@ -137,30 +137,30 @@ def test_what_is_read_is_what_was_answered(head: str, teacher: Counting, tmp_pat
     question, told = OfTask(TASKS[head]), list[str]()
     first = Cached(teacher=teacher, folder=tmp_path, identity="one", rows=800, say=told.append)
     parts = [batch(0, 1, 2, 3), batch(4, 5, 6, 7)]
-    answered = [first.answers(part, question, RECORD) for part in parts]
+    answered = [first.predict(part, question, RECORD) for part in parts]
     assert all(
-        all(same(a, Frozen.answers(teacher, p, question, RECORD)))
+        all(same(a, Frozen.predict(teacher, p, question, RECORD)))
         for a, p in zip(answered, parts, strict=True)
     )
     assert len(told) == 1
     assert "for 800 rows" in told[0]
     assert teacher.asked == 2
     assert all(
-        all(same(first.answers(p, question, RECORD), a))
+        all(same(first.predict(p, question, RECORD), a))
         for a, p in zip(answered, parts, strict=True)
     )  # still in memory
     first._stores[RECORD].flush()
     again = Cached(teacher=teacher, folder=tmp_path, identity="one", rows=800, say=told.append)
     assert all(
-        all(same(again.answers(p, question, RECORD), a))
+        all(same(again.predict(p, question, RECORD), a))
         for a, p in zip(answered, parts, strict=True)
     )
     assert (teacher.asked, len(told)) == (2, 1)
     # rows meet others: read all the same, and but for the last digits as if answered together
     other = [2, 3, 6, 7, 0, 1]
-    mixed = again.answers(batch(*other), question, RECORD)
+    mixed = again.predict(batch(*other), question, RECORD)
     assert teacher.asked == 2
-    direct = Frozen.answers(teacher, batch(*other), question, RECORD)
+    direct = Frozen.predict(teacher, batch(*other), question, RECORD)
     for name, logits in direct.logits.items():
         torch.testing.assert_close(
             mixed.logits[name].gather(logits.asked),
@@ -177,7 +177,7 @@ def test_another_teacher_or_another_record_reads_nothing(teacher: Counting, tmp_
             teacher=teacher, folder=tmp_path, identity=identity, rows=8, say=lambda line: None
         )
         before = teacher.asked
-        made.answers(batch(0, 1), question, record)
+        made.predict(batch(0, 1), question, record)
         made._stores[record].flush()
         assert teacher.asked == before + 1
     assert len(list(tmp_path.iterdir())) == 3
@@ -187,9 +187,9 @@ def test_another_teacher_or_another_record_reads_nothing(teacher: Counting, tmp_
 def test_one_new_row_and_the_whole_batch_is_asked(teacher: Counting, tmp_path: Path) -> None:
     made = Cached(teacher=teacher, folder=tmp_path, identity="one", rows=8, say=lambda line: None)
     question = OfTask(TASKS["class"])
-    made.answers(batch(0, 1), question, RECORD)
-    mixed = made.answers(batch(1, 2), question, RECORD)
-    assert all(same(mixed, Frozen.answers(teacher, batch(1, 2), question, RECORD)))
+    made.predict(batch(0, 1), question, RECORD)
+    mixed = made.predict(batch(1, 2), question, RECORD)
+    assert all(same(mixed, Frozen.predict(teacher, batch(1, 2), question, RECORD)))
     assert teacher.asked == 2
 
 

@@ -141,7 +141,7 @@ def test_near_is_the_largest_cosine(tmp_path):
         "30 5\n"
         + "".join(f"{w} {' '.join(map(str, v))}\n" for w, v in zip(words, vectors, strict=True))
     )
-    found = Neighbours.read(tmp_path / "v.txt").near(["w3", "W7", "nowhere"], 4)
+    found = Neighbours.read(tmp_path / "v.txt").find_nearest(["w3", "W7", "nowhere"], 4)
     for word, own in (("w3", 3), ("W7", 7)):
         cosine = {
             w: v @ vectors[own] / np.linalg.norm(v) / np.linalg.norm(vectors[own])

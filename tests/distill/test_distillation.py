@@ -125,8 +125,8 @@ def test_several_teachers_are_the_mean_of_their_probabilities():
     teachers = [Frozen(model=model(layers=4, seed=seed), name=f"t{seed}") for seed in (1, 2)]
     both = Several(teachers=teachers, weights=[3.0, 1.0])
     question = OfTokens({"mlm": V}, writes="text", places="all")
-    found = both.answers(batch(), question, frozenset({LOGITS})).logits["mlm"]
-    alone = [t.answers(batch(), question, frozenset({LOGITS})).logits["mlm"] for t in teachers]
+    found = both.predict(batch(), question, frozenset({LOGITS})).logits["mlm"]
+    alone = [t.predict(batch(), question, frozenset({LOGITS})).logits["mlm"] for t in teachers]
     some = slice(2, 9)
     expected = sum(
         w * (each.gather(some) / 2.5).softmax(-1)
@@ -137,8 +137,7 @@ def test_several_teachers_are_the_mean_of_their_probabilities():
         found.gather(some), 0.75 * alone[0].gather(some) + 0.25 * alone[1].gather(some)
     )
     with pytest.raises(
-        ConfigError,
-        match=r"signals.a: asks for hidden of the 2 teachers, whose Encoder gives logits",
+        ConfigError, match=r"signals.a: needs hidden of the 2 teachers, whose Encoder gives logits"
     ):
         Distillation(
             objective=MLM(),
@@ -173,7 +172,7 @@ class Labelled(Objective):
 def test_what_cannot_be_asked_is_said_before_work():
     with pytest.raises(
         ConfigError,
-        match=r"signals.soft: compares answers, and this objective has no language-model head",
+        match=r"signals.soft: compares logits, and this objective has no language-model head",
     ):
         lesson({"soft": soft()}, objective=Labelled())
     small, _, teacher = pair()
@@ -191,7 +190,7 @@ def test_what_cannot_be_asked_is_said_before_work():
         made = {"a": signal(weight=1.0, student=blind, teacher=teacher)}
         with pytest.raises(
             ConfigError,
-            match=r"signals.a: asks for scores.* of the student, whose XLNet gives hidden, logits",
+            match=r"signals.a: needs scores.* of the student, whose XLNet gives hidden, logits",
         ):
             Distillation(
                 objective=MLM(), model=small, student=blind, teacher=teacher, signals=made, hard=1.0

@@ -273,7 +273,7 @@ def test_a_resumed_run_is_the_one_that_was_never_stopped(place: Path, tmp_path: 
     ("words", "said"),
     [
         (["distill=none"], r"(?s)objective=\[\]: something to learn.*distill=minilm teacher="),
-        (["distill=kd"], r"(?s)distill.signals.soft: compares answers.*distill=tinybert"),
+        (["distill=kd"], r"(?s)distill.signals.soft: compares logits.*distill=tinybert"),
         (
             ["distill=self_ensemble", "teacher=null"],
             r"(?s)distill.signals=\{\}: something to learn.*distill=minilm",

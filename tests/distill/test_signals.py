@@ -15,7 +15,7 @@ from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError
 from plmctl.distill import logits as soft
 from plmctl.distill.attention import AttentionKL, AttentionMSE
-from plmctl.distill.base import Answers, Logits
+from plmctl.distill.base import Logits, Predictions
 from plmctl.distill.hidden import HiddenCosine, HiddenMSE, Patient
 from plmctl.distill.logits import LogitMSE, SoftTargets
 from plmctl.distill.relations import MiniLM, MiniLMv2
@@ -102,7 +102,7 @@ def test_chunks_have_the_gradient_of_the_whole(monkeypatch):
 
 
 def of(z, asked=None):
-    return Answers(
+    return Predictions(
         torch.ones(1, 1),
         {"class": Logits(z, torch.ones(len(z), dtype=torch.bool) if asked is None else asked)},
     )

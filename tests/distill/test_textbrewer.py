@@ -11,7 +11,7 @@ import torch
 
 from plmctl.core.batch import Batch, Seq
 from plmctl.distill.attention import AttentionKL, AttentionMSE
-from plmctl.distill.base import Answers, Logits, Measures, Teacher
+from plmctl.distill.base import Logits, Measures, Predictions, Teacher
 from plmctl.distill.hidden import HiddenCosine, HiddenMSE, Patient
 from plmctl.distill.logits import LogitMSE, SoftTargets
 
@@ -52,7 +52,7 @@ class Told(Teacher):
 def ours() -> dict[str, float]:
     """Each of our losses as its mean, by the name of TextBrewer's."""
     side = [
-        Answers(
+        Predictions(
             REAL,
             {"class": Logits(PAIRS["logits"][n], torch.ones(B, dtype=torch.bool))},
             {"hidden": [PAIRS["hidden"][n]] * 3},
@@ -60,7 +60,7 @@ def ours() -> dict[str, float]:
         for n in (0, 1)
     ]
     full = [
-        Answers(torch.ones_like(REAL), recorded={"scores": [PAIRS["scores"][n]] * 2})
+        Predictions(torch.ones_like(REAL), recorded={"scores": [PAIRS["scores"][n]] * 2})
         for n in (0, 1)
     ]
     length = REAL.sum(1)
