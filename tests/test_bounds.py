@@ -185,8 +185,8 @@ def test_an_endless_word_teaches_a_tokenizer_in_time() -> None:
     made = Tokenizer.train(["the cat sat on the mat. " * 20, word], kind="byte_bpe", vocab_size=300)
     assert made.decode(made.encode("the cat")) == "the cat"
     text = "中" * (WORD + 5) + " end"
-    assert [len(part) for part in plmctl.text.tokenizer._bounded(text)] == [WORD, 9]
-    assert list(plmctl.text.tokenizer._bounded("a b" * 2000)) == ["a b" * 2000]
+    assert [len(part) for part in plmctl.text.tokenizer._cut_long_runs(text)] == [WORD, 9]
+    assert list(plmctl.text.tokenizer._cut_long_runs("a b" * 2000)) == ["a b" * 2000]
 
 
 BILLION = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(

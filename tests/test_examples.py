@@ -72,7 +72,7 @@ def test_loss_is_the_formula_written_as_a_loop() -> None:
     batch = SimpleNamespace(require=lambda name: Targets(torch.arange(6), labels, 4))
 
     def model(batch: object, state: object = None) -> SimpleNamespace:
-        return SimpleNamespace(at=lambda index: logits[index])
+        return SimpleNamespace(gather=lambda index: logits[index])
 
     model.heads = {"discriminator": lambda features: features}  # type: ignore[attr-defined]
     output = ShuffledTokens()(model, batch)

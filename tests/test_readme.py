@@ -286,4 +286,4 @@ class _FixedModel:
         self.logits, self.heads = logits, {"mlm": lambda features: features}
 
     def __call__(self, batch, state=None):
-        return SimpleNamespace(at=lambda index: self.logits[index])
+        return SimpleNamespace(gather=lambda index: self.logits[index])

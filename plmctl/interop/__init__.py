@@ -1,3 +1,3 @@
-"""To and from published checkpoints: names (rules), family and its members, weights (files), hf
-(whole folders).
+"""Import and export of published checkpoints: names (rules), family and its members, weights
+(files), hf (complete folders).
 """

@@ -52,8 +52,8 @@ class AlbertFamily(BertFamily):
     """BERT's encoder with `groups` sets of weights for all layers, and tables of `table_width`
     columns mapped to the width.
 
-    The published classes have that map even where both widths are the same, which our embedding
-    then leaves out: export writes the identity, import takes nothing else.
+    The published classes have that map even if both widths are equal; our embedding then has none:
+    export writes the identity, and import accepts only that.
     """
 
     model_type = "albert"
@@ -122,7 +122,7 @@ class AlbertFamily(BertFamily):
             else []
         )
 
-    def adapted(self, numbers: Numbers, tensors: Tensors) -> tuple[Numbers, Tensors]:
+    def adapt(self, numbers: Numbers, tensors: Tensors) -> tuple[Numbers, Tensors]:
         if numbers.table_width != numbers.width:
             return numbers, tensors
         maps = {
@@ -137,12 +137,12 @@ class AlbertFamily(BertFamily):
         ):
             allowed = (
                 f"not hidden_size={numbers.width}: here, tables as wide as the model have no map"
-                " behind them; these have"
+                " after them, but these have one"
             )
             raise ConfigError("config.json: embedding_size", numbers.table_width, allowed)
         return numbers, {name: tensor for name, tensor in tensors.items() if name not in maps}
 
-    def completed(self, tensors: Tensors, numbers: Numbers, architecture: Architecture) -> Tensors:
+    def complete(self, tensors: Tensors, numbers: Numbers, architecture: Architecture) -> Tensors:
         if numbers.table_width != numbers.width:
             return tensors
         prefix = "" if architecture.bare else self.prefix
@@ -152,19 +152,19 @@ class AlbertFamily(BertFamily):
             for part, tensor in _identity(numbers.width).items()
         }
 
-    def measured(
+    def measure(
         self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
     ) -> Numbers:
-        config = _spelled_out(config)
-        numbers = super().measured(config, tensors, pad)
+        config = _normalize(config)
+        numbers = super().measure(config, tensors, pad)
         groups = (config["model"].get("stack") or {}).get("share") or {}
         return replace(numbers, groups=groups.get("a", numbers.num_layers))
 
-    def describes(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
-        config = _spelled_out(config)
+    def find_differences(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
+        config = _normalize(config)
         embedding = config["model"].get("embedding") or {}
         widths = {"table_width": embedding.get("table_width") or numbers.width}
-        return super().describes(
+        return super().find_differences(
             {**config, "model": {**config["model"], "embedding": {**embedding, **widths}}}, numbers
         )
 
@@ -173,9 +173,9 @@ def _identity(width: int) -> dict[str, Tensor]:
     return {"weight": torch.eye(width), "bias": torch.zeros(width)}
 
 
-def _spelled_out(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """`config` with an encoder's layers as `af*12` and what they share as `{a: G, f: G}`,
-    however it says that (`af@12`).
+def _normalize(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """`config` with an encoder's layers as `af*12` and their sharing as `{a: G, f: G}`, also for
+    `af@12`.
     """
     stack = config["model"].get("stack") or {}
     try:

@@ -9,7 +9,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.values import Count, Rate, Whole
 from plmctl.interop.bert import ACTIVATIONS
 from plmctl.interop.family import Architecture, Node, Numbers, PublishedConfig
-from plmctl.interop.names import NameRule, behind, linear, same
+from plmctl.interop.names import NameRule, linear, same, skip_rows
 from plmctl.interop.stacks import (
     BIAS,
     HEAD,
@@ -17,11 +17,11 @@ from plmctl.interop.stacks import (
     TABLES,
     EncoderDecoderFamily,
     StackNumbers,
-    nodes,
+    encoder_decoder_nodes,
     read_start,
 )
 
-UNUSED = 2  # rows of the tables of places that no token uses
+UNUSED = 2  # rows of the position tables that no token uses
 NORM: Node = {"_target_": "plmctl.nn.norm.layer_norm", "_partial_": True, "eps": 1e-5}
 SEQ2SEQ = [
     same(f"heads.{HEAD}.weight", OUTPUT, optional=True),
@@ -36,7 +36,7 @@ SEQ2SEQ = [
 
 
 def layer_rules(end: str) -> list[NameRule]:
-    """All layers of "encoder" or "decoder"."""
+    """The rules for all layers of "encoder" or "decoder"."""
     ours, theirs = f"backbone.{end}.stack.blocks", f"{end}.layers.{{i}}"
     cross = [
         *linear(f"{ours}.c.{{i}}.cell.q", f"{theirs}.encoder_attn.q_proj"),
@@ -60,6 +60,7 @@ def layer_rules(end: str) -> list[NameRule]:
 
 
 def classifier_rules(head: str) -> list[NameRule]:
+    """The rules for the layers of the classifier."""
     theirs = "classification_head"
     return linear(f"heads.{head}.dense", f"{theirs}.dense") + linear(
         f"heads.{head}.linear", f"{theirs}.out_proj"
@@ -67,14 +68,16 @@ def classifier_rules(head: str) -> list[NameRule]:
 
 
 def embedding_rules(end: str) -> list[NameRule]:
-    """Places, counted from the third row of their table, and the norm of the embeddings."""
-    places = behind(
+    """The rules for positions, which begin at the third row of their table, and the norm."""
+    position_rule = skip_rows(
         f"backbone.{end}.position.table.weight", f"{end}.embed_positions.weight", rows=UNUSED
     )
-    return [places, *linear(f"backbone.{end}.embedding.norm", f"{end}.layernorm_embedding")]
+    return [position_rule, *linear(f"backbone.{end}.embedding.norm", f"{end}.layernorm_embedding")]
 
 
 class BartConfig(PublishedConfig):
+    """The settings of `config.json` that are read."""
+
     d_model: Count
     encoder_layers: Count
     encoder_attention_heads: Count
@@ -92,7 +95,9 @@ class BartConfig(PublishedConfig):
 
 
 class BartFamily(EncoderDecoderFamily):
-    """Post-norm encoder and decoder with learned places and a norm on the embeddings, `Bart...`."""
+    """Post-norm encoder and decoder with learned positions and a norm on the embeddings,
+    `Bart...`.
+    """
 
     model_type = "bart"
     schema = BartConfig
@@ -135,14 +140,14 @@ class BartFamily(EncoderDecoderFamily):
         return export_settings(self, numbers)
 
     def nodes(self, numbers: Numbers) -> Node:
-        places = {"_target_": "plmctl.nn.positions.Learned", "max_length": numbers.max_length}
-        return post_norm_stacks(numbers, places=places, embedding={"norm": NORM})
+        positions = {"_target_": "plmctl.nn.positions.Learned", "max_length": numbers.max_length}
+        return post_norm_stacks(numbers, positions=positions, embedding={"norm": NORM})
 
 
 def read_stack_numbers(
     family: EncoderDecoderFamily, settings: Mapping[str, Any], *, start: int
 ) -> StackNumbers:
-    """From a `config.json` with BART's names."""
+    """The numbers of a `config.json` with BART's names."""
     return StackNumbers(
         num_layers=settings["encoder_layers"],
         width=settings["d_model"],
@@ -167,7 +172,7 @@ def read_stack_numbers(
 
 
 def export_settings(family: EncoderDecoderFamily, numbers: Numbers) -> Node:
-    """To such a `config.json`."""
+    """A `config.json` with BART's names."""
     assert isinstance(numbers, StackNumbers)
     return {
         "model_type": family.model_type,
@@ -193,13 +198,13 @@ def export_settings(family: EncoderDecoderFamily, numbers: Numbers) -> Node:
     }
 
 
-def post_norm_stacks(numbers: Numbers, *, places: Node, embedding: Node) -> Node:
-    """Two post-norm stacks with the same scheme of places."""
+def post_norm_stacks(numbers: Numbers, *, positions: Node, embedding: Node) -> Node:
+    """Two post-norm stacks with the same position scheme."""
     assert isinstance(numbers, StackNumbers)
-    return nodes(
+    return encoder_decoder_nodes(
         numbers,
         embedding={"scaled": numbers.scaled, **embedding},
-        positions=(places, places),
+        positions=(positions, positions),
         attention={"dropout": numbers.attention_dropout},
         inner={
             "_target_": "plmctl.nn.cells.feedforward.FeedForward",

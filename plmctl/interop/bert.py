@@ -40,7 +40,7 @@ OWN_POOLER = linear("heads.pooler.dense", "pooler.dense")
 POOLER = linear("heads.pooler.dense", "bert.pooler.dense")
 NSP = linear("heads.nsp.linear", "cls.seq_relationship")
 _SBO = "cls.pair_target_predictions"
-# as in SpanBERT's own checkpoints: `transformers` has no class for it and leaves these tensors out
+# as in SpanBERT's own checkpoints; `transformers` has no class for it and ignores these tensors
 SBO: list[NameRule] = [
     same("heads.sbo.place.weight", f"{_SBO}.position_embeddings.weight"),
     *linear("heads.sbo.inner", f"{_SBO}.mlp_layer_norm.linear1"),
@@ -62,7 +62,7 @@ ACTIVATIONS = {
 
 
 def task_architectures(prefix: str) -> list[Architecture]:
-    """The token classifiers, which every family of encoders has in the same form."""
+    """The token classifiers, which all families of encoders have in the same form."""
     return [
         Architecture(
             f"{prefix}ForTokenClassification", ("tag",), linear("heads.tag.linear", "classifier")
@@ -147,6 +147,8 @@ TIES = {
 
 
 class BertConfig(PublishedConfig):
+    """The settings of `config.json` that are read."""
+
     num_hidden_layers: Count
     hidden_size: Count
     num_attention_heads: Count
@@ -163,7 +165,7 @@ class BertConfig(PublishedConfig):
 
 
 class BertFamily(Family):
-    """Post-norm encoder with learned places and segment embeddings, `BertFor...`."""
+    """Post-norm encoder with learned positions and segment embeddings, `BertFor...`."""
 
     model_type = "bert"
     schema = BertConfig
@@ -246,17 +248,14 @@ class BertFamily(Family):
         nodes["model"]["embedding"]["segments"] = max(2, numbers.segments)  # fewer is RoBERTa
         return nodes
 
-    def describes(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
+    def find_differences(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
         if _by_segment(config):  # the mask of such a model is an argument of the published class
             config = {**config, "pattern": self.nodes(numbers)["pattern"]}
-        return super().describes(config, numbers)
+        return super().find_differences(config, numbers)
 
-    def unsaid(self, config: Mapping[str, Any]) -> list[str]:
-        told = (
-            "pattern: its config.json cannot say who sees whom;"
-            " give each batch a 4-D attention_mask"
-        )
-        return [told] if _by_segment(config) else []
+    def list_unexpressed(self, config: Mapping[str, Any]) -> list[str]:
+        pattern = "pattern: its config.json cannot express it; give each batch a 4-D attention_mask"
+        return [pattern] if _by_segment(config) else []
 
     def head(self, name: str, numbers: Numbers, outputs: int) -> Node:
         inside: Node = {"activation": numbers.activation, "eps": numbers.eps}
@@ -279,8 +278,8 @@ class BertFamily(Family):
 
 
 def _by_segment(config: Mapping[str, Any]) -> bool:
-    """UniLM (Dong et al., 2019, arXiv:1905.03197): BERT with more kinds of segments, which
-    decide who sees whom.
+    """Whether the pattern is that of UniLM (Dong et al., 2019, arXiv:1905.03197), which depends on
+    the segments.
     """
     return (
         str(config["pattern"].get("_target_")) == "plmctl.attention.patterns.by_segment.BySegment"

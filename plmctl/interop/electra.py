@@ -82,7 +82,7 @@ class ElectraFamily(BertFamily):
         node = super().head(name, replace(numbers, activation="gelu"), outputs)
         return node | ({"dense": True, "activation": "gelu"} if name in ("class", "score") else {})
 
-    def describes(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
+    def find_differences(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
         if numbers.table_width == numbers.width:  # the same as none
             model = config["model"]
             config = {
@@ -92,4 +92,4 @@ class ElectraFamily(BertFamily):
                     "embedding": {**(model.get("embedding") or {}), "table_width": None},
                 },
             }
-        return super().describes(config, numbers)
+        return super().find_differences(config, numbers)

@@ -20,7 +20,7 @@ from plmctl.storage.reading import MALFORMED, read_json, taken_from
 from plmctl.text.tokenizer import Tokenizer
 
 OPTIONS = "options.json"
-GATES = (0, 2, 1, 3)  # where torch's i, f, g, o stand among TensorFlow's i, g, f, o
+GATES = (0, 2, 1, 3)  # the index of torch's i, f, g, o in TensorFlow's i, g, f, o
 MOST = 100  # layers, or kinds of filters
 AGAIN = "download it again"
 DIRECTIONS = ("forwards", "backwards")  # RNN_0, RNN_1
@@ -61,12 +61,13 @@ class _Options(TypedDict):
 
 
 def is_elmo(folder: Path) -> bool:
+    """Whether the folder has the options of an ELMo model."""
     return _options_file(folder) is not None
 
 
 def read(folder: Path) -> Imported:
-    """Config and weights; there is no softmax in these files, and no vocabulary: words are read
-    as they are spelled.
+    """Read config and weights; these files have no softmax and no vocabulary: words are read by
+    their spelling.
     """
     file = _options_file(folder)
     assert file is not None
@@ -78,23 +79,23 @@ def read(folder: Path) -> Imported:
         ) from error
     nodes = _nodes(options, file)
     weights = _weights_file(folder)
-    stored = _stored(weights)
+    stored = _read_arrays(weights)
     with taken_from(weights, "not the weights of these options", fix=AGAIN):
-        tensors, left = _named(stored, options, folder)
+        tensors, left = _convert(stored, options, folder)
     config = {**nodes, "heads": {}, "origin": {"family": "elmo", "pad": 0}}
     return Imported(config, tensors, left)
 
 
 def make_tokenizer() -> Tokenizer:
-    """Words end at spaces, as in the tokenized text that these models were trained on; all are
-    new, so all are spelled.
+    """A tokenizer whose words end at spaces, as in the training text of these models; all words are
+    unknown to it, so all are spelled.
     """
     return Tokenizer.train(["the"], kind="word", vocab_size=8, punctuation=False)
 
 
 def _nodes(options: Mapping[str, Any], file: Path) -> dict[str, Any]:
-    """size, pattern, position and model as conf/ composes them; ConfigError for what our parts
-    cannot express.
+    """size, pattern, position and model as conf/ composes them; ConfigError for a setting that our
+    parts cannot express.
     """
     lstm, cnn = options["lstm"], options["char_cnn"]
     allowed: tuple[tuple[str, Any, Any], ...] = (
@@ -146,11 +147,11 @@ def _nodes(options: Mapping[str, Any], file: Path) -> dict[str, Any]:
     }
 
 
-def _named(
+def _convert(
     stored: Mapping[str, np.ndarray], options: Mapping[str, Any], folder: Path
 ) -> tuple[dict[str, Tensor], list[str]]:
-    """(our tensors, names that nothing of ours takes); DataError for one that is missing or of
-    another shape.
+    """(our tensors, names that we do not use); DataError for one that is missing or of another
+    shape.
     """
     left = dict.fromkeys(stored)
 
@@ -167,34 +168,34 @@ def _named(
     cnn, lstm = options["char_cnn"], options["lstm"]
     table = take("char_embed")
     # ids are one more than in training
-    found = {"characters.weight": torch.cat([torch.zeros_like(table[:1]), table])}
+    tensors = {"characters.weight": torch.cat([torch.zeros_like(table[:1]), table])}
     for n in range(len(cnn["filters"])):
-        found[f"convolutions.{n}.weight"] = take(f"CNN/W_cnn_{n}")[0].permute(2, 1, 0)
-        found[f"convolutions.{n}.bias"] = take(f"CNN/b_cnn_{n}")
+        tensors[f"convolutions.{n}.weight"] = take(f"CNN/W_cnn_{n}")[0].permute(2, 1, 0)
+        tensors[f"convolutions.{n}.bias"] = take(f"CNN/b_cnn_{n}")
     for n in range(cnn["n_highway"]):
         for name in ("carry", "transform"):
-            found[f"{name}.{n}.weight"] = take(f"CNN_high_{n}/W_{name}").T
-            found[f"{name}.{n}.bias"] = take(f"CNN_high_{n}/b_{name}")
+            tensors[f"{name}.{n}.weight"] = take(f"CNN_high_{n}/W_{name}").T
+            tensors[f"{name}.{n}.bias"] = take(f"CNN_high_{n}/b_{name}")
     total = sum(number for _, number in cnn["filters"])
-    # no projection where it would change no width
-    whole = "CNN_proj/W_proj" in stored or total != lstm["projection_dim"]
-    found["projection.weight"] = take("CNN_proj/W_proj").T if whole else torch.eye(total)
-    found["projection.bias"] = take("CNN_proj/b_proj") if whole else torch.zeros(total)
-    found = {f"words.{name}": tensor for name, tensor in found.items()}
+    # there is no projection if it would not change the width
+    projected = "CNN_proj/W_proj" in stored or total != lstm["projection_dim"]
+    tensors["projection.weight"] = take("CNN_proj/W_proj").T if projected else torch.eye(total)
+    tensors["projection.bias"] = take("CNN_proj/b_proj") if projected else torch.zeros(total)
+    tensors = {f"words.{name}": tensor for name, tensor in tensors.items()}
     for number, direction in enumerate(DIRECTIONS):
         for layer in range(lstm["n_layers"]):
             home = f"RNN_{number}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"
             weights = _cell(take(f"{home}/W_0"), take(f"{home}/B"), take(f"{home}/W_P_0"))
-            found |= {f"{direction}.{layer}.{name}": tensor for name, tensor in weights.items()}
-    return {f"backbone.{name}": tensor.contiguous() for name, tensor in found.items()}, list(left)
+            tensors |= {f"{direction}.{layer}.{name}": tensor for name, tensor in weights.items()}
+    return {f"backbone.{name}": tensor.contiguous() for name, tensor in tensors.items()}, list(left)
 
 
 def _cell(w: Tensor, b: Tensor, projection: Tensor) -> dict[str, Tensor]:
-    """W_0 [in + P, 4 H], B [4 H], W_P_0 [H, P]; the 1 that they add to f when it runs stands in
-    our bias.
+    """The tensors of our cell for W_0 [in + P, 4 H], B [4 H], W_P_0 [H, P]; the 1 that their code
+    adds to f is in our bias.
     """
     gates = w.T.chunk(4)
-    rows = torch.cat([gates[place] for place in GATES])
+    rows = torch.cat([gates[number] for number in GATES])
     i, g, f, o = b.chunk(4)
     inputs = w.shape[0] - projection.shape[1]
     return {
@@ -205,26 +206,26 @@ def _cell(w: Tensor, b: Tensor, projection: Tensor) -> dict[str, Tensor]:
     }
 
 
-def _stored(file: Path) -> dict[str, np.ndarray]:
+def _read_arrays(file: Path) -> dict[str, np.ndarray]:
     """{path inside the file: array}."""
     h5py = require_library("h5py", "elmo", str(file))
-    found: dict[str, np.ndarray] = {}
+    arrays: dict[str, np.ndarray] = {}
     try:
         with h5py.File(file, "r") as stored:
             stored.visititems(
                 lambda name, node: (
-                    found.update({name: node[()]}) if isinstance(node, h5py.Dataset) else None
+                    arrays.update({name: node[()]}) if isinstance(node, h5py.Dataset) else None
                 )
             )
     except (OSError, *MALFORMED) as error:
         raise DataError(
             f"cannot be read as HDF5 ({error})", file=file, fix="download it again"
         ) from error
-    return found
+    return arrays
 
 
 def _options_file(folder: Path) -> Path | None:
-    """options.json, or with the name of the model before it, as it is downloaded."""
+    """options.json, or a downloaded file with the name of the model before it."""
     return next(iter(sorted(folder.glob(f"*{OPTIONS}"))), None)
 
 
@@ -234,6 +235,6 @@ def _weights_file(folder: Path) -> Path:
         raise DataError(
             f"{len(files)} files *.hdf5 beside {OPTIONS}, not one",
             file=folder,
-            fix="keep the weights alone there",
+            fix="keep only one of them there",
         )
     return files[0]

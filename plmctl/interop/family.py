@@ -1,9 +1,10 @@
-"""What a family of published models is: its settings, its structure as our config states it, and
-its names.
+"""A family of published models: its settings, its structure as our config states it, and its names.
 
 `nodes(numbers)` is used in both directions: import fills it with the numbers of a `config.json`;
-export reads the numbers out of our config, fills it the same way, and whatever then differs is what
-the family cannot express.
+export reads the numbers from our config, fills it in the same way, and any remaining difference is
+what the family cannot express.
+
+Beyond 400 lines: the interface of families and the comparison of configs that all of them share.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def _numbered(labels: Mapping[str, str]) -> bool:
 
 
 class PublishedConfig(TypedDict):
-    """What is read of every `config.json`; a family's own `schema` adds its names."""
+    """The settings that every `config.json` has; a family's own `schema` adds more."""
 
     vocab_size: Count
     tie_word_embeddings: NotRequired[bool]
@@ -65,7 +66,7 @@ FREE = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class Numbers:
-    """What members of a family differ in."""
+    """The numbers in which members of a family differ."""
 
     num_layers: int
     width: int
@@ -79,11 +80,11 @@ class Numbers:
     activation: str
     eps: float
     tied: bool = True
-    pad: int = 0  # id of the padding token, on which RoBERTa's places depend
-    # columns of the tables, where they may be narrower than the width (ALBERT, ELECTRA)
+    pad: int = 0  # id of the padding token, on which RoBERTa's positions depend
+    # columns of the tables, which may be narrower than the width (ALBERT, ELECTRA)
     table_width: int = 0
     groups: int = 0  # ALBERT: sets of weights that its layers share; 0: each layer has its own
-    # XLNet: tokens of the rows before that its layers remember, and of each row how many; null: all
+    # XLNet: tokens of the memory, and how many of each row are added to it; null: all
     memory: int = 0
     reuse: int | None = None
 
@@ -93,7 +94,7 @@ class Numbers:
         return self.groups or self.num_layers
 
 
-LARGEST = 1 << 26  # of any number of a config.json; the most of what is not named here
+LARGEST = 1 << 26  # the largest number of a config.json that `MOST` does not name
 MOST = {
     "num_layers": 2500,
     "decoder_layers": 2500,
@@ -107,7 +108,7 @@ MOST = {
 
 
 def refuse_huge(numbers: Numbers, file: object) -> None:
-    """DataError for the numbers that no model has, before anything is made of them."""
+    """Raise DataError for numbers that no model has, before any memory is allocated."""
     wrong = [
         f"{name} is {value}, and may be {MOST.get(name, LARGEST):,} at most"
         for name, value in vars(numbers).items()
@@ -119,7 +120,7 @@ def refuse_huge(numbers: Numbers, file: object) -> None:
 
 @dataclass(frozen=True)
 class Architecture:
-    """One published class: which of our heads it has, and the names of their tensors."""
+    """One published class: its heads, by our names, and the names of their tensors."""
 
     name: str
     heads: tuple[str, ...] = ()
@@ -133,6 +134,7 @@ class Architecture:
         return [part for rule in self.rules if not rule.optional for part in rule.theirs]
 
     def in_file(self, tensors: Mapping[str, Tensor]) -> bool:
+        """Whether `tensors` has all tensors of its heads."""
         names = self.tensors
         return all(part in tensors for part in names) and self.outputs in (
             None,
@@ -141,7 +143,7 @@ class Architecture:
 
 
 class Family:
-    """One module of this package is one subclass; every attribute is data."""
+    """A family of published models; each is one subclass in a module of its own."""
 
     model_type: str
     schema: type  # a TypedDict: what is read of its `config.json`
@@ -151,7 +153,7 @@ class Family:
     architectures: Sequence[Architecture]
     ties: Mapping[str, str]  # tied tensor -> the one it is tied to, without the prefix
     activations: Mapping[str, str]  # theirs -> ours
-    # without the prefix; files of any class may carry it, whether the class uses it or not
+    # without the prefix; files of any class may have it, even if the class does not use it
     pooler: Sequence[NameRule] = ()
 
     @property
@@ -160,11 +162,13 @@ class Family:
         return {head for architecture in self.architectures for head in architecture.heads}
 
     def numbers(self, settings: Mapping[str, Any]) -> Numbers:
-        """From `config.json`; ConfigError for a setting that our parts cannot express."""
+        """The numbers of a `config.json`; ConfigError for a setting that our parts cannot
+        express.
+        """
         raise NotImplementedError(type(self).__name__)
 
     def settings(self, numbers: Numbers) -> Node:
-        """To `config.json`."""
+        """The `config.json` of these numbers."""
         raise NotImplementedError(type(self).__name__)
 
     def nodes(self, numbers: Numbers) -> Node:
@@ -176,7 +180,7 @@ class Family:
         raise NotImplementedError(type(self).__name__)
 
     def table(self, numbers: Numbers, architecture: Architecture) -> list[NameRule]:
-        """All rules of a member: heads' names are whole, backbone names get the prefix."""
+        """All rules of a member: names of the backbone get the prefix, names of heads have it."""
         prefix = "" if architecture.bare else self.prefix
         backbone = [
             replace(rule, theirs=tuple(prefix + name for name in rule.theirs))
@@ -185,9 +189,11 @@ class Family:
         return [*backbone, *architecture.rules]
 
     def backbone(self, numbers: Numbers) -> Sequence[NameRule]:
+        """The rules of the backbone, without the prefix."""
         return self.rules
 
     def activation(self, name: str, key: str) -> str:
+        """Our name of the published activation `name`, the setting `key`."""
         if name not in self.activations:
             raise ConfigError(
                 f"config.json: {key}",
@@ -197,12 +203,13 @@ class Family:
         return self.activations[name]
 
     def activation_name(self, ours: str) -> str:
+        """The published name of our activation."""
         return next((theirs for theirs, name in self.activations.items() if name == ours), ours)
 
-    def measured(
+    def measure(
         self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
     ) -> Numbers:
-        """The numbers of our model, read from the settled `config` where this family keeps them."""
+        """The numbers of our model, read from the resolved `config`."""
         stack, embedding = _at(config, "model.stack") or {}, _at(config, "model.embedding") or {}
         cells = stack.get("cells") or {}
         attention, inner = cells.get("a") or {}, cells.get("f") or {}
@@ -227,27 +234,27 @@ class Family:
             pad=pad,
         )
 
-    def adapted(self, numbers: Numbers, tensors: Tensors) -> tuple[Numbers, Tensors]:
-        """Import: what the tensors (without prefix) say beyond `config.json`."""
+    def adapt(self, numbers: Numbers, tensors: Tensors) -> tuple[Numbers, Tensors]:
+        """Import: correct the numbers by the tensors (without prefix), and the tensors."""
         return numbers, tensors
 
-    def absent(
+    def find_absent(
         self, tensors: Mapping[str, Tensor], rules: Sequence[NameRule], numbers: Numbers
     ) -> list[str]:
-        """Import: names of theirs that the member has and `tensors` lacks."""
+        """Import: published names that the member has and `tensors` lacks."""
         return find_missing(tensors, rules, num_layers=numbers.blocks)
 
-    def completed(self, tensors: Tensors, numbers: Numbers, architecture: Architecture) -> Tensors:
-        """Export: with the tensors that every member has and our model lacks."""
+    def complete(self, tensors: Tensors, numbers: Numbers, architecture: Architecture) -> Tensors:
+        """Export: add the tensors that every member has and our model lacks."""
         return tensors
 
-    def describes(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
-        """What of `config` differs from this family, as `path=value (family: value)`; empty: it
+    def find_differences(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
+        """The differences of `config` from this family, as `path=value (family: value)`; none if it
         is a member.
         """
         wanted: Node = self.nodes(numbers)
-        found = {name: _running(config[name]) for name in wanted if name != "size"}
-        differences = _differences(found, {name: wanted[name] for name in found}, "")
+        nodes = {name: _drop_unused_cells(config[name]) for name in wanted if name != "size"}
+        differences = _differences(nodes, {name: wanted[name] for name in nodes}, "")
         for name, node in (config.get("heads") or {}).items():
             if node is not None and any(
                 name in architecture.heads for architecture in self.architectures
@@ -255,8 +262,8 @@ class Family:
                 differences += _differences(node, self.head(name, numbers, 0), f"heads.{name}")
         return differences
 
-    def unsaid(self, config: Mapping[str, Any]) -> list[str]:
-        """Export: what of a member a published folder does not say, in words."""
+    def list_unexpressed(self, config: Mapping[str, Any]) -> list[str]:
+        """Export: the properties of a member that a published folder does not state, in words."""
         return []
 
     def architecture_for(self, heads: Sequence[str]) -> tuple[Architecture, list[str]]:
@@ -296,17 +303,16 @@ class Family:
         return chosen, lost
 
     def architecture_of(self, name: str | None, tensors: Mapping[str, Tensor]) -> Architecture:
-        """The class called `name` (None: any), or one with more heads whose tensors are there all
-        the same.
+        """The class called `name` (None: any), or one with more heads if their tensors are there.
 
-        (The released bert-base calls itself BertForMaskedLM and carries the pooler and the
-        next-sentence head.)
+        (The released bert-base is called BertForMaskedLM and has the pooler and the next-sentence
+        head.)
         """
-        # as the bare class calls them
+        # with the names of the bare class
         plain = {key.removeprefix(self.prefix): tensor for key, tensor in tensors.items()}
         known = [a for a in self.architectures if name in (None, a.name)]
-        found = next((a for a in known if a.in_file(plain if a.bare else tensors)), None)
-        if found is None:
+        matching = next((a for a in known if a.in_file(plain if a.bare else tensors)), None)
+        if matching is None:
             absent = [part for part in known[0].tensors if part not in tensors]
             raise DataError(
                 f"{name} without its tensors {', '.join(absent)}",
@@ -315,9 +321,9 @@ class Family:
         more = [
             a
             for a in self.architectures
-            if set(found.heads) < set(a.heads) and not found.bare and a.in_file(tensors)
+            if set(matching.heads) < set(a.heads) and not matching.bare and a.in_file(tensors)
         ]
-        chosen = max([found, *more], key=lambda a: len(a.heads))
+        chosen = max([matching, *more], key=lambda a: len(a.heads))
         carried = not chosen.bare and all(
             self.prefix + part in tensors for rule in self.pooler for part in rule.theirs
         )
@@ -343,32 +349,32 @@ class Family:
 def drop_aliases(
     tensors: Mapping[str, Tensor], ties: Mapping[str, str], prefix: str, *, tied: bool
 ) -> Tensors:
-    """Each tied tensor once. Where `config.json` unties them, the output table stays, with the
+    """Keep each tied tensor once. If `config.json` unties them, the output table stays, with the
     output's own bias.
     """
-    found = dict(tensors)
+    kept = dict(tensors)
     for alias, home in ties.items():
-        present = any(name in found for name in (prefix + home, home))
-        if alias in found and (not present or (not tied and alias.endswith(".bias"))):
-            found[home] = found.pop(alias)
-        elif alias in found and tied:
-            del found[alias]
-    return found
+        present = any(name in kept for name in (prefix + home, home))
+        if alias in kept and (not present or (not tied and alias.endswith(".bias"))):
+            kept[home] = kept.pop(alias)
+        elif alias in kept and tied:
+            del kept[alias]
+    return kept
 
 
 def find_token_table(tensors: Mapping[str, Tensor]) -> Tensor | None:
-    """The table of tokens of our model, of both ends or of the source."""
+    """The table of tokens of our model, or of its encoder."""
     return next((tensors[name] for name in TOKENS if name in tensors), None)
 
 
 def count_layers(layout: str, letters: str = "af") -> int:
-    """How often a layout of one group repeats it; 0 where it is another."""
+    """How often a layout of one group repeats it; 0 for other layouts."""
     count = layout.removeprefix(f"{letters}*")
     return int(count) if count.isdecimal() else 0
 
 
-def _running(node: Any) -> Any:
-    """The same without the cells that no layout names."""
+def _drop_unused_cells(node: Any) -> Any:
+    """The node without the cells that its layout does not use."""
     if not isinstance(node, Mapping):
         return node
     if "layout" in node and isinstance(node.get("cells"), Mapping):
@@ -378,7 +384,7 @@ def _running(node: Any) -> Any:
                 letter: cell for letter, cell in node["cells"].items() if letter in node["layout"]
             },
         }
-    return {key: _running(child) for key, child in node.items()}
+    return {key: _drop_unused_cells(child) for key, child in node.items()}
 
 
 def _at(config: Mapping[str, Any], path: str) -> Any:
@@ -389,12 +395,12 @@ def _at(config: Mapping[str, Any], path: str) -> Any:
 
 
 def _differences(ours: Any, wanted: Any, path: str) -> list[str]:
-    """Leaves in which two nodes differ, parameters that a node leaves out taken from the
+    """The leaves in which two nodes differ; omitted parameters have the default of the
     signature.
     """
     if isinstance(ours, Mapping) and isinstance(wanted, Mapping):
         if ours.get("_target_") != wanted.get("_target_"):
-            return [f"{path}={_shown(ours)} (there: {_shown(wanted)})"]
+            return [f"{path}={_shown(ours)} (published: {_shown(wanted)})"]
         ours, wanted = _with_defaults(ours), _with_defaults(wanted)
         keys = [key for key in dict.fromkeys([*ours, *wanted]) if key not in FREE]
         return [
@@ -402,7 +408,7 @@ def _differences(ours: Any, wanted: Any, path: str) -> list[str]:
             for key in keys
             for line in _differences(ours.get(key), wanted.get(key), f"{path}.{key}".lstrip("."))
         ]
-    return [] if ours == wanted else [f"{path}={_shown(ours)} (there: {_shown(wanted)})"]
+    return [] if ours == wanted else [f"{path}={_shown(ours)} (published: {_shown(wanted)})"]
 
 
 def _with_defaults(node: Mapping[str, Any]) -> Node:

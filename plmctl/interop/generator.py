@@ -1,4 +1,4 @@
-"""The generator of an ELECTRA run as a model of its own, so that it can be exported too."""
+"""The generator of an ELECTRA run as a separate model, so that it can be exported, too."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from plmctl.objectives.generator import SHARED
 def extract_generator(
     config: Mapping[str, Any], tensors: Mapping[str, Tensor], own: Mapping[str, Tensor]
 ) -> tuple[Node, Tensors]:
-    """(its config, its tensors) out of those of a run; `own`: the tensors of
+    """(its config, its tensors), from those of a run; `own`: the tensors of
     objective.safetensors.
     """
-    found = [
+    generators = [
         (name, part["generator"])
         for name, part in (config.get("objective") or {}).items()
         if "generator" in part
     ]
-    if not found:
+    if not generators:
         raise ConfigError(
             "--part", "generator", "a run with a generator: objective=[electra]", fix="--part model"
         )
-    name, node = found[0]
+    name, node = generators[0]
     prefix = f"parts.{name}.generator."
-    whole = {
+    generator = {
         key.removeprefix(prefix): tensor for key, tensor in own.items() if key.startswith(prefix)
     }
     head = {
         f"heads.mlm.{key.removeprefix('head.')}": tensor
-        for key, tensor in whole.items()
+        for key, tensor in generator.items()
         if key.startswith("head.")
     }
-    backbone = {key: tensor for key, tensor in whole.items() if key.startswith("backbone.")}
+    backbone = {key: tensor for key, tensor in generator.items() if key.startswith("backbone.")}
     shared = tuple(f"backbone.{path}." for path in SHARED[node["tied"]])
     backbone |= {key: tensor for key, tensor in tensors.items() if key.startswith(shared)}
     return _config(
@@ -47,9 +47,7 @@ def extract_generator(
 
 
 def _config(config: Mapping[str, Any], node: Node, *, table_width: int) -> Node:
-    """The nodes that a model is built from, with the numbers that the generator was given in
-    their places.
-    """
+    """The nodes of the model, with the generator's own numbers."""
     given, stack = node["_given_"], node["backbone"]["stack"]
     cells = {letter: dict(cell) for letter, cell in stack["cells"].items()}
     cells["a"] |= {"num_heads": given["num_heads"]}

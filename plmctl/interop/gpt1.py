@@ -15,8 +15,8 @@ ACTIVATIONS = {"gelu": "gelu_tanh", "relu": "relu", "swish": "silu"}
 
 
 class GPTFamily(GPT2Family):
-    """Post-norm decoder with learned places and no last norm, `OpenAIGPT...`; what its files
-    call `gelu` is the tanh form.
+    """Post-norm decoder with learned positions and no last norm, `OpenAIGPT...`; `gelu` in its
+    files is the tanh form.
     """
 
     model_type = "openai-gpt"

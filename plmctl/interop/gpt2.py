@@ -21,7 +21,7 @@ CLM = [same("heads.clm.weight", "lm_head.weight", optional=True)]
 
 
 def score_rules(head: str) -> list[NameRule]:
-    """A linear map without bias on the last token's state."""
+    """The rules for a linear map without bias on the last token's state."""
     return [same(f"heads.{head}.linear.weight", "score.weight")]
 
 
@@ -36,6 +36,8 @@ ACTIVATIONS = {
 
 
 class GPTConfig(PublishedConfig):
+    """The settings of `config.json` that are read."""
+
     n_layer: Count
     n_embd: Count
     n_head: Count
@@ -49,7 +51,7 @@ class GPTConfig(PublishedConfig):
 
 
 class GPT2Family(Family):
-    """Pre-norm decoder with learned places and a last norm, `GPT2...`."""
+    """Pre-norm decoder with learned positions and a last norm, `GPT2...`."""
 
     model_type = "gpt2"
     schema = GPTConfig

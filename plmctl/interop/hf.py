@@ -1,5 +1,5 @@
-"""Whole folders in Hugging Face's layout: config.json, weights and tokenizer, to and from a
-plmctl config and its tensors.
+"""Complete folders in Hugging Face's layout: config.json and weights, to and from a plmctl config
+and its tensors.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ NAMED = 20  # tensors that one message names
 
 @dataclass(frozen=True)
 class Imported:
-    """A published model in our terms."""
+    """A published model as a plmctl config and tensors."""
 
     config: dict[
         str, Any
@@ -65,52 +65,58 @@ class Imported:
         # it has any
     ]
     tensors: Tensors
-    unused: list[str]  # tensors of the folder that no part of ours takes
+    unused: list[str]  # tensors of the folder that we do not use
 
 
 @dataclass(frozen=True)
 class Exported:
-    """Our model in the terms of a family."""
+    """Our model as a published class."""
 
     architecture: str
     settings: dict[str, Any]
     tensors: Tensors
-    # our heads, and whatever else, that the published class lacks
+    # heads and other parts that the published class lacks
     left_out: list[str] = field(default_factory=list)
-    # on tensors that are written otherwise than import found them
+    # on tensors that differ from the imported ones
     notes: list[str] = field(default_factory=list)
 
 
 def list_supported() -> list[str]:
-    """Every published class that is read and written."""
+    """The names of the published classes that are read and written."""
     return list(dict.fromkeys(a.name for family in FAMILIES for a in family.architectures))
 
 
 def read(folder: Path) -> Imported:
-    """Config and weights of a Hugging Face folder."""
+    """Read config and weights of a Hugging Face folder.
+
+    Raises:
+        ConfigError: for a class or a setting that our parts cannot express.
+        DataError: for missing or damaged files.
+    """
     file = folder / "config.json"
     settings = fitted(_settings(folder), _Named, file=file, fix=weights.AGAIN)
     family, name = _family_of(settings, folder)
     settings = fitted(settings, family.schema, file=file, fix=weights.AGAIN)
     numbers = family.numbers(settings)
     refuse_huge(numbers, file)
-    found = modernize_names(weights.read(folder))
-    found = drop_aliases(found, family.ties, family.prefix, tied=numbers.tied)
-    numbers, found = family.adapted(numbers, found)
-    architecture = family.architecture_of(name, found)
-    # a bare backbone under such a name
-    if not architecture.bare and not any(key.startswith(family.prefix) for key in found):
+    published = modernize_names(weights.read(folder))
+    published = drop_aliases(published, family.ties, family.prefix, tied=numbers.tied)
+    numbers, published = family.adapt(numbers, published)
+    architecture = family.architecture_of(name, published)
+    # the name of a class with heads, but only the backbone
+    if not architecture.bare and not any(key.startswith(family.prefix) for key in published):
         if architecture.tensors:
-            architecture = family.bare_in(found)
-        else:  # whose heads have nothing of their own: tied to its table
+            architecture = family.bare_in(published)
+        else:  # its heads are tied to the table and have no tensors
             own = {part for rule in architecture.rules for part in rule.theirs}
-            found = {
-                key if key in own else family.prefix + key: tensor for key, tensor in found.items()
+            published = {
+                key if key in own else family.prefix + key: tensor
+                for key, tensor in published.items()
             }
-    if architecture.bare and any(key.startswith(family.prefix) for key in found):
-        found = {key.removeprefix(family.prefix): tensor for key, tensor in found.items()}
+    if architecture.bare and any(key.startswith(family.prefix) for key in published):
+        published = {key.removeprefix(family.prefix): tensor for key, tensor in published.items()}
     rules = family.table(numbers, architecture)
-    absent = family.absent(found, rules, numbers)
+    absent = family.find_absent(published, rules, numbers)
     if absent:
         more = f" and {len(absent) - NAMED:,} more" if len(absent) > NAMED else ""
         raise DataError(
@@ -118,7 +124,7 @@ def read(folder: Path) -> Imported:
             file=folder,
             fix="download the whole model",
         )
-    ours, unused = to_ours(found, rules)
+    ours, unused = to_ours(published, rules)
     heads = {head: family.head(head, numbers, _outputs(head, ours)) for head in architecture.heads}
     config = {
         **family.nodes(numbers),
@@ -139,7 +145,7 @@ class _Named(TypedDict):
 def export(
     config: Mapping[str, Any], tensors: Mapping[str, Tensor], *, pad: int | None = None
 ) -> Exported:
-    """A plmctl model in Hugging Face's terms; ConfigError naming what no family can express.
+    """Convert a plmctl model to a published class.
 
     Args:
         config: As plain data, whose position says its own `max_length` (`run.assemble.settled`).
@@ -152,7 +158,7 @@ def export(
             "model", kind, "ELMo has no class in transformers, so there is no such folder", fix=fix
         )
     pad = (config.get("origin") or {}).get("pad", 0) if pad is None else pad
-    family, numbers = _describing(config, tensors, pad)
+    family, numbers = _match_family(config, tensors, pad)
     heads = [name for name, node in (config.get("heads") or {}).items() if node is not None]
     architecture, lost = family.architecture_for(heads)
     kept = {
@@ -163,10 +169,8 @@ def export(
     rules = family.table(numbers, architecture)
     theirs, left = to_theirs(kept, rules)
     if left:
-        raise ConfigError(
-            "model", ", ".join(left), f"only tensors that {architecture.name} has a place for"
-        )
-    theirs = family.completed(theirs, numbers, architecture)
+        raise ConfigError("model", ", ".join(left), f"only tensors that {architecture.name} has")
+    theirs = family.complete(theirs, numbers, architecture)
     if not numbers.tied:
         theirs |= {
             alias: theirs[home].clone()
@@ -174,7 +178,7 @@ def export(
             if alias.endswith(".bias") and home in theirs
         }
     settings = family.settings(numbers) | {"architectures": [architecture.name], "dtype": "float32"}
-    left_out = [*(f"heads.{head}" for head in lost), *family.unsaid(config)]
+    left_out = [*(f"heads.{head}" for head in lost), *family.list_unexpressed(config)]
     notes = [
         f"{name}: {rule.note}"
         for rule in rules
@@ -191,7 +195,7 @@ def export(
 
 
 def write(folder: Path, exported: Exported, *, tokens: Mapping[str, int | None]) -> None:
-    """config.json (with the ids of special tokens) and model.safetensors."""
+    """Write config.json (with the ids of special tokens) and model.safetensors."""
     folder.mkdir(parents=True, exist_ok=True)
     ids = {
         f"{role}_token_id": tokens[role]
@@ -200,7 +204,7 @@ def write(folder: Path, exported: Exported, *, tokens: Mapping[str, int | None])
     }
     settings = {
         **exported.settings,
-        **{key: place for key, place in ids.items() if key not in exported.settings},
+        **{key: number for key, number in ids.items() if key not in exported.settings},
     }
     start = settings.get("decoder_start_token_id")
     if isinstance(start, str):
@@ -208,7 +212,7 @@ def write(folder: Path, exported: Exported, *, tokens: Mapping[str, int | None])
             raise ConfigError(
                 "model.start",
                 start,
-                "an id, where no tokenizer says which token that is",
+                "an id, since there is no tokenizer to give the id of this role",
                 fix="model.start=2",
             )
         settings["decoder_start_token_id"] = tokens[start]
@@ -228,12 +232,12 @@ def _settings(folder: Path) -> dict[str, Any]:
         raise DataError(
             "no config.json here", file=folder, fix="give the folder that `save_pretrained` wrote"
         )
-    found: dict[str, Any] = read_json(file, fix=weights.AGAIN)
-    return found
+    settings: dict[str, Any] = read_json(file, fix=weights.AGAIN)
+    return settings
 
 
 def _family_of(settings: Mapping[str, Any], folder: Path) -> tuple[Family, str | None]:
-    """The family, and the published class where config.json names one; the first files name
+    """The family, and the published class if config.json names one; the earliest files name
     neither, and are BERT's.
     """
     name = next(iter(settings.get("architectures") or []), None)
@@ -260,28 +264,28 @@ def _family_of(settings: Mapping[str, Any], folder: Path) -> tuple[Family, str |
     return family, name
 
 
-def _describing(
+def _match_family(
     config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
 ) -> tuple[Family, Numbers]:
-    """The family that `config` is a member of: the one it came from, or that knows its heads;
-    else how it differs.
+    """The family of `config`: the one that it came from, or one that has its heads; else a
+    ConfigError with the differences.
     """
     if find_token_table(tensors) is None:
         allowed = f"a model that a published class has: this one has neither {' nor '.join(TOKENS)}"
         raise ConfigError("model", config["model"].get("_target_"), allowed)
     heads, origin = config.get("heads") or {}, (config.get("origin") or {}).get("family")
-    asked = sorted(
+    candidates = sorted(
         FAMILIES, key=lambda family: (family.model_type != origin, not set(heads) <= family.heads)
     )
-    answers = [
+    comparisons = [
         (
             family,
-            numbers := family.measured(config, tensors, pad),
-            family.describes(config, numbers),
+            numbers := family.measure(config, tensors, pad),
+            family.find_differences(config, numbers),
         )
-        for family in asked
+        for family in candidates
     ]
-    family, numbers, differences = min(answers, key=_distance)
+    family, numbers, differences = min(comparisons, key=_distance)
     if differences:
         names = ", ".join(f.model_type for f in FAMILIES)
         raise ConfigError(
@@ -294,14 +298,14 @@ def _describing(
     return family, numbers
 
 
-def _distance(answer: tuple[Family, Numbers, list[str]]) -> tuple[bool, int]:
-    """Another kind of model is further off than any number of other settings."""
-    differences = answer[2]
+def _distance(comparison: tuple[Family, Numbers, list[str]]) -> tuple[bool, int]:
+    """Another kind of model is further away than any number of other settings."""
+    differences = comparison[2]
     return any(line.startswith("model=") for line in differences), len(differences)
 
 
 def _outputs(head: str, ours: Mapping[str, Tensor]) -> int:
-    """How many answers a classifier has, or how many places of a span SpanBERT's head knows."""
+    """The outputs of a classifier, or the positions of a span in SpanBERT's head."""
     weight = ours.get(f"heads.{head}.linear.weight", ours.get(f"heads.{head}.place.weight"))
     return 0 if weight is None else weight.shape[0]
 
@@ -318,7 +322,7 @@ def _labels(settings: Mapping[str, Any], architecture: Architecture) -> dict[str
 def _id2label(
     config: Mapping[str, Any], architecture: Architecture, tensors: Mapping[str, Tensor]
 ) -> dict[str, Any]:
-    """How many labels the head has, and their names where the run knows them."""
+    """The number of labels of the head, and their names if the run knows them."""
     head = next((name for name in ("class", "score", "tag") if name in architecture.heads), None)
     if head is None:
         return {}
@@ -327,7 +331,7 @@ def _id2label(
     names = (
         [str(name) for name in names]
         if len(names) == count
-        else [f"LABEL_{place}" for place in range(count)]
+        else [f"LABEL_{number}" for number in range(count)]
     )
     kind = (
         {"problem_type": "regression" if head == "score" else "single_label_classification"}

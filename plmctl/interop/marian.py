@@ -23,7 +23,7 @@ from plmctl.interop.stacks import HEAD, TABLES, EncoderDecoderFamily, StackNumbe
 
 
 class MarianFamily(EncoderDecoderFamily):
-    """BART's layers behind sinusoids and without a norm on the embeddings, `Marian...`."""
+    """BART's layers with sinusoidal positions and without a norm on the embeddings, `Marian...`."""
 
     model_type = "marian"
     schema = BartConfig
@@ -44,29 +44,29 @@ class MarianFamily(EncoderDecoderFamily):
     def settings(self, numbers: Numbers) -> Node:
         assert isinstance(numbers, StackNumbers)
         own = {"share_encoder_decoder_embeddings": True, "decoder_vocab_size": numbers.vocab_size}
-        # sinusoids reach as far as one asks
+        # sinusoids have no longest row
         return export_settings(self, numbers) | own | {"max_position_embeddings": 1024}
 
     def nodes(self, numbers: Numbers) -> Node:
-        places = {
+        positions = {
             "_target_": "plmctl.nn.positions.Sinusoidal",
             "layout": "halves",
             "frequencies": "paper",
         }
-        return post_norm_stacks(numbers, places=places, embedding={"norm": None})
+        return post_norm_stacks(numbers, positions=positions, embedding={"norm": None})
 
-    def describes(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
+    def find_differences(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
         assert isinstance(numbers, StackNumbers)
         tables = {"model.tied": numbers.shared, f"heads.{HEAD}.tied": numbers.tied}
-        return super().describes(config, numbers) + [
-            f"{path}=False (there: True)" for path, one in tables.items() if not one
+        return super().find_differences(config, numbers) + [
+            f"{path}=False (published: True)" for path, one in tables.items() if not one
         ]
 
-    def adapted(self, numbers: Numbers, tensors: Tensors) -> tuple[Numbers, Tensors]:
-        """Without the sinusoids that old files list."""
+    def adapt(self, numbers: Numbers, tensors: Tensors) -> tuple[Numbers, Tensors]:
+        """Remove the sinusoids that old files contain."""
         learned = {
             name: tensor
             for name, tensor in tensors.items()
             if not name.endswith("embed_positions.weight")
         }
-        return super().adapted(numbers, learned)
+        return super().adapt(numbers, learned)

@@ -2,7 +2,7 @@
 checkpoint.
 
 A family states one table of rules; import reads it from right to left, export from left to right.
-`{i}` in a name stands for the number of a layer, the same on both sides.
+`{i}` in a name is the number of a layer, the same on both sides.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class NameRule:
     join: Callable[[Sequence[Tensor]], Tensor]
     split: Callable[[Tensor], Sequence[Tensor]]
     optional: bool = False  # members of the family may lack it
-    note: str = ""  # what export says of `theirs`, where it does not give back what import took
+    note: str = ""  # what export says of `theirs`, if it does not restore what import read
 
 
 def same(ours: str, theirs: str, *, optional: bool = False) -> NameRule:
@@ -46,9 +46,9 @@ def transposed(ours: str, theirs: str) -> NameRule:
     return NameRule(ours, (theirs,), lambda found: found[0].T, lambda tensor: [tensor.T])
 
 
-def behind(ours: str, theirs: str, *, rows: int) -> NameRule:
-    """Their table begins with `rows` rows that no token ever uses; ours leaves them out, export
-    writes zeros.
+def skip_rows(ours: str, theirs: str, *, rows: int) -> NameRule:
+    """Their table begins with `rows` rows that no token uses; ours omits them, and export writes
+    zeros.
     """
     return NameRule(
         ours,
@@ -70,61 +70,61 @@ def linear(
 
 
 def to_ours(tensors: Mapping[str, Tensor], rules: Iterable[NameRule]) -> tuple[Tensors, list[str]]:
-    """(our tensors, names of theirs that no rule took)."""
-    found: Tensors = {}
-    left = dict.fromkeys(tensors)
+    """(our tensors, their names without a rule)."""
+    ours_by_name: Tensors = {}
+    unused = dict.fromkeys(tensors)
     for rule in rules:
         for layer in _layers(rule.theirs[0], tensors):
-            names = [_at(name, layer) for name in rule.theirs]
+            names = [_fill(name, layer) for name in rule.theirs]
             if all(name in tensors for name in names):
-                found[_at(rule.ours, layer)] = rule.join(
+                ours_by_name[_fill(rule.ours, layer)] = rule.join(
                     [tensors[name] for name in names]
                 ).contiguous()
                 for name in names:
-                    left.pop(name, None)
-    return found, list(left)
+                    unused.pop(name, None)
+    return ours_by_name, list(unused)
 
 
 def to_theirs(
     tensors: Mapping[str, Tensor], rules: Iterable[NameRule]
 ) -> tuple[Tensors, list[str]]:
-    """(their tensors, names of ours that no rule took)."""
-    found: Tensors = {}
-    left = dict.fromkeys(tensors)
+    """(their tensors, our names without a rule)."""
+    theirs_by_name: Tensors = {}
+    unused = dict.fromkeys(tensors)
     for rule in rules:
         for layer in _layers(rule.ours, tensors):
-            name = _at(rule.ours, layer)
+            name = _fill(rule.ours, layer)
             parts = rule.split(tensors[name])
-            found |= {
-                _at(theirs, layer): part.contiguous().clone()
+            theirs_by_name |= {
+                _fill(theirs, layer): part.contiguous().clone()
                 for theirs, part in zip(rule.theirs, parts, strict=False)
             }
-            left.pop(name, None)
-    return found, list(left)
+            unused.pop(name, None)
+    return theirs_by_name, list(unused)
 
 
 def find_missing(
     tensors: Mapping[str, Tensor], rules: Iterable[NameRule], *, num_layers: int
 ) -> list[str]:
-    """Names of theirs that a member with `num_layers` layers has and `tensors` lacks."""
+    """Their names that a member with `num_layers` layers has and `tensors` lacks."""
     names = dict.fromkeys(name for rule in rules if not rule.optional for name in rule.theirs)
-    # of so many, one is missing at least
+    # with more layers than tensors, at least one is missing
     layers = [str(layer) for layer in range(min(num_layers, len(tensors) + 1))]
-    filled = [_at(name, layer) for name in names for layer in (layers if "{i}" in name else [""])]
+    filled = [_fill(name, layer) for name in names for layer in (layers if "{i}" in name else [""])]
     return [name for name in filled if name not in tensors]
 
 
-def _at(template: str, layer: str) -> str:
+def _fill(template: str, layer: str) -> str:
     return template.replace("{i}", layer)
 
 
 def _layers(template: str, names: Iterable[str]) -> list[str]:
-    """The layer numbers for which `names` has the template filled in; [""] for a template
-    without a layer that is there.
+    """The layer numbers of the names that match the template; [""] for a template without a
+    layer.
     """
     pattern = re.compile(re.escape(template).replace(re.escape("{i}"), "([0-9]+)"))
-    found = [match for name in names if (match := pattern.fullmatch(name))]
+    matches = [match for name in names if (match := pattern.fullmatch(name))]
     return sorted(
-        {match[1] if pattern.groups else "" for match in found},
+        {match[1] if pattern.groups else "" for match in matches},
         key=lambda layer: (len(layer), layer),
     )

@@ -15,7 +15,7 @@ from plmctl.interop.bert import (
     task_architectures,
 )
 from plmctl.interop.family import Architecture, Node, Numbers
-from plmctl.interop.names import NameRule, Tensors, behind, linear, same
+from plmctl.interop.names import NameRule, Tensors, linear, same, skip_rows
 
 SEGMENTS = "embeddings.token_type_embeddings.weight"
 MLM: list[NameRule] = [
@@ -27,6 +27,7 @@ MLM: list[NameRule] = [
 
 
 def classifier_rules(head: str) -> list[NameRule]:
+    """The rules for the layers of the classifier."""
     return linear(f"heads.{head}.dense", "classifier.dense") + linear(
         f"heads.{head}.linear", "classifier.out_proj"
     )
@@ -39,7 +40,7 @@ TIES = {
 
 
 class RobertaFamily(BertFamily):
-    """BERT's encoder without segments; places are counted from `pad + 1`, and the table has as many
+    """BERT's encoder without segments; positions begin at `pad + 1`, and the table has as many
     unused rows before them.
 
     A token type that is added to every token is kept as one segment; one that is all zeros is none.
@@ -64,16 +65,16 @@ class RobertaFamily(BertFamily):
         return replace(numbers, max_length=numbers.max_length - numbers.pad - 1)
 
     def settings(self, numbers: Numbers) -> Node:
-        places = {
+        table = {
             "max_position_embeddings": numbers.max_length + numbers.pad + 1,
             "pad_token_id": numbers.pad,
         }
-        return super().settings(numbers) | places | {"type_vocab_size": max(1, numbers.segments)}
+        return super().settings(numbers) | table | {"type_vocab_size": max(1, numbers.segments)}
 
     def backbone(self, numbers: Numbers) -> list[NameRule]:
-        return [*BACKBONE, behind(*PLACES, rows=numbers.pad + 1)]
+        return [*BACKBONE, skip_rows(*PLACES, rows=numbers.pad + 1)]
 
-    def adapted(self, numbers: Numbers, tensors: Tensors) -> tuple[Numbers, Tensors]:
+    def adapt(self, numbers: Numbers, tensors: Tensors) -> tuple[Numbers, Tensors]:
         name = next((name for name in (self.prefix + SEGMENTS, SEGMENTS) if name in tensors), None)
         if name is None or tensors[name].count_nonzero():
             return numbers, tensors
@@ -81,7 +82,7 @@ class RobertaFamily(BertFamily):
             key: tensor for key, tensor in tensors.items() if key != name
         }
 
-    def completed(self, tensors: Tensors, numbers: Numbers, architecture: Architecture) -> Tensors:
+    def complete(self, tensors: Tensors, numbers: Numbers, architecture: Architecture) -> Tensors:
         if numbers.segments:
             return tensors
         prefix = "" if architecture.bare else self.prefix

@@ -1,5 +1,5 @@
-"""What families of encoder-decoders share: the numbers of both stacks, our nodes for them, and
-their tables of tokens.
+"""The common part of the families of encoder-decoders: the numbers of both stacks, our nodes for
+them, and their tables of tokens.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ TABLES: list[NameRule] = [
 
 @dataclass(frozen=True, kw_only=True)
 class StackNumbers(Numbers):
-    """What members differ in; `num_layers`, `num_heads` and `inner_width` are those of the
-    encoder.
+    """The numbers in which members differ; `num_layers`, `num_heads` and `inner_width` are those of
+    the encoder.
     """
 
     decoder_layers: int
     decoder_heads: int
     decoder_inner_width: int
-    start: int | str  # what the decoder reads first: an id, or the role of a token
+    start: int | str  # the first token of the decoder: an id, or the role of a token
     shared: bool = True  # one table of tokens for both ends
     # BART: token vectors count sqrt(W) times; T5: states W^-0.5 times before the output
     scaled: bool = False
@@ -74,7 +74,7 @@ def stack(
     }
 
 
-def nodes(
+def encoder_decoder_nodes(
     numbers: StackNumbers,
     *,
     embedding: Node,
@@ -127,18 +127,18 @@ class EncoderDecoderFamily(Family):
     """Two stacks. Published files have one table of tokens, or where `config.json` unties them one
     for each use.
 
-    `final_logits_bias` is the bias of our head, which is none where all of it is 0.
+    `final_logits_bias` is the bias of our head, which has none if it is all 0.
     """
 
-    ties: Mapping[str, str] = {}  # `adapted` and `completed` do all of it
+    ties: Mapping[str, str] = {}  # `adapt` and `complete` handle them
 
-    def measured(
+    def measure(
         self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
     ) -> StackNumbers:
         model = config["model"]
         ends = [model.get(name) or {} for name in ("encoder", "decoder")]
-        below = super().measured({**config, "model": ends[0]}, tensors, pad)
-        above = super().measured({**config, "model": ends[1]}, tensors, pad)
+        below = super().measure({**config, "model": ends[0]}, tensors, pad)
+        above = super().measure({**config, "model": ends[1]}, tensors, pad)
         head = (config.get("heads") or {}).get(HEAD) or {}
         inner = ((ends[0].get("stack") or {}).get("cells") or {}).get("f") or {}
         return StackNumbers(
@@ -154,9 +154,9 @@ class EncoderDecoderFamily(Family):
             inner_dropout=inner.get("dropout", 0.0),
         )
 
-    def describes(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
-        return super().describes(
-            {**config, "model": _spelled_out(config["model"], numbers.width)}, numbers
+    def find_differences(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
+        return super().find_differences(
+            {**config, "model": _normalize(config["model"], numbers.width)}, numbers
         )
 
     def head(self, name: str, numbers: Numbers, outputs: int) -> Node:
@@ -174,7 +174,7 @@ class EncoderDecoderFamily(Family):
             "about": "next",
         }
 
-    def absent(
+    def find_absent(
         self, tensors: Mapping[str, Tensor], rules: Sequence[NameRule], numbers: Numbers
     ) -> list[str]:
         assert isinstance(numbers, StackNumbers)
@@ -183,9 +183,9 @@ class EncoderDecoderFamily(Family):
         found = find_missing(tensors, below, num_layers=numbers.num_layers)
         return found + find_missing(tensors, above, num_layers=numbers.decoder_layers)
 
-    def adapted(self, numbers: Numbers, tensors: Tensors) -> tuple[Numbers, Tensors]:
-        """One name for tables that are the same, whatever aliases the file has: `shared`, of the
-        decoder, of the output.
+    def adapt(self, numbers: Numbers, tensors: Tensors) -> tuple[Numbers, Tensors]:
+        """Give equal tables one name, whatever aliases the file has: `shared`, that of the decoder,
+        or that of the output.
         """
         assert isinstance(numbers, StackNumbers)
         prefix = self.prefix if any(name.startswith(self.prefix) for name in tensors) else ""
@@ -209,7 +209,7 @@ class EncoderDecoderFamily(Family):
         own = ({} if found.shared else {decoder: above}) | ({} if found.tied else {OUTPUT: output})
         return found, rest | {shared: below} | own
 
-    def completed(self, tensors: Tensors, numbers: Numbers, architecture: Architecture) -> Tensors:
+    def complete(self, tensors: Tensors, numbers: Numbers, architecture: Architecture) -> Tensors:
         assert isinstance(numbers, StackNumbers)
         prefix = "" if architecture.bare else self.prefix
         below = tensors[prefix + SHARED]
@@ -227,23 +227,25 @@ class EncoderDecoderFamily(Family):
 
 
 def read_start(settings: Mapping[str, Any], default: int) -> int:
-    """What the decoder reads first, by a `config.json`."""
-    found = settings.get("decoder_start_token_id")
-    return default if found is None else found
+    """The first token of the decoder, by a `config.json`."""
+    start = settings.get("decoder_start_token_id")
+    return default if start is None else start
 
 
 def _head_width(end: Mapping[str, Any], numbers: Numbers) -> int | None:
-    """Of an encoder's attention; None where all heads together are as wide as the model."""
+    """The width of an encoder's heads; None if all together are as wide as the model."""
     attention = ((end.get("stack") or {}).get("cells") or {}).get("a") or {}
-    found = attention.get("head_width")
-    return None if found is None or found * numbers.num_heads == numbers.width else found
+    head_width = attention.get("head_width")
+    return (
+        None
+        if head_width is None or head_width * numbers.num_heads == numbers.width
+        else head_width
+    )
 
 
-def _spelled_out(model: Mapping[str, Any], width: int) -> Node:
-    """`model` whose stacks list only cells that their layout runs, and widths of heads only
-    where they are not the usual.
-    """
-    found = dict(model)
+def _normalize(model: Mapping[str, Any], width: int) -> Node:
+    """`model` whose stacks list only cells of their layout, and only unusual widths of heads."""
+    normalized = dict(model)
     for end in ("encoder", "decoder"):
         own = dict(model.get(end) or {})
         layers = own.get("stack") or {}
@@ -257,5 +259,5 @@ def _spelled_out(model: Mapping[str, Any], width: int) -> Node:
             if (cell.get("head_width") or 0) * cell.get("num_heads", 0) == width:
                 cell["head_width"] = None
         if cells:
-            found[end] = {**own, "stack": {**layers, "cells": cells}}
-    return found
+            normalized[end] = {**own, "stack": {**layers, "cells": cells}}
+    return normalized

@@ -19,11 +19,11 @@ from plmctl.interop.stacks import (
     TABLES,
     EncoderDecoderFamily,
     StackNumbers,
-    nodes,
+    encoder_decoder_nodes,
     read_start,
 )
 
-# the class whose backbone stands under a name
+# the class whose backbone has a prefix
 INSIDE, ROWS = "transformer.", "T5ForSequenceClassification"
 GATED, POSITION = "plmctl.nn.cells.glu.GLU", "plmctl.nn.positions.RelativeBuckets"
 PROJECTIONS = {  # theirs -> (the cell between the two maps, its activation)
@@ -36,8 +36,8 @@ PROJECTIONS = {  # theirs -> (the cell between the two maps, its activation)
 
 
 def layer_rules(end: str, *, gated: bool) -> list[NameRule]:
-    """All of "encoder" or "decoder" but its table of tokens; the first layer's table of relative
-    places serves them all.
+    """The rules of "encoder" or "decoder" without its table of tokens; the first layer's table of
+    relative positions serves all layers.
     """
     ours, block = f"backbone.{end}.stack.blocks", f"{end}.block.{{i}}.layer"
     last = 2 if end == "decoder" else 1
@@ -78,6 +78,8 @@ def layer_rules(end: str, *, gated: bool) -> list[NameRule]:
 
 
 class T5Config(PublishedConfig):
+    """The settings of `config.json` that are read."""
+
     d_model: Count
     d_ff: Count
     d_kv: Count
@@ -96,8 +98,8 @@ class T5Config(PublishedConfig):
 class T5Family(EncoderDecoderFamily):
     """Pre-norm encoder and decoder without biases, with numbers for ranges of distances, `T5...`.
 
-    States count W^-0.5 times before the output table unless `config.json` unties it: so in 1.1,
-    whose output is a table of its own and whose feed-forward cells are gated.
+    States are multiplied by W^-0.5 before the output table unless `config.json` unties it, as in
+    1.1, which has a separate output table and gated feed-forward cells.
     """
 
     model_type = "t5"
@@ -199,7 +201,7 @@ class T5Family(EncoderDecoderFamily):
             decoder_inner_width=numbers.inner_width,
             shared=True,
         )
-        return nodes(
+        return encoder_decoder_nodes(
             numbers,
             embedding={"norm": None},
             positions=(
@@ -226,10 +228,10 @@ class T5Family(EncoderDecoderFamily):
         own = {"scaled": numbers.scaled and numbers.tied, "bias": False}
         return super().head(name, numbers, outputs) | (own if name == HEAD else {})
 
-    def measured(
+    def measure(
         self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
     ) -> StackNumbers:
-        numbers = super().measured(config, tensors, pad)
+        numbers = super().measure(config, tensors, pad)
         encoder, position = config["model"].get("encoder") or {}, config.get("position") or {}
         inner = ((encoder.get("stack") or {}).get("cells") or {}).get("f") or {}
         kind = (inner.get("_target_"), inner.get("activation"))
@@ -242,17 +244,17 @@ class T5Family(EncoderDecoderFamily):
             max_distance=position.get("max_distance", 128),
         )
 
-    def describes(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
+    def find_differences(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
         assert isinstance(numbers, StackNumbers)
-        tables = [] if numbers.shared else ["model.tied=False (there: True)"]
-        return super().describes(config, numbers) + tables
+        tables = [] if numbers.shared else ["model.tied=False (published: True)"]
+        return super().find_differences(config, numbers) + tables
 
-    def adapted(self, numbers: Numbers, tensors: Tensors) -> tuple[Numbers, Tensors]:
-        return super().adapted(
+    def adapt(self, numbers: Numbers, tensors: Tensors) -> tuple[Numbers, Tensors]:
+        return super().adapt(
             numbers, {name.removeprefix(INSIDE): tensor for name, tensor in tensors.items()}
         )
 
-    def completed(self, tensors: Tensors, numbers: Numbers, architecture: Architecture) -> Tensors:
+    def complete(self, tensors: Tensors, numbers: Numbers, architecture: Architecture) -> Tensors:
         assert isinstance(numbers, StackNumbers)
         if architecture.name == ROWS:
             return {

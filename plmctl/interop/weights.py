@@ -1,4 +1,4 @@
-"""Tensors from the files of a Hugging Face folder, whichever of their layouts it has."""
+"""Tensors from the files of a Hugging Face folder, in any of their layouts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Index(TypedDict):
 
 
 def read(folder: Path) -> Tensors:
-    """All tensors of `folder` in fp32, from the first of `FILES` that is there."""
+    """Read all tensors of `folder` in fp32, from the first of `FILES` that exists."""
     file = next((folder / name for name in FILES if (folder / name).is_file()), None)
     if file is None:
         raise DataError(
@@ -36,25 +36,23 @@ def read(folder: Path) -> Tensors:
             fix="download the whole model folder",
         )
     shards = _shards(file) if file.suffix == ".json" else [file]
-    found = {name: tensor for shard in shards for name, tensor in _tensors(shard).items()}
+    tensors = {name: tensor for shard in shards for name, tensor in _tensors(shard).items()}
     return {
         name: tensor.float() if tensor.is_floating_point() else tensor
-        for name, tensor in found.items()
+        for name, tensor in tensors.items()
     }
 
 
 def modernize_names(tensors: Tensors) -> Tensors:
-    """`gamma` and `beta` of old files under their later names, and without buffers that hold no
-    weights.
-    """
+    """Rename `gamma` and `beta` of old files, and remove buffers that are not weights."""
     buffers = (".position_ids", ".token_type_ids", ".attn.bias", ".attn.masked_bias")
     ends = {".gamma": ".weight", ".beta": ".bias"}
-    found = {}
+    renamed = {}
     for name, tensor in tensors.items():
         end = next((end for end in ends if name.endswith(end)), "")
         if not f".{name}".endswith(buffers):
-            found[name.removesuffix(end) + ends[end] if end else name] = tensor
-    return found
+            renamed[name.removesuffix(end) + ends[end] if end else name] = tensor
+    return renamed
 
 
 def _shards(index: Path) -> list[Path]:
@@ -77,7 +75,7 @@ def _tensors(file: Path) -> Tensors:
         return read_tensors(file, fix=AGAIN)
     with taken_from(file, "truncated or not a weight file", fix=AGAIN):
         try:
-            # no code of a stranger's file is run
+            # no code of the file is run
             content = torch.load(file, map_location="cpu", weights_only=True)
         except (pickle.UnpicklingError, EOFError, OSError) as error:
             raise ValueError(summarize_error(error)) from error

@@ -16,7 +16,7 @@ from plmctl.interop.family import Architecture, Family, Node, Numbers, Published
 from plmctl.interop.names import NameRule, linear, same
 
 CELL, THEIRS = "backbone.stack.blocks.a.{i}.cell", "layer.{i}.rel_attn"
-FIXED = {  # settings that our parts know in one form only
+FIXED = {  # settings with one supported value
     "attn_type": "bi",
     "same_length": False,
     "bi_data": False,
@@ -28,7 +28,7 @@ SUMMARY = linear("heads.pooler.dense", "sequence_summary.summary")
 
 
 def projection_rules(num_heads: int) -> list[NameRule]:
-    """Their maps are [W, H, D], ours are matrices; keys and values are one of ours."""
+    """The rules for the maps: theirs are [W, H, D], ours are matrices; keys and values are one."""
 
     def joined(found: Sequence[Tensor]) -> Tensor:
         return torch.cat([tensor.flatten(1).T for tensor in found])
@@ -37,7 +37,7 @@ def projection_rules(num_heads: int) -> list[NameRule]:
         return [part.T.unflatten(1, (num_heads, -1)) for part in ours.chunk(parts)]
 
     def reshaped(ours: str, theirs: str, axis: int, *, optional: bool = False) -> NameRule:
-        """Ours has an axis of size 1 more."""
+        """Our tensor has one more axis of size 1."""
         return NameRule(
             ours,
             (theirs,),
@@ -68,6 +68,8 @@ def projection_rules(num_heads: int) -> list[NameRule]:
 
 
 class XLNetConfig(PublishedConfig):
+    """The settings of `config.json` that are read."""
+
     n_layer: Count
     d_model: Count
     n_head: Count
@@ -81,8 +83,8 @@ class XLNetConfig(PublishedConfig):
 
 
 class XLNetFamily(Family):
-    """Two streams over relative attention, `XLNet...`; a row is decided about by its last token,
-    the `<cls>`.
+    """Two streams over relative attention, `XLNet...`; the last token, `<cls>`, represents a
+    row.
     """
 
     model_type = "xlnet"
@@ -220,10 +222,10 @@ class XLNetFamily(Family):
             "about": "next",
         }
 
-    def measured(
+    def measure(
         self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
     ) -> Numbers:
-        found, model = super().measured(config, tensors, pad), config.get("model") or {}
+        found, model = super().measure(config, tensors, pad), config.get("model") or {}
         return replace(
             found, max_length=0, memory=model.get("memory") or 0, reuse=model.get("reuse")
         )

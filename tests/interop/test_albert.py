@@ -106,7 +106,7 @@ def test_sharing_that_no_published_class_has_is_refused(published) -> None:
     config = json.loads(json.dumps(source.config))
     config["model"]["stack"]["share"] = {"a": 1}
     with pytest.raises(
-        ConfigError, match=r"(?s)nearest, albert.*model\.stack\.share\.f=2 \(there: 1\)"
+        ConfigError, match=r"(?s)nearest, albert.*model\.stack\.share\.f=2 \(published: 1\)"
     ):
         hf.export(config, source.tensors)
 

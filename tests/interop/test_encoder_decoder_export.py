@@ -80,28 +80,28 @@ def test_a_recipe_exports_to_its_family(recipe: str, changes: list[str], tmp_pat
 @pytest.mark.parametrize(
     ("recipe", "change", "told"),
     [
-        ("bart", "model.unread=mask", r"bart, differs in\s+model\.unread=mask \(there: None\)"),
+        ("bart", "model.unread=mask", r"bart, differs in\s+model\.unread=mask \(published: None\)"),
         (
             "bart",
             "model.decoder.stack.residual._target_=plmctl.nn.residual.PreNorm",
-            r"residual=PreNorm \(there: PostNorm\)",
+            r"residual=PreNorm \(published: PostNorm\)",
         ),
-        ("bart", "position=sinusoidal", r"position=Sinusoidal \(there: Learned\)"),
+        ("bart", "position=sinusoidal", r"position=Sinusoidal \(published: Learned\)"),
         (
             "transformer",
             "heads.seq2seq.tied=false",
-            r"marian, differs in\s+heads\.seq2seq\.tied=False \(there: True\)",
+            r"marian, differs in\s+heads\.seq2seq\.tied=False \(published: True\)",
         ),
         (
             "t5",
             "model.decoder.position.buckets=8",
-            r"model\.decoder\.position\.buckets=8 \(there: 32\)",
+            r"model\.decoder\.position\.buckets=8 \(published: 32\)",
         ),
-        ("t5", "model.tied=false", r"t5, differs in\s+model\.tied=False \(there: True\)"),
+        ("t5", "model.tied=false", r"t5, differs in\s+model\.tied=False \(published: True\)"),
         (
             "t5",
             "model.decoder.stack.cells.c.bias=true",
-            r"model\.decoder\.stack\.cells\.c\.bias=True \(there: False\)",
+            r"model\.decoder\.stack\.cells\.c\.bias=True \(published: False\)",
         ),
     ],
 )

@@ -277,7 +277,7 @@ def test_an_output_table_of_its_own_is_carried(published, tmp_path: Path) -> Non
     assert json.loads((tmp_path / "hf/config.json").read_text())["tie_word_embeddings"] is False
     config = plmctl.load(tmp_path / "ours").config
     config["heads"]["seq2seq"]["scaled"] = True  # nothing in config.json would say so
-    with pytest.raises(ConfigError, match=r"heads\.seq2seq\.scaled=True \(there: False\)"):
+    with pytest.raises(ConfigError, match=r"heads\.seq2seq\.scaled=True \(published: False\)"):
         hf.export(config, plmctl.load(tmp_path / "ours").source.tensors)
 
 

@@ -251,7 +251,9 @@ def test_a_foreign_structure_is_refused_by_path(published) -> None:
     source = plmctl.load(folder).source
     config = json.loads(json.dumps(source.config))
     config["model"]["stack"]["residual"]["_target_"] = "plmctl.nn.residual.PreNorm"
-    with pytest.raises(ConfigError, match=r"model\.stack\.residual=PreNorm \(there: PostNorm\)"):
+    with pytest.raises(
+        ConfigError, match=r"model\.stack\.residual=PreNorm \(published: PostNorm\)"
+    ):
         hf.export(config, source.tensors)
     config = json.loads(json.dumps(source.config))
     config["position"] = {"_target_": "plmctl.nn.positions.Rotary"}

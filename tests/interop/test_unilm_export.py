@@ -116,7 +116,7 @@ def test_a_run_of_the_recipe_is_written_without_its_pattern(tmp_path: Path) -> N
     back = hf.read(tmp_path)
     assert back.config["model"]["embedding"]["segments"] == 6
     assert all(tensor.equal(back.tensors[name]) for name, tensor in tensors_of(model).items())
-    with pytest.raises(ConfigError, match=r"pattern=Causal \(there: Full\)"):
+    with pytest.raises(ConfigError, match=r"pattern=Causal \(published: Full\)"):
         hf.export(
             {**config, "pattern": {"_target_": "plmctl.attention.patterns.causal.Causal"}},
             tensors_of(model),

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 import plmctl
 from plmctl.core.errors import DataError
 from plmctl.interop import weights
-from plmctl.interop.names import behind, fused, linear, same, to_ours, to_theirs, transposed
+from plmctl.interop.names import fused, linear, same, skip_rows, to_ours, to_theirs, transposed
 
 
 def test_every_rule_and_its_inverse() -> None:
@@ -32,7 +32,7 @@ def test_every_rule_and_its_inverse() -> None:
     }
     rules = [
         fused("b.{i}.qkv", "l.{i}.q", "l.{i}.k", "l.{i}.v"),
-        behind("place", "p", rows=2),
+        skip_rows("place", "p", rows=2),
         transposed("conv", "c"),
         same("one", "o"),
     ]

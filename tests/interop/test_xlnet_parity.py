@@ -236,5 +236,5 @@ def test_a_decoder_of_the_same_cells_is_no_xlnet(tmp_path: Path) -> None:
     published(tmp_path, "XLNetModel")
     source = plmctl.load(tmp_path).source
     config = {**source.config, "pattern": {"_target_": "plmctl.attention.patterns.causal.Causal"}}
-    with pytest.raises(ConfigError, match=r"pattern=Causal \(there: Full\)"):
+    with pytest.raises(ConfigError, match=r"pattern=Causal \(published: Full\)"):
         hf.export(config, source.tensors)

@@ -60,7 +60,7 @@ def test_it_is_the_formula_and_cut_columns_change_nothing() -> None:
     ):
         words[row, : len(word)] = torch.tensor(word)
     for chosen in ([0, 1, 3], [0, 1, 2, 3], [3]):  # with and without a word that needs all columns
-        assert (cnn._short(words[chosen]).shape[1] < 10) == (2 not in chosen)
+        assert (cnn._trim(words[chosen]).shape[1] < 10) == (2 not in chosen)
         for word, found in zip(words[chosen].tolist(), cnn(words[chosen]).tolist(), strict=True):
             assert found == pytest.approx(by_hand(cnn, word), abs=1e-10)
 

@@ -108,7 +108,7 @@ def test_a_second_way_back_is_refused() -> None:
     stack, x = make_stack("af*2", reversible=True), make_input()
     last = run_stack(stack, x, make_env())[0].sum()
     torch.autograd.grad(last, x, retain_graph=True)
-    with pytest.raises(PlmctlError, match=r"takes model\.stack\.reversible=false"):
+    with pytest.raises(PlmctlError, match=r"needs model\.stack\.reversible=false"):
         last.backward()
 
 
