@@ -89,7 +89,7 @@ class BartConfig(PublishedConfig):
     dropout: NotRequired[Rate]
     attention_dropout: NotRequired[Rate]
     activation_dropout: NotRequired[Rate]
-    find_activation: NotRequired[str]
+    activation_function: NotRequired[str]
     scale_embedding: NotRequired[bool]
     decoder_start_token_id: NotRequired[Whole | None]
 
@@ -162,7 +162,9 @@ def read_stack_numbers(
         dropout=settings.get("dropout", 0.1),
         attention_dropout=settings.get("attention_dropout", 0.0),
         inner_dropout=settings.get("activation_dropout", 0.0),
-        activation=family.activation(settings.get("find_activation", "gelu"), "find_activation"),
+        activation=family.activation(
+            settings.get("activation_function", "gelu"), "activation_function"
+        ),
         eps=NORM["eps"],
         tied=settings.get("tie_word_embeddings", True),
         scaled=settings.get("scale_embedding", False),
@@ -185,7 +187,7 @@ def export_settings(family: EncoderDecoderFamily, numbers: Numbers) -> Node:
         "decoder_attention_heads": numbers.decoder_heads,
         "encoder_ffn_dim": numbers.inner_width,
         "decoder_ffn_dim": numbers.decoder_inner_width,
-        "find_activation": family.activation_name(numbers.activation),
+        "activation_function": family.activation_name(numbers.activation),
         "dropout": numbers.dropout,
         "attention_dropout": numbers.attention_dropout,
         "activation_dropout": numbers.inner_dropout,

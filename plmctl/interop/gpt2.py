@@ -45,7 +45,7 @@ class GPTConfig(PublishedConfig):
     n_positions: Count
     resid_pdrop: NotRequired[Rate]
     attn_pdrop: NotRequired[Rate]
-    find_activation: NotRequired[str]  # GPT-2
+    activation_function: NotRequired[str]  # GPT-2
     afn: NotRequired[str]  # GPT
     layer_norm_epsilon: NotRequired[Number]
 
@@ -78,7 +78,7 @@ class GPT2Family(Family):
     )
     ties = TIES
     activations = ACTIVATIONS
-    key = "find_activation"
+    key = "activation_function"
 
     def numbers(self, settings: Mapping[str, Any]) -> Numbers:
         expected = {

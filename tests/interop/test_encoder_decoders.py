@@ -34,7 +34,7 @@ MEMBERS: dict[str, tuple[str, dict[str, Any]]] = {
     "bart-bare": ("BartModel", {}),
     "bart-bare-untied": ("BartModel", {"tie_word_embeddings": False}),
     "bart-span": ("BartForQuestionAnswering", {}),
-    "marian": ("MarianMTModel", {"scale_embedding": True, "find_activation": "swish"}),
+    "marian": ("MarianMTModel", {"scale_embedding": True, "activation_function": "swish"}),
     "marian-bare": ("MarianModel", {}),
     "t5": ("T5ForConditionalGeneration", {}),
     "t5-1.1": ("T5ForConditionalGeneration", GATED),
