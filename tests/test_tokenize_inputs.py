@@ -127,7 +127,7 @@ def test_parallel_text(
             "goes with data.valid_path, which is not given",
         ),
         ([*pair, "data.fields=[1,2]"], "either data.fields (one file) or data.target_path (two)"),
-        ([*pair, "data.spans=[entity]"], "parallel text holds no spans"),
+        ([*pair, "data.spans=[entity]"], "parallel text has no spans"),
     ):
         assert run(monkeypatch, "tokenizer=char", *words, f"out={tmp_path / 'bad'}") == 2
         assert message in capsys.readouterr().err

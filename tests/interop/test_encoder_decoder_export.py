@@ -137,7 +137,9 @@ def test_a_start_that_is_a_role_needs_the_tokenizer(tmp_path: Path) -> None:
     exported = hf.export(
         config, tensors_of(build_model(config, vocab_size=TINY.size, vocab=TINY, seed=0)), pad=0
     )
-    with pytest.raises(ConfigError, match=r"model\.start='eos': an id, where no tokenizer"):
+    with pytest.raises(
+        ConfigError, match=r"model\.start='eos': an id, since there is no tokenizer"
+    ):
         hf.write(tmp_path, exported, tokens={"pad": 0})
 
 

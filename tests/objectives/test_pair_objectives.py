@@ -253,5 +253,5 @@ def test_what_is_held_out_may_be_single_sentences() -> None:
     )
     reader = RowReader(shards, format, seed=0, batch_size=4, allow_short=True)  # type: ignore[arg-type]
     assert reader.plan(0).report["lone_pairs"] == 20
-    with pytest.raises(DataError, match="nothing to swap"):
+    with pytest.raises(DataError, match="no segments can be swapped"):
         RowReader(shards, format, seed=0, batch_size=4)  # type: ignore[arg-type]

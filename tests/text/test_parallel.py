@@ -129,7 +129,7 @@ def test_settings_that_do_not_fit(files: tuple[Path, Path]) -> None:
         both(files[0], targets=files[1], fields=["en", "de"])
     with pytest.raises(ConfigError, match="built-in text is not parallel"):
         both(None, targets=files[1])
-    with pytest.raises(ConfigError, match=r"data\.tags=.*parallel text holds no spans"):
+    with pytest.raises(ConfigError, match=r"data\.tags=.*parallel text has no spans"):
         TextSource(files[0], target=files[1], tags=("sense",))
 
 

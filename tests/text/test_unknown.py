@@ -164,14 +164,12 @@ def test_whole_words_of_chinese_need_a_segmenter(tmp_path: Path, tokens_of: Toke
     words = ["pretrain", "bert", f"data.path={tokens}", *SMALL, "train.steps=1"]
     said = invoke(*words, f"run.dir={tmp_path / 'run'}", "noise=[whole_word_mask]").stderr
     assert (
-        "of the tokens are Chinese, whose words nobody has marked: a character, or what is between"
-        " two spaces, counts as a word; data.segment=jieba of the text marks them (extra: chinese)"
-        in said
+        "of the tokens are Chinese without marked words: a character, or what is between two spaces"
+        " counts as a word; tokenize with data.segment=jieba to mark words (extra: chinese)" in said
     )
     # of single tokens
     assert (
-        "whose words nobody has marked"
-        not in invoke(*words, f"run.dir={tmp_path / 'other'}").stderr
+        "Chinese without marked words" not in invoke(*words, f"run.dir={tmp_path / 'other'}").stderr
     )
 
     shards, tokenizer = Shards.open(tokens), Tokenizer.load(tokens)
