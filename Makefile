@@ -25,7 +25,7 @@ lint: $(VENV)/.test ## style and types only
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 
-docs: $(VENV)/.docs ## write the tables of parts into docs/, and build the pages into site/
+docs: $(VENV)/.docs ## write the tables of parts and recipes into docs/ and README.md, and build the pages into site/
 	$(PY) docs/tables.py
 	$(PY) -m mkdocs build --strict --quiet
 

@@ -1,31 +1,76 @@
-"""Write the tables of parts and of fields into these pages: `python docs/tables.py`, or
-`make docs`.
+"""Write the tables of parts, fields, recipes and families into README.md and these pages:
+`python docs/tables.py`, or `make docs`.
 
-A table stands between `<!-- parts: SLOT -->`, or `<!-- fields -->`, and `<!-- end -->`. A part's
-row is the first comment of its YAML file; a field's row is what the part that introduces it says.
+A table stands between `<!-- parts: SLOT -->`, `<!-- fields -->`, `<!-- recipes -->` or
+`<!-- families -->`, and `<!-- end -->`. A part's row is the first comment of its YAML file; a
+field's row is what the part that introduces it says; a recipe's row is its first comment and the
+parts that it chooses; a family of published checkpoints states its systems and classes.
 """
 
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from plmctl.chain.listing import choices, paper, system
+from plmctl.interop.family import Family
+from plmctl.interop.hf import FAMILIES
 from plmctl.run.explained import part_files
 from plmctl.run.glossary import known_fields
 from plmctl.run.headers import header
+from plmctl.run.recipes import conf_dir, find_recipe, load, recipe_names
 
 DOCS = Path(__file__).parent
-TABLE = re.compile(r"(?<=<!-- )(?:parts: (\w+)|fields) -->\n(.*?)(?=<!-- end -->)", re.DOTALL)
-FIELDS = "fields"
+PAGES = (DOCS.parent / "README.md", *sorted(DOCS.glob("*.md")))
+TABLE = re.compile(
+    r"(?<=<!-- )(parts: \w+|fields|recipes|families) -->\n(.*?)(?=<!-- end -->)", re.DOTALL
+)
+CHOSEN = ("model", "format", "noise", "objective")  # of a recipe
+HEADS = {
+    "fields": ("field", "shape", "type", "meaning"),
+    "families": ("systems", "classes of transformers"),
+    "recipes": ("system", "recipe", "what it does", *CHOSEN),
+}
 
 
 def rows(name: str) -> list[str]:
-    """The rows of the table of a slot, in the order of names, or of all fields."""
-    if name == FIELDS:
+    """The rows of the table with this mark, in the order of names."""
+    if name == "recipes":
+        return [recipe_row(each) for each in recipe_names()]
+    if name == "families":
+        return [family_row(family) for family in sorted(FAMILIES, key=lambda each: each.systems)]
+    if name == "fields":
         return [
             row([f"`{field}`", known.shape, known.dtype, known.meaning])
             for field, (known, _) in known_fields().items()
         ]
-    return [row([f"`{part}`", header(file).about]) for part, file in part_files(name).items()]
+    parts = part_files(name.removeprefix("parts: "))
+    return [row([f"`{part}`", header(file).about]) for part, file in parts.items()]
+
+
+def family_row(family: Family) -> str:
+    """One family of published checkpoints: its systems, and the classes that are read and
+    written.
+    """
+    names = dict.fromkeys(each.name for each in family.architectures)
+    return row([", ".join(family.systems), ", ".join(f"`{name}`" for name in names)])
+
+
+def recipe_row(name: str) -> str:
+    """One recipe: its system and paper, its file, what it does, the parts that it chooses."""
+    file = find_recipe(name)
+    found = header(file)
+    title, authors = system(found), paper(found)
+    about = found.about.removeprefix(title).removeprefix(": ")
+    chosen = choices(load(conf_dir() / "pretrain.yaml")) | choices(load(file))
+    parts = [chosen[slot] if isinstance(chosen[slot], list) else [chosen[slot]] for slot in CHOSEN]
+    return row(
+        [
+            title.partition(" (")[0] + (f" ({authors})" if authors else ""),
+            f"[{name}](recipes/{file.name})",
+            about[:1].upper() + about[1:],
+            *(", ".join(f"`{part}`" for part in each) or "none" for each in parts),
+        ]
+    )
 
 
 def row(cells: Sequence[str]) -> str:
@@ -36,14 +81,13 @@ def fill(page: str) -> str:
     """`page` with new tables between its marks."""
 
     def table(found: re.Match[str]) -> str:
-        name = found[1] or FIELDS
-        head = ["field", "shape", "type", "meaning"] if name == FIELDS else [f"`{name}=`", "part"]
-        mark = found[0].partition("\n")[0]
-        return "\n".join([mark, row(head), f"|{'---|' * len(head)}", *rows(name), ""])
+        name = found[1]
+        head = HEADS.get(name, (f"`{name.removeprefix('parts: ')}=`", "part"))
+        return "\n".join([f"{name} -->", row(head), f"|{'---|' * len(head)}", *rows(name), ""])
 
     return TABLE.sub(table, page)
 
 
 if __name__ == "__main__":
-    for file in sorted(DOCS.glob("*.md")):
+    for file in PAGES:
         file.write_text(fill(file.read_text(encoding="utf-8")), encoding="utf-8")

@@ -78,6 +78,8 @@ class Command:
     lists: str = ""  # a folder of recipes/ that is listed: "." or "studies"
     task: str = ""  # the task whose settings are shown as an example
     only: tuple[str, ...] = ()  # settings of plmctl finetune that this command adds
+    # (title, lines) of a section of its own
+    section: Callable[[], tuple[str, Sequence[tuple[str, str]]]] | None = None
 
 
 def command(

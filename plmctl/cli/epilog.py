@@ -28,6 +28,8 @@ def list_sections(about: Command, name: str) -> list[tuple[str, Lines]]:
     if about.lists:
         title = "Recipes" if about.lists == "." else about.lists.capitalize()
         sections.append((title, described(recipes_dir() / about.lists)))
+    if about.section:
+        sections.append(about.section())
     if about.only:
         own = [line for line in settings("finetune") if line[0].partition("=")[0] in about.only]
         sections.append((BESIDES, own))

@@ -57,6 +57,7 @@ class AlbertFamily(BertFamily):
     """
 
     model_type = "albert"
+    systems = ("ALBERT",)
     prefix = "albert."
     architectures = (
         Architecture(

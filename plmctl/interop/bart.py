@@ -100,6 +100,7 @@ class BartFamily(EncoderDecoderFamily):
     """
 
     model_type = "bart"
+    systems = ("BART",)
     schema = BartConfig
     prefix = "model."
     rules = (

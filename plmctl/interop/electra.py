@@ -37,6 +37,7 @@ class ElectraFamily(BertFamily):
     """
 
     model_type = "electra"
+    systems = ("ELECTRA",)
     prefix = "electra."
     architectures = (
         Architecture(

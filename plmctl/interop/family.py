@@ -146,6 +146,7 @@ class Family:
     """A family of published models; each is one subclass in a module of its own."""
 
     model_type: str
+    systems: tuple[str, ...]  # published ones that it reads and writes, for --help
     schema: type  # a TypedDict: what is read of its `config.json`
     prefix: str  # of the backbone's names in all but the bare class
     rules: Sequence[NameRule]  # of the backbone, without the prefix

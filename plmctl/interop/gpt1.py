@@ -20,6 +20,7 @@ class GPTFamily(GPT2Family):
     """
 
     model_type = "openai-gpt"
+    systems = ("GPT",)
     rules = (
         same("backbone.embedding.token.weight", "tokens_embed.weight"),
         same("backbone.position.table.weight", "positions_embed.weight"),

@@ -54,6 +54,7 @@ class GPT2Family(Family):
     """Pre-norm decoder with learned positions and a last norm, `GPT2...`."""
 
     model_type = "gpt2"
+    systems = ("GPT-2",)
     schema = GPTConfig
     prefix = "transformer."
     rules: Sequence[NameRule] = (

@@ -26,6 +26,7 @@ class MarianFamily(EncoderDecoderFamily):
     """BART's layers with sinusoidal positions and without a norm on the embeddings, `Marian...`."""
 
     model_type = "marian"
+    systems = ("Marian",)
     schema = BartConfig
     prefix = "model."
     rules = (*TABLES, *(rule for end in ("encoder", "decoder") for rule in layer_rules(end)))

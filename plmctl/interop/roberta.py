@@ -47,6 +47,7 @@ class RobertaFamily(BertFamily):
     """
 
     model_type = "roberta"
+    systems = ("RoBERTa",)
     prefix = "roberta."
     architectures = (
         Architecture(

@@ -103,6 +103,7 @@ class T5Family(EncoderDecoderFamily):
     """
 
     model_type = "t5"
+    systems = ("T5",)
     schema = T5Config
     prefix = ""
     architectures = (

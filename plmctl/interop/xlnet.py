@@ -88,6 +88,7 @@ class XLNetFamily(Family):
     """
 
     model_type = "xlnet"
+    systems = ("XLNet",)
     schema = XLNetConfig
     prefix = "transformer."
     rules: Sequence[NameRule] = (

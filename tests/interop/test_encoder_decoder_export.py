@@ -4,7 +4,6 @@ say of families.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +11,6 @@ import pytest
 import torch
 
 import plmctl
-from plmctl.cli.commands.convert import convert
 from plmctl.core.errors import ConfigError
 from plmctl.interop import hf
 from plmctl.run.assemble import build_model, settled
@@ -149,10 +147,3 @@ def test_a_pair_of_tokenizers_is_none(published, with_tokenizer) -> None:
     assert plmctl.load(with_tokenizer(folder)).source.has_tokenizer
     (folder / "source.spm").write_bytes(b"")
     assert not plmctl.load(folder).source.has_tokenizer
-
-
-def test_help_and_pages_name_every_family() -> None:
-    page = (Path(__file__).parents[2] / "docs/commands.md").read_text(encoding="utf-8")
-    for text in (convert.__doc__ or "", page.partition("| families |")[2].partition("\n\n")[0]):
-        named = {word.lower().replace("-", "") for word in re.findall(r"[\w-]+", text)}
-        assert {family.model_type.removeprefix("openai-") for family in hf.FAMILIES} <= named

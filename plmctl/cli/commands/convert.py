@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from plmctl.cli.console import Plugin, command, reported, see_plugins
+from plmctl.interop.listing import list_systems
 
 
 @command(
@@ -18,6 +19,7 @@ from plmctl.cli.console import Plugin, command, reported, see_plugins
         "plmctl convert runs/first exported --to hf",
         "plmctl convert exported imported --to plmctl",
     ),
+    section=lambda: ("Families", list_systems()),
 )
 def convert(
     source: Annotated[
@@ -31,10 +33,7 @@ def convert(
     ] = "model",
     plugin: Plugin = None,
 ) -> None:
-    """Convert weights, config and tokenizer to or from Hugging Face's layout.
-
-    Families: BERT (SpanBERT, UniLM), RoBERTa, ALBERT, ELECTRA, GPT, GPT-2, BART, Marian, T5, XLNet.
-    """
+    """Convert weights, config and tokenizer to or from Hugging Face's layout."""
     with reported():
         see_plugins(plugin or ())
         from plmctl.report.card import make_card

@@ -1,0 +1,31 @@
+"""The published systems that can be converted, from the files of this package alone: nothing is
+imported, so that `plmctl convert --help` is fast.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+
+def list_systems() -> list[tuple[str, str]]:
+    """(`model_type` of its config.json, the systems it stands for) of every family, by name."""
+    found = []
+    for file in sorted(Path(__file__).parent.glob("*.py")):
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+            facts = _constants(node) if isinstance(node, ast.ClassDef) else {}
+            if {"model_type", "systems"} <= facts.keys():
+                found.append((str(facts["model_type"]), ", ".join(facts["systems"])))
+    return sorted(found)
+
+
+def _constants(node: ast.ClassDef) -> dict[str, Any]:
+    """The attributes of a class whose values are written out."""
+    return {
+        target.id: ast.literal_eval(each.value)
+        for each in node.body
+        if isinstance(each, ast.Assign)
+        for target in each.targets
+        if isinstance(target, ast.Name) and target.id in ("model_type", "systems")
+    }
