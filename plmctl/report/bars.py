@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
 from plmctl.report.chart import WIDTH, choose_ticks, draw_frame, shorten_number
-from plmctl.report.style import style_series
+from plmctl.report.style import draw_rule, draw_text, style_series
 
 _HEIGHT = 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 16, 16, 44, 46
@@ -22,30 +22,23 @@ def draw_histogram(edges: Sequence[int], counts: Sequence[int], *, title: str, x
     step = (WIDTH - _LEFT - _RIGHT) / len(counts)
     bottom = _HEIGHT - _BOTTOM
     bars = []
-    for place, count in enumerate(counts):
-        left, height = _LEFT + place * step, (bottom - _TOP) * count / most
-        span = f"{edges[place]:,} to {edges[place + 1] - 1:,}: {count:,}"
+    for number, count in enumerate(counts):
+        left, height = _LEFT + number * step, (bottom - _TOP) * count / most
+        span = f"{edges[number]:,} to {edges[number + 1] - 1:,}: {count:,}"
         bars.append(
             f'<rect {style_series(0)} x="{left + 1:.1f}" y="{bottom - height:.1f}"'
             f' width="{max(1.0, step - 2):.1f}" height="{height:.1f}"'
             f' fill="currentColor"><title>{span}</title></rect>'
         )
         if count:
-            middle, level = left + step / 2, bottom - height - 5
-            bars.append(
-                f'<text x="{middle:.1f}" y="{level:.1f}"'
-                f' text-anchor="middle">{_share(count / total)}</text>'
-            )
+            middle, level = f"{left + step / 2:.1f}", f"{bottom - height - 5:.1f}"
+            bars.append(draw_text(middle, level, _share(count / total), "middle"))
     marks = [
-        f'<text x="{_LEFT + place * step:.1f}" y="{bottom + 16}"'
-        f' text-anchor="middle">{_short(edge)}</text>'
-        for place, edge in enumerate(edges)
+        draw_text(f"{_LEFT + number * step:.1f}", bottom + 16, _short(edge), "middle")
+        for number, edge in enumerate(edges)
     ]
-    axis = (
-        f'<line class="axis" x1="{_LEFT}" y1="{bottom}" x2="{WIDTH - _RIGHT}" y2="{bottom}"'
-        ' stroke="#333333"/>'
-    )
-    below = f'<text x="{WIDTH / 2}" y="{_HEIGHT - 10}" text-anchor="middle">{escape(x)}</text>'
+    axis = draw_rule("axis", (_LEFT, bottom), (WIDTH - _RIGHT, bottom))
+    below = draw_text(WIDTH / 2, _HEIGHT - 10, escape(x), "middle")
     return draw_frame([*bars, axis, *marks, below], title=title, height=_HEIGHT)
 
 
@@ -60,7 +53,7 @@ class Level:
 
 
 def draw_levels(
-    found: Sequence[Level],
+    levels: Sequence[Level],
     *,
     title: str,
     x: str,
@@ -76,57 +69,46 @@ def draw_levels(
     marks = marks or {}
     numbers = [
         n
-        for each in found
+        for each in levels
         for n in (each.value - each.spread, each.value + each.spread, *each.points)
     ]
     numbers += [*marks.values(), *([start] if start is not None else [])]
     at = choose_ticks(min(numbers, default=0.0), max(numbers, default=1.0))
-    top, bottom = 34 + 16 * bool(marks), 34 + 16 * bool(marks) + _ROW * len(found)
+    top, bottom = 34 + 16 * bool(marks), 34 + 16 * bool(marks) + _ROW * len(levels)
 
-    def place(value: float) -> float:
+    def locate(value: float) -> float:
         return round(_LEFT + (value - at[0]) / (at[-1] - at[0]) * (WIDTH - _LEFT - _RIGHT), 1)
 
     parts = []
     for value in at:
-        parts.append(
-            f'<line class="grid" x1="{place(value)}" y1="{top}" x2="{place(value)}" y2="{bottom}"'
-            ' stroke="#dddddd"/>'
-        )
-        parts.append(
-            f'<text x="{place(value)}" y="{bottom + 16}" text-anchor="middle">'
-            f"{shorten_number(value)}</text>"
-        )
+        x1 = locate(value)
+        parts.append(draw_rule("grid", (x1, top), (x1, bottom)))
+        parts.append(draw_text(x1, bottom + 16, shorten_number(value), "middle"))
     for name, value in marks.items():
-        x1 = place(value)
-        parts.append(
-            f'<line class="axis" x1="{x1}" y1="{top}" x2="{x1}" y2="{bottom}" stroke="#555555"'
-            ' stroke-dasharray="5 4"/>'
-        )
-        side = "end" if x1 > WIDTH / 2 else "start"
-        parts.append(f'<text x="{x1}" y="{top - 4}" text-anchor="{side}">{escape(name)}</text>')
-    begin = place(at[0] if start is None else start)
-    for number, each in enumerate(found):
-        parts += _level(each, top + _ROW * number, place, begin)
-    parts.append(f'<text x="{WIDTH / 2}" y="{bottom + 36}" text-anchor="middle">{escape(x)}</text>')
+        x1 = locate(value)
+        parts.append(draw_rule("mark", (x1, top), (x1, bottom)))
+        parts.append(draw_text(x1, top - 4, escape(name), "end" if x1 > WIDTH / 2 else "start"))
+    begin = locate(at[0] if start is None else start)
+    for number, each in enumerate(levels):
+        parts += _draw_level(each, top + _ROW * number, locate, begin)
+    parts.append(draw_text(WIDTH / 2, bottom + 36, escape(x), "middle"))
     return draw_frame(parts, title=title, height=bottom + 46)
 
 
-def _level(each: Level, top: float, place: object, begin: float) -> list[str]:
-    assert callable(place)
-    y, x = top + 26, place(each.value)
-    out = [f'<text x="{_LEFT}" y="{top + 14}">{escape(each.name)}: {each.value:.4g}</text>']
-    out.append(
-        f'<line class="grid" x1="{begin}" y1="{y}" x2="{x}" y2="{y}" stroke="#dddddd"'
-        ' stroke-width="4"/>'
-    )
+def _draw_level(
+    each: Level, top: float, locate: Callable[[float], float], begin: float
+) -> list[str]:
+    y, x = top + 26, locate(each.value)
+    out = [draw_text(_LEFT, top + 14, f"{escape(each.name)}: {each.value:.4g}")]
+    out.append(draw_rule("stem", (begin, y), (x, y)))
     if each.spread:
-        low, high = place(each.value - each.spread), place(each.value + each.spread)
+        low, high = locate(each.value - each.spread), locate(each.value + each.spread)
         out.append(
             f'<line {style_series(0)} x1="{low}" y1="{y}" x2="{high}" y2="{y}"'
             ' stroke="currentColor" stroke-width="2"/>'
         )
     out += [
-        f'<circle {style_series(1)} cx="{place(point)}" cy="{y}" r="2.5" fill="currentColor"/>'
+        f'<circle {style_series(1)} cx="{locate(point)}" cy="{y}" r="2.5" fill="currentColor"/>'
         for point in each.points
     ]
     out.append(
@@ -137,13 +119,7 @@ def _level(each: Level, top: float, place: object, begin: float) -> list[str]:
 
 
 def _share(share: float) -> str:
-    return (
-        "&lt;0.1%"
-        if share < 0.001
-        else f"{100 * share:.1f}%"
-        if share < 0.1
-        else f"{100 * share:.0f}%"
-    )
+    return "&lt;0.1%" if share < 0.001 else f"{100 * share:.{1 if share < 0.1 else 0}f}%"
 
 
 def _short(value: int) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TypeVar
 
-from plmctl.report.style import INK, LIGHT, style_series
+from plmctl.report.style import INK, LIGHT, draw_rule, draw_text, style_series
 
 Curve = Sequence[tuple[float, float]]  # (x, y), x ascending
 Band = Sequence[tuple[float, float, float]]  # (x, lowest, highest), x ascending
@@ -52,16 +52,16 @@ def draw_lines(
     # there is no layer 1.2
     x_ticks = choose_ticks(min(xs), max(xs), least=1.0 if all(px == int(px) for px in xs) else 0.0)
     y_ticks = choose_ticks(min(ys), max(ys))
-    place = _Frame(x_ticks[0], x_ticks[-1], y_ticks[0], y_ticks[-1])
+    frame = _Frame(x_ticks[0], x_ticks[-1], y_ticks[0], y_ticks[-1])
     lines = [
-        _line(name, curve, place, number) for number, (name, curve) in enumerate(drawn.items())
+        _line(name, curve, frame, number) for number, (name, curve) in enumerate(drawn.items())
     ]
     below = [
-        _shade(shades[name], place, number) for number, name in enumerate(drawn) if name in shades
+        _shade(shades[name], frame, number) for number, name in enumerate(drawn) if name in shades
     ]
-    levels = [_level(name, level, place) for name, level in marks.items()]
+    levels = [_level(name, level, frame) for name, level in marks.items()]
     legend, rows = _legend(list(drawn))
-    parts = [*_axes(x_ticks, y_ticks, place, x, y), *below, *levels, *lines, *legend]
+    parts = [*_axes(x_ticks, y_ticks, frame, x, y), *below, *levels, *lines, *legend]
     return draw_frame(parts, title=title, height=_HEIGHT + _LEGEND * rows)
 
 
@@ -124,42 +124,26 @@ class _Frame:
         self.x0, self.x1, self.y0, self.y1 = x0, x1, y0, y1
 
     def x(self, value: float) -> float:
-        return round(_LEFT + (value - self.x0) / (self.x1 - self.x0) * (WIDTH - _LEFT - _RIGHT), 1)
+        """The pixel of a value, from the left."""
+        width = WIDTH - _LEFT - _RIGHT
+        return round(_LEFT + (value - self.x0) / (self.x1 - self.x0) * width, 1)
 
     def y(self, value: float) -> float:
-        return round(
-            _HEIGHT
-            - _BOTTOM
-            - (value - self.y0) / (self.y1 - self.y0) * (_HEIGHT - _TOP - _BOTTOM),
-            1,
-        )
+        """The pixel of a value, from the top."""
+        height = _HEIGHT - _TOP - _BOTTOM
+        return round(_HEIGHT - _BOTTOM - (value - self.y0) / (self.y1 - self.y0) * height, 1)
 
 
-def _axes(x_ticks: list[float], y_ticks: list[float], place: _Frame, x: str, y: str) -> list[str]:
+def _axes(x_ticks: list[float], y_ticks: list[float], frame: _Frame, x: str, y: str) -> list[str]:
     bottom, right = _HEIGHT - _BOTTOM, WIDTH - _RIGHT
     out = []
     for value in y_ticks:
-        level = place.y(value)
-        out.append(
-            f'<line class="grid" x1="{_LEFT}" y1="{level}" x2="{right}" y2="{level}"'
-            ' stroke="#dddddd"/>'
-        )
-        out.append(
-            f'<text x="{_LEFT - 6}" y="{level + 4}" text-anchor="end">'
-            f"{shorten_number(value)}</text>"
-        )
-    out += [
-        f'<text x="{place.x(v)}" y="{bottom + 16}" text-anchor="middle">{shorten_number(v)}</text>'
-        for v in x_ticks
-    ]
-    out.append(
-        f'<line class="axis" x1="{_LEFT}" y1="{bottom}" x2="{right}" y2="{bottom}"'
-        ' stroke="#333333"/>'
-    )
-    out.append(
-        f'<text x="{(_LEFT + right) / 2}" y="{_HEIGHT - 10}"'
-        f' text-anchor="middle">{escape(x)}</text>'
-    )
+        level = frame.y(value)
+        out.append(draw_rule("grid", (_LEFT, level), (right, level)))
+        out.append(draw_text(_LEFT - 6, level + 4, shorten_number(value), "end"))
+    out += [draw_text(frame.x(v), bottom + 16, shorten_number(v), "middle") for v in x_ticks]
+    out.append(draw_rule("axis", (_LEFT, bottom), (right, bottom)))
+    out.append(draw_text((_LEFT + right) / 2, _HEIGHT - 10, escape(x), "middle"))
     middle = (_TOP + bottom) / 2
     out.append(
         f'<text x="14" y="{middle}" text-anchor="middle" transform="rotate(-90 14'
@@ -168,34 +152,32 @@ def _axes(x_ticks: list[float], y_ticks: list[float], place: _Frame, x: str, y: 
     return out
 
 
-def _line(name: str, curve: Curve, place: _Frame, number: int) -> str:
+def _line(name: str, curve: Curve, frame: _Frame, number: int) -> str:
     title = f"<title>{escape(name)}</title>"
     if len(curve) == 1:
-        x, y = place.x(curve[0][0]), place.y(curve[0][1])
+        x, y = frame.x(curve[0][0]), frame.y(curve[0][1])
         style = style_series(number)
         return f'<circle {style} cx="{x}" cy="{y}" r="3" fill="currentColor">{title}</circle>'
-    points = " ".join(f"{place.x(px):g},{place.y(py):g}" for px, py in curve)
+    points = " ".join(f"{frame.x(px):g},{frame.y(py):g}" for px, py in curve)
     return (
         f'<polyline {style_series(number)} fill="none" stroke="currentColor" stroke-width="1.6"'
         f' points="{points}">{title}</polyline>'
     )
 
 
-def _shade(band: Band, place: _Frame, number: int) -> str:
+def _shade(band: Band, frame: _Frame, number: int) -> str:
     edge = [(px, high) for px, _, high in band] + [(px, low) for px, low, _ in reversed(band)]
-    points = " ".join(f"{place.x(px):g},{place.y(py):g}" for px, py in edge)
+    points = " ".join(f"{frame.x(px):g},{frame.y(py):g}" for px, py in edge)
     return (
         f'<polygon {style_series(number)} fill="currentColor" fill-opacity="0.18" stroke="none"'
         f' points="{points}"/>'
     )
 
 
-def _level(name: str, level: float, place: _Frame) -> str:
-    at, right = place.y(level), WIDTH - _RIGHT
-    return (
-        f'<line class="axis" x1="{_LEFT}" y1="{at}" x2="{right}" y2="{at}" stroke="#555555"'
-        f' stroke-dasharray="5 4"/><text x="{_LEFT + 4}" y="{at - 4}">{escape(name)}</text>'
-    )
+def _level(name: str, level: float, frame: _Frame) -> str:
+    at = frame.y(level)
+    label = draw_text(_LEFT + 4, at - 4, escape(name))
+    return draw_rule("mark", (_LEFT, at), (WIDTH - _RIGHT, at)) + label
 
 
 def _legend(names: Sequence[str]) -> tuple[list[str], int]:
@@ -211,6 +193,6 @@ def _legend(names: Sequence[str]) -> tuple[list[str], int]:
             f'<line {style_series(number)} x1="{left:g}" y1="{y - 4}" x2="{left + 20:g}"'
             f' y2="{y - 4}" stroke="currentColor" stroke-width="3"/>'
         )
-        out.append(f'<text x="{left + 24:g}" y="{y}">{escape(shown)}</text>')
+        out.append(draw_text(f"{left + 24:g}", y, escape(shown)))
         left += width
     return out, (row + 1 if names else 0)

@@ -13,7 +13,7 @@ from torch import Tensor
 from plmctl.core.errors import DataError, UsageError
 from plmctl.report.chart import draw_frame
 from plmctl.report.sentences import batch_sentences
-from plmctl.report.style import SERIES
+from plmctl.report.style import SERIES, draw_text
 from plmctl.run.loading import Loaded
 
 LONGEST = 40  # tokens of a sentence that is drawn
@@ -38,9 +38,9 @@ def measure_attention(
     return [
         (
             loaded.tokenizer.pieces(row),
-            [layer[place, :, : len(row), : len(row)] for layer in layers],
+            [layer[index, :, : len(row), : len(row)] for layer in layers],
         )
-        for place, row in enumerate(rows)
+        for index, row in enumerate(rows)
     ]
 
 
@@ -60,13 +60,13 @@ def draw_attention(tokens: Sequence[str], weights: Sequence[Sequence[float]], *,
             for key, weight in enumerate(weights[query])
             if weight >= FAINT or key in strongest[query]
         ]
-        name = f'<text x="{_LEFT - 6}" y="{y}" text-anchor="end">{escape(token)}</text>'
+        name = draw_text(_LEFT - 6, y, escape(token), "end")
         parts.append(
             f'<g class="from c0" color="{SERIES[0]}" stroke-width="2">{name}<g'
             f' stroke="currentColor">{"".join(lines)}</g></g>'
         )
     parts += [
-        f'<text x="{_RIGHT + 6}" y="{_TOP + _ROW * key + 10}">{escape(token)}</text>'
+        draw_text(_RIGHT + 6, _TOP + _ROW * key + 10, escape(token))
         for key, token in enumerate(tokens)
     ]
     return draw_frame(parts, title=title, height=_TOP + _ROW * len(tokens) + 10, kind="pairs")

@@ -1,9 +1,9 @@
-"""Learning curves of all arms in one picture, over updates, tokens, training FLOPs or time."""
+"""Learning curves of repeated runs, over updates, tokens, training FLOPs or time."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from plmctl.report.chart import Band, Curve, draw_lines
 from plmctl.report.runs import RunLog
@@ -20,11 +20,11 @@ def read_curve(
     """
     counter = {"tokens": "tokens", "flops": "tokens", "time": "seconds"}.get(by)
     scale = flops_per_token if by == "flops" else 1.0
-    found = []
+    points = []
     for step, value in log.series.get(name, ()):
         x = step if counter is None else _between(log.series.get(counter, ()), step)
-        found.append((step, x * scale, value))
-    return found
+        points.append((step, x * scale, value))
+    return points
 
 
 def average_curves(runs: Sequence[Run]) -> Curve:
@@ -32,26 +32,32 @@ def average_curves(runs: Sequence[Run]) -> Curve:
     return [(x, statistics.fmean(values)) for x, values in _at_each_step(runs)]
 
 
-def bound_curves(runs: Sequence[Run]) -> Band:
-    """The lowest and the highest value of all seeds, at the same updates; nothing of a single
-    run.
-    """
-    return (
-        [(x, min(values), max(values)) for x, values in _at_each_step(runs)]
-        if len(runs) > 1
-        else []
-    )
-
-
-def draw_curves(
-    curves: Mapping[str, Curve], bands: Mapping[str, Band], *, metric: str, by: str, seeds: int
+def draw_means(
+    groups: Mapping[str, Sequence[Run]],
+    *,
+    title: str,
+    x: str,
+    y: str,
+    unit: Callable[[float], float] = float,
 ) -> str:
-    """One SVG, one line an arm."""
-    shown = {name: curve for name, curve in curves.items() if curve}
-    title = f"{metric}, mean of {seeds} seeds" + (
-        ", shaded from lowest to highest" if any(bands.values()) else ""
-    )
-    return draw_lines(shown, title=title, x=AXES[by], y=metric, bands=bands)
+    """One SVG: for each group of repeated runs its mean, shaded from the lowest to the highest.
+
+    Args:
+        groups: by names; one whose runs were never measured at the same update has no line.
+        title: of the picture.
+        x: what lies on this axis.
+        y: what lies on that one.
+        unit: what the values are drawn in.
+    """
+    curves: dict[str, Curve] = {}
+    bands: dict[str, Band] = {}
+    for name, runs in groups.items():
+        if mean := average_curves(runs):
+            curves[name] = [(at, unit(value)) for at, value in mean]
+        if len(runs) > 1:
+            points = _at_each_step(runs)
+            bands[name] = [(at, unit(min(values)), unit(max(values))) for at, values in points]
+    return draw_lines(curves, title=title, x=x, y=y, bands=bands)
 
 
 def _at_each_step(runs: Sequence[Run]) -> list[tuple[float, list[float]]]:

@@ -23,13 +23,13 @@ def explain_table(rows: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def make_metric_table(found: Sequence[Mapping[str, Any]]) -> TableBlock:
+def make_metric_table(rows: Sequence[Mapping[str, Any]]) -> TableBlock:
     """The rows of one metric, as in table.json, for people."""
-    unit = next((row["unit"] for row in found if row["published"] is not None), None)
+    unit = next((row["unit"] for row in rows if row["published"] is not None), None)
     head = ["arm", "n", "mean ± sd", "difference", "interval", "p (Holm)", "expected", "verdict"]
     head += [f"published, {unit}"] if unit is not None else []
     lines = []
-    for row in found:
+    for row in rows:
         line = [
             row["arm"],
             str(row["n"]),
@@ -68,6 +68,11 @@ def make_cost_table(costs: Sequence[Mapping[str, Any]]) -> TableBlock:
     return TableBlock(head, lines)
 
 
+def format_budget(budget: Mapping[str, float | None]) -> str:
+    """`2,000 steps`; "none" of a study without one."""
+    return ", ".join(f"{value:,} {kind}" for kind, value in budget.items() if value) or "none"
+
+
 def format_number(value: float | None) -> str:
     """Four figures; nothing of None."""
     return "" if value is None else f"{value:.4g}"
@@ -89,19 +94,15 @@ def _signed(value: float | None) -> str:
 
 def format_spread(mean: float | None, deviation: float | None) -> str:
     """`0.8123 ± 0.012`."""
-    return (
-        "missing"
-        if mean is None
-        else _figures(mean, 4) + (f" ± {_figures(deviation, 2)}" if deviation is not None else "")
-    )
+    if mean is None:
+        return "missing"
+    return _figures(mean, 4) + (f" ± {_figures(deviation, 2)}" if deviation is not None else "")
 
 
 def _interval(low: float | None, high: float | None) -> str:
-    return (
-        ""
-        if low is None or high is None
-        else f"{_figures(low, 3, '+')} to {_figures(high, 3, '+')}"
-    )
+    if low is None or high is None:
+        return ""
+    return f"{_figures(low, 3, '+')} to {_figures(high, 3, '+')}"
 
 
 def _p(p: float | None) -> str:

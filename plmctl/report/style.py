@@ -15,12 +15,19 @@ SERIES = ("#0072b2", "#c44e00", "#00795a", "#a3437c", "#7a6200", "#5a5fc7")
 DARK_SERIES = ("#56b4e9", "#ff9e57", "#3ecf9b", "#e89ac4", "#f0c94a", "#a5a9ff")
 DASHES = ("", "6 3", "2 3", "9 3 2 3")  # one set of colours after the other
 
+RULES = {  # lines of the frame: their class, and their strokes
+    "grid": ("grid", 'stroke="#dddddd"'),
+    "stem": ("grid", 'stroke="#dddddd" stroke-width="4"'),
+    "axis": ("axis", 'stroke="#333333"'),
+    "mark": ("axis", 'stroke="#555555" stroke-dasharray="5 4"'),
+}
+
 STYLE = (
     f":root{{color-scheme:light dark;--paper:{LIGHT};--ink:{INK};"
     "--rule:#c8ccd1;--soft:#f3f4f6;--link:#0058a3}"
     f"@media(prefers-color-scheme:dark){{:root{{--paper:{DARK};--ink:{DARK_INK};"
     "--rule:#4a4f57;--soft:#22252a;--link:#7db8ff}"
-    + "".join(f"svg .c{place}{{color:{colour}}}" for place, colour in enumerate(DARK_SERIES))
+    + "".join(f"svg .c{number}{{color:{colour}}}" for number, colour in enumerate(DARK_SERIES))
     + "svg .grid{stroke:#33373d}svg .axis{stroke:#9aa0a6}}"
     "body{font-family:system-ui,sans-serif;max-width:60rem;margin:1.5rem auto;padding:0 1rem;"
     "line-height:1.45;background:var(--paper);color:var(--ink);overflow-wrap:break-word}"
@@ -42,7 +49,19 @@ def style_series(number: int) -> str:
     line from the first.
     """
     dash = DASHES[number // len(SERIES) % len(DASHES)]
-    place = number % len(SERIES)
-    return f'class="c{place}" color="{SERIES[place]}"' + (
-        f' stroke-dasharray="{dash}"' if dash else ""
-    )
+    colour = number % len(SERIES)
+    dashed = f' stroke-dasharray="{dash}"' if dash else ""
+    return f'class="c{colour}" color="{SERIES[colour]}"{dashed}'
+
+
+def draw_text(x: object, y: object, text: str, anchor: str = "") -> str:
+    """A text whose start, or whose `anchor` ("middle", "end"), is at (x, y)."""
+    where = f' text-anchor="{anchor}"' if anchor else ""
+    return f'<text x="{x}" y="{y}"{where}>{text}</text>'
+
+
+def draw_rule(kind: str, start: tuple[object, object], end: tuple[object, object]) -> str:
+    """A line of the frame from (x, y) to (x, y); `kind`: one of `RULES`."""
+    name, strokes = RULES[kind]
+    (x1, y1), (x2, y2) = start, end
+    return f'<line class="{name}" x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" {strokes}/>'

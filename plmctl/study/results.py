@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
@@ -13,8 +12,7 @@ from typing import Any
 from plmctl.core.errors import DataError, nearest
 from plmctl.jobs.job import RUN
 from plmctl.jobs.journal import State
-from plmctl.report.chart import Band, Curve
-from plmctl.report.mean_curves import Run, average_curves, bound_curves, read_curve
+from plmctl.report.mean_curves import Run, read_curve
 from plmctl.report.runs import RunLog
 from plmctl.study.plan import StudyCell, StudyPlan
 from plmctl.study.study import PRETRAIN, Metric
@@ -35,9 +33,8 @@ class Results:
 
     def values(self, metric: Metric, arm: str) -> dict[int, float]:
         """{seed: value} of the cells of an arm that have one."""
-        unit = math.exp if metric.exp else float
-        found = {cell.seed: self._value(metric, cell) for cell in self.cells(arm)}
-        return {seed: unit(value) for seed, value in found.items() if value is not None}
+        values = {cell.seed: self._value(metric, cell) for cell in self.cells(arm)}
+        return {seed: metric.unit(value) for seed, value in values.items() if value is not None}
 
     def cells(self, arm: str) -> list[StudyCell]:
         """The cells of an arm."""
@@ -55,24 +52,9 @@ class Results:
                 means[number] = statistics.fmean(scores)
         return max(means, key=lambda number: (means[number], -number), default=None)
 
-    def curves(self, metric: Metric, by: str) -> dict[str, Curve]:
-        """{arm: mean curve} of a metric of pretraining."""
-        unit = math.exp if metric.exp else float
-        return {
-            arm: [(x, unit(y)) for x, y in average_curves(self._runs(arm, metric, by))]
-            for arm in self.plan.arms
-        }
-
-    def bands(self, metric: Metric, by: str) -> dict[str, Band]:
-        """{arm: its lowest and highest curve}."""
-        unit = math.exp if metric.exp else float
-        return {
-            arm: [
-                (x, unit(low), unit(high))
-                for x, low, high in bound_curves(self._runs(arm, metric, by))
-            ]
-            for arm in self.plan.arms
-        }
+    def runs(self, metric: Metric, by: str) -> dict[str, list[Run]]:
+        """{arm: the curves of its pretrainings that are done}."""
+        return {arm: self._runs(arm, metric, by) for arm in self.plan.arms}
 
     def cost(self, arm: str) -> dict[str, float | None]:
         """Means over the cells that are done: tokens and training FLOPs of pretraining, seconds

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -90,6 +92,11 @@ class Metric:
     better: Literal["higher", "lower", "auto"] = "auto"
     expect: dict[str, Side] = field(default_factory=dict)  # arm: which side of the baseline
     published: Any = None
+
+    @property
+    def unit(self) -> Callable[[float], float]:
+        """What its values are shown in."""
+        return math.exp if self.exp else float
 
     @property
     def series(self) -> str:

@@ -10,10 +10,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from plmctl.report.mean_curves import draw_curves
+from plmctl.report.mean_curves import AXES, draw_means
 from plmctl.report.page import Block, Chart, Heading, Paragraph, TableBlock, write_page
 from plmctl.report.statistics import Difference, compare, correct, judge, summarise
-from plmctl.report.study_tables import explain_table, make_cost_table, make_metric_table
+from plmctl.report.study_tables import (
+    explain_table,
+    format_budget,
+    make_cost_table,
+    make_metric_table,
+)
 from plmctl.storage.atomic import write_json, write_text
 from plmctl.study.latex import format_latex
 from plmctl.study.results import Results, list_missing
@@ -37,9 +42,9 @@ def make_rows(study: Study, results: Results) -> list[Row]:
         for arm in arms
     }
     differences = {
-        place: compare(own, values[place[0], study.baseline])
-        for place, own in values.items()
-        if place[1] != study.baseline
+        (name, arm): compare(own, values[name, study.baseline])
+        for (name, arm), own in values.items()
+        if arm != study.baseline
     }
     corrected = dict(
         zip(
@@ -90,13 +95,13 @@ def write_table(
     study: Study, results: Results, folder: Path, *, notes: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Write all forms of the table into the study's folder; returns what table.json holds."""
-    found = make_rows(study, results)
+    rows = make_rows(study, results)
     costs = [
         {"arm": arm, "parameters": results.plan.arms[arm].parameters, **results.cost(arm)}
         for arm in dict.fromkeys(study.arms)
     ]
-    lacking = list_missing(results)
-    alone = any(row["difference"] is not None and row["p"] is None for row in found)
+    missing = list_missing(results)
+    alone = any(row["difference"] is not None and row["p"] is None for row in rows)
     notes = [*notes, *dict.fromkeys(results.problems), *([ONE_SEED] if alone else [])]
     record = {
         "study": study.name,
@@ -104,14 +109,14 @@ def write_table(
         "baseline": study.baseline,
         "seeds": study.seeds,
         "budget": dict([study.budget] if study.budget else []),
-        "rows": found,
+        "rows": rows,
         "costs": costs,
-        "missing": lacking,
+        "missing": missing,
         "notes": notes,
-        "about": {name: _what(metric) for name, metric in study.metrics.items()},
+        "about": {name: _describe(metric) for name, metric in study.metrics.items()},
     }
     write_json(folder / "table.json", record)
-    write_text(folder / "table.csv", _csv(found, costs))
+    write_text(folder / "table.csv", _csv(rows, costs))
     lower = {name for name, metric in study.metrics.items() if metric.lower_is_better}
     write_text(folder / "table.tex", format_latex(record, lower))
     write_page(_blocks(study, results, record), folder / "table.md")
@@ -119,8 +124,8 @@ def write_table(
 
 
 def _blocks(study: Study, results: Results, record: Mapping[str, Any]) -> list[Block]:
-    found: list[Row] = record["rows"]
-    budget = ", ".join(f"{value:,} {name}" for name, value in record["budget"].items()) or "none"
+    rows: list[Row] = record["rows"]
+    budget = format_budget(record["budget"])
     seeds = ", ".join(map(str, study.seeds))
     facts = f"Baseline: {study.baseline}. Seeds: {seeds}. Budget of every pretraining: {budget}."
     blocks: list[Block] = [Heading(study.title, 1), Paragraph(facts)]
@@ -128,16 +133,19 @@ def _blocks(study: Study, results: Results, record: Mapping[str, Any]) -> list[B
         blocks += [
             Heading(name),
             Paragraph(record["about"][name]),
-            make_metric_table([row for row in found if row["metric"] == name]),
+            make_metric_table([row for row in rows if row["metric"] == name]),
         ]
-    blocks += [Paragraph(explain_table(found)), *([Paragraph(CHOSEN)] if study.tasks else [])]
+    blocks += [Paragraph(explain_table(rows)), *([Paragraph(CHOSEN)] if study.tasks else [])]
     blocks += [Heading("Cost of an arm, mean over seeds"), make_cost_table(record["costs"])]
     measured = [(name, metric) for name, metric in study.metrics.items() if metric.validated]
     for number, (name, metric) in enumerate(measured):
-        curves, bands = results.curves(metric, study.curves), results.bands(metric, study.curves)
-        svg = draw_curves(curves, bands, metric=name, by=study.curves, seeds=len(study.seeds))
-        title = [Heading("Learning curves on the held-out documents")] if not number else []
-        blocks += [*title, Chart(f"curve-{number}-{study.curves}", svg)]
+        runs = results.runs(metric, study.curves)
+        title = f"{name}, mean of {len(study.seeds)} seeds"
+        if any(len(repeated) > 1 for repeated in runs.values()):
+            title += ", shaded from lowest to highest"
+        svg = draw_means(runs, title=title, x=AXES[study.curves], y=name, unit=metric.unit)
+        head = [Heading("Learning curves on the held-out documents")] if not number else []
+        blocks += [*head, Chart(f"curve-{number}-{study.curves}", svg)]
     if record["missing"]:
         lines = [
             [each["label"], each["state"], each["why"].splitlines()[0], each["cells"]]
@@ -149,29 +157,23 @@ def _blocks(study: Study, results: Results, record: Mapping[str, Any]) -> list[B
     return blocks
 
 
-def _what(metric: Metric) -> str:
-    source = (
-        f" Published: {metric.published.source}."
-        if metric.published and metric.published.source
-        else ""
-    )
-    where = (
-        "pretraining" + ", on the held-out documents" * metric.validated
-        if metric.of == PRETRAIN
-        else metric.of
-    )
+def _describe(metric: Metric) -> str:
+    held_out = ", on the held-out documents" if metric.validated else ""
+    where = f"pretraining{held_out}" if metric.of == PRETRAIN else metric.of
+    source = metric.published.source if metric.published else ""
     side = "lower" if metric.lower_is_better else "higher"
-    return f"{'exp of ' if metric.exp else ''}{metric.key} of {where}; {side} is better.{source}"
+    about = f"{'exp of ' if metric.exp else ''}{metric.key} of {where}; {side} is better."
+    return f"{about} Published: {source}." if source else about
 
 
-def _csv(found: Sequence[Row], costs: Sequence[Mapping[str, Any]]) -> str:
+def _csv(rows: Sequence[Row], costs: Sequence[Mapping[str, Any]]) -> str:
     """One line a row, the arm's cost beside it; values by seed are joined as seed=value."""
     by_arm = {each["arm"]: each for each in costs}
     text = io.StringIO()
-    names = [*found[0], "parameters", "tokens", "flops", "seconds"]
+    names = [*rows[0], "parameters", "tokens", "flops", "seconds"]
     writer = csv.DictWriter(text, names, lineterminator="\n")
     writer.writeheader()
-    for row in found:
+    for row in rows:
         joined = " ".join(f"{seed}={value!r}" for seed, value in row["values"].items())
         writer.writerow({**row, **by_arm[row["arm"]], "values": joined})
     return text.getvalue()

@@ -77,7 +77,7 @@ def test_a_study_half_done(tmp_path: Path) -> None:
     (folder / "table.json").write_text('{"rows": [')  # half of one
     assert "There is no table yet" in page(folder)[1]
     shutil.rmtree(folder / "jobs")
-    assert "none begun" in page(folder)[1]
+    assert "none started" in page(folder)[1]
 
 
 def test_a_study_whose_arm_was_edited(tmp_path: Path) -> None:

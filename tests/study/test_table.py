@@ -216,9 +216,11 @@ def test_curves_over_every_axis(plan: StudyPlan, here: Path) -> None:
     assert read_curve(log, "valid/loss/mlm", "tokens", 7.0) == [(6, 600, 5.0), (11, 1100, 2.0)]
     assert read_curve(log, "valid/loss/mlm", "flops", 7.0) == [(6, 4200, 5.0), (11, 7700, 2.0)]
     assert read_curve(log, "valid/loss/mlm", "time", 7.0) == [(6, 3.5, 5.0), (11, 6.0, 2.0)]
-    curves = results(plan, here).curves(plan.study.metrics["perplexity"], "tokens")
-    assert list(curves) == ["slow", "fast"]
-    assert curves["slow"][-1] == pytest.approx((1100, math.exp(2.05)))
+    metric = plan.study.metrics["perplexity"]
+    runs = results(plan, here).runs(metric, "tokens")
+    assert list(runs) == ["slow", "fast"]
+    x, loss = average_curves(runs["slow"])[-1]
+    assert (x, metric.unit(loss)) == pytest.approx((1100, math.exp(2.05)))
 
 
 def test_a_mean_curve_is_over_what_all_seeds_have() -> None:

@@ -25,6 +25,7 @@ KINDS = {
 
 
 def panel(subject: Subject) -> list[Block]:
+    """How the answers of each split go wrong, and the worst of them."""
     return collect_by_split(subject, "Answers", _blocks)
 
 
@@ -43,6 +44,7 @@ def classify_answer(row: Mapping[str, Any], *, threshold: float | None) -> str:
 
 
 def answer(row: Mapping[str, Any], threshold: float | None) -> str:
+    """The answer that counts: empty above the threshold."""
     return "" if threshold is not None and row["null_odds"] > threshold else str(row["guess"] or "")
 
 
@@ -61,19 +63,18 @@ def _blocks(run: ReportedRun, split: str, rows: Rows) -> list[Block]:
             if counts[name]
         ],
     )
-    wrong = [place for place, found in enumerate(kinds) if found not in ("exact", "rightly empty")]
-    worst = sorted(wrong, key=lambda place: rows[place]["null_odds"])[:MOST]
+    wrong = [index for index, kind in enumerate(kinds) if kind not in ("exact", "rightly empty")]
+    worst = sorted(wrong, key=lambda index: rows[index]["null_odds"])[:MOST]
     fields, note = load_texts(run, split)
     lines = [
         [
-            kinds[place],
-            clip(" / ".join(dict.fromkeys(rows[place]["golds"])) or "(none)", 120),
-            clip(answer(rows[place], threshold) or "(none)", 120),
-            *([clip(fields[place]["question"])] if fields else []),
+            kinds[index],
+            clip(" / ".join(dict.fromkeys(rows[index]["golds"])) or "(none)", 120),
+            clip(answer(rows[index], threshold) or "(none)", 120),
+            *([clip(fields[index]["question"])] if fields else []),
         ]
-        for place in worst
+        for index in worst
     ]
     head = ["error", "gold", "guess", *(["question"] if fields else [])]
-    told = Paragraph(f"Wrong answers that the model prefers most to none. {note}".strip())
-    worst_ones: list[Block] = [told, TableBlock(head, lines)] if lines else []
-    return [table, *worst_ones]
+    about = Paragraph(f"Wrong answers that the model prefers most to none. {note}".strip())
+    return [table, *([about, TableBlock(head, lines)] if lines else [])]

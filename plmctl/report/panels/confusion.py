@@ -15,6 +15,7 @@ MOST = 20  # classes of a matrix; of more, the pairs that are confused most ofte
 
 
 def panel(subject: Subject) -> list[Block]:
+    """For each run and split a matrix of classes."""
     return collect_by_split(subject, "Confusion", _blocks)
 
 

@@ -4,8 +4,8 @@ everything that was logged.
 
 from __future__ import annotations
 
-from plmctl.report.chart import Band, Curve, draw_lines
-from plmctl.report.mean_curves import average_curves, bound_curves
+from plmctl.report.chart import Curve
+from plmctl.report.mean_curves import Run, draw_means
 from plmctl.report.page import Block, Chart, Folded, Heading, Paragraph, TableBlock
 from plmctl.report.subject import ReportedRun, Subject
 from plmctl.report.text import format_number
@@ -19,6 +19,7 @@ FEW = 4  # runs of which every term has a curve; of more, the whole loss
 
 
 def panel(subject: Subject) -> list[Block]:
+    """A chart for each kind of number, and a table of the last values."""
     runs = [run for run in subject.runs if run.log.series]
     if not runs:
         return []
@@ -29,20 +30,16 @@ def panel(subject: Subject) -> list[Block]:
     if any(len(group) > 1 for group in groups.values()):
         blocks.append(Paragraph(REPEATED))
     for kind, title in (("loss", "Loss, nats"), ("acc", "Accuracy"), ("score", "Scores on dev")):
-        curves: dict[str, Curve] = {}
-        bands: dict[str, Band] = {}
+        drawn: dict[str, list[Run]] = {}
         for shown, repeated in groups.items():
             every = [_curves(run, kind, few=len(groups) <= FEW) for run in repeated]
             for name in dict.fromkeys(name for each in every for name in each):
                 same = [[(x, x, y) for x, y in each[name]] for each in every if name in each]
                 label = f"{shown} ({len(same)})" if len(same) > 1 else shown
-                label = name if len(groups) == len(subject.runs) == 1 else f"{label}: {name}"
-                curves[label], bands[label] = average_curves(same), bound_curves(same)
-        if curves:
-            blocks.append(
-                Chart(kind, draw_lines(curves, title=title, x="update", y=kind, bands=bands))
-            )
-    worst = [
+                drawn[name if len(groups) == len(subject.runs) == 1 else f"{label}: {name}"] = same
+        if drawn:
+            blocks.append(Chart(kind, draw_means(drawn, title=title, x="update", y=kind)))
+    skips = [
         f"{run.name}: {skipped:,.0f} updates were thrown away, their gradient was not finite."
         for run in runs
         if (skipped := run.log.last("skipped") or 0)
@@ -55,25 +52,19 @@ def panel(subject: Subject) -> list[Block]:
     last = TableBlock(["metric", *(run.name for run in subject.runs)], finals)
     return [
         *blocks,
-        *([Paragraph(" ".join(worst))] if worst else []),
+        *([Paragraph(" ".join(skips))] if skips else []),
         Folded("Last values", [last]),
     ]
 
 
 def _curves(run: ReportedRun, group: str, *, few: bool) -> dict[str, Curve]:
+    series = run.log.series
     if group == "score":
-        names = [
-            f"valid/{name}" for name in (run.log.config.get("task") or {}).get("metrics") or ()
-        ]
-        return {
-            name: run.log.series[name]
-            for name in names[: None if few else 1]
-            if name in run.log.series
-        }
-    whole = {
-        name: run.log.series[name] for name in (group, f"valid/{group}") if name in run.log.series
-    }
-    found = run.log.curves(group)
+        metrics = (run.log.config.get("task") or {}).get("metrics") or ()
+        names = [f"valid/{name}" for name in metrics][: None if few else 1]
+        return {name: series[name] for name in names if name in series}
+    sums = {name: series[name] for name in (group, f"valid/{group}") if name in series}
+    terms = run.log.curves(group)
     # a task's loss has no terms
-    alone = not any(name.startswith(f"valid/{group}/") for name in found)
-    return {**found, **(whole if alone else {})} if few else whole or found
+    alone = not any(name.startswith(f"valid/{group}/") for name in terms)
+    return {**terms, **(sums if alone else {})} if few else sums or terms

@@ -37,6 +37,7 @@ OWN = ("run.", "train.threads")  # which no reader compares
 
 
 def panel(subject: Subject) -> list[Block]:
+    """A table of the settings in which the runs differ."""
     configs = [run.log.config for run in subject.runs]
     if not any(configs):
         return []

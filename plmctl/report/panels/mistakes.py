@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from plmctl.report.examples import join_texts, load_texts
-from plmctl.report.page import Block, Heading, Paragraph, TableBlock
+from plmctl.report.examples import Rows, collect_by_split, join_texts, load_texts
+from plmctl.report.page import Block, Paragraph, TableBlock
 from plmctl.report.subject import ReportedRun, Subject
 from plmctl.report.text import clip, format_percent
 
@@ -17,44 +17,27 @@ SURE = "Wrong answers by the probability that the model gives them."
 
 
 def panel(subject: Subject) -> list[Block]:
-    blocks: list[Block] = []
-    for run in subject.runs:
-        for split in run.predictions:
-            blocks += _blocks(run, split)
-    return [Heading("Most confidently wrong"), *blocks] if blocks else []
+    """For each run and split a table of the worst examples."""
+    return collect_by_split(subject, "Most confidently wrong", _blocks)
 
 
-def _blocks(run: ReportedRun, split: str) -> list[Block]:
-    rows = run.predictions[split]
+def _blocks(run: ReportedRun, split: str, rows: Rows) -> list[Block]:
     numbers = isinstance(rows[0].get("guess"), float)
     if rows[0].get("gold") is None or not (numbers or "probabilities" in rows[0]):
         return []
-    wrong = [place for place, row in enumerate(rows) if row["gold"] != row["guess"]]
-    worst = sorted(wrong, key=lambda place: -_weight(rows[place]))[:MOST]
+    wrong = [index for index, row in enumerate(rows) if row["gold"] != row["guess"]]
+    worst = sorted(wrong, key=lambda index: -_weight(rows[index]))[:MOST]
     fields, note = load_texts(run, split)
-    head = [
-        "id",
-        "gold",
-        "guess",
-        "distance" if numbers else "probability",
-        *(["text"] if fields else []),
-    ]
-    lines = [
-        [
-            str(rows[place]["id"]),
-            _label(rows[place], "gold"),
-            _label(rows[place], "guess"),
-            f"{_weight(rows[place]):.2f}" if numbers else format_percent(_weight(rows[place])),
-            *([clip(join_texts(fields[place]))] if fields else []),
-        ]
-        for place in worst
-    ]
-    found = f"{FAR if numbers else SURE} {len(wrong):,} of {len(rows):,} are wrong. {note}".strip()
-    return [
-        Heading(f"{run.name}, {split}", 3),
-        Paragraph(found),
-        *([TableBlock(head, lines)] if lines else []),
-    ]
+    head = ["id", "gold", "guess", "distance" if numbers else "probability"]
+    lines = []
+    for index in worst:
+        row, weight = rows[index], _weight(rows[index])
+        shown = f"{weight:.2f}" if numbers else format_percent(weight)
+        text = [clip(join_texts(fields[index]))] if fields else []
+        lines.append([str(row["id"]), _label(row, "gold"), _label(row, "guess"), shown, *text])
+    about = f"{FAR if numbers else SURE} {len(wrong):,} of {len(rows):,} are wrong. {note}".strip()
+    table: list[Block] = [TableBlock([*head, *(["text"] if fields else [])], lines)]
+    return [Paragraph(about), *(table if lines else [])]
 
 
 def _weight(row: Mapping[str, Any]) -> float:

@@ -13,6 +13,7 @@ EMPTY = "{}: no metric has been logged yet."
 
 
 def panel(subject: Subject) -> list[Block]:
+    """A table of the runs, with what is odd about them."""
     if not subject.runs:
         return []
     rows, notes = [], []

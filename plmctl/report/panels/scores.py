@@ -10,6 +10,7 @@ ORDER = 40
 
 
 def panel(subject: Subject) -> list[Block]:
+    """A row for each metric, a column for each run."""
     runs = [run for run in subject.runs if run.result]
     values: dict[tuple[str, str, str], dict[str, float]] = {}
     for run in runs:
@@ -19,7 +20,7 @@ def panel(subject: Subject) -> list[Block]:
     if not values:
         return []
     rows = [
-        [*place, *(format_number(of.get(run.name)) for run in runs)] for place, of in values.items()
+        [*names, *(format_number(of.get(run.name)) for run in runs)] for names, of in values.items()
     ]
     return [
         Heading("Scores"),

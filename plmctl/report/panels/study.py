@@ -6,6 +6,7 @@ from collections import Counter
 
 from plmctl.report.page import Block, Paragraph, TableBlock
 from plmctl.report.studies import StudyFolder
+from plmctl.report.study_tables import format_budget
 from plmctl.report.subject import Subject
 
 ORDER = 0
@@ -18,24 +19,17 @@ OLD = "The table is that of the last start that came to its end; the study was s
 
 
 def panel(subject: Subject) -> list[Block]:
+    """The facts of the study, and the settings of its arms."""
     study = subject.study
     if study is None:
         return []
     counts: Counter[str] = Counter(job.state for job in study.jobs)
-    found = (
-        ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state]) or "none begun"
-    )
+    jobs = ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])
+    jobs = jobs or "none started"
+    jobs += f"; {before} superseded" if (before := len(study.superseded)) else ""
     seeds = ", ".join(map(str, study.settings.get("seeds") or [])) or "not stated"
-    budget = (
-        ", ".join(
-            f"{value:,} {name}"
-            for name, value in (study.settings.get("budget") or {}).items()
-            if value
-        )
-        or "none"
-    )
-    found += f"; {before} superseded" if (before := len(study.superseded)) else ""
-    facts = f"{study.folder}. Jobs: {found}. Seeds: {seeds}. Budget of every pretraining: {budget}."
+    budget = format_budget(study.settings.get("budget") or {})
+    facts = f"{study.folder}. Jobs: {jobs}. Seeds: {seeds}. Budget of every pretraining: {budget}."
     blocks: list[Block] = [Paragraph(facts)]
     if study.table is None:
         blocks.append(Paragraph(NO_TABLE))

@@ -10,10 +10,11 @@ ORDER = 3
 
 
 def panel(subject: Subject) -> list[Block]:
+    """A row for each arm."""
     table = subject.study.table if subject.study else None
     if not table or not table.get("costs"):
         return []
     seconds = [each["seconds"] for each in table["costs"] if each["seconds"] is not None]
     total = len(table["seeds"]) * sum(seconds) / 3600
-    told = Paragraph(f"Means over seeds; about {total:.2f} hours of training in all.")
-    return [Heading("Cost of an arm"), told, make_cost_table(table["costs"])]
+    hours = Paragraph(f"Means over seeds; about {total:.2f} hours of training in all.")
+    return [Heading("Cost of an arm"), hours, make_cost_table(table["costs"])]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from plmctl.report.chart import Band, Curve, draw_lines
-from plmctl.report.mean_curves import average_curves, bound_curves, read_curve
+from plmctl.report.mean_curves import draw_means, read_curve
 from plmctl.report.page import Block, Chart, Heading, Paragraph
 from plmctl.report.runs import RunLog
 from plmctl.report.subject import Subject
@@ -14,6 +13,7 @@ ORDER = 2
 
 
 def panel(subject: Subject) -> list[Block]:
+    """A chart for each validation loss that most arms have."""
     study = subject.study
     if study is None:
         return []
@@ -23,25 +23,19 @@ def panel(subject: Subject) -> list[Block]:
             by_arm.setdefault(job.arm, []).append(job.log)
     blocks: list[Block] = []
     for number, name in enumerate(_series(list(by_arm.values()))):
-        curves: dict[str, Curve] = {}
-        bands: dict[str, Band] = {}
+        groups = {}
         for arm, logs in by_arm.items():
             runs = [read_curve(log, name, "steps", 1.0) for log in logs if name in log.series]
-            if mean := average_curves(runs):
-                shown = f"{arm} ({len(runs)})" if len(runs) > 1 else arm
-                curves[shown], bands[shown] = mean, bound_curves(runs)
-        blocks.append(
-            Chart(
-                f"curves-{number}", draw_lines(curves, title=name, x="update", y=name, bands=bands)
-            )
-        )
+            groups[f"{arm} ({len(runs)})" if len(runs) > 1 else arm] = runs
+        svg = draw_means(groups, title=name, x="update", y=name)
+        blocks.append(Chart(f"curves-{number}", svg))
     if not blocks:
         return []
-    told = (
+    reading = (
         "Pretraining on the held-out documents: the mean, shaded from the lowest to the highest"
         " seed; in brackets the number of seeds. Arms that share a run share its curve."
     )
-    return [Heading("Curves by arm"), Paragraph(told), *blocks]
+    return [Heading("Curves by arm"), Paragraph(reading), *blocks]
 
 
 def _series(arms: Sequence[Sequence[RunLog]]) -> list[str]:

@@ -14,15 +14,16 @@ BEFORE = (
 
 
 def panel(subject: Subject) -> list[Block]:
+    """Tables of failed, open and all jobs."""
     study = subject.study
     if study is None or not (study.jobs or study.superseded):
         return []
     blocks: list[Block] = [Heading("Jobs")]
-    unlucky = [job for job in study.jobs if job.state != "done"]
-    if unlucky:
+    not_done = [job for job in study.jobs if job.state != "done"]
+    if not_done:
         rows = [
             [job.label, job.state, clip(job.why), f"jobs/{job.folder.name}/log.txt"]
-            for job in unlucky
+            for job in not_done
         ]
         blocks.append(TableBlock(["not done", "state", "why", "log"], rows))
     missing = (study.table or {}).get("missing") or []
@@ -33,13 +34,12 @@ def panel(subject: Subject) -> list[Block]:
     ]
     if open_:
         blocks += [
-            Paragraph("Not begun when the table was made:"),
+            Paragraph("Not started when the table was made:"),
             TableBlock(["job", "why", "cells"], open_),
         ]
-    told = Paragraph("A job's own page: plmctl report <study>/jobs/<job>/run")
     head = ["job", "state", "updates", "last validation loss", "seconds", "folder"]
     blocks += [
-        told,
+        Paragraph("A job's own page: plmctl report <study>/jobs/<job>/run"),
         Folded(
             f"All {len(study.jobs)} jobs", [TableBlock(head, [_row(job) for job in study.jobs])]
         ),

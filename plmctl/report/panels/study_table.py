@@ -15,6 +15,7 @@ ORDER = 1
 
 
 def panel(subject: Subject) -> list[Block]:
+    """A table and a picture for each metric."""
     table = subject.study.table if subject.study else None
     if not table or not table.get("rows"):
         return []

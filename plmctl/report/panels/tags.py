@@ -24,6 +24,7 @@ KINDS = {  # of a gold or guessed span that is not exactly right, the first that
 
 
 def panel(subject: Subject) -> list[Block]:
+    """Tables of types, of errors, and of sentences with errors."""
     return collect_by_split(subject, "Spans", _blocks)
 
 
@@ -32,14 +33,14 @@ def _blocks(run: ReportedRun, split: str, rows: Rows) -> list[Block]:
         return []
     pairs = [(entities(row["gold"]), entities(row["guess"])) for row in rows]
     kinds = sorted({span[0] for pair in pairs for spans in pair for span in spans})
-    found = Counter(kind for golds, guesses in pairs for kind in classify_errors(golds, guesses))
+    counts = Counter(kind for golds, guesses in pairs for kind in classify_errors(golds, guesses))
     wrong = TableBlock(
         ["error", "spans", "what it is"],
-        [[kind, str(found[kind]), what] for kind, what in KINDS.items()],
+        [[kind, str(counts[kind]), what] for kind, what in KINDS.items()],
     )
-    unlike = [place for place, (golds, guesses) in enumerate(pairs) if golds != guesses]
-    worst = sorted(unlike, key=lambda place: -len(pairs[place][0] ^ pairs[place][1]))[:MOST]
-    shown = [[_marked(rows[place]["words"], spans) for spans in pairs[place]] for place in worst]
+    unlike = [index for index, (golds, guesses) in enumerate(pairs) if golds != guesses]
+    worst = sorted(unlike, key=lambda index: -len(pairs[index][0] ^ pairs[index][1]))[:MOST]
+    shown = [[_marked(rows[index]["words"], spans) for spans in pairs[index]] for index in worst]
     head = ["type", "gold", "guessed", "right", "precision", "recall"]
     return [
         TableBlock(head, [_row(kind, pairs) for kind in kinds]),
@@ -64,13 +65,13 @@ def classify_errors(gold: set[Entity], guess: set[Entity]) -> list[str]:
     """One of `KINDS` for every span that is not exactly right; a gold span and the guess that
     meets it are one error.
     """
-    found, met = [], set()
+    errors, met = [], set()
     for _, first, last in sorted(gold - guess):
         others = {span for span in guess - gold if span[1] <= last and first <= span[2]}
         met |= others
         same = any(span[1:] == (first, last) for span in others)
-        found.append("another type" if same else "other bounds" if others else "missed")
-    return found + ["made up"] * len(guess - gold - met)
+        errors.append("another type" if same else "other bounds" if others else "missed")
+    return errors + ["made up"] * len(guess - gold - met)
 
 
 def _marked(words: Sequence[str], spans: set[Entity]) -> str:
@@ -78,5 +79,5 @@ def _marked(words: Sequence[str], spans: set[Entity]) -> str:
     begins = {first: "[" for _, first, _ in spans}
     ends = {last: f"]{kind}" for kind, _, last in spans}
     return " ".join(
-        f"{begins.get(place, '')}{word}{ends.get(place, '')}" for place, word in enumerate(words)
+        f"{begins.get(index, '')}{word}{ends.get(index, '')}" for index, word in enumerate(words)
     )

@@ -16,6 +16,7 @@ SHARES = {"data_wait": "data wait", "mfu": "MFU"}
 
 
 def panel(subject: Subject) -> list[Block]:
+    """A table of medians, and charts over the updates."""
     runs = [run for run in subject.runs if "tokens_per_second" in run.log.series]
     if not runs:
         return []
