@@ -35,34 +35,34 @@ def list_recipes(config_dirs: Sequence[str] = ()) -> list[dict[str, str]]:
 
 
 def describe_recipe(name: str, file: Path) -> dict[str, str]:
-    found, node = header(file), load(file)
-    parameters, _, flops = found.text("Cost").partition(" (")[0].partition(", ")
+    about, node = header(file), load(file)
+    parameters, _, flops = about.text("Cost").partition(" (")[0].partition(", ")
     return {
         "name": name,
-        "system": system(found),
-        "paper": paper(found),
+        "system": system(about),
+        "paper": paper(about),
         "scale": scale(node),
         "parameters": parameters.removesuffix(" parameters"),
         "FLOPs": flops.removesuffix(" FLOPs"),
-        "reached": found.text("Reached") or UNMEASURED,
+        "reached": about.text("Reached") or UNMEASURED,
     }
 
 
-def system(found: Header) -> str:
+def system(about: Header) -> str:
     """What stands before the first colon that is outside of brackets: "BERT (Devlin et al.,
     2019, arXiv:1810.04805)".
     """
     depth = 0
-    for place, letter in enumerate(found.about):
+    for index, letter in enumerate(about.about):
         depth += (letter == "(") - (letter == ")")
         if letter == ":" and not depth:
-            return found.about[:place]
-    return found.about
+            return about.about[:index]
+    return about.about
 
 
-def paper(found: Header) -> str:
+def paper(about: Header) -> str:
     """Authors and year in the brackets of `system`: "Devlin et al., 2019"."""
-    known = re.search(r"\((?:\w+: )?([^()]*?,? \d{4})", system(found))
+    known = re.search(r"\((?:\w+: )?([^()]*?,? \d{4})", system(about))
     return known[1] if known else ""
 
 
@@ -103,8 +103,8 @@ def _study(name: str, node: Mapping[str, Any], results: str) -> dict[str, str]:
         for word in node.get("grid") or ()
     ]
     arms = len(node.get("arms") or ()) + (math.prod(grid) if grid else 0)
-    given = (node.get("budget") or {}).items()
-    budget = next((f"{value:,} {kind}" for kind, value in given if value is not None), "")
+    amounts = (node.get("budget") or {}).items()
+    budget = next((f"{value:,} {kind}" for kind, value in amounts if value is not None), "")
     seeds = len(node.get("seeds") or (0, 1, 2))
     return {
         "name": name,

@@ -75,18 +75,18 @@ def plan(
     """
     if tasks is None:
         tasks = {} if header.text("Tasks") == "none" else DOCSTRINGS
-    made = _Planner(header, sort_words(words, (*_steps(header, tasks), OWN)), flags)
-    made.need_text()
-    for stage in plan_stages(recipe, header, made.given):
-        made.pretrain(stage)
+    planner = _Planner(header, sort_words(words, (*_steps(header, tasks), OWN)), flags)
+    planner.need_text()
+    for stage in plan_stages(recipe, header, planner.words):
+        planner.pretrain(stage)
     for name, path in tasks.items():
-        made.fine_tune(name, path)
+        planner.fine_tune(name, path)
     # a student of layers alone has none to be measured by
-    if not tasks and made.pretrained[OWN].config["objective"]:
-        made.evaluate(made.pretrained[OWN], "task=held_out")
-    if made.absent:
-        raise DataError("\n".join(made.absent))
-    return RecipeChain(recipe, header, tuple(words), made.jobs)
+    if not tasks and planner.pretrained[OWN].config["objective"]:
+        planner.evaluate(planner.pretrained[OWN], "task=held_out")
+    if planner.absent:
+        raise DataError("\n".join(planner.absent))
+    return RecipeChain(recipe, header, tuple(words), planner.jobs)
 
 
 def _steps(header: Header, tasks: Mapping[str, str]) -> list[str]:
@@ -100,7 +100,7 @@ class _Planner:
     """Jobs by name, each made once; `absent` collects what is to be downloaded first."""
 
     def __init__(self, header: Header, words: ChainWords, flags: Flags) -> None:
-        self.header, self.given, self.flags = header, words, flags
+        self.header, self.words, self.flags = header, words, flags
         self.configs = Configs(flags)
         self.jobs: dict[str, Job] = {}
         self.absent: list[str] = []
@@ -110,7 +110,7 @@ class _Planner:
     def need_text(self) -> None:
         """A recipe that reads more than one corpus has no text of its own to fall back on."""
         wanted = list_needed_text(self.header)
-        if wanted and not any(word.startswith("data.") for word in self.given.own):
+        if wanted and not any(word.startswith("data.") for word in self.words.own):
             example = " ".join(word for word in self.header.command() if word.startswith("data."))
             raise DataError(
                 f"{self.header.file.stem} reads {', '.join(wanted)},"
@@ -126,18 +126,18 @@ class _Planner:
             self._miss(f"{error}{self._source()}")
         tokens = self._tokenize(stage, config)
         if tokens is not None:
-            told = [key_of(word) for word in words]
+            said = [key_of(word) for word in words]
             words = [
                 word
                 for word in words
                 if not word.startswith("data.") or word.startswith("data.cache_dir=")
             ]
-            words += [*_resets(config["data"], told), f"data.path={tokens.reference}"]
+            words += [*_resets(config["data"], said), f"data.path={tokens.reference}"]
         self.pretrained[stage.name] = self._add(stage.name, "pretrain", words, stage.recipe)
 
     def fine_tune(self, name: str, path: str) -> None:
         """Fine-tuning on a task, and its evaluation."""
-        own = self.given.of(TUNING, name)
+        own = self.words.of(TUNING, name)
         refuse_another_model(own, OF_THE_MODEL, key=TUNING)
         builtin = name in DOCSTRINGS
         part = "classification" if builtin else name
@@ -153,7 +153,7 @@ class _Planner:
 
     def evaluate(self, job: Job, *words: str) -> None:
         name = f"eval-{job.label}"
-        self._add(name, "eval", [f"checkpoint={job.reference}", *words, *self.given.of(name)])
+        self._add(name, "eval", [f"checkpoint={job.reference}", *words, *self.words.of(name)])
 
     def _lengths(self, name: str, part: str, config: Config, own: Sequence[str]) -> list[str]:
         """The words that make the rows of a task fit the model; reads all files of the task."""
@@ -196,7 +196,7 @@ class _Planner:
         words = [
             *self._tokenizer(config["tokenizer"]),
             *_changed("data", data, thaw(schema.Data())),
-            *self.given.of(name),
+            *self.words.of(name),
         ]
         job = self._add(name, "tokenize", words)
         self.texts.append((data, job))
@@ -257,9 +257,9 @@ class _Planner:
         return self.jobs.setdefault(name, job)
 
 
-def _without(words: Sequence[str], told: Sequence[str]) -> list[str]:
-    """`words` that `told` does not say otherwise; a length clears another one."""
-    keys = {key_of(word) for word in told}
+def _without(words: Sequence[str], said: Sequence[str]) -> list[str]:
+    """`words` that `said` does not say otherwise; a length clears another one."""
+    keys = {key_of(word) for word in said}
     keys |= LENGTHS if LENGTHS & keys else set()
     return [word for word in words if key_of(word) not in keys]
 
@@ -273,9 +273,9 @@ def _changed(slot: str, node: Mapping[str, Any], default: Mapping[str, Any]) -> 
     ]
 
 
-def _resets(data: Config, told: Sequence[str]) -> list[str]:
+def _resets(data: Config, said: Sequence[str]) -> list[str]:
     """The words that take back what a recipe itself says of raw text, once it is tokens."""
     default = thaw(schema.Data())
-    kept = (*told, "data.path", "data.cache_dir")
+    kept = (*said, "data.path", "data.cache_dir")
     own = [name for name in default if data[name] != default[name] and f"data.{name}" not in kept]
     return [f"data.{name}={spelled(default[name])}" for name in own]

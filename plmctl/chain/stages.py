@@ -103,7 +103,7 @@ def plan_stages(recipe: str, header: Header, words: ChainWords) -> list[ChainSta
     }
     launch = header.command()[3:]
     examples = {value_of(word): key_of(word) for word in launch if _is_file(word)}
-    told = {key_of(word): word for word in words.own}
+    said = {key_of(word): word for word in words.own}
     new = not load(header.file).get("init") and not any(
         key_of(word) == "init" for word in (*launch, *words.own)
     )
@@ -117,14 +117,14 @@ def plan_stages(recipe: str, header: Header, words: ChainWords) -> list[ChainSta
         for word in launch
         if key_of(word) in STARTS
         and value_of(word) in runs
-        and not told.keys() & {key_of(word), "init"}
+        and not said.keys() & {key_of(word), "init"}
     ]
     starts = {runs[value_of(word)] for word in kept}
     if starts:  # the model is decided there
         words = dataclasses.replace(
             words, own=tuple(word for word in words.own if word not in of_model)
         )
-    made = []
+    stages = []
     for line, name in zip(lines, name_stages(header), strict=True):
         shared = (
             [word for word in words.own if word.startswith("data.")]
@@ -132,34 +132,34 @@ def plan_stages(recipe: str, header: Header, words: ChainWords) -> list[ChainSta
             else []
         )
         own = (
-            list(_filled(line[3:], examples, told, runs, header))
+            list(_filled(line[3:], examples, said, runs, header))
             if not shared
             else _plain(line[3:], runs)
         )
         model = of_model if name in starts else []
-        made.append(ChainStage(name, line[2], (*own, *shared, *model, *words.of(name)), runs))
+        stages.append(ChainStage(name, line[2], (*own, *shared, *model, *words.of(name)), runs))
     started = [
         word
         for word in launch
-        if key_of(word) not in told and (not _is_file(word) or value_of(word) in runs)
+        if key_of(word) not in said and (not _is_file(word) or value_of(word) in runs)
     ]
-    made.append(ChainStage(OWN, recipe, (*started, *words.own, *words.of(OWN)), runs))
-    return list(_needed(made))
+    stages.append(ChainStage(OWN, recipe, (*started, *words.own, *words.of(OWN)), runs))
+    return list(_needed(stages))
 
 
-def _needed(made: Sequence[ChainStage]) -> Iterator[ChainStage]:
-    wanted, waiting = set[str](), [made[-1]]
+def _needed(stages: Sequence[ChainStage]) -> Iterator[ChainStage]:
+    wanted, waiting = set[str](), [stages[-1]]
     while waiting:
         stage = waiting.pop()
         wanted.add(stage.name)
-        waiting += [other for other in made if other.name in stage.uses - wanted]
-    return (stage for stage in made if stage.name in wanted)
+        waiting += [other for other in stages if other.name in stage.uses - wanted]
+    return (stage for stage in stages if stage.name in wanted)
 
 
 def _filled(
     line: Sequence[str],
     examples: Mapping[str, str],
-    told: Mapping[str, str],
+    said: Mapping[str, str],
     runs: Mapping[str, str],
     header: Header,
 ) -> Iterator[str]:
@@ -174,8 +174,8 @@ def _filled(
             yield word
         elif value not in examples:
             raise UsageError(f"{header.file}: # Before: {word}: the launch line has no {value}")
-        elif examples[value] in told:
-            yield f"{key}={value_of(told[examples[value]])}"
+        elif examples[value] in said:
+            yield f"{key}={value_of(said[examples[value]])}"
 
 
 def _plain(line: Sequence[str], runs: Mapping[str, str]) -> list[str]:

@@ -35,8 +35,8 @@ class Configs:
 
     def __init__(self, flags: Flags) -> None:
         self.flags = flags
-        self._parts: dict[tuple[str, ...], bytes] = {}  # what part files make together
-        self._made: dict[tuple[str | None, ...], tuple[Any, Config]] = {}
+        self._parts: dict[tuple[str, ...], bytes] = {}  # what part files give together
+        self._composed: dict[tuple[str | None, ...], tuple[Any, Config]] = {}
 
     def compose(self, verb: str, words: Sequence[str], recipe: str | None = None) -> Config:
         """The config of `plmctl <verb> [recipe] <words>`."""
@@ -88,11 +88,11 @@ class Configs:
 
     def _compose(self, verb: str, recipe: str | None, words: Sequence[str]) -> tuple[Any, Config]:
         asked = (verb, recipe, *words)
-        if asked not in self._made:
-            given = replace(self.flags, verb=verb, recipe=recipe, overrides=tuple(words))
-            spec = composed(given, known=self._parts).spec
-            self._made[asked] = spec, thaw(spec)
-        return self._made[asked]
+        if asked not in self._composed:
+            flags = replace(self.flags, verb=verb, recipe=recipe, overrides=tuple(words))
+            spec = composed(flags, known=self._parts).spec
+            self._composed[asked] = spec, thaw(spec)
+        return self._composed[asked]
 
 
 def find_missing_text(data: Config) -> Iterator[DataError]:

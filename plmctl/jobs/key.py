@@ -47,29 +47,28 @@ def compute_key(verb: str, config: Mapping[str, Any]) -> str:
         elif path.endswith("_target_"):
             now = TARGETS.get(value, value)
             leaves[path] = _FIRST.get(now, now)
-    whole = json.dumps([verb, leaves], sort_keys=True, default=str)
-    return hashlib.sha256(whole.encode()).hexdigest()[:16]
+    text = json.dumps([verb, leaves], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def fingerprint(path: str) -> list[Any]:
     """[name, size, hash] of every file at `path`, a file, folder or pattern; the path itself
     where there is nothing.
     """
-    place = Path(path).expanduser()
-    if is_tokens(str(place)):
-        return [_state(str(place / MANIFEST), *_changed(place / MANIFEST))]
-    if place.is_dir():
-        files = sorted(file for file in place.rglob("*") if file.is_file())
+    root = Path(path).expanduser()
+    if is_tokens(str(root)):
+        return [_state(str(root / MANIFEST), *_changed(root / MANIFEST))]
+    if root.is_dir():
         return [
-            [str(file.relative_to(place)), *_state(str(file), *_changed(file))[1:]]
-            for file in files
+            [str(file.relative_to(root)), *_state(str(file), *_changed(file))[1:]]
+            for file in sorted(file for file in root.rglob("*") if file.is_file())
         ]
-    found = (
-        [place]
-        if place.is_file()
-        else [Path(file) for file in sorted(glob.glob(str(place), recursive=True))]
+    files = (
+        [root]
+        if root.is_file()
+        else [Path(file) for file in sorted(glob.glob(str(root), recursive=True))]
     )
-    return [_state(str(file), *_changed(file)) for file in found if file.is_file()] or [path]
+    return [_state(str(file), *_changed(file)) for file in files if file.is_file()] or [path]
 
 
 def _changed(file: Path) -> tuple[int, int]:

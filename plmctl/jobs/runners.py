@@ -1,7 +1,7 @@
 """Who runs the jobs that are ready: this process, processes side by side, or a Hydra launcher.
 
 Each returns the exit code: 0 when all jobs are as they should be, 1 when one failed, 130, 143 or
-129 when a signal ended the whole. What is finished stays finished.
+129 when a signal ended all. What is finished stays finished.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LOOK = 1.0  # and between two looks at the rule that stops them
 
 def run_here(journal: JobJournal, execute: Execute = execute) -> int:
     """Run one job after the other in this process, whose terminal shows what they print; the first
-    that does not end well ends the whole, with its exit code.
+    that does not end well ends all, with its exit code.
     """
     for job in journal.ready():
         code = work(journal.prepare(job), execute)
@@ -78,15 +78,15 @@ class Processes:
         return 128 + self._signal if self._signal else int(self.journal.failed)
 
     def _fill(self) -> bool:
-        """Start jobs in the free places; whether any is waiting."""
+        """Start jobs where one is free; whether any is waiting."""
         waiting = [job for job in self.journal.ready() if job.name not in self._children]
         for job in waiting[: self.count - len(self._children)]:
             self._start(job)
         return bool(waiting)
 
     def _start(self, job: Job) -> None:
-        place = str(self.journal.prepare(job))
-        child = self._context.Process(target=enter, args=(place, os.getcwd(), self.execute))
+        folder = str(self.journal.prepare(job))
+        child = self._context.Process(target=enter, args=(folder, os.getcwd(), self.execute))
         child.start()
         self._children[job.name] = child
 
@@ -123,7 +123,7 @@ class Processes:
 
 
 def run_launched(journal: JobJournal, words: tuple[str, ...], execute: Execute = execute) -> int:
-    """Give all jobs that are ready to a Hydra launcher, then those that they have made ready.
+    """Give all jobs that are ready to a Hydra launcher, then those that they make ready.
 
     A rule that stops jobs early is applied when they have ended: results are the same, the time is
     not saved.
@@ -140,8 +140,8 @@ def run_launched(journal: JobJournal, words: tuple[str, ...], execute: Execute =
     ]
     task = LauncherTask(_Launched(os.getcwd(), execute))
     while jobs := list(journal.ready()):
-        places = [str(journal.prepare(job).resolve()) for job in jobs]
-        folders = ",".join(quoted(f"run.dir={place}").partition("=")[2] for place in places)
+        prepared = [str(journal.prepare(job).resolve()) for job in jobs]
+        folders = ",".join(quoted(f"run.dir={folder}").partition("=")[2] for folder in prepared)
         with open_composer("ablate") as composer:
             words_of_jobs = [f"+job_path={folders}", *sweep, *words]
             interrupted = composer.multirun(task, words_of_jobs, plain=True)
@@ -159,10 +159,10 @@ class _Launched:
         self.here, self.execute = here, execute  # the folder that relative paths start from
 
     def __call__(self, settings: dict[str, Any]) -> Outcome:
-        place = Path(settings["job_path"])
+        folder = Path(settings["job_path"])
         with contextlib.ExitStack() as stack:
             stack.enter_context(contextlib.chdir(self.here))
-            log = stack.enter_context((place / LOG).open("a", encoding="utf-8"))
+            log = stack.enter_context((folder / LOG).open("a", encoding="utf-8"))
             stack.enter_context(contextlib.redirect_stdout(log))
             stack.enter_context(contextlib.redirect_stderr(log))
-            return Outcome(work(place, self.execute))
+            return Outcome(work(folder, self.execute))

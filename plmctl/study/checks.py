@@ -68,11 +68,11 @@ def _other_validation(arms: Mapping[str, Config]) -> list[UsageError]:
     errors: list[UsageError] = []
     for name, config in arms.items():
         for key in (*MEASURED, *HELD_OUT, *(() if config["data"]["valid_path"] else SHARE)):
-            own, theirs = _at(config, key), _at(reference, key)
-            if own != theirs:
+            own, other = _at(config, key), _at(reference, key)
+            if own != other:
                 leave = f"leave {key} out of arms; set it in pretrain"
                 fix = "give data.valid_path" if key.startswith("data.") else leave
-                allowed = f"validation is the same for all arms; '{first}' has {_short(theirs)}"
+                allowed = f"validation is the same for all arms; '{first}' has {_short(other)}"
                 errors.append(ConfigError(f"arm '{name}': {key}", _short(own), allowed, fix=fix))
     return errors
 

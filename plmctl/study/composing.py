@@ -70,18 +70,18 @@ class Composer:
         for name, node in self.study.evals.items():
             with self._collected(f"eval.{name}"):
                 evals[name] = self.configs.compose("eval", ("checkpoint=later", *node.overrides))
-        found: dict[str, ComposedArm] = {}
+        arms: dict[str, ComposedArm] = {}
         for name, arm in self.study.arms.items():
             with self._collected(f"arm '{name}'"):
-                found[name] = self._arm(arm, evals)
+                arms[name] = self._arm(arm, evals)
         raise_all(list({str(error): error for error in self._errors}.values()))
-        return found
+        return arms
 
     def _arm(self, arm: Arm, evals: Mapping[str, Config]) -> ComposedArm:
         config, budget = self._pretrain(arm), self.study.budget
         words = [*self.study.pretrain, *arm.overrides]
-        given = dataclasses.replace(self.flags, verb="pretrain", overrides=tuple(words))
-        model = thaw(adapt(spec_of("pretrain", config, given)))
+        provenance = dataclasses.replace(self.flags, verb="pretrain", overrides=tuple(words))
+        model = thaw(adapt(spec_of("pretrain", config, provenance)))
         rate, parameters, measured = self._cost(model)
         if budget and budget[0] == "flops" and arm.pretrain:
             tokens = max(1, round(arm.times * budget[1] / rate))
@@ -97,8 +97,8 @@ class Composer:
         tokenizer.
         """
         default = thaw(schema.Data())
-        given = {name: value for name, value in self.study.data.items() if value != default[name]}
-        data = [f"data.{name}={spelled(value)}" for name, value in given.items()]
+        changed = {name: value for name, value in self.study.data.items() if value != default[name]}
+        data = [f"data.{name}={spelled(value)}" for name, value in changed.items()]
         kind, amount = self.study.budget or ("steps", 1)
         amount *= arm.times
         length = {
@@ -170,14 +170,14 @@ def list_validation_metrics(config: Config, plugins: Sequence[str] = ()) -> froz
     """
     with without_weights():
         model = build_model(config, vocab_size=TINY.size, vocab=TINY, plugins=plugins)
-        given = {"vocab": TINY, **known_to_objectives(model, vocab_size=TINY.size)}
+        injected = {"vocab": TINY, **known_to_objectives(model, vocab_size=TINY.size)}
         parts = [
-            build(entry(node)[0], given, plugins, path=f"objective.{name}")
+            build(entry(node)[0], injected, plugins, path=f"objective.{name}")
             for name, node in (config["objective"] or {}).items()
         ]
     facts = Facts.of_all([part.facts for part in parts])
     of_tokens = {name for name in facts.terms if f"targets.{name}" in facts.needs}
-    found = {f"{kind}/{name}" for name in facts.terms for kind in ("loss", "acc")}
+    names = {f"{kind}/{name}" for name in facts.terms for kind in ("loss", "acc")}
     if config["train"]["grad_norms"]:
-        found |= {f"start/grad_norm/{name}" for name in find_last_maps(model)}
-    return frozenset({"loss", *found, *(f"bits_per_byte/{name}" for name in of_tokens)})
+        names |= {f"start/grad_norm/{name}" for name in find_last_maps(model)}
+    return frozenset({"loss", *names, *(f"bits_per_byte/{name}" for name in of_tokens)})

@@ -83,7 +83,7 @@ def _cell(row: Mapping[str, Any], best: float | None) -> str:
         return "--"
     number = re.sub(
         r"e([+-])0*(\d+)",
-        lambda found: rf" \cdot 10^{{{found[1].strip('+')}{found[2]}}}",
+        lambda match: rf" \cdot 10^{{{match[1].strip('+')}{match[2]}}}",
         _number(row),
     )
     number = rf"\mathbf{{{number}}}" if row["mean"] == best else number

@@ -98,18 +98,18 @@ class _Parser:
             lambda words, dirs: expand_arms(words, common.recipe, dirs), self.cfg["grid"]
         )
         arms = grid or {}
-        for name, given in self.cfg["arms"].items():
+        for name, value in self.cfg["arms"].items():
             path = f"arms.{name}"
-            if isinstance(given, str) or not isinstance(given, (Mapping, Sequence)):
+            if isinstance(value, str) or not isinstance(value, (Mapping, Sequence)):
                 allowed = "is a list of overrides, or {recipe, overrides, pretrain, ...}"
-                self._wrong(path, given, allowed)
+                self._wrong(path, value, allowed)
                 continue
-            node = given if isinstance(given, Mapping) else {"overrides": given}
-            found = self._node(ArmNode, node, path)
+            node = value if isinstance(value, Mapping) else {"overrides": value}
+            arm = self._node(ArmNode, node, path)
             if name in arms:
                 self._wrong(path, ..., "the grid makes an arm of this name too")
-            elif found:
-                arms[name] = Arm.of(name, found, common.recipe)
+            elif arm:
+                arms[name] = Arm.of(name, arm, common.recipe)
         if len(arms) < 2 and not self.errors:
             fix = "arms: {name: [overrides]}"
             self._wrong("arms", sorted(arms), "a study compares two arms or more", fix)
@@ -119,21 +119,21 @@ class _Parser:
         self,
         expand: Callable[[Sequence[str], Sequence[str]], T],
         words: Sequence[str],
-        place: str = "",
+        prefix: str = "",
     ) -> T | None:
         try:
             return expand(words, self.config_dirs)
         except UsageError as error:
-            self.errors.append(UsageError(f"{place}{error}"))
+            self.errors.append(UsageError(f"{prefix}{error}"))
             return None
 
     def _budget(self, needed: bool) -> tuple[str, float] | None:
-        given = self.cfg["budget"]
-        chosen = {name: value for name, value in given.items() if value is not None}
+        budget = self.cfg["budget"]
+        chosen = {name: value for name, value in budget.items() if value is not None}
         if len(chosen) > 1 or (needed and not chosen):
-            found = f"there are {', '.join(chosen)}" if chosen else "there is none"
+            stated = f"there are {', '.join(chosen)}" if chosen else "there is none"
             fix = f"budget.{next(iter(chosen))}=null" if chosen else "budget.steps=300"
-            allowed = f"exactly one of {', '.join(given)}, the same for all arms; {found}"
+            allowed = f"exactly one of {', '.join(budget)}, the same for all arms; {stated}"
             self._wrong("budget", ..., allowed, fix)
         return next(iter(chosen.items()), None)
 
@@ -152,8 +152,8 @@ class _Parser:
 
     def _check_teachers(self, arms: Mapping[str, Arm]) -> None:
         names = list(arms)
-        for place, (name, arm) in enumerate(arms.items()):
-            path, before = f"arms.{name}.teacher", names[:place]
+        for number, (name, arm) in enumerate(arms.items()):
+            path, before = f"arms.{name}.teacher", names[:number]
             if arm.teacher is not None and arm.teacher not in names:
                 self._known(path, [arm.teacher], before)
             elif arm.teacher is not None and arm.teacher not in before:
@@ -196,23 +196,23 @@ class _Parser:
         if metric.published is None:
             return metric
         path = f"metrics.{name}.published"
-        found = self._node(Published, metric.published, path)
-        self._known(f"{path}.values", found.values if found else (), arms)
-        return dataclasses.replace(metric, published=found)
+        published = self._node(Published, metric.published, path)
+        self._known(f"{path}.values", published.values if published else (), arms)
+        return dataclasses.replace(metric, published=published)
 
-    def _nodes(self, kind: type[T], given: Mapping[str, Any], path: str) -> dict[str, T]:
-        found = {name: self._node(kind, node, f"{path}.{name}") for name, node in given.items()}
-        return {name: node for name, node in found.items() if node is not None}
+    def _nodes(self, kind: type[T], nodes: Mapping[str, Any], path: str) -> dict[str, T]:
+        read = {name: self._node(kind, node, f"{path}.{name}") for name, node in nodes.items()}
+        return {name: node for name, node in read.items() if node is not None}
 
-    def _node(self, kind: type[T], given: Any, path: str) -> T | None:
-        """`given` as the dataclass `kind`; None where it does not fit."""
+    def _node(self, kind: type[T], node: Any, path: str) -> T | None:
+        """`node` as the dataclass `kind`; None where it does not fit."""
         hints = typing.get_type_hints(kind, include_extras=True)
         known = ", ".join(hints)
-        if not isinstance(given, Mapping):
-            self._wrong(path, given, f"is a group of settings: {known}")
+        if not isinstance(node, Mapping):
+            self._wrong(path, node, f"is a group of settings: {known}")
             return None
         before, values = len(self.errors), {}
-        for key, value in given.items():
+        for key, value in node.items():
             if key not in hints:
                 allowed = f"there is no such setting{nearest(str(key), hints)}; there are {known}"
                 self._wrong(f"{path}.{key}", value, allowed)
@@ -223,7 +223,7 @@ class _Parser:
                 self._wrong(f"{path}.{key}", value, str(error))
         for each in dataclasses.fields(kind):  # type: ignore[arg-type]
             needed = each.default is each.default_factory is dataclasses.MISSING
-            if needed and each.name not in given:
+            if needed and each.name not in node:
                 self._wrong(f"{path}.{each.name}", ..., "must be given")
         return kind(**values) if len(self.errors) == before else None
 

@@ -51,13 +51,13 @@ class StudyPlan:
 
     def behind(self, cell: StudyCell) -> set[str]:
         """The jobs of a cell and all that they start from."""
-        found: set[str] = set()
+        names: set[str] = set()
         waiting = list(cell.jobs)
         while waiting:
             name = waiting.pop()
-            found.add(name)
+            names.add(name)
             waiting += self.jobs[name].needs
-        return found
+        return names
 
     def flops_per_token(self, pretrain: str) -> float:
         """Of a job that pretrains."""
@@ -72,13 +72,13 @@ def plan(study: Study, flags: Flags) -> StudyPlan:
     composer = Composer(study, flags)
     arms = composer.arms()
     raise_all(check_study(study, arms, composer.tasks))
-    made = _Jobs(study, flags.plugins)
-    cells = [made.cell(each, seed) for seed in study.seeds for each in arms.values()]
+    planner = _Planner(study, flags.plugins)
+    cells = [planner.cell(each, seed) for seed in study.seeds for each in arms.values()]
     raise_all(_twins(cells))
-    return StudyPlan(study, arms, made.jobs, cells)
+    return StudyPlan(study, arms, planner.jobs, cells)
 
 
-class _Jobs:
+class _Planner:
     """Jobs by name, each made once."""
 
     def __init__(self, study: Study, plugins: tuple[str, ...]) -> None:
@@ -89,37 +89,37 @@ class _Jobs:
 
     def cell(self, each: ComposedArm, seed: int) -> StudyCell:
         cell = StudyCell(each.arm.name, seed)
-        place = f"{each.arm.name}, seed {seed}"
+        where = f"{each.arm.name}, seed {seed}"
         start = None
         if each.arm.pretrain:
-            start = self._pretrain(each, seed, place)
+            start = self._pretrain(each, seed, where)
             cell.pretrain = start.name
-            self._evaluate(cell, each, PRETRAIN, [start], place)
+            self._evaluate(cell, each, PRETRAIN, [start], where)
         for task, configs in each.tuned.items():
             teacher = self._first.get((each.arm.teacher, seed, task))
-            made: list[list[Job]] = []
+            points: list[list[Job]] = []
             for point, config in zip(self.study.points, configs, strict=True):
-                given = config | self._start(each, start, teacher)
+                settings = config | self._start(each, start, teacher)
                 if teacher and config["distill"]:
-                    given["teacher"] = teacher.reference
-                label = f"{task}{_chosen(point)} of {place}"
-                made.append(
+                    settings["teacher"] = teacher.reference
+                label = f"{task}{_chosen(point)} of {where}"
+                points.append(
                     [
-                        self._add("finetune", label, {**given, "seed": order, "head_seed": head})
+                        self._add("finetune", label, {**settings, "seed": order, "head_seed": head})
                         for order, head in self.study.restarts.pairs(seed)
                     ]
                 )
-            cell.tuned[task] = [[job.name for job in restarts] for restarts in made]
-            self._first[each.arm.name, seed, task] = made[0][0]
-            self._evaluate(cell, each, task, [job for each in made for job in each], place)
+            cell.tuned[task] = [[job.name for job in restarts] for restarts in points]
+            self._first[each.arm.name, seed, task] = points[0][0]
+            self._evaluate(cell, each, task, [job for each in points for job in each], where)
         return cell
 
-    def _pretrain(self, each: ComposedArm, seed: int, place: str) -> Job:
+    def _pretrain(self, each: ComposedArm, seed: int, where: str) -> Job:
         config = {**each.pretrain, "seed": seed}
         if tokens := self._tokens(each):
             only = thaw(schema.Corpora()) | {"path": tokens.reference}
             config["data"] = only | {"cache_dir": each.pretrain["data"]["cache_dir"]}
-        return self._add("pretrain", f"pretrain {place}", config)
+        return self._add("pretrain", f"pretrain {where}", config)
 
     def _tokens(self, each: ComposedArm) -> Job | None:
         """The job that tokenizes an arm's text; None where it names tokens, or several texts
@@ -155,14 +155,14 @@ class _Jobs:
         return model | {"tokenizer": {**tokenizer, "path": source}}
 
     def _evaluate(
-        self, cell: StudyCell, each: ComposedArm, of: str, checkpoints: Sequence[Job], place: str
+        self, cell: StudyCell, each: ComposedArm, of: str, checkpoints: Sequence[Job], where: str
     ) -> None:
         for name, node in self.study.evals.items():
             if node.of == of:
                 cell.evals[name] = {
                     job.name: self._add(
                         "eval",
-                        f"{name} of {place}",
+                        f"{name} of {where}",
                         {**each.evals[name], "checkpoint": job.reference},
                         words=node.overrides,
                     ).name

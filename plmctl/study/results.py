@@ -22,12 +22,14 @@ class Results:
     """What the jobs of a plan have left in their folders; a job that is not done has nothing."""
 
     def __init__(
-        self, plan: StudyPlan, states: Mapping[str, State], place: Callable[[str], Path]
+        self, plan: StudyPlan, states: Mapping[str, State], locate: Callable[[str], Path]
     ) -> None:
         self.plan, self.states = plan, states
-        self._log = cache(lambda name: RunLog.read(place(name) / RUN))
+        self._log = cache(lambda name: RunLog.read(locate(name) / RUN))
         self._scores = cache(
-            lambda name: json.loads((place(name) / RUN / "result.json").read_text(encoding="utf-8"))
+            lambda name: json.loads(
+                (locate(name) / RUN / "result.json").read_text(encoding="utf-8")
+            )
         )
         self.problems: list[str] = []  # metrics that an evaluation did not give
 

@@ -61,14 +61,14 @@ def estimate_costs(plan: StudyPlan) -> list[dict[str, Any]]:
     """Tokens and FLOPs of one seed's pretraining of each arm, at most; None where time is the
     budget.
     """
-    found = []
+    costs = []
     for name, each in plan.arms.items():
         train, length = each.pretrain["train"], each.pretrain["format"]["max_length"]
         steps = train["steps"] and train["steps"] * train["batch_size"] * length
         tokens = (train["tokens"] or steps) if each.arm.pretrain else 0
         flops = None if tokens is None else tokens * each.flops_per_token
-        found.append({"arm": name, "parameters": each.parameters, "tokens": tokens, "flops": flops})
-    return found
+        costs.append({"arm": name, "parameters": each.parameters, "tokens": tokens, "flops": flops})
+    return costs
 
 
 def show_table(record: Mapping[str, Any]) -> None:
@@ -105,8 +105,8 @@ def _lengths(plan: StudyPlan) -> list[str]:
     for each in plan.arms.values():
         for task, points in each.tuned.items():
             for train in (point["train"] for point in points):
-                given = [f"{train[name]:,} {name}" for name in LENGTHS if train.get(name)]
-                length = f"{', '.join(given)} of {train['batch_size']} rows an update"
+                amounts = [f"{train[name]:,} {name}" for name in LENGTHS if train.get(name)]
+                length = f"{', '.join(amounts)} of {train['batch_size']} rows an update"
                 lengths.setdefault(task, {})[length] = None
     note = "budget= is that of pretraining; finetune.overrides=[train.epochs=...] sets this"
     return [

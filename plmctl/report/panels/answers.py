@@ -77,4 +77,5 @@ def _blocks(run: ReportedRun, split: str, rows: Rows) -> list[Block]:
     ]
     head = ["error", "gold", "guess", *(["question"] if fields else [])]
     about = Paragraph(f"Wrong answers that the model prefers most to none. {note}".strip())
-    return [table, *([about, TableBlock(head, lines)] if lines else [])]
+    worst_ones: list[Block] = [about, TableBlock(head, lines)] if lines else []
+    return [table, *worst_ones]

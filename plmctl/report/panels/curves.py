@@ -34,7 +34,9 @@ def panel(subject: Subject) -> list[Block]:
         for shown, repeated in groups.items():
             every = [_curves(run, kind, few=len(groups) <= FEW) for run in repeated]
             for name in dict.fromkeys(name for each in every for name in each):
-                same = [[(x, x, y) for x, y in each[name]] for each in every if name in each]
+                same: list[Run] = [
+                    [(x, x, y) for x, y in each[name]] for each in every if name in each
+                ]
                 label = f"{shown} ({len(same)})" if len(same) > 1 else shown
                 drawn[name if len(groups) == len(subject.runs) == 1 else f"{label}: {name}"] = same
         if drawn:
