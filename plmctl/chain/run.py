@@ -14,9 +14,8 @@ from typing import Any
 from plmctl.chain import page
 from plmctl.chain.figure import describe_result
 from plmctl.chain.plan import RecipeChain
-from plmctl.chain.show import print_table
 from plmctl.core.progress import clock
-from plmctl.core.terminal import remark, tell
+from plmctl.core.terminal import print_table, remark, tell
 from plmctl.jobs.job import REFERENCE, Job, locate_runs, remark_next
 from plmctl.jobs.journal import JobJournal, hold_folder
 from plmctl.jobs.runners import run_here

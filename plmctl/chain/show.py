@@ -9,12 +9,9 @@ from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
 
-from rich import box
-from rich.table import Table
-
 from plmctl.chain import listing
 from plmctl.core.errors import UsageError
-from plmctl.core.terminal import screen, tell
+from plmctl.core.terminal import print_table, tell
 from plmctl.run.compose import Flags, compose
 from plmctl.run.headers import Header, header
 from plmctl.run.overrides import spelled
@@ -86,16 +83,6 @@ def find_header(name: str, flags: Flags) -> Header:
     if name in studies(flags.config_dirs) and name not in recipe_names(flags.config_dirs):
         raise UsageError(f"'{name}' is a study\n  fix: plmctl ablate {name} --dry-run")
     return header(find_recipe(name, flags.config_dirs))
-
-
-def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table whose first column is never folded."""
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for index, name in enumerate(head):
-        table.add_column(name, overflow="fold", no_wrap=index == 0)
-    for row in rows:
-        table.add_row(*row)
-    screen().print(table)
 
 
 def _differences(name: str, flags: Flags) -> Mapping[str, tuple[str, str]]:

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from plmctl.core.errors import UsageError
+from plmctl.jobs.job import close_over
 from plmctl.run.headers import Header
 from plmctl.run.recipes import load
 from plmctl.run.schema import is_path
@@ -94,66 +95,42 @@ def plan_stages(recipe: str, header: Header, words: ChainWords) -> list[ChainSta
     """The pretrainings in the order in which they run; those that nothing starts from, since a
     run was given, are left out.
     """
-    lines = [header.words(line) for line in header.each("Before")]
-    runs = {
-        value_of(word): name
-        for line, name in zip(lines, name_stages(header), strict=True)
-        for word in line
-        if key_of(word) == "run.dir"
-    }
+    lines = dict(zip(name_stages(header), map(header.words, header.each("Before")), strict=True))
+    runs = {_run(line): name for name, line in lines.items()}
     launch = header.command()[3:]
     examples = {value_of(word): key_of(word) for word in launch if _is_file(word)}
     said = {key_of(word): word for word in words.own}
-    new = not load(header.file).get("init") and not any(
-        key_of(word) == "init" for word in (*launch, *words.own)
-    )
-    of_model = [
-        word
-        for word in words.own
-        if key_of(word).partition(".")[0] in (OF_A_TEACHER if new else OF_A_MODEL)
-    ]
-    kept = [
-        word
+    new = "init" not in {*map(key_of, launch), *said} and not load(header.file).get("init")
+    brought = OF_A_TEACHER if new else OF_A_MODEL
+    of_model = [word for word in words.own if key_of(word).partition(".")[0] in brought]
+    starts = {
+        runs[value_of(word)]
         for word in launch
         if key_of(word) in STARTS
         and value_of(word) in runs
         and not said.keys() & {key_of(word), "init"}
-    ]
-    starts = {runs[value_of(word)] for word in kept}
+    }
     if starts:  # the model is decided there
-        words = dataclasses.replace(
-            words, own=tuple(word for word in words.own if word not in of_model)
-        )
+        own = tuple(word for word in words.own if word not in of_model)
+        words = dataclasses.replace(words, own=own)
     stages = []
-    for line, name in zip(lines, name_stages(header), strict=True):
-        shared = (
-            [word for word in words.own if word.startswith("data.")]
-            if _shares_text(line, launch)
-            else []
-        )
-        own = (
-            list(_filled(line[3:], examples, said, runs, header))
-            if not shared
-            else _plain(line[3:], runs)
-        )
+    text = [word for word in words.own if word.startswith("data.")]
+    for name, line in lines.items():
+        if text and _shares_text(line, launch):
+            filled = [*_plain(line[3:], runs), *text]
+        else:
+            filled = list(_filled(line[3:], examples, said, runs, header))
         model = of_model if name in starts else []
-        stages.append(ChainStage(name, line[2], (*own, *shared, *model, *words.of(name)), runs))
+        stages.append(ChainStage(name, line[2], (*filled, *model, *words.of(name)), runs))
     started = [
         word
         for word in launch
         if key_of(word) not in said and (not _is_file(word) or value_of(word) in runs)
     ]
     stages.append(ChainStage(OWN, recipe, (*started, *words.own, *words.of(OWN)), runs))
-    return list(_needed(stages))
-
-
-def _needed(stages: Sequence[ChainStage]) -> Iterator[ChainStage]:
-    wanted, waiting = set[str](), [stages[-1]]
-    while waiting:
-        stage = waiting.pop()
-        wanted.add(stage.name)
-        waiting += [other for other in stages if other.name in stage.uses - wanted]
-    return (stage for stage in stages if stage.name in wanted)
+    uses = {stage.name: stage.uses for stage in stages}
+    needed = close_over([OWN], uses.__getitem__)
+    return [stage for stage in stages if stage.name in needed]
 
 
 def _filled(

@@ -9,6 +9,7 @@ go through one of them: neither an escape code nor square brackets mean anything
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
@@ -49,3 +50,16 @@ def screen(*, stderr: bool = False) -> Console:
             return super().render_str(visible(text), **settings)
 
     return Screen(stderr=stderr, markup=False, highlight=False, emoji=False)
+
+
+def print_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table without a frame; long cells are folded, except those of the first column."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for index, name in enumerate(head):
+        table.add_column(name, overflow="fold", no_wrap=index == 0, min_width=len(name))
+    for row in rows:
+        table.add_row(*row)
+    screen().print(table)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,6 +79,15 @@ def remark_next(what: str, *words: str, given: Provenance) -> None:
 def locate_runs(jobs: Mapping[str, Job], folder: Path) -> dict[str, str]:
     """{job: the folder of its run} where the folders of the jobs lie in `folder`."""
     return {name: str(folder / name / RUN) for name in jobs}
+
+
+def close_over(names: Iterable[str], needs: Callable[[str], Iterable[str]]) -> set[str]:
+    """`names` and all that they need, directly or through others."""
+    closed, waiting = set[str](), list(names)
+    while waiting:
+        closed.add(name := waiting.pop())
+        waiting += set(needs(name)) - closed
+    return closed
 
 
 def resolve(value: Any, runs: Mapping[str, str]) -> Any:

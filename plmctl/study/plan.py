@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from plmctl.core.errors import ConfigError, UsageError, raise_all
 from plmctl.data.shards import is_tokens
-from plmctl.jobs.job import Config, Job
+from plmctl.jobs.job import Config, Job, close_over
 from plmctl.jobs.key import compute_key
 from plmctl.run import schema
 from plmctl.run.adapt import OF_THE_MODEL
@@ -51,13 +51,7 @@ class StudyPlan:
 
     def behind(self, cell: StudyCell) -> set[str]:
         """The jobs of a cell and all that they start from."""
-        names: set[str] = set()
-        waiting = list(cell.jobs)
-        while waiting:
-            name = waiting.pop()
-            names.add(name)
-            waiting += self.jobs[name].needs
-        return names
+        return close_over(cell.jobs, lambda name: self.jobs[name].needs)
 
     def flops_per_token(self, pretrain: str) -> float:
         """Of a job that pretrains."""

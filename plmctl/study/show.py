@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.table import Table
 
-from plmctl.core.terminal import screen
+from plmctl.core.terminal import print_table, screen, tell
 from plmctl.jobs.journal import State
 from plmctl.report.study_tables import format_number
 from plmctl.run.schema import LENGTHS
@@ -73,30 +72,25 @@ def estimate_costs(plan: StudyPlan) -> list[dict[str, Any]]:
 
 def show_table(record: Mapping[str, Any]) -> None:
     """Print what table.json holds: a row for each metric and arm, and what is missing."""
-    lines = {
+    numbers = {"mean": "mean", "sd": "sd", "diff": "difference", "p": "p_holm"}
+    columns = {
         "metric": [row["metric"] for row in record["rows"]],
         "arm": [row["arm"] for row in record["rows"]],
         "n": [str(row["n"]) for row in record["rows"]],
-        "mean": [format_number(row["mean"]) for row in record["rows"]],
-        "sd": [format_number(row["sd"]) for row in record["rows"]],
-        "diff": [format_number(row["difference"]) for row in record["rows"]],
-        "p": [format_number(row["p_holm"]) for row in record["rows"]],
+        **{
+            head: [format_number(row[key]) for row in record["rows"]]
+            for head, key in numbers.items()
+        },
         "expected": [row["expected"] for row in record["rows"]],
         "verdict": [row["verdict"] for row in record["rows"]],
         "published": [
             f"{format_number(row['published'])} {row['unit']}".strip() for row in record["rows"]
         ],
     }
-    shown = {head: column for head, column in lines.items() if any(column)}
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for head in shown:
-        table.add_column(head, overflow="fold", min_width=len(head))
-    for row in zip(*shown.values(), strict=True):
-        table.add_row(*row)
-    console = screen()
-    console.print(table)
+    shown = {head: column for head, column in columns.items() if any(column)}
+    print_table(list(shown), zip(*shown.values(), strict=True))
     for each in record["missing"]:
-        console.print(f"{each['state']}: {each['label']}: {each['why'].splitlines()[0]}")
+        tell(f"{each['state']}: {each['label']}: {each['why'].splitlines()[0]}")
 
 
 def _lengths(plan: StudyPlan) -> list[str]:
