@@ -20,7 +20,8 @@ from plmctl.run import finetuning, pretraining
 from plmctl.run.assemble import build_model
 from plmctl.run.compose import compose, recipes_dir
 from plmctl.run.contract import check_contract
-from plmctl.run.corpus import open_corpus, training_loader
+from plmctl.run.corpus import open_corpus
+from plmctl.run.loaders import training_loader
 from plmctl.training.processes.world import World
 
 HEADER = (recipes_dir() / "bert.yaml").read_text(encoding="utf-8").partition("defaults:")[0]

@@ -16,6 +16,7 @@ from omegaconf import OmegaConf
 from plmctl.core.errors import ConfigError, ConfigErrors, UsageError
 from plmctl.run import schema
 from plmctl.run.compose import compose, composed, conf_dir, recipes_dir
+from plmctl.run.make_spec import make
 from plmctl.run.overrides import quoted
 from plmctl.run.spec import Provenance, thaw
 from tests import probe
@@ -433,7 +434,7 @@ def test_folders_with_spaces_and_other_letters(run: Compose, tmp_path: Path) -> 
 
 def test_defaults_fit_their_own_types() -> None:
     for verb in schema.VERBS:
-        _, errors = schema.make(verb, schema.defaults(verb))
+        _, errors = make(verb, schema.defaults(verb))
         assert all("must be given" in str(error) for error in errors)
 
 

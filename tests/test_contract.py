@@ -12,9 +12,10 @@ from plmctl.core.errors import ConfigError, ConfigErrors, UsageError
 from plmctl.core.fields import COMMON
 from plmctl.objectives.base import Facts
 from plmctl.run.compose import compose
-from plmctl.run.contract import check_contract, derived, mismatches, providers
+from plmctl.run.contract import check_contract, derived, mismatches
 from plmctl.run.recipes import conf_dir, load
 from plmctl.run.references import work_out
+from plmctl.run.remedies import providers
 
 
 class Ask:

@@ -24,8 +24,8 @@ from plmctl.noise.base import Chain
 from plmctl.run.assemble import build_model
 from plmctl.run.build import build
 from plmctl.run.compose import compose
-from plmctl.run.contract import TINY
 from plmctl.run.cost import Cost, cost
+from plmctl.run.stand_in import TINY
 
 
 def _cost(

@@ -14,10 +14,10 @@ from plmctl.core.errors import UsageError
 from plmctl.core.fields import COMMON, Field, fields_of, glossary, held_by_data, sequences
 from plmctl.core.locate import locate
 from plmctl.run.build import build
-from plmctl.run.contract import TINY
 from plmctl.run.explained import part_files, targets
 from plmctl.run.glossary import fields_in, known_fields
 from plmctl.run.recipes import load
+from plmctl.run.stand_in import TINY
 
 SPOKEN_OF = ("provides", "reads", "writes", "removes", "needs", "uses")
 ROWS = ("format", "noise")  # slots whose parts are made of a vocabulary alone

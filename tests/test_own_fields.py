@@ -29,10 +29,12 @@ from plmctl.objectives.base import Facts, Objective, Output, Term
 from plmctl.run import pretraining
 from plmctl.run.assemble import build_model
 from plmctl.run.compose import compose
-from plmctl.run.contract import TINY, check_contract
-from plmctl.run.corpus import open_corpus, training_loader, unread, used
+from plmctl.run.contract import check_contract
+from plmctl.run.corpus import open_corpus
 from plmctl.run.cost import cost
+from plmctl.run.loaders import training_loader, unread, used
 from plmctl.run.spec import thaw
+from plmctl.run.stand_in import TINY
 from plmctl.training.processes.world import World
 
 PLUGIN = __name__.partition(".")[0]  # the package of this module

@@ -294,7 +294,7 @@ def test_what_fails_before_the_first_update_can_be_corrected(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("plmctl.run.pretraining._overview", stopped)
+        patch.setattr("plmctl.run.pretraining.describe_run", stopped)
         pretrain(*words, code=130)
     assert list(run.iterdir()) == []
     with monkeypatch.context() as patch:

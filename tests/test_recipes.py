@@ -17,9 +17,11 @@ from plmctl.core.errors import UsageError
 from plmctl.run.assemble import build_model, build_objective, known_to_objectives
 from plmctl.run.build import build
 from plmctl.run.compose import compose, conf_dir, recipes_dir
-from plmctl.run.contract import TINY, check_contract
-from plmctl.run.corpus import held_out, open_corpus, training_loader, used
+from plmctl.run.contract import check_contract
+from plmctl.run.corpus import open_corpus
 from plmctl.run.headers import header
+from plmctl.run.loaders import held_out, training_loader, used
+from plmctl.run.stand_in import TINY
 from plmctl.training.evaluation import mean_losses
 from plmctl.training.processes.world import World
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.run import action
-from plmctl.run.schema import spec_of
+from plmctl.run.make_spec import spec_of
 from plmctl.run.spec import Provenance, RunSpec, thaw
 
 RESUMABLE = ("pretrain", "finetune")

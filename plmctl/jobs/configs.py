@@ -18,10 +18,11 @@ from plmctl.run.assemble import settled
 from plmctl.run.build import build
 from plmctl.run.compose import Flags, composed
 from plmctl.run.contract import check_contract
-from plmctl.run.corpus import check_data, check_updates
+from plmctl.run.corpus import check_data
 from plmctl.run.decided import refuse_decided
 from plmctl.run.headers import naming_source
 from plmctl.run.spec import key_of, thaw
+from plmctl.run.stage_settings import check_updates
 from plmctl.run.tokenize import sources
 from plmctl.tasks.base import Task
 from plmctl.tasks.inference import check_splits

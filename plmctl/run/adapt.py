@@ -15,9 +15,10 @@ from plmctl.models.base import Model
 from plmctl.nn.tables import token_rows
 from plmctl.run.assemble import row_lengths, settled
 from plmctl.run.loading import Source, open_source
+from plmctl.run.make_spec import make
 from plmctl.run.model_facts import pooling
 from plmctl.run.references import work_out
-from plmctl.run.schema import Finetune, Pretrain, make
+from plmctl.run.schema import Finetune, Pretrain
 from plmctl.run.spec import key_of, thaw
 from plmctl.tasks.base import Task
 

@@ -10,9 +10,7 @@ the model on the meta device.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,33 +23,21 @@ from plmctl.data.shards import is_tokens
 from plmctl.run.build import build, entry, plain
 from plmctl.run.glossary import fields_in, known_fields
 from plmctl.run.peeking import altered, answered_elsewhere, peeking, unheard
-from plmctl.run.recipes import conf_dir, load, recipes_dir
-from plmctl.run.references import work_out
-from plmctl.text.vocab import Vocab
 
 if TYPE_CHECKING:
     from plmctl.data.formats.base import Format
     from plmctl.models.base import Model
     from plmctl.noise.base import Noise
     from plmctl.objectives.base import Objective
-
-TINY = Vocab(
-    size=8,
-    pad=0,
-    unk=1,
-    cls=2,
-    sep=3,
-    mask=4,
-    bos=5,
-    eos=6,
-    special=np.zeros(8, bool),
-    word_start=np.zeros(8, bool),
-    sentinels=(7,),
-    spellings=("",) * 8,
-)  # stands in for a tokenizer that is not trained yet
-SHOWN = 2  # settings of a fix that are written out
-# slot -> the attribute that says what its parts add
-GIVERS = {"format": "provides", "noise": "writes"}
+from plmctl.run.remedies import (
+    SHOWN,
+    explain_field,
+    formats_that_number,
+    objectives_of_outputs,
+    providers,
+    report_lack,
+)
+from plmctl.run.stand_in import TINY
 
 
 def check_contract(
@@ -60,82 +46,89 @@ def check_contract(
     """Build the parts of a pretraining config without weights, raise every mismatch among them, and
     return the model.
     """
-
     from plmctl.run.assemble import build_model, known_to_objectives, without_weights
-    from plmctl.training.freezing import apply_freezing
 
     config = plain(cfg)
     errors: list[PlmctlError] = []
-    given: dict[str, Any] = {"vocab": TINY, "vocab_size": vocab_size}
+    objectives: dict[str, tuple[Objective, str | None]] = {}  # and the source that each looks at
+    train = config.get("train") or {}
     with collect(errors), without_weights():
-        built = build_model(config, vocab_size=vocab_size, vocab=TINY, plugins=plugins)
-        model, heads = {"model": built.backbone}, list(built.heads)
-        errors += too_long(config, built.backbone.max_length)
-        errors += unspelled(config, built.backbone.of_words, plugins)
-        given |= known_to_objectives(built, vocab_size=vocab_size)
-        train = config.get("train") or {}
-        for stage in train.get("stages") or [{}]:
-            own = {key: stage.get(key, train.get(key)) or () for key in ("trainable", "frozen")}
-            apply_freezing(built, **own)
-    asked: dict[str, tuple[Objective, str | None]] = {}
-    # some are built around the model
-    for name, node in (config["objective"] or {}).items() if "model" in given else ():
-        with collect(errors), without_weights():
-            part, _, source = entry(node, f"objective.{name}")
-            asked[name] = (build(part, given, plugins, path=f"objective.{name}"), source)
+        model = build_model(config, vocab_size=vocab_size, vocab=TINY, plugins=plugins)
+        errors += too_long(config, model.backbone.max_length)
+        errors += unspelled(config, model.backbone.of_words, plugins)
+        given = {"vocab": TINY, **known_to_objectives(model, vocab_size=vocab_size)}
+        for name, node in (config["objective"] or {}).items():  # some are built around the model
+            with collect(errors):
+                part, _, source = entry(node, f"objective.{name}")
+                objectives[name] = (build(part, given, plugins, path=f"objective.{name}"), source)
+        _check_freezing(model, train)
     for source, node in ((config["data"] or {}).get("sources") or {None: {}}).items():
         with collect(errors):
-            format = build(
-                node.get("format", config["format"]), {"vocab": TINY}, plugins, path="format"
+            format, noise = (
+                build(node.get(slot, config[slot]) or {}, {"vocab": TINY}, plugins, path=slot)
+                for slot in ("format", "noise")
             )
-            noise = build(
-                node.get("noise", config["noise"]) or {}, {"vocab": TINY}, plugins, path="noise"
-            )
-            objectives = {
+            looking = {
                 name: part
-                for name, (part, on) in asked.items()
+                for name, (part, on) in objectives.items()
                 if source is None or on in (None, source)
             }
             if not errors:
-                errors += mismatches(format, noise, objectives, heads, model, config_dirs, plugins)
-                errors += unpaired(format, config)
-                errors += altered(format, noise, objectives, "noise") + unheard(
-                    format, objectives, built.backbone
-                )
-                made = dict(built.heads)
-                errors += miscounts(format, objectives, made, config_dirs, plugins)
-                errors += answered_elsewhere(objectives, made)
-            if not errors and "eval" in config:
-                quiet = build(
-                    config["eval"]["noise"] or {}, {"vocab": TINY}, plugins, path="eval.noise"
-                )
-                errors += unmeasured(format, quiet, objectives) + altered(
-                    format, quiet, objectives, "eval.noise"
-                )
-    errors += (
-        peeking({name: part for name, (part, _) in asked.items()}, built.backbone) if asked else []
-    )
-    if not config["objective"] and not config.get("distill"):
-        fix = (
-            "objective=[mlm], or distill=minilm teacher=runs/<run>,"
-            " whose student learns of layers alone"
-        )
-        errors.append(
-            ConfigError(
-                "objective",
-                [],
-                "something to learn: without an objective there is no loss",
-                fix=fix,
-            )
-        )
+                errors += _check_source(config, format, noise, looking, model, config_dirs, plugins)
+    parts = {name: part for name, (part, _) in objectives.items()}
+    errors += peeking(parts, model.backbone) if parts else []
+    errors += nothing_to_learn(config)
     errors += (
         wrong_numbers(config, plugins) if config.get("optim") and config.get("schedule") else []
     )
-    errors += too_few_rows(
-        config.get("train") or {}, {name: part for name, (part, _) in asked.items()}
-    )
+    errors += too_few_rows(train, parts)
     raise_all(errors)
-    return built
+    return model
+
+
+def _check_freezing(model: Model, train: Mapping[str, Any]) -> None:
+    """Raise where a stage freezes, or trains, parameters that the model does not have."""
+    from plmctl.training.freezing import apply_freezing
+
+    for stage in train.get("stages") or [{}]:
+        own = {key: stage.get(key, train.get(key)) or () for key in ("trainable", "frozen")}
+        apply_freezing(model, **own)
+
+
+def _check_source(
+    config: Mapping[str, Any],
+    format: Format,
+    noise: Mapping[str, Noise],
+    objectives: Mapping[str, Objective],
+    model: Model,
+    config_dirs: Sequence[str],
+    plugins: Sequence[str],
+) -> list[UsageError]:
+    """What does not fit between the rows of one source and the parts that read them."""
+    heads, backbone = dict(model.heads), {"model": model.backbone}
+    errors = [
+        *mismatches(format, noise, objectives, list(heads), backbone, config_dirs, plugins),
+        *unpaired(format, config),
+        *altered(format, noise, objectives, "noise"),
+        *unheard(format, objectives, model.backbone),
+        *miscounts(format, objectives, heads, config_dirs, plugins),
+        *answered_elsewhere(objectives, heads),
+    ]
+    if not errors and "eval" in config:
+        nodes = config["eval"]["noise"] or {}
+        quiet = build(nodes, {"vocab": TINY}, plugins, path="eval.noise")
+        errors += unmeasured(format, quiet, objectives)
+        errors += altered(format, quiet, objectives, "eval.noise")
+    return errors
+
+
+def nothing_to_learn(config: Mapping[str, Any]) -> list[UsageError]:
+    """A run with neither an objective nor a teacher."""
+    if config["objective"] or config.get("distill"):
+        return []
+    alone = "distill=minilm teacher=runs/<run>, whose student learns of layers alone"
+    allowed = "something to learn: without an objective there is no loss"
+    return [ConfigError("objective", [], allowed, fix=f"objective=[mlm], or {alone}")]
 
 
 def mismatches(
@@ -176,7 +169,7 @@ def mismatches(
         if field in givers or field in taken or asker not in helped
     ]
     errors: list[UsageError] = [
-        _lack(asker, field, known, givers, taken.get(field)) for asker, field in lacks
+        report_lack(asker, field, known, givers, taken.get(field)) for asker, field in lacks
     ]
     made = sorted(heads)
     for name, objective in objectives.items():
@@ -208,7 +201,7 @@ def unmeasured(
         for field in sorted(objective.facts.needs - there - derived(objective, there, known)):
             if not held_by_data(field, known):
                 allowed = (
-                    f"needs '{field}'{_meaning(field, known)} in validation too,"
+                    f"needs '{field}'{explain_field(field, known)} in validation too,"
                     " and eval.noise does not give it"
                 )
                 errors.append(
@@ -241,7 +234,7 @@ def miscounts(
                 f"{len(words)}, as many as the format tells apart (labels.{label} {meant}),"
                 f" which objective.{name} asks"
             )
-            fitting = _answering(len(words), config_dirs)
+            fitting = objectives_of_outputs(len(words), config_dirs)
             swaps = [
                 ",".join(other if it == name else it for it in objectives)
                 for other in fitting
@@ -251,7 +244,7 @@ def miscounts(
             fix = [f"heads.{head}.num_classes={len(words)}"] if name in fitting else fix
             fix += [
                 f"format={other}"
-                for other in _numbering(label, outputs, config_dirs, plugins)[:SHOWN]
+                for other in formats_that_number(label, outputs, config_dirs, plugins)[:SHOWN]
             ]
             errors.append(
                 ConfigError(f"heads.{head}.num_classes", outputs, allowed, fix=" or ".join(fix))
@@ -360,29 +353,6 @@ def too_few_rows(train: Mapping[str, Any], objectives: Mapping[str, Objective]) 
     return errors
 
 
-def _answering(outputs: int, config_dirs: Sequence[str]) -> list[str]:
-    """The objectives in conf/ that bring a head of so many outputs."""
-    found = [
-        (file.stem, (load(file).get("heads") or {}).values())
-        for file in _files("objective", config_dirs)
-    ]
-    return [
-        name for name, nodes in found if any(node.get("num_classes") == outputs for node in nodes)
-    ]
-
-
-def _numbering(
-    label: str, outputs: int, config_dirs: Sequence[str], plugins: Sequence[str]
-) -> list[str]:
-    """The formats in conf/ that number so many relations of `label`."""
-    found = {file.stem: _built(file, plugins) for file in _files("format", config_dirs)}
-    return [
-        name
-        for name, part in found.items()
-        if len(getattr(part, "meanings", {}).get(label, ())) == outputs
-    ]
-
-
 def derived(objective: Objective, there: Iterable[str], known: Fields) -> set[str]:
     """The targets that `objective.labels` makes out of a row by itself, found by showing it one
     row of zeros.
@@ -414,75 +384,3 @@ def derived(objective: Objective, there: Iterable[str], known: Fields) -> set[st
     if any(field.startswith("tracks.") for field in absent) or sequences(absent, known):
         return set()  # it would not find what it reads: reported as lacking
     return {f"targets.{name}" for name in objective.labels(rows)}
-
-
-def providers(config_dirs: Sequence[str] = (), plugins: Sequence[str] = ()) -> dict[str, list[str]]:
-    """{field: settings that would give it, like "format=sentence_pair"}, asked of the parts that
-    conf/ names.
-
-    Parts that the recipes use come first.
-    """
-    found: dict[str, list[str]] = {}
-    for slot, attribute in GIVERS.items():
-        for file in _files(slot, config_dirs):
-            for field in getattr(_built(file, plugins), attribute, ()):
-                setting = f"{slot}=[{file.stem}]" if slot == "noise" else f"{slot}={file.stem}"
-                found.setdefault(field, []).append(setting)
-    return found
-
-
-def _files(slot: str, config_dirs: Sequence[str]) -> list[Path]:
-    """The part files of a slot: of every folder, those that the recipes use come first."""
-    recipes = "".join(
-        file.read_text(encoding="utf-8") for file in sorted(recipes_dir().glob("*.yaml"))
-    )
-
-    def least_used(file: Path) -> int:
-        return -len(re.findall(rf"/{slot}: .*\b{file.stem}\b", recipes))
-
-    folders = [*(Path(base) for base in config_dirs), conf_dir()]
-    return [
-        file
-        for folder in folders
-        for file in sorted(sorted((folder / slot).glob("*.yaml")), key=least_used)
-    ]
-
-
-def _built(file: Path, plugins: Sequence[str]) -> Any:
-    """The part that a file describes, since some know only then what they add; None where it
-    cannot be made by itself.
-    """
-    try:
-        # what part files may refer to
-        whole = work_out({"train": {"batch_size": 2}, "part": load(file)})
-        return build(
-            whole["part"], {"vocab": TINY, "max_length": 8}, plugins, path=file.parent.name
-        )
-    except (UsageError, ValueError):  # a part of a plugin that is not given, or one that needs more
-        return None
-
-
-def _meaning(field: str, known: Fields) -> str:
-    """What the glossary `known` says of a field, in brackets."""
-    nowhere = "a name that `fields` of no part introduces"
-    return f" ({known[field].words if field in known else nowhere})"
-
-
-def _lack(
-    asker: str, field: str, known: Fields, givers: Mapping[str, Sequence[str]], taken: str | None
-) -> ConfigError:
-    if taken is not None:
-        gone = f"needs '{field}', which noise.{taken} turns into a source and a target"
-        return ConfigError(
-            asker,
-            ...,
-            gone,
-            fix="another noise, or a model and an objective that read source and target",
-        )
-    settings = givers.get(field, ())
-    fix = " or ".join(settings[:SHOWN]) if settings else "no part in conf/ gives it"
-    others = ", ".join(setting.partition("=")[2].strip("[]") for setting in settings[SHOWN:])
-    fix += f" (or {others})" if others else ""
-    return ConfigError(
-        asker, ..., f"needs '{field}'{_meaning(field, known)}, which nothing here gives", fix=fix
-    )

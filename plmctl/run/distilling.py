@@ -19,8 +19,9 @@ from plmctl.models.base import Model
 from plmctl.nn.tables import count
 from plmctl.run import finetuning, pretraining
 from plmctl.run.assemble import build_objective, known_to_objectives
-from plmctl.run.corpus import Corpus, held_out, used
+from plmctl.run.corpus import Corpus
 from plmctl.run.cost import own_parameters
+from plmctl.run.loaders import held_out, used
 from plmctl.run.loading import Loaded, load
 from plmctl.run.parents import build_task
 from plmctl.run.predict import predict, show_scores

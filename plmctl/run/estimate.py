@@ -22,10 +22,10 @@ from plmctl.noise.base import Chain
 from plmctl.run.assemble import build_model, build_objective, known_to_objectives, without_weights
 from plmctl.run.build import build
 from plmctl.run.check import vocabulary_size
-from plmctl.run.contract import TINY
 from plmctl.run.cost import Cost, cost
 from plmctl.run.model_facts import remark_on_pattern
 from plmctl.run.schema import Finetune, Pretrain, Train
+from plmctl.run.stand_in import TINY
 from plmctl.run.teachers import outline_teacher
 from plmctl.tasks.base import Task
 from plmctl.tasks.generation import Generation

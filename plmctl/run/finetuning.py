@@ -4,7 +4,7 @@ dev split is kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -20,7 +20,7 @@ from plmctl.run.adapt import fit_task, with_new_tokens
 from plmctl.run.assemble import build_model
 from plmctl.run.build import build
 from plmctl.run.fit import budget_of, fit
-from plmctl.run.loading import find, open_source, take
+from plmctl.run.loading import find, open_source
 from plmctl.run.model_facts import remark_on_pattern
 from plmctl.run.parents import build_task
 from plmctl.run.predict import predict, show_scores
@@ -30,6 +30,7 @@ from plmctl.run.schema import Finetune
 from plmctl.run.session import After, Session, run_session
 from plmctl.run.spec import thaw
 from plmctl.run.teachers import add_teacher
+from plmctl.run.weights import take
 from plmctl.storage.atomic import write_json
 from plmctl.tasks import inference
 from plmctl.tasks.base import Task
@@ -134,36 +135,7 @@ def train(session: Session) -> Result:
     if world.main and not (session.folder / TOKENIZER / META).is_file():
         tokenizer.save(session.folder / TOKENIZER)
     data = splits(task, tokenizer, spec.train.share)
-    for split in data.values():
-        told = [
-            f"{len(split.examples)} examples",
-            inference.truncation(split.rows) or "nothing is cut",
-        ]
-        told += [unknown.describe_unknown(inference.unknown(split.rows, tokenizer.vocab))]
-        told += (
-            [inference.known(data["train"].examples, split.examples)]
-            if split is not data["train"]
-            else []
-        )
-        if split.name == "dev" and task.held_share:
-            told.append(f"held out of train by what they say (task.dev_share={task.held_share:g})")
-        session.say(f"{split.name}: {'; '.join(filter(None, told))}")
-    if "dev" not in data:
-        wanted = (
-            f"it would be {' or '.join(task.reader.splits['dev'])}, or task.dev_share=0.1 of train"
-        )
-        session.say(f"no dev split ({wanted}): nothing is scored, the last is kept")
-    for line in inference.noted(task.reader):
-        session.say(line)
-    if passed := inference.counted(task.reader.skipped):
-        session.say(passed)
-    for remark in task.remarks:
-        session.say(remark)
-    if session.precision.name != "fp32":
-        session.say(
-            f"validation in {session.precision.name}, as training;"
-            " predictions/ and result.json in fp32"
-        )
+    _describe_data(session, task, tokenizer, data)
     model = _model(session, task, tokenizer)
     remarks = remark_on_pattern(spec, model.backbone, spec.plugins, task.longest)
     for name, line in remarks.items():
@@ -207,6 +179,44 @@ def train(session: Session) -> Result:
         )
         return replace(result, checkpoint=best)
     return result
+
+
+def _describe_data(
+    session: Session, task: Task, tokenizer: Tokenizer, data: Mapping[str, Split]
+) -> None:
+    """Say what is read: examples of each split, what is cut, unknown, known already, or passed
+    over.
+    """
+    for split in data.values():
+        notes = [
+            f"{len(split.examples)} examples",
+            inference.truncation(split.rows) or "nothing is cut",
+        ]
+        notes += [unknown.describe_unknown(inference.unknown(split.rows, tokenizer.vocab))]
+        notes += (
+            [inference.known(data["train"].examples, split.examples)]
+            if split is not data["train"]
+            else []
+        )
+        if split.name == "dev" and task.held_share:
+            notes.append(f"held out of train by what they say (task.dev_share={task.held_share:g})")
+        session.say(f"{split.name}: {'; '.join(filter(None, notes))}")
+    if "dev" not in data:
+        wanted = (
+            f"it would be {' or '.join(task.reader.splits['dev'])}, or task.dev_share=0.1 of train"
+        )
+        session.say(f"no dev split ({wanted}): nothing is scored, the last is kept")
+    for line in inference.noted(task.reader):
+        session.say(line)
+    if passed := inference.counted(task.reader.skipped):
+        session.say(passed)
+    for remark in task.remarks:
+        session.say(remark)
+    if session.precision.name != "fp32":
+        session.say(
+            f"validation in {session.precision.name}, as training;"
+            " predictions/ and result.json in fp32"
+        )
 
 
 def _model(session: Session, task: Task, tokenizer: Tokenizer) -> Model:

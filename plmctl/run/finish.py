@@ -17,6 +17,7 @@ from plmctl.core.locate import locate, parameters
 from plmctl.core.values import takes_mapping
 from plmctl.run import schema
 from plmctl.run.build import MISSING, check
+from plmctl.run.make_spec import make
 from plmctl.run.overrides import OverrideWord
 from plmctl.run.recipes import conf_dir, load
 from plmctl.run.references import UnresolvedReference, references_in, work_out
@@ -58,7 +59,7 @@ def finish(
         for path, text in references_in(content)
     ]
     known = replace(provenance, removed=tuple(removed), written=Part(settings))
-    spec, misfits = schema.make(provenance.verb, content, known)
+    spec, misfits = make(provenance.verb, content, known)
     return spec, [*errors, *misfits, *_size_keys(content), *check_parts(content, plugins)]
 
 

@@ -89,28 +89,33 @@ def fit(
         layers=find_last_maps(model) if train.get("grad_norms") else None,
     )
     if spec.provenance.resume:
-        newest = checkpoints.newest()
-        if newest is None and checkpoints.steps():
-            raise DataError(
-                "every checkpoint of this run is damaged",
-                file=checkpoints.folder,
-                fix=(
-                    f"remove {quoted(checkpoints.folder)} to begin the run again at update 0,"
-                    " or start a new run.dir"
-                ),
-            )
-        if newest:
-            if others := unlike(newest, spec):
-                session.say(f"not bit-exact from here on: {', '.join(others)}")
-            trainer.resume(newest)
-        if world.main and (session.folder / METRICS).exists():
-            cut_back(session.folder, trainer.progress.step)
-        session.say(f"resumed from {newest}" if newest else "starting at update 0")
+        _go_on(session, trainer)
     for backbone in dict.fromkeys(
         [model.backbone, *(part for part in objective.modules() if isinstance(part, Backbone))]
     ):
         compile_backbone(backbone, train.compile, world.device, say=session.say)
     return trainer.fit()
+
+
+def _go_on(session: Session, trainer: Trainer) -> None:
+    """Take up the newest checkpoint; begin at update 0 where the run saved none."""
+    newest = trainer.checkpoints.newest()
+    if newest is None and trainer.checkpoints.steps():
+        raise DataError(
+            "every checkpoint of this run is damaged",
+            file=trainer.checkpoints.folder,
+            fix=(
+                f"remove {quoted(trainer.checkpoints.folder)} to begin the run again at update 0,"
+                " or start a new run.dir"
+            ),
+        )
+    if newest:
+        if others := unlike(newest, session.spec):
+            session.say(f"not bit-exact from here on: {', '.join(others)}")
+        trainer.resume(newest)
+    if session.world.main and (session.folder / METRICS).exists():
+        cut_back(session.folder, trainer.progress.step)
+    session.say(f"resumed from {newest}" if newest else "starting at update 0")
 
 
 def budget_of(spec: Any, *, updates_per_epoch: float) -> Budget:

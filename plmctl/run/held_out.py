@@ -12,11 +12,13 @@ from plmctl.heads.base import language_heads
 from plmctl.run.assemble import build_objective, known_to_objectives
 from plmctl.run.build import plain
 from plmctl.run.contract import check_contract
-from plmctl.run.corpus import held_out, open_corpus, used
+from plmctl.run.corpus import open_corpus
 from plmctl.run.decided import refuse_decided
+from plmctl.run.loaders import held_out, used
 from plmctl.run.loading import Loaded
+from plmctl.run.make_spec import spec_of
 from plmctl.run.plugins import confirm, named
-from plmctl.run.schema import Evaluate, spec_of
+from plmctl.run.schema import Evaluate
 from plmctl.tasks.held_out import HeldOut
 from plmctl.training.checkpoint import load_exactly, read
 from plmctl.training.device.precision import Precision

@@ -7,45 +7,28 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from plmctl.core.batch import Batch
-from plmctl.core.errors import ConfigError
 from plmctl.core.fields import fields_of
 from plmctl.core.locate import locate
 from plmctl.core.terminal import screen
-from plmctl.data.check.tokens import KEEP, MUCH
-from plmctl.data.described import too_much_held_out
-from plmctl.data.formats.base import lost
 from plmctl.data.loader import Loader, RowSource
 from plmctl.data.preview import preview
-from plmctl.data.sample import sample_corpus
-from plmctl.data.words import warn_of_missing_words
 from plmctl.models.base import Model
-from plmctl.nn.tables import count
 from plmctl.objectives.base import Objective
 from plmctl.run import estimate
 from plmctl.run.assemble import build_model, build_objective, known_to_objectives, without_weights
-from plmctl.run.corpus import (
-    STAGE_KEYS,
-    Corpus,
-    build_format,
-    held_out,
-    open_corpus,
-    sources,
-    training_loader,
-    unread,
-    used,
-)
-from plmctl.run.cost import cost, own_parameters
+from plmctl.run.corpus import Corpus, open_corpus, sources
+from plmctl.run.cost import cost
 from plmctl.run.fit import budget_of, fit
-from plmctl.run.loading import initialize
+from plmctl.run.loaders import build_format, held_out, training_loader, unread, used
 from plmctl.run.model_facts import heads_about, remark_on_pattern
+from plmctl.run.overview import check_languages, check_memory, describe_run
 from plmctl.run.resolve import resolve_pretraining
 from plmctl.run.schema import Pretrain
 from plmctl.run.session import After, Session, run_session
 from plmctl.run.spec import thaw
+from plmctl.run.stage_settings import STAGE_KEYS
 from plmctl.run.teachers import add_teacher
-from plmctl.text.tokenizer import Tokenizer
-from plmctl.text.unknown import describe_unknown, unknown_share
-from plmctl.training.budget import Budget
+from plmctl.run.weights import initialize
 from plmctl.training.evaluation import Measured, measure
 from plmctl.training.processes.world import World
 from plmctl.training.stages import Stage
@@ -97,7 +80,7 @@ def commands_after(spec: Pretrain) -> list[str]:
 
 def train(session: Session) -> Result:
     """Build everything the config names and fit it."""
-    spec, world, plugins = session.spec, session.world, session.spec.plugins
+    spec, plugins = session.spec, session.spec.plugins
     corpus: Corpus = session.prepared
     model = build_model(
         spec, vocab_size=corpus.vocab.size, vocab=corpus.vocab, seed=spec.seed, plugins=plugins
@@ -110,49 +93,28 @@ def train(session: Session) -> Result:
         initialize(model, spec.init, into=into, layers=layers, plugins=plugins, say=session.say)
     objective = add_teacher(spec, model, objective, say=session.say)
     needs, uses = model.backbone.needs | objective.facts.needs, used(model, objective)
-    numbers = range(len(spec.train.stages) or 1)
-    loaders = [
-        training_loader(
-            spec,
-            corpus,
-            world,
-            stage=n,
-            labels=objective.labels,
-            needs=needs,
-            uses=uses,
-            plugins=plugins,
-        )
-        for n in numbers
-    ]
-    for loader in loaders:
-        _check_languages(spec, loader)
-        _check_memory(model, loader)
-    stages = [
-        Stage(batches=loader.__iter__, **_stage_settings(spec, n))
-        for n, loader in zip(numbers, loaders, strict=True)
-    ]
+    asked: dict[str, Any] = {"labels": objective.labels, "needs": needs, "uses": uses}
+    loaders = _open_loaders(session, model, asked)
     rows = sum(source.reader.rows_per_epoch for source in loaders[0].sources.values())
     budget = budget_of(spec, updates_per_epoch=rows / spec.train.batch_size)
-    told = _overview(session, corpus, model, objective, budget, loaders[0])
-    told += [
-        f"{name} {line}" for name, line in remark_on_pattern(spec, model.backbone, plugins).items()
-    ]
-    told += [
-        line
-        for each in loaders
-        for part in each.sources.values()
-        for line in unread(part, needs | uses)
-    ]
-    for line in dict.fromkeys(told):
+    lines = describe_run(session, corpus, model, objective, budget, loaders[0])
+    remarks = remark_on_pattern(spec, model.backbone, plugins)
+    lines += [f"{name} {line}" for name, line in remarks.items()]
+    for loader in loaders:
+        lines += [line for part in loader.sources.values() for line in unread(part, needs | uses)]
+    for line in dict.fromkeys(lines):
         session.say(line)
     try:
         return fit(
             session,
             model=model,
             objective=objective,
-            stages=stages,
+            stages=[
+                Stage(batches=loader.__iter__, **_stage_settings(spec, number))
+                for number, loader in enumerate(loaders)
+            ],
             budget=budget,
-            evaluate=_validation(session, corpus, objective, needs, uses),
+            evaluate=_validation(session, corpus, objective, asked),
             extras=lambda folder: corpus.tokenizer.save(folder / "tokenizer"),
             flops_per_token=_flops_per_token(
                 model, objective, next(iter(loaders[0].sources.values()))
@@ -163,128 +125,19 @@ def train(session: Session) -> Result:
             loader.close()
 
 
-def _overview(
-    session: Session,
-    corpus: Corpus,
-    model: Model,
-    objective: Objective,
-    budget: Budget,
-    loader: Loader,
-) -> list[str]:
-    """What will be trained, for how long, where, and on what: the first lines of a run."""
-    spec, world = session.spec, session.world
-    millions, beside = count(model) / 1e6, own_parameters(objective, model) / 1e6
-    place = f"{world.device.type} in {session.precision.name}" + (
-        f", {world.size} processes" if world.size > 1 else ""
-    )
-    place += "" if session.precision.name == "fp32" else ", validation too"
-    asked = " + ".join(spec.objective or ("its teacher's layers alone",))
-    lines = [
-        (
-            f"{spec.run.name}: {asked}, {millions:.2f} M parameters"
-            f"{f' and {beside:.2f} M of the objective' if beside else ''}, "
-            f"{corpus.vocab.size:,} {corpus.tokenizer.kind} tokens"
-        ),
-        (
-            f"{budget} of {spec.train.batch_size} rows of at most {spec.format.max_length} tokens,"
-            f" on {place}; {session.folder}"
-        ),
+def _open_loaders(session: Session, model: Model, asked: Mapping[str, Any]) -> list[Loader]:
+    """The loader of each stage, whose rows the model can read."""
+    spec = session.spec
+    loaders = [
+        training_loader(
+            spec, session.prepared, session.world, stage=number, plugins=spec.plugins, **asked
+        )
+        for number in range(len(spec.train.stages) or 1)
     ]
-    lines += [
-        line
-        for name, each in loader.sources.items()
-        for line in _reading(name, each, corpus.tokenizer)
-    ]
-    parts = [part for source in corpus.train.values() for part in source.values()]
-    return [*lines, *(line.strip() for part in parts for line in too_much_held_out(part.manifest))]
-
-
-def _reading(name: str, source: RowSource, tokenizer: Tokenizer) -> list[str]:
-    """How many rows the corpora of a source have, how often a mixture reads them, and what of
-    their text is not known.
-    """
-    reader = source.reader
-    corpora = reader.corpora(name)
-    lines = []
-    for corpus, (each, share) in corpora.items():
-        plan = each.plan(0)
-        shown = {
-            key: value
-            for key, value in plan.report.items()
-            if value and key not in ("laid_out", "specials")
-        }
-        told = ", ".join(f"{value:,} {key.replace('_', ' ')}" for key, value in shown.items())
-        times = share * reader.rows_per_epoch / plan.rows
-        mixed = (
-            f"; {share:.1%} of the mixture's rows, {times:.2f} times in its epoch"
-            if len(corpora) > 1
-            else ""
-        )
-        unknown = describe_unknown(unknown_share(sample_corpus(each.shards.ids), tokenizer.vocab))
-        lines.append(
-            f"{corpus}: {plan.rows:,} rows an epoch; {told}{mixed}{unknown and '; '}{unknown}"
-        )
-        if source.noise and "tracks.word_start" in source.noise.reads:
-            lines += [f"{corpus}: {line}" for line in warn_of_missing_words(each.shards, tokenizer)]
-        if (gone := lost(plan.report) / max(1, len(each.shards.ids))) > MUCH:
-            lines.append(f"{corpus}: {gone:.0%} of its tokens stand in no row. {KEEP}")
-        lines += [f"{corpus}: {line}"] if (line := each.format.left_out(each.shards, plan)) else []
-    if len(corpora) > 1:
-        lines.append(
-            f"{name}: an epoch of the mixture is {reader.rows_per_epoch:,} rows,"
-            " as many as all its corpora have"
-        )
-    return lines
-
-
-def _check_languages(spec: Pretrain, loader: Loader) -> None:
-    """Every language that a corpus tells apart has a vector, where languages have vectors at
-    all.
-    """
-    # of two stacks, both ends have the same
-    path = "encoder.embedding" if spec.model.get("encoder") else "embedding"
-    table, told = spec.select(f"model.{path}.languages") or 0, False
-    for name, source in loader.sources.items() if table else ():
-        for corpus, (reader, _) in source.reader.corpora(name).items():
-            told = (
-                told
-                or "tracks.language" in reader.format.provides
-                or "language" in reader.shards.tracks
-            )
-            if table < (found := reader.format.languages(reader.shards)):
-                allowed = (
-                    f"at least {found}, or 0 (none):"
-                    f" the rows of '{corpus}' have languages up to number {found - 1}"
-                )
-                raise ConfigError(
-                    f"model.{path}.languages", table, allowed, fix=f"model.{path}.languages={found}"
-                )
-    if table and not told:
-        fix = (
-            f"model.{path}.languages=0, or data.tags=[language] of .jsonl,"
-            " or format=text_pair of parallel text"
-        )
-        raise ConfigError(
-            f"model.{path}.languages",
-            table,
-            "0 (none): no text says which language it is in",
-            fix=fix,
-        )
-
-
-def _check_memory(model: Model, loader: Loader) -> None:
-    """A stream has as many tokens as its model is to remember."""
-    memory, reuse = getattr(model.backbone, "memory", 0), getattr(model.backbone, "reuse", None)
-    for source in loader.sources.values() if memory else ():
-        for reader, _ in source.reader.corpora("").values():
-            rows = reader.plan(0).rows // (reader.format.streams or 1)
-            if memory > (found := rows * (reuse or reader.format.max_length)):
-                allowed = (
-                    f"at most {found}, the tokens that a stream of this corpus hands on in an epoch"
-                )
-                raise ConfigError(
-                    "model.memory", memory, allowed, fix=f"model.memory={found}, or more text"
-                )
+    for loader in loaders:
+        check_languages(spec, loader)
+        check_memory(model, loader)
+    return loaders
 
 
 def _stage_settings(spec: Pretrain, number: int) -> dict:
@@ -294,14 +147,13 @@ def _stage_settings(spec: Pretrain, number: int) -> dict:
 
 
 def _validation(
-    session: Session,
-    corpus: Corpus,
-    objective: Objective,
-    needs: frozenset[str],
-    uses: frozenset[str],
+    session: Session, corpus: Corpus, objective: Objective, asked: Mapping[str, Any]
 ) -> Callable[[Model], dict[str, float]] | None:
     """Losses on the held-out documents, and bits per byte for every target made of tokens; None
     without held-out text.
+
+    Args:
+        asked: The labels and fields that batches have (`training_loader`).
     """
     spec, world = session.spec, session.world
     if not any(corpus.valid.values()):
@@ -323,7 +175,6 @@ def _validation(
 
     def evaluate(model: Model) -> dict[str, float]:
         if not batches:
-            asked: dict[str, Any] = {"labels": objective.labels, "needs": needs, "uses": uses}
             found = held_out(spec, corpus, world, plugins=spec.plugins, **asked)
             batches.update({name: list(each) for name, each in found.items()})
         parts = {

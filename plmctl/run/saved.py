@@ -8,8 +8,8 @@ from typing import Any
 
 from plmctl.core.errors import DataError
 from plmctl.run.format_1 import upgrade
+from plmctl.run.make_spec import make
 from plmctl.run.references import references_in
-from plmctl.run.schema import make
 from plmctl.run.spec import Provenance, RunSpec, thaw
 from plmctl.storage.atomic import write_text
 from plmctl.storage.reading import COPY

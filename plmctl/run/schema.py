@@ -4,20 +4,16 @@ typed by their signatures.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-import inspect
 import typing
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Literal, cast
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
 
-from plmctl.core.errors import ConfigError, nearest, raise_all
-from plmctl.core.values import Amount, Count, Number, Share, Whole, fit
+from plmctl.core.values import Amount, Count, Number, Share, Whole
 from plmctl.run.build import MISSING, SEVERAL
-from plmctl.run.foreign import ours
 from plmctl.run.making import Augment, Rewrite
-from plmctl.run.spec import Part, Provenance, Record, RunSpec, freeze, thaw
+from plmctl.run.spec import Part, Record, RunSpec, thaw
 
 MANY = (*SEVERAL, "eval.noise")  # where several parts stand side by side
 # slots that are one part
@@ -382,103 +378,8 @@ def is_literal(key: str) -> bool:
     return key == "prompt"
 
 
-def make(
-    verb: str,
-    settings: Mapping[str, Any],
-    provenance: Provenance | None = None,
-    *,
-    saved: bool = False,
-) -> tuple[RunSpec, list[ConfigError]]:
-    """The spec of a command from plain settings, and every one of them that does not fit.
-
-    Where `settings` lack a key, its default counts; a value that does not fit stays as it is. Of
-    `saved` settings nothing must be given: what is not there is null.
-    """
-    errors: list[ConfigError] = []
-    kind = VERBS[verb]
-    if saved:
-        needed = (
-            name for name, each in kind.__dataclass_fields__.items() if each.default == MISSING
-        )
-        settings = {**dict.fromkeys(needed), **settings}
-    top = hints(kind)
-    made = _made(
-        kind, settings, "", errors, top=top, more={"provenance": provenance or Provenance(verb)}
-    )
-    assert isinstance(made, RunSpec)
-    return made, [error for error in errors if not saved or error.value is not ...]
-
-
-def spec_of(verb: str, settings: Mapping[str, Any], provenance: Provenance | None = None) -> Any:
-    """The spec of a command from plain settings; raises every one of them that does not fit."""
-    known = replace(provenance, verb=verb) if provenance else None
-    spec, errors = make(verb, settings, known)
-    raise_all(errors)
-    return spec
-
-
-def _made(
-    kind: type[Record],
-    settings: Mapping[str, Any],
-    path: str,
-    errors: list[ConfigError],
-    *,
-    top: Collection[str],
-    more: Mapping[str, Any] | None = None,
-) -> Record:
-    """The record of one group of settings; `top`: the first words of all keys of the command."""
-    annotations, values = hints(kind), dict(more or {})
-    for key, value in settings.items():
-        where = f"{path}{key}"
-        hint = annotations.get(key)
-        if hint is None:
-            known = [f"{path}{name}" for name in annotations]
-            other = ours(where, lambda name: name.partition(".")[0] in top)
-            meant = (
-                f" (did you mean '{other.partition('=')[0]}'?)" if other else nearest(where, known)
-            )
-            errors.append(ConfigError(where, value, f"there is no such setting{meant}"))
-        elif not _is_group(hint):
-            values[key] = freeze(_fitted(kind, key, where, value, hint, errors))
-        elif isinstance(value, Mapping):
-            values[key] = _made(hint, value, f"{where}.", errors, top=top)
-        else:
-            allowed = f"is a group of settings: {', '.join(hints(hint))}"
-            errors.append(ConfigError(where, value, allowed))
-    return kind(**values)
-
-
-def _fitted(
-    kind: type[Record], key: str, where: str, value: Any, hint: Any, errors: list[ConfigError]
-) -> Any:
-    """`value` as its annotation wants it; with a problem, as it is."""
-    defaults = {each.name: each.default for each in dataclasses.fields(cast(Any, kind))}
-    needed = hint is Any and defaults[key] == MISSING
-    if (isinstance(value, str) and value == MISSING) or (needed and not _chosen(key, value)):
-        errors.append(ConfigError(where, ..., "must be given", fix=f"{where}=..."))
-        return value
-    try:
-        return fit(value, hint)
-    except ValueError as error:
-        errors.append(ConfigError(where, value, str(error)))
-        return value
-
-
 @functools.cache
 def hints(kind: type[Record]) -> dict[str, Any]:
     """{setting: its annotation, with its rules} of a group of settings, in order."""
     found = typing.get_type_hints(kind, include_extras=True)
     return {name: found[name] for name in kind._keys()}
-
-
-def _is_group(hint: Any) -> bool:
-    return inspect.isclass(hint) and issubclass(hint, Record)
-
-
-def _chosen(slot: str, value: Any) -> bool:
-    """Whether a slot holds something; what a recipe sets of a part that is not chosen is no
-    part.
-    """
-    return value is not None and (
-        slot in MANY or not isinstance(value, Mapping) or "_target_" in value
-    )

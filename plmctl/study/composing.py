@@ -19,11 +19,11 @@ from plmctl.run.adapt import OF_THE_MODEL, adapt, refuse_another_model
 from plmctl.run.assemble import build_model, known_to_objectives, without_weights
 from plmctl.run.build import build, entry
 from plmctl.run.compose import Flags
-from plmctl.run.contract import TINY
 from plmctl.run.estimate import estimate
+from plmctl.run.make_spec import spec_of
 from plmctl.run.overrides import spelled
-from plmctl.run.schema import spec_of
 from plmctl.run.spec import thaw
+from plmctl.run.stand_in import TINY
 from plmctl.run.teachers import check_teacher
 from plmctl.study.arms import Arm
 from plmctl.study.study import Study, TaskNode

@@ -23,8 +23,8 @@ from plmctl.nn.env import Env, Streams
 from plmctl.nn.positions import NoPosition
 from plmctl.run.assemble import build_model
 from plmctl.run.compose import compose
-from plmctl.run.contract import TINY
 from plmctl.run.cost import cost
+from plmctl.run.stand_in import TINY
 
 B, T, W, H = 2, 96, 16, 2
 

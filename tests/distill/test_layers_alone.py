@@ -31,11 +31,12 @@ from plmctl.run import loading, pretraining
 from plmctl.run.action import perform
 from plmctl.run.assemble import build_model, build_objective, known_to_objectives
 from plmctl.run.compose import Flags, compose, composed
-from plmctl.run.corpus import held_out, open_corpus, training_loader, used
+from plmctl.run.corpus import open_corpus
 from plmctl.run.cost import cost
 from plmctl.run.estimate import estimate
 from plmctl.run.headers import header
 from plmctl.run.lesson import as_training
+from plmctl.run.loaders import held_out, training_loader, used
 from plmctl.run.recipes import find_recipe
 from plmctl.run.resume import resumed
 from plmctl.run.saved import read_spec

@@ -19,9 +19,9 @@ from plmctl.run import compose as config
 from plmctl.run import finetuning
 from plmctl.run.action import perform
 from plmctl.run.assemble import build_model
-from plmctl.run.contract import TINY
 from plmctl.run.loading import find
 from plmctl.run.resume import resumed
+from plmctl.run.stand_in import TINY
 from tests.distill.lessons import V, batch, model, pair
 
 LAYER = "backbone.stack.blocks."

@@ -23,7 +23,7 @@ from plmctl.generation.search import Hypothesis, Search
 from plmctl.models.base import Model
 from plmctl.run.assemble import build_model
 from plmctl.run.compose import compose
-from plmctl.run.contract import TINY
+from plmctl.run.stand_in import TINY
 from plmctl.text.vocab import Vocab
 
 SIZE, PAD, START, PLACES, NEW = 24, 1, 2, 24, 10

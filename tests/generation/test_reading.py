@@ -30,7 +30,7 @@ from plmctl.generation.step import in_front
 from plmctl.models.base import Model
 from plmctl.run.assemble import build_model
 from plmctl.run.compose import compose
-from plmctl.run.contract import TINY
+from plmctl.run.stand_in import TINY
 
 SIZE, NEW = 19, 7
 VOCAB = replace(TINY, size=SIZE, special=np.zeros(SIZE, bool), word_start=np.zeros(SIZE, bool))

@@ -16,7 +16,7 @@ import plmctl
 from plmctl.core.errors import ConfigError, DataError, UsageError
 from plmctl.run.embed import write_embeddings
 from plmctl.run.embedding_lines import read
-from plmctl.run.schema import spec_of
+from plmctl.run.make_spec import spec_of
 
 
 def run(folder: Path, file: Path, **changes) -> dict[str, np.ndarray]:

@@ -15,7 +15,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.interop import hf
 from plmctl.run.assemble import build_model, settled
 from plmctl.run.compose import compose
-from plmctl.run.contract import TINY
+from plmctl.run.stand_in import TINY
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.training.checkpoint import tensors_of
 from tests.interop.test_encoder_decoders import ENDS, agree, inputs, theirs

@@ -20,9 +20,10 @@ from plmctl.core.errors import ConfigError, DataError, PlmctlError, UsageError
 from plmctl.run.adapt import adopt
 from plmctl.run.assemble import build_model, longest, settled
 from plmctl.run.convert import convert
-from plmctl.run.loading import find, initialize, load, open_source, parts_of, take
+from plmctl.run.loading import find, load, open_source
 from plmctl.run.schema import Pretrain
 from plmctl.run.spec import Part
+from plmctl.run.weights import initialize, parts_of, take
 from plmctl.training.checkpoint import Checkpoints, Snapshot, _seal, tensors_of
 from plmctl.training.progress import Progress
 

@@ -14,7 +14,7 @@ from plmctl.core.batch import Batch, Seq
 from plmctl.models.base import Model
 from plmctl.run.assemble import build_model
 from plmctl.run.compose import compose
-from plmctl.run.contract import TINY
+from plmctl.run.stand_in import TINY
 
 transformers = pytest.importorskip("transformers")
 SIZE = [

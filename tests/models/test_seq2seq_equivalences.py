@@ -13,7 +13,7 @@ from plmctl.nn.norm import rms_norm
 from plmctl.objectives.seq2seq import ConditionalLM
 from plmctl.run.assemble import build_model
 from plmctl.run.compose import compose
-from plmctl.run.contract import TINY
+from plmctl.run.stand_in import TINY
 
 SIZE = [
     "size.num_layers=2",

@@ -15,8 +15,9 @@ from plmctl.interop.hf import export
 from plmctl.models.base import Model
 from plmctl.run.assemble import build_model
 from plmctl.run.compose import compose
-from plmctl.run.contract import TINY, check_contract
+from plmctl.run.contract import check_contract
 from plmctl.run.cost import cost
+from plmctl.run.stand_in import TINY
 
 W, L, HIDDEN = 32, 2, 48
 SIZE = [

@@ -20,8 +20,8 @@ from plmctl.models.base import Model
 from plmctl.run.assemble import build_model
 from plmctl.run.build import build
 from plmctl.run.compose import compose
-from plmctl.run.contract import TINY
 from plmctl.run.recipes import conf_dir, load
+from plmctl.run.stand_in import TINY
 
 T = 9
 ROWS = torch.tensor(  # pairs, left to right, right to left, source and target; padding is 0

@@ -17,8 +17,9 @@ from plmctl.models.base import Hidden, Model
 from plmctl.models.xlnet import Memory
 from plmctl.run.assemble import build_model
 from plmctl.run.compose import compose
-from plmctl.run.contract import TINY, check_contract
+from plmctl.run.contract import check_contract
 from plmctl.run.cost import cost
+from plmctl.run.stand_in import TINY
 from plmctl.training.carried_states import CarriedStates
 
 PLM = [

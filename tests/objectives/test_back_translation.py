@@ -27,7 +27,8 @@ from plmctl.models.base import Model
 from plmctl.objectives.back_translation import BackTranslation
 from plmctl.run.assemble import build_model
 from plmctl.run.compose import compose
-from plmctl.run.contract import TINY, check_contract
+from plmctl.run.contract import check_contract
+from plmctl.run.stand_in import TINY
 
 SIZE = ["size=tiny", "size.num_layers=1", "size.width=32", "size.inner_width=48"]
 SMALL = [*SIZE, "format.max_length=12"]

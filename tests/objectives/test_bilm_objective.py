@@ -19,7 +19,8 @@ from plmctl.data.loader import collate
 from plmctl.objectives.bilm import BidirectionalLM
 from plmctl.run.assemble import build_model, build_objective, known_to_objectives
 from plmctl.run.compose import compose
-from plmctl.run.contract import TINY, check_contract
+from plmctl.run.contract import check_contract
+from plmctl.run.stand_in import TINY
 
 SMALL = [
     "size.width=16",

@@ -19,7 +19,7 @@ from plmctl.objectives.word_structure import WordStructure
 from plmctl.run.assemble import build_model, known_to_objectives
 from plmctl.run.build import build, entry, plain
 from plmctl.run.compose import compose
-from plmctl.run.contract import TINY
+from plmctl.run.stand_in import TINY
 
 RECIPES = ("albert", "bart", "bert", "electra", "elmo", "gpt", "infoword", "simcse", "spanbert")
 OTHERS = ("structbert", "xlnet")

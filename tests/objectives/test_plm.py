@@ -19,7 +19,7 @@ from plmctl.models.base import Model
 from plmctl.objectives.plm import PLM
 from plmctl.run.assemble import build_model
 from plmctl.run.compose import compose
-from plmctl.run.contract import TINY
+from plmctl.run.stand_in import TINY
 
 SMALL = [
     "size=tiny",

@@ -1,0 +1,123 @@
+"""What a message about parts that do not fit together advises: the parts in conf/ that would."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from plmctl.core.errors import ConfigError, UsageError
+from plmctl.core.fields import Fields
+from plmctl.run.build import build
+from plmctl.run.recipes import conf_dir, load, recipes_dir
+from plmctl.run.references import work_out
+from plmctl.run.stand_in import TINY
+
+if TYPE_CHECKING:
+    pass
+
+
+SHOWN = 2  # settings of a fix that are written out
+
+
+# slot -> the attribute that says what its parts add
+GIVERS = {"format": "provides", "noise": "writes"}
+
+
+def objectives_of_outputs(outputs: int, config_dirs: Sequence[str]) -> list[str]:
+    """The objectives in conf/ that bring a head of so many outputs."""
+    found = [
+        (file.stem, (load(file).get("heads") or {}).values())
+        for file in _files("objective", config_dirs)
+    ]
+    return [
+        name for name, nodes in found if any(node.get("num_classes") == outputs for node in nodes)
+    ]
+
+
+def formats_that_number(
+    label: str, outputs: int, config_dirs: Sequence[str], plugins: Sequence[str]
+) -> list[str]:
+    """The formats in conf/ that number so many relations of `label`."""
+    found = {file.stem: _built(file, plugins) for file in _files("format", config_dirs)}
+    return [
+        name
+        for name, part in found.items()
+        if len(getattr(part, "meanings", {}).get(label, ())) == outputs
+    ]
+
+
+def providers(config_dirs: Sequence[str] = (), plugins: Sequence[str] = ()) -> dict[str, list[str]]:
+    """{field: settings that would give it, like "format=sentence_pair"}, asked of the parts that
+    conf/ names.
+
+    Parts that the recipes use come first.
+    """
+    found: dict[str, list[str]] = {}
+    for slot, attribute in GIVERS.items():
+        for file in _files(slot, config_dirs):
+            for field in getattr(_built(file, plugins), attribute, ()):
+                setting = f"{slot}=[{file.stem}]" if slot == "noise" else f"{slot}={file.stem}"
+                found.setdefault(field, []).append(setting)
+    return found
+
+
+def _files(slot: str, config_dirs: Sequence[str]) -> list[Path]:
+    """The part files of a slot: of every folder, those that the recipes use come first."""
+    recipes = "".join(
+        file.read_text(encoding="utf-8") for file in sorted(recipes_dir().glob("*.yaml"))
+    )
+
+    def least_used(file: Path) -> int:
+        return -len(re.findall(rf"/{slot}: .*\b{file.stem}\b", recipes))
+
+    folders = [*(Path(base) for base in config_dirs), conf_dir()]
+    return [
+        file
+        for folder in folders
+        for file in sorted(sorted((folder / slot).glob("*.yaml")), key=least_used)
+    ]
+
+
+def _built(file: Path, plugins: Sequence[str]) -> Any:
+    """The part that a file describes, since some know only then what they add; None where it
+    cannot be made by itself.
+    """
+    try:
+        # what part files may refer to
+        whole = work_out({"train": {"batch_size": 2}, "part": load(file)})
+        return build(
+            whole["part"], {"vocab": TINY, "max_length": 8}, plugins, path=file.parent.name
+        )
+    except (UsageError, ValueError):  # a part of a plugin that is not given, or one that needs more
+        return None
+
+
+def explain_field(field: str, known: Fields) -> str:
+    """What the glossary `known` says of a field, in brackets."""
+    nowhere = "a name that `fields` of no part introduces"
+    return f" ({known[field].words if field in known else nowhere})"
+
+
+def report_lack(
+    asker: str, field: str, known: Fields, givers: Mapping[str, Sequence[str]], taken: str | None
+) -> ConfigError:
+    if taken is not None:
+        gone = f"needs '{field}', which noise.{taken} turns into a source and a target"
+        return ConfigError(
+            asker,
+            ...,
+            gone,
+            fix="another noise, or a model and an objective that read source and target",
+        )
+    settings = givers.get(field, ())
+    fix = " or ".join(settings[:SHOWN]) if settings else "no part in conf/ gives it"
+    others = ", ".join(setting.partition("=")[2].strip("[]") for setting in settings[SHOWN:])
+    fix += f" (or {others})" if others else ""
+    return ConfigError(
+        asker,
+        ...,
+        f"needs '{field}'{explain_field(field, known)}, which nothing here gives",
+        fix=fix,
+    )
