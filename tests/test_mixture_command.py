@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
+from plmctl.core.locate import locate
 from plmctl.run import pretraining
 from plmctl.run.recipes import recipes_dir
 
@@ -348,13 +349,6 @@ SHOWN = {  # what a preview of a recipe must show
     "gpt": ["clm "],
     "gpt2": ["clm "],
 }
-KINDS = {
-    "WordPiece": "wordpiece",
-    "ByteBPE": "byte_bpe",
-    "Unigram": "unigram",
-    "BPE": "bpe",
-    "Word": "word",
-}
 
 
 @pytest.mark.parametrize("recipe", sorted(file.stem for file in recipes_dir().glob("*.yaml")))
@@ -365,10 +359,11 @@ def test_preview_of_every_recipe(
 
     monkeypatch.chdir(tmp_path)
     cfg = compose("pretrain", recipe)
-    kind = KINDS[cfg.tokenizer._target_.rpartition(".")[2]]
+    kind = locate(cfg.tokenizer._target_).kind  # type: ignore[attr-defined]
+    parallel = locate(cfg.format._target_).parallel  # type: ignore[attr-defined]
     specials = ["tokenizer.specials=gpt2"] if cfg.tokenizer.get("specials") == "gpt2" else []
     specials += ["tokenizer.sentinels=100"] if cfg.tokenizer.get("sentinels") else []
-    tokens = tokens_of(kind, *specials, pairs=cfg.format._target_.endswith(("TextPair", "Seq2Seq")))
+    tokens = tokens_of(kind, *specials, pairs=parallel)
     alone = ["distill=none", "kept_layers=null"] if cfg.get("distill") else []  # without a teacher
     code = 0 if cfg.objective else 2  # then it is said that nothing would be learnt
     output = plmctl(

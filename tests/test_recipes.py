@@ -14,6 +14,7 @@ import torch
 from omegaconf import DictConfig
 
 from plmctl.core.errors import UsageError
+from plmctl.core.locate import locate
 from plmctl.run.assemble import build_model, build_objective, known_to_objectives
 from plmctl.run.build import build
 from plmctl.run.compose import compose, conf_dir, recipes_dir
@@ -48,7 +49,6 @@ PRETRAIN_GROUPS = (
 # noises whose target it is
 WHOLE_TEXT = ("autoencode", "document_rotate", "sentence_permute", "text_infill", "token_delete")
 WHOLE_TEXT += ("word_blank", "word_drop", "word_shuffle")
-PARALLEL = ("TextPair", "Seq2Seq")  # formats
 FITTING = {
     **dict.fromkeys(("noise=factorization_order", "objective=plm"), "xlnet"),
     **dict.fromkeys(
@@ -101,21 +101,15 @@ TAUGHT = ("minilm", "tinybert")
 
 def tokenizer_of(recipe: str, tokens_of: Callable[..., Path]) -> list[str]:
     cfg = compose("pretrain", recipe)
-    kinds = {
-        "WordPiece": "wordpiece",
-        "ByteBPE": "byte_bpe",
-        "Unigram": "unigram",
-        "BPE": "bpe",
-        "Word": "word",
-    }
-    kind = kinds[cfg.tokenizer._target_.rpartition(".")[2]]
+    kind = locate(cfg.tokenizer._target_).kind  # type: ignore[attr-defined]
+    parallel = locate(cfg.format._target_).parallel  # type: ignore[attr-defined]
     extra = (
         [f"tokenizer.specials={cfg.tokenizer.specials}"]
         if cfg.tokenizer.get("specials") in ("gpt2", "xlnet")
         else []
     )
     extra += ["tokenizer.sentinels=100"] if cfg.tokenizer.get("sentinels") else []
-    return [f"data.path={tokens_of(kind, *extra, pairs=cfg.format._target_.endswith(PARALLEL))}"]
+    return [f"data.path={tokens_of(kind, *extra, pairs=parallel)}"]
 
 
 def test_there_are_recipes() -> None:
