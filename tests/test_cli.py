@@ -367,7 +367,7 @@ def saved_run(plmctl: Invoke, command: Command, tmp_path: Path) -> Path:
     folder = tmp_path / "runs" / "one"
     folder.mkdir(parents=True)
     write_spec(command.calls.pop()[0], folder)
-    command.run = lambda spec: command.calls.append((spec, spec.provenance)) or 0  # type: ignore[method-assign, func-returns-value, assignment, misc]
+    command.run = lambda spec: command.calls.append((spec, spec.provenance)) or 0
     return folder
 
 
@@ -474,7 +474,7 @@ def test_last_metrics_and_score(tmp_path: Path) -> None:
 
 
 def test_runs_that_differ_in_the_seed_get_a_mean(plmctl: Invoke, command: Command) -> None:
-    command.run = lambda spec: {"valid/acc": float(spec.seed)}  # type: ignore[method-assign, assignment, misc]
+    command.run = lambda spec: {"valid/acc": float(spec.seed)}
     assert "3 ± 1.4" in plmctl("pretrain", "probe", "-m", "seed=2,4").stdout
     assert "±" not in plmctl("pretrain", "probe", "-m", "optim.lr=1,2").stdout
 

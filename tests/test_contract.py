@@ -19,7 +19,7 @@ from plmctl.run.remedies import providers
 
 
 class Ask:
-    def __init__(self, needs: set[str], heads: set[str] = frozenset(), makes: str = "") -> None:  # type: ignore[assignment]
+    def __init__(self, needs: set[str], heads: set[str] = frozenset(), makes: str = "") -> None:
         self.needs, self.makes = frozenset(needs), makes
         self.facts = Facts(needs=self.needs, heads=frozenset(heads))
 

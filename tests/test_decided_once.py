@@ -69,7 +69,7 @@ def test_one_model_without_weights_and_one_with_them(
     assert built == ["meta"]
     run = json.loads(shown.stdout)["run"]
     assert run["run.dir"] == "there"
-    assert run["precision"] == read_spec(tmp_path / "run").train.precision != "auto"  # type: ignore[attr-defined,union-attr]
+    assert run["precision"] == read_spec(tmp_path / "run").train.precision != "auto"
 
 
 def test_what_a_run_leaves_open_is_decided_before_it_starts() -> None:

@@ -100,7 +100,8 @@ def check_command(line: str, *extra: str) -> None:
         plugins=tuple(given.get("plugin") or ()),
     )
     asked = as_training(asked) if verb == "distill" else asked
-    config.composed(asked, sweep=given.get("multirun", False))
+    made = config.composed(asked, sweep=given.get("multirun", False))
+    assert made.spec.provenance.verb == asked.verb
 
 
 def test_there_are_enough_commands():

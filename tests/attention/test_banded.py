@@ -143,7 +143,7 @@ def test_only_what_is_in_reach_is_computed() -> None:
     assert made.share(Full(), 4096) == 1
     plan = made.plan(Window(reach=128), rows(padded=False, packed=False, length=4096))
     assert isinstance(plan, BlockPlan)
-    assert max(each.mask.mask.numel() for each in plan.classes) <= B * 4096 * 3 * 128  # type: ignore[union-attr]
+    assert max(each.mask.mask.numel() for each in plan.classes) <= B * 4096 * 3 * 128
 
 
 def test_plans_of_static_patterns_are_kept() -> None:

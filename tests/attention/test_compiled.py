@@ -37,7 +37,7 @@ def test_it_is_the_same_answer(words: list[str]) -> None:
     ids = torch.randint(0, TINY.size, (2, LENGTH), generator=torch.Generator().manual_seed(0))
     length = torch.tensor([LENGTH, LENGTH - 300])
     batch = Batch(torch.arange(2), {"text": Seq(ids, length, {"segment": torch.zeros_like(ids)})})
-    parameters = [p for p in model.backbone.stack.parameters() if p.requires_grad]  # type: ignore[union-attr]
+    parameters = [p for p in model.backbone.stack.parameters() if p.requires_grad]
     found = []
     for compiled in (False, True):
         if compiled:

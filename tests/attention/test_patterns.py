@@ -141,7 +141,7 @@ def test_what_allows_everything_is_left_out() -> None:
 def test_sizes_are_one_where_the_pattern_does_not_depend() -> None:
     assert Causal().dense(SEQ).shape == (1, 1, T, T)  # type: ignore[union-attr]
     assert Padding().dense(SEQ).shape == (2, 1, 1, T)  # type: ignore[union-attr]
-    assert Dilated(reach=1, dilation=[1, 2]).dense(SEQ).shape == (1, 2, T, T)  # type: ignore[union-attr]
+    assert Dilated(reach=1, dilation=[1, 2]).dense(SEQ).shape == (1, 2, T, T)
 
 
 def test_static_and_needs_follow_the_parts() -> None:

@@ -44,8 +44,8 @@ def test_is_the_sum() -> None:
     )
     for row in range(2):
         for t in range(T):
-            x = made.token.weight[ids[row, t]] + made.segment.weight[segment[row, t]]  # type: ignore[union-attr]
-            x = x + made.language.weight[language[row, t]] + position.table.weight[place[row, t]]  # type: ignore[union-attr]
+            x = made.token.weight[ids[row, t]] + made.segment.weight[segment[row, t]]
+            x = x + made.language.weight[language[row, t]] + position.table.weight[place[row, t]]
             x = (
                 made.norm.weight * (x - x.mean()) / torch.sqrt(((x - x.mean()) ** 2).mean() + 1e-12)
                 + made.norm.bias

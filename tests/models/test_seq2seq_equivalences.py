@@ -157,7 +157,7 @@ def test_norms_first_end_with_a_norm_in_both_stacks(recipe: str) -> None:
             states.var(-1, correction=0), torch.ones_like(states[..., 0]), atol=1e-2, rtol=0
         )
     after = made(recipe)
-    assert not list(after.backbone.encoder.stack.final_norm.parameters())  # type: ignore[union-attr, operator]
+    assert not list(after.backbone.encoder.stack.final_norm.parameters())
     assert isinstance(
         made("t5").backbone.decoder.stack.final_norm, type(rms_norm(width=2, eps=0.1))
     )  # type: ignore[union-attr]

@@ -76,7 +76,7 @@ def test_what_a_layer_costs(recipe: str, words: list[str], numbers: int, macs: i
         model(recipe, *words),
         model(recipe, "model.stack.layout=f*${size.num_layers}"),
     )
-    count = lambda m: sum(p.numel() for p in m.backbone.stack.parameters())  # type: ignore[union-attr] # noqa: E731
+    count = lambda m: sum(p.numel() for p in m.backbone.stack.parameters())  # noqa: E731
     assert count(with_it) - count(without) == L * (numbers + 2 * W)  # and a norm
     found, base = (cost(m, length=16, predicted={}).macs_per_token for m in (with_it, without))
     scores = found["attention scores"]
@@ -117,9 +117,9 @@ def test_other_patterns_are_refused_by_name() -> None:
 
 
 def test_what_looks_back_may_stand_under_a_full_pattern() -> None:
-    check_contract(
-        compose("pretrain", "bert", [*SIZE, *in_place("l", "model.stack.cells.l.causal=true")])
-    )
+    words = [*SIZE, *in_place("l", "model.stack.cells.l.causal=true")]
+    made = check_contract(compose("pretrain", "bert", words))
+    assert set(made.heads) == {"mlm", "nsp", "pooler"}
 
 
 def test_cells_that_are_not_used_are_no_hindrance_to_export() -> None:

@@ -118,8 +118,8 @@ def test_under_one_mode_it_is_the_model_of_that_pattern(
 
 def test_a_composed_pattern_knows_which_segments_are_source_and_target() -> None:
     assert model_of().backbone.pattern.prefix_segments == (4, 5)  # type: ignore[union-attr]
-    assert model_of("pattern=prefix").backbone.pattern.prefix_segments == (0, 1)  # type: ignore[union-attr]
-    assert model_of("pattern=causal").backbone.pattern.prefix_segments is None  # type: ignore[union-attr]
+    assert model_of("pattern=prefix").backbone.pattern.prefix_segments == (0, 1)
+    assert model_of("pattern=causal").backbone.pattern.prefix_segments is None
 
 
 def test_every_part_is_in_the_shipped_pattern() -> None:

@@ -231,7 +231,7 @@ def test_a_run_from_before_padding_goes_on(
             == size
         )
     loaded = plmctl.load(old)
-    assert len(loaded.model.backbone.token_embedding.weight) == tables.padded(size)  # type: ignore[arg-type]
+    assert len(loaded.model.backbone.token_embedding.weight) == tables.padded(size)
     assert loaded.model.heads["mlm"](torch.zeros(1, 32)).shape == (1, size)
     convert(old, tmp_path / "hf", to="hf")
     assert json.loads((tmp_path / "hf/config.json").read_text())["vocab_size"] == size

@@ -142,7 +142,7 @@ def test_only_chosen_places_teach_the_generator_and_no_padding_the_model(
     batch, _ = one_batch()
     out = mix(model, batch)
     (out.terms["mlm"].total + out.terms["rtd"].total).backward()
-    read = {name: state.grad.abs().sum(-1) > 0 for name, state in kept.items()}  # type: ignore[union-attr]
+    read = {name: state.grad.abs().sum(-1) > 0 for name, state in kept.items()}
     chosen = torch.zeros(B * T, dtype=torch.bool)
     chosen[batch.targets["mlm"].index[:6]] = True
     assert torch.equal(read["generator"], chosen.view(B, T))

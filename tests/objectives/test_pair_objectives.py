@@ -251,7 +251,7 @@ def test_what_is_held_out_may_be_single_sentences() -> None:
     format = SentencePair(
         vocab=vocab, max_length=24, short_rate=0.0, random_rate=0.0, swap_rate=0.5
     )
-    reader = RowReader(shards, format, seed=0, batch_size=4, allow_short=True)  # type: ignore[arg-type]
+    reader = RowReader(shards, format, seed=0, batch_size=4, allow_short=True)
     assert reader.plan(0).report["lone_pairs"] == 20
     with pytest.raises(DataError, match="no segments can be swapped"):
         RowReader(shards, format, seed=0, batch_size=4)  # type: ignore[arg-type]

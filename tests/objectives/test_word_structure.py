@@ -185,7 +185,8 @@ def test_validation_must_shuffle_too() -> None:
     ids=["sentences", "words", "nsp", "sop"],
 )
 def test_ablations_of_structbert_fit_together(words: list[str]) -> None:
-    check_contract(compose("pretrain", "structbert", ["size=tiny", *words]))
+    cfg = compose("pretrain", "structbert", ["size=tiny", *words])
+    assert set(check_contract(cfg).heads) == set(cfg.heads)
 
 
 def test_structbert_validates_all_its_terms(tokens_of: Callable[..., Path], tmp_path: Path) -> None:

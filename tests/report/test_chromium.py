@@ -18,7 +18,10 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 BROWSER = next((found for name in NAMES if (found := shutil.which(name))), None)
 # what the page is at the end, as the browser sees it: appended by the test, not part of a report
 MEASURE = (
-    "<script>document.title=[document.documentElement.scrollWidth<=window.innerWidth,document.querySelectorAll('table').length,document.querySelectorAll('svg').length].join('"
+    "<script>document.title=["
+    "document.documentElement.scrollWidth<=window.innerWidth,"
+    "document.querySelectorAll('table').length,"
+    "document.querySelectorAll('svg').length].join('"
     " ')</script>"
 )
 

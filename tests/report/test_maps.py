@@ -25,7 +25,7 @@ def test_lines_go_from_queries_to_keys() -> None:
     weights = [[0.0, 1.0, 0.0], [0.5, 0.5, 0.0], [0.01, 0.01, 0.98]]
     tree = ElementTree.fromstring(draw_attention(["a", "<b>", "c"], weights, title="t"))
     groups = [group for group in tree.iter(f"{SVG}g") if "from" in (group.get("class") or "")]
-    assert [group.find(f"{SVG}text").text for group in groups] == ["a", "<b>", "c"]  # type: ignore[union-attr]
+    assert [group.find(f"{SVG}text").text for group in groups] == ["a", "<b>", "c"]
     drawn = [
         {
             line.get("y2"): float(line.get("stroke-opacity") or 0)

@@ -74,7 +74,7 @@ def run(tmp_path: Path) -> Path:
 
 def test_panels_are_found_without_a_list() -> None:
     found = load_panels()
-    names = [str(panel.__name__).rpartition(".")[2] for panel in found]  # type: ignore[attr-defined]
+    names = [str(panel.__name__).rpartition(".")[2] for panel in found]
     assert set(names) == {file.stem for file in Path(overview.__file__).parent.glob("*.py")} - {
         "__init__"
     }

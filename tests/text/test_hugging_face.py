@@ -24,7 +24,7 @@ def exported(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Tokenizer, Path]:
     folder = tmp_path_factory.mktemp("hf")
-    tokenizer = Tokenizer.train(TEXTS, kind=request.param.split()[0], **KINDS[request.param])  # type: ignore[arg-type]
+    tokenizer = Tokenizer.train(TEXTS, kind=request.param.split()[0], **KINDS[request.param])
     tokenizer.export_hf(folder, model_max_length=128)
     return tokenizer, folder
 
@@ -77,7 +77,7 @@ def test_exported_folders_are_read_again(exported: tuple[Tokenizer, Path]) -> No
 
 @pytest.mark.parametrize("name", ["wordpiece", "wordpiece cased", "byte_bpe", "byte_bpe gpt2"])
 def test_folders_without_tokenizer_json(tmp_path: Path, name: str) -> None:
-    tokenizer = Tokenizer.train(TEXTS, kind=name.split()[0], **KINDS[name])  # type: ignore[arg-type]
+    tokenizer = Tokenizer.train(TEXTS, kind=name.split()[0], **KINDS[name])
     tokenizer.export_hf(tmp_path, model_max_length=128)
     (tmp_path / "tokenizer.json").unlink()
     for drop in ("nothing", "tokenizer_config.json"):

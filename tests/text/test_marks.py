@@ -131,7 +131,7 @@ def bare(text: str) -> str:
 def test_against_the_text_itself(tmp_path: Path, name: str) -> None:
     rows = records(120)
     texts = [*TEXTS[:300], *(row["text"] for row in rows)]
-    tokenizer = Tokenizer.train(texts, kind=name.split()[0], **{**KINDS[name], "vocab_size": 600})  # type: ignore[arg-type]
+    tokenizer = Tokenizer.train(texts, kind=name.split()[0], **{**KINDS[name], "vocab_size": 600})
     tokenizer.save(tmp_path / "tokenizer")
     made(
         tmp_path, rows, RECIPES[tokenizer.kind](path=str(tmp_path / "tokenizer")), lines="paragraph"
@@ -154,7 +154,7 @@ def test_against_the_text_itself(tmp_path: Path, name: str) -> None:
 def test_the_tokens_of_a_span_are_its_mention(tmp_path: Path, name: str) -> None:
     rows = [{**row, "sense": []} for row in records(150, seed=1)]
     texts = [*TEXTS[:300], CHINESE, *(row["text"] for row in rows)]
-    tokenizer = Tokenizer.train(texts, kind=name.split()[0], **KINDS[name] | {"vocab_size": 600})  # type: ignore[arg-type]
+    tokenizer = Tokenizer.train(texts, kind=name.split()[0], **KINDS[name] | {"vocab_size": 600})
     tokenizer.save(tmp_path / "tokenizer")
     made(tmp_path, rows, RECIPES[tokenizer.kind](path=str(tmp_path / "tokenizer")))
     shards = Shards.open(tmp_path / "out")

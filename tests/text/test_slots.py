@@ -20,7 +20,7 @@ SPELLED = "<extra_id_0> a [unused1] <extra_id_19>"
 @pytest.mark.parametrize("name", KINDS)
 def test_every_kind_has_slots(tmp_path: Path, name: str) -> None:
     numbers = {**KINDS[name], "vocab_size": 900}
-    tokenizer = Tokenizer.train(TEXTS, kind=name.split()[0], **numbers, sentinels=20, unused=3)  # type: ignore[arg-type]
+    tokenizer = Tokenizer.train(TEXTS, kind=name.split()[0], **numbers, sentinels=20, unused=3)
     vocab = tokenizer.vocab
     assert tokenizer.pieces(vocab.sentinels) == [f"<extra_id_{n}>" for n in range(20)]
     assert tokenizer.pieces(vocab.unused) == ["[unused0]", "[unused1]", "[unused2]"]

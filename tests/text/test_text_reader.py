@@ -34,7 +34,7 @@ WRAPPED = "\n\n".join(
 
 
 def read(path: object, **how: str) -> list[list[str]]:
-    return [document.sentences for document in read_documents(path, **how)]  # type: ignore[arg-type]
+    return [document.sentences for document in read_documents(path, **how)]
 
 
 def test_a_blank_line_ends_a_document(tmp_path: Path) -> None:
