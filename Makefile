@@ -1,4 +1,4 @@
-# make demo | test | docs | bench | lint | clean | help. Needs Python >= 3.11 with pip and venv; everything else goes into .venv.
+# make demo | test | test-all | docs | bench | lint | clean | help. Needs Python >= 3.11 with pip and venv; everything else goes into .venv.
 PYTHON ?= python3
 VENV   := .venv
 PY     := $(VENV)/bin/python
@@ -8,17 +8,20 @@ WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test docs bench lint clean
+.PHONY: help demo test test-all docs bench lint clean
 
 help: ## show this list
 	@echo "usage: make <target> [PYTHON=python3.12]"
-	@sed -n 's/^\([a-z]*\):.*## /  \1	/p' Makefile
+	@sed -n 's/^\([a-z-]*\):.*## /  \1	/p' Makefile
 
 demo: $(VENV)/.base ## install, then the whole main job on an embedded corpus (5 minutes on 2 cores); report: demo/report.md
 	$(PY) -m plmctl.cli.demo demo
 
 test: lint ## install, check style and types, run the tests (TESTS="tests/text -k unigram" for some of them, WORKERS=8 for more at a time)
 	OMP_NUM_THREADS=1 $(PY) -m pytest -n $(WORKERS) --dist loadfile -m "not slow and not gpu" $(TESTS)
+
+test-all: lint ## the same with the slow tests, which take hours: every recipe resumed, all stored numbers
+	OMP_NUM_THREADS=1 $(PY) -m pytest -n $(WORKERS) --dist loadfile -m "not gpu" $(TESTS)
 
 lint: $(VENV)/.test ## style and types only
 	$(PY) -m ruff check .

@@ -175,6 +175,16 @@ def probe(states: Tensor, leaf: Tensor, sees: Sees, places: list[list[int]]) -> 
     return forbidden
 
 
+# a recipe without a rule of its own: that of its pattern
+NAMED = {*ONE_STACK, *TWO_STACKS, *OWN_TEST}
+RULES = {"Full": full, "Causal": causal}
+ONE_STACK |= {
+    file.stem: RULES[compose("pretrain", file.stem).pattern._target_.rpartition(".")[2]]
+    for file in recipes_dir().glob("*.yaml")
+    if file.stem not in NAMED
+}
+
+
 @pytest.mark.parametrize("recipe", sorted(ONE_STACK))
 def test_one_stack(recipe: str, tokens_of: Callable[..., Path]) -> None:
     model, found = batches(recipe, tokens_of)
