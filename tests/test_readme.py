@@ -83,6 +83,8 @@ def check_command(line: str, *extra: str) -> None:
     if verb in ("data", "recipes"):
         command, words = command.commands[(inner := words[0])], words[1:]
         verb = inner if inner in SCHEMAS else verb  # of data augment
+    if words == ["--help"]:
+        return
     context = command.make_context(verb, [*words, *extra])
     if verb in ("average", "convert", "report", "recipes", "help"):
         return
