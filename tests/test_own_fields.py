@@ -4,6 +4,7 @@ plmctl believes it.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -204,6 +205,10 @@ def test_an_objective_with_a_target_of_its_own(
         "noise=[tones]", "objective=[tone]", "eval.noise='${noise}'", f"run.dir={tmp_path / 'run'}"
     )
     assert pretraining.pretrain(cfg) == 0
+    records = map(json.loads, (tmp_path / "run/metrics.jsonl").read_text().splitlines())
+    logged = {key for record in records for key in record}
+    assert "valid/loss/tone" in logged
+    assert not [key for key in logged if "bits_per_byte" in key or "perplexity" in key]
     with pytest.raises(UsageError) as caught:
         check_contract(
             config("noise=[tones]", "objective=[tone]", "eval.noise=null"), [PLUGIN], [conf]

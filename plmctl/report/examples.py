@@ -38,6 +38,14 @@ def load_texts(run: ReportedRun, split: str) -> tuple[Sequence[Mapping[str, Any]
         return None, f"{run.name}: without the texts: {str(error).splitlines()[0]}."
 
 
+def has_class_probabilities(row: Mapping[str, Any]) -> bool:
+    """Whether a prediction chooses one of several answers, each with its probability."""
+    known, guess = row.get("probabilities"), row.get("guess")
+    if isinstance(known, dict):
+        return isinstance(guess, str) and guess in known
+    return isinstance(known, list) and isinstance(guess, int) and 0 <= guess < len(known)
+
+
 def join_texts(fields: Mapping[str, Any]) -> str:
     """The texts of an example in one line."""
     words = [

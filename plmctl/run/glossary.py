@@ -6,11 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from plmctl.core.errors import UsageError
-from plmctl.core.fields import COMMON, Field, fields_of
+from plmctl.core.fields import COMMON, Field, fields_of, glossary
 from plmctl.core.locate import locate
 from plmctl.run.explained import targets
+from plmctl.run.plugins import targets_in
 from plmctl.run.recipes import conf_dir
 
 
@@ -34,6 +36,21 @@ def known_fields(
 def fields_in(known: Mapping[str, tuple[Field, Sequence[str]]]) -> dict[str, Field]:
     """The fields alone."""
     return {name: field for name, (field, _) in known.items()}
+
+
+def token_targets(config: Mapping[str, Any], plugins: Sequence[str] = ()) -> frozenset[str]:
+    """The names of the targets whose labels are ids of tokens, by the parts of a run.
+
+    Args:
+        config: plain values.
+    """
+    nodes = [config.get(name) for name in ("format", "noise", "objective", "data", "eval")]
+    known = glossary(locate(target, plugins) for target in targets_in(nodes))
+    return frozenset(
+        name.removeprefix("targets.")
+        for name, field in known.items()
+        if field.tokens and name.startswith("targets.")
+    )
 
 
 def _parts(config_dirs: Sequence[str], plugins: Sequence[str]) -> Iterator[tuple[str, object]]:

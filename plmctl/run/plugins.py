@@ -15,9 +15,19 @@ OWN = "plmctl"
 
 def named(node: Any) -> list[str]:
     """The packages other than plmctl of every `_target_` inside `node`, plain data, each once."""
-    return list(
-        dict.fromkeys(name for name in _packages(node) if name != OWN and name.isidentifier())
-    )
+    names = (target.partition(".")[0] for target in targets_in(node))
+    return list(dict.fromkeys(name for name in names if name != OWN and name.isidentifier()))
+
+
+def targets_in(node: Any) -> Iterator[str]:
+    """Every `_target_` inside `node`, plain data."""
+    if isinstance(node, Mapping):
+        if isinstance(target := node.get("_target_"), str):
+            yield target
+        node = list(node.values())
+    if isinstance(node, list):
+        for child in node:
+            yield from targets_in(child)
 
 
 def recorded(config: Mapping[str, Any]) -> list[str]:
@@ -53,13 +63,3 @@ def as_words(plugins: Iterable[str]) -> list[str]:
 def option(plugins: Iterable[str]) -> str:
     """The same as text that follows a command."""
     return "".join(f" {word}" for word in as_words(plugins))
-
-
-def _packages(node: Any) -> Iterator[str]:
-    if isinstance(node, Mapping):
-        if isinstance(target := node.get("_target_"), str):
-            yield target.partition(".")[0]
-        node = list(node.values())
-    if isinstance(node, list):
-        for child in node:
-            yield from _packages(child)

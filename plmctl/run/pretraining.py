@@ -19,6 +19,7 @@ from plmctl.run.assemble import build_model, build_objective, known_to_objective
 from plmctl.run.corpus import Corpus, open_corpus, sources
 from plmctl.run.cost import cost
 from plmctl.run.fit import budget_of, fit
+from plmctl.run.glossary import token_targets
 from plmctl.run.loaders import build_format, held_out, training_loader, unread, used
 from plmctl.run.model_facts import heads_about, remark_on_pattern
 from plmctl.run.overview import check_languages, check_memory, describe_run
@@ -163,6 +164,7 @@ def _validation(
         )
         return None
     batches: dict[str, list[Batch]] = {}
+    tokens = sorted(token_targets(thaw(spec), spec.plugins))
     formats = {
         name: build_format(node, corpus.vocab, spec.plugins) for name, node in sources(spec).items()
     }
@@ -180,9 +182,6 @@ def _validation(
         parts = {
             name: measure(model, objective, each, world=world) for name, each in batches.items()
         }
-        tokens = sorted(
-            {name for each in batches.values() for batch in each[:1] for name in batch.targets}
-        )
         scores = _scores(parts, bytes_per_token, tokens)
         if len(parts) > 1:
             for name, part in parts.items():

@@ -20,6 +20,7 @@ from plmctl.run.assemble import build_model, known_to_objectives, without_weight
 from plmctl.run.build import build, entry
 from plmctl.run.compose import Flags
 from plmctl.run.estimate import estimate
+from plmctl.run.glossary import token_targets
 from plmctl.run.make_spec import spec_of
 from plmctl.run.overrides import spelled
 from plmctl.run.spec import thaw
@@ -176,7 +177,7 @@ def list_validation_metrics(config: Config, plugins: Sequence[str] = ()) -> froz
             for name, node in (config["objective"] or {}).items()
         ]
     facts = Facts.of_all([part.facts for part in parts])
-    of_tokens = {name for name in facts.terms if f"targets.{name}" in facts.needs}
+    of_tokens = facts.terms & token_targets(config, plugins)
     names = {f"{kind}/{name}" for name in facts.terms for kind in ("loss", "acc")}
     if config["train"]["grad_norms"]:
         names |= {f"start/grad_norm/{name}" for name in find_last_maps(model)}

@@ -313,7 +313,12 @@ class Task(Objective):
     def predict(
         self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
     ) -> list[dict[str, Any]]:
-        """One JSON-able prediction for each example, with everything that `score` needs."""
+        """One JSON-able prediction for each example, with everything that `score` needs.
+
+        Its keys are the task's own. `plmctl report` reads these, where they are there:
+        `id`: of the example; `gold` and `guess`: its label and the predicted one; `probabilities`:
+        {label: probability}, or a list by the number that `guess` is.
+        """
         raise NotImplementedError(type(self).__name__)
 
     def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:

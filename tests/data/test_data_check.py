@@ -526,6 +526,10 @@ class Case:
             [Labelled({"text": f"今天第{n}个"}, "好" if n % 2 else "坏") for n in range(300)],
             "2: 坏 50%, 好 50%",
         ),
+        Case(
+            [Labelled({"text": f"t {n}"}, ("a", "b") if n % 3 else ("b",)) for n in range(300)],
+            "2: b 60%, a 40%",
+        ),
     ],
 )
 def test_other_kinds_of_labels(case: Case) -> None:

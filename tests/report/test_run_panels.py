@@ -387,6 +387,16 @@ def test_most_confidently_wrong_with_their_texts(tmp_path: Path) -> None:
     assert tables(blocks)[0].rows == [["1", "a", "b", "99.0%"], ["3", "a", "b", "60.0%"]]
 
 
+def test_several_labels_for_a_text_are_neither_confused_nor_ranked(tmp_path: Path) -> None:
+    rows = [
+        {"id": "0", "gold": ["a"], "guess": ["a", "b"], "probabilities": {"a": 0.9, "b": 0.7}},
+        {"id": "1", "gold": ["b"], "guess": [], "probabilities": {"a": 0.1, "b": 0.2}},
+    ]
+    subject = find_subject([fabricated.tuned(tmp_path / "r", LABELS, {"dev": {}}, rows)])
+    assert tables(mistakes.panel(subject)) == []
+    assert tables(confusion.panel(subject)) == []
+
+
 def test_scores_furthest_off(tmp_path: Path) -> None:
     rows = [{"id": str(n), "gold": 2.0, "guess": 2.0 + n} for n in range(3)]
     folder = fabricated.tuned(tmp_path / "r", LABELS, {"dev": {}}, rows)

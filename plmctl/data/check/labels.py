@@ -200,12 +200,14 @@ def _balance(splits: Splits) -> list[Finding]:
 
 
 def _labels(examples: Sequence[LabelledExample]) -> Counter[str]:
-    """How often each class or tag occurs, or whether there is an answer."""
+    """How often each class or tag occurs, also of several for one example, or whether there is an
+    answer.
+    """
     counts = Counter[str]()
     for example in examples:
         if "answers" in example.fields:
             counts["answer" if example.fields["answers"] else "no answer"] += 1
-        elif isinstance(example.label, list):
+        elif isinstance(example.label, list | tuple):
             counts.update(example.label)
         elif example.label is not None:
             counts[str(example.label)] += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from plmctl.report.examples import Rows, collect_by_split
+from plmctl.report.examples import Rows, collect_by_split, has_class_probabilities
 from plmctl.report.page import Block, Paragraph, TableBlock
 from plmctl.report.subject import ReportedRun, Subject
 from plmctl.report.text import format_percent
@@ -20,7 +20,7 @@ def panel(subject: Subject) -> list[Block]:
 
 
 def _blocks(run: ReportedRun, split: str, rows: Rows) -> list[Block]:
-    if not isinstance(rows[0].get("probabilities"), dict) or rows[0].get("gold") is None:
+    if not has_class_probabilities(rows[0]) or not isinstance(rows[0].get("gold"), str):
         return []
     labels = list(rows[0]["probabilities"])
     counts = Counter((str(row["gold"]), str(row["guess"])) for row in rows)

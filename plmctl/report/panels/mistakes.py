@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from plmctl.report.examples import Rows, collect_by_split, join_texts, load_texts
+from plmctl.report.examples import (
+    Rows,
+    collect_by_split,
+    has_class_probabilities,
+    join_texts,
+    load_texts,
+)
 from plmctl.report.page import Block, Paragraph, TableBlock
 from plmctl.report.subject import ReportedRun, Subject
 from plmctl.report.text import clip, format_percent
@@ -23,7 +29,7 @@ def panel(subject: Subject) -> list[Block]:
 
 def _blocks(run: ReportedRun, split: str, rows: Rows) -> list[Block]:
     numbers = isinstance(rows[0].get("guess"), float)
-    if rows[0].get("gold") is None or not (numbers or "probabilities" in rows[0]):
+    if rows[0].get("gold") is None or not (numbers or has_class_probabilities(rows[0])):
         return []
     wrong = [index for index, row in enumerate(rows) if row["gold"] != row["guess"]]
     worst = sorted(wrong, key=lambda index: -_weight(rows[index]))[:MOST]
