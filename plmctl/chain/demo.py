@@ -58,11 +58,13 @@ class Claim:
 
     @property
     def holds(self) -> bool:
+        """Whether the value is as much better as it has to be."""
         goal = self.floor + self.margin
         return self.value >= goal if self.margin > 0 else self.value <= goal
 
     @property
     def cells(self) -> list[str]:
+        """The claim as a row of a table."""
         return [
             self.what,
             f"{self.value:.3f}",
@@ -92,6 +94,7 @@ class Demo:
             raise SystemExit(code)
 
     def run(self) -> list[Claim]:
+        """Run all commands; returns what they prove."""
         from plmctl.text.corpus import write_task
 
         tokens, task = self.folder / "tokens", self.folder / "task"
@@ -195,10 +198,12 @@ def task_claim(task: Path, log: RunLog) -> Claim:
 
 
 def accuracy(log: RunLog) -> float:
+    """The last accuracy on dev."""
     return last(log, "valid/accuracy")
 
 
 def last(log: RunLog, name: str) -> float:
+    """The last value of a metric; PlmctlError where it was never logged."""
     value = log.last(name)
     if value is None:
         raise PlmctlError(

@@ -35,6 +35,7 @@ def list_recipes(config_dirs: Sequence[str] = ()) -> list[dict[str, str]]:
 
 
 def describe_recipe(name: str, file: Path) -> dict[str, str]:
+    """The row of one recipe."""
     about, node = header(file), load(file)
     parameters, _, flops = about.text("Cost").partition(" (")[0].partition(", ")
     return {

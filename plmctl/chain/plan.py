@@ -152,6 +152,7 @@ class _Planner:
         self.evaluate(self._add(name, "finetune", words))
 
     def evaluate(self, job: Job, *words: str) -> None:
+        """The evaluation of a job's run."""
         name = f"eval-{job.label}"
         self._add(name, "eval", [f"checkpoint={job.reference}", *words, *self.words.of(name)])
 

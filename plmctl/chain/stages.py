@@ -60,6 +60,7 @@ class ChainWords:
     steps: Mapping[str, tuple[str, ...]]
 
     def of(self, *steps: str) -> tuple[str, ...]:
+        """The words of these steps."""
         return tuple(word for step in steps for word in self.steps.get(step, ()))
 
 

@@ -67,6 +67,7 @@ class Processes:
         self._signal = 0
 
     def run(self) -> int:
+        """Run all jobs; returns the exit code."""
         if self.count > 1:  # jobs share the cores, unless whoever started us has decided that
             os.environ.setdefault("OMP_NUM_THREADS", str(max(1, count_processors() // self.count)))
         with listen(self._hear):

@@ -41,6 +41,7 @@ class Outcome:
 
     @property
     def stopped(self) -> bool:
+        """Whether a signal ended it."""
         return self.code in STOPPED
 
 

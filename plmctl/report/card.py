@@ -37,8 +37,8 @@ def make_card(
     task = config.get("task") or {}
     data = _data(config) or str(task.get("name"))
     name = facts.get("name") or folder.resolve().name
-    found = read_result(folder) or {}
-    scores = {split: dict(values) for split, values in (found.get("metrics") or {}).items()}
+    result = read_result(folder) or {}
+    scores = {split: dict(values) for split, values in (result.get("metrics") or {}).items()}
     front = {
         "license": facts.get("license", "unknown"),
         **(

@@ -59,9 +59,9 @@ def write(report: Report, out: Path) -> list[Path]:
 def make_lines(report: Report) -> list[str]:
     """The same for a terminal."""
     width = max(len(finding.name) for finding in report.findings)
-    found = [f"{report.path}: {report.kind}, {report.verdict}"]
+    lines = [f"{report.path}: {report.kind}, {report.verdict}"]
     for finding in report.findings:
-        found.append(f"  {finding.verdict:4}  {finding.name:{width}}  {finding.found}")
+        lines.append(f"  {finding.verdict:4}  {finding.name:{width}}  {finding.found}")
         if finding.advice:
-            found.append(f"  {'':4}  {'':{width}}  -> {finding.advice}")
-    return found
+            lines.append(f"  {'':4}  {'':{width}}  -> {finding.advice}")
+    return lines

@@ -23,8 +23,8 @@ def collect_by_split(
     blocks: list[Block] = []
     for run in subject.runs:
         for split, rows in run.predictions.items():
-            if found := of(run, split, rows):
-                blocks += [Heading(f"{run.name}, {split}", 3), *found]
+            if own := of(run, split, rows):
+                blocks += [Heading(f"{run.name}, {split}", 3), *own]
     return [Heading(title), *blocks] if blocks else []
 
 

@@ -5,7 +5,7 @@ Bowman, 2019, arXiv:1905.10425).
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 # task: {metric: what people reach, in percent}; the task's score is the mean of its metrics (Wang
 # et al., 2019, sec. 3)
@@ -64,13 +64,16 @@ def score(task: str, values: Mapping[str, float]) -> float | None:
 
 def average_scores(scores: Scores) -> float | None:
     """GLUE's macro-average over the eight tasks without WNLI; None unless all of them are there."""
-    found = [score(task, scores.get(task, {})) for task in COUNTED]
-    known = [value for value in found if value is not None]
-    return statistics.fmean(known) if len(known) == len(found) else None
+    return _average([score(task, scores.get(task, {})) for task in COUNTED])
 
 
 def bert_average(scores: Scores) -> float | None:
     """The average of BERT's table 1: nine columns, F1 of MRPC and QQP, Spearman of STS-B."""
-    found = [scores.get(task, {}).get(name) for task, names in BERT.items() for name in names]
-    known = [value for value in found if value is not None]
-    return statistics.fmean(known) if len(known) == len(found) else None
+    return _average(
+        [scores.get(task, {}).get(name) for task, names in BERT.items() for name in names]
+    )
+
+
+def _average(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if len(known) == len(values) else None

@@ -32,13 +32,13 @@ def measure_moves(states: Sequence[Tensor], real: Tensor) -> list[Move]:
     arXiv:1909.11942, fig. 1.) The angle is taken as `2 atan2(|u - v|, |u + v|)` of the unit vectors
     u, v, which is exact for small ones too.
     """
-    found = []
+    moves = []
     for x, y in pairwise(states):
         x, y = x[real].double(), y[real].double()
         u, v = (z / z.norm(dim=-1, keepdim=True) for z in (x, y))
         angle = torch.rad2deg(2 * torch.atan2((u - v).norm(dim=-1), (u + v).norm(dim=-1)))
-        found.append(Move(float((y - x).norm(dim=-1).mean()), float(angle.mean())))
-    return found
+        moves.append(Move(float((y - x).norm(dim=-1).mean()), float(angle.mean())))
+    return moves
 
 
 @torch.inference_mode()

@@ -107,8 +107,8 @@ def render_html(blocks: Sequence[Block], *, title: str) -> str:
     contents = f'<nav aria-label="Contents"><ul>{parts}</ul></nav>' if len(names.parts) > 2 else ""
     first = next(
         (
-            place
-            for place, block in enumerate(blocks)
+            index
+            for index, block in enumerate(blocks)
             if isinstance(block, Heading) and block.level == 2
         ),
         len(blocks),
@@ -125,16 +125,16 @@ class _Names:
     """The id of every heading, each once; `parts` are those of the second level."""
 
     def __init__(self) -> None:
-        self.given: set[str] = set()
+        self.taken: set[str] = set()
         self.parts: list[tuple[str, str]] = []
 
     def of(self, heading: Heading) -> str:
         stem = re.sub(r"\W+", "-", heading.text.lower()).strip("-") or "part"
         name, number = stem, 1
-        while name in self.given:
+        while name in self.taken:
             number += 1
             name = f"{stem}-{number}"
-        self.given.add(name)
+        self.taken.add(name)
         if heading.level == 2:
             self.parts.append((name, heading.text))
         return name
@@ -184,11 +184,11 @@ def _html(block: Block, names: _Names) -> str:
         case TableBlock(head, rows, shade):
             top = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)
             columns = [
-                all(_NUMBER.fullmatch(row[place]) for row in rows if row[place])
-                for place in range(len(head))
+                all(_NUMBER.fullmatch(row[index]) for row in rows if row[index])
+                for index in range(len(head))
             ]
             lines = [
-                _row(row, columns, shade[place] if shade else ()) for place, row in enumerate(rows)
+                _row(row, columns, shade[index] if shade else ()) for index, row in enumerate(rows)
             ]
             body = f"<thead><tr>{top}</tr></thead><tbody>{''.join(lines)}</tbody>"
             return f'<div class="wide" tabindex="0"><table>{body}</table></div>'
@@ -199,9 +199,9 @@ def _html(block: Block, names: _Names) -> str:
 
 def _row(row: Sequence[str], numbers: Sequence[bool], shade: Sequence[float]) -> str:
     cells = []
-    for place, cell in enumerate(row):
-        number = ' class="n"' if numbers[place] else ""
-        dark = shade[place] if place < len(shade) else 0.0
+    for index, cell in enumerate(row):
+        number = ' class="n"' if numbers[index] else ""
+        dark = shade[index] if index < len(shade) else 0.0
         tint = f' style="background:rgba(0,114,178,{0.4 * dark:.2f})"' if dark > 0.01 else ""
         cells.append(f"<td{number}{tint}>{escape(cell)}</td>")
     return f"<tr>{''.join(cells)}</tr>"

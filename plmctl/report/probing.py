@@ -50,7 +50,7 @@ class ProbeItems:
 
 
 @dataclass(frozen=True)
-class Found:
+class ProbeResult:
     """Accuracy on held-out items after each layer, the embedding output first, and what needs no
     model.
     """
@@ -74,7 +74,7 @@ def split_items(labels: Labels) -> ProbeItems:
     return ProbeItems(sentences, train, test)
 
 
-def probe(loaded: Loaded, question: ProbeItems) -> Found:
+def probe(loaded: Loaded, question: ProbeItems) -> ProbeResult:
     """A linear map for each layer.
 
     Of a word in two sentences the map reads `|u - v|` and `u * v` of its states u, v; test words
@@ -94,7 +94,7 @@ def probe(loaded: Loaded, question: ProbeItems) -> Found:
         float((apply_map(fit_map(a, y, len(names)), b).argmax(-1) == test_y).float().mean())
         for a, b in zip(x, test_x, strict=True)
     ]
-    return Found(accuracy, *_floors(train, test), len(train), len(test), len(names))
+    return ProbeResult(accuracy, *_floors(train, test), len(train), len(test), len(names))
 
 
 @dataclass(frozen=True)
@@ -129,9 +129,9 @@ def fit_map(x: Tensor, y: Tensor, classes: int) -> Map:
     return Map(mean, deviation, weight.detach(), bias.detach())
 
 
-def apply_map(found: Map, x: Tensor) -> Tensor:
+def apply_map(linear: Map, x: Tensor) -> Tensor:
     """[N, K] the logits of a map."""
-    return (x - found.mean) / found.deviation @ found.weight.T + found.bias
+    return (x - linear.mean) / linear.deviation @ linear.weight.T + linear.bias
 
 
 def read(labels: Labels) -> tuple[list[list[str]], list[Item]]:
@@ -140,13 +140,13 @@ def read(labels: Labels) -> tuple[list[list[str]], list[Item]]:
         raise DataError("no such file", file=labels.file)
     if files.suffix(labels.file) in (".jsonl", ".json"):
         return _pairs(labels.file)
-    found = Columns(splits={}).read_file(
+    examples = Columns(splits={}).read_file(
         labels.file, {"tokens": labels.tokens, "tags": labels.tags}
     )
-    sentences = [list(example.fields["words"]) for example in found]
+    sentences = [list(example.fields["words"]) for example in examples]
     items = [
         Item([(n, w)], tag, sentences[n][w].lower())
-        for n, example in enumerate(found)
+        for n, example in enumerate(examples)
         for w, tag in enumerate(example.label)
     ]
     return sentences, items
@@ -192,7 +192,7 @@ def _split(items: Sequence[Item]) -> tuple[list[Item], list[Item]]:
     """
     if items and len(items[0].places) > 1:
         words = list(dict.fromkeys(item.word for item in items))
-        known = {word for place, word in enumerate(words) if place % 5 < 4}
+        known = {word for index, word in enumerate(words) if index % 5 < 4}
         train, test = (
             [item for item in items if (item.word in known) == first] for first in (True, False)
         )
@@ -214,7 +214,7 @@ def _states(
         Example(str(n), {"words": list(words)}) for n, words in zip(numbers, sentences, strict=True)
     ]
     rows = inference.encoded(task, "probe", examples, loaded.tokenizer).rows
-    found = {}
+    states = {}
     for index in _chunks(len(rows.key)):
         with torch.inference_mode():
             recorded = loaded.model(
@@ -226,8 +226,8 @@ def _states(
         first, last = np.searchsorted(rows.spans["word"][:, 0], [index[0], index[-1] + 1])
         for row, start, _, word in rows.spans["word"][first:last].tolist():
             sentence = numbers[int(rows.values["example"][row])]
-            found[sentence, word] = layers[:, row - int(index[0]), start].float().clone()
-    return found
+            states[sentence, word] = layers[:, row - int(index[0]), start].float().clone()
+    return states
 
 
 def _chunks(count: int, size: int = 32) -> Iterator[np.ndarray]:
@@ -236,11 +236,11 @@ def _chunks(count: int, size: int = 32) -> Iterator[np.ndarray]:
 
 def _features(items: Sequence[Item], states: dict[tuple[int, int], Tensor]) -> Tensor:
     """[L + 1, N, W], of pairs [L + 1, N, 2 W]."""
-    found = []
+    features = []
     for item in items:
         u, *rest = (states[place] for place in item.places)
-        found.append(torch.cat([(u - rest[0]).abs(), u * rest[0]], -1) if rest else u)
-    return torch.stack(found, 1)
+        features.append(torch.cat([(u - rest[0]).abs(), u * rest[0]], -1) if rest else u)
+    return torch.stack(features, 1)
 
 
 def _floors(train: Sequence[Item], test: Sequence[Item]) -> tuple[float, float]:

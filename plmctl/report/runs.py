@@ -38,10 +38,10 @@ class RunLog:
         file = folder / METRICS
         if not file.is_file():
             raise DataError("this is not a run directory: no metrics.jsonl in it", file=folder)
-        found = cls.begun(folder)
-        if not found.series:
+        log = cls.begun(folder)
+        if not log.series:
             raise DataError("no metric has been logged yet", file=file)
-        return found
+        return log
 
     @classmethod
     def begun(cls, folder: Path) -> RunLog:
@@ -49,11 +49,11 @@ class RunLog:
         file = folder / METRICS
         series: dict[str, list[tuple[float, float]]] = {}
         text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
-        whole = text[: text.rfind("\n") + 1]
-        for number, line in enumerate(whole.splitlines(), 1):
+        complete = text[: text.rfind("\n") + 1]
+        for number, line in enumerate(complete.splitlines(), 1):
             for name, point in _points(line, file, number):
                 series.setdefault(name, []).append(point)
-        return cls(folder, _config(folder), dict(series), cut=len(whole) < len(text))
+        return cls(folder, _config(folder), dict(series), cut=len(complete) < len(text))
 
     @property
     def step(self) -> int:
@@ -94,22 +94,22 @@ def find_standing(log: RunLog, now: float | None = None) -> Standing:
     age = (time.time() if now is None else now) - (
         file if file.is_file() else log.folder
     ).stat().st_mtime
-    told = (
+    counted = (
         f"{log.step:,} updates, {share:.0%} of {length}"
         if share is not None
         else f"{log.step:,} updates{length}"
     )
     if age < RECENT:
         return Standing(
-            "still going", f"{told}; last record {age:.0f} s ago: numbers are those up to now"
+            "still going", f"{counted}; last record {age:.0f} s ago: numbers are those up to now"
         )
     if share is None:
-        return Standing("unknown", f"{told}; its length in updates is not written down")
+        return Standing("unknown", f"{counted}; its length in updates is not written down")
     again = (
         f"plmctl {'finetune' if 'task' in log.config else 'pretrain'} --resume run.dir={log.folder}"
     )
     again += option(recorded(log.config))
-    return Standing("stopped", f"{told}; go on with: {again}")
+    return Standing("stopped", f"{counted}; go on with: {again}")
 
 
 def _done(log: RunLog) -> tuple[float | None, str]:
@@ -135,20 +135,20 @@ def read_result(folder: Path) -> dict[str, Any] | None:
     """
     file = folder / RESULT
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        result = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) and isinstance(found.get("metrics"), dict) else None
+    return result if isinstance(result, dict) and isinstance(result.get("metrics"), dict) else None
 
 
 def read_predictions(folder: Path) -> dict[str, list[dict[str, Any]]]:
     """{split: predictions} of a fine-tuned run; a line that is no JSON ends a file."""
-    found = {}
+    predictions = {}
     for file in sorted((folder / "predictions").glob("*.jsonl")):
         rows = list(_json_lines(file))
         if rows:
-            found[file.stem] = rows
-    return found
+            predictions[file.stem] = rows
+    return predictions
 
 
 def _json_lines(file: Path) -> Iterator[dict[str, Any]]:

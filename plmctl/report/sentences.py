@@ -41,6 +41,6 @@ def batch_sentences(
     rows = [row[: min(limits)] if limits else row for row in rows]
     length = torch.tensor([len(row) for row in rows])
     ids = torch.full((len(rows), int(length.max())), vocab.pad)
-    for place, row in enumerate(rows):
-        ids[place, : len(row)] = torch.tensor(row)
+    for index, row in enumerate(rows):
+        ids[index, : len(row)] = torch.tensor(row)
     return Batch(torch.arange(len(rows)), {"text": Seq(ids, length)}), rows

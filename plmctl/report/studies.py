@@ -36,11 +36,13 @@ class JobFolder:
 
     @property
     def arm(self) -> str | None:
-        found = _CELL.fullmatch(self.label)
-        return found["arm"] if found else None
+        """The arm that its label names; None of a job that arms share."""
+        cell = _CELL.fullmatch(self.label)
+        return cell["arm"] if cell else None
 
     @cached_property
     def log(self) -> RunLog:
+        """What its run has logged by now."""
         return RunLog.begun(self.folder / "run")
 
 
@@ -54,6 +56,7 @@ class StudyFolder:
 
     @property
     def title(self) -> str:
+        """Its title, or the name of its file."""
         return str(
             self.settings.get("title")
             or Path(str(self.settings.get("recipe") or self.folder.name)).stem
@@ -61,6 +64,7 @@ class StudyFolder:
 
     @classmethod
     def read(cls, folder: Path) -> StudyFolder:
+        """Read a folder; DataError where it holds no study that can be read."""
         settings = _json(folder / STUDY)
         if settings is None:
             raise DataError(
@@ -93,8 +97,8 @@ class StudyFolder:
         """{job: what it is}, as the last start planned it; None of a study from before that was
         written down.
         """
-        found = self.settings.get("jobs")
-        return found if isinstance(found, dict) else None
+        labels = self.settings.get("jobs")
+        return labels if isinstance(labels, dict) else None
 
     @cached_property
     def _all(self) -> list[JobFolder]:
@@ -113,10 +117,12 @@ class StudyFolder:
 
     @property
     def going(self) -> bool:
+        """Whether a job seems to be running."""
         return any(job.state == "still going" for job in self.jobs)
 
 
 def is_study(folder: Path) -> bool:
+    """Whether a folder is that of a study."""
     return (folder / STUDY).is_file()
 
 
@@ -133,7 +139,7 @@ def _make_job(folder: Path, last: LastEvent) -> JobFolder:
 def _json(file: Path) -> dict[str, Any] | None:
     """None where there is no such file, or half of one."""
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        record = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) else None
+    return record if isinstance(record, dict) else None

@@ -51,6 +51,7 @@ class ReportedRun:
 
     @property
     def folder(self) -> Path:
+        """The run directory."""
         return self.log.folder
 
     @property
@@ -75,10 +76,12 @@ class ReportedRun:
 
     @cached_property
     def result(self) -> dict[str, Any] | None:
+        """The scores of a fine-tuning; None where there are none."""
         return read_result(self.folder)
 
     @cached_property
     def predictions(self) -> dict[str, list[dict[str, Any]]]:
+        """{split: its predictions}."""
         return read_predictions(self.folder)
 
 
@@ -114,7 +117,7 @@ def _jobs(folder: Path) -> list[Path]:
     """The runs of a sweep, where `folder` holds one; otherwise itself."""
     if (folder / METRICS).is_file() or (folder / CONFIG).is_file():
         return [folder]
-    return [place for place in find_folders(folder) if (place / CONFIG).is_file()] or [folder]
+    return [job for job in find_folders(folder) if (job / CONFIG).is_file()] or [folder]
 
 
 def _named(folders: Sequence[Path], plugins: Sequence[str]) -> list[ReportedRun]:
@@ -144,8 +147,8 @@ def _check(folder: Path) -> None:
         )
     if (folder / METRICS).is_file() or (folder / CONFIG).is_file():
         return
-    wanted = (f"{place}/{name}" for place in ("*", "jobs/*/run") for name in (METRICS, STUDY))
-    inside = sorted(file.parent for pattern in wanted for file in folder.glob(pattern))
+    wanted = (f"{pattern}/{name}" for pattern in ("*", "jobs/*/run") for name in (METRICS, STUDY))
+    inside = sorted(file.parent for each in wanted for file in folder.glob(each))
     fix = (
         f"give one of those in it: {', '.join(map(str, inside[:5]))}"
         if inside

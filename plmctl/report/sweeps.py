@@ -25,10 +25,12 @@ FEW = 3  # metrics that are shown; the file of comma-separated values has all
 def read_record(folder: Path) -> dict[str, Any]:
     """What the job of this folder left; empty where it is none of a sweep."""
     try:
-        found = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+        record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) and "overrides" in found and "metrics" in found else {}
+    return (
+        record if isinstance(record, dict) and "overrides" in record and "metrics" in record else {}
+    )
 
 
 def find_folders(folder: Path) -> list[Path]:

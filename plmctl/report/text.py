@@ -16,6 +16,7 @@ def format_number(value: float | None, digits: int = 4) -> str:
 
 
 def format_percent(value: float | None) -> str:
+    """`12.3%`; nothing for None."""
     return "" if value is None else f"{100 * value:.1f}%"
 
 

@@ -19,15 +19,15 @@ def parse_wishes(heads: str | None, sentences: Sequence[str], probes: Sequence[s
     return Wishes(chosen, list(sentences), dict(_probe(word) for word in probes))
 
 
-def parse_facts(given: Sequence[str]) -> Mapping[str, str]:
+def parse_facts(words: Sequence[str]) -> Mapping[str, str]:
     """{key: value}."""
-    found = {}
-    for word in given:
+    facts = {}
+    for word in words:
         key, equals, value = word.partition("=")
         if key not in FACTS or not equals or not value:
             raise UsageError(f"--fact {word}: KEY=VALUE, where KEY is one of {', '.join(FACTS)}")
-        found[key] = value
-    return found
+        facts[key] = value
+    return facts
 
 
 def _head(word: str) -> tuple[int, int]:

@@ -52,6 +52,7 @@ class _Parser:
         self.errors: list[UsageError] = []
 
     def study(self, name: str) -> Study:
+        """The study, of whatever could be read."""
         cfg = self.cfg
         pretrain = self._node(PretrainNode, cfg["pretrain"] or {}, "pretrain") or PretrainNode()
         arms = self._arms(pretrain)

@@ -35,6 +35,7 @@ class StudyCell:
 
     @property
     def jobs(self) -> list[str]:
+        """All jobs of the cell."""
         tuned = [name for points in self.tuned.values() for each in points for name in each]
         own = [self.pretrain] if self.pretrain else []
         return [*own, *tuned, *(name for each in self.evals.values() for name in each.values())]
@@ -82,6 +83,7 @@ class _Planner:
         self._first: dict[tuple[str | None, int, str], Job] = {}
 
     def cell(self, each: ComposedArm, seed: int) -> StudyCell:
+        """Plan one arm at one seed."""
         cell = StudyCell(each.arm.name, seed)
         where = f"{each.arm.name}, seed {seed}"
         start = None

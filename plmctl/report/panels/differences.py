@@ -70,8 +70,8 @@ def panel(subject: Subject) -> list[Block]:
 def _parts(configs: list[dict[str, Any]], rows: list[list[str]]) -> list[list[str]]:
     """The parts that were chosen, of the slots whose settings are in `rows`; where they differ."""
     slots = dict.fromkeys(path.split(".")[0] for path, *_ in rows)
-    found = [[slot, *(_named(config.get(slot)) for config in configs)] for slot in slots]
-    return [row for row in found if len(set(row[1:])) > 1]
+    parts = [[slot, *(_named(config.get(slot)) for config in configs)] for slot in slots]
+    return [row for row in parts if len(set(row[1:])) > 1]
 
 
 def _named(slot: Any) -> str:
@@ -90,12 +90,12 @@ def find_differences(configs: list[dict[str, Any]]) -> list[list[str]]:
     """
     settings = [dict(leaves(config)) for config in configs]
     paths = dict.fromkeys(path for each in settings for path in each if not path.startswith(OWN))
-    found = []
+    rows = []
     for path in paths:
         cells = [format_setting(each[path]) if path in each else "" for each in settings]
         if any(each.get(path, ...) != settings[0].get(path, ...) for each in settings[1:]):
-            found.append([path, *cells])
-    return found
+            rows.append([path, *cells])
+    return rows
 
 
 def _chosen(config: Mapping[str, Any], path: str) -> str:

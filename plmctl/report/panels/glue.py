@@ -46,16 +46,16 @@ def group_runs(runs: Sequence[ReportedRun]) -> dict[str, Scores]:
     """{checkpoint: {task: {metric: percent}}} of the runs on GLUE's tasks, means over runs of
     the same task and checkpoint.
     """
-    found: dict[str, dict[str, list[dict[str, float]]]] = {}
+    by_start: dict[str, dict[str, list[dict[str, float]]]] = {}
     for run in runs:
         if run.result and run.task in glue.HUMAN:
             start = str(run.log.config.get("checkpoint") or "from scratch")
-            found.setdefault(start, {}).setdefault(run.task, []).append(
+            by_start.setdefault(start, {}).setdefault(run.task, []).append(
                 read_scores(run.result["metrics"], run.task)
             )
     return {
         start: {task: _means(each) for task, each in tasks.items()}
-        for start, tasks in found.items()
+        for start, tasks in by_start.items()
     }
 
 

@@ -18,9 +18,9 @@ def panel(subject: Subject) -> list[Block]:
         return []
     rows, notes = [], []
     for run in subject.runs:
-        found = find_standing(run.log)
+        standing = find_standing(run.log)
         made = run.task or f"pretraining, {format_setting(run.log.config.get('recipe'))}"
-        rows.append([run.name, str(run.folder), made, found.state, found.why])
+        rows.append([run.name, str(run.folder), made, standing.state, standing.why])
         notes += [CUT.format(run.name)] if run.log.cut else []
         notes += [EMPTY.format(run.name)] if not run.log.series else []
     return [

@@ -13,7 +13,7 @@ from plmctl.report.subject import Subject
 from plmctl.report.text import format_percent
 
 if TYPE_CHECKING:
-    from plmctl.report.probing import Found
+    from plmctl.report.probing import ProbeResult
 
 ORDER = 62
 READING = (
@@ -40,15 +40,15 @@ def panel(subject: Subject) -> list[Block]:
         question = split_items(labels)
         for run in subject.runs:
             try:
-                found = probe(run.loaded, question)
+                result = probe(run.loaded, question)
             except PlmctlError as error:
                 notes.append(f"{run.name}: not probed, {str(error).splitlines()[0]}.")
                 continue
             curves[run.name] = [
-                (float(layer), 100 * value) for layer, value in enumerate(found.accuracy)
+                (float(layer), 100 * value) for layer, value in enumerate(result.accuracy)
             ]
-            marks = {"majority": 100 * found.majority, "by word": 100 * found.by_word}
-            rows.append([run.name, *_row(found)])
+            marks = {"majority": 100 * result.majority, "by word": 100 * result.by_word}
+            rows.append([run.name, *_row(result)])
         blocks += [Heading(name, 3), *([Paragraph(" ".join(notes))] if notes else [])]
         if curves:
             head = [
@@ -69,14 +69,14 @@ def panel(subject: Subject) -> list[Block]:
     return blocks
 
 
-def _row(found: Found) -> list[str]:
-    best = max(range(len(found.accuracy)), key=found.accuracy.__getitem__)
+def _row(result: ProbeResult) -> list[str]:
+    best = max(range(len(result.accuracy)), key=result.accuracy.__getitem__)
     shares = [
-        format_percent(value) for value in (found.accuracy[-1], found.majority, found.by_word)
+        format_percent(value) for value in (result.accuracy[-1], result.majority, result.by_word)
     ]
     return [
-        format_percent(found.accuracy[best]),
+        format_percent(result.accuracy[best]),
         str(best),
         *shares,
-        *map(str, (found.classes, found.train, found.test)),
+        *map(str, (result.classes, result.train, result.test)),
     ]
