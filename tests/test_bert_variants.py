@@ -21,7 +21,7 @@ from plmctl.run.assemble import build_model
 from plmctl.run.compose import compose, recipes_dir
 from plmctl.run.contract import check_contract
 from plmctl.run.corpus import open_corpus
-from plmctl.run.loaders import training_loader
+from plmctl.run.loaders import open_training_loader
 from plmctl.training.processes.world import World
 
 HEADER = (recipes_dir() / "bert.yaml").read_text(encoding="utf-8").partition("defaults:")[0]
@@ -86,7 +86,7 @@ def test_masking_mixes(mix: tuple[int, int, int], tokens_of: Callable[..., Path]
     )
     corpus = open_corpus(cfg)
     seen = torch.zeros(3)
-    with training_loader(
+    with open_training_loader(
         cfg, corpus, World(), stage=0, labels=None, needs=NEEDS, plugins=()
     ) as loader:
         for _ in range(2):

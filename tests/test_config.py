@@ -16,8 +16,8 @@ from omegaconf import OmegaConf
 from plmctl.core.errors import ConfigError, ConfigErrors, UsageError
 from plmctl.run import schema
 from plmctl.run.compose import compose, composed, conf_dir, recipes_dir
-from plmctl.run.make_spec import make
-from plmctl.run.overrides import quoted
+from plmctl.run.make_spec import make_spec
+from plmctl.run.overrides import quote
 from plmctl.run.spec import Provenance, thaw
 from tests import probe
 
@@ -223,7 +223,7 @@ def test_awkward_paths_arrive_letter_by_letter(path: str, key: str) -> None:
         if sweep and path == "a,b.txt":
             continue
         (override,) = OverridesParser.create().parse_overrides(
-            [quoted(f"{key}={path}", sweep=sweep)]
+            [quote(f"{key}={path}", sweep=sweep)]
         )
         assert override.value() == path.strip() if sweep else path
 
@@ -259,7 +259,7 @@ def test_awkward_paths_through_hydra(run: Compose) -> None:
 def test_letters_that_hydras_grammar_lacks(word: str, value: object) -> None:
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
-    assert OverridesParser.create().parse_overrides([quoted(word)])[0].value() == value
+    assert OverridesParser.create().parse_overrides([quote(word)])[0].value() == value
 
 
 def test_home_is_expanded_unless_such_a_file_exists(
@@ -281,14 +281,14 @@ def test_commas_sweep_paths_only_with_multirun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert quoted("data.path=a,b c") == "data.path='a,b c'"
-    assert quoted("data.path=a,b c", sweep=True) == "data.path='a','b c'"
-    assert quoted("data.path={a,b},c", sweep=True) == "data.path='{a,b}','c'"
-    assert quoted("run.dir=a,b", sweep=True) == "run.dir='a,b'"
-    assert quoted("out=a,b", sweep=True) == "out='a,b'"
-    assert quoted("data.path=choice(a,b)", sweep=True) == "data.path=choice(a,b)"
+    assert quote("data.path=a,b c") == "data.path='a,b c'"
+    assert quote("data.path=a,b c", sweep=True) == "data.path='a','b c'"
+    assert quote("data.path={a,b},c", sweep=True) == "data.path='{a,b}','c'"
+    assert quote("run.dir=a,b", sweep=True) == "run.dir='a,b'"
+    assert quote("out=a,b", sweep=True) == "out='a,b'"
+    assert quote("data.path=choice(a,b)", sweep=True) == "data.path=choice(a,b)"
     (tmp_path / "a,b").touch()
-    assert quoted("data.path=a,b", sweep=True) == "data.path='a,b'"
+    assert quote("data.path=a,b", sweep=True) == "data.path='a,b'"
 
 
 @pytest.mark.parametrize(
@@ -434,7 +434,7 @@ def test_folders_with_spaces_and_other_letters(run: Compose, tmp_path: Path) -> 
 
 def test_defaults_fit_their_own_types() -> None:
     for verb in schema.VERBS:
-        _, errors = make(verb, schema.defaults(verb))
+        _, errors = make_spec(verb, schema.defaults(verb))
         assert all("must be given" in str(error) for error in errors)
 
 

@@ -12,10 +12,10 @@ from plmctl.core.errors import ConfigError, ConfigErrors, UsageError
 from plmctl.core.fields import COMMON
 from plmctl.objectives.base import Facts
 from plmctl.run.compose import compose
-from plmctl.run.contract import check_contract, derived, mismatches
+from plmctl.run.contract import check_contract, derive_targets, find_mismatches
 from plmctl.run.recipes import conf_dir, load
 from plmctl.run.references import work_out
-from plmctl.run.remedies import providers
+from plmctl.run.remedies import find_providers
 
 
 class Ask:
@@ -39,7 +39,7 @@ def hides(writes: set[str], reads: set[str] = frozenset()) -> Any:  # type: igno
 
 def found(**parts: Any) -> list[str]:
     whole = {"format": given(), "noise": {}, "objectives": {}, "heads": (), "model": {}} | parts
-    return [str(error) for error in mismatches(**whole)]  # type: ignore[arg-type]
+    return [str(error) for error in find_mismatches(**whole)]  # type: ignore[arg-type]
 
 
 def test_what_fits_is_silent() -> None:
@@ -86,7 +86,7 @@ def test_noise_order_counts() -> None:
 
 def test_targets_that_an_objective_derives_count_for_itself_only() -> None:
     clm = Ask({"text", "targets.clm"}, makes="clm")
-    assert derived(clm, {"text"}, COMMON) == {"targets.clm"}  # type: ignore[arg-type]
+    assert derive_targets(clm, {"text"}, COMMON) == {"targets.clm"}  # type: ignore[arg-type]
     assert found(objectives={"clm": clm}) == []
     assert len(found(objectives={"clm": clm, "other": Ask({"targets.clm"})})) == 1
 
@@ -104,7 +104,7 @@ def test_what_a_noise_takes_away_is_said() -> None:
 
 
 def test_providers_are_read_from_conf() -> None:
-    assert "format=sentence_pair" in providers()["labels.pair"]
+    assert "format=sentence_pair" in find_providers()["labels.pair"]
 
 
 def config(*names: str, **slots: Any) -> dict[str, Any]:

@@ -18,8 +18,8 @@ from plmctl.run import distilling, finetuning, loading, pretraining
 from plmctl.run.action import perform
 from plmctl.run.compose import Flags, compose, composed
 from plmctl.run.convert import convert
-from plmctl.run.lesson import as_training
-from plmctl.run.resume import resumed
+from plmctl.run.distill_words import as_training
+from plmctl.run.resume import resume_spec
 from plmctl.run.side_by_side import ModelColumn, SideBySide, share
 
 TINY = ["size=tiny", "size.width=16", "size.num_heads=2", "size.inner_width=32"]
@@ -241,7 +241,7 @@ def test_after_an_interruption_it_goes_on_bit_for_bit(
         assert distilled(*words, f"run.dir={place}") == 130
     assert f"plmctl distill --resume run.dir={place}" in capsys.readouterr().err
     assert not (place / "distill.md").exists()
-    cfg = resumed(as_training(Flags("distill", overrides=(f"run.dir={place}",), resume=True)))
+    cfg = resume_spec(as_training(Flags("distill", overrides=(f"run.dir={place}",), resume=True)))
     given = cfg.provenance
     assert (given.verb, given.command) == ("finetune", "distill")
     assert distilling.distill(cfg) == 0

@@ -14,8 +14,8 @@ from plmctl.core.errors import UsageError
 from plmctl.core.fields import COMMON, Field, fields_of, glossary, held_by_data, sequences
 from plmctl.core.locate import locate
 from plmctl.run.build import build
-from plmctl.run.explained import part_files, targets
 from plmctl.run.glossary import fields_in, known_fields
+from plmctl.run.part_help import part_files, targets
 from plmctl.run.recipes import load
 from plmctl.run.stand_in import TINY
 

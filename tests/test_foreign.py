@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
 from plmctl.run.compose import compose
-from plmctl.run.foreign import OURS
+from plmctl.run.other_names import OURS
 from plmctl.run.overrides import paths
 from plmctl.run.spec import thaw
 from plmctl.text.undecodable import guess_encoding

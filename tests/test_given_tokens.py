@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from plmctl.cli.app import make_app
 from plmctl.core.errors import ConfigError, ConfigErrors
 from plmctl.run.compose import compose
-from plmctl.run.decided import refuse_decided
+from plmctl.run.token_settings import refuse_decided
 
 TokensOf = Callable[..., Path]
 FIX = "\n  fix: leave it out, or give the text in place of its tokens"

@@ -18,8 +18,8 @@ from plmctl.cli.app import make_app
 from plmctl.core.locate import parameters
 from plmctl.noise.span_mask import SpanMask
 from plmctl.noise.token_mask import TokenMask
-from plmctl.run.explained import explained, kind, part_files
 from plmctl.run.injected import ToNoises
+from plmctl.run.part_help import explained, kind, part_files
 from plmctl.run.recipes import conf_dir
 
 SLOTS = sorted(place.name for place in conf_dir().iterdir() if place.is_dir())

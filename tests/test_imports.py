@@ -45,7 +45,7 @@ LATE = {
     "report/subject.py": {"plmctl.run.loading"},
     "run/contract.py": {"plmctl.run.assemble", "plmctl.training.freezing"},
     "run/data_check.py": {"plmctl.tasks"},
-    "run/lesson.py": {"plmctl.run.resume"},
+    "run/distill_words.py": {"plmctl.run.resume"},
     "run/loading.py": {"plmctl.run.shrinking"},
 }
 

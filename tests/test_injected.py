@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from plmctl.core.locate import locate, parameters
-from plmctl.run.explained import part_files
 from plmctl.run.injected import Injected, ToFormats, ToHeads, ToNoises, ToObjectives
+from plmctl.run.part_help import part_files
 
 SLOTS: dict[str, tuple[type[Injected], ...]] = {
     "format": (ToFormats,),

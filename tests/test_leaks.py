@@ -23,7 +23,7 @@ from plmctl.nn.tables import TokenTable
 from plmctl.run.assemble import build_model, build_objective, known_to_objectives
 from plmctl.run.compose import compose, recipes_dir
 from plmctl.run.corpus import open_corpus
-from plmctl.run.loaders import training_loader
+from plmctl.run.loaders import open_training_loader
 from plmctl.training.processes.world import World
 from tests.test_recipes import SMALL, tokenizer_of
 
@@ -149,7 +149,7 @@ def batches(recipe: str, tokens_of: Callable[..., Path], *more: str) -> tuple[Mo
     given = {"vocab": corpus.vocab, **known_to_objectives(model, vocab_size=corpus.vocab.size)}
     objective = build_objective(cfg, given)
     needs = model.backbone.needs | objective.facts.needs
-    with training_loader(
+    with open_training_loader(
         cfg, corpus, World(), stage=0, labels=objective.labels, needs=needs, plugins=()
     ) as loader:
         found = [next(loader)[0] for _ in range(UPDATES if cfg.data.sources else 1)]

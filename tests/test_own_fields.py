@@ -33,7 +33,7 @@ from plmctl.run.compose import compose
 from plmctl.run.contract import check_contract
 from plmctl.run.corpus import open_corpus
 from plmctl.run.cost import cost
-from plmctl.run.loaders import training_loader, unread, used
+from plmctl.run.loaders import describe_unread, find_used_fields, open_training_loader
 from plmctl.run.spec import thaw
 from plmctl.run.stand_in import TINY
 from plmctl.training.processes.world import World
@@ -275,12 +275,12 @@ def test_a_track_that_a_part_may_read(
             model = build_model(
                 cfg, vocab_size=corpus.vocab.size, vocab=corpus.vocab, plugins=[PLUGIN]
             )
-        uses, needs = used(model), model.backbone.needs | {"targets.mlm"}
+        uses, needs = find_used_fields(model), model.backbone.needs | {"targets.mlm"}
         asked: dict[str, Any] = {"labels": None, "needs": needs, "uses": uses, "plugins": [PLUGIN]}
-        with training_loader(cfg, corpus, World(), stage=0, **asked) as loader:
+        with open_training_loader(cfg, corpus, World(), stage=0, **asked) as loader:
             (batch,) = next(loader)
         assert set(batch.text.tracks) & {"tone", "sense"} == (kept if tones else set())
-        assert unread(loader.sources["text"], needs | uses) == (said if tones else [])
+        assert describe_unread(loader.sources["text"], needs | uses) == (said if tones else [])
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from plmctl.nn.positions import Position
 from plmctl.noise.base import Noise
 from plmctl.objectives.base import Objective
 from plmctl.run import compose as config
-from plmctl.run.lesson import as_training
+from plmctl.run.distill_words import as_training
 from plmctl.run.schema import VERBS as SCHEMAS
 from plmctl.run.spec import Provenance
 

@@ -21,7 +21,7 @@ from plmctl.run.compose import compose, conf_dir, recipes_dir
 from plmctl.run.contract import check_contract
 from plmctl.run.corpus import open_corpus
 from plmctl.run.headers import header
-from plmctl.run.loaders import held_out, training_loader, used
+from plmctl.run.loaders import find_used_fields, open_held_out, open_training_loader
 from plmctl.run.stand_in import TINY
 from plmctl.training.evaluation import mean_losses
 from plmctl.training.processes.world import World
@@ -128,8 +128,8 @@ def test_the_loss_falls_on_one_repeated_batch(recipe: str, tokens_of: Callable[.
     )
     objective.eval()
     optimizer = build(cfg.optim, path="optim")(parameters=list(model.named_parameters()))
-    needs, uses = model.backbone.needs | objective.facts.needs, used(model, objective)
-    with training_loader(
+    needs, uses = model.backbone.needs | objective.facts.needs, find_used_fields(model, objective)
+    with open_training_loader(
         cfg, corpus, World(), stage=0, labels=objective.labels, needs=needs, uses=uses, plugins=()
     ) as loader:
         batch = next(loader)[0]
@@ -344,7 +344,7 @@ def test_validation_goes_on_where_the_row_before_ended(
     needs = model.backbone.needs | objective.facts.needs
     batches = next(
         iter(
-            held_out(
+            open_held_out(
                 cfg, corpus, World(), labels=objective.labels, needs=needs, plugins=()
             ).values()
         )

@@ -10,7 +10,7 @@ import pytest
 
 from plmctl.core.errors import ConfigError, UsageError
 from plmctl.run.compose import Flags, compose
-from plmctl.run.resume import resumed
+from plmctl.run.resume import resume_spec
 from plmctl.run.saved import spec_text
 from plmctl.training import rundir
 
@@ -43,10 +43,10 @@ def test_finetune_needs_neither_task_nor_checkpoint_again(tmp_path: Path) -> Non
         "checkpoint=somewhere",
         "train.steps=5",
     )
-    cfg = resumed(with_words(flags, "train.steps=9", "task.path=data"))
+    cfg = resume_spec(with_words(flags, "train.steps=9", "task.path=data"))
     assert (cfg.train.steps, cfg.task.name, cfg.checkpoint) == (9, "cola", "somewhere")
     assert cfg.provenance.changes == ("train.steps: 5 -> 9",)
-    cfg = resumed(with_words(flags, "train.minutes=1"))
+    cfg = resume_spec(with_words(flags, "train.minutes=1"))
     assert (cfg.train.steps, cfg.train.minutes) == (None, 1)
     for word, message in (
         ("task.path=other", "started with 'data'"),
@@ -54,14 +54,14 @@ def test_finetune_needs_neither_task_nor_checkpoint_again(tmp_path: Path) -> Non
         ("seed=1", "seed=1"),
     ):
         with pytest.raises(UsageError, match=message):
-            resumed(with_words(flags, word))
+            resume_spec(with_words(flags, word))
 
 
 def test_a_recipe_of_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("mine.yaml").write_text(MINE, encoding="utf-8")
     flags = started("pretrain", tmp_path / "run", "./mine.yaml", "optim.lr=1e-3")
-    cfg = resumed(with_words(flags, "train.steps=12"))
+    cfg = resume_spec(with_words(flags, "train.steps=12"))
     assert (cfg.train.steps, cfg.size.width, cfg.provenance.changes) == (
         12,
         32,
@@ -70,13 +70,13 @@ def test_a_recipe_of_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(
         ConfigError, match=r"noise\.token_mask\.rate=0\.2: the run was started with 0\.15"
     ):
-        resumed(with_words(flags, "noise.rate=0.2"))
+        resume_spec(with_words(flags, "noise.rate=0.2"))
     Path("mine.yaml").unlink()
-    assert resumed(flags).size.width == 32
+    assert resume_spec(flags).size.width == 32
     with pytest.raises(
         UsageError, match=r"(?s)mine.yaml: there is no such file.*fix: give run.dir alone"
     ):
-        resumed(with_words(flags, "train.steps=12"))
+        resume_spec(with_words(flags, "train.steps=12"))
 
 
 def test_the_other_command_is_named(tmp_path: Path) -> None:
@@ -88,12 +88,12 @@ def test_the_other_command_is_named(tmp_path: Path) -> None:
         UsageError,
         match=rf"(?s){message}.*fix: plmctl finetune --resume run.dir='{tmp_path}/my run'",
     ):
-        resumed(Flags("pretrain", overrides=tuned.overrides, resume=True))
+        resume_spec(Flags("pretrain", overrides=tuned.overrides, resume=True))
     flags = started("pretrain", tmp_path / "other", "gpt")
     with pytest.raises(
         UsageError, match=r"other is a run of plmctl pretrain, not of plmctl finetune"
     ):
-        resumed(Flags("finetune", overrides=flags.overrides, resume=True))
+        resume_spec(Flags("finetune", overrides=flags.overrides, resume=True))
 
 
 @pytest.mark.parametrize("left", [(), ("overrides.txt", ".env.json.77", "lock"), ("config.yaml",)])
@@ -110,8 +110,8 @@ def test_a_start_that_was_cut_off(tmp_path: Path, left: tuple[str, ...]) -> None
             r"(?s)run holds no config; .*stopped before anything.*fix: the command that started it"
         ),
     ):
-        resumed(Flags("pretrain", overrides=words, resume=True))
-    cfg = resumed(Flags("pretrain", "gpt", overrides=words, resume=True))
+        resume_spec(Flags("pretrain", overrides=words, resume=True))
+    cfg = resume_spec(Flags("pretrain", "gpt", overrides=words, resume=True))
     assert (cfg.recipe, cfg.provenance.resume) == ("gpt", False)
     rundir.refuse_used(folder)
     (folder / "notes.txt").touch()

@@ -12,11 +12,11 @@ import torch
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.models.base import Model
-from plmctl.run.assemble import build_model, settled
+from plmctl.run.assemble import build_model, settle_lengths
 from plmctl.run.build import plain
 from plmctl.run.compose import compose
 from plmctl.run.loading import Source
-from plmctl.run.shrinking import picked, shrunk
+from plmctl.run.shrinking import picked, shrink_source
 from plmctl.training.checkpoint import load_exactly, tensors_of
 
 SIZE = [
@@ -32,7 +32,7 @@ VOCABULARY = 40
 def source(recipe: str, *words: str) -> tuple[Source, Model]:
     cfg = compose("pretrain", recipe, [*SIZE, *words])
     model = build_model(cfg, vocab_size=VOCABULARY, seed=3)
-    config = settled(plain(cfg))
+    config = settle_lengths(plain(cfg))
     return (
         Source(
             Path("teacher"),
@@ -109,20 +109,22 @@ def test_the_student_is_the_teacher_run_on_those_layers_alone(
     recipe: str, words: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     teacher, model = source(recipe, *words)
-    student = built(shrunk(teacher, [0, 3, 4]))
+    student = built(shrink_source(teacher, [0, 3, 4]))
     assert student.backbone.num_layers == 3
     assert torch.equal(
         student.backbone(batch()).last, run_layers(model, [0, 3, 4], batch(), monkeypatch)
     )
     heads = {name for name in teacher.tensors if name.startswith("heads.")}
-    assert heads == {name for name in shrunk(teacher, "first").tensors if name.startswith("heads.")}
+    assert heads == {
+        name for name in shrink_source(teacher, "first").tensors if name.startswith("heads.")
+    }
 
 
 def test_layers_that_share_their_weights_are_run_less_often(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     teacher, model = source("albert", "size.num_layers=4")
-    found = shrunk(teacher, "spread")
+    found = shrink_source(teacher, "spread")
     assert set(found.tensors) == set(teacher.tensors)
     assert torch.equal(
         built(found).backbone(batch()).last, run_layers(model, [0, 1], batch(), monkeypatch)
@@ -144,7 +146,7 @@ def test_layers_that_share_their_weights_are_run_less_often(
     with pytest.raises(
         ConfigError, match="some of its layers share their weights, and some do not"
     ):
-        shrunk(layout, "spread")
+        shrink_source(layout, "spread")
 
 
 def test_of_two_stacks_one_is_named() -> None:
@@ -156,17 +158,17 @@ def test_of_two_stacks_one_is_named() -> None:
             r" 'kept_layers=\{decoder:first\}'"
         ),
     ):
-        shrunk(teacher, "first")
+        shrink_source(teacher, "first")
     with pytest.raises(
         ConfigError,
         match=r"no stack 'decodr' \(did you mean 'decoder'\?\); there is encoder and decoder$",
     ):
-        shrunk(teacher, {"decodr": "first"})
+        shrink_source(teacher, {"decodr": "first"})
     with pytest.raises(
         ConfigError, match=r"no stack 'decoder'; there is stack\n  fix: kept_layers=\[0,2\]"
     ):
-        shrunk(source("bert")[0], {"decoder": [0, 2]})
-    student = built(shrunk(teacher, {"decoder": [0, 2]}))
+        shrink_source(source("bert")[0], {"decoder": [0, 2]})
+    student = built(shrink_source(teacher, {"decoder": [0, 2]}))
     assert (student.backbone.encoder.num_layers, student.backbone.num_layers) == (3, 2)
     rows = batch("source", "target")
     whole, part = model.backbone(rows), student.backbone(rows)
@@ -177,4 +179,4 @@ def test_of_two_stacks_one_is_named() -> None:
 def test_a_model_without_a_stack_is_refused() -> None:
     cfg = compose("pretrain", "elmo")
     with pytest.raises(ConfigError, match="no layers can be taken out of BiLM"):
-        shrunk(Source(Path("x"), plain(cfg), {}), "first")
+        shrink_source(Source(Path("x"), plain(cfg), {}), "first")

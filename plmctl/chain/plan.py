@@ -31,7 +31,7 @@ from plmctl.run.compose import Flags
 from plmctl.run.headers import Header
 from plmctl.run.loading import open_source
 from plmctl.run.model_facts import reading
-from plmctl.run.overrides import spelled
+from plmctl.run.overrides import spell
 from plmctl.run.recipes import conf_dir, load
 from plmctl.run.spec import thaw
 
@@ -268,9 +268,7 @@ def _without(words: Sequence[str], said: Sequence[str]) -> list[str]:
 def _changed(slot: str, node: Mapping[str, Any], default: Mapping[str, Any]) -> list[str]:
     """The words that make `node` of `default`."""
     return [
-        f"{slot}.{name}={spelled(node[name])}"
-        for name in default
-        if node.get(name) != default[name]
+        f"{slot}.{name}={spell(node[name])}" for name in default if node.get(name) != default[name]
     ]
 
 
@@ -279,4 +277,4 @@ def _resets(data: Config, said: Sequence[str]) -> list[str]:
     default = thaw(schema.Data())
     kept = (*said, "data.path", "data.cache_dir")
     own = [name for name in default if data[name] != default[name] and f"data.{name}" not in kept]
-    return [f"data.{name}={spelled(default[name])}" for name in own]
+    return [f"data.{name}={spell(default[name])}" for name in own]

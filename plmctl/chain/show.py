@@ -14,7 +14,7 @@ from plmctl.core.errors import UsageError
 from plmctl.core.terminal import print_table, tell
 from plmctl.run.compose import Flags, compose
 from plmctl.run.headers import Header, header
-from plmctl.run.overrides import spelled
+from plmctl.run.overrides import spell
 from plmctl.run.recipes import find_recipe, load, recipe_names, studies
 from plmctl.run.resume import leaves
 from plmctl.run.schema import LENGTHS
@@ -91,14 +91,14 @@ def _differences(name: str, flags: Flags) -> Mapping[str, tuple[str, str]]:
     """
     parts = listing.choices(load(find_recipe(name, flags.config_dirs)))
     parts = {slot: part for slot, part in parts.items() if "@" not in slot}
-    bare = [*(f"{slot}={spelled(part)}" for slot, part in parts.items()), "train.steps=1"]
+    bare = [*(f"{slot}={spell(part)}" for slot, part in parts.items()), "train.steps=1"]
     options = {"config_dirs": flags.config_dirs, "plugins": flags.plugins}
     specs = (compose("pretrain", name, **options), compose("pretrain", None, bare, **options))
     own, default = (dict(leaves(thaw(spec))) for spec in specs)
     default |= {f"train.{length}": None for length in LENGTHS}
     values = {
-        key: (spelled(value), spelled(default[key]) if key in default else "")
+        key: (spell(value), spell(default[key]) if key in default else "")
         for key, value in own.items()
         if value != default.get(key) and not key.startswith(("run.", "recipe"))
     }
-    return {slot: (spelled(part), "") for slot, part in parts.items()} | values
+    return {slot: (spell(part), "") for slot, part in parts.items()} | values

@@ -166,9 +166,9 @@ def _go(given: Provenance, print_config: bool, multirun: bool) -> int:
             )
         return sweep(given)
     if given.resume:
-        from plmctl.run.resume import resumed
+        from plmctl.run.resume import resume_spec
 
-        spec = resumed(given)
+        spec = resume_spec(given)
     else:
         spec = _compose(given)
     if print_config:

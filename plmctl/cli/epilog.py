@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from plmctl.cli.console import Command
-from plmctl.run.explained import explained
-from plmctl.run.foreign import ours
-from plmctl.run.recipes import conf_dir, described, recipes_dir
+from plmctl.run.other_names import ours
+from plmctl.run.part_help import explained
+from plmctl.run.recipes import conf_dir, describe_options, recipes_dir
 from plmctl.run.schema import VERBS as SCHEMAS
 from plmctl.run.settings import settings
 
@@ -27,7 +27,7 @@ def list_sections(about: Command, name: str) -> list[tuple[str, Lines]]:
         sections.append((SETTINGS, settings(verb)))
     if about.lists:
         title = "Recipes" if about.lists == "." else about.lists.capitalize()
-        sections.append((title, described(recipes_dir() / about.lists)))
+        sections.append((title, describe_options(recipes_dir() / about.lists)))
     if about.section:
         sections.append(about.section())
     if about.only:
@@ -36,7 +36,7 @@ def list_sections(about: Command, name: str) -> list[tuple[str, Lines]]:
     if about.task:
         title = f"Settings of task={about.task} (of another: plmctl help task=<name>)"
         sections.append((title, _of_task(about.task)))
-    return sections + [(f"{slot}=", described(conf_dir() / slot)) for slot in about.slots]
+    return sections + [(f"{slot}=", describe_options(conf_dir() / slot)) for slot in about.slots]
 
 
 def spell_setting(option: str, value: str, command: str) -> str:

@@ -42,7 +42,7 @@ def _perform(spec: RunSpec) -> int:
 
 def _saved(record: dict[str, Any], run: Path) -> RunSpec | None:
     """The spec of a run that can be resumed: it has a checkpoint, and lies where it started."""
-    from plmctl.run.resume import resumed
+    from plmctl.run.resume import resume_spec
     from plmctl.training.checkpoint import Checkpoints
 
     if (
@@ -51,7 +51,7 @@ def _saved(record: dict[str, Any], run: Path) -> RunSpec | None:
     ):
         return None
     words, plugins = (f"run.dir={run}",), tuple(record["plugins"])
-    spec = resumed(Provenance(record["verb"], overrides=words, plugins=plugins, resume=True))
+    spec = resume_spec(Provenance(record["verb"], overrides=words, plugins=plugins, resume=True))
     config = record["config"]
     same = all(spec.get(name) == config.get(name) for name in ("checkpoint", "init"))
     path = (config.get("data") or {}).get("path")

@@ -14,15 +14,15 @@ from plmctl.core.errors import AbsentData, ConfigError, DataError
 from plmctl.data.shards import is_tokens
 from plmctl.data.tokenizing import find_cache_folder
 from plmctl.jobs.job import Config
-from plmctl.run.assemble import settled
+from plmctl.run.assemble import settle_lengths
 from plmctl.run.build import build
 from plmctl.run.compose import Flags, composed
 from plmctl.run.contract import check_contract
 from plmctl.run.corpus import check_data
-from plmctl.run.decided import refuse_decided
 from plmctl.run.headers import naming_source
 from plmctl.run.spec import key_of, thaw
 from plmctl.run.stage_settings import check_updates
+from plmctl.run.token_settings import refuse_decided
 from plmctl.run.tokenize import sources
 from plmctl.tasks.base import Task
 from plmctl.tasks.inference import check_splits
@@ -85,7 +85,7 @@ class Configs:
 
     def max_length(self, model: Config) -> int | None:
         """The longest row that the model of a config has positions for; None: of any length."""
-        return settled(model, plugins=self.flags.plugins)["position"].get("max_length")
+        return settle_lengths(model, plugins=self.flags.plugins)["position"].get("max_length")
 
     def _compose(self, verb: str, recipe: str | None, words: Sequence[str]) -> tuple[Any, Config]:
         asked = (verb, recipe, *words)

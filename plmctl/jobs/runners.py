@@ -22,7 +22,7 @@ from plmctl.jobs.journal import JobJournal
 from plmctl.jobs.launcher import LauncherTask
 from plmctl.jobs.work import LOG, Execute, Outcome, enter, work
 from plmctl.run.composer import open_composer
-from plmctl.run.overrides import quoted
+from plmctl.run.overrides import quote
 from plmctl.training.stop import listen
 
 PRELOAD = (  # what every job imports, some of it late: seconds of each
@@ -137,12 +137,12 @@ def run_launched(journal: JobJournal, words: tuple[str, ...], execute: Execute =
     sweep = [
         "hydra.output_subdir=null",
         "hydra/job_logging=none",
-        quoted(f"hydra.sweep.dir={journal.folder.resolve().parent / 'launched'}"),
+        quote(f"hydra.sweep.dir={journal.folder.resolve().parent / 'launched'}"),
     ]
     task = LauncherTask(_Launched(os.getcwd(), execute))
     while jobs := list(journal.ready()):
         prepared = [str(journal.prepare(job).resolve()) for job in jobs]
-        folders = ",".join(quoted(f"run.dir={folder}").partition("=")[2] for folder in prepared)
+        folders = ",".join(quote(f"run.dir={folder}").partition("=")[2] for folder in prepared)
         with open_composer("ablate") as composer:
             words_of_jobs = [f"+job_path={folders}", *sweep, *words]
             interrupted = composer.multirun(task, words_of_jobs, plain=True)

@@ -22,10 +22,10 @@ from plmctl.run import action
 from plmctl.run.compose import composed
 from plmctl.run.composer import LauncherJob, current_job, open_composer, store_recipe
 from plmctl.run.finish import finish
-from plmctl.run.overrides import OverrideWord, quoted
+from plmctl.run.overrides import OverrideWord, quote
 from plmctl.run.recipes import option_name
 from plmctl.run.references import UnresolvedReference, work_out
-from plmctl.run.resume import resumed
+from plmctl.run.resume import resume_spec
 from plmctl.run.spec import Provenance, key_of
 from plmctl.storage.atomic import write_json
 from plmctl.storage.lines import read_lines
@@ -92,7 +92,7 @@ class SweepJob:
             spec = spec.replace({key: str(job.folder)})
         if key == "run.dir" and self._makes_runs and Path(spec.select(key), CONFIG).is_file():
             own = (*given.overrides, f"run.dir={spec.select(key)}")
-            spec = resumed(replace(given, overrides=own, resume=True))
+            spec = resume_spec(replace(given, overrides=own, resume=True))
         return action.perform(spec)
 
 
@@ -119,7 +119,7 @@ def sweep(given: Provenance) -> int:
         swept |= {word.key for word in words if word.text != word.sample}
         swept |= {"recipe"} if len(recipes) > 1 else set()
         overrides = [text for text in overrides if not text.startswith(f"{SWEEP_DIR}=")]
-        overrides += [quoted(f"{SWEEP_DIR}={folder}")]
+        overrides += [quote(f"{SWEEP_DIR}={folder}")]
         task = LauncherTask(SweepJob(given, frozenset(swept), Path(folder).resolve()))
         interrupted = composer.multirun(task, overrides)
     records = sweeps.read_records(Path(folder))

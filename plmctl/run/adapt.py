@@ -13,9 +13,9 @@ from plmctl.core.locate import locate, parameters
 from plmctl.heads.base import POOLER
 from plmctl.models.base import Model
 from plmctl.nn.tables import token_rows
-from plmctl.run.assemble import row_lengths, settled
+from plmctl.run.assemble import row_lengths, settle_lengths
 from plmctl.run.loading import Source, open_source
-from plmctl.run.make_spec import make
+from plmctl.run.make_spec import make_spec
 from plmctl.run.model_facts import pooling
 from plmctl.run.references import work_out
 from plmctl.run.schema import Finetune, Pretrain
@@ -123,7 +123,7 @@ def graft(spec: Pretrain) -> Pretrain:
     tree = thaw(spec.provenance.written or spec)
     tree["tokenizer"], tree["model"][into] = _tokenizer(spec, source), network
     tree |= {name: source.config[name] for name in ("size", "position")}
-    made, errors = make("pretrain", work_out(tree), spec.provenance)
+    made, errors = make_spec("pretrain", work_out(tree), spec.provenance)
     raise_all(errors)
     assert isinstance(made, Pretrain)
     return made
@@ -199,7 +199,7 @@ def fit_task(spec: Finetune, task: Task) -> Finetune:
     if "num_classes" in parameters(head):
         changes[f"heads.{task.head}.num_classes"] = task.outputs
     rows = {**thaw(spec), "format": {"max_length": task.longest}}
-    changes["position"] = settled(rows, plugins=spec.plugins)["position"]
+    changes["position"] = settle_lengths(rows, plugins=spec.plugins)["position"]
     return spec.replace(changes)
 
 

@@ -69,7 +69,7 @@ def build_model(
     of its own; without, they are to be loaded. The state of torch's global generator is left as it
     was.
     """
-    config = settled(config, plugins=plugins)
+    config = settle_lengths(config, plugins=plugins)
     nodes = (config.get("heads") or {}) if heads is None else plain(heads)
     given: dict[str, Any] = {
         "vocab_size": vocab_size,
@@ -147,7 +147,7 @@ def build_objective(config: Any, given: Mapping[str, Any], plugins: Sequence[str
     return Mix(entries)
 
 
-def settled(config: Any, *, plugins: Sequence[str] = ()) -> dict[str, Any]:
+def settle_lengths(config: Any, *, plugins: Sequence[str] = ()) -> dict[str, Any]:
     """`config` as plain data whose position part states its own `max_length`: then the model
     stands without the format.
     """

@@ -14,8 +14,8 @@ from plmctl.distill.neighbours import Neighbours
 from plmctl.run.build import build
 from plmctl.run.identity import identity
 from plmctl.run.loading import load
-from plmctl.run.making import Augment
 from plmctl.run.plugins import option
+from plmctl.run.writing import Augment
 from plmctl.storage.resumable import hash_file, new_folder
 from plmctl.tasks import files
 from plmctl.tasks.base import Task

@@ -16,13 +16,13 @@ from plmctl.run.assemble import (
 )
 from plmctl.run.contract import check_contract
 from plmctl.run.corpus import check_data, sources
-from plmctl.run.decided import refuse_decided
 from plmctl.run.loading import open_source
 from plmctl.run.schema import Finetune, Pretrain
 from plmctl.run.spec import thaw
 from plmctl.run.stage_settings import check_updates
 from plmctl.run.stand_in import TINY
 from plmctl.run.teachers import check_cache, check_lesson, check_tasks, check_teacher
+from plmctl.run.token_settings import refuse_decided
 from plmctl.tasks.base import Task
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.training.freezing import apply_freezing

@@ -22,7 +22,7 @@ from plmctl.core.locate import locate
 from plmctl.data.shards import is_tokens
 from plmctl.run.build import build, entry, plain
 from plmctl.run.glossary import fields_in, known_fields
-from plmctl.run.peeking import altered, answered_elsewhere, peeking, unheard
+from plmctl.run.peeking import find_altered, find_peeking, find_unheard
 
 if TYPE_CHECKING:
     from plmctl.data.formats.base import Format
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 from plmctl.run.remedies import (
     SHOWN,
     explain_field,
-    formats_that_number,
-    objectives_of_outputs,
-    providers,
+    find_formats,
+    find_objectives,
+    find_providers,
     report_lack,
 )
 from plmctl.run.stand_in import TINY
@@ -54,8 +54,8 @@ def check_contract(
     train = config.get("train") or {}
     with collect(errors), without_weights():
         model = build_model(config, vocab_size=vocab_size, vocab=TINY, plugins=plugins)
-        errors += too_long(config, model.backbone.max_length)
-        errors += unspelled(config, model.backbone.of_words, plugins)
+        errors += find_too_long(config, model.backbone.max_length)
+        errors += find_unspelled(config, model.backbone.of_words, plugins)
         given = {"vocab": TINY, **known_to_objectives(model, vocab_size=vocab_size)}
         for name, node in (config["objective"] or {}).items():  # some are built around the model
             with collect(errors):
@@ -76,12 +76,14 @@ def check_contract(
             if not errors:
                 errors += _check_source(config, format, noise, looking, model, config_dirs, plugins)
     parts = {name: part for name, (part, _) in objectives.items()}
-    errors += peeking(parts, model.backbone) if parts else []
-    errors += nothing_to_learn(config)
+    errors += find_peeking(parts, model.backbone) if parts else []
+    errors += find_nothing_to_learn(config)
     errors += (
-        wrong_numbers(config, plugins) if config.get("optim") and config.get("schedule") else []
+        find_wrong_numbers(config, plugins)
+        if config.get("optim") and config.get("schedule")
+        else []
     )
-    errors += too_few_rows(train, parts)
+    errors += find_too_few_rows(train, parts)
     raise_all(errors)
     return model
 
@@ -107,22 +109,22 @@ def _check_source(
     """What does not fit between the rows of one source and the parts that read them."""
     heads, backbone = dict(model.heads), {"model": model.backbone}
     errors = [
-        *mismatches(format, noise, objectives, list(heads), backbone, config_dirs, plugins),
-        *unpaired(format, config),
-        *altered(format, noise, objectives, "noise"),
-        *unheard(format, objectives, model.backbone),
-        *miscounts(format, objectives, heads, config_dirs, plugins),
+        *find_mismatches(format, noise, objectives, list(heads), backbone, config_dirs, plugins),
+        *find_unpaired(format, config),
+        *find_altered(format, noise, objectives, "noise"),
+        *find_unheard(format, objectives, model.backbone),
+        *find_miscounts(format, objectives, heads, config_dirs, plugins),
         *answered_elsewhere(objectives, heads),
     ]
     if not errors and "eval" in config:
         nodes = config["eval"]["noise"] or {}
         quiet = build(nodes, {"vocab": TINY}, plugins, path="eval.noise")
-        errors += unmeasured(format, quiet, objectives)
-        errors += altered(format, quiet, objectives, "eval.noise")
+        errors += find_unmeasured(format, quiet, objectives)
+        errors += find_altered(format, quiet, objectives, "eval.noise")
     return errors
 
 
-def nothing_to_learn(config: Mapping[str, Any]) -> list[UsageError]:
+def find_nothing_to_learn(config: Mapping[str, Any]) -> list[UsageError]:
     """A run with neither an objective nor a teacher."""
     if config["objective"] or config.get("distill"):
         return []
@@ -131,7 +133,7 @@ def nothing_to_learn(config: Mapping[str, Any]) -> list[UsageError]:
     return [ConfigError("objective", [], allowed, fix=f"objective=[mlm], or {alone}")]
 
 
-def mismatches(
+def find_mismatches(
     format: Format,
     noise: Mapping[str, Noise],
     objectives: Mapping[str, Objective],
@@ -153,14 +155,14 @@ def mismatches(
         taken |= dict.fromkeys(part.removes & there, name)
         there = (there - part.removes) | part.writes
     for name, objective in objectives.items():
-        have = there | derived(objective, there, own)
+        have = there | derive_targets(objective, there, own)
         lacks += [(f"objective.{name}", field) for field in sorted(objective.facts.needs - have)]
     for path, part in model.items():
         lacks += [(path, field) for field in sorted(getattr(part, "needs", frozenset()) - there)]
     # what the text itself may hold is asked of it when it is read
     known = fields_in(known_fields(config_dirs, plugins)) | own if lacks else own
     lacks = [(asker, field) for asker, field in lacks if not held_by_data(field, known)]
-    givers = providers(config_dirs, plugins) if lacks else {}
+    givers = find_providers(config_dirs, plugins) if lacks else {}
     # what the labels make of these fields comes with them
     helped = {asker for asker, field in lacks if field in givers}
     lacks = [
@@ -186,7 +188,7 @@ def mismatches(
     return errors
 
 
-def unmeasured(
+def find_unmeasured(
     format: Format, noise: Mapping[str, Noise], objectives: Mapping[str, Objective]
 ) -> list[UsageError]:
     """Every field of an objective that training gives and validation, which has a noise of its
@@ -198,7 +200,9 @@ def unmeasured(
     known = glossary([format, *noise.values(), *objectives.values()])
     errors: list[UsageError] = []
     for name, objective in objectives.items():
-        for field in sorted(objective.facts.needs - there - derived(objective, there, known)):
+        for field in sorted(
+            objective.facts.needs - there - derive_targets(objective, there, known)
+        ):
             if not held_by_data(field, known):
                 allowed = (
                     f"needs '{field}'{explain_field(field, known)} in validation too,"
@@ -210,7 +214,7 @@ def unmeasured(
     return errors
 
 
-def miscounts(
+def find_miscounts(
     format: Format,
     objectives: Mapping[str, Objective],
     heads: Mapping[str, Any],
@@ -234,7 +238,7 @@ def miscounts(
                 f"{len(words)}, as many as the format tells apart (labels.{label} {meant}),"
                 f" which objective.{name} asks"
             )
-            fitting = objectives_of_outputs(len(words), config_dirs)
+            fitting = find_objectives(len(words), config_dirs)
             swaps = [
                 ",".join(other if it == name else it for it in objectives)
                 for other in fitting
@@ -244,7 +248,7 @@ def miscounts(
             fix = [f"heads.{head}.num_classes={len(words)}"] if name in fitting else fix
             fix += [
                 f"format={other}"
-                for other in formats_that_number(label, outputs, config_dirs, plugins)[:SHOWN]
+                for other in find_formats(label, outputs, config_dirs, plugins)[:SHOWN]
             ]
             errors.append(
                 ConfigError(f"heads.{head}.num_classes", outputs, allowed, fix=" or ".join(fix))
@@ -252,7 +256,7 @@ def miscounts(
     return errors
 
 
-def unpaired(format: Format, config: Mapping[str, Any]) -> list[UsageError]:
+def find_unpaired(format: Format, config: Mapping[str, Any]) -> list[UsageError]:
     """A format of parallel text over text of which nothing says that it is; several texts are
     looked at when they are read.
     """
@@ -273,7 +277,7 @@ def unpaired(format: Format, config: Mapping[str, Any]) -> list[UsageError]:
     return [ConfigError("data.target_path", None, "this format reads parallel text", fix=fix)]
 
 
-def too_long(config: Mapping[str, Any], places: int | None) -> list[UsageError]:
+def find_too_long(config: Mapping[str, Any], places: int | None) -> list[UsageError]:
     """Every length of a row, read or written, beyond the places that the model has."""
     from plmctl.run.assemble import row_lengths
 
@@ -289,7 +293,7 @@ def too_long(config: Mapping[str, Any], places: int | None) -> list[UsageError]:
     ]
 
 
-def unspelled(
+def find_unspelled(
     config: Mapping[str, Any], of_words: bool, plugins: Sequence[str]
 ) -> list[UsageError]:
     """A model that reads the characters of words, beside a tokenizer that cuts words; a given
@@ -312,7 +316,7 @@ def unspelled(
     )
 
 
-def wrong_numbers(config: Mapping[str, Any], plugins: Sequence[str]) -> list[PlmctlError]:
+def find_wrong_numbers(config: Mapping[str, Any], plugins: Sequence[str]) -> list[PlmctlError]:
     """What optimizer and schedule say of their numbers, asked over a small matrix of the blocks
     and a vector of the rest.
     """
@@ -331,7 +335,9 @@ def wrong_numbers(config: Mapping[str, Any], plugins: Sequence[str]) -> list[Plm
     return errors
 
 
-def too_few_rows(train: Mapping[str, Any], objectives: Mapping[str, Objective]) -> list[UsageError]:
+def find_too_few_rows(
+    train: Mapping[str, Any], objectives: Mapping[str, Objective]
+) -> list[UsageError]:
     """Every stage whose micro-batches have fewer rows than an objective compares."""
     errors: list[UsageError] = []
     for number, stage in enumerate(train.get("stages") or [{}]):
@@ -353,7 +359,7 @@ def too_few_rows(train: Mapping[str, Any], objectives: Mapping[str, Objective]) 
     return errors
 
 
-def derived(objective: Objective, there: Iterable[str], known: Fields) -> set[str]:
+def derive_targets(objective: Objective, there: Iterable[str], known: Fields) -> set[str]:
     """The targets that `objective.labels` makes out of a row by itself, found by showing it one
     row of zeros.
     """

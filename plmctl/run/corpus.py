@@ -63,7 +63,7 @@ def open_corpus(cfg: Any, plugins: tuple[str, ...] = ()) -> Corpus:
             for parts in paths.values()
             for path in parts.values()
         }
-        lent = _lent_tokenizer(cfg, jobs)
+        lent = _shared_tokenizer(cfg, jobs)
         if lent is not None:
             jobs = {
                 path: replace(each, recipe=replace(each.recipe, path=str(lent)))
@@ -139,7 +139,7 @@ def _refuse_unknown_text(folders: Mapping[Any, Path], tokenizer: Tokenizer) -> N
         refuse_unknown(unknown_share(sample, tokenizer.vocab), file=path or home, fix=fix)
 
 
-def _lent_tokenizer(cfg: Any, jobs: Mapping[Any, TokenizingJob]) -> Path | None:
+def _shared_tokenizer(cfg: Any, jobs: Mapping[Any, TokenizingJob]) -> Path | None:
     """What several texts share where no tokenizer is given: that of the first token directory,
     or one trained on all.
     """

@@ -21,7 +21,7 @@ from plmctl.run import finetuning, pretraining
 from plmctl.run.assemble import build_objective, known_to_objectives
 from plmctl.run.corpus import Corpus
 from plmctl.run.cost import own_parameters
-from plmctl.run.loaders import held_out, used
+from plmctl.run.loaders import find_used_fields, open_held_out
 from plmctl.run.loading import Loaded, load
 from plmctl.run.parents import build_task
 from plmctl.run.predict import predict, show_scores
@@ -171,9 +171,9 @@ def _on_text(session: Session, loaded: list[Loaded]) -> Measures:
         if not found:
             asked: dict[str, Any] = {
                 "needs": each.model.backbone.needs | objective.facts.needs,
-                "uses": used(each.model, objective),
+                "uses": find_used_fields(each.model, objective),
             }
-            rows = held_out(
+            rows = open_held_out(
                 spec, corpus, world, labels=objective.labels, plugins=spec.plugins, **asked
             )
             found = {title: list(part) for title, part in rows.items()}
@@ -194,7 +194,7 @@ def _on_text(session: Session, loaded: list[Loaded]) -> Measures:
         batch = next(
             next(
                 iter(
-                    held_out(
+                    open_held_out(
                         some, corpus, world, labels=None, plugins=spec.plugins, **asked
                     ).values()
                 )

@@ -17,7 +17,7 @@ from plmctl.core.locate import locate, parameters
 from plmctl.core.values import takes_mapping
 from plmctl.run import schema
 from plmctl.run.build import MISSING, check
-from plmctl.run.make_spec import make
+from plmctl.run.make_spec import make_spec
 from plmctl.run.overrides import OverrideWord
 from plmctl.run.recipes import conf_dir, load
 from plmctl.run.references import UnresolvedReference, references_in, work_out
@@ -36,7 +36,7 @@ def finish(
         words: The overrides as Hydra was told them.
         provenance: Its `recipe` names the run, where nothing else does.
     """
-    errors: list[UsageError] = [*_misshapen(settings), *_one_length(settings, words)]
+    errors: list[UsageError] = [*_empty_misshapen(settings), *_one_length(settings, words)]
     plugins, recipe = provenance.plugins, provenance.recipe
     removed = _drop_leftovers(settings, plugins) + _drop_foreign(settings, words, plugins)
     run = settings.get("run")
@@ -47,7 +47,7 @@ def finish(
     try:
         content = work_out(settings)
     except UnresolvedReference as error:
-        return None, [*errors, _unresolved(settings, error, words)]
+        return None, [*errors, _explain_unresolved(settings, error, words)]
     for path in list(_paths_of(content)):
         for tree in (settings, content):
             _set(tree, path, _home(_select(content, path)))
@@ -59,11 +59,11 @@ def finish(
         for path, text in references_in(content)
     ]
     known = replace(provenance, removed=tuple(removed), written=Part(settings))
-    spec, misfits = make(provenance.verb, content, known)
+    spec, misfits = make_spec(provenance.verb, content, known)
     return spec, [*errors, *misfits, *_size_keys(content), *check_parts(content, plugins)]
 
 
-def _unresolved(
+def _explain_unresolved(
     settings: Mapping[str, Any], error: UnresolvedReference, words: Sequence[OverrideWord]
 ) -> ConfigError:
     """A setting that refers to another one, which the part chosen there does not have."""
@@ -104,7 +104,7 @@ def check_parts(
     return errors
 
 
-def _misshapen(settings: dict[str, Any]) -> list[ConfigError]:
+def _empty_misshapen(settings: dict[str, Any]) -> list[ConfigError]:
     """Slots with a list or a text where parts belong; they are emptied, so that everything else
     is still looked at.
     """

@@ -13,7 +13,7 @@ from plmctl.nn.last_maps import find_last_maps
 from plmctl.nn.stack import checkpoint_stacks
 from plmctl.objectives.base import Objective
 from plmctl.run.build import build
-from plmctl.run.resume import unlike
+from plmctl.run.resume import compare_with_checkpoint
 from plmctl.run.saved import write_spec
 from plmctl.run.schema import LENGTHS
 from plmctl.run.session import Session, quoted
@@ -110,7 +110,7 @@ def _go_on(session: Session, trainer: Trainer) -> None:
             ),
         )
     if newest:
-        if others := unlike(newest, session.spec):
+        if others := compare_with_checkpoint(newest, session.spec):
             session.say(f"not bit-exact from here on: {', '.join(others)}")
         trainer.resume(newest)
     if session.world.main and (session.folder / METRICS).exists():

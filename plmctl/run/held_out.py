@@ -13,12 +13,12 @@ from plmctl.run.assemble import build_objective, known_to_objectives
 from plmctl.run.build import plain
 from plmctl.run.contract import check_contract
 from plmctl.run.corpus import open_corpus
-from plmctl.run.decided import refuse_decided
-from plmctl.run.loaders import held_out, used
+from plmctl.run.loaders import find_used_fields, open_held_out
 from plmctl.run.loading import Loaded
 from plmctl.run.make_spec import spec_of
 from plmctl.run.plugins import confirm, named
 from plmctl.run.schema import Evaluate
+from plmctl.run.token_settings import refuse_decided
 from plmctl.tasks.held_out import HeldOut
 from plmctl.training.checkpoint import load_exactly, read
 from plmctl.training.device.precision import Precision
@@ -53,8 +53,8 @@ def score(
     )
     objective.to(precision.device).eval()
     needs = loaded.model.backbone.needs | objective.facts.needs
-    uses = used(loaded.model, objective)
-    batches = held_out(
+    uses = find_used_fields(loaded.model, objective)
+    batches = open_held_out(
         run, corpus, world, labels=objective.labels, needs=needs, uses=uses, plugins=spec.plugins
     )
     with torch.no_grad(), precision.autocast():

@@ -15,9 +15,9 @@ from plmctl.core.errors import UsageError, nearest
 from plmctl.core.locate import locate
 from plmctl.core.terminal import screen, tell
 from plmctl.run.build import build
-from plmctl.run.explained import Setting, explained, part_files, targets
 from plmctl.run.glossary import known_fields
 from plmctl.run.headers import header
+from plmctl.run.part_help import Setting, explained, part_files, targets
 from plmctl.run.recipes import conf_dir
 
 FIELDS = "fields"  # the word that asks for the glossary

@@ -33,7 +33,7 @@ SEED_STEP = 1_000_003  # between the seeds of two sources, which must not draw t
 CORPUS_STEP = 15_485_863  # between those of two corpora of a mixture
 
 
-def used(model: Model, objective: Objective | None = None) -> frozenset[str]:
+def find_used_fields(model: Model, objective: Objective | None = None) -> frozenset[str]:
     """The fields that some part of the model, of the objective or of its teachers reads where
     they are there.
     """
@@ -43,7 +43,7 @@ def used(model: Model, objective: Objective | None = None) -> frozenset[str]:
     return facts.uses.union(*(getattr(part, "uses", ()) for part in parts))
 
 
-def unread(source: RowSource, read: frozenset[str]) -> list[str]:
+def describe_unread(source: RowSource, read: frozenset[str]) -> list[str]:
     """A line for every track beyond the common ones that batches leave out: no part reads it, or
     not every corpus has it.
     """
@@ -62,7 +62,7 @@ def unread(source: RowSource, read: frozenset[str]) -> list[str]:
     return [f"{field} is left out: {why[field]}" for field in own]
 
 
-def training_loader(
+def open_training_loader(
     cfg: Any,
     corpus: Corpus,
     world: World,
@@ -78,7 +78,7 @@ def training_loader(
     """
     cfg = stage_config(cfg, stage)
     made = {
-        name: source(
+        name: build_source(
             node,
             corpus.train[name],
             corpus.vocab,
@@ -117,7 +117,7 @@ def training_loader(
     )
 
 
-def held_out(
+def open_held_out(
     cfg: Any,
     corpus: Corpus,
     world: World,
@@ -150,7 +150,7 @@ def held_out(
                 // world.size,
             )
             node["format"] = {**node["format"], "streams": own * world.size}
-        made = source(
+        made = build_source(
             node,
             {part: shards},
             corpus.vocab,
@@ -178,7 +178,7 @@ def _streams(tokens: int, length: int, most: int) -> int:
     return most if fewer >= most else max(2, fewer - fewer % 2)
 
 
-def source(
+def build_source(
     node: Mapping[str, Any],
     tokens: Mapping[str, Shards],
     vocab: Vocab,

@@ -18,7 +18,7 @@ from plmctl.interop import elmo, hf
 from plmctl.interop.elmo import make_tokenizer
 from plmctl.interop.family import find_token_table
 from plmctl.models.base import Model
-from plmctl.run.assemble import NODES, build_model, settled, without_weights
+from plmctl.run.assemble import NODES, build_model, settle_lengths, without_weights
 from plmctl.run.plugins import confirm, named
 from plmctl.run.saved import read_spec, refuse_references
 from plmctl.run.schema import Converted
@@ -150,9 +150,9 @@ def open_source(
     UsageError where its model is made with a package outside plmctl that is none of `plugins`.
     """
     if layers is not None:
-        from plmctl.run.shrinking import shrunk
+        from plmctl.run.shrinking import shrink_source
 
-        return shrunk(open_source(path, plugins=plugins), layers)
+        return shrink_source(open_source(path, plugins=plugins), layers)
     folder = find(path)
     refuse_links(folder)
     if not (folder / "config.yaml").is_file():
@@ -171,7 +171,7 @@ def open_source(
     config = fitted(stated, _Saved, file=folder / "config.yaml")
     confirm(named([config.get(name) for name in NODES]), plugins, of=path)
     tensors = read_tensors(folder / "model.safetensors")
-    return Source(folder, settled(config, plugins=plugins), tensors, plugins=plugins)
+    return Source(folder, settle_lengths(config, plugins=plugins), tensors, plugins=plugins)
 
 
 class _Saved(TypedDict):

@@ -11,12 +11,12 @@ from typing import Any, cast
 from plmctl.core.errors import ConfigError, nearest, raise_all
 from plmctl.core.values import fit
 from plmctl.run.build import MISSING
-from plmctl.run.foreign import ours
+from plmctl.run.other_names import ours
 from plmctl.run.schema import MANY, VERBS, hints
 from plmctl.run.spec import Provenance, Record, RunSpec, freeze
 
 
-def make(
+def make_spec(
     verb: str,
     settings: Mapping[str, Any],
     provenance: Provenance | None = None,
@@ -36,7 +36,7 @@ def make(
         )
         settings = {**dict.fromkeys(needed), **settings}
     top = hints(kind)
-    made = _made(
+    made = _make_record(
         kind, settings, "", errors, top=top, more={"provenance": provenance or Provenance(verb)}
     )
     assert isinstance(made, RunSpec)
@@ -46,12 +46,12 @@ def make(
 def spec_of(verb: str, settings: Mapping[str, Any], provenance: Provenance | None = None) -> Any:
     """The spec of a command from plain settings; raises every one of them that does not fit."""
     known = replace(provenance, verb=verb) if provenance else None
-    spec, errors = make(verb, settings, known)
+    spec, errors = make_spec(verb, settings, known)
     raise_all(errors)
     return spec
 
 
-def _made(
+def _make_record(
     kind: type[Record],
     settings: Mapping[str, Any],
     path: str,
@@ -73,22 +73,22 @@ def _made(
             )
             errors.append(ConfigError(where, value, f"there is no such setting{meant}"))
         elif not _is_group(hint):
-            values[key] = freeze(_fitted(kind, key, where, value, hint, errors))
+            values[key] = freeze(_fit_value(kind, key, where, value, hint, errors))
         elif isinstance(value, Mapping):
-            values[key] = _made(hint, value, f"{where}.", errors, top=top)
+            values[key] = _make_record(hint, value, f"{where}.", errors, top=top)
         else:
             allowed = f"is a group of settings: {', '.join(hints(hint))}"
             errors.append(ConfigError(where, value, allowed))
     return kind(**values)
 
 
-def _fitted(
+def _fit_value(
     kind: type[Record], key: str, where: str, value: Any, hint: Any, errors: list[ConfigError]
 ) -> Any:
     """`value` as its annotation wants it; with a problem, as it is."""
     defaults = {each.name: each.default for each in dataclasses.fields(cast(Any, kind))}
     needed = hint is Any and defaults[key] == MISSING
-    if (isinstance(value, str) and value == MISSING) or (needed and not _chosen(key, value)):
+    if (isinstance(value, str) and value == MISSING) or (needed and not _is_chosen(key, value)):
         errors.append(ConfigError(where, ..., "must be given", fix=f"{where}=..."))
         return value
     try:
@@ -102,7 +102,7 @@ def _is_group(hint: Any) -> bool:
     return inspect.isclass(hint) and issubclass(hint, Record)
 
 
-def _chosen(slot: str, value: Any) -> bool:
+def _is_chosen(slot: str, value: Any) -> bool:
     """Whether a slot holds something; what a recipe sets of a part that is not chosen is no
     part.
     """

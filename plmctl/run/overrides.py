@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from plmctl.core.errors import ConfigError, UsageError, nearest
 from plmctl.core.locate import locate, parameters
-from plmctl.run.foreign import ours
+from plmctl.run.other_names import ours
 from plmctl.run.schema import MANY, is_literal, is_path, is_written
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def read(
     return words, errors
 
 
-def quoted(text: str, *, sweep: bool = False) -> str:
+def quote(text: str, *, sweep: bool = False) -> str:
     """The override with its value in quotes if it is a path, or has letters that Hydra's grammar
     lacks (Chinese column names).
 
@@ -84,13 +84,13 @@ def quoted(text: str, *, sweep: bool = False) -> str:
     return f"{key}={_each(_split(value) if sweep else [value])}"
 
 
-def spelled(value: Any) -> str:
+def spell(value: Any) -> str:
     """A value as an override writes it."""
     if value is None:
         return "null"
     if isinstance(value, bool):
         return str(value).lower()
-    return f"[{','.join(map(spelled, value))}]" if isinstance(value, (list, tuple)) else str(value)
+    return f"[{','.join(map(spell, value))}]" if isinstance(value, (list, tuple)) else str(value)
 
 
 def settle(
@@ -106,14 +106,14 @@ def settle(
     errors: list[UsageError] = []
     for word in words:
         try:
-            _no_part(word, tree, composer)
-            if not word.mark and _names(word, tree):
+            _refuse_part(word, tree, composer)
+            if not word.mark and _gives_names(word, tree):
                 kept.append(OverrideWord(f"+{word.text}", word.key, f"+{word.sample}", group=False))
             else:
                 kept.append(
                     word
-                    if word.mark.startswith("+") or _known(tree, word.key)
-                    else _long(word, tree, plugins, composer)
+                    if word.mark.startswith("+") or _is_known(tree, word.key)
+                    else _lengthen(word, tree, plugins, composer)
                 )
         except UsageError as error:
             errors.append(error)
@@ -133,7 +133,7 @@ def _read(text: str, composer: HydraComposer, sweep: bool) -> OverrideWord:
         raise UsageError(
             f"'{text}': an override is written key=value, and a recipe stands first and alone"
         )
-    text = quoted(text, sweep=sweep)
+    text = quote(text, sweep=sweep)
     override = _parse(text, composer)
     key = override.key
     if override.of_hydra:
@@ -180,7 +180,7 @@ def _parse(text: str, composer: HydraComposer) -> Override:
         raise UsageError(f"{text}: cannot be read ({error})\n  fix: {fix}") from None
 
 
-def _no_part(word: OverrideWord, tree: Mapping[str, Any], composer: HydraComposer) -> None:
+def _refuse_part(word: OverrideWord, tree: Mapping[str, Any], composer: HydraComposer) -> None:
     """ConfigError for `task.search=beam`, the name of a part file as the value of a part."""
     node, (_, _, value) = _select(tree, word.key), word.text.partition("=")
     group = word.key.rpartition(".")[2]
@@ -194,7 +194,7 @@ def _no_part(word: OverrideWord, tree: Mapping[str, Any], composer: HydraCompose
         )
 
 
-def _elsewhere(composer: HydraComposer, slot: str, name: str) -> str:
+def _find_choice(composer: HydraComposer, slot: str, name: str) -> str:
     """`search=sample`: the choices of a part for `slot` whose files have a setting `name`; as a
     choice in a fix.
     """
@@ -206,7 +206,7 @@ def _elsewhere(composer: HydraComposer, slot: str, name: str) -> str:
     return f"{group if group == slot else f'{group}@{slot}'}={one}" if owners else ""
 
 
-def _long(
+def _lengthen(
     word: OverrideWord, tree: Mapping[str, Any], plugins: Sequence[str], composer: HydraComposer
 ) -> OverrideWord:
     """The word for the only part of a slot that has its key, or for a parameter that a file
@@ -239,12 +239,12 @@ def _long(
         return OverrideWord(f"+{word.text}", word.key, f"+{word.sample}", group=False)
     known = [*paths(tree), *(f"{slot}.{parameter}" for parameter in takes)]
     value = word.text.partition("=")[2]
-    if other := ours(word.key, lambda name: _settable(name, tree, known, composer)):
+    if other := ours(word.key, lambda name: _is_settable(name, tree, known, composer)):
         name, _, spelled_out = other.partition("=")
         choice = (
             ""
-            if _settable(name, tree, known)
-            else _elsewhere(composer, name.rpartition(".")[0], name.rpartition(".")[2])
+            if _is_settable(name, tree, known)
+            else _find_choice(composer, name.rpartition(".")[0], name.rpartition(".")[2])
         )
         fix = f"{choice} {name}={spelled_out or value}".strip()
         raise ConfigError(
@@ -253,7 +253,7 @@ def _long(
     same = [f"'{path}'" for path in known if path.endswith(f".{word.key}")]
     hint = f" (did you mean {' or '.join(same)}?)" if same else nearest(word.key, known)
     choice = (
-        _elsewhere(composer, slot, name)
+        _find_choice(composer, slot, name)
         if isinstance(parts, Mapping) and "_target_" in parts
         else ""
     )
@@ -265,7 +265,7 @@ def _long(
     raise ConfigError(word.key, value, allowed, fix=choice and f"{choice} {word.text}")
 
 
-def _settable(
+def _is_settable(
     key: str, tree: Mapping[str, Any], known: Sequence[str], composer: HydraComposer | None = None
 ) -> bool:
     """Whether the command takes the setting as its parts are chosen; with `composer`, also with
@@ -281,7 +281,7 @@ def _settable(
             composer
             and isinstance(parts, Mapping)
             and "_target_" in parts
-            and _elsewhere(composer, slot, name)
+            and _find_choice(composer, slot, name)
         )
     )
 
@@ -295,20 +295,20 @@ def _parameters(node: Any, plugins: Sequence[str]) -> list[str]:
         return []  # reported with the part itself
 
 
-def _names(word: OverrideWord, tree: Mapping[str, Any]) -> bool:
+def _gives_names(word: OverrideWord, tree: Mapping[str, Any]) -> bool:
     """Whether the word gives new names to a mapping of `NAMED`, or to one of a part that is empty,
     or something to such a name.
     """
     named = (*NAMED, *IN_STUDIES) if "arms" in tree else NAMED
-    named = (*named, *_empty(tree, word.key))
+    named = (*named, *_find_empty(tree, word.key))
     if not f"{word.key}.".startswith(tuple(f"{name}." for name in named)):
         return False
     return word.text.partition("=")[2].startswith("{") or not (
-        word.key in named or _known(tree, word.key)
+        word.key in named or _is_known(tree, word.key)
     )
 
 
-def _empty(tree: Mapping[str, Any], key: str) -> list[str]:
+def _find_empty(tree: Mapping[str, Any], key: str) -> list[str]:
     """The part of a dotted key that leads to an empty mapping of a part, such as `optim.scales`."""
     words = key.split(".")
     for place in range(1, len(words)):
@@ -318,7 +318,7 @@ def _empty(tree: Mapping[str, Any], key: str) -> list[str]:
     return []
 
 
-def _known(tree: Mapping[str, Any], key: str) -> bool:
+def _is_known(tree: Mapping[str, Any], key: str) -> bool:
     slot, _, name = key.rpartition(".")
     parent = _select(tree, slot) if slot else tree
     if isinstance(parent, list):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from plmctl.objectives.base import Objective
 
 
-def peeking(objectives: Mapping[str, Objective], backbone: Backbone) -> list[UsageError]:
+def find_peeking(objectives: Mapping[str, Objective], backbone: Backbone) -> list[UsageError]:
     """Every objective that asks all states of a sequence for the token behind them, where they
     look ahead.
     """
@@ -58,7 +58,7 @@ def answered_elsewhere(
     ]
 
 
-def altered(
+def find_altered(
     format: Format, noise: Mapping[str, Noise], objectives: Mapping[str, Objective], where: str
 ) -> list[UsageError]:
     """Every objective that would read its answers off a text which a noise of the list at
@@ -85,7 +85,7 @@ def altered(
     return errors
 
 
-def unheard(
+def find_unheard(
     format: Format, objectives: Mapping[str, Objective], backbone: Backbone
 ) -> list[UsageError]:
     """Every objective that asks one token about a row of which it hears nothing, or only a part."""

@@ -20,7 +20,13 @@ from plmctl.run.corpus import Corpus, open_corpus, sources
 from plmctl.run.cost import cost
 from plmctl.run.fit import budget_of, fit
 from plmctl.run.glossary import token_targets
-from plmctl.run.loaders import build_format, held_out, training_loader, unread, used
+from plmctl.run.loaders import (
+    build_format,
+    describe_unread,
+    find_used_fields,
+    open_held_out,
+    open_training_loader,
+)
 from plmctl.run.model_facts import heads_about, remark_on_pattern
 from plmctl.run.overview import check_languages, check_memory, describe_run
 from plmctl.run.resolve import resolve_pretraining
@@ -93,7 +99,7 @@ def train(session: Session) -> Result:
         into, layers = spec.init_into, thaw(spec.kept_layers)
         initialize(model, spec.init, into=into, layers=layers, plugins=plugins, say=session.say)
     objective = add_teacher(spec, model, objective, say=session.say)
-    needs, uses = model.backbone.needs | objective.facts.needs, used(model, objective)
+    needs, uses = model.backbone.needs | objective.facts.needs, find_used_fields(model, objective)
     asked: dict[str, Any] = {"labels": objective.labels, "needs": needs, "uses": uses}
     loaders = _open_loaders(session, model, asked)
     rows = sum(source.reader.rows_per_epoch for source in loaders[0].sources.values())
@@ -102,7 +108,9 @@ def train(session: Session) -> Result:
     remarks = remark_on_pattern(spec, model.backbone, plugins)
     lines += [f"{name} {line}" for name, line in remarks.items()]
     for loader in loaders:
-        lines += [line for part in loader.sources.values() for line in unread(part, needs | uses)]
+        lines += [
+            line for part in loader.sources.values() for line in describe_unread(part, needs | uses)
+        ]
     for line in dict.fromkeys(lines):
         session.say(line)
     try:
@@ -130,7 +138,7 @@ def _open_loaders(session: Session, model: Model, asked: Mapping[str, Any]) -> l
     """The loader of each stage, whose rows the model can read."""
     spec = session.spec
     loaders = [
-        training_loader(
+        open_training_loader(
             spec, session.prepared, session.world, stage=number, plugins=spec.plugins, **asked
         )
         for number in range(len(spec.train.stages) or 1)
@@ -154,7 +162,7 @@ def _validation(
     without held-out text.
 
     Args:
-        asked: The labels and fields that batches have (`training_loader`).
+        asked: The labels and fields that batches have (`open_training_loader`).
     """
     spec, world = session.spec, session.world
     if not any(corpus.valid.values()):
@@ -177,7 +185,7 @@ def _validation(
 
     def evaluate(model: Model) -> dict[str, float]:
         if not batches:
-            found = held_out(spec, corpus, world, plugins=spec.plugins, **asked)
+            found = open_held_out(spec, corpus, world, plugins=spec.plugins, **asked)
             batches.update({name: list(each) for name, each in found.items()})
         parts = {
             name: measure(model, objective, each, world=world) for name, each in batches.items()
@@ -257,8 +265,8 @@ def _preview(spec: Pretrain, *, asked: bool) -> None:
     labels, needs = (
         (objective.labels, objective.facts.needs) if objective else (None, frozenset[str]())
     )
-    uses = used(model, objective) if model else frozenset[str]()
-    loader = training_loader(
+    uses = find_used_fields(model, objective) if model else frozenset[str]()
+    loader = open_training_loader(
         spec, corpus, World(), stage=0, labels=labels, needs=needs, uses=uses, plugins=spec.plugins
     )
     for name, each in loader.sources.items():

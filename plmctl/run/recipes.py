@@ -89,7 +89,7 @@ def option_name(recipe: str) -> str:
     return re.sub(r"\W", "_", recipe, flags=re.ASCII)
 
 
-def described(folder: Path) -> list[tuple[str, str]]:
+def describe_options(folder: Path) -> list[tuple[str, str]]:
     """(option, its description: the first comment of the file) for every YAML of a folder; an
     indented comment line goes on with the one above it.
     """

@@ -25,22 +25,22 @@ SHOWN = 2  # settings of a fix that are written out
 GIVERS = {"format": "provides", "noise": "writes"}
 
 
-def objectives_of_outputs(outputs: int, config_dirs: Sequence[str]) -> list[str]:
+def find_objectives(outputs: int, config_dirs: Sequence[str]) -> list[str]:
     """The objectives in conf/ that bring a head of so many outputs."""
     found = [
         (file.stem, (load(file).get("heads") or {}).values())
-        for file in _files("objective", config_dirs)
+        for file in _find_files("objective", config_dirs)
     ]
     return [
         name for name, nodes in found if any(node.get("num_classes") == outputs for node in nodes)
     ]
 
 
-def formats_that_number(
+def find_formats(
     label: str, outputs: int, config_dirs: Sequence[str], plugins: Sequence[str]
 ) -> list[str]:
     """The formats in conf/ that number so many relations of `label`."""
-    found = {file.stem: _built(file, plugins) for file in _files("format", config_dirs)}
+    found = {file.stem: _build_part(file, plugins) for file in _find_files("format", config_dirs)}
     return [
         name
         for name, part in found.items()
@@ -48,7 +48,9 @@ def formats_that_number(
     ]
 
 
-def providers(config_dirs: Sequence[str] = (), plugins: Sequence[str] = ()) -> dict[str, list[str]]:
+def find_providers(
+    config_dirs: Sequence[str] = (), plugins: Sequence[str] = ()
+) -> dict[str, list[str]]:
     """{field: settings that would give it, like "format=sentence_pair"}, asked of the parts that
     conf/ names.
 
@@ -56,14 +58,14 @@ def providers(config_dirs: Sequence[str] = (), plugins: Sequence[str] = ()) -> d
     """
     found: dict[str, list[str]] = {}
     for slot, attribute in GIVERS.items():
-        for file in _files(slot, config_dirs):
-            for field in getattr(_built(file, plugins), attribute, ()):
+        for file in _find_files(slot, config_dirs):
+            for field in getattr(_build_part(file, plugins), attribute, ()):
                 setting = f"{slot}=[{file.stem}]" if slot == "noise" else f"{slot}={file.stem}"
                 found.setdefault(field, []).append(setting)
     return found
 
 
-def _files(slot: str, config_dirs: Sequence[str]) -> list[Path]:
+def _find_files(slot: str, config_dirs: Sequence[str]) -> list[Path]:
     """The part files of a slot: of every folder, those that the recipes use come first."""
     recipes = "".join(
         file.read_text(encoding="utf-8") for file in sorted(recipes_dir().glob("*.yaml"))
@@ -80,7 +82,7 @@ def _files(slot: str, config_dirs: Sequence[str]) -> list[Path]:
     ]
 
 
-def _built(file: Path, plugins: Sequence[str]) -> Any:
+def _build_part(file: Path, plugins: Sequence[str]) -> Any:
     """The part that a file describes, since some know only then what they add; None where it
     cannot be made by itself.
     """

@@ -37,7 +37,7 @@ MAY_CHANGE = LENGTH_KEYS | {
 ROUNDING = ("train.micro_batch_size", "train.device")
 
 
-def resumed(given: Provenance) -> RunSpec:
+def resume_spec(given: Provenance) -> RunSpec:
     """The spec to go on with, in which every allowed change is noted as "key: old -> new"."""
     folder = run_dir(given)
     only_where = all(text.startswith("run.") for text in given.overrides)
@@ -79,7 +79,7 @@ def resumed(given: Provenance) -> RunSpec:
     return dataclasses.replace(spec, provenance=dataclasses.replace(given, changes=noted))
 
 
-def unlike(checkpoint: Path, spec: RunSpec) -> list[str]:
+def compare_with_checkpoint(checkpoint: Path, spec: RunSpec) -> list[str]:
     """What of `spec`, edited by hand since, makes other last bits than the spec in the checkpoint:
     "key old -> new".
 

@@ -17,10 +17,10 @@ from plmctl.run.build import build, plain
 from plmctl.run.identity import identity
 from plmctl.run.loading import Loaded, load
 from plmctl.run.make_spec import spec_of
-from plmctl.run.making import Rewrite
 from plmctl.run.model_facts import reading
 from plmctl.run.plugins import confirm, named, option
 from plmctl.run.prompting import prompt_reader
+from plmctl.run.writing import Rewrite
 from plmctl.storage.resumable import new_folder
 from plmctl.tasks.generation import Generation
 from plmctl.training.processes.world import device_of

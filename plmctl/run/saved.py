@@ -8,7 +8,7 @@ from typing import Any
 
 from plmctl.core.errors import DataError
 from plmctl.run.format_1 import upgrade
-from plmctl.run.make_spec import make
+from plmctl.run.make_spec import make_spec
 from plmctl.run.references import references_in
 from plmctl.run.spec import Provenance, RunSpec, thaw
 from plmctl.storage.atomic import write_text
@@ -51,7 +51,7 @@ def read_spec(folder: Path, given: Provenance | None = None) -> RunSpec | None:
         "convert" if "train" not in settings else "finetune" if "task" in settings else "pretrain"
     )
     known = replace(given or Provenance(verb), verb=verb)
-    spec, errors = make(verb, settings, known, saved=True)
+    spec, errors = make_spec(verb, settings, known, saved=True)
     if errors:
         raise DataError("; ".join(str(error) for error in errors[:3]), file=file, fix=COPY)
     return spec

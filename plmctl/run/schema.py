@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 from plmctl.core.values import Amount, Count, Number, Share, Whole
 from plmctl.run.build import MISSING, SEVERAL
-from plmctl.run.making import Augment, Rewrite
 from plmctl.run.spec import Part, Record, RunSpec, thaw
+from plmctl.run.writing import Augment, Rewrite
 
 MANY = (*SEVERAL, "eval.noise")  # where several parts stand side by side
 # slots that are one part

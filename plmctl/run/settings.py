@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from plmctl.run.build import MISSING
-from plmctl.run.overrides import spelled
+from plmctl.run.overrides import spell
 from plmctl.run.schema import VERBS, hints
 from plmctl.run.spec import Record
 
@@ -33,7 +33,7 @@ def _settings(group: type[Record], path: str) -> Iterator[tuple[str, str]]:
             yield from _settings(type(value), f"{key}.")
         # parts are listed by themselves
         elif hint is not Any and name != "recipe" and key != "run.resume":
-            shown = "" if value == MISSING else spelled(value)
+            shown = "" if value == MISSING else spell(value)
             choices = [str(x).lower() for x in _choices(hint)] if _closed(hint) else []
             words = [_comment(group, name), f"one of {', '.join(choices)}" if choices else ""]
             yield f"{key}={shown}", "; ".join(filter(None, words))

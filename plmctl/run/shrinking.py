@@ -26,7 +26,7 @@ CHOICES = ("first", "last", "spread")
 Layers = str | Sequence[int]
 
 
-def shrunk(source: Source, layers: Layers | Mapping[str, Layers]) -> Source:
+def shrink_source(source: Source, layers: Layers | Mapping[str, Layers]) -> Source:
     """`source` with only these of its layers, in this order; embeddings, final norms and heads
     stay.
 

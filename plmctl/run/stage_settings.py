@@ -8,7 +8,7 @@ from typing import Any
 from plmctl.core.errors import ConfigError, PlmctlError, collect, nearest, raise_all
 from plmctl.run.build import plain
 from plmctl.run.finish import check_parts
-from plmctl.run.make_spec import make
+from plmctl.run.make_spec import make_spec
 from plmctl.training.stages import check_shares
 
 # of a stage; every other key is an override of one of STAGE_OVERRIDES
@@ -62,7 +62,10 @@ def _misfits(cfg: Any, staged: Any, number: int, plugins: Sequence[str]) -> list
         "format": plain(staged.format),
         "noise": plain(staged.noise) or {},
     }
-    found = [*make("pretrain", {"train": content.pop("train")})[1], *check_parts(content, plugins)]
+    found = [
+        *make_spec("pretrain", {"train": content.pop("train")})[1],
+        *check_parts(content, plugins),
+    ]
     return [
         ConfigError(
             f"train.stages.{number}.{error.path}", error.value, error.allowed, fix=error.fix

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from plmctl.core.errors import UsageError
 from plmctl.core.values import Amount
 from plmctl.run.composer import open_composer
-from plmctl.run.overrides import quoted
+from plmctl.run.overrides import quote
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def expand(words: Sequence[str], config_dirs: Sequence[str] = ()) -> list[tuple[
     with open_composer("pretrain", config_dirs) as composer:
         for word in words:
             try:
-                override = composer.parse(quoted(word, sweep=True))
+                override = composer.parse(quote(word, sweep=True))
             except ValueError as error:
                 raise UsageError(f"grid: {word}: cannot be read ({error})") from None
             if override.endless:

@@ -22,7 +22,7 @@ from plmctl.run.compose import Flags
 from plmctl.run.estimate import estimate
 from plmctl.run.glossary import token_targets
 from plmctl.run.make_spec import spec_of
-from plmctl.run.overrides import spelled
+from plmctl.run.overrides import spell
 from plmctl.run.spec import thaw
 from plmctl.run.stand_in import TINY
 from plmctl.run.teachers import check_teacher
@@ -99,7 +99,7 @@ class Composer:
         """
         default = thaw(schema.Data())
         changed = {name: value for name, value in self.study.data.items() if value != default[name]}
-        data = [f"data.{name}={spelled(value)}" for name, value in changed.items()]
+        data = [f"data.{name}={spell(value)}" for name, value in changed.items()]
         kind, amount = self.study.budget or ("steps", 1)
         amount *= arm.times
         length = {
@@ -155,7 +155,7 @@ class Composer:
             if task.path == BUILTIN
             else task.path
         )
-        return f"task={task.task}", f"task.path={spelled(path)}", "checkpoint=null"
+        return f"task={task.task}", f"task.path={spell(path)}", "checkpoint=null"
 
     @contextlib.contextmanager
     def _collected(self, what: str) -> Iterator[None]:

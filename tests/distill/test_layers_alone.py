@@ -33,12 +33,12 @@ from plmctl.run.assemble import build_model, build_objective, known_to_objective
 from plmctl.run.compose import Flags, compose, composed
 from plmctl.run.corpus import open_corpus
 from plmctl.run.cost import cost
+from plmctl.run.distill_words import as_training
 from plmctl.run.estimate import estimate
 from plmctl.run.headers import header
-from plmctl.run.lesson import as_training
-from plmctl.run.loaders import held_out, training_loader, used
+from plmctl.run.loaders import find_used_fields, open_held_out, open_training_loader
 from plmctl.run.recipes import find_recipe
-from plmctl.run.resume import resumed
+from plmctl.run.resume import resume_spec
 from plmctl.run.saved import read_spec
 from plmctl.run.teachers import distillation
 from plmctl.training.processes.world import World
@@ -116,12 +116,12 @@ def begun(place: Path, recipe: str) -> SimpleNamespace:
     asked: dict[str, Any] = {
         "labels": made.labels,
         "needs": model.backbone.needs,
-        "uses": used(model, made),
+        "uses": find_used_fields(model, made),
         "plugins": (),
     }
-    with training_loader(cfg, corpus, World(), stage=0, **asked) as loader:
+    with open_training_loader(cfg, corpus, World(), stage=0, **asked) as loader:
         batch = next(loader)[0]
-    found = held_out(cfg, corpus, World(), **asked)
+    found = open_held_out(cfg, corpus, World(), **asked)
     valid = [each for part in found.values() for each in part]
     return SimpleNamespace(
         model=model.double().eval(),
@@ -261,7 +261,7 @@ def test_a_resumed_run_is_the_one_that_was_never_stopped(place: Path, tmp_path: 
     whole, cut = place / "tinybert", tmp_path / "cut"
     shutil.copytree(whole, cut)
     shutil.rmtree(cut / "checkpoints/step-4")
-    cfg = resumed(as_training(Flags("distill", overrides=(f"run.dir={cut}",), resume=True)))
+    cfg = resume_spec(as_training(Flags("distill", overrides=(f"run.dir={cut}",), resume=True)))
     assert pretraining.pretrain(cfg) == 0
     for name in ("model", "objective"):
         one, two = (

@@ -13,7 +13,7 @@ from plmctl.core.errors import UsageError
 from plmctl.run import compose as config
 from plmctl.run import finetuning, pretraining
 from plmctl.run.loading import load
-from plmctl.run.resume import resumed
+from plmctl.run.resume import resume_spec
 
 SMALL = [
     "size=tiny",
@@ -125,7 +125,7 @@ def test_layers_alone_keep_the_last_checkpoint_and_resume_to_the_bit_with_their_
         "signals.hidden.maps.0.weight": [16, 8],
         "signals.hidden.maps.0.bias": [16],
     }
-    cfg = resumed(
+    cfg = resume_spec(
         config.Flags("finetune", overrides=("train.steps=4", f"run.dir={parts}"), resume=True)
     )
     assert finetuning.finetune(cfg) == 0

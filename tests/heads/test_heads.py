@@ -21,7 +21,7 @@ from plmctl.heads.pair import PairHead
 from plmctl.heads.pooler import Pooler
 from plmctl.heads.span import Span
 from plmctl.heads.tag import Tag
-from plmctl.run.explained import targets
+from plmctl.run.part_help import targets
 from plmctl.run.recipes import conf_dir
 
 W, V, P = 6, 23, 150  # more positions than one block

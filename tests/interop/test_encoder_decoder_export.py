@@ -13,7 +13,7 @@ import torch
 import plmctl
 from plmctl.core.errors import ConfigError
 from plmctl.interop import hf
-from plmctl.run.assemble import build_model, settled
+from plmctl.run.assemble import build_model, settle_lengths
 from plmctl.run.compose import compose
 from plmctl.run.stand_in import TINY
 from plmctl.text.tokenizer import Tokenizer
@@ -41,7 +41,7 @@ GATES = [
 )
 def test_a_recipe_exports_to_its_family(recipe: str, changes: list[str], tmp_path: Path) -> None:
     files = ["data.path=x", *(["data.target_path=y"] if recipe == "transformer" else [])]
-    config = settled(
+    config = settle_lengths(
         compose(
             "pretrain",
             recipe,
@@ -105,7 +105,7 @@ def test_a_recipe_exports_to_its_family(recipe: str, changes: list[str], tmp_pat
 )
 def test_what_no_published_class_has_is_told(recipe: str, change: str, told: str) -> None:
     files = ["data.path=x", *(["data.target_path=y"] if recipe == "transformer" else [])]
-    config = settled(compose("pretrain", recipe, [*files, "size=tiny", change]))
+    config = settle_lengths(compose("pretrain", recipe, [*files, "size=tiny", change]))
     model = build_model(config, vocab_size=TINY.size, vocab=TINY, seed=0)
     with pytest.raises(ConfigError, match=told):
         hf.export(config, tensors_of(model), pad=0)
@@ -113,7 +113,7 @@ def test_what_no_published_class_has_is_told(recipe: str, change: str, told: str
 
 def test_elmo_has_no_published_class() -> None:
     with pytest.raises(ConfigError, match="ELMo has no class in transformers"):
-        hf.export(settled(compose("pretrain", "elmo", ["data.path=x"])), {})
+        hf.export(settle_lengths(compose("pretrain", "elmo", ["data.path=x"])), {})
 
 
 def test_the_exported_tokenizer_frames_a_source_as_the_run_did(
@@ -131,7 +131,7 @@ def test_the_exported_tokenizer_frames_a_source_as_the_run_did(
 
 
 def test_a_start_that_is_a_role_needs_the_tokenizer(tmp_path: Path) -> None:
-    config = settled(compose("pretrain", "bart", ["size=tiny"]))
+    config = settle_lengths(compose("pretrain", "bart", ["size=tiny"]))
     exported = hf.export(
         config, tensors_of(build_model(config, vocab_size=TINY.size, vocab=TINY, seed=0)), pad=0
     )

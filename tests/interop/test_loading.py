@@ -18,7 +18,7 @@ from omegaconf import OmegaConf
 import plmctl
 from plmctl.core.errors import ConfigError, DataError, PlmctlError, UsageError
 from plmctl.run.adapt import adopt
-from plmctl.run.assemble import build_model, longest, settled
+from plmctl.run.assemble import build_model, longest, settle_lengths
 from plmctl.run.convert import convert
 from plmctl.run.loading import find, load, open_source
 from plmctl.run.schema import Pretrain
@@ -181,10 +181,12 @@ def test_positions_are_sized_for_the_longest_row() -> None:
         for name in ("size", "pattern", "model")
     }
     position = {"_target_": "plmctl.nn.positions.Learned"}
-    assert settled({**config, **nodes, "position": position})["position"]["max_length"] == 512
+    assert (
+        settle_lengths({**config, **nodes, "position": position})["position"]["max_length"] == 512
+    )
     assert (
         "max_length"
-        not in settled({**nodes, "position": {"_target_": "plmctl.nn.positions.Rotary"}})[
+        not in settle_lengths({**nodes, "position": {"_target_": "plmctl.nn.positions.Rotary"}})[
             "position"
         ]
     )

@@ -12,7 +12,7 @@ from torch.testing import assert_close
 
 from plmctl.core.batch import Batch, Seq
 from plmctl.interop import hf
-from plmctl.run.assemble import build_model, settled
+from plmctl.run.assemble import build_model, settle_lengths
 from plmctl.run.compose import compose
 from plmctl.training.checkpoint import tensors_of
 
@@ -29,7 +29,7 @@ RECIPES |= {"gpt": "OpenAIGPTLMHeadModel", "gpt2": "GPT2LMHeadModel", "xlnet": "
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_recipe_exports_to_its_family(recipe: str, tmp_path: Path) -> None:
-    config = settled(compose("pretrain", recipe, ["size=tiny"]))
+    config = settle_lengths(compose("pretrain", recipe, ["size=tiny"]))
     model = build_model(config, vocab_size=60, seed=0).eval()
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():

@@ -18,7 +18,7 @@ from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.interop import hf
 from plmctl.models.base import Model
-from plmctl.run.assemble import build_model, settled
+from plmctl.run.assemble import build_model, settle_lengths
 from plmctl.run.build import plain
 from plmctl.run.compose import compose
 from plmctl.run.convert import convert
@@ -106,7 +106,7 @@ def test_the_released_config_names_no_epsilon(folder: tuple[Any, Path]) -> None:
 
 
 def test_a_run_of_the_recipe_is_written_without_its_pattern(tmp_path: Path) -> None:
-    config = settled(compose("pretrain", "unilm", ["size=tiny"]))
+    config = settle_lengths(compose("pretrain", "unilm", ["size=tiny"]))
     model = build_model(config, vocab_size=60, seed=0)
     exported = hf.export(config, tensors_of(model), pad=0)
     assert exported.architecture == "BertForPreTraining"

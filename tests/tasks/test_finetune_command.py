@@ -251,13 +251,13 @@ def test_head_seed_is_apart_from_the_seed(tmp_path, trained):
 
 
 def test_resume_goes_on_bit_for_bit(tmp_path, trained):
-    from plmctl.run.resume import resumed
+    from plmctl.run.resume import resume_spec
 
     folder, _ = trained
     _finetune(folder, tmp_path / "whole", "train.epochs=null", "train.steps=8", "schedule=constant")
     _finetune(folder, tmp_path / "parts", "train.epochs=null", "train.steps=5", "schedule=constant")
     changed = ("train.steps=8", f"run.dir={tmp_path / 'parts'}")
-    cfg = resumed(config.Flags("finetune", overrides=changed, resume=True))
+    cfg = resume_spec(config.Flags("finetune", overrides=changed, resume=True))
     assert finetuning.finetune(cfg) == 0
     one, two = (
         (tmp_path / name / "checkpoints" / "step-8" / "model.safetensors").read_bytes()
@@ -267,9 +267,9 @@ def test_resume_goes_on_bit_for_bit(tmp_path, trained):
 
 
 def _resumed(run, *words):
-    from plmctl.run.resume import resumed
+    from plmctl.run.resume import resume_spec
 
-    cfg = resumed(config.Flags("finetune", overrides=(f"run.dir={run}", *words), resume=True))
+    cfg = resume_spec(config.Flags("finetune", overrides=(f"run.dir={run}", *words), resume=True))
     return finetuning.finetune(cfg)
 
 
@@ -382,7 +382,7 @@ def test_without_a_dev_split_nothing_is_scored(tmp_path, capsys):
 def test_an_interrupted_run_without_dev_goes_on(tmp_path, monkeypatch):
     import signal
 
-    from plmctl.run.resume import resumed
+    from plmctl.run.resume import resume_spec
 
     (_table(tmp_path) / "dev.tsv").unlink()
     record = Log.record
@@ -399,7 +399,7 @@ def test_an_interrupted_run_without_dev_goes_on(tmp_path, monkeypatch):
         for path in (tmp_path / "run" / "checkpoints").glob("step-*")
     )
     words = (f"run.dir={tmp_path / 'run'}", f"train.steps={done + 2}")
-    cfg = resumed(config.Flags("finetune", overrides=words, resume=True))
+    cfg = resume_spec(config.Flags("finetune", overrides=words, resume=True))
     assert finetuning.finetune(cfg) == 0
     assert (tmp_path / "run" / "checkpoints" / f"step-{done + 2}").is_dir()
 

@@ -46,7 +46,7 @@ def distill(
     """Train a smaller model to answer as teacher=<run or Hugging Face folder> does: on text, or
     with task= on labelled data.
     """
-    from plmctl.run.lesson import as_training
+    from plmctl.run.distill_words import as_training
 
     given = Provenance("distill", dry_run=dry_run, resume=resume, json=as_json)
     start(

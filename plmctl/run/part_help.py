@@ -17,7 +17,7 @@ import yaml
 from plmctl.core.locate import locate, parameters
 from plmctl.core.values import Rule, fit
 from plmctl.run.build import MARKS, MISSING
-from plmctl.run.overrides import spelled
+from plmctl.run.overrides import spell
 from plmctl.run.recipes import conf_dir
 from plmctl.run.settings import settings
 
@@ -172,7 +172,7 @@ class _Reader:
                 else kind(parameter.annotation)
             )
             if words and not words.startswith("a part"):
-                yield Setting(f"{path}.{name}", spelled(parameter.default), words)
+                yield Setting(f"{path}.{name}", spell(parameter.default), words)
 
     def _parameters(self, target: str) -> Mapping[str, inspect.Parameter]:
         return parameters(locate(target, self.plugins)) if self.types else {}
