@@ -22,13 +22,7 @@ from plmctl.core.locate import locate
 from plmctl.data.shards import is_tokens
 from plmctl.run.build import build, entry, plain
 from plmctl.run.glossary import fields_in, known_fields
-from plmctl.run.peeking import find_altered, find_peeking, find_unheard
-
-if TYPE_CHECKING:
-    from plmctl.data.formats.base import Format
-    from plmctl.models.base import Model
-    from plmctl.noise.base import Noise
-    from plmctl.objectives.base import Objective
+from plmctl.run.peeking import find_altered, find_answered_elsewhere, find_peeking, find_unheard
 from plmctl.run.remedies import (
     SHOWN,
     explain_field,
@@ -38,6 +32,12 @@ from plmctl.run.remedies import (
     report_lack,
 )
 from plmctl.run.stand_in import TINY
+
+if TYPE_CHECKING:
+    from plmctl.data.formats.base import Format
+    from plmctl.models.base import Model
+    from plmctl.noise.base import Noise
+    from plmctl.objectives.base import Objective
 
 
 def check_contract(
@@ -114,7 +114,7 @@ def _check_source(
         *find_altered(format, noise, objectives, "noise"),
         *find_unheard(format, objectives, model.backbone),
         *find_miscounts(format, objectives, heads, config_dirs, plugins),
-        *answered_elsewhere(objectives, heads),
+        *find_answered_elsewhere(objectives, heads),
     ]
     if not errors and "eval" in config:
         nodes = config["eval"]["noise"] or {}

@@ -40,7 +40,7 @@ def find_peeking(objectives: Mapping[str, Objective], backbone: Backbone) -> lis
     return errors
 
 
-def answered_elsewhere(
+def find_answered_elsewhere(
     objectives: Mapping[str, Objective], heads: Mapping[str, Module]
 ) -> list[UsageError]:
     """Every head that an objective asks for the next token, and that says it predicts another."""
