@@ -148,7 +148,8 @@ def export(
     """Convert a plmctl model to a published class.
 
     Args:
-        config: As plain data, whose position says its own `max_length` (`run.assemble.settle_lengths`).
+        config: As plain data, whose position says its own `max_length`
+            (`run.assemble.settle_lengths`).
         pad: The id of the padding token.
     """
     kind = config["model"].get("_target_", "").rpartition(".")[2]
