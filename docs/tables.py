@@ -14,9 +14,9 @@ from pathlib import Path
 from plmctl.chain.listing import choices, paper, system
 from plmctl.interop.family import Family
 from plmctl.interop.hf import FAMILIES
-from plmctl.run.part_help import part_files
 from plmctl.run.glossary import known_fields
 from plmctl.run.headers import header
+from plmctl.run.part_help import part_files
 from plmctl.run.recipes import conf_dir, find_recipe, load, recipe_names
 
 DOCS = Path(__file__).parent
