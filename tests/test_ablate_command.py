@@ -66,7 +66,7 @@ def test_dry_run_shows_jobs_and_cost(here: Path) -> None:
     before = sorted(here.rglob("*"))
     shown = ablate("./toy.yaml", "--dry-run").output
     for words in (
-        "4 cells: 2 arms x 2 seeds",
+        "4 combinations: 2 arms x 2 seeds",
         "tokenize",
         "finetune",
         "training FLOPs",

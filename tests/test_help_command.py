@@ -137,3 +137,15 @@ def test_help_of_finetune_shows_the_settings_of_a_task() -> None:
         " sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_settings_of_a_shipped_file_on_which_ones_own_builds(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "mine.yaml").write_text(
+        "# mine\ndefaults: [encoder, _self_]\nstack: {layout: f*3}\n", encoding="utf-8"
+    )
+    text = said("help", "mine", "--config-dir", str(tmp_path))
+    shown = dict(line.split()[0].split("=", 1) for line in text.splitlines() if "=" in line)
+    assert "model.defaults" not in shown
+    assert shown["model.embedding.segments"] == "2"
+    assert shown["model.stack.layout"] == "f*3"

@@ -121,7 +121,7 @@ def test_command_composes(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
     if "./" in line:  # a file that the page says how to make
         monkeypatch.chdir(tmp_path)
         shutil.copy(ROOT / "recipes/bert.yaml", "mine.yaml")
-        Path("rates.yaml").write_text(blocks_of("docs/own.md", "yaml")[1], encoding="utf-8")
+        Path("rates.yaml").write_text(blocks_of("docs/own.md", "yaml")[-1], encoding="utf-8")
     check_command(line)
 
 
@@ -240,7 +240,7 @@ def blocks_of(page: str, kind: str) -> list[str]:
 def test_example_pattern_equals_its_definition_and_composes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code, settings = blocks_of("docs/own.md", "python")[0], blocks_of("docs/own.md", "yaml")[0]
+    code, settings = blocks_of("docs/own.md", "python")[0], blocks_of("docs/own.md", "yaml")[1]
     (tmp_path / "pages_parts.py").write_text(code, encoding="utf-8")
     (tmp_path / "conf/pattern").mkdir(parents=True)
     named = settings.replace("your_package.blockwise", "pages_parts")
@@ -276,7 +276,7 @@ def _annotated(base: type) -> set[str]:
 
 def test_example_study_is_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("rates.yaml").write_text(blocks_of("docs/own.md", "yaml")[1], encoding="utf-8")
+    Path("rates.yaml").write_text(blocks_of("docs/own.md", "yaml")[-1], encoding="utf-8")
     done = CliRunner().invoke(cli.make_app(), ["ablate", "./rates.yaml", "--dry-run"])
     assert done.exit_code == 0, done.output
     assert all(arm in done.output for arm in ("15%", "30%", "50%"))

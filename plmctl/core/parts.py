@@ -80,6 +80,15 @@ def misfit(candidate: Callable[..., Any], annotation: Any) -> str:
     )
 
 
+def asks_for_factory(annotation: Any) -> bool:
+    """Whether the values of `annotation` make parts: `Callable[..., Cell]`, also inside of a
+    mapping.
+    """
+    if typing.get_origin(annotation) is Callable:
+        return hasattr(_made(annotation), _SLOT)
+    return any(map(asks_for_factory, typing.get_args(annotation)))
+
+
 def _returned(function: Callable[..., Any]) -> Any:
     """What a function says it returns; None where that names something imported for type
     checkers only.

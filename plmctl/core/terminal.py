@@ -30,6 +30,11 @@ def visible(text: object) -> str:
     return str(text).translate(_ESCAPES)
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 document`, `2,000 documents`."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 def tell(text: object, *, file: TextIO | None = None, end: str = "\n") -> None:
     """Print a text, at once; by default to standard output."""
     print(visible(text), file=file, end=end, flush=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.core.errors import DataError, UsageError
+from plmctl.core.terminal import counted
 from plmctl.data.shards import read_manifest
 from plmctl.data.tokenizing import TokenizingJob
 from plmctl.storage.journal import differences
@@ -36,8 +37,9 @@ def describe_tokens(manifest: dict[str, Any], out: object) -> list[str]:
             continue
         ratio = split["bytes"] / max(1, split["tokens"])
         lines.append(
-            f"  {name}: {split['documents']:,} documents, {split['sentences']:,} sentences,"
-            f" {split['tokens']:,} tokens, {ratio:.2f} bytes a token"
+            f"  {name}: {counted(split['documents'], 'document')},"
+            f" {counted(split['sentences'], 'sentence')}, {counted(split['tokens'], 'token')},"
+            f" {ratio:.2f} bytes a token"
         )
     lines += too_much_held_out(manifest)
     readings = sorted({entry["lines"] for entry in manifest["files"] if entry.get("found")})

@@ -107,7 +107,9 @@ class Distillation(Objective):
                     fix="objective=[mlm], or distill=tinybert: layers only",
                 )
             if signal.of_choices and not self.question.chooses:
-                allowed = "compares probabilities, and this task's answer is a number"
+                allowed = (
+                    "compares probabilities, and this task does not choose one of several answers"
+                )
                 raise ConfigError(f"distill.signals.{name}", ..., allowed, fix="distill=mse")
 
     def asked_heads(self) -> frozenset[str]:

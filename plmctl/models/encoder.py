@@ -21,6 +21,7 @@ from plmctl.attention.patterns.documents import Documents
 from plmctl.attention.patterns.padding import Padding
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
+from plmctl.core.locate import parameters
 from plmctl.core.parts import part_of
 from plmctl.models.base import Backbone, Hidden
 from plmctl.nn.cache import Cache
@@ -136,7 +137,7 @@ def _check_cells(stack: Stack, pattern: Pattern) -> None:
         if cell.ahead is not None and not isinstance(pattern, allowed):
             reads = "reads earlier and later tokens" if cell.ahead else "reads all earlier tokens"
             wanted = f"{reads}, but {type(pattern).__name__} allows less"
-            causal = cell.ahead and isinstance(pattern, Causal)
+            causal = isinstance(pattern, Causal) and "causal" in parameters(type(cell))
             fix = (
                 f"model.stack.cells.{letter}.causal=true"
                 if causal

@@ -4,10 +4,10 @@ instantiates.
 A node is a mapping with `_target_: package.module.Name`; its other keys are the keyword arguments.
 What it names must declare itself a part (`plmctl.core.parts`) of the slot in which the node stands:
 its config path says which that is, and inside of a part the parameter. `_partial_: true` makes a
-factory. What the config cannot know (the vocabulary, a width) is handed in as `given`: it fills
-parameters of
-that name at every depth. `_given_: {width: 64}` puts other numbers in its place for this node and
-what is inside (a smaller network).
+factory, and so does a parameter that asks for one (a cell of a stack). What the config cannot know
+(the vocabulary, a width) is handed in as `given`: it fills parameters of that name at every depth.
+`_given_: {width: 64}` puts other numbers in its place for this node and what is inside (a smaller
+network).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 from plmctl.core.errors import ConfigError, UsageError, nearest, raise_all
 from plmctl.core.locate import locate, parameters
-from plmctl.core.parts import declared, misfit, slot_of
+from plmctl.core.parts import asks_for_factory, declared, misfit, slot_of
 from plmctl.core.values import fit
 from plmctl.run.format_1 import upgrade
 from plmctl.run.spec import Part, Record, thaw
@@ -47,7 +47,7 @@ def build(
     node, given = upgrade(plain(node)), given or {}
     raise_all(check(node, given, plugins, path=path))
     errors: list[UsageError] = []
-    made = _make(node, given, plugins, path, errors)
+    made = _make(node, given, plugins, Any, path, errors)
     raise_all(errors)
     return made
 
@@ -94,31 +94,45 @@ def entry(node: Any, path: str = "objective") -> tuple[dict[str, Any], float, st
 
 
 def _make(
-    node: Any, given: Mapping[str, Any], plugins: Sequence[str], path: str, errors: list[UsageError]
+    node: Any,
+    given: Mapping[str, Any],
+    plugins: Sequence[str],
+    annotation: Any,
+    path: str,
+    errors: list[UsageError],
 ) -> Any:
+    """The object of a plain node that a parameter of this annotation takes."""
     if isinstance(node, list):
         return [
-            _make(child, given, plugins, _join(path, place), errors)
+            _make(child, given, plugins, annotation, _join(path, place), errors)
             for place, child in enumerate(node)
         ]
     if not isinstance(node, dict):
         return node
     before, given = len(errors), {**given, **(node.get("_given_") or {})}
+    part = locate(node["_target_"], plugins) if "_target_" in node else None
+    wanted = parameters(part) if part else {}
+    inside = {key: parameter.annotation for key, parameter in wanted.items()}
     made = {
-        key: _make(child, given, plugins, _join(path, key), errors)
+        key: _make(
+            child,
+            given,
+            plugins,
+            inside.get(key, Any) if part else annotation,
+            _join(path, key),
+            errors,
+        )
         for key, child in node.items()
         if key not in MARKS
     }
-    if "_target_" not in node or len(errors) > before:
+    if part is None or len(errors) > before:
         return made
-    part = locate(node["_target_"], plugins)
-    wanted = parameters(part)
     arguments = {
         key: fit(value, wanted[key].annotation) if key in wanted else value
         for key, value in made.items()
     }
     arguments = {name: given[name] for name in wanted if name in given} | arguments
-    if node.get("_partial_"):
+    if node.get("_partial_", asks_for_factory(annotation)):
         return functools.partial(part, **arguments)
     try:
         return part(**arguments)
@@ -161,7 +175,8 @@ def _check(
     if wanted := wanted or misfit(made, annotation):
         return [ConfigError(_join(path, "_target_"), node["_target_"], f"must be {wanted}")]
     given = given if given is None else {*given, *(node.get("_given_") or ())}
-    names = None if given is None or node.get("_partial_") else set(given)
+    partial = node.get("_partial_", asks_for_factory(annotation))
+    names = None if given is None or partial else set(given)
     settings = {key: value for key, value in node.items() if key not in MARKS}
     annotations = {key: parameter.annotation for key, parameter in parameters(made).items()}
     errors: list[UsageError] = []

@@ -262,7 +262,10 @@ def _lengthen(
         if choice
         else f"there is no such setting{hint}"
     )
-    raise ConfigError(word.key, value, allowed, fix=choice and f"{choice} {word.text}")
+    fix = f"{choice} {word.text}" if choice else ""
+    if value.startswith("{") and isinstance(parts, Mapping) and "_target_" not in parts:
+        fix = f"'+{word.text}', which adds it"
+    raise ConfigError(word.key, value, allowed, fix=fix)
 
 
 def _is_settable(

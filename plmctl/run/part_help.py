@@ -59,7 +59,7 @@ def explained(
     found: dict[str, Setting] = {}
     inherited = _inherited(file, plugins, types)
     reader = _Reader(
-        text, plugins, types, {each.path: each.target for each in inherited if each.target}
+        text, plugins, types, {each.path: each.target for each in inherited if each.target}, place
     )
     for each in inherited + list(reader.read(yaml.compose(text), place)):
         before = found.get(each.path, each)
@@ -104,8 +104,10 @@ def _inherited(file: Path, plugins: Sequence[str], types: bool) -> list[Setting]
     for each in content.get("defaults") or ():
         for group, name in each.items() if isinstance(each, dict) else [(".", each)]:
             slot, _, at = group.removeprefix("override ").partition("@")
-            other = (file.parent if slot == "." else conf_dir() / slot.lstrip("/")) / f"{name}.yaml"
-            if isinstance(name, str) and other.is_file():
+            shipped = conf_dir() / (file.parent.name if slot == "." else slot.lstrip("/"))
+            folders = [file.parent, shipped] if slot == "." else [shipped]
+            others = [folder / f"{name}.yaml" for folder in folders if isinstance(name, str)]
+            if other := next((other for other in others if other.is_file()), None):
                 found += explained(other, plugins, types=types, at=at or None)
     return found
 
@@ -122,7 +124,7 @@ class _Reader:
     """Walks the nodes of a YAML text, which know where they stand in it."""
 
     def __init__(
-        self, text: str, plugins: Sequence[str], types: bool, classes: Mapping[str, str]
+        self, text: str, plugins: Sequence[str], types: bool, classes: Mapping[str, str], place: str
     ) -> None:
         self.text, self.lines, self.plugins, self.types, self.classes = (
             text,
@@ -131,6 +133,7 @@ class _Reader:
             types,
             classes,
         )
+        self.defaults = f"{place}.defaults" if place else "defaults"  # of Hydra: files, no setting
         self.first = next(
             (n for n, line in enumerate(self.lines) if line and not line.startswith("#")), 0
         )
@@ -153,7 +156,7 @@ class _Reader:
             )
         for name, (key, value) in content.items():
             where = f"{path}.{name}" if path else name
-            if name in MARKS or where == "defaults":
+            if name in MARKS or where == self.defaults:
                 continue
             meaning = self._comment(key, value) or outer
             if isinstance(value, yaml.MappingNode) and value.value:

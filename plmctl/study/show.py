@@ -19,7 +19,9 @@ from plmctl.study.plan import StudyPlan
 def show_plan(plan: StudyPlan, states: Mapping[str, State], folder: Path) -> None:
     """Print the jobs and their cost."""
     console, seeds, arms = screen(), len(plan.study.seeds), estimate_costs(plan)
-    console.print(f"{len(plan.cells)} cells: {len(plan.arms)} arms x {seeds} seeds, in {folder}")
+    console.print(
+        f"{len(plan.cells)} combinations: {len(plan.arms)} arms x {seeds} seeds, in {folder}"
+    )
     table = Table("jobs", "all", "done already")
     done = Counter(plan.jobs[name].verb for name, state in states.items() if state.kind == "done")
     for verb, count in Counter(job.verb for job in plan.jobs.values()).items():

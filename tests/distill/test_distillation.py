@@ -268,7 +268,7 @@ def test_a_score_has_no_probabilities_but_a_distance():
         "teacher": teacher,
         "hard": 0.0,
     }
-    with pytest.raises(ConfigError, match=r"(?s)this task's answer is a number.*distill=mse"):
+    with pytest.raises(ConfigError, match=r"(?s)this task does not choose one of.*distill=mse"):
         Distillation(**given, signals={"soft": soft()})
     rows = task_batch(
         labels={"score": torch.tensor([1.0, 2.0, 3.0])},

@@ -10,6 +10,7 @@ import numpy as np
 
 from plmctl.core.errors import DataError
 from plmctl.core.progress import Say
+from plmctl.core.terminal import counted
 from plmctl.data.check import overlap
 from plmctl.data.check.characters import CharacterCounts
 from plmctl.data.check.finding import (
@@ -149,8 +150,8 @@ def _sizes(counts: TextCounts) -> list[Finding]:
     return [
         judge(
             "size",
-            f"{lengths.count:,} documents, {counts.bytes / 1e6:,.1f} MB,"
-            f" {counts.words:,} words, {letters:,} characters",
+            f"{counted(lengths.count, 'document')}, {counts.bytes / 1e6:,.1f} MB,"
+            f" {counted(counts.words, 'word')}, {counted(letters, 'character')}",
             -letters,
             look=-1_000_000,
             bad=-20_000,

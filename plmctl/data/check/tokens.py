@@ -12,6 +12,7 @@ import numpy as np
 
 from plmctl.core.errors import DataError
 from plmctl.core.progress import Say
+from plmctl.core.terminal import counted
 from plmctl.data.baseline import count_tokens, measure_unigram_baseline
 from plmctl.data.check.characters import describe_shares, measure_scripts
 from plmctl.data.check.finding import Finding, LengthHistogram, Report, format_percent, judge
@@ -229,8 +230,8 @@ def _sizes(counts: TokenCounts, train: Shards) -> list[Finding]:
     return [
         judge(
             "size",
-            f"{lengths.count:,} documents, {numbers['sentences']:,} sentences,"
-            f" {lengths.total:,} tokens to train on",
+            f"{counted(lengths.count, 'document')}, {counted(numbers['sentences'], 'sentence')},"
+            f" {counted(lengths.total, 'token')} to train on",
             -lengths.total,
             look=-300_000,
             bad=-5_000,
