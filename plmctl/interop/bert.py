@@ -168,7 +168,7 @@ class BertFamily(Family):
     """Post-norm encoder with learned positions and segment embeddings, `BertFor...`."""
 
     model_type = "bert"
-    systems = ("BERT", "SpanBERT", "UniLM")
+    systems: tuple[str, ...] = ("BERT", "SpanBERT", "UniLM")
     schema = BertConfig
     prefix = "bert."
     rules = (*BACKBONE, same(*PLACES))

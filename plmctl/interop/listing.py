@@ -22,10 +22,13 @@ def list_systems() -> list[tuple[str, str]]:
 
 def _constants(node: ast.ClassDef) -> dict[str, Any]:
     """The attributes of a class whose values are written out."""
-    return {
-        target.id: ast.literal_eval(each.value)
+    assigned = [
+        (each.targets[0] if isinstance(each, ast.Assign) else each.target, each.value)
         for each in node.body
-        if isinstance(each, ast.Assign)
-        for target in each.targets
-        if isinstance(target, ast.Name) and target.id in ("model_type", "systems")
+        if isinstance(each, ast.Assign | ast.AnnAssign)
+    ]
+    return {
+        target.id: ast.literal_eval(value)
+        for target, value in assigned
+        if isinstance(target, ast.Name) and target.id in ("model_type", "systems") and value
     }
