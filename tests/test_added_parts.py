@@ -18,7 +18,7 @@ from tests import added_parts
 
 ROOT = Path(__file__).parents[1]
 LEFT_OUT = shutil.ignore_patterns(
-    ".*", "__pycache__", "site", "runs", "build", "dist", "demo", "shared"
+    *(".git", ".venv", ".*_cache", "__pycache__", "site", "runs", "build", "dist", "demo", "shared")
 )
 GENERAL = (
     *("test_imports", "test_part_declarations", "test_recipes", "test_readme", "test_contract"),
