@@ -16,7 +16,7 @@ import pytest
 from plmctl.data.check.finding import Report
 from plmctl.report import checked, page
 from plmctl.run.embedding import write_arrays
-from plmctl.storage.atomic import open_whole
+from plmctl.storage.atomic import open_atomic
 from plmctl.storage.growing import open_growing
 
 
@@ -107,7 +107,7 @@ def test_a_device_stays_one(write: Writer, tmp_path: Path) -> None:
 def test_a_stopped_write_leaves_what_was_there(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("old")
-    with contextlib.suppress(KeyboardInterrupt), open_whole(file) as stream:
+    with contextlib.suppress(KeyboardInterrupt), open_atomic(file) as stream:
         stream.write("new")
         stream.flush()
         raise KeyboardInterrupt

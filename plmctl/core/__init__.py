@@ -1,1 +1,1 @@
-"""What every room stands on: errors, batches, draws, declared parts, values of settings."""
+"""The base of all rooms: errors, batches, draws, declared parts, values of settings."""

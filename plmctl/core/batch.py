@@ -1,4 +1,4 @@
-"""What travels from files to losses: `Rows` (numpy, made by formats, changed by noise) and `Batch`
+"""The data between files and losses: `Rows` (numpy, made by formats, changed by noise) and `Batch`
 (torch, read by models).
 
 Shape legend, used in every shape comment of the repository:
@@ -40,15 +40,16 @@ class Seq:
     tracks: Mapping[str, Any] = field(default_factory=dict)
     # every row has T real tokens: set when the batch is made, so that no mask is needed
     full: bool = False
-    # the tokens of another sequence of the row, shown in another way: they are not counted again
+    # another view of a sequence of the row, whose tokens are not counted again
     view: bool = False
 
     def with_tracks(self, **tracks: Any) -> Seq:
+        """This sequence with further or other tracks."""
         return replace(self, tracks={**self.tracks, **tracks})
 
     @property
     def real(self) -> Any:
-        """[n, T] True where there is a token and not padding."""
+        """[n, T] bool: the tokens that are not padding."""
         if "real" in self.tracks:
             return self.tracks["real"]
         if isinstance(self.ids, np.ndarray):
@@ -60,8 +61,8 @@ class Seq:
 
 @dataclass(frozen=True)
 class Rows:
-    """Training rows in numpy: what a format lays out and a noise function changes (always by
-    returning a new `Rows`).
+    """Training rows in numpy, laid out by a format; a noise function returns changed rows as a new
+    `Rows`.
     """
 
     # [n] int64: global row number; with (seed, epoch) it fixes every random draw of the row
@@ -69,7 +70,7 @@ class Rows:
     seqs: Mapping[str, Seq]
     # name -> [n, T] labels with IGNORE
     targets: Mapping[str, np.ndarray] = field(default_factory=dict)
-    # [N, 2] = (row, position) of the tokens that stand for a whole (part of a) row
+    # [N, 2] = (row, position) of the tokens that stand for a row or a part of it
     anchors: np.ndarray | None = None
     # name -> [N, ...], one for each anchor
     labels: Mapping[str, np.ndarray] = field(default_factory=dict)
@@ -80,19 +81,21 @@ class Rows:
 
     @property
     def input(self) -> str:
-        """Name of the sequence that noise changes: `source` where there is one, else `text`."""
+        """Name of the sequence that noise changes: `source` if there is one, else `text`."""
         return "source" if "source" in self.seqs else "text"
 
     def with_seq(self, name: str, seq: Seq) -> Rows:
+        """These rows with another sequence `name`."""
         return replace(self, seqs={**self.seqs, name: seq})
 
     def with_targets(self, **targets: np.ndarray) -> Rows:
+        """These rows with further or other targets."""
         return replace(self, targets={**self.targets, **targets})
 
 
 @dataclass(frozen=True)
 class Targets:
-    """Predicted positions in fixed capacity P: spare slots hold index 0 and label IGNORE, so
+    """Predicted positions in a fixed capacity P: spare slots have index 0 and label IGNORE, so that
     shapes never change.
     """
 
@@ -100,12 +103,12 @@ class Targets:
     ids: Tensor  # [P] int64 label, IGNORE in spare slots
     count: int  # real ones among the P
 
-    def written(self, ids: Tensor, tokens: Tensor) -> Tensor:
-        """`ids [B, T]` with `tokens [P]` at these places; spare slots, which all point at place
-        0, write nothing.
+    def write_into(self, ids: Tensor, tokens: Tensor) -> Tensor:
+        """`ids [B, T]` with `tokens [P]` at these positions; spare slots, whose index is 0, write
+        nothing.
         """
         size = ids.numel()
-        flat = ids.new_empty(size + 1)  # one place more, for the spare slots
+        flat = ids.new_empty(size + 1)  # one more, for the spare slots
         flat[:size] = ids.flatten()
         return flat.scatter(
             0, self.index.masked_fill(self.ids == IGNORE, size), tokens.to(ids.dtype)
@@ -131,31 +134,32 @@ class Batch:
 
     @property
     def text(self) -> Seq:
+        """The sequence `text`."""
         return self.seqs["text"]
 
     @property
     def input(self) -> str:
-        """Name of the sequence that a network is shown: `source` where there is one, else
-        `text`.
-        """
+        """Name of the sequence that a network reads: `source` if there is one, else `text`."""
         return "source" if "source" in self.seqs else "text"
 
     def require(self, name: str) -> Any:
-        """The field called `name` ("text", "tracks.segment", "targets.mlm"); ConfigError where it
-        is absent.
+        """The field called `name` ("text", "tracks.segment", "targets.mlm").
 
         Tracks are those of the input; "target.tracks.segment" is a track of another sequence.
+
+        Raises:
+            ConfigError: if it is absent.
         """
         group, _, key = name.rpartition(".")
         owner, _, kind = group.rpartition(".")
         if not group:
-            place = self.seqs
+            group_fields = self.seqs
         elif kind == "tracks":
             seq = self.seqs.get(owner or self.input)
-            place = seq.tracks if seq else {}
+            group_fields = seq.tracks if seq else {}
         else:
-            place = getattr(self, group)
-        if key not in place:
+            group_fields = getattr(self, group)
+        if key not in group_fields:
             meant = f" ({COMMON[name].words})" if name in COMMON else ""
             raise ConfigError(
                 "format/noise",
@@ -163,7 +167,7 @@ class Batch:
                 f"no part of this run gives '{name}'{meant}",
                 fix="plmctl help fields says what each field is, and which parts give it",
             )
-        return place[key]
+        return group_fields[key]
 
     def to(self, device: torch.device | str) -> Batch:
         """The same batch on `device` (asynchronously from pinned memory)."""

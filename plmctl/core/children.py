@@ -1,4 +1,4 @@
-"""A process that another one has started ends with it, however that one ends."""
+"""Child processes that end with their parent, however that ends."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _following: set[int] = set()  # workers of a launcher that have begun to: a work
 
 
 def child_environment() -> dict[str, str]:
-    """What a command that this process starts must find in its environment, to end with it."""
+    """The environment variables with which a command ends with this process."""
     return {PARENT: str(os.getpid())}
 
 
 def follow_starter() -> None:
-    """End with the plmctl that has started this command, if one has; what this one starts is
-    told anew.
+    """End with the plmctl process that has started this command, if there is one. The children of
+    this command get its own number.
     """
     if number := os.environ.pop(PARENT, ""):
         end_after(partial(_gone, int(number)))
@@ -63,6 +63,6 @@ def end_after(wait: Callable[[], object], *, patience: float = PATIENCE) -> None
 
 
 def _gone(parent: int) -> None:
-    """Return when `parent` is no longer the parent of this process: it has ended."""
+    """Return when `parent` is no longer the parent of this process, because it has ended."""
     while os.getppid() == parent:
         time.sleep(LOOK)

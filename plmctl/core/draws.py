@@ -1,5 +1,5 @@
-"""Random numbers by place, not by order: a hash of (seed, epoch, row key, name, column), so rows
-may come in any batch.
+"""Random numbers that do not depend on the order of rows: a hash of (seed, epoch, row key, name,
+column).
 """
 
 from __future__ import annotations
@@ -20,18 +20,17 @@ class Draws:
     the same bits.
 
     `word(key, name, c) = mix(mix(key + digest(seed, epoch, path, name)) + c * STEP)`; each 64-bit
-    word gives two columns. About two billion rows would have to be drawn before two of them are
-    likely to share a state.
+    word gives two columns. Two of about two billion rows are likely to share a state.
     """
 
     def __init__(self, seed: int, epoch: int, path: tuple[int | str, ...] = ()) -> None:
         self.seed, self.epoch, self.path = seed, epoch, path
 
     def child(self, place: int | str) -> Draws:
-        """Independent numbers for one part among several."""
+        """Independent numbers for one of several parts."""
         return Draws(self.seed, self.epoch, (*self.path, place))
 
-    def repeating(self, epochs: int) -> Draws:
+    def repeat(self, epochs: int) -> Draws:
         """The same numbers again after `epochs` epochs (BERT's copies of the corpus, each masked
         once).
         """
@@ -50,7 +49,9 @@ class Draws:
     def words_at(
         self, key: np.ndarray, name: str, row: np.ndarray, column: np.ndarray
     ) -> np.ndarray:
-        """uint64 [m]: only `words(key, name, ...)[row[i], column[i]]`, for a few places of many."""
+        """uint64 [m]: only `words(key, name, ...)[row[i], column[i]]`, for a few of many
+        columns.
+        """
         return _mix(self._state(key, name)[row] + column.astype(np.uint64) * STEP)
 
     def uniform(self, key: np.ndarray, name: str, *shape: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The errors a user can cause: each says what is wrong, where, what is allowed, and the smallest
+"""Errors that users can cause: each says what is wrong, where, what is allowed, and the smallest
 fix.
 """
 
@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 
 class PlmctlError(Exception):
-    """Anything a user should read as one message instead of a traceback; `exit_code` is what the
-    shell gets.
+    """An error that a user reads as one message, not as a traceback; `exit_code` is that of the
+    command.
     """
 
     exit_code = 1
@@ -24,8 +24,8 @@ class UsageError(PlmctlError):
 
 
 class DataError(PlmctlError):
-    """A file is missing, malformed or too small (exit code 3); names file and line where there
-    is one.
+    """A file is missing, malformed or too small (exit code 3); the message names file and line, if
+    there are any.
     """
 
     exit_code = 3
@@ -39,12 +39,12 @@ class DataError(PlmctlError):
 
 
 class AbsentData(DataError):
-    """A file that somebody has to download first is not there."""
+    """A file that has to be downloaded first is missing."""
 
 
 class ConfigError(UsageError):
-    """One wrong setting: its config path, its value (`...` where there is none), what is allowed
-    there, the smallest fix.
+    """One wrong setting: its config path, its value (`...` if there is none), what is allowed, and
+    the smallest fix.
     """
 
     def __init__(self, path: str, value: object, allowed: str, *, fix: str = "") -> None:
@@ -89,5 +89,5 @@ def flatten(error: PlmctlError) -> list[PlmctlError]:
 
 def nearest(word: str, choices: Iterable[str]) -> str:
     """` (did you mean 'x'?)` for the closest of `choices`, or the empty string."""
-    found = difflib.get_close_matches(str(word), list(choices), n=1, cutoff=0.6)
-    return f" (did you mean '{found[0]}'?)" if found else ""
+    matches = difflib.get_close_matches(str(word), list(choices), n=1, cutoff=0.6)
+    return f" (did you mean '{matches[0]}'?)" if matches else ""

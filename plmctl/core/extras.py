@@ -1,6 +1,4 @@
-"""Libraries that only some users need: how they are imported, and how to get one that is not
-installed.
-"""
+"""Optional libraries: their import, and the command that installs a missing one."""
 
 from __future__ import annotations
 
@@ -14,8 +12,8 @@ from plmctl.core.errors import UsageError
 
 
 def require_library(module: str, extra: str, what: str, *, otherwise: str = "") -> Any:
-    """The library for `what`, one of those under `extra` in pyproject.toml; UsageError with the
-    way to install it.
+    """Import the library for `what`, one of those under `extra` in pyproject.toml; UsageError with
+    the command that installs it.
     """
     try:
         return importlib.import_module(module)
@@ -25,12 +23,10 @@ def require_library(module: str, extra: str, what: str, *, otherwise: str = "") 
 
 
 def install_command(extra: str) -> str:
-    """The command that installs the libraries under `extra`; it does not need plmctl to be on
-    PyPI.
-    """
+    """The command that installs the libraries under `extra`, even if plmctl is not on PyPI."""
     try:
         required = metadata.requires("plmctl") or []
-    except metadata.PackageNotFoundError:  # run from a checkout that nobody installed
+    except metadata.PackageNotFoundError:  # run from a checkout that is not installed
         return shlex.join(
             ["pip", "install", "-e", f"{Path(__file__).resolve().parents[2]}[{extra}]"]
         )

@@ -17,10 +17,10 @@ from plmctl.core.parts import declared
 
 
 def locate(target: Any, plugins: Sequence[str] = ()) -> Callable[..., Any]:
-    """The part named `target`: a class or function of plmctl or of a plugin, defined at the top of
-    the module that is named.
+    """The part named `target`: a class or function at the top level of a module of plmctl or of a
+    plug-in.
 
-    The name is looked at before anything is imported. ValueError for whatever does not declare
+    The name is checked before anything is imported. ValueError for anything that does not declare
     itself a part.
     """
     module, _, name = str(target).rpartition(".")
@@ -32,10 +32,10 @@ def locate(target: Any, plugins: Sequence[str] = ()) -> Callable[..., Any]:
     ):
         raise ValueError("a _target_ names a part of plmctl, or of a package given with --plugin")
     if any(word.startswith("_") for word in words):
-        raise ValueError("private names are no parts")
-    made = _attribute(module, name)
-    home = f"{getattr(made, '__module__', None)}.{getattr(made, '__qualname__', None)}"
-    if home != target or not declared(made):
+        raise ValueError("private names are not parts")
+    part = _attribute(module, name)
+    home = f"{getattr(part, '__module__', None)}.{getattr(part, '__qualname__', None)}"
+    if home != target or not declared(part):
         fix = (
             ""
             if words[0] == "plmctl"
@@ -43,34 +43,32 @@ def locate(target: Any, plugins: Sequence[str] = ()) -> Callable[..., Any]:
         )
         raise ValueError(
             f"it is defined as {home}"
-            if declared(made)
+            if declared(part)
             else f"it does not declare itself a part{fix}"
         )
-    return made  # type: ignore[no-any-return]
+    return part  # type: ignore[no-any-return]
 
 
 @cache
 def parameters(part: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
-    """The keyword parameters of a part, with annotations evaluated where their names can be
-    found.
-    """
+    """The keyword parameters of a part, with evaluated annotations if their names are known."""
     code = part.__init__ if inspect.isclass(part) else part  # type: ignore[misc]
     scope = vars(importlib.import_module(part.__module__))
-    found = {}
+    by_name = {}
     for name, parameter in inspect.signature(part).parameters.items():
         if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             scope_of = getattr(code, "__globals__", scope)
-            found[name] = parameter.replace(annotation=_evaluate(parameter.annotation, scope_of))
-    return MappingProxyType(found)
+            by_name[name] = parameter.replace(annotation=_evaluate(parameter.annotation, scope_of))
+    return MappingProxyType(by_name)
 
 
 def _attribute(module: str, name: str) -> Any:
-    """What `name` means at the top of `module`; ValueError where there is no such thing."""
+    """The object `name` at the top level of `module`; ValueError if there is none."""
     try:
         loaded = importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not (module == error.name or module.startswith(error.name + ".")):
-            raise  # the module is there, something that it imports is not
+            raise  # the module exists, but something that it imports does not
         raise ValueError(f"there is no module {error.name}{_near_module(error.name)}") from None
     if name not in vars(loaded):
         raise ValueError(f"{module} has no '{name}'{nearest(name, vars(loaded))}")
@@ -78,14 +76,14 @@ def _attribute(module: str, name: str) -> Any:
 
 
 def _near_module(name: str) -> str:
-    """A hint at the module beside it that may be meant."""
+    """A hint at a module of a similar name."""
     package, _, last = name.rpartition(".")
     folders = getattr(sys.modules.get(package), "__path__", [])
     return nearest(last, (module.name for module in pkgutil.iter_modules(folders)))
 
 
 def _evaluate(annotation: Any, scope: dict[str, Any]) -> Any:
-    """The annotation as an object; Any where it names something imported for type checkers only."""
+    """The annotation as an object; Any if it names something imported only for type checkers."""
     if annotation is inspect.Parameter.empty:
         return Any
 

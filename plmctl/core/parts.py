@@ -1,4 +1,5 @@
-"""What a config may name: classes and functions that declare themselves parts of a slot.
+"""Parts: the classes and functions that declare themselves parts of a slot, which a config may
+name.
 
 A slot is named like the config key under which its parts stand: `pattern`, `noise`, `heads`,
 `cells`, `norm`.
@@ -6,8 +7,8 @@ A slot is named like the config key under which its parts stand: `pattern`, `noi
     @part_of("noise")
     class TokenMask(Noise): ...
 
-Nothing else can be a `_target_`: a checkpoint of a stranger names parts and numbers, it never runs
-code of its own choice.
+Nothing else can be a `_target_`: a downloaded checkpoint names parts and numbers, and never runs
+other code.
 """
 
 from __future__ import annotations
@@ -37,16 +38,16 @@ def base_of(name: str) -> Callable[[Declared], Declared]:
 
 
 def part_of(name: str) -> Callable[[Declared], Declared]:
-    """Decorate a class, or a function that makes a part, which a config may name as `_target_` in
-    the slot `name`.
+    """Decorate a class, or a function that makes a part, so that a config may name it as `_target_`
+    in the slot `name`.
 
-    The declaration is not inherited: a subclass says for itself that it is a part.
+    The declaration is not inherited: a subclass needs its own.
     """
 
-    def declare(made: Declared) -> Declared:
-        setattr(made, _SLOT, name)
-        setattr(made, _PART, name)
-        return made
+    def declare(part: Declared) -> Declared:
+        setattr(part, _SLOT, name)
+        setattr(part, _PART, name)
+        return part
 
     return declare
 
@@ -55,27 +56,25 @@ def declared(candidate: Any) -> str | None:
     """The slot that a class or function declares itself a part of, or None."""
     if not (inspect.isclass(candidate) or inspect.isfunction(candidate)):
         return None
-    found = vars(candidate).get(_PART)
-    return found if isinstance(found, str) else None
+    slot = vars(candidate).get(_PART)
+    return slot if isinstance(slot, str) else None
 
 
 def slot_of(name: str, annotation: Any) -> str:
-    """The slot of a parameter: what its annotated class says, otherwise its own name."""
-    found = getattr(_made(annotation), _SLOT, None)
-    return found if isinstance(found, str) else name
+    """The slot of a parameter: that of its annotated class, otherwise its own name."""
+    slot = getattr(_class_of(annotation), _SLOT, None)
+    return slot if isinstance(slot, str) else name
 
 
 def misfit(candidate: Callable[..., Any], annotation: Any) -> str:
-    """Why `candidate` cannot be what `annotation` asks for, as words behind "must be"; empty
-    where it can be.
-    """
-    wanted = _made(annotation)
+    """Why `candidate` does not fit `annotation`, in words that follow "must be"; "" if it fits."""
+    wanted = _class_of(annotation)
     if not inspect.isclass(wanted) or getattr(wanted, "_is_protocol", False):
         return ""
-    made = candidate if inspect.isclass(candidate) else _returned(candidate)
+    given = candidate if inspect.isclass(candidate) else _returned(candidate)
     return (
         ""
-        if not inspect.isclass(made) or issubclass(made, wanted)
+        if not inspect.isclass(given) or issubclass(given, wanted)
         else f"a part of the type {wanted.__name__}"
     )
 
@@ -90,8 +89,8 @@ def asks_for_factory(annotation: Any) -> bool:
 
 
 def _returned(function: Callable[..., Any]) -> Any:
-    """What a function says it returns; None where that names something imported for type
-    checkers only.
+    """The annotated return type of a function; None if it names something imported only for type
+    checkers.
     """
     try:
         return typing.get_type_hints(function).get("return")
@@ -99,7 +98,7 @@ def _returned(function: Callable[..., Any]) -> Any:
         return None
 
 
-def _made(annotation: Any) -> Any:
+def _class_of(annotation: Any) -> Any:
     """The class that a value of `annotation` is or makes: `Cell` of `Mapping[str, Callable[...,
     Cell]]`; None without one.
     """
@@ -108,5 +107,5 @@ def _made(annotation: Any) -> Any:
     inner = typing.get_args(annotation)
     if typing.get_origin(annotation) is typing.Annotated:
         inner = inner[:1]
-    found = [made for made in map(_made, reversed(inner)) if made is not None]
+    found = [made for made in map(_class_of, reversed(inner)) if made is not None]
     return found[0] if found else None

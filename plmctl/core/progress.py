@@ -1,4 +1,4 @@
-"""How far work is: on a terminal while it goes on; elsewhere a line now and then."""
+"""Progress displays: continuous on a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from plmctl.core.terminal import remark, screen, tell, visible
 
-EVERY = 10.0  # seconds between lines where nobody watches
+EVERY = 10.0  # seconds between lines that are not on a terminal
 Say = Callable[[str, int, int], None]  # (what is done, bytes so far, bytes in all or 0)
 
 
@@ -28,6 +28,7 @@ class ProgressLine:
         self.start = self.last = time.monotonic()
 
     def __call__(self, done: int) -> None:
+        """Show that `done` are done, if the last line is old enough."""
         now = time.monotonic()
         if now - self.last < (0.5 if sys.stderr.isatty() else EVERY) and not (
             done == self.total and self.last > self.start
@@ -43,8 +44,8 @@ class ProgressLine:
 
 @contextmanager
 def show_bytes() -> Iterator[Say]:
-    """A progress bar on a terminal; elsewhere a line now and then, and none for what takes a few
-    seconds.
+    """Show bytes in a progress bar on a terminal; elsewhere in a line now and then, and none for
+    short work.
     """
     start, last = time.monotonic(), time.monotonic()
     began: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""How exact the numbers of results are."""
+"""Rounded numbers of results."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import Any
 DIGITS = 6  # significant ones of a metric
 
 
-def rounded(value: Any, digits: int = DIGITS) -> Any:
-    """`value`, plain data, with so many significant digits of every float in it."""
+def round_floats(value: Any, digits: int = DIGITS) -> Any:
+    """`value`, plain data, with every float in it rounded to so many significant digits."""
     if isinstance(value, float):
         return float(f"{value:.{digits}g}")
     if isinstance(value, Mapping):
-        return {key: rounded(part, digits) for key, part in value.items()}
-    return [rounded(part, digits) for part in value] if isinstance(value, list | tuple) else value
+        return {key: round_floats(part, digits) for key, part in value.items()}
+    return (
+        [round_floats(part, digits) for part in value] if isinstance(value, list | tuple) else value
+    )

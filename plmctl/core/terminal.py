@@ -1,5 +1,4 @@
-"""What people read on a terminal: texts as they stand, but for characters that would steer it,
-which are shown escaped.
+"""Output to a terminal: texts unchanged, except that characters which would control it are escaped.
 
 `visible` escapes, `tell` prints lines, `screen` prints tables. Texts of users (file names, lines of
 data, what a model writes)
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-# these turn the order of the letters around
+# these change the direction of the letters
 _DIRECTION = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
 # surrogates: bytes of odd file names
 _CONTROL = (*range(0x20), *range(0x7F, 0xA0), *_DIRECTION, *range(0xD800, 0xE000))

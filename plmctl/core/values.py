@@ -1,4 +1,4 @@
-"""Values as annotations want them: a number that fits its type and range, or a ValueError saying
+"""Values checked by annotations: a number of the right type and range, or a ValueError that says
 what is allowed.
 """
 
@@ -16,7 +16,7 @@ from plmctl.core.errors import nearest
 
 
 class Rule(NamedTuple):
-    """What the values of an `Annotated[int, Rule(...)]` must hold besides their type."""
+    """The condition on values of an `Annotated[int, Rule(...)]` besides their type."""
 
     holds: Callable[[Any], bool]
     words: str  # "more than 0"
@@ -31,11 +31,11 @@ Share = Annotated[float, Rule(lambda x: 0 < x <= 1, "more than 0, at most 1")]
 
 
 def fit(value: Any, annotation: Any) -> Any:
-    """`value` as `annotation` wants it (1e4 becomes the int 10000); ValueError naming what is
-    allowed where it does not fit.
+    """Convert `value` to `annotation` (1e4 becomes the int 10000); a ValueError names what is
+    allowed.
 
-    Knows scalars, Literal, unions, paths, lists and mappings of these, and TypedDicts, which may
-    have further keys; other annotations take any part but no bare scalar.
+    It handles scalars, Literal, unions, paths, lists and mappings of these, and TypedDicts, which
+    may have further keys; other annotations accept any part but no plain scalar.
     """
     origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Annotated:
@@ -66,7 +66,7 @@ def fit(value: Any, annotation: Any) -> Any:
 
 
 def takes_mapping(annotation: Any) -> bool:
-    """Whether a plain mapping, no part, may be a value of this annotation."""
+    """Whether a plain mapping, which is not a part, may be a value of this annotation."""
     inner = (
         typing.get_args(annotation)
         if typing.get_origin(annotation) in (Union, types.UnionType)
@@ -76,7 +76,7 @@ def takes_mapping(annotation: Any) -> bool:
 
 
 class _OutOfRange(ValueError):
-    """The right type, but not a value it may have."""
+    """A value of the right type outside its range."""
 
 
 def _fit_rules(value: Any, rules: tuple[Any, ...]) -> Any:
@@ -105,7 +105,7 @@ def _fit_union(value: Any, choices: tuple[Any, ...]) -> Any:
             problems.append(error)
     for problem in problems:
         if isinstance(problem, _OutOfRange):
-            raise problem  # what else it might have been is beside the point
+            raise problem  # the other alternatives of the union do not matter
     allowed = dict.fromkeys(str(problem).removeprefix("must be ") for problem in problems)
     raise ValueError(f"must be {' or '.join(allowed)}")
 
@@ -127,7 +127,7 @@ def _fit_record(value: Any, kind: Any) -> dict[str, Any]:
 
 @functools.cache
 def _keys(kind: Any) -> tuple[dict[str, Any], list[str]]:
-    """({key: its annotation} of a TypedDict, the keys that must be there)."""
+    """({key: its annotation} of a TypedDict, the required keys)."""
     hints = typing.get_type_hints(kind, include_extras=True)
     optional = {key for key, hint in hints.items() if typing.get_origin(hint) is typing.NotRequired}
     wanted = {
@@ -137,7 +137,7 @@ def _keys(kind: Any) -> tuple[dict[str, Any], list[str]]:
 
 
 def _fit_item(key: Any, value: Any, annotation: Any) -> Any:
-    """`fit`, where the problem is said of `key`, or of a key inside."""
+    """`fit` with an error that names `key`, or a key inside."""
     try:
         return fit(value, annotation)
     except ValueError as error:

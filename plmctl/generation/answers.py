@@ -23,7 +23,7 @@ from typing import Any, Protocol
 
 import torch
 
-from plmctl.core.rounding import rounded
+from plmctl.core.rounding import round_floats
 from plmctl.core.terminal import tell
 from plmctl.generation.decode import generate
 from plmctl.generation.fill import Candidates, fill
@@ -113,7 +113,7 @@ class TextAnswers:
         if not self.as_json:
             return "\n".join(words.replace("\n", "\\n") for words, _ in written)
         each = [
-            {"text": words, "score": rounded(text.score), "finished": text.finished}
+            {"text": words, "score": round_floats(text.score), "finished": text.finished}
             for words, text in written
         ]
         return _json(prompt, texts=each)
@@ -143,7 +143,7 @@ class MaskAnswers:
         text = tokenizer.decode([next(best) if i == mask else i for i in prompt.ids])
         spelled: list[list[dict[str, Any]]] = [
             [
-                {"token": tokenizer.pieces([i])[0], "probability": rounded(share)}
+                {"token": tokenizer.pieces([i])[0], "probability": round_floats(share)}
                 for i, share in candidates
             ]
             for candidates in masks

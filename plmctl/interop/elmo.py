@@ -16,7 +16,7 @@ from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.extras import require_library
 from plmctl.core.values import Amount, Count, Rule
 from plmctl.interop.hf import Imported
-from plmctl.storage.reading import MALFORMED, read_json, taken_from
+from plmctl.storage.reading import MALFORMED, blame_file, read_json
 from plmctl.text.tokenizer import Tokenizer
 
 OPTIONS = "options.json"
@@ -80,7 +80,7 @@ def read(folder: Path) -> Imported:
     nodes = _nodes(options, file)
     weights = _weights_file(folder)
     stored = _read_arrays(weights)
-    with taken_from(weights, "not the weights of these options", fix=AGAIN):
+    with blame_file(weights, "not the weights of these options", fix=AGAIN):
         tensors, left = _convert(stored, options, folder)
     config = {**nodes, "heads": {}, "origin": {"family": "elmo", "pad": 0}}
     return Imported(config, tensors, left)

@@ -36,7 +36,7 @@ from plmctl.interop.roberta import RobertaFamily
 from plmctl.interop.t5 import T5Family
 from plmctl.interop.weights import modernize_names
 from plmctl.interop.xlnet import XLNetFamily
-from plmctl.storage.reading import fitted, read_json
+from plmctl.storage.reading import fit_stored, read_json
 
 FAMILIES: tuple[Family, ...] = (
     BertFamily(),
@@ -94,9 +94,9 @@ def read(folder: Path) -> Imported:
         DataError: for missing or damaged files.
     """
     file = folder / "config.json"
-    settings = fitted(_settings(folder), _Named, file=file, fix=weights.AGAIN)
+    settings = fit_stored(_settings(folder), _Named, file=file, fix=weights.AGAIN)
     family, name = _family_of(settings, folder)
-    settings = fitted(settings, family.schema, file=file, fix=weights.AGAIN)
+    settings = fit_stored(settings, family.schema, file=file, fix=weights.AGAIN)
     numbers = family.numbers(settings)
     refuse_huge(numbers, file)
     published = modernize_names(weights.read(folder))

@@ -11,7 +11,7 @@ import torch
 from plmctl.core.errors import DataError
 from plmctl.interop.names import Tensors
 from plmctl.storage.paths import explain_outside
-from plmctl.storage.reading import read_json, read_tensors, summarize_error, taken_from
+from plmctl.storage.reading import blame_file, read_json, read_tensors, summarize_error
 
 AGAIN = "download it again"
 FILES = (
@@ -73,7 +73,7 @@ def _shards(index: Path) -> list[Path]:
 def _tensors(file: Path) -> Tensors:
     if file.suffix == ".safetensors":
         return read_tensors(file, fix=AGAIN)
-    with taken_from(file, "truncated or not a weight file", fix=AGAIN):
+    with blame_file(file, "truncated or not a weight file", fix=AGAIN):
         try:
             # no code of the file is run
             content = torch.load(file, map_location="cpu", weights_only=True)

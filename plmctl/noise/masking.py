@@ -112,7 +112,7 @@ class Masking(Noise):
         self.reads, self.writes = select.reads, corrupt.writes
 
     def __call__(self, rows: Rows, draws: Draws) -> Rows:
-        draws = draws if self.static is None else draws.repeating(self.static)
+        draws = draws if self.static is None else draws.repeat(self.static)
         return self.corrupt(rows, self.select(rows, draws.child("select")), draws.child("corrupt"))
 
     def capacity(self, length: int) -> dict[str, int]:

@@ -51,5 +51,6 @@ def restore_originals(batch: Batch) -> Batch:
     if hidden is None:
         return batch
     return replace(
-        batch, seqs={**batch.seqs, "text": replace(text, ids=hidden.written(text.ids, hidden.ids))}
+        batch,
+        seqs={**batch.seqs, "text": replace(text, ids=hidden.write_into(text.ids, hidden.ids))},
     )

@@ -92,8 +92,8 @@ class Generator(nn.Module):
         targets: Targets = batch.require("targets.mlm")
         features = self.backbone(batch).gather(targets.index)
         samples = self.sample(features.detach(), targets.ids)
-        original = targets.written(batch.text.ids, targets.ids)
-        ids = targets.written(batch.text.ids, samples)
+        original = targets.write_into(batch.text.ids, targets.ids)
+        ids = targets.write_into(batch.text.ids, samples)
         changed = replace(batch, seqs={**batch.seqs, "text": replace(batch.text, ids=ids)})
         return Drawn(features, samples, changed, original, ids != original)
 

@@ -20,7 +20,7 @@ from plmctl.heads.features import read as features_of
 from plmctl.run.embedding_lines import EmbeddingLine
 from plmctl.run.loading import Loaded
 from plmctl.run.model_facts import pooling
-from plmctl.storage.atomic import open_whole
+from plmctl.storage.atomic import open_atomic
 from plmctl.text.characters import Spelling
 from plmctl.training.device.precision import Precision
 
@@ -163,7 +163,7 @@ def write_arrays(file: Path, arrays: Iterator[tuple[str, np.ndarray]]) -> None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with (
-            open_whole(file, "wb") as stream,
+            open_atomic(file, "wb") as stream,
             zipfile.ZipFile(_Forward(stream), "w", allowZip64=True) as archive,
         ):
             for name, array in arrays:

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import torch
 
-from plmctl.core.rounding import rounded
+from plmctl.core.rounding import round_floats
 from plmctl.models.base import Model
 from plmctl.nn.tables import count
 from plmctl.objectives.penalty import penalize
@@ -262,7 +262,7 @@ def _conclude(session: Session, task: Task, model: Model, devs: dict[str, Split]
         predictions, found = predict(
             model, task, split, precision=precision, digits=precision.digits
         )
-        metrics[name] = rounded(found)
+        metrics[name] = round_floats(found)
         write_predictions(session.folder / "predictions", name, predictions)
     record: dict[str, Any] = {
         "task": task.name,

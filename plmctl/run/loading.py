@@ -24,7 +24,7 @@ from plmctl.run.saved import read_spec, refuse_references
 from plmctl.run.schema import Converted
 from plmctl.run.spec import Provenance, thaw
 from plmctl.storage.paths import refuse_links
-from plmctl.storage.reading import fitted, read_tensors, taken_from
+from plmctl.storage.reading import blame_file, fit_stored, read_tensors
 from plmctl.text.characters import Spelling
 from plmctl.text.tokenizer import META, Tokenizer
 from plmctl.text.vocab import Vocab
@@ -168,7 +168,7 @@ def open_source(
     stated = thaw(spec or {})
     if isinstance(spec, Converted):
         stated = {key: value for key, value in stated.items() if value is not None}
-    config = fitted(stated, _Saved, file=folder / "config.yaml")
+    config = fit_stored(stated, _Saved, file=folder / "config.yaml")
     confirm(named([config.get(name) for name in NODES]), plugins, of=path)
     tensors = read_tensors(folder / "model.safetensors")
     return Source(folder, settle_lengths(config, plugins=plugins), tensors, plugins=plugins)
@@ -196,7 +196,7 @@ def _refuse_misfit(source: Source, *, again: str) -> None:
     """
     names = ("config.yaml", "config.json")
     file = next((file for name in names if (file := source.folder / name).is_file()), source.folder)
-    with taken_from(file, "describes no model that can be built", fix=again), without_weights():
+    with blame_file(file, "describes no model that can be built", fix=again), without_weights():
         try:
             model = build_model(source.config, vocab_size=source.vocab_size, plugins=source.plugins)
         except UsageError as error:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from plmctl.core.rounding import rounded
+from plmctl.core.rounding import round_floats
 from plmctl.core.terminal import screen, tell
 from plmctl.models.base import Model
 from plmctl.tasks import inference
@@ -41,7 +41,7 @@ def predict(
             model, task, split, batch_size=batch_size, device=precision.device
         )
     model.train(training)
-    found = found if digits is None else rounded(found, digits)
+    found = found if digits is None else round_floats(found, digits)
     labelled = loss is not None and all(
         example.label is not None or "answers" in example.fields for example in split.examples
     )
@@ -57,7 +57,7 @@ def show_scores(
 ) -> None:
     """One column a split on a terminal, or one JSON object."""
     if as_json:
-        tell(json.dumps({**extra, "metrics": rounded(metrics)}))
+        tell(json.dumps({**extra, "metrics": round_floats(metrics)}))
         return
     from rich.table import Table
 

@@ -1,1 +1,1 @@
-"""Files: written whole or not at all, read with sentences about what is wrong, kept inside."""
+"""Files: written completely or not at all, read with clear errors, kept inside their folders."""

@@ -12,40 +12,41 @@ from numpy.lib import format as npy
 
 
 class ArrayWriter:
-    """A one-dimensional `.npy` file; its header is written last, when the length is known (its size
-    does not change).
+    """Writes a one-dimensional `.npy` file; its header is written last, when the length is known.
 
-    With a `length` the file is there already: it is cut back to so many values and goes on after
-    them.
+    With a `length` the file exists already: it is cut to so many values and continued.
     """
 
     def __init__(self, file: Path, dtype: np.dtype[Any] | type, length: int | None = None) -> None:
         self.file, self.dtype, self.length = file, np.dtype(dtype), 0
         self._digest = hashlib.sha256()
         self._stream = file.open("wb" if length is None else "r+b")
-        self._header()
+        self._write_header()
         if length is not None:
-            self._take_up(length)
+            self._continue_from(length)
 
     def append(self, values: np.ndarray) -> None:
+        """Append values to the file."""
         data = np.ascontiguousarray(values, self.dtype)
         self._stream.write(data.data)
         self._digest.update(data.data)
         self.length += len(data)
 
     def flush(self) -> int:
-        """Hand everything to the operating system; the length, for another writer to go on from."""
+        """Write everything to the operating system; the length, with which another writer
+        continues.
+        """
         self._stream.flush()
         return self.length
 
     def close(self) -> dict[str, Any]:
-        """What the manifest says of the array."""
+        """Close the file; the entry of the array in the manifest."""
         self._stream.seek(0)
-        self._header()
+        self._write_header()
         self._stream.close()
         return {"length": self.length, "dtype": self.dtype.name, "sha256": self._digest.hexdigest()}
 
-    def _take_up(self, length: int) -> None:
+    def _continue_from(self, length: int) -> None:
         end = self._stream.tell() + length * self.dtype.itemsize
         while left := end - self._stream.tell():
             self._digest.update(data := self._stream.read(min(left, 1 << 22)))
@@ -55,7 +56,7 @@ class ArrayWriter:
         self._stream.seek(end)
         self.length = length
 
-    def _header(self) -> None:
+    def _write_header(self) -> None:
         head = {
             "descr": npy.dtype_to_descr(self.dtype),
             "fortran_order": False,

@@ -1,5 +1,5 @@
-"""Files that appear whole or not at all, whenever the process is stopped; a link, a device or a
-pipe stays what it is.
+"""Files that are written completely or not at all, whenever the process is stopped; a link, a
+device or a pipe stays what it is.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from plmctl.core.errors import UsageError
 
 
 @contextlib.contextmanager
-def open_whole(file: Path, mode: str = "w") -> Iterator[IO[Any]]:
-    """A stream ("w": UTF-8 text, "wb": bytes) into what becomes `file` at the end; what stood there
-    before stays until then.
+def open_atomic(file: Path, mode: str = "w") -> Iterator[IO[Any]]:
+    """A stream ("w": UTF-8 text, "wb": bytes) that becomes `file` at the end; an old file stays
+    until then.
 
-    Of a link, what it leads to is replaced; a device or a pipe is written to directly.
+    The target of a link is replaced; a device or a pipe is written to directly.
     """
     encoding = None if "b" in mode else "utf-8"
     if is_stream(file):
@@ -37,18 +37,18 @@ def open_whole(file: Path, mode: str = "w") -> Iterator[IO[Any]]:
 
 
 def write_text(file: Path, text: str) -> None:
-    """The whole text or nothing of it."""
-    with open_whole(file) as stream:
+    """Write the text, completely or not at all."""
+    with open_atomic(file) as stream:
         stream.write(text)
 
 
 def write_json(file: Path, record: Any) -> None:
-    """The same of JSON."""
+    """Write JSON, completely or not at all."""
     write_text(file, json.dumps(record, indent=1))
 
 
 def refuse_existing(file: Path, overwrite: bool) -> None:
-    """UsageError where a file that is there already would be written over unasked."""
+    """Raise UsageError if an existing file would be overwritten without `overwrite`."""
     if file.exists() and not is_stream(file) and not overwrite:
         raise UsageError(f"{file} exists\n  fix: give another out=, or overwrite=true")
 
@@ -61,5 +61,5 @@ def is_stream(file: Path) -> bool:
 
 
 def end_of(file: Path) -> Path:
-    """What `file` leads to, if it is a link, whether that is there or not."""
+    """The target of `file`, if it is a link, whether it exists or not."""
     return Path(os.path.realpath(file)) if file.is_symlink() else file

@@ -1,4 +1,4 @@
-"""What has been written reaches the disk itself, so that it survives a power cut."""
+"""Files that survive a power cut, because they are on the disk itself."""
 
 from __future__ import annotations
 

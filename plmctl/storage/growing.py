@@ -1,6 +1,4 @@
-"""A file of lines that appears when it is complete; what there is of one that was stopped stays
-beside it.
-"""
+"""A file of lines that appears when it is complete; an unfinished one stays beside it."""
 
 from __future__ import annotations
 
@@ -18,10 +16,10 @@ from plmctl.storage.atomic import end_of, is_stream
 def open_growing(
     place: Path, *, total: Callable[[], int | None] = lambda: None
 ) -> Iterator[Callable[[str], None]]:
-    """Writes one line a call, at once.
+    """A function that writes one line at once.
 
     Args:
-        total: How many lines there are to be, if that is known: asked for when it stops.
+        total: Gives the number of lines, if it is known, for the message of a stop.
     """
     device, place = is_stream(place), place if is_stream(place) else end_of(place)
     unfinished = place if device else place.with_name(f"{place.name}.partial")
@@ -43,7 +41,7 @@ def open_growing(
     try:
         with out:
             yield write
-    except BaseException:
+    except BaseException:  # any stop, an interrupt too, is reported and raised again
         if written:
             of = "" if (count := total()) is None else f" of {count}"
             remark(

@@ -22,7 +22,7 @@ def inside(
 
 
 def explain_outside(folder: Path, name: str, *, links: bool = True) -> str:
-    """Why `name` is no place below `folder`, in words; empty if it is one.
+    """Why `name` is not a path inside `folder`, in words; "" if it is one.
 
     A snapshot in the cache of the Hugging Face hub consists of links into `blobs/` of the same
     model: they count as inside.
@@ -42,7 +42,7 @@ def explain_outside(folder: Path, name: str, *, links: bool = True) -> str:
 
 
 def refuse_links(folder: Path) -> None:
-    """DataError for the first entry of `folder` that is a link out of it."""
+    """Raise DataError for the first entry of `folder` that is a link out of it."""
     for entry in sorted(folder.iterdir()):
         if why := explain_outside(folder, entry.name):
             raise DataError(

@@ -1,8 +1,8 @@
-"""Files that are copied, edited and damaged: text, JSON, weights and arrays, each kind read in one
+"""Reading of files that may be damaged: text, JSON, weights and arrays, each kind in one
 place (YAML: storage/settings_file).
 
-Whatever stands in such a file, the caller gets what it asked for, or a DataError with the file,
-what is wrong and the fix.
+Whatever is in such a file, the caller gets a value of the right type, or a DataError with the
+file, the problem and the fix.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 COPY = "copy it again"
 _HALF = re.compile(r"\\u[dD][89a-fA-F]")  # how JSON writes one
 _HALVES = re.compile("[\ud800-\udfff]")
-# bytes of any other file that is read whole; the largest published tokenizer has some 30 MB
+# bytes of a file that is read at once; the largest published tokenizer has some 30 MB
 LARGEST = 1 << 29
-# what Python, numpy and torch raise for content that nothing was written for
+# what Python, numpy and torch raise for content that they do not expect
 MALFORMED = (
     LookupError,
     TypeError,
@@ -41,7 +41,7 @@ MALFORMED = (
 
 
 def read_text(file: Path, *, fix: str = COPY) -> str:
-    """The whole file, which is UTF-8."""
+    """Read a UTF-8 file."""
     try:
         if file.stat().st_size > LARGEST:
             raise DataError(f"more than {LARGEST:,} bytes", file=file, fix=fix)
@@ -59,20 +59,20 @@ def parse_json(text: str) -> Any:
     reason in a few words.
     """
     try:
-        found = json.loads(text)
-        return _spelled(found) if _HALF.search(text) else found
+        value = json.loads(text)
+        return _replace_surrogates(value) if _HALF.search(text) else value
     except RecursionError:
         raise ValueError("nested too deeply") from None
 
 
-def _spelled(value: Any) -> Any:
+def _replace_surrogates(value: Any) -> Any:
     """A value of JSON without what JSON can write and UTF-8 cannot."""
     if isinstance(value, str):
         return _HALVES.sub("\ufffd", value)
     if isinstance(value, list):
-        return [_spelled(item) for item in value]
+        return [_replace_surrogates(item) for item in value]
     return (
-        {_spelled(key): _spelled(item) for key, item in value.items()}
+        {_replace_surrogates(key): _replace_surrogates(item) for key, item in value.items()}
         if isinstance(value, dict)
         else value
     )
@@ -96,13 +96,15 @@ def read_json(file: Path, kind: Any = dict[str, Any], *, fix: str = COPY) -> Any
     """
     text = read_text(file, fix=fix)
     try:
-        found = parse_json(text)
+        value = parse_json(text)
     except ValueError as error:
         raise DataError(f"truncated or not JSON ({error})", file=file, fix=fix) from error
-    return fitted(found, kind, file=file, fix=fix)
+    return fit_stored(value, kind, file=file, fix=fix)
 
 
-def fitted(value: Any, kind: Any, *, file: object, line: int | None = None, fix: str = COPY) -> Any:
+def fit_stored(
+    value: Any, kind: Any, *, file: object, line: int | None = None, fix: str = COPY
+) -> Any:
     """`value`, which stands in `file`, as the annotation `kind` wants it."""
     try:
         return fit(value, kind)
@@ -115,7 +117,7 @@ def read_tensors(file: Path, *, fix: str = COPY) -> dict[str, Tensor]:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    with taken_from(file, "truncated or not a weight file", fix=fix):
+    with blame_file(file, "truncated or not a weight file", fix=fix):
         try:
             return load_file(file)
         except (SafetensorError, OSError) as error:
@@ -134,28 +136,26 @@ def read_array(
     wanted = f"{what}: the manifest states {dtype} [{length}]"
     if not file.exists():
         raise DataError(f"{wanted}, the file is missing", file=file, fix=fix)
-    with taken_from(file, f"{wanted}, the file has {file.stat().st_size} bytes", fix=fix):
+    with blame_file(file, f"{wanted}, the file has {file.stat().st_size} bytes", fix=fix):
         try:
-            # nothing cannot be mapped
-            found = np.load(file, mmap_mode="r" if length else None, allow_pickle=False)
+            # an empty array cannot be mapped
+            array = np.load(file, mmap_mode="r" if length else None, allow_pickle=False)
         # the header is a Python literal
         except (OSError, EOFError, SyntaxError, TokenError) as error:
             raise ValueError(summarize_error(error)) from error
-    if not isinstance(found, np.ndarray) or found.shape != (length,) or found.dtype.name != dtype:
+    if not isinstance(array, np.ndarray) or array.shape != (length,) or array.dtype.name != dtype:
         holds = (
-            f"{found.dtype} {list(found.shape)}"
-            if isinstance(found, np.ndarray)
+            f"{array.dtype} {list(array.shape)}"
+            if isinstance(array, np.ndarray)
             else "several arrays"
         )
         raise DataError(f"{wanted}, the file holds {holds}", file=file, fix=fix)
-    return found
+    return array
 
 
 @contextmanager
-def taken_from(file: Path, what: str = "damaged", *, fix: str = COPY) -> Iterator[None]:
-    """What goes wrong inside is the fault of `file`: a DataError that says `what` it is, and
-    why.
-    """
+def blame_file(file: Path, what: str = "damaged", *, fix: str = COPY) -> Iterator[None]:
+    """Turn errors inside into a DataError about `file`, with `what` and the reason."""
     try:
         yield
     except MALFORMED as error:
@@ -164,5 +164,5 @@ def taken_from(file: Path, what: str = "damaged", *, fix: str = COPY) -> Iterato
 
 
 def summarize_error(error: BaseException) -> str:
-    """What a library says of its error, short."""
+    """The first line of a library's error."""
     return (str(error).strip() or type(error).__name__).splitlines()[0][:300]

@@ -1,5 +1,5 @@
-"""A folder of lines that a long job writes: it appears when it is complete, says what made it, and
-the job goes on where it was stopped.
+"""A folder of lines that a long job writes: it appears when it is complete, with a record of the
+job, and a stopped job continues.
 """
 
 from __future__ import annotations
@@ -31,10 +31,12 @@ def new_folder(out: str) -> Path:
 
 
 def hash_text(text: str) -> str:
+    """SHA-256 of a text."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def hash_file(file: Path) -> str:
+    """SHA-256 of a file; DataError if it cannot be read."""
     try:
         with file.open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
@@ -58,9 +60,8 @@ def write_folder(
     """`out`/`name`: `begin`, and what `of(some rows, number of the first)` makes of all `rows`, in
     their order.
 
-    Stopped at any moment, the same job goes on where it was: its bytes are those of a job that was
-    never stopped. `state` is
-    what is counted on the way. `others`: further files, copied, or as the text they are to have.
+    If the job is stopped, the same job continues, and its bytes are those of a job that was never
+    stopped. `state`: its counts. `others`: further files, copied, or given as text.
     """
     with open_journal(out, job, tell=lambda line: remark(f"plmctl: {line}")) as journal:
         file = journal.folder / name
@@ -80,7 +81,7 @@ def write_folder(
                     last = time.monotonic()
                     stream.flush()
                     journal.commit(rows=done, bytes=stream.tell(), counted=dict(state))
-        _beside(
+        _write_others(
             journal,
             {
                 **others,
@@ -90,7 +91,7 @@ def write_folder(
         journal.finish(out)
 
 
-def _beside(journal: Journal, others: Mapping[str, Path | str]) -> None:
+def _write_others(journal: Journal, others: Mapping[str, Path | str]) -> None:
     for name, content in others.items():
         whole = content.read_bytes() if isinstance(content, Path) else content.encode()
         inside(journal.folder, name, partial(ConfigError, "task.path", name)).write_bytes(whole)

@@ -1,4 +1,4 @@
-"""Settings as YAML writes them: plain values, read and written without working anything out."""
+"""Settings in YAML: plain values, read and written without any evaluation."""
 
 from __future__ import annotations
 
@@ -43,36 +43,34 @@ def read_settings(file: Path, *, fix: str = COPY) -> dict[str, Any]:
 
 
 def to_yaml(settings: Mapping[str, Any]) -> str:
-    """Plain settings as a YAML file has them, which `read_settings` reads as they were."""
+    """Plain settings as YAML, from which `read_settings` reads the same values."""
     import yaml
 
     return yaml.dump(settings, Dumper=_dumper(), allow_unicode=True, sort_keys=False)
 
 
 def refuse_endless(text: str, *, file: object, fix: str = COPY) -> None:
-    """DataError for more YAML than settings need, as it stands or once its aliases are filled
-    in.
+    """Raise DataError for more YAML than settings need, before or after its aliases are
+    expanded.
     """
     import yaml
 
     if len(text) > CHARACTERS:
         raise DataError(f"more than {CHARACTERS:,} characters of settings", file=file, fix=fix)
-    if "&" in text and (size := _unfolded(yaml.compose(text))) > VALUES:
+    if "&" in text and (size := _count_values(yaml.compose(text))) > VALUES:
         raise DataError(
             f"{size:,} values, once its aliases (*name) are filled in", file=file, fix=fix
         )
 
 
-def _unfolded(node: Any, known: dict[int, int] | None = None) -> int:
-    """How many values a YAML node is once every alias in it is filled in; each node is counted
-    once.
-    """
+def _count_values(node: Any, known: dict[int, int] | None = None) -> int:
+    """The number of values of a YAML node with expanded aliases; each node is visited once."""
     known = {} if known is None else known
     if id(node) not in known:
         inner = node.value if isinstance(getattr(node, "value", None), list) else []
         each = [part for item in inner for part in (item if isinstance(item, tuple) else (item,))]
         known[id(node)] = 1
-        known[id(node)] += sum(_unfolded(part, known) for part in each)
+        known[id(node)] += sum(_count_values(part, known) for part in each)
     return known[id(node)]
 
 
@@ -113,7 +111,7 @@ def _loader() -> Any:
 
 @functools.cache
 def _dumper() -> Any:
-    """A writer whose texts are quoted where `_loader` would take them for numbers."""
+    """A writer that quotes texts which `_loader` would read as numbers."""
     import yaml
 
     class Dumper(yaml.SafeDumper):

@@ -286,7 +286,7 @@ class Generation(Task):
             return self._at_masks(model, batch)
         asked, head = batch.require(f"targets.{self.head}"), head_of(model, self.head)
         seq = batch.seqs[self.writes]
-        ids = asked.written(torch.full_like(seq.ids, IGNORE), asked.ids)
+        ids = asked.write_into(torch.full_like(seq.ids, IGNORE), asked.ids)
         states = model(batch).last
         nll = [head.loss(row, gold)[0] for row, gold in zip(states, ids, strict=True)]
         return {"nll": torch.stack(nll), "tokens": (ids != IGNORE).sum(1)}

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from plmctl.core.values import Number, Whole
-from plmctl.storage.reading import fitted
+from plmctl.storage.reading import fit_stored
 
 
 @dataclass
@@ -60,7 +60,7 @@ class Progress:
         known = {name: value for name, value in state.items() if name in hints}
         return cls(
             **{
-                name: fitted(value, hints[name], file=f"{file}: progress.{name}")
+                name: fit_stored(value, hints[name], file=f"{file}: progress.{name}")
                 for name, value in known.items()
             }
         )

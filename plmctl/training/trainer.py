@@ -22,7 +22,7 @@ from plmctl.core.errors import PlmctlError
 from plmctl.models.base import Model
 from plmctl.nn.tables import token_rows
 from plmctl.objectives.base import Objective
-from plmctl.storage.reading import fitted, taken_from
+from plmctl.storage.reading import blame_file, fit_stored
 from plmctl.training import checkpoint
 from plmctl.training.budget import Budget
 from plmctl.training.carried_states import CarriedStates, refuse_other_processes
@@ -364,7 +364,7 @@ class Trainer:
     def resume(self, folder: Path) -> Progress:
         """Continue from the checkpoint in `folder`, on the same or another number of processes."""
         saved, file = checkpoint.read(folder), folder / "trainer.json"
-        trainer: Trained = fitted(saved.trainer, Trained, file=file, fix=OLDER)
+        trainer: Trained = fit_stored(saved.trainer, Trained, file=file, fix=OLDER)
         self.strategy.load_module(self.model, saved.model, file=folder / "model.safetensors")
         self.strategy.load_module(
             self.objective,
@@ -372,16 +372,16 @@ class Trainer:
             file=folder / "objective.safetensors",
             without=self.model,
         )
-        with taken_from(folder / "optimizer.safetensors", fix=OLDER):
+        with blame_file(folder / "optimizer.safetensors", fix=OLDER):
             self.strategy.load_optimizer(
                 self.optimizer, self.parameters, saved.optimizer, rows=self.rows
             )
         self.progress = Progress.from_json(trainer["progress"], file=file)
-        with taken_from(file, fix=OLDER):
+        with blame_file(file, fix=OLDER):
             self.precision.load_state_dict(trainer["scaler"])
             self.meter.load(trainer["meter"] if self.world.main else {})
             self._begin(self.stages[self.progress.stage]).load_state_dict(trainer["reader"])
-        with taken_from(folder / "random.safetensors", fix=OLDER):
+        with blame_file(folder / "random.safetensors", fix=OLDER):
             self._restore(saved.random, processes=trainer["processes"])
         return self.progress
 

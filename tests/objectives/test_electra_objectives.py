@@ -104,7 +104,7 @@ def test_samples_stand_where_they_were_asked_and_nowhere_else(fixed: list[int]) 
 
 def test_a_spare_slot_does_not_overwrite_a_chosen_first_place() -> None:
     targets = Targets(torch.tensor([0, 3, 0]), torch.tensor([7, 8, IGNORE]), 2)
-    assert targets.written(
+    assert targets.write_into(
         torch.zeros(2, 2, dtype=torch.int64), torch.tensor([5, 6, 9])
     ).tolist() == [[5, 0], [0, 6]]
 

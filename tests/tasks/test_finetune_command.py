@@ -12,7 +12,7 @@ import torch
 import plmctl
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError, ConfigErrors, DataError, UsageError
-from plmctl.core.rounding import rounded
+from plmctl.core.rounding import round_floats
 from plmctl.run import compose as config
 from plmctl.run import finetuning, schema
 from plmctl.run.action import perform
@@ -105,7 +105,7 @@ def test_saved_predictions_give_the_same_digits_in_training_and_eval(trained):
         "label_names": ["bad", "good"],
     }
     task = Classification(name="x", reader=Table(splits={}), **kind)
-    assert rounded(task.score(saved)) == {
+    assert round_floats(task.score(saved)) == {
         name: value for name, value in result.items() if name != "loss"
     }
     assert _run("eval", f"checkpoint={run}", json=True) == 0

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from plmctl.core.errors import ConfigError, ConfigErrors, DataError
-from plmctl.core.rounding import rounded
+from plmctl.core.rounding import round_floats
 from plmctl.data.loader import collate
 from plmctl.run import compose as config
 from plmctl.run.action import perform
@@ -83,7 +83,7 @@ def test_saved_predictions_give_the_same_digits(trained, capsys):
     again, _ = written.score(
         saved, ["chrf", "exact", "bleu", "perplexity"], tokenize="13a", lowercase=False
     )
-    assert rounded(again) == {name: value for name, value in result.items() if name != "loss"}
+    assert round_floats(again) == {name: value for name, value in result.items() if name != "loss"}
     assert _run("eval", f"checkpoint={run}", json=True) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["metrics"]["dev"] == result
