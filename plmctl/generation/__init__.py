@@ -1,7 +1,7 @@
-"""Writing text: how a model reads on, and how the next token is chosen.
+"""Text generation: a model reads token by token, and a search chooses the next token.
 
-step.py      a model as something that answers with the next token's log-probabilities
-search.py    what every search is given and returns, and the rules all obey (least length, n-grams,
+step.py      a model that gives the log-probabilities of the next token
+search.py    the interface of searches, and the rules that all obey (least length, n-grams,
              first token)
 walk.py      one text a row, token by token: what greedy search and sampling share
 greedy.py    the likeliest token, always

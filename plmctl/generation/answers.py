@@ -1,4 +1,4 @@
-"""What a model says to prompts, in their order: the texts that it writes, or the masks that it
+"""The answers of a model to prompts, in their order: the texts that it writes, or the masks that it
 fills.
 
 Each prompt gives `search.count` texts, best first, a line each; or as JSON
@@ -9,7 +9,7 @@ Each prompt gives `search.count` texts, best first, a line each; or as JSON
 
     {"prompt": ..., "text": ..., "masks": [[{"token": ..., "probability": ...}, ...], ...]}
 
-A blank line of a file gets a blank line, or an empty record: line n answers line n.
+A blank line of a file gives a blank line, or an empty record, so that line n answers line n.
 """
 
 from __future__ import annotations
@@ -32,9 +32,11 @@ from plmctl.generation.search import Hypothesis, Search
 
 
 class Answerer(Protocol):
-    """Answers prompts in batches, each with one text for people or for programs."""
+    """Answers prompts in batches, each with one text, plain or as JSON."""
 
-    def answer(self, prompts: Sequence[Prompt]) -> list[str]: ...
+    def answer(self, prompts: Sequence[Prompt]) -> list[str]:
+        """The answer to each prompt."""
+
     def blank(self, prompt: Prompt) -> str:
         """The answer to a blank line."""
         ...
@@ -43,27 +45,27 @@ class Answerer(Protocol):
 def answer_in_order(
     prompts: Iterator[Prompt], answerer: Answerer, batch_size: int
 ) -> Iterator[str]:
-    """The answer to every prompt as soon as it is known; batches are of similar length, results
-    in the order of the prompts.
+    """Yield the answer to every prompt as soon as possible: batches have similar lengths, answers
+    come in the order of the prompts.
     """
     interactive = sys.stdin is not None and sys.stdin.isatty()
     while some := list(islice(prompts, 1 if interactive else AHEAD * batch_size)):
-        found = {
-            place: answerer.blank(prompt) for place, prompt in enumerate(some) if not prompt.ids
+        answered = {
+            index: answerer.blank(prompt) for index, prompt in enumerate(some) if not prompt.ids
         }
         shown = 0
-        for chosen in batch_by_length(some, batch_size, without=found) or [[]]:
+        for chosen in batch_by_length(some, batch_size, without=answered) or [[]]:
             if chosen:
-                answers = answerer.answer([some[place] for place in chosen])
-                found |= dict(zip(chosen, answers, strict=True))
-            while shown in found:
-                yield found[shown]
+                answers = answerer.answer([some[index] for index in chosen])
+                answered |= dict(zip(chosen, answers, strict=True))
+            while shown in answered:
+                yield answered[shown]
                 shown += 1
 
 
 @dataclass(frozen=True)
 class TextAnswers:
-    """What `search` writes behind each prompt."""
+    """The texts that `search` writes after each prompt."""
 
     reader: PromptReader
     search: Search
@@ -72,8 +74,8 @@ class TextAnswers:
     as_json: bool
 
     def answer(self, prompts: Sequence[Prompt]) -> list[str]:
-        found = self._write(prompts)
-        return [self._line(*pair) for pair in zip(prompts, found, strict=True)]
+        texts = self._write(prompts)
+        return [self._line(*pair) for pair in zip(prompts, texts, strict=True)]
 
     def blank(self, prompt: Prompt) -> str:
         """As many blank lines as texts, or a record without any."""
@@ -87,13 +89,13 @@ class TextAnswers:
             nonlocal shown
             ids.extend(tokens)
             text = trim_incomplete(self.reader.spell(prompt, ids))
-            # else a later token has changed how an earlier one is spelled: at the end
+            # otherwise a later token has changed the spelling of an earlier one: shown at the end
             if text.startswith(shown):
                 tell(text[len(shown) :], end="")
                 shown = text
 
-        ((found,),) = self._write([prompt], watch=show)
-        final = self.reader.spell(prompt, found.ids)
+        ((text_written,),) = self._write([prompt], watch=show)
+        final = self.reader.spell(prompt, text_written.ids)
         tell(final[len(shown) :] if final.startswith(shown) else f"\n{final}")
 
     def _write(self, prompts: Sequence[Prompt], **more: Any) -> list[list[Hypothesis]]:
@@ -108,8 +110,8 @@ class TextAnswers:
             **more,
         )
 
-    def _line(self, prompt: Prompt, found: Sequence[Hypothesis]) -> str:
-        written = [(self.reader.spell(prompt, text.ids), text) for text in found]
+    def _line(self, prompt: Prompt, texts: Sequence[Hypothesis]) -> str:
+        written = [(self.reader.spell(prompt, text.ids), text) for text in texts]
         if not self.as_json:
             return "\n".join(words.replace("\n", "\\n") for words, _ in written)
         each = [
@@ -130,8 +132,10 @@ class MaskAnswers:
 
     def answer(self, prompts: Sequence[Prompt]) -> list[str]:
         batch, vocab = self.reader.batch(prompts).to(self.device), self.reader.vocab
-        found = fill(self.reader.model, batch, mask=vocab.id("mask"), top=self.top, size=vocab.size)
-        return [self._line(*pair) for pair in zip(prompts, found, strict=True)]
+        candidates = fill(
+            self.reader.model, batch, mask=vocab.id("mask"), top=self.top, size=vocab.size
+        )
+        return [self._line(*pair) for pair in zip(prompts, candidates, strict=True)]
 
     def blank(self, prompt: Prompt) -> str:
         """A blank line, or a record without masks."""
@@ -158,7 +162,7 @@ class MaskAnswers:
 
 
 def trim_incomplete(text: str) -> str:
-    """Without what stands at the end for bytes of a character that is not complete yet."""
+    """`text` without the end of a character whose bytes are not complete yet."""
     return text.rstrip("\ufffd")
 
 

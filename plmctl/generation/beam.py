@@ -1,5 +1,5 @@
-"""The likeliest texts of several kept side by side (Sutskever et al., 2014, arXiv:1409.3215,
-sec. 3.2).
+"""Beam search: the likeliest of several texts that are continued in parallel (Sutskever et al.,
+2014, arXiv:1409.3215, sec. 3.2).
 """
 
 from __future__ import annotations
@@ -22,16 +22,23 @@ _CHUNK = 64  # values that `take_best` takes the maximum of first
 
 @part_of("search")
 class Beam:
-    """`argmax_y log p(y) / penalty(|y|)` among the texts that are reached from the `width` best
-    beginnings at every length.
+    """`argmax_y log p(y) / penalty(|y|)` among the continuations of the `width` best beginnings at
+    every length.
 
     `penalty`: `length`, |y|^alpha (fairseq, `transformers`), or `gnmt`, ((5 + |y|) / 6)^alpha (Wu
     et al., 2016, arXiv:1609.08144, eq. 14); |y| counts the end token, not the prompt. Of the 2
     `width` best continuations those that end are finished texts if they are among the `width` best;
-    the others go on. A row is done as `early` says: `true`, with `width` finished texts; `false`,
-    when the best open text would not be better than the worst of those if it ended now; `never`, if
-    it would not be at any length. (`transformers`' rules, generation/utils.py; fairseq's is
-    `true`.) `count` texts, best first.
+    the others continue. `early` decides when a row is done: `true`, with `width` finished texts;
+    `false`, when the best open text would not be better than the worst of those if it ended now;
+    `never`, if it would not be at any length. (`transformers`' rules, generation/utils.py;
+    fairseq's is `true`.) `count` texts, best first.
+
+    One row with width 2, log-probabilities without a penalty; </s> ends a text:
+
+        open      best 4 continuations                       then
+        ""        a -0.5, b -1.0, c -2.0, </s> -4.0          open: a, b
+        a, b      ab -0.9, b</s> -1.1, aa -1.3, ba -1.6      finished: b</s>; open: ab, aa
+        ab, aa    ab</s> -1.0, aa</s> -1.5, aba -2.0, ...    the best two are ab</s>, b</s>
     """
 
     def __init__(
@@ -69,11 +76,12 @@ class Beam:
         self.rules = Rules(min_length=min_length, no_repeat_ngram=no_repeat_ngram, first=first)
 
     def divisor(self, length: int) -> float:
-        """What the log-probability of a text of so many tokens is divided by."""
+        """The divisor of the log-probability of a text of so many tokens."""
         base = length if self.penalty == "length" else (5 + length) / 6
         return float(base**self.alpha)
 
     def fits(self, size: int) -> None:
+        """Raise ConfigError for a setting that a vocabulary of `size` tokens does not allow."""
         if self.width > size:
             raise ConfigError(
                 "search.width",
@@ -90,13 +98,13 @@ class Beam:
         logp = start.logp
         for written in range(1, int(start.limits.max(initial=0)) + 1):
             logp = self.rules(logp, written - 1, start.end, beams.ids)
-            found = beams.continued(
+            continuations = beams.extend(
                 logp, 2 * self.width, start.end, written >= start.limits[beams.rows]
             )
-            self._finish(pools, beams, found, written)
+            self._finish(pools, beams, continuations, written)
             shape = beams.totals.shape
             beams, source = beams.next(
-                found, self.width, partial(self._open, pools, start.limits, written)
+                continuations, self.width, partial(self._open, pools, start.limits, written)
             )
             if not len(source):
                 break
@@ -106,18 +114,24 @@ class Beam:
             logp = step.advance(torch.from_numpy(beams.ids[:, -1].copy()).to(logp.device))
         return [pool.texts[: self.count] for pool in pools]
 
-    def _finish(self, pools: list[_Pool], beams: _Beams, found: _Found, written: int) -> None:
+    def _finish(
+        self, pools: list[_Pool], beams: _Beams, continuations: _Continuations, written: int
+    ) -> None:
         """Put the texts that end now into the pools of their rows."""
-        closing = found.closes[:, : self.width] & (found.scores[:, : self.width] > -np.inf)
-        for n, place in zip(*np.nonzero(closing), strict=True):
-            ended = bool(found.ended[n, place])
-            text = beams.text(int(found.source[n, place]), written - 1)
-            text = text if ended else [*text, int(found.tokens[n, place])]
+        closing = continuations.closes[:, : self.width] & (
+            continuations.scores[:, : self.width] > -np.inf
+        )
+        for n, column in zip(*np.nonzero(closing), strict=True):
+            ended = bool(continuations.ended[n, column])
+            text = beams.text(int(continuations.source[n, column]), written - 1)
+            text = text if ended else [*text, int(continuations.tokens[n, column])]
             pools[beams.rows[n]].add(
-                Hypothesis(text, float(found.scores[n, place] / self.divisor(written)), ended)
+                Hypothesis(
+                    text, float(continuations.scores[n, column] / self.divisor(written)), ended
+                )
             )
-        # no token is left: what there is has to do
-        for n in np.flatnonzero(found.scores[:, 0] == -np.inf):
+        # no token is left: the best open text is the result
+        for n in np.flatnonzero(continuations.scores[:, 0] == -np.inf):
             open_, score = (
                 int(beams.totals[n].argmax()),
                 float(beams.totals[n].max() / self.divisor(max(1, written - 1))),
@@ -129,8 +143,8 @@ class Beam:
     def _open(
         self, pools: list[_Pool], limits: np.ndarray, written: int, row: int, best: float
     ) -> bool:
-        """Whether a row goes on whose best open text, of so many tokens, has the log-probability
-        `take_best`.
+        """Whether a row continues whose best open text, of so many tokens, has the log-probability
+        `best`.
         """
         pool, limit = pools[row], int(limits[row])
         if best == -np.inf or written >= limit:
@@ -148,25 +162,26 @@ class _Pool:
         self.width, self.texts = width, list[Hypothesis]()
 
     def add(self, text: Hypothesis) -> None:
-        # stable: the older of equals first
+        """Add a finished text; only the best `width` are kept."""
+        # a stable sort: of equal scores the older text is first
         self.texts = sorted([*self.texts, text], key=lambda it: -it.score)[: self.width]
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Continuations:
     """The best continuations of n rows, best first; [n, C] each."""
 
     scores: np.ndarray
-    parents: np.ndarray  # number of the open text that goes on, within its row
+    parents: np.ndarray  # number of the open text that is continued, within its row
     source: np.ndarray  # the same, within the batch
     tokens: np.ndarray
     ended: np.ndarray  # by the end token
-    closes: np.ndarray  # by that, or because there is no more room
+    closes: np.ndarray  # by that, or at the limit of its length
 
 
 @dataclass(frozen=True)
 class _Beams:
-    """The open texts of the rows that are not done: w of each, those of a row side by side."""
+    """The open texts of the rows that are not done: w of each row, next to each other."""
 
     rows: np.ndarray  # [n]
     ids: np.ndarray  # [n w, T]
@@ -176,15 +191,15 @@ class _Beams:
         """The last `written` tokens of an open text."""
         return self.ids[number, self.ids.shape[1] - written :].tolist()  # type: ignore[no-any-return]
 
-    def continued(self, logp: Tensor, count: int, end: int | None, last: np.ndarray) -> _Found:
+    def extend(self, logp: Tensor, count: int, end: int | None, last: np.ndarray) -> _Continuations:
         """The best `count` continuations of each row, `logp [n w, V]` (changed in place)."""
         (n, w), size = self.totals.shape, logp.shape[1]
         values = logp.add_(torch.from_numpy(self.totals).to(logp).view(-1, 1)).view(n, w * size)
-        found, at = take_best(values, min(count, w * size))
-        scores, places = found.double().cpu().numpy(), at.cpu().numpy()
-        parents, tokens = places // size, places % size
+        scores_found, index = take_best(values, min(count, w * size))
+        scores, indices = scores_found.double().cpu().numpy(), index.cpu().numpy()
+        parents, tokens = indices // size, indices % size
         ended = tokens == end if end is not None else np.zeros(tokens.shape, bool)
-        return _Found(
+        return _Continuations(
             scores,
             parents,
             parents + w * np.arange(n)[:, None],
@@ -194,17 +209,17 @@ class _Beams:
         )
 
     def next(
-        self, found: _Found, width: int, open: Callable[[int, float], bool]
+        self, continuations: _Continuations, width: int, open: Callable[[int, float], bool]
     ) -> tuple[_Beams, np.ndarray]:
-        """The `width` best that go on, of the rows that are still `open(row, best)`; and which
-        text each of them continues.
+        """The `width` best continued texts of the rows that are still `open(row, best)`, and the
+        text that each of them continues.
         """
-        order = np.argsort(found.closes, axis=1, kind="stable")[:, :width]
+        order = np.argsort(continuations.closes, axis=1, kind="stable")[:, :width]
 
-        def at(values: np.ndarray) -> np.ndarray:
+        def gather(values: np.ndarray) -> np.ndarray:
             return np.take_along_axis(values, order, 1)
 
-        totals = np.where(at(found.closes), -np.inf, at(found.scores))
+        totals = np.where(gather(continuations.closes), -np.inf, gather(continuations.scores))
         kept = np.array(
             [
                 open(row, top)
@@ -213,35 +228,41 @@ class _Beams:
             bool,
         )
         if kept.all() and self.totals.shape[1] == width:
-            swap = in_place(at(found.parents))
+            swap = keep_order(gather(continuations.parents))
             order, totals = np.take_along_axis(order, swap, 1), np.take_along_axis(totals, swap, 1)
-        source, tokens = at(found.source)[kept].ravel(), at(found.tokens)[kept].ravel()
+        source, tokens = (
+            gather(continuations.source)[kept].ravel(),
+            gather(continuations.tokens)[kept].ravel(),
+        )
         ids = np.concatenate([self.ids[source], tokens[:, None]], 1)
         return _Beams(self.rows[kept], ids, totals[kept]), source
 
 
 def take_best(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """`values.topk(count)` of [n, M]: of the maxima of chunks first, then inside the best
-    `count` chunks.
+    """`values.topk(count)` of [n, M]: first of the maxima of chunks, then inside the best `count`
+    chunks.
     """
     n, size = values.shape
-    strides = size // _CHUNK  # chunk j: places j, j + strides, ...
+    strides = size // _CHUNK  # chunk j: indices j, j + strides, ...
     if strides < 2 * count:
         return values.topk(count)
     chunks = values[:, : strides * _CHUNK].unflatten(1, (_CHUNK, strides))
     which = chunks.amax(1).topk(count).indices  # [n, count]
-    places = (
+    indices = (
         which[:, None] + strides * torch.arange(_CHUNK, device=values.device)[:, None]
     ).flatten(1)
     rest = torch.arange(strides * _CHUNK, size, device=values.device).expand(n, -1)
-    places = torch.cat([places, rest], 1)
-    found, at = values.gather(1, places).topk(count)
-    return found, places.gather(1, at)
+    indices = torch.cat([indices, rest], 1)
+    best, order = values.gather(1, indices).topk(count)
+    return best, indices.gather(1, order)
 
 
-def in_place(parents: np.ndarray) -> np.ndarray:
-    """[n, w] an order of the texts that continue `parents [n, w]` in which most stand where
-    their parent stood.
+def keep_order(parents: np.ndarray) -> np.ndarray:
+    """[n, w]: an order of the texts that continue `parents [n, w]` in which most keep the index of
+    their parent.
+
+    Parents 2 0 2 0 (w = 4): the first child of 2 stays at index 2, the first child of 0 at 0; the
+    second children get the free indices 1 and 3. The order of the texts is 1 2 0 3.
     """
     rows = np.arange(len(parents))[:, None]
     first = ~np.tril(parents[:, :, None] == parents[:, None], -1).any(-1)

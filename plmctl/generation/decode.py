@@ -14,7 +14,7 @@ from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import DataError, UsageError
 from plmctl.generation.packed import pack_linear
 from plmctl.generation.search import Hypothesis, Search, Start
-from plmctl.generation.step import Reading, in_front
+from plmctl.generation.step import Reading, pad_left
 from plmctl.heads.base import about_of, heads_about
 from plmctl.models.base import Backbone, Model
 from plmctl.text.vocab import Vocab
@@ -23,7 +23,7 @@ _FIX = (
     "\n  fix: checkpoint=<a decoder or an encoder-decoder>,"
     " pretrained or fine-tuned on a task that writes"
 )
-LONGEST = 128  # tokens, where neither max_new nor the model's places say how many
+LONGEST = 128  # tokens, if neither max_new nor the model's positions limit them
 
 
 @torch.inference_mode()
@@ -40,14 +40,22 @@ def generate(
     watch: Callable[[list[int]], None] | None = None,
     tracks: Mapping[str, Tensor] | None = None,
 ) -> list[list[Hypothesis]]:
-    """For each row of `batch` its texts, best first: what follows its `text`, or what its `source`
-    becomes.
+    """Write texts: for each row of `batch`, what follows its `text`, or the target of its `source`,
+    best first.
 
-    Padding may stand anywhere. `end` is the end token, by default the tokenizer's `eos`; a text
-    without one ends at `max_new` tokens or where the model's places do. `keys` number the prompts
-    for searches that draw. `tracks` [B, 1] are those of every token that an encoder-decoder writes:
-    the language it is in, say. UsageError for a model that cannot write; DataError for a prompt
-    that is empty or leaves no place to write.
+    Args:
+        batch: the prompts; padding may be anywhere.
+        search: the search, such as greedy or beam.
+        head: the head that writes; None: the first of `HEADS`.
+        max_new: most tokens of a text; None: as many as the model has positions for.
+        end: the end token, by default the tokenizer's `eos`.
+        keys: numbers of the prompts, for searches that draw.
+        watch: receives the tokens of every step.
+        tracks: [B, 1] tracks of every token that an encoder-decoder writes, such as its language.
+
+    Raises:
+        UsageError: for a model that cannot write.
+        DataError: for a prompt that is empty or leaves no room for a token.
     """
     head = find_writing_head(model, head)
     training = model.training
@@ -65,20 +73,20 @@ def generate(
 def score_texts(
     model: Model, batch: Batch, ids: Tensor, *, vocab: Vocab, head: str | None = None
 ) -> Tensor:
-    """[B] `sum_t log p(ids_t | prompt, ids_<t)` of texts `ids [B, T]` (below 0: none), asked as
-    `generate` asks for its own.
+    """[B] `sum_t log p(ids_t | prompt, ids_<t)` of texts `ids [B, T]` (below 0: none), computed as
+    in `generate`.
     """
     step, start = _begin(model, batch, find_writing_head(model, head), vocab, ids.shape[1], {})
     logp, total = start.logp, torch.zeros(len(ids), dtype=start.logp.dtype, device=ids.device)
-    for place, tokens in enumerate(ids.clamp(min=0).unbind(1)):
-        total += logp.gather(1, tokens[:, None])[:, 0].masked_fill(ids[:, place] < 0, 0.0)
-        if place + 1 < ids.shape[1]:
+    for position, tokens in enumerate(ids.clamp(min=0).unbind(1)):
+        total += logp.gather(1, tokens[:, None])[:, 0].masked_fill(ids[:, position] < 0, 0.0)
+        if position + 1 < ids.shape[1]:
             logp = step.advance(tokens)
     return total
 
 
 def find_writing_head(model: Model, head: str | None = None) -> str:
-    """The head that is asked for the next token; UsageError for a model that cannot write."""
+    """The head that predicts the next token; UsageError for a model that cannot write."""
     backbone = model.backbone
     there = ", ".join(model.heads) or "none"
     # that predicts the next token, or else the token at a mask
@@ -100,9 +108,9 @@ def find_writing_head(model: Model, head: str | None = None) -> str:
 
 
 def _directed(backbone: Backbone) -> bool:
-    """Whether no token of the part that is written sees one behind it."""
+    """Whether no token of the written part sees a later one."""
     if "query" in backbone.streams:
-        # of two streams, one asks for the next place and sees only what stands before it
+        # the query stream predicts the next position and sees only earlier tokens
         return True
     pattern: Pattern | None = getattr(backbone, "pattern", None)
     # none: it reads token by token
@@ -110,7 +118,7 @@ def _directed(backbone: Backbone) -> bool:
 
 
 def prefix_segments(backbone: Backbone) -> tuple[int, int]:
-    """Numbers of the segment that is read and of the one that is written."""
+    """The numbers of the segment that is read and of the one that is written."""
     return getattr(getattr(backbone, "pattern", None), "prefix_segments", None) or (0, 1)
 
 
@@ -132,8 +140,8 @@ def _begin(
     longest, limit = int(given.real.sum(1).max()), backbone.max_length
     if limit is not None and longest + (backbone.writes == "text") > limit:
         raise DataError(
-            f"a prompt has {longest} tokens, but the model has places for {limit},"
-            " of which one at least is to be written",
+            f"a prompt has {longest} tokens, but the model has {limit} positions,"
+            " and needs at least one to write",
             fix="a shorter prompt",
         )
     segmented = backbone.writes == "text" and (
@@ -144,7 +152,7 @@ def _begin(
         prompt = Seq(first, torch.ones_like(first[:, 0]), tracks, full=True)
         history, used = first, torch.zeros_like(given.length)
     else:
-        prompt = in_front(given, pad=vocab.pad)
+        prompt = pad_left(given, pad=vocab.pad)
         if segmented:
             prompt = prompt.with_tracks(
                 segment=torch.full_like(prompt.ids, prefix_segments(backbone)[0])
@@ -176,5 +184,5 @@ def _begin(
 def _start(backbone: Backbone) -> int:
     start = getattr(backbone, "start", None)
     if start is None:
-        raise UsageError("the model does not know which token its decoder reads first")
+        raise UsageError("the first token of the decoder is unknown: the model has no start token")
     return int(start)

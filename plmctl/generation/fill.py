@@ -1,5 +1,5 @@
-"""What stands at the masks of a text (Devlin et al., 2019, arXiv:1810.04805): each mask asked by
-itself, all in one reading.
+"""Predictions at the masks of a text (Devlin et al., 2019, arXiv:1810.04805): each mask separately,
+in one forward pass.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ def fill(
     """For each row of `batch`, for each mask in its text from left to right, the `top` likeliest
     tokens.
 
-    `p(v | text)` at each mask, with the other masks still there. `size`: ids from there on are no
-    tokens and get none.
+    `p(v | text)` at each mask, with the other masks still there. `size`: ids from there on are not
+    tokens.
     """
     head = next(iter(heads_about(model, "text")), None)
     if head is None:
         has = ", ".join(model.heads) or "none"
         raise UsageError(f"masks are filled by a head that predicts them; this model has {has}")
     seq = batch.text
-    places = ((seq.ids == mask) & seq.real).nonzero()  # [M, 2]
-    logits = model.heads[head](model(batch).last[places[:, 0], places[:, 1]])[:, :size]
+    positions = ((seq.ids == mask) & seq.real).nonzero()  # [M, 2]
+    logits = model.heads[head](model(batch).last[positions[:, 0], positions[:, 1]])[:, :size]
     if top > logits.shape[1]:
         raise ConfigError("top", top, f"at most {logits.shape[1]}, the size of the vocabulary")
     shares, ids = torch.softmax(
         logits, -1, dtype=torch.promote_types(logits.dtype, torch.float32)
     ).topk(top)
-    found: list[list[Candidates]] = [[] for _ in seq.ids]
+    candidates: list[list[Candidates]] = [[] for _ in seq.ids]
     for row, tokens, values in zip(
-        places[:, 0].tolist(), ids.tolist(), shares.tolist(), strict=True
+        positions[:, 0].tolist(), ids.tolist(), shares.tolist(), strict=True
     ):
-        found[row].append(list(zip(tokens, values, strict=True)))
-    return found
+        candidates[row].append(list(zip(tokens, values, strict=True)))
+    return candidates

@@ -1,4 +1,4 @@
-"""The likeliest token, always."""
+"""Greedy search: always the likeliest token."""
 
 from __future__ import annotations
 
@@ -30,5 +30,6 @@ class Greedy:
 
 
 def take_likeliest(logp: Tensor, rows: np.ndarray, written: int) -> tuple[Tensor, Tensor]:
+    """The likeliest token of each row, and its log-probability."""
     gain, tokens = logp.max(-1)
     return tokens, gain

@@ -1,4 +1,4 @@
-"""Linear maps laid out once for the few rows that a step of writing has, on CPU in fp32.
+"""Linear maps in a layout for the few rows of a decoding step, on CPU in fp32.
 
 A matrix product of few rows spends its time on reading the weights. Several rows: oneDNN's blocked
 weights, which the library otherwise makes anew at every call (32 rows of GPT-2 with 4 layers of 256
@@ -33,11 +33,13 @@ class Packed:
         self.weight, self.bias, self.state = weight, bias, _state(weight)
 
     @cached_property
-    def turned(self) -> Tensor:
+    def transposed(self) -> Tensor:
+        """The weight with its inputs first, for one row."""
         return self.weight.detach().t().contiguous()
 
     @cached_property
     def blocked(self) -> Tensor:
+        """The weight in oneDNN's layout, for several rows."""
         return torch.ops.mkldnn._reorder_linear_weight(self.weight.detach(), None)  # type: ignore[no-any-return]
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -48,17 +50,17 @@ class Packed:
             y = torch.ops.mkldnn._linear_pointwise(flat, self.blocked, self.bias, "none", [], "")
         else:
             y = (
-                flat @ self.turned
+                flat @ self.transposed
                 if self.bias is None
-                else torch.addmm(self.bias, flat, self.turned)
+                else torch.addmm(self.bias, flat, self.transposed)
             )
         return y.view(*x.shape[:-1], -1)  # type: ignore[no-any-return]
 
 
 @contextmanager
 def pack_linear(model: nn.Module) -> Iterator[None]:
-    """The linear maps of `model` are `Packed` inside, and as they were afterwards; nothing where
-    that would not be faster.
+    """Replace the linear maps of `model` by `Packed` ones inside, if that is faster, and restore
+    them afterwards.
     """
     maps: list[tuple[nn.Module, str, Tensor, Tensor | None]]
     maps = [
@@ -79,36 +81,37 @@ def pack_linear(model: nn.Module) -> Iterator[None]:
     known = torch.backends.mkldnn.is_available() and hasattr(
         torch.ops.mkldnn, "_reorder_linear_weight"
     )
-    # states are bf16 then, which fp32 weights in blocks do not multiply
+    # states are bf16 under autocast, which blocked fp32 weights cannot multiply
     cast = torch.is_autocast_enabled("cpu")
     used = maps if fitting and small and known and not cast else []
     try:
         for part, name, weight, bias in used:
-            setattr(part, name, _of(part, weight, bias))
+            setattr(part, name, _pack(part, weight, bias))
         yield
     finally:
         for part, name, _, _ in used:
             part.__dict__.pop(name, None)
 
 
-def _of(part: nn.Module, weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
-    """Made once for a module, and again when its weight has changed."""
-    there = _made.get(part)
+def _pack(part: nn.Module, weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
+    """The packed map, computed once for a module, and again when its weight has changed."""
+    known_map = _made.get(part)
     if (
-        there is None
-        or there.weight is not weight
-        or there.bias is not bias
-        or there.state != _state(weight)
+        known_map is None
+        or known_map.weight is not weight
+        or known_map.bias is not bias
+        or known_map.state != _state(weight)
     ):
-        there = _made[part] = Packed(weight, bias)
-    return there
+        known_map = _made[part] = Packed(weight, bias)
+    return known_map
 
 
 def _state(weight: Tensor) -> tuple[int, int, int]:
-    """Another one after every change: loaded weights, a move between devices, an optimizer's step.
+    """A key that changes with the weight: loaded weights, a move between devices, an optimizer's
+    step.
 
-    The numbers themselves are asked, since torch's fused optimizers change them without counting it
-    as a new version.
+    It contains a sum of the numbers, since torch's fused optimizers change them without a new
+    version.
     """
     return (
         weight._version,

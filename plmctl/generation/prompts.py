@@ -1,4 +1,4 @@
-"""The texts that `plmctl generate` is given, and what the model reads of them."""
+"""The prompts of `plmctl generate`, and their ids for the model."""
 
 from __future__ import annotations
 
@@ -20,14 +20,12 @@ from plmctl.text.unknown import refuse_unknown, unknown_share
 from plmctl.text.vocab import Vocab
 
 AHEAD = 16  # batches that are sorted by length together
-MASKS = ("[MASK]", "<mask>")  # are understood whatever the tokenizer's own spelling
+MASKS = ("[MASK]", "<mask>")  # are recognised whatever the tokenizer's own spelling
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """A text, where it stands, and its ids with the special tokens that the model expects
-    around.
-    """
+    """A text, its number, and its ids with the special tokens that the model expects."""
 
     text: str
     ids: list[int]
@@ -36,12 +34,12 @@ class Prompt:
 
 
 class WritingTask(Protocol):
-    """What a task that writes says of its sources (`tasks.generation.Generation`)."""
+    """The part of a task that writes (`tasks.generation.Generation`) which prompts use."""
 
-    head: str  # that writes
+    head: str  # the head that writes
     max_length: int  # tokens of a source
     max_target: int  # tokens of what is written
-    segments: Sequence[int]  # numbers of what is read and of what is written
+    segments: Sequence[int]  # numbers of the segments that are read and written
 
     def encode_source(self, text: str, tokenizer: Tokenizer) -> tuple[list[int], int]:
         """(the ids of a source as in training, how many tokens were cut off)."""
@@ -50,13 +48,13 @@ class WritingTask(Protocol):
 
 @dataclass(frozen=True)
 class PromptReader:
-    """Texts to prompts of one model.
+    """Makes prompts of texts, for one model.
 
     Args:
-        kind: "fill" (masks), "source" (of an encoder-decoder), or "text" (goes on).
+        kind: "fill" (masks), "source" (of an encoder-decoder), or "text" (is continued).
         source: Where the texts come from, for messages.
-        template: What stands around a text: roles of special tokens, and "A" for its own.
-        task: A task that writes, on which the model was fine-tuned: it lays the sources out.
+        template: Roles of special tokens around a text, which is "A".
+        task: A task that writes, on which the model was fine-tuned: it encodes the sources.
     """
 
     model: Model
@@ -68,37 +66,38 @@ class PromptReader:
 
     @property
     def vocab(self) -> Vocab:
+        """The vocabulary of the tokenizer."""
         return self.tokenizer.vocab
 
     @property
     def head(self) -> str | None:
-        """The head that writes, where a task says which."""
+        """The head that writes, if a task names it."""
         return None if self.task is None else self.task.head
 
     def all(self, lines: Iterator[str], max_new: int | None = None) -> Iterator[Prompt]:
-        """The prompts of all lines, those of blank ones empty; then what there is to say.
-        DataError where there is no text.
+        """Yield the prompts of all lines, empty ones for blank lines, and report cut and blank
+        lines at the end; DataError if there is no text.
         """
-        places, blank, full, cut = self.model.backbone.max_length, list[int](), 0, 0
+        positions, blank, full, cut = self.model.backbone.max_length, list[int](), 0, 0
         prompt = None
         for number, line in enumerate(lines):
-            made = (
+            current = (
                 self(line, number)
                 if line.strip() or self.source == "prompt"
                 else Prompt(line, [], number)
             )
-            used = len(made.ids) if self.kind == "text" else 0
-            full += max_new is not None and places is not None and used + max_new > places
-            cut += made.cut > 0
-            blank += [] if made.ids else [number + 1]
-            prompt = made if made.ids else prompt
-            yield made
+            used = len(current.ids) if self.kind == "text" else 0
+            full += max_new is not None and positions is not None and used + max_new > positions
+            cut += current.cut > 0
+            blank += [] if current.ids else [number + 1]
+            prompt = current if current.ids else prompt
+            yield current
         if prompt is None:
             raise DataError("there is no text in it", file=self.source, fix="a prompt on each line")
         if blank:
             note(
                 f"{self.source}: {_counted(len(blank), 'blank line')} (the first is line"
-                f" {blank[0]}), answered by nothing"
+                f" {blank[0]}), without an answer"
             )
         if cut and self.task is not None:
             note(
@@ -109,19 +108,17 @@ class PromptReader:
             behind = ", prompt and text together" if self.kind == "text" else ""
             note(
                 f"max_new={max_new} is more than the model has room for:"
-                f" it has {places} places{behind}"
+                f" it has {positions} positions{behind}"
             )
 
     def __call__(self, text: str, number: int) -> Prompt:
-        """DataError for a text that is empty, too long, or has no mask where masks are to be
-        filled.
-        """
+        """Make a prompt; DataError for a text that is empty, too long, or has no mask to fill."""
         line = None if self.source == "prompt" else number + 1
         if not text.strip():
             raise DataError(
                 "an empty prompt", file=self.source, line=line, fix="write at least a word"
             )
-        prompt = self._asked(text, number)
+        prompt = self._encode_prompt(text, number)
         ids, vocab = prompt.ids, self.vocab
         share = unknown_share(ids, vocab)
         refuse_unknown(
@@ -139,14 +136,14 @@ class PromptReader:
                 line=line,
                 fix=fix,
             )
-        places = self.model.backbone.max_length
-        room = None if places is None else places - (self.kind == "text")
+        positions = self.model.backbone.max_length
+        room = None if positions is None else positions - (self.kind == "text")
         if room is not None and len(ids) > room:
-            told = f"the model has places for {places}" + (
-                ", and one is to be written" if self.kind == "text" else ""
+            limit = f"the model has {positions} positions" + (
+                ", and needs one to write" if self.kind == "text" else ""
             )
             raise DataError(
-                f"{len(ids)} tokens, but {told}",
+                f"{len(ids)} tokens, but {limit}",
                 file=self.source,
                 line=line,
                 fix="a shorter prompt",
@@ -154,7 +151,7 @@ class PromptReader:
         return prompt
 
     def batch(self, prompts: Sequence[Prompt]) -> Batch:
-        """The prompts side by side, padded to the longest."""
+        """The prompts as a batch, padded to the longest."""
         length = np.array([len(prompt.ids) for prompt in prompts])
         ids = np.full((len(prompts), int(length.max())), self.vocab.pad, np.int64)
         for row, prompt in enumerate(prompts):
@@ -165,15 +162,15 @@ class PromptReader:
             seq = seq.with_tracks(segment=np.full(ids.shape, self.task.segments[0], np.uint8))
         return collate(Rows(key=np.array([p.number for p in prompts]), seqs={name: seq}), {})
 
-    def _asked(self, text: str, number: int) -> Prompt:
+    def _encode_prompt(self, text: str, number: int) -> Prompt:
         if self.task is not None:
             ids, cut = self.task.encode_source(text, self.tokenizer)
             return Prompt(text, ids, number, cut)
-        ids = self._encoded(text)
+        ids = self._encode_text(text)
         framed = (ids if role == "A" else [self.vocab.id(role)] for role in self.template)
         return Prompt(text, [i for part in framed for i in part], number)
 
-    def _encoded(self, text: str) -> list[int]:
+    def _encode_text(self, text: str) -> list[int]:
         """The ids of `text`, in which masks and sentinels may be spelled out."""
         tokenizer, vocab = self.tokenizer, self.vocab
         known = dict(zip(tokenizer.roles.sentinels, vocab.sentinels, strict=True))
@@ -194,22 +191,23 @@ class PromptReader:
         return ids
 
     def spell(self, prompt: Prompt, ids: Sequence[int]) -> str:
-        """What was written, as text: behind its prompt where it goes on (so that a space between
-        words stays), with sentinels.
+        """The written tokens as text, with sentinels; decoded together with a prompt that they
+        continue, so that a space between words stays.
         """
         tokenizer, vocab = self.tokenizer, self.vocab
         if self.task is not None:
             return tokenizer.decode(list(ids)).strip()
         if self.kind == "text" and "tracks.segment" not in self.model.backbone.needs:
-            before, whole = tokenizer.decode(prompt.ids), tokenizer.decode([*prompt.ids, *ids])
-            if whole.startswith(before):
-                return whole[len(before) :]
+            before, both = tokenizer.decode(prompt.ids), tokenizer.decode([*prompt.ids, *ids])
+            if both.startswith(before):
+                return both[len(before) :]
         spelled = dict(zip(vocab.sentinels, tokenizer.roles.sentinels, strict=True))
         parts = [(first, list(some)) for first, some in groupby(ids, key=spelled.get)]
         return " ".join(name or tokenizer.decode(some) for name, some in parts)
 
 
 def note(text: str) -> None:
+    """Print a remark of plmctl to standard error."""
     remark(f"plmctl: {text}")
 
 
@@ -220,10 +218,10 @@ def _counted(count: int, what: str) -> str:
 def batch_by_length(
     prompts: Sequence[Prompt], batch_size: int, *, without: Container[int] = ()
 ) -> list[list[int]]:
-    """The places of the prompts, but for those `without`, in batches of similar length, the
+    """The indices of the prompts, except those in `without`, in batches of similar length, the
     longest first.
     """
-    places = sorted(
+    indices = sorted(
         (n for n in range(len(prompts)) if n not in without), key=lambda n: -len(prompts[n].ids)
     )
-    return [places[start : start + batch_size] for start in range(0, len(places), batch_size)]
+    return [indices[start : start + batch_size] for start in range(0, len(indices), batch_size)]

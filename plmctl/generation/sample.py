@@ -1,5 +1,5 @@
-"""A token drawn from the model's distribution, sharpened or cut (Holtzman et al., 2020,
-arXiv:1904.09751).
+"""Sampling: tokens drawn from the model's distribution, sharpened or truncated (Holtzman et al.,
+2020, arXiv:1904.09751).
 """
 
 from __future__ import annotations
@@ -80,11 +80,11 @@ class Sample:
         )
 
         def choose(logp: Tensor, rows: np.ndarray, written: int) -> tuple[Tensor, Tensor]:
-            tokens = self.drawn(logp, torch.from_numpy(numbers[rows, written]).to(logp))
+            tokens = self.draw(logp, torch.from_numpy(numbers[rows, written]).to(logp))
             return tokens, logp.gather(1, tokens[:, None])[:, 0]
 
-        found = walk(step, start, self.rules, choose)
-        groups = [found[place : place + self.count] for place in range(0, len(found), self.count)]
+        texts = walk(step, start, self.rules, choose)
+        groups = [texts[place : place + self.count] for place in range(0, len(texts), self.count)]
         return [sorted(group, key=lambda text: -text.score) for group in groups]
 
     def numbers(self, keys: list[tuple[int, int]], length: int) -> np.ndarray:
@@ -94,9 +94,9 @@ class Sample:
         drawn = np.stack([np.random.default_rng([self.seed, *key]).random(length) for key in keys])
         return np.floor(drawn * (1 << 24)) / (1 << 24)
 
-    def drawn(self, logp: Tensor, numbers: Tensor) -> Tensor:
-        """[N] the token at which the running sum of shares, the largest first, passes `numbers
-        [N]`.
+    def draw(self, logp: Tensor, numbers: Tensor) -> Tensor:
+        """[N] the token at which the running sum of probabilities, the largest first, passes
+        `numbers [N]`.
         """
         kept = logp.shape[1] if self.top_k is None else min(self.top_k, logp.shape[1])
         if kept < logp.shape[1]:
@@ -107,8 +107,8 @@ class Sample:
             values, ids = logp, None
         sums = torch.softmax(values / self.temperature, -1).cumsum(-1)
         total = sums[:, -1:]
-        if self.top_p < 1:  # of a token that is kept, those before it do not reach top_p
+        if self.top_p < 1:  # a token is kept if those before it do not reach top_p
             last = (sums < self.top_p).sum(-1, keepdim=True).clamp(max=kept - 1)
             total = sums.gather(1, last)
-        place = torch.searchsorted(sums, numbers[:, None] * total, right=True).clamp(max=kept - 1)
-        return (place if ids is None else ids.gather(1, place))[:, 0]
+        index = torch.searchsorted(sums, numbers[:, None] * total, right=True).clamp(max=kept - 1)
+        return (index if ids is None else ids.gather(1, index))[:, 0]

@@ -1,4 +1,4 @@
-"""What every search is given, what it returns, and the rules that all of them obey."""
+"""The interface of searches: their start, their results, and the rules that all of them obey."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ from plmctl.core.parts import base_of
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A text that was written: its tokens without the end token, how likely a search finds it,
-    whether it ended by itself.
-    """
+    """A written text: its tokens without the end token, its score, whether it ended by itself."""
 
     ids: list[int]
     score: float
@@ -26,56 +24,56 @@ class Hypothesis:
 
 
 class DecodingStep(Protocol):
-    """A model in the middle of some texts."""
+    """A model that reads token by token."""
 
     def advance(self, tokens: Tensor) -> Tensor:
-        """[B, V] log-probabilities of what follows, once every row has read its next token
+        """[B, V] log-probabilities of the next token, after every row has read one more token
         `[B]`.
         """
 
     def select(self, rows: Tensor, *, same_prompt: bool = False) -> None:
-        """Go on with these rows [B'], in their order; `same_prompt`: each takes the place of one
-        with the same prompt.
+        """Continue with these rows [B'], in this order; `same_prompt`: each replaces one with the
+        same prompt.
         """
 
 
 @dataclass(frozen=True)
 class Start:
-    """Where a search begins."""
+    """The start of a search."""
 
     logp: Tensor  # [B, V] log-probabilities of the first token
     limits: np.ndarray  # [B] most tokens to write
     end: int | None = None  # the token that ends a text
-    # [B, T] what stands before, -1 in front where it is shorter: its n-grams count too
+    # [B, T] earlier tokens, -1 before shorter ones; their n-grams count, too
     history: np.ndarray | None = None
-    # numbers of the prompts: a row's random numbers depend on them alone
+    # numbers of the prompts; a row's random numbers depend only on them
     keys: Sequence[int] | None = None
-    # told of every token [B] as it is chosen (not by a beam)
+    # receives every token [B] when it is chosen (not by a beam)
     watch: Callable[[list[int]], None] | None = None
 
     @property
     def read(self) -> np.ndarray:
-        """[B, T], T >= 0."""
+        """[B, T] the earlier tokens, T >= 0."""
         return np.zeros((len(self.logp), 0), np.int64) if self.history is None else self.history
 
 
 @base_of("search")
 class Search(Protocol):
-    """One way to choose: for each row of `start` its texts, best first."""
+    """A search: for each row of `start` its texts, best first."""
 
-    count: int  # texts that each row gets
+    count: int  # texts of each row
 
     def fits(self, size: int) -> None:
-        """ConfigError for a setting that a vocabulary of `size` tokens does not allow."""
+        """Raise ConfigError for a setting that a vocabulary of `size` tokens does not allow."""
 
     def __call__(self, step: DecodingStep, start: Start) -> list[list[Hypothesis]]: ...
 
 
 class Rules:
-    """Which tokens a search may not take: log-probabilities become -inf, nothing is normed again.
+    """Excludes tokens: their log-probabilities become -inf, without renormalisation.
 
-    `min_length`: the text does not end before so many tokens. `no_repeat_ngram`: no n-gram stands
-    twice, what was read before the text included (Paulus et al., 2018, arXiv:1705.04304, sec. 2.5);
+    `min_length`: the text does not end before so many tokens. `no_repeat_ngram`: no n-gram occurs
+    twice, with the prompt included (Paulus et al., 2018, arXiv:1705.04304, sec. 2.5);
     0: off. `first`: the id of the first token.
     """
 
@@ -88,15 +86,15 @@ class Rules:
         self.min_length, self.no_repeat_ngram, self.first = min_length, no_repeat_ngram, first
 
     def fits(self, size: int) -> None:
-        """ConfigError for an id that is none of `size`."""
+        """Raise ConfigError for an id that is not below `size`."""
         if self.first is not None and self.first >= size:
             raise ConfigError(
                 "search.first", self.first, f"an id below {size}, the size of the vocabulary"
             )
 
     def __call__(self, logp: Tensor, written: int, end: int | None, ids: np.ndarray) -> Tensor:
-        """`logp [N, V]`, changed in place, for rows of which `written` tokens stand in `ids [N,
-        T]`, behind what was read.
+        """`logp [N, V]`, changed in place, for rows whose last `written` tokens in `ids [N, T]`
+        were written.
         """
         if written == 0 and self.first is not None:
             return torch.full_like(logp, -torch.inf).index_fill_(
@@ -114,8 +112,8 @@ class Rules:
 
 
 def find_repeats(ids: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """(rows, tokens): what would end an n-gram that stands in the row `ids [N, T]` already; -1
-    is no token.
+    """(rows, tokens): tokens that would complete an n-gram which is in the row `ids [N, T]`
+    already; -1 is not a token.
     """
     if ids.shape[1] < n:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -123,5 +121,5 @@ def find_repeats(ids: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
     again = (windows[..., :-1] == ids[:, None, ids.shape[1] - n + 1 :]).all(-1) & (
         windows[..., -1] >= 0
     )
-    rows, places = np.nonzero(again)
-    return rows, windows[rows, places, -1]
+    rows, positions = np.nonzero(again)
+    return rows, windows[rows, positions, -1]

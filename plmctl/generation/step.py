@@ -1,4 +1,4 @@
-"""A model as something that answers with the next token's log-probabilities, and reads on."""
+"""A model that reads token by token and gives the log-probabilities of the next token."""
 
 from __future__ import annotations
 
@@ -14,12 +14,10 @@ Tracks = dict[str, Tensor]
 
 
 class Reading:
-    """Rows of a model that reads on token by token, and asks `head` at the last token what comes
-    next.
+    """Rows of a model that reads token by token; `head` predicts the next token at the last one.
 
-    `prompt` is what stands there first: of a decoder the text so far, of an encoder-decoder the
-    token its decoder starts with; `batch` holds the source then. Prompts of different lengths are
-    padded in front (`in_front`).
+    `prompt` is read first: for a decoder the text so far, for an encoder-decoder the start token;
+    `batch` holds the source then. Prompts of different lengths are padded at the left (`pad_left`).
     """
 
     def __init__(
@@ -42,15 +40,17 @@ class Reading:
 
     def begin(self) -> Tensor:
         """[B, V] log-probabilities of the first token."""
-        return self._answer(self.prompt)
+        return self._predict(self.prompt)
 
     def advance(self, tokens: Tensor) -> Tensor:
+        """[B, V] log-probabilities after every row has read its token [B]."""
         self.tracks = self._next(self.tracks)
-        return self._answer(
+        return self._predict(
             Seq(tokens[:, None], torch.ones_like(tokens), self.tracks, full=self.prompt.full)
         )
 
     def select(self, rows: Tensor, *, same_prompt: bool = False) -> None:
+        """Continue with these rows, in this order."""
         self.cache.select(
             rows, same_source=same_prompt, shared=self.shared if same_prompt else None
         )
@@ -58,9 +58,9 @@ class Reading:
             self.key = torch.arange(len(rows), device=rows.device)
             self.tracks = {name: track[rows] for name, track in self.tracks.items()}
 
-    def _answer(self, seq: Seq) -> Tensor:
-        """The answer at the last token of `seq`; with `mask`, at a mask behind it, which is not
-        remembered.
+    def _predict(self, seq: Seq) -> Tensor:
+        """Predict at the last token of `seq`; with `mask`, at a mask after it, which is not
+        cached.
         """
         if self.mask is not None:
             tracks = self._next({name: track[:, -1:] for name, track in seq.tracks.items()})
@@ -83,15 +83,15 @@ class Reading:
         return logp
 
     def _next(self, tracks: Tracks) -> Tracks:
-        """The tracks of a token behind one with `tracks`."""
+        """The tracks of the token after one with `tracks`."""
         moved = {name: track + 1 if name == "position" else track for name, track in tracks.items()}
         if self.segment is not None and "segment" in moved:
             moved["segment"] = torch.full_like(moved["segment"], self.segment)
         return moved
 
 
-def in_front(seq: Seq, *, pad: int) -> Seq:
-    """The same rows with their padding in front, if there is any: tracks `real` and `position`
+def pad_left(seq: Seq, *, pad: int) -> Seq:
+    """The rows with their padding at the left, if there is any: the tracks `real` and `position`
     say where the text is.
     """
     real = seq.real
@@ -101,10 +101,10 @@ def in_front(seq: Seq, *, pad: int) -> Seq:
         return replace(seq, tracks=kept, full=True)
     longest = int(length.max())
     # [B, T'], below 0: padding
-    places = torch.arange(longest, device=length.device) - (longest - length)[:, None]
+    positions = torch.arange(longest, device=length.device) - (longest - length)[:, None]
     # the n-th real token of each row
-    source = torch.argsort(~real, dim=1, stable=True).gather(1, places.clamp(min=0))
-    real = places >= 0
+    source = torch.argsort(~real, dim=1, stable=True).gather(1, positions.clamp(min=0))
+    real = positions >= 0
     tracks = {name: track.gather(1, source) for name, track in seq.tracks.items() if name != "real"}
-    tracks = {"position": places.clamp(min=0)} | tracks | {"real": real}
+    tracks = {"position": positions.clamp(min=0)} | tracks | {"real": real}
     return Seq(seq.ids.gather(1, source).masked_fill(~real, pad), length, tracks)

@@ -1,4 +1,4 @@
-"""One text a row, token by token: what greedy search and sampling share."""
+"""One text a row, token by token: the loop of greedy search and sampling."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Choose = Callable[[Tensor, np.ndarray, int], tuple[Tensor, Tensor]]
 
 
 def walk(step: DecodingStep, start: Start, rules: Rules, choose: Choose) -> list[Hypothesis]:
-    """A text for each row; rows leave the batch as they end."""
+    """Write a text for each row; a row leaves the batch when its text ends."""
     rows, ids, logp = np.arange(len(start.logp)), start.read, start.logp
-    before, found = ids.shape[1], [Hypothesis([], 0.0, False)] * len(rows)
+    before, texts = ids.shape[1], [Hypothesis([], 0.0, False)] * len(rows)
     scores = np.zeros(len(rows))
     for written in range(int(start.limits.max(initial=0))):
         picked, gain = choose(rules(logp, written, start.end, ids), rows, written)
@@ -29,11 +29,9 @@ def walk(step: DecodingStep, start: Start, rules: Rules, choose: Choose) -> list
         ended = tokens == start.end if start.end is not None else np.zeros(len(rows), bool)
         done = ended | (written + 1 >= start.limits[rows])
         if done.any():
-            for place in np.flatnonzero(done):
-                text = ids[place, before : before + written + 1 - ended[place]]
-                found[rows[place]] = Hypothesis(
-                    text.tolist(), float(scores[place]), bool(ended[place])
-                )
+            for row in np.flatnonzero(done):
+                text = ids[row, before : before + written + 1 - ended[row]]
+                texts[rows[row]] = Hypothesis(text.tolist(), float(scores[row]), bool(ended[row]))
             kept = np.flatnonzero(~done)
             if not len(kept):
                 break
@@ -46,4 +44,4 @@ def walk(step: DecodingStep, start: Start, rules: Rules, choose: Choose) -> list
             picked = picked[left]
             step.select(left)
         logp = step.advance(picked)
-    return found
+    return texts

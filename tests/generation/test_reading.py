@@ -26,7 +26,7 @@ from plmctl.generation.decode import generate
 from plmctl.generation.greedy import Greedy
 from plmctl.generation.sample import Sample
 from plmctl.generation.search import Hypothesis
-from plmctl.generation.step import in_front
+from plmctl.generation.step import pad_left
 from plmctl.models.base import Model
 from plmctl.run.assemble import build_model
 from plmctl.run.compose import compose
@@ -336,7 +336,7 @@ def test_in_front_keeps_every_token_and_its_tracks() -> None:
         real.sum(1),
         {"real": real, "segment": torch.arange(8).view(2, 4) + 100},
     )
-    found = in_front(seq, pad=-1)
+    found = pad_left(seq, pad=-1)
     assert found.ids.tolist() == [[0, 2, 3], [-1, -1, 5]]
     assert found.real.tolist() == [[True] * 3, [False, False, True]]
     assert found.tracks["position"].tolist() == [[0, 1, 2], [0, 0, 0]]

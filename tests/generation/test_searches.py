@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from plmctl.core.errors import ConfigError
-from plmctl.generation.beam import Beam, in_place, take_best
+from plmctl.generation.beam import Beam, keep_order, take_best
 from plmctl.generation.greedy import Greedy
 from plmctl.generation.sample import Sample
 from plmctl.generation.search import Start, find_repeats
@@ -234,7 +234,7 @@ def test_best_is_topk() -> None:
 
 def test_in_place_moves_as_few_as_can_be() -> None:
     parents = np.random.default_rng(0).integers(0, 4, (50, 4))
-    order = in_place(parents)
+    order = keep_order(parents)
     assert (np.sort(order, 1) == np.arange(4)).all()
     stay = (np.take_along_axis(parents, order, 1) == np.arange(4)).sum(1)
     assert stay.tolist() == [len(set(row)) for row in parents.tolist()]

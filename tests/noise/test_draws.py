@@ -92,6 +92,6 @@ def test_integers():
 
 def test_repeating():
     assert np.array_equal(
-        Draws(1, 12).repeating(10).uniform(KEYS, "a"), Draws(1, 2).uniform(KEYS, "a")
+        Draws(1, 12).repeat(10).uniform(KEYS, "a"), Draws(1, 2).uniform(KEYS, "a")
     )
-    assert Draws(1, 12).child("x").repeating(1).path == ("x",)
+    assert Draws(1, 12).child("x").repeat(1).path == ("x",)
