@@ -191,7 +191,7 @@ def test_a_source_is_written_out_with_its_sentinels(run: Callable[[str], str]) -
             "gpt",
             ["prompt=" + "word " * 40],
             3,
-            "the model has places for 32, and one is to be written",
+            "the model has 32 positions, and needs one to write",
         ),
         ("bert", ["prompt=hello"], 3, "it fills masks, and writes no text"),
         ("bert", ["prompt=a [MASK]", "top=100000"], 2, "top=100000: at most"),

@@ -307,7 +307,7 @@ def test_no_text_is_longer_than_the_places(kind: str, room: int) -> None:
 
 def test_prompts_that_cannot_be_continued_are_refused() -> None:
     model = made([*DECODER, "position=learned"])
-    with pytest.raises(DataError, match="20 tokens, but the model has places for 20"):
+    with pytest.raises(DataError, match="20 tokens, but the model has 20 positions"):
         generate(model, together([[7] * 20]), vocab=VOCAB, search=Greedy())
     with pytest.raises(DataError, match="prompt 2 of the batch is empty"):
         generate(model, together([[7], []]), vocab=VOCAB, search=Greedy())

@@ -166,7 +166,7 @@ def test_draws_have_the_shares_of_the_published_filters(
     wanted = torch.softmax(process.TopPLogitsWarper(top_p)(None, wanted), -1)[0]
     every = 20_000
     search = Sample(temperature=temperature, top_k=top_k, top_p=top_p, seed=0)
-    drawn = search.drawn(logp.expand(every, -1).clone(), torch.arange(every) / every)
+    drawn = search.draw(logp.expand(every, -1).clone(), torch.arange(every) / every)
     shares = torch.bincount(drawn, minlength=11) / every
     torch.testing.assert_close(shares.double(), wanted, atol=2 / every, rtol=0)
 
