@@ -84,7 +84,7 @@ def asks_for_factory(annotation: Any) -> bool:
     mapping.
     """
     if typing.get_origin(annotation) is Callable:
-        return hasattr(_made(annotation), _SLOT)
+        return hasattr(_class_of(annotation), _SLOT)
     return any(map(asks_for_factory, typing.get_args(annotation)))
 
 

@@ -137,7 +137,8 @@ def _check_cells(stack: Stack, pattern: Pattern) -> None:
         if cell.ahead is not None and not isinstance(pattern, allowed):
             reads = "reads earlier and later tokens" if cell.ahead else "reads all earlier tokens"
             wanted = f"{reads}, but {type(pattern).__name__} allows less"
-            causal = isinstance(pattern, Causal) and "causal" in parameters(type(cell))
+            kind: Any = type(cell)
+            causal = isinstance(pattern, Causal) and "causal" in parameters(kind)
             fix = (
                 f"model.stack.cells.{letter}.causal=true"
                 if causal
