@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from made_vocab import SIZE, VOCAB
 
 from plmctl.data.formats.base import Format, Plan
 from plmctl.data.formats.blocks import Blocks
@@ -45,7 +46,7 @@ from plmctl.data.shards import Shards
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.vocab import Vocab
 
-SIZE, STREAMS = 30_522, 256
+STREAMS = 256
 SHARES = ("padding", "docs cut", "lost", "repeated")
 WANTED = frozenset({"tracks.document", "tracks.position", "tracks.segment"})
 
@@ -62,6 +63,7 @@ class Made:
         self.tracks: dict[str, Any] = {}
         self.spans: dict[str, Any] = {}
         self.fingerprint = f"made up {len(self.ids)} {pairs}"
+        self.vocab_size = SIZE
 
 
 def write(folder: Path, tokens: int, pairs: bool) -> None:
@@ -220,20 +222,7 @@ def _corpus(
     if chosen.tokens:
         return Tokenizer.load(chosen.tokens).vocab, lambda: Shards.open(chosen.tokens)
     write(folder, int(chosen.synthetic), pairs)
-    special = np.arange(SIZE) < 999
-    vocab = Vocab(
-        size=SIZE,
-        pad=0,
-        unk=100,
-        cls=101,
-        sep=102,
-        mask=103,
-        bos=None,
-        eos=None,
-        special=special,
-        word_start=~special,
-    )
-    return vocab, lambda: Made(folder, pairs)
+    return VOCAB, lambda: Made(folder, pairs)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from made_vocab import SIZE, VOCAB
 
 from plmctl.data.formats.base import Format
 from plmctl.data.formats.blocks import Blocks
@@ -27,8 +28,6 @@ from plmctl.data.loader import RowSource, collate
 from plmctl.data.reader import ReadPosition, RowReader
 from plmctl.noise.token_mask import TokenMask
 from plmctl.text.vocab import Vocab
-
-SIZE = 30_522
 
 
 @dataclass
@@ -40,6 +39,7 @@ class Corpus:
     spans: dict[str, Any] = field(default_factory=dict)
     pairs: bool = False
     fingerprint: str = "made up"
+    vocab_size: int = SIZE
 
 
 def corpus(tokens: int) -> Corpus:
@@ -109,19 +109,6 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=65_536, help="tokens of a batch")
     parser.add_argument("--seconds", type=float, default=3.0)
     chosen = parser.parse_args()
-    special = np.arange(SIZE) < 999
-    vocab = Vocab(
-        size=SIZE,
-        pad=0,
-        unk=100,
-        cls=101,
-        sep=102,
-        mask=103,
-        bos=None,
-        eos=None,
-        special=special,
-        word_start=~special,
-    )
     shards = corpus(chosen.tokens)
     print(
         f"{len(shards.ids):,} tokens, {len(shards.documents) - 1:,} documents; million tokens/s,"
@@ -134,16 +121,16 @@ def main() -> None:
     for length in (128, 512):
         formats: dict[str, Format] = {
             "blocks, crossing": Blocks(
-                vocab=vocab, max_length=length, crossing=True, specials=False
+                vocab=VOCAB, max_length=length, crossing=True, specials=False
             ),
-            "blocks, packed": Blocks(vocab=vocab, max_length=length, crossing=False, specials=True),
-            "full_sentences": FullSentences(vocab=vocab, max_length=length, crossing=True),
+            "blocks, packed": Blocks(vocab=VOCAB, max_length=length, crossing=False, specials=True),
+            "full_sentences": FullSentences(vocab=VOCAB, max_length=length, crossing=True),
             "sentence_pair": SentencePair(
-                vocab=vocab, max_length=length, short_rate=0.1, random_rate=0.5
+                vocab=VOCAB, max_length=length, short_rate=0.1, random_rate=0.5
             ),
         }
         for name, format in formats.items():
-            measure(name, shards, format, vocab, chosen.batch, chosen.seconds)
+            measure(name, shards, format, VOCAB, chosen.batch, chosen.seconds)
 
 
 if __name__ == "__main__":

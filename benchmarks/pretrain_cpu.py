@@ -171,7 +171,7 @@ def measure(
         order = SIDES if turn % 2 == 0 else SIDES[::-1]
         for side in order:
             run = ours if side == "plmctl" else peer
-            found[side].append(run(side, size, tokens, work, updates, turn, options))
+            found[side].append(run(Job(side, size, tokens, work, updates, turn, options)))
             print(
                 f"{size} {turn + 1}/{options.rounds} {side}:"
                 f" {found[side][-1]['tokens_per_second']:,.0f} tokens/s",
@@ -181,23 +181,28 @@ def measure(
     return found
 
 
-def ours(
-    side: str,
-    size: str,
-    tokens: Path,
-    work: Path,
-    updates: int,
-    seed: int,
-    options: argparse.Namespace,
-) -> dict:
-    folder = Path(tempfile.mkdtemp(dir=work)) / "run"
-    warm, kind = WARM[size], MODELS[options.model]
+@dataclass(frozen=True)
+class Job:
+    """One run of one side."""
+
+    side: str
+    size: str
+    tokens: Path
+    work: Path
+    updates: int
+    seed: int
+    options: argparse.Namespace
+
+
+def ours(job: Job) -> dict:
+    folder = Path(tempfile.mkdtemp(dir=job.work)) / "run"
+    warm, kind = WARM[job.size], MODELS[job.options.model]
     start = time.perf_counter()
     plmctl(
         "pretrain",
         *kind.words,
-        f"data.path={tokens}",
-        f"size={size}",
+        f"data.path={job.tokens}",
+        f"size={job.size}",
         "format=blocks",
         "format.crossing=true",
         "format.specials=false",
@@ -209,60 +214,54 @@ def ours(
         "optim.weight_decay=0.01",
         "schedule=constant",
         "schedule.warmup_steps=0",
-        f"train.steps={warm + updates}",
+        f"train.steps={warm + job.updates}",
         f"train.batch_size={kind.batch}",
-        f"train.precision={options.precision}",
-        f"train.compile={options.compile}",
+        f"train.precision={job.options.precision}",
+        f"train.compile={job.options.compile}",
         "train.log_every=1",
         "train.eval_every=0",
         "train.save_every=0",
-        f"train.threads={options.threads}",
-        f"seed={seed}",
+        f"train.threads={job.options.threads}",
+        f"seed={job.seed}",
         f"run.dir={folder}",
-        threads=options.threads,
+        threads=job.options.threads,
     )
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     steps = {line["step"]: line for line in lines if f"loss/{kind.term}" in line}
-    first, last = steps[warm], steps[warm + updates]
+    first, last = steps[warm], steps[warm + job.updates]
     seconds = last["seconds"] - first["seconds"]
     rate = (last["tokens"] - first["tokens"]) / seconds
     return {
         "tokens_per_second": rate,
-        "compile_seconds": first["seconds"] - warm * seconds / updates,
+        "compile_seconds": first["seconds"] - warm * seconds / job.updates,
         "process_seconds": time.perf_counter() - start,
         "losses": [steps[step][f"loss/{kind.term}"] for step in sorted(steps)],
     }
 
 
-def peer(
-    side: str,
-    size: str,
-    tokens: Path,
-    work: Path,
-    updates: int,
-    seed: int,
-    options: argparse.Namespace,
-) -> dict:
-    layers, width = SHAPES[size]
-    kind = MODELS[options.model]
+def peer(job: Job) -> dict:
+    layers, width = SHAPES[job.size]
+    kind = MODELS[job.options.model]
     settings = {
-        "model": options.model,
-        "rows": str(rows_file(work, kind.length)),
-        "vocab": str(work / "vocab.json"),
+        "model": job.options.model,
+        "rows": str(rows_file(job.work, kind.length)),
+        "vocab": str(job.work / "vocab.json"),
         "layers": layers,
         "width": width,
         "length": kind.length,
         "batch": kind.batch,
-        "updates": updates,
-        "warm": WARM[size],
+        "updates": job.updates,
+        "warm": WARM[job.size],
         "lr": LEARNING_RATE,
         "rate": kind.asked,
         "dropout": DROPOUT,
-        "bf16": side.endswith("bf16"),
-        "seed": seed,
+        "bf16": job.side.endswith("bf16"),
+        "seed": job.seed,
     }
     start = time.perf_counter()
-    answer = child([sys.executable, str(HERE / "peer_trainer.py"), json.dumps(settings)], options)
+    answer = child(
+        [sys.executable, str(HERE / "peer_trainer.py"), json.dumps(settings)], job.options
+    )
     return json.loads(answer) | {"process_seconds": time.perf_counter() - start}
 
 

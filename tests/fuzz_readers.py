@@ -251,13 +251,13 @@ def cli(*words: object) -> None:
     import typer
 
     from plmctl.cli import app as cli
-    from plmctl.cli import console
+    from plmctl.cli import mistakes
 
     @contextlib.contextmanager
     def bare() -> Iterator[None]:
         yield
 
-    cli._reported = console.reported = bare
+    mistakes.report_mistakes = bare
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         try:
             cli.make_app()([str(word) for word in words], standalone_mode=False)

@@ -133,7 +133,7 @@ def test_a_run_gets_config_and_flags(plmctl: Invoke, command: Command) -> None:
 def test_print_config_stops_and_shows_what_was_removed(plmctl: Invoke, command: Command) -> None:
     done = plmctl("pretrain", "probe", "noise=[]", "--print-config")
     assert not command.calls
-    assert done.stdout.startswith("# not used, its part is not chosen: noise.token_mask.rate=0.2\n")
+    assert done.stdout.startswith("# unused, its part is not chosen: noise.token_mask.rate=0.2\n")
     assert OmegaConf.create(done.stdout).model.width == 128
 
 

@@ -128,7 +128,7 @@ def test_a_setting_written_as_an_option(words: list[str], fix: str) -> None:
 
 
 def test_an_option_that_would_swallow_the_next_one(tmp_path: Path) -> None:
-    assert "Error: --card needs a FILE behind it, and --out is an option" in said(
+    assert "Error: --card needs a FILE, but --out is an option" in said(
         "report", "run", "--card", "--out", "x.html"
     )
     (tmp_path / "run").mkdir()

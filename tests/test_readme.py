@@ -22,7 +22,7 @@ from plmctl.attention.kernels.base import Kernel
 from plmctl.attention.patterns.base import Pattern
 from plmctl.cli import app as cli
 from plmctl.cli.commands.data_check import pathless
-from plmctl.cli.console import _sorted
+from plmctl.cli.start import sort_words
 from plmctl.core.batch import IGNORE, Seq, Targets
 from plmctl.data.formats.base import Format
 from plmctl.distill.base import Signal
@@ -90,7 +90,7 @@ def check_command(line: str, *extra: str) -> None:
         return
     given = context.params
     words = pathless(given["words"] or []) if verb == "data" else given["words"] or []
-    recipe, overrides = _sorted(words, resume=given.get("resume", False))
+    recipe, overrides = sort_words(words, resume=given.get("resume", False))
     if given.get("resume"):
         return  # the saved config counts
     recipe = "bert" if verb == "pretrain" and recipe is None else recipe

@@ -185,7 +185,7 @@ def test_cp_copies_once_and_says_how_to_go_on(here: Path) -> None:
         (["run", "bert_sizes"], "plmctl ablate bert_sizes --dry-run"),
         (["cp", "bert", "nowhere/mine.yaml"], "mkdir -p nowhere"),
         (["cp", "bert", "mine"], "fix: mine.yaml"),
-        (["run", "bert", "gpt"], "one recipe at a time"),
+        (["run", "bert", "gpt"], "only one recipe may be named"),
         (
             ["run", "bert", "tasks.sst=builtin"],
             "plmctl: task='sst': there is no such task (did you mean 'sst2'?)",

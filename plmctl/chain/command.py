@@ -42,7 +42,7 @@ def _sort_words(words: Sequence[str], recipe: str) -> tuple[list[str], dict[str,
     for word in words:
         key, equals, value = word.partition("=")
         if not equals and not word.startswith("~"):
-            raise UsageError(f"'{word}': settings are key=value; one recipe at a time")
+            raise UsageError(f"'{word}': settings are key=value, and only one recipe may be named")
         if key == "out":
             out = Path(value).expanduser()
         elif key == "tasks" and value == "none":

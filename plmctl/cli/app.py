@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from plmctl.cli.console import Command
+from plmctl.cli.declare import Command
 from plmctl.cli.verb import Verb
 from plmctl.core.children import follow_starter
 
@@ -16,8 +16,8 @@ COMMANDS = Path(__file__).parent / "commands"
 
 
 def commands(folder: Path = COMMANDS) -> dict[str, Callable[..., None]]:
-    """{"data check": its function} of every `@command` of the files that `folder` has, as --help
-    lists them.
+    """Find {"data check": its function} for every `@command` in the files of `folder`, in the order
+    of --help.
     """
     modules = [
         importlib.import_module(f"plmctl.cli.commands.{file.stem}")
@@ -35,13 +35,13 @@ def commands(folder: Path = COMMANDS) -> dict[str, Callable[..., None]]:
 
 
 def declared(function: object) -> Command | None:
-    """What `@command` said of a function."""
+    """The declaration that `@command` gave a function."""
     made = getattr(function, "command", None)
     return made if isinstance(made, Command) else None
 
 
 def make_app(folder: Path = COMMANDS) -> typer.Typer:
-    """The Typer application of all `commands`."""
+    """Make the Typer application with all commands of `folder`."""
     app = typer.Typer(
         add_completion=False,
         no_args_is_help=True,
@@ -50,16 +50,20 @@ def make_app(folder: Path = COMMANDS) -> typer.Typer:
     )
     app.callback()(_about)
     groups: dict[str, typer.Typer] = {}
-    for name, function in commands(folder).items():
+    known = commands(folder)
+    for name, function in known.items():
         verb, _, inner = name.partition(" ")
         if inner and verb not in groups:
-            groups[verb] = typer.Typer(no_args_is_help=True, help=f"Commands on {verb}.")
+            others = [each.partition(" ")[2] for each in known if each.startswith(f"{verb} ")]
+            about = f"Commands on {verb}: {', '.join(others)}."
+            groups[verb] = typer.Typer(no_args_is_help=True, help=about)
             app.add_typer(groups[verb], name=verb)
         (groups[verb] if inner else app).command(inner or verb, cls=Verb)(function)
     return app
 
 
 def main() -> None:
+    """Run the command line of this process."""
     follow_starter()
     make_app()(prog_name="plmctl")
 

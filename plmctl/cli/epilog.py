@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from plmctl.cli.console import Command
+from plmctl.cli.declare import Command
 from plmctl.run.other_names import ours
 from plmctl.run.part_help import explained
 from plmctl.run.recipes import conf_dir, describe_options, recipes_dir
@@ -36,7 +36,9 @@ def list_sections(about: Command, name: str) -> list[tuple[str, Lines]]:
     if about.task:
         title = f"Settings of task={about.task} (of another: plmctl help task=<name>)"
         sections.append((title, _of_task(about.task)))
-    return sections + [(f"{slot}=", describe_options(conf_dir() / slot)) for slot in about.slots]
+    return sections + [
+        (f"{slot}=", describe_options(conf_dir() / slot)) for slot in about.slots.split()
+    ]
 
 
 def spell_setting(option: str, value: str, command: str) -> str:

@@ -9,23 +9,26 @@ import typer
 Out = Annotated[
     str,
     typer.Option(
-        "--out", metavar="FILE", help="A .html file; a .md file: that, and the .html beside it."
+        "--out", metavar="FILE", help="An .html file, or an .md file with the .html file beside it."
     ),
 ]
 Markdown = Annotated[
-    bool, typer.Option("--markdown", help="Also Markdown, with the pictures in a folder beside it.")
+    bool,
+    typer.Option("--markdown", help="Also write Markdown, with pictures in a folder beside it."),
 ]
 Heads = Annotated[
     str | None,
     typer.Option(
         "--attention",
         metavar="L.H,...",
-        help="Draw what these heads attend to: layer.head, from 0.",
+        help="Draw what these heads attend to: layer.head, counted from 0.",
     ),
 ]
 Sentences = Annotated[
     list[str] | None,
-    typer.Option("--sentence", metavar="TEXT", help="... on this sentence; may be repeated."),
+    typer.Option(
+        "--sentence", metavar="TEXT", help="The sentence for --attention. May be repeated."
+    ),
 ]
 Probes = Annotated[
     list[str] | None,
@@ -33,18 +36,22 @@ Probes = Annotated[
         "--probe",
         metavar="NAME=FILE[:TOKENS,TAGS]",
         help=(
-            "Probe every layer for the labels of a column file (by default in columns 0 and 1)"
+            "Probe every layer for the labels of a column file (default: columns 0 and 1)"
             " or of WiC's JSON lines."
         ),
     ),
 ]
 Card = Annotated[
     str | None,
-    typer.Option("--card", metavar="FILE", help="Also a model card of the run, for Hugging Face."),
+    typer.Option(
+        "--card", metavar="FILE", help="Also write a model card of the run for Hugging Face."
+    ),
 ]
 Facts = Annotated[
     list[str] | None,
     typer.Option(
-        "--fact", metavar="KEY=VALUE", help="... that says this: license=, language=, name=."
+        "--fact",
+        metavar="KEY=VALUE",
+        help="A fact for --card: license=, language= or name=. May be repeated.",
     ),
 ]

@@ -31,7 +31,7 @@ class Verb(TyperCommand):
                 takes_value = not getattr(option, "is_flag", False)
                 if takes_value and not equals and following in options:
                     needed = getattr(option, "metavar", None) or "value"
-                    ctx.fail(f"{name} needs a {needed} behind it, and {following} is an option")
+                    ctx.fail(f"{name} needs a {needed}, but {following} is an option")
             elif word.startswith("--"):
                 from plmctl.cli.epilog import spell_setting
 

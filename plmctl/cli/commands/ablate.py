@@ -1,4 +1,4 @@
-"""`plmctl ablate`, as the program takes it."""
+"""`plmctl ablate`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
-from plmctl.cli.console import ConfigDir, Json, Plugin, PrintConfig, command, start
+from plmctl.cli.declare import command
+from plmctl.cli.options import ConfigDir, Json, Plugin, PrintConfig
+from plmctl.cli.start import start
 from plmctl.run.spec import Provenance
 
 
@@ -26,14 +28,15 @@ def ablate(
     ] = None,
     print_config: PrintConfig = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print jobs and cost; run nothing.")
+        bool, typer.Option("--dry-run", help="Print jobs and cost. Run nothing.")
     ] = False,
     config_dir: ConfigDir = None,
     plugin: Plugin = None,
     as_json: Json = False,
 ) -> None:
-    """Compare arms over seeds: run a study, and write a table of means, differences and
-    verdicts.
+    """Compare several settings over several seeds (a study).
+
+    The result is a table of means, differences and verdicts.
     """
     of_launcher = ("hydra/launcher=", "hydra.launcher.")
     launcher = tuple(word for word in words or [] if word.startswith(of_launcher))

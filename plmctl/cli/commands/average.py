@@ -1,4 +1,4 @@
-"""`plmctl average`, as the program takes it."""
+"""`plmctl average`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Annotated
 
 import typer
 
-from plmctl.cli.console import Plugin, command, reported, see_plugins
+from plmctl.cli.declare import command
+from plmctl.cli.mistakes import find_plugins, report_mistakes
+from plmctl.cli.options import Plugin
 from plmctl.core.terminal import tell
 
 
@@ -23,25 +25,26 @@ from plmctl.core.terminal import tell
 def average(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run directory.")],
     last: Annotated[
-        int, typer.Option("--last", metavar="N", help="How many checkpoints, the newest first.")
+        int, typer.Option("--last", metavar="N", help="Average the newest N checkpoints.")
     ] = 5,
     out: Annotated[
         str | None,
-        typer.Option("--out", metavar="DIR", help="A new folder; by default RUN-average."),
+        typer.Option("--out", metavar="DIR", help="The new folder (default: RUN-average)."),
     ] = None,
     kept: Annotated[
         bool,
         typer.Option(
-            "--kept", help="The average that the run itself kept (distill=self_ensemble)."
+            "--kept", help="Take the average that the run itself kept (distill=self_ensemble)."
         ),
     ] = False,
     plugin: Plugin = None,
 ) -> None:
-    """Average the weights of a run's last checkpoints into one (train.keep_last says how many a
-    run keeps).
+    """Average the last checkpoints of a run into a new one.
+
+    The setting train.keep_last says how many checkpoints a run keeps.
     """
-    with reported():
-        see_plugins(plugin or ())
+    with report_mistakes():
+        find_plugins(plugin or ())
         from plmctl.training.averaging import average as average_checkpoints
         from plmctl.training.averaging import extract_average
 

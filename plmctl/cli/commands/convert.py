@@ -1,4 +1,4 @@
-"""`plmctl convert`, as the program takes it."""
+"""`plmctl convert`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,16 @@ from typing import Annotated, Literal
 
 import typer
 
-from plmctl.cli.console import Plugin, command, reported, see_plugins
-from plmctl.interop.listing import list_systems
+from plmctl.cli.declare import command
+from plmctl.cli.mistakes import find_plugins, report_mistakes
+from plmctl.cli.options import Plugin
+
+
+def list_families() -> tuple[str, list[tuple[str, str]]]:
+    """List the families that can be converted, for --help."""
+    from plmctl.interop.listing import list_systems
+
+    return "Families", list_systems()
 
 
 @command(
@@ -19,23 +27,26 @@ from plmctl.interop.listing import list_systems
         "plmctl convert runs/first exported --to hf",
         "plmctl convert exported imported --to plmctl",
     ),
-    section=lambda: ("Families", list_systems()),
+    section=list_families,
 )
 def convert(
     source: Annotated[
-        str, typer.Argument(metavar="IN", help="A run, checkpoint or Hugging Face folder.")
+        str, typer.Argument(metavar="IN", help="A run, a checkpoint or a Hugging Face folder.")
     ],
     out: Annotated[str, typer.Argument(metavar="OUT", help="The folder to write.")],
     to: Annotated[Literal["hf", "plmctl"], typer.Option("--to", help="The layout of OUT.")],
     part: Annotated[
         Literal["model", "generator"],
-        typer.Option("--part", help="Of an ELECTRA run: what to take."),
+        typer.Option("--part", help="Which network of an ELECTRA run to convert."),
     ] = "model",
     plugin: Plugin = None,
 ) -> None:
-    """Convert weights, config and tokenizer to or from Hugging Face's layout."""
-    with reported():
-        see_plugins(plugin or ())
+    """Convert a model to or from Hugging Face's layout.
+
+    Weights, settings and tokenizer are converted.
+    """
+    with report_mistakes():
+        find_plugins(plugin or ())
         from plmctl.report.card import make_card
         from plmctl.run.convert import convert as convert_model
 

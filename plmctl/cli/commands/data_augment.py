@@ -1,8 +1,10 @@
-"""`plmctl data augment`, as the program takes it."""
+"""`plmctl data augment`."""
 
 from __future__ import annotations
 
-from plmctl.cli.console import ConfigDir, Json, Plugin, PrintConfig, Words, command, start
+from plmctl.cli.declare import command
+from plmctl.cli.options import ConfigDir, Json, Plugin, PrintConfig, Words
+from plmctl.cli.start import start
 from plmctl.run.spec import Provenance
 
 
@@ -19,7 +21,7 @@ from plmctl.run.spec import Provenance
             " rate=0.2 candidates=5 out=augmented-less"
         ),
     ),
-    slots=("task",),
+    slots="task",
 )
 def augment(
     words: Words = None,
@@ -28,8 +30,9 @@ def augment(
     config_dir: ConfigDir = None,
     plugin: Plugin = None,
 ) -> None:
-    """Write a larger training set: copies of its texts in which a masked language model replaces
-    words (TinyBERT).
+    """Write a larger training set: a masked language model replaces words.
+
+    Every text is copied, and words of the copies are replaced (TinyBERT's data augmentation).
     """
     given = Provenance("augment", json=as_json)
     start(given, words, config_dir, plugin, print_config=print_config)

@@ -1,4 +1,4 @@
-"""`plmctl data check`, as the program takes it."""
+"""`plmctl data check`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
-from plmctl.cli.console import ConfigDir, Json, Plugin, PrintConfig, command, start
+from plmctl.cli.declare import command
+from plmctl.cli.options import ConfigDir, Json, Plugin, PrintConfig
+from plmctl.cli.start import start
 from plmctl.run.spec import Provenance
 
 
@@ -17,7 +19,7 @@ from plmctl.run.spec import Provenance
         "plmctl data check tokens format=blocks format.max_length=64",
         "plmctl data check README.md tokenizer.path=tokens --out checked.md",
     ),
-    slots=("task", "format"),
+    slots="task format",
 )
 def check(
     words: Annotated[
@@ -26,14 +28,16 @@ def check(
     ] = None,
     as_json: Json = False,
     out: Annotated[
-        str | None, typer.Option("--out", metavar="FILE", help="A page: a .md or a .html file.")
+        str | None,
+        typer.Option("--out", metavar="FILE", help="Also write a page: a .md or .html file."),
     ] = None,
     print_config: PrintConfig = False,
     config_dir: ConfigDir = None,
     plugin: Plugin = None,
 ) -> None:
-    """Look at text, a token directory, or with task=<name> labelled files, before a long run:
-    plain verdicts.
+    """Check text, tokens or labelled files before a long run.
+
+    PATH is text or a token directory, or with task=<name> the files of a task.
     """
     given = Provenance("data", json=as_json)
     start(given, pathless(words or [], out), config_dir, plugin, print_config=print_config)

@@ -1,8 +1,10 @@
-"""`plmctl data rewrite`, as the program takes it."""
+"""`plmctl data rewrite`."""
 
 from __future__ import annotations
 
-from plmctl.cli.console import ConfigDir, Json, Plugin, PrintConfig, Words, command, start
+from plmctl.cli.declare import command
+from plmctl.cli.options import ConfigDir, Json, Plugin, PrintConfig, Words
+from plmctl.cli.start import start
 from plmctl.run.spec import Provenance
 
 
@@ -16,7 +18,7 @@ from plmctl.run.spec import Provenance
             " search.count=3 out=en-de-nearest"
         ),
     ),
-    slots=("task", "search"),
+    slots="task search",
 )
 def rewrite(
     words: Words = None,
@@ -25,6 +27,9 @@ def rewrite(
     config_dir: ConfigDir = None,
     plugin: Plugin = None,
 ) -> None:
-    """Write a training set whose targets a teacher wrote (sequence-level distillation)."""
+    """Write a training set whose targets a trained model wrote.
+
+    A student that learns from it imitates this model (sequence-level distillation).
+    """
     given = Provenance("rewrite", json=as_json)
     start(given, words, config_dir, plugin, print_config=print_config)

@@ -1,8 +1,9 @@
-"""`plmctl distill`, as the program takes it."""
+"""`plmctl distill`."""
 
 from __future__ import annotations
 
-from plmctl.cli.console import (
+from plmctl.cli.declare import command
+from plmctl.cli.options import (
     ConfigDir,
     DryRun,
     Json,
@@ -11,9 +12,8 @@ from plmctl.cli.console import (
     PrintConfig,
     RecipeWords,
     Resume,
-    command,
-    start,
 )
+from plmctl.cli.start import start
 from plmctl.run.spec import Provenance
 
 
@@ -30,7 +30,7 @@ from plmctl.run.spec import Provenance
             " train.steps=10 run.dir=runs/student"
         ),
     ),
-    slots=("distill", "task"),
+    slots="distill task",
     only=("teacher", "teacher_cache", "kept_layers"),
 )
 def distill(
@@ -43,18 +43,12 @@ def distill(
     plugin: Plugin = None,
     as_json: Json = False,
 ) -> None:
-    """Train a smaller model to answer as teacher=<run or Hugging Face folder> does: on text, or
-    with task= on labelled data.
+    """Train a smaller model to imitate a teacher.
+
+    teacher=<a run or a Hugging Face folder>. With task=<name> the data are labelled.
     """
     from plmctl.run.distill_words import as_training
 
     given = Provenance("distill", dry_run=dry_run, resume=resume, json=as_json)
-    start(
-        given,
-        words,
-        config_dir,
-        plugin,
-        print_config=print_config,
-        multirun=multirun,
-        complete=as_training,
-    )
+    told = {"print_config": print_config, "multirun": multirun}
+    start(given, words, config_dir, plugin, complete=as_training, **told)

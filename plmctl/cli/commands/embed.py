@@ -1,8 +1,10 @@
-"""`plmctl embed`, as the program takes it."""
+"""`plmctl embed`."""
 
 from __future__ import annotations
 
-from plmctl.cli.console import Plugin, PrintConfig, Words, command, start
+from plmctl.cli.declare import command
+from plmctl.cli.options import Plugin, PrintConfig, Words
+from plmctl.cli.start import start
 from plmctl.run.spec import Provenance
 
 

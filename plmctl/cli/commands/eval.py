@@ -1,4 +1,4 @@
-"""`plmctl eval`, as the program takes it."""
+"""`plmctl eval`."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from typing import Annotated
 
 import typer
 
-from plmctl.cli.console import ConfigDir, Json, Multirun, Plugin, PrintConfig, Words, command, start
+from plmctl.cli.declare import command
+from plmctl.cli.options import ConfigDir, Json, Multirun, Plugin, PrintConfig, Words
+from plmctl.cli.start import start
 from plmctl.run.spec import Provenance
 
 Submission = Annotated[
-    bool, typer.Option("--submission", help="Write the files that GLUE's server takes.")
+    bool, typer.Option("--submission", help="Write the files that GLUE's server accepts.")
 ]
 
 
@@ -21,7 +23,7 @@ Submission = Annotated[
         "plmctl eval checkpoint=runs/sst2 --json",
         "plmctl eval checkpoint=runs/first task=lm data.path=README.md",
     ),
-    slots=("task",),
+    slots="task",
 )
 def evaluate(
     words: Words = None,
@@ -32,6 +34,10 @@ def evaluate(
     config_dir: ConfigDir = None,
     plugin: Plugin = None,
 ) -> None:
-    """Score a checkpoint on its task, label new lines (input=), or measure perplexity (task=lm)."""
+    """Score a checkpoint, label new texts, or measure perplexity.
+
+    A checkpoint is scored on the task that it was fine-tuned on. input=FILE labels the texts of a
+    file, task=lm measures perplexity.
+    """
     given = Provenance("eval", json=as_json, submission=submission)
     start(given, words, config_dir, plugin, print_config=print_config, multirun=multirun)

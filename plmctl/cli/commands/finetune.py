@@ -1,19 +1,10 @@
-"""`plmctl finetune`, as the program takes it."""
+"""`plmctl finetune`."""
 
 from __future__ import annotations
 
-from plmctl.cli.console import (
-    ConfigDir,
-    DryRun,
-    Json,
-    Multirun,
-    Plugin,
-    PrintConfig,
-    Resume,
-    Words,
-    command,
-    start,
-)
+from plmctl.cli.declare import command
+from plmctl.cli.options import ConfigDir, DryRun, Json, Multirun, Plugin, PrintConfig, Resume, Words
+from plmctl.cli.start import start
 from plmctl.run.spec import Provenance
 
 
@@ -27,16 +18,7 @@ from plmctl.run.spec import Provenance
             " tokenizer.path=tokens train.steps=50"
         ),
     ),
-    slots=(
-        "task",
-        "features",
-        "head_encoder",
-        "output_features",
-        "size",
-        "model",
-        "optim",
-        "schedule",
-    ),
+    slots="task features head_encoder output_features size model optim schedule",
     task="classification",
 )
 def finetune(
@@ -49,6 +31,6 @@ def finetune(
     plugin: Plugin = None,
     as_json: Json = False,
 ) -> None:
-    """Train a checkpoint, or a fresh model, on a labelled task."""
+    """Train a checkpoint, or a new model, on a labelled task."""
     given = Provenance("finetune", dry_run=dry_run, resume=resume, json=as_json)
     start(given, words, config_dir, plugin, print_config=print_config, multirun=multirun)

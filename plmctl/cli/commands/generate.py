@@ -1,8 +1,10 @@
-"""`plmctl generate`, as the program takes it."""
+"""`plmctl generate`."""
 
 from __future__ import annotations
 
-from plmctl.cli.console import Json, Plugin, PrintConfig, Words, command, start
+from plmctl.cli.declare import command
+from plmctl.cli.options import Json, Plugin, PrintConfig, Words
+from plmctl.cli.start import start
 from plmctl.run.spec import Provenance
 
 
@@ -16,7 +18,7 @@ from plmctl.run.spec import Provenance
         ),
         'plmctl generate checkpoint=runs/first prompt="a [MASK] of strings" top=3',
     ),
-    slots=("search",),
+    slots="search",
 )
 def generate(
     words: Words = None,
@@ -24,7 +26,9 @@ def generate(
     print_config: PrintConfig = False,
     plugin: Plugin = None,
 ) -> None:
-    """Let a model write: what follows a prompt, or what a source becomes; an encoder fills the
+    """Continue a prompt, rewrite a text, or fill in masks.
+
+    A decoder continues a prompt, an encoder-decoder rewrites a text, and an encoder fills in the
     masks of a text.
     """
     given = Provenance("generate", json=as_json)

@@ -1,4 +1,4 @@
-"""`plmctl help <part>`, as the program takes it."""
+"""`plmctl help <part>`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
-from plmctl.cli.console import ConfigDir, Json, Plugin, command, reported, see_plugins
+from plmctl.cli.declare import command
+from plmctl.cli.mistakes import find_plugins, report_mistakes
+from plmctl.cli.options import ConfigDir, Json, Plugin
 
 What = Annotated[
     str | None, typer.Argument(metavar="[SLOT | PART | SLOT=PART]", show_default=False)
@@ -17,11 +19,13 @@ What = Annotated[
 def explain(
     what: What = None, as_json: Json = False, config_dir: ConfigDir = None, plugin: Plugin = None
 ) -> None:
-    """Explain the settings of a part: what each means, its type, its default. Without a name:
-    list the slots.
+    """Explain a part and its settings.
+
+    Each setting is shown with its meaning, type and default. A slot lists its parts; without a
+    name, all slots are listed.
     """
-    with reported():
-        see_plugins(plugin or ())
+    with report_mistakes():
+        find_plugins(plugin or ())
         from plmctl.run.help import explain as explain_part
 
         explain_part(what, as_json=as_json, plugins=plugin or (), config_dirs=config_dir or ())

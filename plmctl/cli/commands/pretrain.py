@@ -1,4 +1,4 @@
-"""`plmctl pretrain`, as the program takes it."""
+"""`plmctl pretrain`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from plmctl.cli.console import (
+from plmctl.cli.declare import command
+from plmctl.cli.options import (
     ConfigDir,
     DryRun,
     Json,
@@ -15,9 +16,8 @@ from plmctl.cli.console import (
     PrintConfig,
     RecipeWords,
     Resume,
-    command,
-    start,
 )
+from plmctl.cli.start import start
 from plmctl.run.spec import Provenance
 
 Preview = Annotated[
@@ -26,7 +26,7 @@ Preview = Annotated[
         "--preview",
         metavar="N",
         min=0,
-        help="Show N rows before and after noise, with targets, and stop.",
+        help="Show N rows before and after noise with their targets, and stop.",
     ),
 ]
 
@@ -38,18 +38,7 @@ Preview = Annotated[
         "plmctl pretrain size=tiny train.steps=50 run.dir=runs/first",
         "plmctl pretrain gpt -m size=tiny train.steps=20 optim.lr=1e-3,1e-4 run.dir=runs/gpt",
     ),
-    slots=(
-        "size",
-        "tokenizer",
-        "format",
-        "noise",
-        "pattern",
-        "position",
-        "model",
-        "objective",
-        "optim",
-        "schedule",
-    ),
+    slots="size tokenizer format noise pattern position model objective optim schedule",
     lists=".",
 )
 def pretrain(

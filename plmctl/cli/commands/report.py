@@ -1,4 +1,4 @@
-"""`plmctl report`, as the program takes it."""
+"""`plmctl report`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Annotated
 import typer
 
 from plmctl.cli import report_options as options
-from plmctl.cli.console import Plugin, command, reported, see_plugins
+from plmctl.cli.declare import command
+from plmctl.cli.mistakes import find_plugins, report_mistakes
+from plmctl.cli.options import Plugin
 from plmctl.core.terminal import tell
 
 
@@ -23,7 +25,7 @@ from plmctl.core.terminal import tell
 def report(
     runs: Annotated[
         list[str],
-        typer.Argument(metavar="RUN... | STUDY", help="Run directories, or a study's folder."),
+        typer.Argument(metavar="RUN... | STUDY", help="Run directories, or the folder of a study."),
     ],
     out: options.Out = "report.html",
     markdown: options.Markdown = False,
@@ -34,9 +36,12 @@ def report(
     fact: options.Facts = None,
     plugin: Plugin = None,
 ) -> None:
-    """Write one page, readable offline, on one or several runs, or on a study."""
-    with reported():
-        see_plugins(plugin or ())
+    """Write one HTML page about a run, several runs, or a study.
+
+    The page needs no network.
+    """
+    with report_mistakes():
+        find_plugins(plugin or ())
         from plmctl.report.wishes import parse_facts, parse_wishes
         from plmctl.report.write import write
 

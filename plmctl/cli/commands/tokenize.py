@@ -1,8 +1,10 @@
-"""`plmctl tokenize`, as the program takes it."""
+"""`plmctl tokenize`."""
 
 from __future__ import annotations
 
-from plmctl.cli.console import ConfigDir, Multirun, Plugin, PrintConfig, Words, command, start
+from plmctl.cli.declare import command
+from plmctl.cli.options import ConfigDir, Multirun, Plugin, PrintConfig, Words
+from plmctl.cli.start import start
 from plmctl.run.spec import Provenance
 
 
@@ -13,7 +15,7 @@ from plmctl.run.spec import Provenance
         "plmctl tokenize tokenizer.vocab_size=4096 out=tokens",
         "plmctl tokenize tokenizer=wordpiece tokenizer.vocab_size=4096 out=tokens-wordpiece",
     ),
-    slots=("tokenizer",),
+    slots="tokenizer",
 )
 def tokenize(
     words: Words = None,
@@ -22,6 +24,6 @@ def tokenize(
     config_dir: ConfigDir = None,
     plugin: Plugin = None,
 ) -> None:
-    """Train a tokenizer on text, or take one, and write token shards."""
+    """Train a tokenizer, or take one, and write text as tokens."""
     given = Provenance("tokenize")
     start(given, words, config_dir, plugin, print_config=print_config, multirun=multirun)

@@ -1,0 +1,56 @@
+"""Mistakes of users, which become messages."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator, Sequence
+
+import typer
+
+from plmctl.core.errors import PlmctlError, UsageError
+from plmctl.core.terminal import remark
+
+USERS_FILES = {
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.EFBIG,
+    errno.EISDIR,
+    errno.ENOTDIR,
+}
+
+
+@contextlib.contextmanager
+def report_mistakes() -> Iterator[None]:
+    """Turn a user's mistake into a message and an exit code; other errors keep their traceback."""
+    try:
+        yield
+    except PlmctlError as error:
+        remark(f"plmctl: {error}")
+        raise typer.Exit(error.exit_code) from None
+    except KeyboardInterrupt:
+        remark("plmctl: stopped")
+        raise typer.Exit(130) from None
+    except OSError as error:
+        if error.errno not in USERS_FILES:
+            raise
+        remark(f"plmctl: {error.strerror}: {error.filename or 'while writing'}")
+        raise typer.Exit(1) from None
+
+
+def find_plugins(plugins: Sequence[str]) -> None:
+    """Find packages of --plugin in the current folder, too; UsageError for a missing one."""
+    if plugins and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    for name in plugins:
+        if not name.isidentifier() or importlib.util.find_spec(name) is None:
+            raise UsageError(
+                f"--plugin {name}: there is no such package"
+                " in the current folder or among the installed ones"
+            )

@@ -1,0 +1,46 @@
+"""The options that several commands have."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[./FILE.yaml] KEY=VALUE", show_default=False, hidden=True),
+]
+RecipeWords = Annotated[
+    list[str] | None, typer.Argument(metavar="RECIPE | KEY=VALUE", show_default=False, hidden=True)
+]
+ConfigDir = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--config-dir",
+        metavar="DIR",
+        help="A folder with your own parts, and recipes in DIR/recipes.",
+    ),
+]
+Plugin = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--plugin", metavar="PACKAGE", help="A Python package whose parts the settings may name."
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print results as JSON.")]
+PrintConfig = Annotated[bool, typer.Option("--print-config", help="Print all settings and stop.")]
+DryRun = Annotated[
+    bool,
+    typer.Option("--dry-run", help="Print parameters, compute, memory and time. Write nothing."),
+]
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Continue the run in run.dir with its saved settings.")
+]
+Multirun = Annotated[
+    bool,
+    typer.Option(
+        "-m",
+        "--multirun",
+        help="Run all combinations of key=a,b (Hydra: choice(), range(), glob()).",
+    ),
+]

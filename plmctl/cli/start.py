@@ -1,0 +1,105 @@
+"""How a command with settings starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import typer
+
+from plmctl.cli.mistakes import find_plugins, report_mistakes
+from plmctl.core.errors import UsageError, raise_all
+from plmctl.core.terminal import tell
+from plmctl.run.spec import Provenance, RunSpec, thaw
+
+
+def start(
+    given: Provenance,
+    words: Sequence[str] | None,
+    config_dir: Sequence[str] | None = None,
+    plugin: Sequence[str] | None = None,
+    *,
+    print_config: bool = False,
+    multirun: bool = False,
+    complete: Callable[[Provenance], Provenance] = lambda given: given,
+) -> None:
+    """Compose the settings and run the command.
+
+    Args:
+        given: What is wanted; its recipe is the default.
+        words: A recipe and settings, as they stand on the command line.
+        complete: Adds words for settings that the user left out.
+
+    Raises:
+        typer.Exit: Always, with the exit code.
+    """
+    with report_mistakes():
+        recipe, overrides = sort_words(words or [], resume=given.resume)
+        given = complete(
+            replace(
+                given,
+                recipe=recipe or (None if given.resume else given.recipe),
+                overrides=tuple(overrides),
+                config_dirs=tuple(config_dir or ()),
+                plugins=tuple(plugin or ()),
+            )
+        )
+        find_plugins(given.plugins)
+        raise typer.Exit(_go(given, print_config, multirun))
+
+
+def _go(given: Provenance, print_config: bool, multirun: bool) -> int:
+    if multirun:
+        from plmctl.jobs.sweep import sweep
+
+        if given.resume or print_config:
+            raise UsageError(
+                "-m/--multirun cannot be combined with --resume or --print-config:"
+                " name the run.dir or the settings of one job"
+            )
+        return sweep(given)
+    if given.resume:
+        from plmctl.run.resume import resume_spec
+
+        spec = resume_spec(given)
+    else:
+        spec = _compose(given)
+    if print_config:
+        from plmctl.storage.settings_file import to_yaml
+
+        unused = spec.provenance.removed
+        head = "".join(f"# unused, its part is not chosen: {line}\n" for line in unused)
+        tell(head + to_yaml(thaw(spec)), end="")
+        return 0
+    from plmctl.run.action import perform
+
+    result = perform(spec)
+    return result if isinstance(result, int) else 0
+
+
+def _compose(given: Provenance) -> RunSpec:
+    """Compose a spec. If settings are wrong, report them together with what is wrong in the models
+    and files that the run starts from.
+    """
+    from plmctl.run.compose import attempt
+
+    made = attempt(given)
+    if made.errors:
+        from plmctl.run.parents import check_parents
+
+        raise_all(check_parents(made.spec, list(made.errors)))
+    return made.spec
+
+
+def sort_words(words: Sequence[str], *, resume: bool) -> tuple[str | None, list[str]]:
+    """Split words into a recipe, which is the one word without "=", and overrides. With --resume
+    this word may be the folder of the run.
+    """
+    bare = [word for word in words if "=" not in word and not word.startswith("~")]
+    overrides = [word for word in words if word not in bare]
+    if len(bare) > 1:
+        raise UsageError(f"only one recipe may be named; settings are key=value: {' '.join(bare)}")
+    if bare and resume and Path(bare[0]).is_dir():
+        return None, [*overrides, f"run.dir={bare[0]}"]
+    return (bare[0] if bare else None), overrides
