@@ -21,7 +21,7 @@ from plmctl.core.errors import ConfigError, UsageError, nearest, raise_all
 from plmctl.core.locate import locate, parameters
 from plmctl.core.parts import asks_for_factory, declared, misfit, slot_of
 from plmctl.core.values import fit
-from plmctl.run.format_1 import upgrade
+from plmctl.run.format_1 import TARGETS
 from plmctl.run.spec import Part, Record, thaw
 
 MARKS = ("_target_", "_partial_", "_given_")
@@ -44,7 +44,7 @@ def build(
         plugins: Packages outside plmctl whose parts may be named.
         path: The config path of the node, which says its slot.
     """
-    node, given = upgrade(plain(node)), given or {}
+    node, given = plain(node), given or {}
     raise_all(check(node, given, plugins, path=path))
     errors: list[UsageError] = []
     made = _make(node, given, plugins, Any, path, errors)
@@ -58,7 +58,7 @@ def check(
     """Every problem that building `node` would meet in names and types; `given=None`: anything
     may still be filled in.
     """
-    return _check(upgrade(plain(node)), given, plugins, slot_at(path), Any, path)
+    return _check(plain(node), given, plugins, slot_at(path), Any, path)
 
 
 def slot_at(path: str) -> str:
@@ -110,7 +110,11 @@ def _make(
     if not isinstance(node, dict):
         return node
     before, given = len(errors), {**given, **(node.get("_given_") or {})}
-    part = locate(node["_target_"], plugins) if "_target_" in node else None
+    part = (
+        locate(TARGETS.get(node["_target_"], node["_target_"]), plugins)
+        if "_target_" in node
+        else None
+    )
     wanted = parameters(part) if part else {}
     inside = {key: parameter.annotation for key, parameter in wanted.items()}
     made = {
@@ -164,7 +168,7 @@ def _check(
             for error in _check(child, given, plugins, slot, annotation, _join(path, key))
         ]
     try:
-        made = locate(node["_target_"], plugins)
+        made = locate(TARGETS.get(node["_target_"], node["_target_"]), plugins)
     except ValueError as error:
         return [ConfigError(_join(path, "_target_"), node["_target_"], str(error))]
     wanted = (

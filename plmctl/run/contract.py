@@ -51,7 +51,6 @@ def check_contract(
     config = plain(cfg)
     errors: list[PlmctlError] = []
     objectives: dict[str, tuple[Objective, str | None]] = {}  # and the source that each looks at
-    train = config.get("train") or {}
     with collect(errors), without_weights():
         model = build_model(config, vocab_size=vocab_size, vocab=TINY, plugins=plugins)
         errors += find_too_long(config, model.backbone.max_length)
@@ -61,7 +60,7 @@ def check_contract(
             with collect(errors):
                 part, _, source = entry(node, f"objective.{name}")
                 objectives[name] = (build(part, given, plugins, path=f"objective.{name}"), source)
-        _check_freezing(model, train)
+        _check_freezing(model, config)
     for source, node in ((config["data"] or {}).get("sources") or {None: {}}).items():
         with collect(errors):
             format, noise = (
@@ -83,15 +82,16 @@ def check_contract(
         if config.get("optim") and config.get("schedule")
         else []
     )
-    errors += find_too_few_rows(train, parts)
+    errors += find_too_few_rows(config, parts)
     raise_all(errors)
     return model
 
 
-def _check_freezing(model: Model, train: Mapping[str, Any]) -> None:
+def _check_freezing(model: Model, config: Mapping[str, Any]) -> None:
     """Raise where a stage freezes, or trains, parameters that the model does not have."""
     from plmctl.training.freezing import apply_freezing
 
+    train = config.get("train") or {}
     for stage in train.get("stages") or [{}]:
         own = {key: stage.get(key, train.get(key)) or () for key in ("trainable", "frozen")}
         apply_freezing(model, **own)
@@ -336,9 +336,10 @@ def find_wrong_numbers(config: Mapping[str, Any], plugins: Sequence[str]) -> lis
 
 
 def find_too_few_rows(
-    train: Mapping[str, Any], objectives: Mapping[str, Objective]
+    config: Mapping[str, Any], objectives: Mapping[str, Objective]
 ) -> list[UsageError]:
     """Every stage whose micro-batches have fewer rows than an objective compares."""
+    train = config.get("train") or {}
     errors: list[UsageError] = []
     for number, stage in enumerate(train.get("stages") or [{}]):
         own = {**train, **{key.removeprefix("train."): value for key, value in stage.items()}}
