@@ -49,9 +49,13 @@ def locate(target: Any, plugins: Sequence[str] = ()) -> Callable[..., Any]:
     return part  # type: ignore[no-any-return]
 
 
-@cache
 def parameters(part: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
     """The keyword parameters of a part, with evaluated annotations if their names are known."""
+    return _read_parameters(part)
+
+
+@cache
+def _read_parameters(part: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
     code = part.__init__ if inspect.isclass(part) else part  # type: ignore[misc]
     scope = vars(importlib.import_module(part.__module__))
     by_name = {}
