@@ -1,10 +1,11 @@
-"""Write the tables of parts, fields, recipes and families into README.md and these pages:
+"""Write the tables of parts, fields, recipes, studies and families into README.md and these pages:
 `python docs/tables.py`, or `make docs`.
 
-A table stands between `<!-- parts: SLOT -->`, `<!-- fields -->`, `<!-- recipes -->` or
-`<!-- families -->`, and `<!-- end -->`. A part's row is the first comment of its YAML file; a
-field's row is what the part that introduces it says; a recipe's row is its first comment and the
-parts that it chooses; a family of published checkpoints states its systems and classes.
+A table stands between `<!-- parts: SLOT -->`, `<!-- fields -->`, `<!-- recipes -->`,
+`<!-- studies -->` or `<!-- families -->`, and `<!-- end -->`. A part's row is the first comment of
+its YAML file; a field's row is what the part that introduces it says; a recipe's row is its first
+comment and the parts that it chooses; a study's row is its question, its title and the papers that
+its header names; a family of published checkpoints states its systems and classes.
 """
 
 import re
@@ -17,17 +18,19 @@ from plmctl.interop.hf import FAMILIES
 from plmctl.run.glossary import known_fields
 from plmctl.run.headers import header
 from plmctl.run.part_help import part_files
-from plmctl.run.recipes import conf_dir, find_recipe, load, recipe_names
+from plmctl.run.recipes import conf_dir, find_recipe, load, recipe_names, recipes_dir
 
 DOCS = Path(__file__).parent
 PAGES = (DOCS.parent / "README.md", *sorted(DOCS.glob("*.md")))
 TABLE = re.compile(
-    r"(?<=<!-- )(parts: \w+|fields|recipes|families) -->\n(.*?)(?=<!-- end -->)", re.DOTALL
+    r"(?<=<!-- )(parts: \w+|fields|recipes|studies|families) -->\n(.*?)(?=<!-- end -->)", re.DOTALL
 )
+AUTHORS = re.compile(r"[A-Z]\w+(?: and [A-Z]\w+| et al\.)?, \d{4}")
 CHOSEN = ("model", "format", "noise", "objective")  # of a recipe
 HEADS = {
     "fields": ("field", "shape", "type", "meaning"),
     "families": ("systems", "classes of transformers"),
+    "studies": ("study", "question", "title", "papers"),
     "recipes": ("system", "recipe", "what it does", *CHOSEN),
 }
 
@@ -36,6 +39,9 @@ def rows(name: str) -> list[str]:
     """The rows of the table with this mark, in the order of names."""
     if name == "recipes":
         return [recipe_row(each) for each in recipe_names()]
+    if name == "studies":
+        files = sorted((recipes_dir() / "studies").glob("*.yaml"))
+        return [study_row(file) for file in files]
     if name == "families":
         return [family_row(family) for family in sorted(FAMILIES, key=lambda each: each.systems)]
     if name == "fields":
@@ -71,6 +77,14 @@ def recipe_row(name: str) -> str:
             *(", ".join(f"`{part}`" for part in each) or "none" for each in parts),
         ]
     )
+
+
+def study_row(file: Path) -> str:
+    """One study: its question, its title, and the papers that its header names."""
+    found = header(file)
+    question, mark, _ = found.about.partition("?")
+    papers = dict.fromkeys(AUTHORS.findall(" ".join([found.about, found.text("Published")])))
+    return row([f"`{file.stem}`", question + mark, str(load(file)["title"]), "; ".join(papers)])
 
 
 def row(cells: Sequence[str]) -> str:

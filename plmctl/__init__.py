@@ -18,5 +18,9 @@ def load(path: str | os.PathLike[str], *, plugins: Sequence[str] = ()) -> Loaded
     imported.
     """
     from plmctl.run.loading import load  # torch is imported here and not with the package
+    from plmctl.run.plugins import Unconfirmed
 
-    return load(path, plugins=plugins)
+    try:
+        return load(path, plugins=plugins)
+    except Unconfirmed as error:
+        raise error.for_python() from None

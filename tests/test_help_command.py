@@ -149,3 +149,9 @@ def test_settings_of_a_shipped_file_on_which_ones_own_builds(tmp_path: Path) -> 
     assert "model.defaults" not in shown
     assert shown["model.embedding.segments"] == "2"
     assert shown["model.stack.layout"] == "f*3"
+
+
+def test_an_empty_text_is_a_default() -> None:
+    line = next(x for x in said("help", "classification").splitlines() if "task.reader.folder" in x)
+    assert line.startswith('task.reader.folder=""')
+    assert "must be given" not in line

@@ -184,7 +184,7 @@ def test_nothing_of_it_is_imported_unless_it_is_named(name: str, run: str, tmp_p
 
 
 def test_from_python(run: str) -> None:
-    with pytest.raises(UsageError, match=f"run is made with the plug-in {PLUGIN}"):
+    with pytest.raises(UsageError, match=rf"{PLUGIN}, .* add plugins=\['{PLUGIN}'\] if"):
         plmctl.load(run)
     assert PLUGIN not in sys.modules
     assert plmctl.load(run, plugins=[PLUGIN]).model.backbone.max_length == 32

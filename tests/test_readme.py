@@ -2,6 +2,7 @@
 lines compose, the example objective is right.
 """
 
+import dataclasses
 import importlib
 import importlib.util
 import re
@@ -33,8 +34,10 @@ from plmctl.noise.base import Noise
 from plmctl.objectives.base import Objective
 from plmctl.run import compose as config
 from plmctl.run.distill_words import as_training
+from plmctl.run.headers import header
 from plmctl.run.schema import VERBS as SCHEMAS
 from plmctl.run.spec import Provenance
+from plmctl.study.study import Metric, Published
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -161,6 +164,7 @@ def test_tables_of_parts_say_what_the_files_of_the_parts_say() -> None:
     wanted = {
         "README.md": {"recipes"},
         "docs/commands.md": {"families"},
+        "docs/studies.md": {"studies"},
         "docs/parts.md": {f"parts: {slot}" for slot in slots} | {"fields"},
     }
     for name, page in PAGES.items():
@@ -181,13 +185,18 @@ def test_named_files_of_the_repository_exist(page: str) -> None:
         assert (ROOT / path).exists() or Path(path).stem in EXAMPLES, path
 
 
-def test_studies_in_the_table_are_there():
-    """One that is not in its table yet is no fault: `plmctl recipes ls` shows all."""
-    studies = {file.name for file in (ROOT / "recipes" / "studies").glob("*.yaml")}
-    table = PAGES["docs/studies.md"].partition("## All studies")[2]
-    named = {f"{name}.yaml" for name in re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)}
-    assert len(named) >= 38
-    assert named <= studies
+def test_keys_of_a_metric_are_those_of_the_schema() -> None:
+    table = PAGES["docs/studies.md"].partition("| key of a metric |")[2].partition("\n\n")[0]
+    assert re.findall(r"^\| `(\w+)`", table, re.MULTILINE) == [
+        each.name for each in dataclasses.fields(Metric)
+    ]
+    example = yaml.safe_load(re.findall(r"^\| `published` \| `(.*?)`", table, re.MULTILINE)[0])
+    assert list(example) == [each.name for each in dataclasses.fields(Published)]
+
+
+def test_the_launch_line_of_the_example_study_is_read(tmp_path: Path) -> None:
+    (tmp_path / "rates.yaml").write_text(blocks_of("docs/own.md", "yaml")[-1], encoding="utf-8")
+    assert header(tmp_path / "rates.yaml").command() == ["plmctl", "ablate", "./rates.yaml"]
 
 
 def test_every_slot_of_conf_is_in_the_table():

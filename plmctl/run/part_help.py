@@ -175,7 +175,7 @@ class _Reader:
                 else kind(parameter.annotation)
             )
             if words and not words.startswith("a part"):
-                yield Setting(f"{path}.{name}", spell(parameter.default), words)
+                yield Setting(f"{path}.{name}", spell(parameter.default) or '""', words)
 
     def _parameters(self, target: str) -> Mapping[str, inspect.Parameter]:
         return parameters(locate(target, self.plugins)) if self.types else {}

@@ -13,6 +13,21 @@ from plmctl.core.errors import UsageError
 OWN = "plmctl"
 
 
+class Unconfirmed(UsageError):
+    """`of` is made with plug-ins that nobody has confirmed."""
+
+    def __init__(self, of: object, names: Sequence[str], fix: str = "") -> None:
+        self.of, self.names = of, names
+        what = f"the plug-in{'s' * (len(names) > 1)} {', '.join(names)}, code outside plmctl"
+        super().__init__(
+            f"{of} is made with {what}: add {fix or option(names).strip()} if you trust it"
+        )
+
+    def for_python(self) -> Unconfirmed:
+        """The same for who calls plmctl from Python."""
+        return Unconfirmed(self.of, self.names, f"plugins={list(self.names)}")
+
+
 def named(node: Any) -> list[str]:
     """The packages other than plmctl of every `_target_` inside `node`, plain data, each once."""
     names = (target.partition(".")[0] for target in targets_in(node))
@@ -51,8 +66,7 @@ def confirm(names: Iterable[str], plugins: Sequence[str], *, of: object) -> None
             " it is damaged, or meant to do harm"
         )
     if missing:
-        what = f"the plug-in{'s' * (len(missing) > 1)} {', '.join(missing)}, code outside plmctl"
-        raise UsageError(f"{of} is made with {what}: add{option(missing)} if you trust it")
+        raise Unconfirmed(of, missing)
 
 
 def as_words(plugins: Iterable[str]) -> list[str]:

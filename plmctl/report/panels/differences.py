@@ -43,7 +43,13 @@ def panel(subject: Subject) -> list[Block]:
         return []
     names = [run.name for run in subject.runs]
     if len(configs) == 1:
-        rows = [[path, chosen] for path in FIRST if (chosen := _chosen(configs[0], path))]
+        # a run from a checkpoint has the tokenizer of that
+        unused = "tokenizer." if configs[0].get("checkpoint") else "-"
+        rows = [
+            [path, chosen]
+            for path in FIRST
+            if not path.startswith(unused) and (chosen := _chosen(configs[0], path))
+        ]
         return [Heading("Settings"), TableBlock(["setting", *names], rows)]
     rows = find_differences(configs)
     if not rows:
