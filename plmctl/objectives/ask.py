@@ -1,4 +1,4 @@
-"""What most objectives are: one head, asked for the tokens of one set of targets."""
+"""What most objectives share: one head that predicts the tokens of one set of targets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,14 @@ def ask(
     term: str | None = None,
     state: object = None,
 ) -> Output:
-    """The loss at `targets.<target>` of a head, as a term; both by default of the same name."""
+    """The summed cross-entropy of a head at the positions of `targets.<target>`, as one term.
+
+    Args:
+        target: name of the targets.
+        head: name of the head; by default `target`.
+        term: name of the term; by default `target`.
+        state: the memory of the previous batch, for the backbone.
+    """
     asked, hidden = batch.require(f"targets.{target}"), model(batch, state)
     loss, right = head_of(model, head or target).loss(hidden.gather(asked.index), asked.ids)
     return answered(term or target, loss, right, batch.counts[target], hidden.state)
@@ -30,7 +37,7 @@ def ask(
 def answered(
     term: str, loss: Tensor, right: Tensor | None, count: int, state: Any = None
 ) -> Output:
-    """One term, with its accuracy where right guesses are known."""
+    """One term, with its accuracy where the number of right predictions is known."""
     return Output(
         {term: Term(loss)}, {} if right is None else {f"acc/{term}": (right, count)}, state
     )

@@ -28,6 +28,14 @@ class Term:
 
 @dataclass(frozen=True)
 class Output:
+    """The terms of one micro-batch.
+
+    Args:
+        terms: summed losses by name, those of `Objective.counts`.
+        logs: `{name: (total, count)}` to be logged as means, such as "acc/mlm".
+        state: the memory that the model carries into the next batch; None without one.
+    """
+
     terms: Mapping[str, Term]
     # name -> (total, count), e.g. "acc/mlm"
     logs: Mapping[str, tuple[Tensor, int | Tensor]] = field(default_factory=dict)
@@ -134,6 +142,13 @@ class Objective(nn.Module):
         raise NotImplementedError(type(self).__name__)
 
     def forward(self, model: Model, batch: Batch, state: Any = None) -> Output:
+        """The summed losses of a micro-batch.
+
+        Args:
+            model: backbone and heads.
+            batch: a micro-batch, with the fields that `facts.needs` names.
+            state: the memory that the previous batch left; None at the start.
+        """
         raise NotImplementedError(type(self).__name__)
 
     def after_step(self, model: Model, step: int) -> None:

@@ -19,6 +19,14 @@ from plmctl.objectives.base import Facts, Objective, Output, Term
 
 @dataclass(frozen=True)
 class Entry:
+    """An objective of a mix.
+
+    Args:
+        objective: what is trained.
+        weight: of its terms.
+        on: the data source whose batches it reads; None for every batch.
+    """
+
     objective: Objective
     weight: float = 1.0
     on: str | None = None  # the data source it looks at; None = every batch
