@@ -24,6 +24,11 @@ def test_control_characters_are_spelled_and_the_rest_stays() -> None:
     assert terminal.visible(plain) == plain
 
 
+def test_one_of_a_thing_has_no_plural() -> None:
+    numbers = {0: "0 documents", 1: "1 document", 2000: "2,000 documents"}
+    assert {number: terminal.counted(number, "document") for number in numbers} == numbers
+
+
 def test_json_stays_the_same_json() -> None:
     record = {"text": "\x1b[2J\x9b\x7f语"}
     shown = terminal.visible(json.dumps(record, ensure_ascii=False))

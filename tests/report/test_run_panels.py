@@ -129,6 +129,20 @@ def test_settings_that_differ(run: Path, tmp_path: Path) -> None:
     )
 
 
+def test_a_run_from_a_checkpoint_has_its_tokenizer(tmp_path: Path) -> None:
+    tokenizer = {"tokenizer": {"kind": "bpe", "vocab_size": 8192}}
+    new = fabricated.run(tmp_path / "a", config=tokenizer)
+    start = {"checkpoint": "runs/x", "task": {"path": "sst2"}, "train": {"steps": 3}}
+    tuned = fabricated.run(tmp_path / "b", config={**tokenizer, **start})
+    shown = [
+        {row[0] for table in tables(differences.panel(find_subject([each]))) for row in table.rows}
+        for each in (new, tuned)
+    ]
+    assert shown[0] >= {"tokenizer.kind", "tokenizer.vocab_size"}
+    assert shown[1] >= {"checkpoint", "task.path"}
+    assert not [path for path in shown[1] if path.startswith("tokenizer")]
+
+
 def test_many_settings_of_one_run_alone_are_folded(run: Path, tmp_path: Path) -> None:
     task = {f"setting{n:02}": n for n in range(differences.FEW + 1)}
     other = fabricated.run(
