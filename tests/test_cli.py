@@ -76,6 +76,13 @@ def plmctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command) ->
     return invoke
 
 
+def test_versions_are_shown(plmctl: Invoke) -> None:
+    done = plmctl("--version", own=False)
+    assert done.exit_code == 0
+    assert re.fullmatch(r"plmctl \S+, torch \S+, Python 3\.\d+\.\d+\n", done.stdout)
+    assert plmctl("--versions", own=False).exit_code == 2
+
+
 def test_a_command_appears_when_its_file_is_there(tmp_path: Path) -> None:
     (tmp_path / "eval.py").touch()
     shown = CliRunner().invoke(cli.make_app(tmp_path), ["--help"]).output
