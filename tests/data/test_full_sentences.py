@@ -105,7 +105,7 @@ def test_break_modes_of_fairseq(shards_of, vocab, crossing, room, wanted):
     assert found == wanted
 
 
-def test_chain_over_several_blocks(monkeypatch):
+def test_links_over_several_blocks(monkeypatch):
     monkeypatch.setattr(packing, "BLOCK", 7)
     for seed in range(20):
         rng = np.random.default_rng(seed)
@@ -113,5 +113,5 @@ def test_chain_over_several_blocks(monkeypatch):
         wanted = [0]
         while wanted[-1] < 50:
             wanted.append(int(following[wanted[-1]]))
-        assert packing.chain(following).tolist() == wanted
-    assert packing.chain(np.array([], np.int64)).tolist() == [0]
+        assert packing.follow_links(following).tolist() == wanted
+    assert packing.follow_links(np.array([], np.int64)).tolist() == [0]

@@ -70,12 +70,12 @@ def test_masked_replaced_and_kept() -> None:
         targets={"mlm": labels(p2="cat", p3="sat", p6="mat")},
     )
     assert shown(before, after) == expected("""
-        row 7 of text: 8 of 12 tokens; 3 asked: 1 masked, 1 replaced, 1 kept
+        row 7 of text: 8 of 12 tokens; 3 predicted: 1 masked, 1 replaced, 1 kept
           before  [CLS] the cat     sat  on a mat  [SEP]
           text    [CLS] the *[MASK] ~dog on a =mat [SEP]
           mlm               cat     sat       mat
 
-        marks: * hidden  ~ another token  = asked but left as it is
+        marks: * hidden  ~ another token  = predicted but unchanged
         """)
 
 
@@ -113,12 +113,12 @@ def test_chinese_takes_two_columns_a_character() -> None:
         seq("[CLS] 猫 [MASK] 垫子上 [SEP]"), targets={"mlm": labels(p2="坐在", p3="垫子上")}
     )
     assert shown(before, after) == expected("""
-        row 7 of text: 5 of 12 tokens; 2 asked: 1 masked, 0 replaced, 1 kept
+        row 7 of text: 5 of 12 tokens; 2 predicted: 1 masked, 0 replaced, 1 kept
           before  [CLS] 猫 坐在    垫子上  [SEP]
           text    [CLS] 猫 *[MASK] =垫子上 [SEP]
           mlm              坐在    垫子上
 
-        marks: * hidden  = asked but left as it is
+        marks: * hidden  = predicted but unchanged
         """)
 
 
@@ -188,7 +188,7 @@ def test_shuffled_tokens_and_what_stood_there() -> None:
         targets={"mlm": labels(p4="a"), "shuffle": labels(p1="cat", p2="sat", p3="on")},
     )
     assert shown(before, after) == expected("""
-        row 7 of text: 6 of 12 tokens; 1 asked: 1 masked, 0 replaced, 0 kept
+        row 7 of text: 6 of 12 tokens; 1 predicted: 1 masked, 0 replaced, 0 kept
           before   the <cat <sat <on  a       mat
           text     the >sat >on  >cat *[MASK] mat
           mlm                         a
@@ -307,7 +307,7 @@ def test_row_by_row_a_mixed_batch_of_lengths() -> None:
     first, second, _ = shown(before, after).split("\n\n")
     assert (
         first
-        == "row 7 of text: 2 of 12 tokens; 0 asked: 0 masked, 0 replaced, 0 kept\n  text  the cat"
+        == "row 7 of text: 2 of 12 tokens; 0 predicted: 0 masked, 0 replaced, 0 kept\n  text  the cat"
     )
     assert "*[MASK]" in second
     assert "[PAD]" not in second

@@ -47,14 +47,14 @@ else:
     print(bool(tokenizing.tokenize(job, sys.argv[2])))
 """
 COUNTED = """
-calls = {'look': 0, 'learn': 0, 'encoded': 0}
+calls = {'survey_text': 0, 'learn': 0, 'encoded': 0}
 def counts(owner, name, label=None):
     inner = getattr(owner, name)
     def outer(*a, **k):
         calls[label or name] += 1
         return inner(*a, **k)
     setattr(owner, name, outer)
-counts(tokenizing, 'look')
+counts(tokenizing, 'survey_text')
 learn = tokenizing.Tokenizer.learn
 def learning(texts, recipe):
     calls['learn'] += 1
@@ -154,7 +154,7 @@ def test_killed_and_started_again(
     assert contents(place) == whole
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     found = calls(again)
-    assert found["look"] == ("survey" not in left)
+    assert found["survey_text"] == ("survey" not in left)
     assert found["learn"] == ("tokenizer" not in left)
     assert found["encoded"] == 400 - left.get("done", {"documents": 0})["documents"]
     assert ("going on from there" in again.stdout) == bool(left)
@@ -229,7 +229,7 @@ def test_the_cache_goes_on_too(text: Path, whole: dict[str, bytes], tmp_path: Pa
         )
     )
     assert 0 < found["encoded"] < 400
-    assert found["look"] == found["learn"] == 0
+    assert found["survey_text"] == found["learn"] == 0
     (place,) = tmp_path.iterdir()
     assert contents(place) == whole
     assert str(place) in again.stdout
@@ -331,7 +331,7 @@ def test_a_held_out_text_is_surveyed_once(text: Path, tmp_path: Path) -> None:
     assert killed.returncode == -signal.SIGKILL
     assert (
         calls(child(own, tmp_path / "out", f"tokenizing.count_processors = lambda: 1\n{COUNTED}"))[
-            "look"
+            "survey_text"
         ]
         == 0
     )

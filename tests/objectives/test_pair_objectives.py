@@ -215,7 +215,7 @@ def test_documents_of_one_sentence_have_nothing_to_swap(recipe: str, tmp_path: P
     said = " ".join(made.stderr.split())
     assert made.exit_code == 3, made.output
     assert (
-        "every chunk of at most 32 tokens is a single sentence, so that there is nothing to swap"
+        "every chunk of at most 32 tokens is a single sentence, so that no segments can be swapped"
         in said
     )
     assert "a blank line ends a document" in said
