@@ -196,7 +196,7 @@ def test_what_was_kept_is_read_and_changes_nothing(
         raise AssertionError("the teacher is asked again")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Frozen, "answers", computed)
+        patch.setattr(Frozen, "predict", computed)
         assert distilled(*words, f"teacher_cache={cache}", f"run.dir={tmp_path / 'again'}") == 0
     assert {file: file.stat().st_mtime_ns for file in cache.rglob("*.safetensors")} == files
     assert weights(tmp_path / "again") == weights(run)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from omegaconf import OmegaConf
 from safetensors.torch import load_file
 
 import plmctl
@@ -20,6 +19,7 @@ from plmctl.run.action import perform
 from plmctl.run.assemble import build_model
 from plmctl.run.convert import convert
 from plmctl.run.resume import resume_spec
+from plmctl.run.saved import read_spec
 from plmctl.training.checkpoint import read
 
 SMALL = [
@@ -99,9 +99,9 @@ def test_table_7_is_configuration(variant, words, tmp_path, capsys):
     assert run("eval", f"checkpoint={run_dir}", json=True) == 0
     assert json.loads(capsys.readouterr().out)["metrics"] == result["metrics"]
     saved = read(Path(result["checkpoint"]))
-    cfg = OmegaConf.load(Path(result["checkpoint"]) / "config.yaml")
+    spec = read_spec(Path(result["checkpoint"]))
     assert {name.partition("/")[2].partition(".")[0] for name in saved.optimizer} == {"heads"}
-    fresh = build_model(cfg, vocab_size=plmctl.load(run_dir).vocab.size, seed=0).state_dict()
+    fresh = build_model(spec, vocab_size=plmctl.load(run_dir).vocab.size, seed=0).state_dict()
     kept = [name for name in saved.model if name.startswith("backbone.")]
     assert len(kept) > 20
     assert all(

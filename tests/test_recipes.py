@@ -36,6 +36,7 @@ SMALL = [
 ]
 PRETRAIN_GROUPS = (
     "format",
+    "kernel",
     "model",
     "noise",
     "objective",

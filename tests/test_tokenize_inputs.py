@@ -55,7 +55,7 @@ def test_spans_and_tags(
     )
     assert run(monkeypatch, *words) == 0
     printed = capsys.readouterr().out
-    assert "the tokenizer has seen 120 sentences" in printed
+    assert "the tokenizer was trained on 120 sentences" in printed
     assert "spans of 'entity': 180" in printed
     shards, tokenizer = Shards.open(out), Tokenizer.load(out)
     track = shards.spans["entity"]
@@ -166,7 +166,9 @@ def test_a_whole_file_held_out_is_said_and_a_run_lends_its_tokenizer(
         (tmp_path / name).write_text(f"the {word} house stands here\n" * 40, encoding="utf-8")
     words = [f"data.path={tmp_path}", "tokenizer=word", "data.lines=sentence"]
     assert run(monkeypatch, *words, f"out={tmp_path / 'out'}") == 0
-    assert "50% of the text is held out, for there are only 2 documents" in capsys.readouterr().out
+    assert (
+        "50% of the text is held out, because there are only 2 documents" in capsys.readouterr().out
+    )
     saved = tmp_path / "run" / "checkpoints" / "step-7"
     saved.mkdir(parents=True)
     (tmp_path / "out" / "tokenizer").rename(saved / "tokenizer")

@@ -17,6 +17,7 @@ from plmctl.run import compose as config
 from plmctl.run import finetuning, schema
 from plmctl.run.action import perform
 from plmctl.run.model_facts import pooling
+from plmctl.run.saved import read_spec
 from plmctl.tasks.classification import Classification
 from plmctl.tasks.predictions import write_submission
 from plmctl.tasks.tables import Table
@@ -419,13 +420,12 @@ def test_a_decoder_reads_its_last_token(tmp_path, trained):
     folder, _ = trained
     words = ["model=decoder", "pattern=causal", "train.epochs=null", "train.steps=2"]
     assert _finetune(folder, tmp_path / "run", *words) == 0
-    from omegaconf import OmegaConf
-
-    saved = OmegaConf.load(tmp_path / "run" / "checkpoints" / "step-2" / "config.yaml")
+    saved = read_spec(tmp_path / "run" / "checkpoints" / "step-2")
+    assert saved
     assert pooling(saved) == "last"
     assert list(saved.heads) == ["class"]
-    assert saved.heads["class"].bias is False  # as the published class
-    assert saved.task.label_names == ["bad", "good"]
+    assert saved.heads["class"]["bias"] is False  # as the published class
+    assert list(saved.task["label_names"]) == ["bad", "good"]
 
 
 def test_shuffled_labels_give_the_majority_score(tmp_path):

@@ -139,9 +139,9 @@ def test_what_stands_for_a_row_has_read_all_of_it(task, backbone, tokenizer):
     backbone_ = model.backbone
     if backbone == "encoder_decoder":  # what is read at its other end
         x = backbone_.encoder.embed_tokens(batch.text).detach().requires_grad_()
-        embedded, backbone_.encoder.embedded = backbone_.encoder.embedded, lambda seq, start=0: x
+        backbone_.encoder.embed_tokens = lambda seq, start=0: x
         last = backbone_(batch).last
-        backbone_.encoder.embedded = embedded
+        del backbone_.encoder.embed_tokens
     else:
         x = backbone_.embed(batch).detach().requires_grad_()
         last = backbone_.encode(x, batch).last
