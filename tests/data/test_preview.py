@@ -306,8 +306,8 @@ def test_row_by_row_a_mixed_batch_of_lengths() -> None:
     )
     first, second, _ = shown(before, after).split("\n\n")
     assert (
-        first
-        == "row 7 of text: 2 of 12 tokens; 0 predicted: 0 masked, 0 replaced, 0 kept\n  text  the cat"
+        first == "row 7 of text: 2 of 12 tokens; 0 predicted: 0 masked, 0 replaced, 0 kept\n"
+        "  text  the cat"
     )
     assert "*[MASK]" in second
     assert "[PAD]" not in second
