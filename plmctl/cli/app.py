@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import platform
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -72,19 +71,12 @@ def main() -> None:
 
 
 def _show_versions(asked: bool) -> None:
-    """Print `plmctl 0.1.0, torch 2.13.0, Python 3.11.7` and end; torch is not imported."""
-    if not asked:
-        return
-    from importlib import metadata  # 30 ms that no other command needs
+    """Print the versions and end, if `asked`."""
+    if asked:
+        from plmctl.core.extras import describe_versions  # 30 ms that --help does not need
 
-    found = []
-    for name in ("plmctl", "torch"):
-        try:
-            found.append(f"{name} {metadata.version(name)}")
-        except metadata.PackageNotFoundError:
-            found.append(f"{name} (not installed)")
-    tell(", ".join([*found, f"Python {platform.python_version()}"]))
-    raise typer.Exit
+        tell(describe_versions())
+        raise typer.Exit
 
 
 _VERSIONS = typer.Option(

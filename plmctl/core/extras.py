@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import platform
 import shlex
 from importlib import metadata
 from pathlib import Path
@@ -20,6 +21,17 @@ def require_library(module: str, extra: str, what: str, *, otherwise: str = "") 
     except ImportError as error:
         fix = install_command(extra) + (f", or {otherwise}" if otherwise else "")
         raise UsageError(f"{what} needs {module.partition('.')[0]}\n  fix: {fix}") from error
+
+
+def describe_versions() -> str:
+    """`plmctl 0.1.0, torch 2.13.0, Python 3.11.7`; neither is imported for it."""
+    versions = []
+    for name in ("plmctl", "torch"):
+        try:
+            versions.append(f"{name} {metadata.version(name)}")
+        except metadata.PackageNotFoundError:
+            versions.append(f"{name} (not installed)")
+    return ", ".join([*versions, f"Python {platform.python_version()}"])
 
 
 def install_command(extra: str) -> str:
