@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,15 +26,22 @@ from plmctl.core.terminal import remark, tell
 from plmctl.report.chart import Curve, draw_lines
 from plmctl.report.page import Block, Chart, Code, Heading, Paragraph, TableBlock, write_page
 from plmctl.report.runs import RunLog
+from plmctl.text.corpus import write_task
 
 MARK = ".plmctl-demo"  # in folders that the demo made and may therefore empty
+UPDATES = 2400  # of pretraining
 TUNING = (
-    "size=tiny",
-    "train.batch_size=32",
-    "train.epochs=10",
-    "optim.lr=5e-4",
-    "train.eval_every=0",
-    "train.save_every=0",
+    "finetune task=classification task.path={folder}/task train.batch_size=32 train.epochs=10"
+    " optim.lr=5e-4 train.eval_every=0 train.save_every=0"
+)
+COMMANDS = (
+    "tokenize tokenizer=wordpiece tokenizer.vocab_size=4096 out={folder}/tokens",
+    "pretrain bert size=tiny data.path={folder}/tokens train.steps={updates} train.batch_size=16"
+    " optim.lr=5e-4 schedule.warmup_steps=150 run.dir={folder}/pretrain",
+    f"{TUNING} checkpoint={{folder}}/pretrain run.dir={{folder}}/finetune",
+    f"{TUNING} checkpoint=null tokenizer.path={{folder}}/tokens size=tiny"
+    " run.dir={folder}/scratch",
+    "eval checkpoint={folder}/finetune",
 )
 WITHOUT = "the same model without pretraining, accuracy"
 LITTLE_TEXT = (
@@ -65,65 +72,8 @@ class Claim:
     @property
     def cells(self) -> list[str]:
         """The claim as a row of a table."""
-        return [
-            self.what,
-            f"{self.value:.3f}",
-            f"{self.floor:.3f} ({self.floor_name})",
-            "yes" if self.holds else "NO",
-        ]
-
-
-@dataclass(frozen=True)
-class Demo:
-    """One folder, the commands that fill it, and how long each took."""
-
-    folder: Path
-    steps: int  # of pretraining
-    done: list[tuple[str, float]]
-
-    def plmctl(self, *words: str) -> None:
-        """Run one command and let it talk; an unsuccessful one ends the demo with its exit code."""
-        line = shlex.join([_program(), *words])
-        tell(f"\n$ {line}")
-        start = time.perf_counter()
-        code = subprocess.run(
-            [sys.executable, "-m", "plmctl", *words], env={**os.environ, **child_environment()}
-        ).returncode
-        self.done.append((line, time.perf_counter() - start))
-        if code:
-            raise SystemExit(code)
-
-    def run(self) -> list[Claim]:
-        """Run all commands; returns what they prove."""
-        from plmctl.text.corpus import write_task
-
-        tokens, task = self.folder / "tokens", self.folder / "task"
-        pretrained, tuned, scratch = (
-            self.folder / name for name in ("pretrain", "finetune", "scratch")
-        )
-        self.plmctl("tokenize", "tokenizer=wordpiece", "tokenizer.vocab_size=4096", f"out={tokens}")
-        self.plmctl(
-            "pretrain",
-            "bert",
-            "size=tiny",
-            f"data.path={tokens}",
-            f"train.steps={self.steps}",
-            "train.batch_size=16",
-            "optim.lr=5e-4",
-            "schedule.warmup_steps=150",
-            f"run.dir={pretrained}",
-        )
-        write_task(task)
-        finetune = ("finetune", "task=classification", f"task.path={task}")
-        self.plmctl(*finetune, f"checkpoint={pretrained}", *TUNING[1:], f"run.dir={tuned}")
-        self.plmctl(
-            *finetune, "checkpoint=null", f"tokenizer.path={tokens}", *TUNING, f"run.dir={scratch}"
-        )
-        self.plmctl("eval", f"checkpoint={tuned}")
-        return [
-            *masked_claims(tokens, RunLog.read(pretrained)),
-            task_claim(task, RunLog.read(tuned)),
-        ]
+        floor, holds = f"{self.floor:.3f} ({self.floor_name})", "yes" if self.holds else "NO"
+        return [self.what, f"{self.value:.3f}", floor, holds]
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -131,22 +81,43 @@ def main(arguments: Sequence[str]) -> int:
     updates of pretraining.
     """
     folder = Path(arguments[0] if arguments else "demo")
+    updates = int(arguments[1]) if len(arguments) > 1 else UPDATES
     start = time.perf_counter()
     try:
         prepare(folder)
-        demo = Demo(folder, int(arguments[1]) if len(arguments) > 1 else 2400, [])
-        claims = demo.run()
-        scratch = accuracy(RunLog.read(folder / "scratch"))
-        write_page(blocks(demo, claims, scratch), folder / "report.md")
+        write_task(folder / "task")
+        done = [run(line, folder, updates) for line in COMMANDS]
+        pretrained, tuned, scratch = (
+            RunLog.read(folder / name) for name in ("pretrain", "finetune", "scratch")
+        )
+        claims = [*masked_claims(folder / "tokens", pretrained), task_claim(folder / "task", tuned)]
+        without = accuracy(scratch)
+        write_page(blocks(folder, done, pretrained, claims, without), folder / "report.md")
     except PlmctlError as error:
         remark(error)
         return error.exit_code
     tell(f"\nWhat this proves ({time.perf_counter() - start:.0f} s in all):")
     for claim in claims:
         tell("  {:48} {:>7}   must beat {:40} {}".format(*claim.cells))
-    tell(f"  {WITHOUT:48} {scratch:>7.3f}\n\n{LITTLE_TEXT}\n\nReport: {folder / 'report.md'}")
+    tell(f"  {WITHOUT:48} {without:>7.3f}\n\n{LITTLE_TEXT}\n\nReport: {folder / 'report.md'}")
     tell("Try next:\n" + "\n".join(f"  {line}" for line in next_commands(folder)))
     return 0 if all(claim.holds for claim in claims) else 1
+
+
+def run(line: str, folder: Path, updates: int) -> list[str]:
+    """Run one of the commands and let it talk; an unsuccessful one ends the demo with its exit
+    code. Returns its seconds and its line, for a table.
+    """
+    words = [word.format(folder=folder, updates=updates) for word in line.split()]
+    typed = shlex.join([_program(), *words])
+    tell(f"\n$ {typed}")
+    start = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-m", "plmctl", *words], env={**os.environ, **child_environment()}
+    )
+    if done.returncode:
+        raise SystemExit(done.returncode)
+    return [f"{time.perf_counter() - start:.0f}", f"`{typed}`"]
 
 
 def prepare(folder: Path) -> None:
@@ -170,17 +141,12 @@ def masked_claims(tokens: Path, log: RunLog) -> list[Claim]:
 
     vocab = Tokenizer.load(tokens / "tokenizer").vocab
     train, valid = (Shards.open(tokens, split=split) for split in ("train", "valid"))
-    floors = measure_unigram_baseline(train.ids, valid.ids, ignored=vocab.special)
+    known = measure_unigram_baseline(train.ids, valid.ids, ignored=vocab.special)
+    entropy, frequent = known.unigram_loss, known.frequent_accuracy
     loss, right = last(log, "valid/loss/mlm"), last(log, "valid/acc/mlm")
     return [
-        Claim(
-            "masked-LM loss, nats per hidden token",
-            loss,
-            floors.unigram_loss,
-            "unigram entropy",
-            -0.05,
-        ),
-        Claim("masked-LM accuracy", right, floors.frequent_accuracy, "most frequent token", 0.01),
+        Claim("masked-LM loss, nats per hidden token", loss, entropy, "unigram entropy", -0.05),
+        Claim("masked-LM accuracy", right, frequent, "most frequent token", 0.01),
     ]
 
 
@@ -188,10 +154,8 @@ def task_claim(task: Path, log: RunLog) -> Claim:
     """Accuracy on modules never seen in training against always answering the package that is
     most frequent among them.
     """
-    labels = [
-        line.split("\t")[1]
-        for line in (task / "dev.tsv").read_text(encoding="utf-8").splitlines()[1:]
-    ]
+    rows = (task / "dev.tsv").read_text(encoding="utf-8").splitlines()[1:]
+    labels = [row.split("\t")[1] for row in rows]
     majority = Counter(labels).most_common(1)[0][1] / len(labels)
     what = f"which of {len(set(labels))} packages, accuracy"
     return Claim(what, accuracy(log), majority, "majority class", 0.05)
@@ -206,34 +170,40 @@ def last(log: RunLog, name: str) -> float:
     """The last value of a metric; PlmctlError where it was never logged."""
     value = log.last(name)
     if value is None:
-        raise PlmctlError(
-            f"{log.folder / 'metrics.jsonl'} has no '{name}'; it has"
-            f" {', '.join(sorted(log.series))}"
-        )
+        known = ", ".join(sorted(log.series))
+        raise PlmctlError(f"{log.folder / 'metrics.jsonl'} has no '{name}'; it has {known}")
     return value
 
 
 def next_commands(folder: Path) -> list[str]:
     """Three things to try with what the demo left behind."""
     program = shlex.quote(_program())
+    resume = f"pretrain --resume run.dir={folder / 'pretrain'} train.steps=5000"
     return [
-        (
-            f"{program} pretrain --resume run.dir={folder / 'pretrain'} train.steps=5000    # go on"
-            " where the demo stopped"
-        ),
+        f"{program} {resume}    # go on where the demo stopped",
         f"{program} convert {folder / 'finetune'} {folder / 'hf'} --to hf    # for transformers",
         f"{program} pretrain roberta size=mini data.path=<your text files> train.minutes=60",
     ]
 
 
-def blocks(demo: Demo, claims: Sequence[Claim], scratch: float) -> list[Block]:
-    """The report page."""
-    log = RunLog.read(demo.folder / "pretrain")
+def blocks(
+    folder: Path, done: Sequence[list[str]], log: RunLog, claims: Sequence[Claim], without: float
+) -> list[Block]:
+    """The report page.
+
+    Args:
+        folder: of the demo.
+        done: [seconds, line] of each command.
+        log: of pretraining.
+        claims: what the demo proves; the first is of the masked-LM loss.
+        without: the accuracy of the model that was not pretrained.
+    """
     curves: dict[str, Curve] = {
         name: log.series[name] for name in ("loss/mlm", "valid/loss/mlm") if name in log.series
     }
-    marks: Mapping[str, float] = {claims[0].floor_name: claims[0].floor}
-    without = [WITHOUT, f"{scratch:.3f}", "", ""]
+    marks = {claims[0].floor_name: claims[0].floor}
+    svg = draw_lines(curves, title="Masked-LM loss, nats", x="update", y="loss", marks=marks)
+    rows = [*(claim.cells for claim in claims), [WITHOUT, f"{without:.3f}", "", ""]]
     return [
         Heading("plmctl demo", 1),
         Paragraph(
@@ -243,22 +213,14 @@ def blocks(demo: Demo, claims: Sequence[Claim], scratch: float) -> list[Block]:
             " part of the pretraining text)."
         ),
         Heading("What it proves"),
-        TableBlock(
-            ["measure", "value", "must beat", "holds"],
-            [*(claim.cells for claim in claims), without],
-        ),
+        TableBlock(["measure", "value", "must beat", "holds"], rows),
         Paragraph(LITTLE_TEXT),
         Heading("Pretraining"),
-        Chart(
-            "loss",
-            draw_lines(curves, title="Masked-LM loss, nats", x="update", y="loss", marks=marks),
-        ),
+        Chart("loss", svg),
         Heading("The commands"),
-        TableBlock(
-            ["seconds", "command"], [[f"{seconds:.0f}", f"`{line}`"] for line, seconds in demo.done]
-        ),
+        TableBlock(["seconds", "command"], done),
         Heading("Try next"),
-        Code("\n".join(next_commands(demo.folder))),
+        Code("\n".join(next_commands(folder))),
         Heading("Settings of the pretraining run"),
         Code(json.dumps(log.config, indent=1, ensure_ascii=False)),
     ]
@@ -268,10 +230,7 @@ def _program() -> str:
     """How a reader calls plmctl from here: by name if it is on the path, else by the script
     beside this interpreter.
     """
-    script = Path(sys.executable).with_name("plmctl")
-    found = shutil.which("plmctl")
-    return (
-        "plmctl"
-        if not script.exists() or (found and os.path.samefile(found, script))
-        else os.path.relpath(script)
-    )
+    script, named = Path(sys.executable).with_name("plmctl"), shutil.which("plmctl")
+    if not script.exists() or (named and os.path.samefile(named, script)):
+        return "plmctl"
+    return os.path.relpath(script)

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from plmctl.chain.figure import describe_result
 from plmctl.chain.plan import RecipeChain
 from plmctl.core.progress import clock
-from plmctl.jobs.job import locate_runs
+from plmctl.data.shards import MANIFEST
+from plmctl.jobs.job import Job, locate_runs
 from plmctl.jobs.journal import JobJournal
 from plmctl.report.page import Block, Code, Heading, Paragraph, TableBlock, write_page
+from plmctl.report.runs import RunLog
 
 HEAD = ("step", "folder", "time", "figure")
 
 
-def records(journal: JobJournal, out: Path) -> list[dict[str, Any]]:
+def describe_steps(journal: JobJournal) -> list[dict[str, Any]]:
     """What each finished step has to show."""
-    runs = locate_runs(journal.jobs, out)
+    runs = locate_runs(journal.jobs, journal.folder)
     return [
         {
             "step": job.label,
-            "folder": str(out / job.name),
+            "folder": str(journal.folder / job.name),
             "seconds": round(journal.events.of(job.name).seconds, 1),
             "figure": describe_result(job, Path(runs[job.name])),
             "command": job.line(runs),
@@ -31,8 +33,26 @@ def records(journal: JobJournal, out: Path) -> list[dict[str, Any]]:
     ]
 
 
+def describe_result(job: Job, run: Path) -> str:
+    """The figure that one would ask a finished step for: the size of what was tokenized, the
+    validation of a pretraining, the score of a task.
+    """
+    if job.verb == "tokenize":
+        manifest = json.loads((run / MANIFEST).read_text(encoding="utf-8"))
+        tokens, size = manifest["splits"]["train"]["tokens"], manifest["tokenizer"]["size"]
+        return f"{tokens:,} tokens, vocabulary {size:,}"
+    if job.verb == "pretrain":
+        log = RunLog.read(run)
+        held = [name for name in log.series if name.startswith(("valid/loss", "valid/acc/"))]
+        each = (f"{name.removeprefix('valid/')} {log.last(name):.4g}" for name in held or ["loss"])
+        return ", ".join(each)
+    splits = json.loads((run / "result.json").read_text(encoding="utf-8"))["metrics"]
+    scores: dict[str, float] = splits.get("dev") or next(iter(splits.values()), {})
+    return next((f"{name} {score:.4g}" for name, score in scores.items()), "")
+
+
 def rows(steps: Sequence[dict[str, Any]]) -> list[list[str]]:
-    """The same as lines of a table under `HEAD`."""
+    """The steps as lines of a table under `HEAD`."""
     return [
         [each["step"], each["folder"], clock(each["seconds"]), each["figure"]] for each in steps
     ]

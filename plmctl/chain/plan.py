@@ -14,8 +14,8 @@ from plmctl.chain.stages import (
     TUNING,
     ChainStage,
     ChainWords,
-    key_of,
     list_needed_text,
+    list_text,
     name_stages,
     plan_stages,
     sort_words,
@@ -27,13 +27,12 @@ from plmctl.jobs.job import REFERENCE, Config, Job, locate_runs
 from plmctl.jobs.key import compute_key
 from plmctl.run import schema
 from plmctl.run.adapt import OF_THE_MODEL, refuse_another_model
-from plmctl.run.compose import Flags
 from plmctl.run.headers import Header
 from plmctl.run.loading import open_source
 from plmctl.run.model_facts import reading
 from plmctl.run.overrides import spell
 from plmctl.run.recipes import conf_dir, load
-from plmctl.run.spec import thaw
+from plmctl.run.spec import Provenance, key_of, thaw
 
 DOCSTRINGS = {"docstrings": BUILTIN}  # the labelled text that comes with Python: needs no download
 # of it, as in `make demo`
@@ -58,7 +57,11 @@ class RecipeChain:
 
 
 def plan(
-    recipe: str, header: Header, words: Sequence[str], tasks: Mapping[str, str] | None, flags: Flags
+    recipe: str,
+    header: Header,
+    words: Sequence[str],
+    tasks: Mapping[str, str] | None,
+    given: Provenance,
 ) -> RecipeChain:
     """Plan the chain of a recipe.
 
@@ -68,14 +71,14 @@ def plan(
         words: settings of the recipe's own pretraining, and of steps: "sst2.optim.lr=1e-4".
         tasks: {the name of a task: where its files are, or "builtin"}; None: what the header says,
             else the built-in one.
-        flags: of the command line.
+        given: of the command line.
 
     Raises:
         PlmctlError: everything that is wrong with the settings, and all data that are absent.
     """
     if tasks is None:
         tasks = {} if header.text("Tasks") == "none" else DOCSTRINGS
-    planner = _Planner(header, sort_words(words, (*_steps(header, tasks), OWN)), flags)
+    planner = _Planner(header, sort_words(words, (*_steps(header, tasks), OWN)), given)
     planner.need_text()
     for stage in plan_stages(recipe, header, planner.words):
         planner.pretrain(stage)
@@ -99,9 +102,9 @@ def _steps(header: Header, tasks: Mapping[str, str]) -> list[str]:
 class _Planner:
     """Jobs by name, each made once; `absent` collects what is to be downloaded first."""
 
-    def __init__(self, header: Header, words: ChainWords, flags: Flags) -> None:
-        self.header, self.words, self.flags = header, words, flags
-        self.configs = Configs(flags)
+    def __init__(self, header: Header, words: ChainWords, given: Provenance) -> None:
+        self.header, self.words, self.given = header, words, given
+        self.configs = Configs(given)
         self.jobs: dict[str, Job] = {}
         self.absent: list[str] = []
         self.pretrained: dict[str, Job] = {}
@@ -110,12 +113,11 @@ class _Planner:
     def need_text(self) -> None:
         """A recipe that reads more than one corpus has no text of its own to fall back on."""
         wanted = list_needed_text(self.header)
-        if wanted and not any(word.startswith("data.") for word in self.words.own):
-            example = " ".join(word for word in self.header.command() if word.startswith("data."))
+        if wanted and not list_text(self.words.own):
             raise DataError(
-                f"{self.header.file.stem} reads {', '.join(wanted)},"
+                f"{self.header.file.stem} reads {', '.join(map(key_of, wanted))},"
                 f" and nothing is given{self._source()}",
-                fix=f"plmctl recipes run {self.header.file.stem} {example}",
+                fix=f"plmctl recipes run {self.header.file.stem} {' '.join(wanted)}",
             )
 
     def pretrain(self, stage: ChainStage) -> None:
@@ -127,11 +129,8 @@ class _Planner:
         tokens = self._tokenize(stage, config)
         if tokens is not None:
             said = [key_of(word) for word in words]
-            words = [
-                word
-                for word in words
-                if not word.startswith("data.") or word.startswith("data.cache_dir=")
-            ]
+            raw = [word for word in list_text(words) if key_of(word) != "data.cache_dir"]
+            words = [word for word in words if word not in raw]
             words += [*_resets(config["data"], said), f"data.path={tokens.reference}"]
         self.pretrained[stage.name] = self._add(stage.name, "pretrain", words, stage.recipe)
 
@@ -161,7 +160,7 @@ class _Planner:
         model = self._model()
         seen = config | {"model": model["model"], "pattern": self.pretrained[OWN].config["pattern"]}
         try:
-            task = self.configs.read_task(part, config, reading(seen, self.flags.plugins))
+            task = self.configs.read_task(part, config, reading(seen, self.given.plugins))
         except DataError as error:
             self._miss(str(error))
             return []
@@ -205,7 +204,7 @@ class _Planner:
 
     def _tokenizer(self, node: Config) -> list[str]:
         """The words that choose this tokenizer."""
-        folders = [*map(Path, self.flags.config_dirs), conf_dir()]
+        folders = [*map(Path, self.given.config_dirs), conf_dir()]
         files = [file for folder in folders for file in sorted(folder.glob("tokenizer/*.yaml"))]
         defaults = ((file.stem, load(file)) for file in files)
         name, default = next(
@@ -222,7 +221,7 @@ class _Planner:
         config = self.pretrained[OWN].config
         while init := config.get("init"):
             if not init.startswith(REFERENCE):
-                return open_source(init, plugins=self.flags.plugins).config
+                return open_source(init, plugins=self.given.plugins).config
             config = self.jobs[init.removeprefix(REFERENCE)].config
         return config
 
@@ -253,8 +252,8 @@ class _Planner:
         later = ["out=later"] if verb == "tokenize" else []
         config = self.configs.compose(verb, [*words, *later], recipe)
         name = f"{label}-{compute_key(verb, config)[:8]}"
-        flags = self.flags
-        job = Job(name, verb, label, config, recipe, tuple(words), flags.plugins, flags.config_dirs)
+        given = self.given
+        job = Job(name, verb, label, config, recipe, tuple(words), given.plugins, given.config_dirs)
         return self.jobs.setdefault(name, job)
 
 

@@ -1,19 +1,20 @@
-"""A chain's steps one after the other, each an ordinary command in a folder of its own; what is
-finished stays finished.
+"""`plmctl recipes run` and `show`: a chain's steps one after the other, each an ordinary command in
+a folder of its own; what is finished stays finished.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from plmctl.chain import page
-from plmctl.chain.figure import describe_result
-from plmctl.chain.plan import RecipeChain
+from plmctl.chain.plan import RecipeChain, plan
+from plmctl.chain.show import find_header, show_recipe
+from plmctl.core.errors import UsageError
 from plmctl.core.progress import clock
 from plmctl.core.terminal import print_table, remark, tell
 from plmctl.jobs.job import REFERENCE, Job, locate_runs, remark_next
@@ -21,29 +22,81 @@ from plmctl.jobs.journal import JobJournal, hold_folder
 from plmctl.jobs.runners import run_here
 from plmctl.jobs.work import RECORD
 from plmctl.report.job_events import Event
-from plmctl.run.compose import Flags
 from plmctl.run.resume import leaves
+from plmctl.run.spec import Provenance
+
+OUT = "chains"  # where chains are, without out=
 
 
-def run_chain(chain: RecipeChain, out: Path, *, quiet: bool = False) -> tuple[int, JobJournal]:
-    """Run what is not done yet.
+def show(name: str, words: Sequence[str], given: Provenance) -> None:
+    """Print what a recipe is, and the commands of its chain."""
+    chain, out = _plan(name, words, given)
+    show_recipe(shlex.join([name, *words]), chain.header, name, chain.lines(out), given)
 
-    Args:
-        chain: its steps.
-        out: its folder.
-        quiet: whether what the steps print goes to the standard error.
 
-    Returns:
-        The exit code of the step that ended it, else 0; and how all steps stand.
+def run(name: str, words: Sequence[str], given: Provenance) -> int:
+    """Run what is not done yet of a recipe's chain, print its table and write its page; with
+    `dry_run` print its commands. Returns the exit code of the step that ended it, else 0.
+    """
+    chain, out = _plan(name, words, given)
+    if given.dry_run:
+        tell("\n".join(chain.lines(out)))
+        return 0
+    settings = {"recipe": name, "words": list(chain.words)}
+    with hold_folder(out, settings, kind="chain", command="plmctl recipes run"):
+        journal = _open_journal(chain, out)
+        # the standard output of --json is one record
+        with contextlib.redirect_stdout(sys.stderr) if given.json else contextlib.nullcontext():
+            code = run_here(journal)
+    steps = page.describe_steps(journal)
+    written = page.write(chain, steps, out)
+    if given.json:
+        tell(json.dumps({"recipe": name, "code": code, "steps": steps}))
+    else:
+        print_table(page.HEAD, page.rows(steps))
+    remark(f"page: {written}")
+    if code:
+        ended = next(job for job in chain.jobs.values() if job not in journal.done)
+        what = f"{ended.label} {'was stopped' if code > 128 else 'failed'}"
+        remark_next(what, "recipes", "run", name, *words, given=given)
+    return code
+
+
+def _plan(recipe: str, words: Sequence[str], given: Provenance) -> tuple[RecipeChain, Path]:
+    """The chain that a command line asks for, and its folder."""
+    kept: list[str] = []
+    tasks: dict[str, str] | None = None
+    out = Path(OUT, Path(recipe).stem)
+    header = find_header(recipe, given)
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals and not word.startswith("~"):
+            raise UsageError(f"'{word}': settings are key=value, and only one recipe may be named")
+        if key == "out":
+            out = Path(value).expanduser()
+        elif key == "tasks" and value == "none":
+            tasks = {}
+        elif key == "tasks":
+            allowed = "tasks.<name>=<folder>, as often as you like, or tasks=none"
+            raise UsageError(f"{word}: {allowed}")
+        elif key.startswith("tasks."):
+            tasks = {**(tasks or {}), key.removeprefix("tasks."): value}
+        else:
+            kept.append(word)
+    return plan(recipe, header, kept, tasks, given), out
+
+
+def _open_journal(chain: RecipeChain, out: Path) -> JobJournal:
+    """How the steps of a chain stand, said for those that are done, and for others when they
+    are.
     """
     runs = locate_runs(chain.jobs, out)
-    settings = {"recipe": chain.recipe, "words": list(chain.words)}
     heads = {
         name: f"[{number}/{len(chain.jobs)}] {job.label}"
         for number, (name, job) in enumerate(chain.jobs.items(), 1)
     }
 
-    def tell(event: Event, job: Job, why: str) -> None:
+    def tell_event(event: Event, job: Job, why: str) -> None:
         head = heads[job.name]
         if event in ("started", "resumed"):
             for note in _describe_changes(job, out):
@@ -51,40 +104,14 @@ def run_chain(chain: RecipeChain, out: Path, *, quiet: bool = False) -> tuple[in
             verb = "goes on" if event == "resumed" else "starts"
             remark(f"{head}: {verb}\n$ {job.line(runs)}")
         elif event == "finished":
-            result = describe_result(job, Path(runs[job.name]))
+            result = page.describe_result(job, Path(runs[job.name]))
             remark(f"{head}: done, {clock(journal.events.of(job.name).seconds)}; {result}")
 
-    with hold_folder(out, settings, kind="chain", command="plmctl recipes run"):
-        journal = JobJournal(chain.jobs, out, tell=tell)
-        for job in journal.done:
-            time = clock(journal.events.of(job.name).seconds)
-            remark(f"{heads[job.name]}: finished before, {time}; {runs[job.name]}")
-        with contextlib.redirect_stdout(sys.stderr) if quiet else contextlib.nullcontext():
-            return run_here(journal), journal
-
-
-def run_and_show(chain: RecipeChain, out: Path, typed: Sequence[str], flags: Flags) -> int:
-    """Run a chain; then print its table and write its page; returns the exit code.
-
-    Args:
-        chain: its steps.
-        out: its folder.
-        typed: the words behind `plmctl recipes run`, with which one goes on.
-        flags: of the command line.
-    """
-    code, journal = run_chain(chain, out, quiet=flags.json)
-    steps = page.records(journal, out)
-    written = page.write(chain, steps, out)
-    if flags.json:
-        tell(json.dumps({"recipe": chain.recipe, "code": code, "steps": steps}))
-    else:
-        print_table(page.HEAD, page.rows(steps))
-    remark(f"page: {written}")
-    if code:
-        ended = next(job for job in chain.jobs.values() if job not in journal.done)
-        what = f"{ended.label} {'was stopped' if code > 128 else 'failed'}"
-        remark_next(what, "recipes", "run", *typed, given=flags)
-    return code
+    journal = JobJournal(chain.jobs, out, tell=tell_event)
+    for job in journal.done:
+        time = clock(journal.events.of(job.name).seconds)
+        remark(f"{heads[job.name]}: finished before, {time}; {runs[job.name]}")
+    return journal
 
 
 def _describe_changes(job: Job, out: Path) -> Iterator[str]:
@@ -98,17 +125,16 @@ def _describe_changes(job: Job, out: Path) -> Iterator[str]:
         newest = max(others, key=lambda folder: folder.stat().st_mtime)
         before = dict(leaves(json.loads((newest / RECORD).read_text(encoding="utf-8"))["plan"]))
         now = dict(leaves(json.loads(json.dumps(job.config))))
-        changes = [
-            f"{path}: {_shown(before.get(path))} -> {_shown(now.get(path))}"
-            for path in dict.fromkeys([*before, *now])
+        shown = {
+            path: " -> ".join(
+                str(values.get(path)).removeprefix(REFERENCE) for values in (before, now)
+            )
+            for path in {**before, **now}
             if before.get(path) != now.get(path) and not path.startswith(("run.", "recipe"))
-        ]
+        }
+        changes = [f"{path}: {change}" for path, change in shown.items()]
         more = f" and {len(changes) - 4} more" if len(changes) > 4 else ""
         yield (
             f"differs from {newest}, which stays"
             f" ({', '.join(changes[:4]) or 'a file has changed'}{more}); starts anew"
         )
-
-
-def _shown(value: Any) -> str:
-    return str(value).removeprefix(REFERENCE)

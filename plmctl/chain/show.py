@@ -12,27 +12,29 @@ from pathlib import Path
 from plmctl.chain import listing
 from plmctl.core.errors import UsageError
 from plmctl.core.terminal import print_table, tell
-from plmctl.run.compose import Flags, compose
+from plmctl.run.compose import compose
 from plmctl.run.headers import Header, header
 from plmctl.run.overrides import spell
 from plmctl.run.recipes import find_recipe, load, recipe_names, studies
 from plmctl.run.resume import leaves
 from plmctl.run.schema import LENGTHS
-from plmctl.run.spec import thaw
+from plmctl.run.spec import Provenance, thaw
 
 
-def show_list(flags: Flags, *, of_studies: bool) -> None:
+def show_list(given: Provenance, *, of_studies: bool) -> None:
     """Print all recipes, or all studies."""
     read = listing.list_studies if of_studies else listing.list_recipes
-    rows = read(flags.config_dirs)
-    if flags.json:
+    rows = read(given.config_dirs)
+    if given.json:
         tell(json.dumps(rows, indent=1, ensure_ascii=False))
         return
     shown = [{key: value for key, value in row.items() if key != "system"} for row in rows]
     print_table(list(shown[0]), [list(row.values()) for row in shown])
 
 
-def show_recipe(typed: str, about: Header, name: str, lines: Sequence[str], flags: Flags) -> None:
+def show_recipe(
+    typed: str, about: Header, name: str, lines: Sequence[str], given: Provenance
+) -> None:
     """Print the header of a recipe, what differs from the defaults, and the lines of its chain.
 
     Args:
@@ -40,10 +42,10 @@ def show_recipe(typed: str, about: Header, name: str, lines: Sequence[str], flag
         about: its header.
         name: of the recipe, or its file.
         lines: the commands of the chain.
-        flags: of the command line.
+        given: of the command line.
     """
-    differences = _differences(name, flags)
-    if flags.json:
+    differences = _differences(name, given)
+    if given.json:
         record: dict[str, object] = dict(listing.describe_recipe(name, about.file))
         record |= {"file": str(about.file), "data": about.text("Data")}
         record |= {"differences": differences, "chain": list(lines)}
@@ -78,21 +80,21 @@ def copy_recipe(name: str, about: Header, dest: str | None) -> None:
     tell(f"{file}\nafter editing:\n  plmctl pretrain {named}\n  plmctl recipes run {named}")
 
 
-def find_header(name: str, flags: Flags) -> Header:
+def find_header(name: str, given: Provenance) -> Header:
     """What the file of a recipe says of it; UsageError where the name is a study's."""
-    if name in studies(flags.config_dirs) and name not in recipe_names(flags.config_dirs):
+    if name in studies(given.config_dirs) and name not in recipe_names(given.config_dirs):
         raise UsageError(f"'{name}' is a study\n  fix: plmctl ablate {name} --dry-run")
-    return header(find_recipe(name, flags.config_dirs))
+    return header(find_recipe(name, given.config_dirs))
 
 
-def _differences(name: str, flags: Flags) -> Mapping[str, tuple[str, str]]:
+def _differences(name: str, given: Provenance) -> Mapping[str, tuple[str, str]]:
     """{setting: (here, by default)}: the parts that a recipe chooses, then the values that it
     gives them.
     """
-    parts = listing.choices(load(find_recipe(name, flags.config_dirs)))
+    parts = listing.choices(load(find_recipe(name, given.config_dirs)))
     parts = {slot: part for slot, part in parts.items() if "@" not in slot}
     bare = [*(f"{slot}={spell(part)}" for slot, part in parts.items()), "train.steps=1"]
-    options = {"config_dirs": flags.config_dirs, "plugins": flags.plugins}
+    options = {"config_dirs": given.config_dirs, "plugins": given.plugins}
     specs = (compose("pretrain", name, **options), compose("pretrain", None, bare, **options))
     own, default = (dict(leaves(thaw(spec))) for spec in specs)
     default |= {f"train.{length}": None for length in LENGTHS}

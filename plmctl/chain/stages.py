@@ -11,9 +11,8 @@ of that BART.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from plmctl.core.errors import UsageError
 from plmctl.jobs.job import close_over
@@ -43,11 +42,8 @@ class ChainStage:
     @property
     def uses(self) -> set[str]:
         """The stages that this one starts from, or is taught by."""
-        return {
-            name
-            for run, name in self.runs.items()
-            if any(run in _paths(word) for word in self.words)
-        }
+        named = {value for word in self.words for value in _list_files(word)}
+        return {name for run, name in self.runs.items() if run in named}
 
 
 @dataclass(frozen=True)
@@ -81,26 +77,29 @@ def sort_words(words: Sequence[str], steps: Sequence[str]) -> ChainWords:
 
 def name_stages(header: Header) -> list[str]:
     """The stages that come before the recipe."""
-    return [_name(header, line) for line in header.each("Before")]
+    return [stage.name for stage in _read_stages(header)]
 
 
 def list_needed_text(header: Header) -> list[str]:
-    """The settings of the launch line without which there is nothing to read: all text that is
-    not one corpus.
+    """The words of the launch line without which there is nothing to read: all text that is not
+    one corpus.
     """
-    data = [key_of(word) for word in header.command()[3:] if key_of(word).startswith("data.")]
-    return data if data != ["data.path"] else []
+    words = list_text(header.command()[3:])
+    return words if [key_of(word) for word in words] != ["data.path"] else []
+
+
+def list_text(words: Sequence[str]) -> list[str]:
+    """The words that say what is read."""
+    return [word for word in words if key_of(word).startswith("data.")]
 
 
 def plan_stages(recipe: str, header: Header, words: ChainWords) -> list[ChainStage]:
     """The pretrainings in the order in which they run; those that nothing starts from, since a
     run was given, are left out.
     """
-    lines = dict(zip(name_stages(header), map(header.words, header.each("Before")), strict=True))
-    runs = {_run(line): name for name, line in lines.items()}
-    launch = header.command()[3:]
-    examples = {value_of(word): key_of(word) for word in launch if _is_file(word)}
-    said = {key_of(word): word for word in words.own}
+    before, launch = _read_stages(header), header.command()[3:]
+    runs = before[0].runs if before else {}
+    said = {key_of(word): value_of(word) for word in words.own}
     new = "init" not in {*map(key_of, launch), *said} and not load(header.file).get("init")
     brought = OF_A_TEACHER if new else OF_A_MODEL
     of_model = [word for word in words.own if key_of(word).partition(".")[0] in brought]
@@ -112,92 +111,69 @@ def plan_stages(recipe: str, header: Header, words: ChainWords) -> list[ChainSta
         and not said.keys() & {key_of(word), "init"}
     }
     if starts:  # the model is decided there
-        own = tuple(word for word in words.own if word not in of_model)
-        words = dataclasses.replace(words, own=own)
+        words = replace(words, own=tuple(word for word in words.own if word not in of_model))
+    text = list_text(words.own)
     stages = []
-    text = [word for word in words.own if word.startswith("data.")]
-    for name, line in lines.items():
-        if text and _shares_text(line, launch):
-            filled = [*_plain(line[3:], runs), *text]
+    for stage in before:
+        shares = set(list_text(stage.words)) == set(list_text(launch))
+        if text and shares:  # it reads what the recipe reads
+            filled = [*_leave_out_files(stage.words, runs), *text]
         else:
-            filled = list(_filled(line[3:], examples, said, runs, header))
-        model = of_model if name in starts else []
-        stages.append(ChainStage(name, line[2], (*filled, *model, *words.of(name)), runs))
-    started = [
-        word
-        for word in launch
-        if key_of(word) not in said and (not _is_file(word) or value_of(word) in runs)
-    ]
+            filled = list(_fill_in(stage, launch, said, header))
+        model = of_model if stage.name in starts else []
+        stages.append(replace(stage, words=(*filled, *model, *words.of(stage.name))))
+    started = [word for word in _leave_out_files(launch, runs) if key_of(word) not in said]
     stages.append(ChainStage(OWN, recipe, (*started, *words.own, *words.of(OWN)), runs))
     uses = {stage.name: stage.uses for stage in stages}
     needed = close_over([OWN], uses.__getitem__)
     return [stage for stage in stages if stage.name in needed]
 
 
-def _filled(
-    line: Sequence[str],
-    examples: Mapping[str, str],
-    said: Mapping[str, str],
-    runs: Mapping[str, str],
-    header: Header,
+def _read_stages(header: Header) -> list[ChainStage]:
+    """The stages that stand in the lines `# Before:`, in their words but `run.dir`."""
+    stages, runs = [], dict[str, str]()
+    for line in header.each("Before"):
+        words = header.words(line)
+        run = next((value_of(word) for word in words if key_of(word) == "run.dir"), "")
+        if words[:2] != ["plmctl", "pretrain"] or not run:
+            raise UsageError(
+                f"{header.file}: # Before: {line}:"
+                " wanted is plmctl pretrain <recipe> ... run.dir=runs/<name>"
+            )
+        runs[run] = run.rstrip("/").rpartition("/")[2]
+        own = tuple(word for word in words[3:] if key_of(word) != "run.dir")
+        stages.append(ChainStage(runs[run], words[2], own, runs))
+    return stages
+
+
+def _fill_in(
+    stage: ChainStage, launch: Sequence[str], said: Mapping[str, str], header: Header
 ) -> Iterator[str]:
-    """The words of a line with the user's files in the place of the examples; without those that
+    """The words of a stage with the user's files in the place of the examples; without those that
     were not given.
     """
-    for word in line:
+    examples = {value_of(word): key_of(word) for word in launch if is_path(key_of(word))}
+    for word in stage.words:
         key, value = key_of(word), value_of(word)
-        if key == "run.dir":
-            continue
-        if not _is_file(word) or value in runs:
+        if not is_path(key) or value in stage.runs:
             yield word
         elif value not in examples:
             raise UsageError(f"{header.file}: # Before: {word}: the launch line has no {value}")
         elif examples[value] in said:
-            yield f"{key}={value_of(said[examples[value]])}"
+            yield f"{key}={said[examples[value]]}"
 
 
-def _plain(line: Sequence[str], runs: Mapping[str, str]) -> list[str]:
-    return [
-        word
-        for word in line
-        if key_of(word) != "run.dir" and (not _is_file(word) or value_of(word) in runs)
-    ]
+def _leave_out_files(words: Sequence[str], runs: Mapping[str, str]) -> list[str]:
+    return [word for word in words if not is_path(key_of(word)) or value_of(word) in runs]
 
 
-def _shares_text(line: Sequence[str], launch: Sequence[str]) -> bool:
-    """Whether a stage reads the same text as the recipe, under the same settings."""
-    one, other = (
-        {word for word in words if key_of(word).startswith("data.")} for words in (line, launch)
-    )
-    return one == other
-
-
-def _name(header: Header, line: str) -> str:
-    words = header.words(line)
-    if words[:2] != ["plmctl", "pretrain"] or not _run(words):
-        raise UsageError(
-            f"{header.file}: # Before: {line}:"
-            " wanted is plmctl pretrain <recipe> ... run.dir=runs/<name>"
-        )
-    return _run(words).rstrip("/").rpartition("/")[2]
-
-
-def _run(line: Sequence[str]) -> str:
-    return next((value_of(word) for word in line if key_of(word) == "run.dir"), "")
-
-
-def _paths(word: str) -> list[str]:
-    """The value of a word that names files, or its items."""
+def _list_files(word: str) -> list[str]:
+    """The value of a word that names files, and its items where it is a list."""
     value = value_of(word)
-    return (
-        [value, *(item.strip() for item in value.strip("[]").split(","))] if _is_file(word) else []
-    )
-
-
-def _is_file(word: str) -> bool:
-    return is_path(key_of(word))
+    items = [item.strip() for item in value.strip("[]").split(",")]
+    return [value, *items] if is_path(key_of(word)) else []
 
 
 def value_of(word: str) -> str:
-    """The value that it gives it."""
+    """The value that an override gives."""
     return word.partition("=")[2]

@@ -3,9 +3,8 @@
 job.py        a job: an ordinary command, its config, and the jobs whose runs it reads
 key.py        what decides the result of a job, as 16 digits
 journal.py    a folder of jobs: the state of each, and a log of what happened
-work.py       one job inside the process that runs it
+work.py       one job inside the process that runs it, by us or by a Hydra launcher
 command.py    ... as an ordinary command, resumed where its run has a checkpoint
 runners.py    run the jobs here, in processes side by side, or through a Hydra launcher
-launcher.py   Hydra's launchers and sweepers, and the processes that they start
 sweep.py      `-m`: Hydra's sweeper makes the jobs
 """

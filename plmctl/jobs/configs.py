@@ -16,11 +16,11 @@ from plmctl.data.tokenizing import find_cache_folder
 from plmctl.jobs.job import Config
 from plmctl.run.assemble import settle_lengths
 from plmctl.run.build import build
-from plmctl.run.compose import Flags, composed
+from plmctl.run.compose import composed
 from plmctl.run.contract import check_contract
 from plmctl.run.corpus import check_data
 from plmctl.run.headers import naming_source
-from plmctl.run.spec import key_of, thaw
+from plmctl.run.spec import Provenance, key_of, thaw
 from plmctl.run.stage_settings import check_updates
 from plmctl.run.token_settings import refuse_decided
 from plmctl.run.tokenize import sources
@@ -34,7 +34,7 @@ BUILTIN = "builtin"  # as a task's path: the labelled docstrings that come with 
 class Configs:
     """Composes configs under the flags of one command line; what is returned is shared."""
 
-    def __init__(self, flags: Flags) -> None:
+    def __init__(self, flags: Provenance) -> None:
         self.flags = flags
         self._parts: dict[tuple[str, ...], bytes] = {}  # what part files give together
         self._composed: dict[tuple[str | None, ...], tuple[Any, Config]] = {}

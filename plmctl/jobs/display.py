@@ -19,30 +19,42 @@ TAIL = 2048  # bytes at the end of a log that are read for its newest line
 _STEP = re.compile(r"step (\d+)(?: (\d+)%)?(?:  (.*?))?(?:  ([\d:]+) left)?\s*")
 
 
-class JobDisplay:
-    """Tells the events of a journal; `rows` are the jobs that run."""
+@contextmanager
+def show_jobs(journal: JobJournal, *, live: bool = True) -> Iterator[None]:
+    """Show what happens to the jobs of a journal.
 
-    def __init__(self, journal: JobJournal) -> None:
-        self.journal = journal
-        self._running: dict[str, str] = {}  # job -> how it was started
-        journal.tell = self.tell
+    Args:
+        journal: of the jobs.
+        live: whether a terminal shows a table, too; not where jobs print in this process.
+    """
+    running: dict[str, Event] = {}  # job -> how it was started
 
-    def tell(self, event: Event, job: Job, why: str) -> None:
-        """Print a line for an event."""
-        self._running.pop(job.name, None)
+    def tell(event: Event, job: Job, why: str) -> None:
+        running.pop(job.name, None)
         if event in ("started", "resumed"):
-            self._running[job.name] = event
-        head = f"[{self.journal.ended}/{len(self.journal.jobs)}] {event}: {job.label}"
+            running[job.name] = event
+        head = f"[{journal.ended}/{len(journal.jobs)}] {event}: {job.label}"
         remark(f"{head}: {why.splitlines()[0]}" if why else head)
 
-    @property
-    def rows(self) -> list[tuple[str, ...]]:
-        """A row under `HEAD` for each job that runs."""
-        return [
-            (job.label, event, *read_progress(self.journal.locate(name) / LOG, job))
-            for name, event in list(self._running.items())
-            for job in (self.journal.jobs[name],)
-        ]
+    journal.tell = tell
+    console = screen(stderr=True)
+    if not (live and console.is_terminal):
+        yield
+        return
+    from rich.live import Live
+    from rich.table import Table
+
+    def draw() -> Table:
+        title = f"{journal.ended} of {len(journal.jobs)} jobs ended"
+        table = Table(*HEAD, title=title, title_justify="left")
+        for name, event in list(running.items()):
+            job = journal.jobs[name]
+            table.add_row(job.label, event, *read_progress(journal.locate(name) / LOG, job))
+        return table
+
+    # transient: the table goes when it ends, however it ends, and the lines of events stay
+    with Live(console=console, get_renderable=draw, refresh_per_second=2, transient=True):
+        yield
 
 
 def read_progress(log: Path, job: Job) -> tuple[str, str, str]:
@@ -59,30 +71,3 @@ def read_progress(log: Path, job: Job) -> tuple[str, str, str]:
     steps = (job.config.get("train") or {}).get("steps")
     whole = f" of {steps:,}" if steps else f" ({percent}%)" if percent else ""
     return f"{int(step):,}{whole}", "  ".join(numbers.split("  ")[:2]), left
-
-
-@contextmanager
-def show_jobs(journal: JobJournal, *, live: bool = True) -> Iterator[None]:
-    """Show what happens to the jobs of a journal.
-
-    Args:
-        journal: of the jobs.
-        live: whether a terminal shows a table, too; not where jobs print in this process.
-    """
-    display, console = JobDisplay(journal), screen(stderr=True)
-    if not (live and console.is_terminal):
-        yield
-        return
-    from rich.live import Live
-    from rich.table import Table
-
-    def draw() -> Table:
-        title = f"{journal.ended} of {len(journal.jobs)} jobs ended"
-        table = Table(*HEAD, title=title, title_justify="left")
-        for row in display.rows:
-            table.add_row(*row)
-        return table
-
-    # transient: the table goes when it ends, however it ends, and the lines of events stay
-    with Live(console=console, get_renderable=draw, refresh_per_second=2, transient=True):
-        yield

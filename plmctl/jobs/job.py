@@ -50,7 +50,9 @@ class Job:
     @functools.cached_property
     def needs(self) -> tuple[str, ...]:
         """The jobs whose runs its config names, in the order of the config."""
-        return tuple(dict.fromkeys(_references(self.config)))
+        texts = (value for _, value in leaves(self.config) if isinstance(value, str))
+        names = (text.removeprefix(REFERENCE) for text in texts if text.startswith(REFERENCE))
+        return tuple(dict.fromkeys(names))
 
     @property
     def reference(self) -> str:
@@ -105,9 +107,10 @@ def resolve(value: Any, runs: Mapping[str, str]) -> Any:
     return value
 
 
-def _references(value: Any) -> Iterator[str]:
-    if isinstance(value, (dict, list, tuple)):
-        for each in value.values() if isinstance(value, dict) else value:
-            yield from _references(each)
-    elif isinstance(value, str) and value.startswith(REFERENCE):
-        yield value.removeprefix(REFERENCE)
+def leaves(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """(dotted key, value) of everything in nested mappings and lists; an empty one is a value."""
+    if isinstance(node, (Mapping, Sequence)) and not isinstance(node, str) and node:
+        for name, value in node.items() if isinstance(node, Mapping) else enumerate(node):
+            yield from leaves(value, f"{path}.{name}" if path else str(name))
+    else:
+        yield path, node

@@ -8,13 +8,12 @@ import functools
 import glob
 import hashlib
 import json
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from plmctl.data.shards import MANIFEST, is_tokens
-from plmctl.jobs.job import REFERENCE
+from plmctl.jobs.job import REFERENCE, leaves
 from plmctl.run.format_1 import ADDED, TARGETS
 from plmctl.run.schema import is_path
 
@@ -36,18 +35,12 @@ def compute_key(verb: str, config: Mapping[str, Any]) -> str:
     """16 hexadecimal digits: the same for the same work on the same files, wherever the study
     lies, whatever its parts are called by now, and whatever may be set besides by now.
     """
-    leaves = {
-        path: value
-        for path, value in _leaves(config)
-        if not _without_effect(path) and not _changes_nothing(path, value)
+    counted = {
+        path: _identify(path, value)
+        for path, value in leaves(config)
+        if not _is_without_effect(path) and not _is_later_default(path, value)
     }
-    for path, value in leaves.items():
-        if _names_files(path, value):
-            leaves[path] = fingerprint(value)
-        elif path.endswith("_target_"):
-            now = TARGETS.get(value, value)
-            leaves[path] = _FIRST.get(now, now)
-    text = json.dumps([verb, leaves], sort_keys=True, default=str)
+    text = json.dumps([verb, counted], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -57,50 +50,45 @@ def fingerprint(path: str) -> list[Any]:
     """
     root = Path(path).expanduser()
     if is_tokens(str(root)):
-        return [_state(str(root / MANIFEST), *_changed(root / MANIFEST))]
-    if root.is_dir():
-        return [
-            [str(file.relative_to(root)), *_state(str(file), *_changed(file))[1:]]
-            for file in sorted(file for file in root.rglob("*") if file.is_file())
-        ]
-    files = (
-        [root]
-        if root.is_file()
-        else [Path(file) for file in sorted(glob.glob(str(root), recursive=True))]
-    )
-    return [_state(str(file), *_changed(file)) for file in files if file.is_file()] or [path]
+        files = [root / MANIFEST]
+    elif root.is_dir():
+        inside = sorted(file for file in root.rglob("*") if file.is_file())
+        return [[str(file.relative_to(root)), *_describe(file)] for file in inside]
+    else:
+        matches = sorted(glob.glob(str(root), recursive=True))
+        files = [root] if root.is_file() else [Path(match) for match in matches]
+    return [[file.name, *_describe(file)] for file in files if file.is_file()] or [path]
 
 
-def _changed(file: Path) -> tuple[int, int]:
-    state = os.stat(file)
-    return state.st_size, state.st_mtime_ns
+def _describe(file: Path) -> tuple[int, str | int]:
+    """(size, hash); of a large file, (size, time of change)."""
+    size, changed = file.stat().st_size, file.stat().st_mtime_ns
+    return size, _hash(file, size, changed) if size <= _EXACT else changed
 
 
 @functools.lru_cache(maxsize=100_000)
-def _state(file: str, size: int, changed: int) -> list[Any]:
-    """Hashed once while it stays as it is, however many jobs read it."""
-    digest = hashlib.sha256(Path(file).read_bytes()).hexdigest() if size <= _EXACT else changed
-    return [Path(file).name, size, digest]
+def _hash(file: Path, size: int, changed: int) -> str:
+    """The hash of a file, read once while it stays as it is, however many jobs name it."""
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-def _names_files(path: str, value: Any) -> bool:
-    owner = path.rpartition(".")[0]
-    known = is_path(path) or is_path(owner)  # path: {train: ..., dev: ...} and lists of paths
-    return known and isinstance(value, str) and not value.startswith((REFERENCE, "hf:"))
+def _identify(path: str, value: Any) -> Any:
+    """What counts of a setting: the content of the files that it names, a part's first name."""
+    if not isinstance(value, str):
+        return value
+    owner = path.rpartition(".")[0]  # path: {train: ..., dev: ...} and lists of paths
+    if (is_path(path) or is_path(owner)) and not value.startswith((REFERENCE, "hf:")):
+        return fingerprint(value)
+    if path.endswith("_target_"):
+        now = TARGETS.get(value, value)
+        return _FIRST.get(now, now)
+    return value
 
 
-def _changes_nothing(path: str, value: Any) -> bool:
+def _is_later_default(path: str, value: Any) -> bool:
     """Whether it is a setting that came later, with the value of before."""
     return any(f".{path}".endswith(f".{name}") and ADDED[name] == value for name in ADDED)
 
 
-def _without_effect(path: str) -> bool:
-    return path in WITHOUT_EFFECT or any(path.startswith(f"{name}.") for name in WITHOUT_EFFECT)
-
-
-def _leaves(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    if isinstance(node, (Mapping, Sequence)) and not isinstance(node, str) and node:
-        for name, value in node.items() if isinstance(node, Mapping) else enumerate(node):
-            yield from _leaves(value, f"{path}.{name}" if path else str(name))
-    else:
-        yield path, node
+def _is_without_effect(path: str) -> bool:
+    return any(f"{path}.".startswith(f"{name}.") for name in WITHOUT_EFFECT)

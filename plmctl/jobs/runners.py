@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import time
 from collections.abc import Sequence
+from functools import partial
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,7 @@ from plmctl.data.encoding import count_processors
 from plmctl.jobs.command import execute
 from plmctl.jobs.job import Job
 from plmctl.jobs.journal import JobJournal
-from plmctl.jobs.launcher import LauncherTask
-from plmctl.jobs.work import LOG, Execute, Outcome, enter, work
+from plmctl.jobs.work import LOG, Execute, LauncherTask, Outcome, enter, work
 from plmctl.run.composer import open_composer
 from plmctl.run.overrides import quote
 from plmctl.training.stop import listen
@@ -139,7 +139,7 @@ def run_launched(journal: JobJournal, words: tuple[str, ...], execute: Execute =
         "hydra/job_logging=none",
         quote(f"hydra.sweep.dir={journal.folder.resolve().parent / 'launched'}"),
     ]
-    task = LauncherTask(_Launched(os.getcwd(), execute))
+    task = LauncherTask(partial(_work_launched, os.getcwd(), execute))
     while jobs := list(journal.ready()):
         prepared = [str(journal.prepare(job).resolve()) for job in jobs]
         folders = ",".join(quote(f"run.dir={folder}").partition("=")[2] for folder in prepared)
@@ -153,17 +153,15 @@ def run_launched(journal: JobJournal, words: tuple[str, ...], execute: Execute =
     return int(journal.failed)
 
 
-class _Launched:
-    """A job of the journal as a launcher calls it, on a machine that sees the same files."""
-
-    def __init__(self, here: str, execute: Execute) -> None:
-        self.here, self.execute = here, execute  # the folder that relative paths start from
-
-    def __call__(self, settings: dict[str, Any]) -> Outcome:
-        folder = Path(settings["job_path"])
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(contextlib.chdir(self.here))
-            log = stack.enter_context((folder / LOG).open("a", encoding="utf-8"))
-            stack.enter_context(contextlib.redirect_stdout(log))
-            stack.enter_context(contextlib.redirect_stderr(log))
-            return Outcome(work(folder, self.execute))
+def _work_launched(here: str, execute: Execute, settings: dict[str, Any]) -> Outcome:
+    """Do a job where a launcher has put it, on a machine that sees the same files; relative paths
+    start from `here`.
+    """
+    folder = Path(settings["job_path"])
+    with (
+        contextlib.chdir(here),
+        (folder / LOG).open("a", encoding="utf-8") as log,
+        contextlib.redirect_stdout(log),
+        contextlib.redirect_stderr(log),
+    ):
+        return Outcome(work(folder, execute))

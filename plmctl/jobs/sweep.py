@@ -13,10 +13,9 @@ from typing import Any
 from plmctl.core.errors import raise_all
 from plmctl.core.terminal import remark, screen, tell
 from plmctl.jobs.job import remark_next
-from plmctl.jobs.launcher import LauncherTask
-from plmctl.jobs.work import Outcome, attempt
+from plmctl.jobs.work import LauncherTask, Outcome, attempt
 from plmctl.report import sweeps
-from plmctl.report.job_events import Event, JobEvents
+from plmctl.report.job_events import JobEvents
 from plmctl.report.runs import CONFIG
 from plmctl.run import action
 from plmctl.run.compose import composed
@@ -63,12 +62,9 @@ class SweepJob:
             "metrics": dict(result) or read_last_metrics(run),
         }
         record |= {"error": outcome.error.splitlines()[0]} if outcome.error else {}
-        event: Event = (
-            "interrupted" if outcome.stopped else "failed" if outcome.code else "finished"
-        )
         with contextlib.suppress(OSError):  # a full disk ends the job, not the sweep
             write_json(job.folder / sweeps.RECORD, record)
-            events.write(event if self._makes_runs else "started", name, record=record)
+            events.write(outcome.event if self._makes_runs else "started", name, record=record)
         return replace(outcome, result=score(record["metrics"]))
 
     @property

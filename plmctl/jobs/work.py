@@ -14,15 +14,16 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
-from plmctl.core.children import follow_maker
+from plmctl.core.children import follow_launcher, follow_maker
 from plmctl.core.errors import PlmctlError
 from plmctl.core.terminal import remark
 from plmctl.jobs.job import RUN
-from plmctl.report.job_events import JobEvents
+from plmctl.report.job_events import Event, JobEvents
+from plmctl.run.composer import to_plain
 from plmctl.training.stop import STOPPED
 
 RECORD, LOG, LOCK = "job.json", "log.txt", "lock"
@@ -44,6 +45,11 @@ class Outcome:
         """Whether a signal ended it."""
         return self.code in STOPPED
 
+    @property
+    def event(self) -> Event:
+        """What the journal says of it."""
+        return "interrupted" if self.stopped else "failed" if self.code else "finished"
+
 
 def attempt(call: Callable[[], Any]) -> Outcome:
     """Call it, and never raise: the boundary of a job. A whole number is its exit code."""
@@ -58,6 +64,24 @@ def attempt(call: Callable[[], Any]) -> Outcome:
         traceback.print_exc()
         return Outcome(1, f"{type(error).__name__}: {error}")
     return Outcome(int(result or 0) if isinstance(result, int) else 0, result=result)
+
+
+@dataclass(frozen=True)
+class LauncherTask:
+    """What a launcher of Hydra calls, in a process of its own, for one job of a multirun.
+
+    The job ends with the process that started it, and only a signal is raised.
+    """
+
+    call: Callable[[dict[str, Any]], Outcome]  # is given the job's settings
+    starter: int = field(default_factory=os.getpid)
+
+    def __call__(self, composed: Any) -> Any:
+        follow_launcher(self.starter)
+        outcome = self.call(to_plain(composed))
+        if outcome.stopped:
+            raise KeyboardInterrupt
+        return outcome.result
 
 
 def enter(folder: str, here: str, execute: Execute) -> NoReturn:
@@ -82,14 +106,12 @@ def work(folder: Path, execute: Execute) -> int:
         record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
         start = time.monotonic()
         outcome = attempt(lambda: execute(record, folder / RUN))
-        ended = {"label": record["label"], "seconds": round(time.monotonic() - start, 6)}
-        if outcome.code == 0:
-            events.write("finished", name, kept=record["keep"], **ended)
-            if not record["keep"]:
-                shutil.rmtree(folder / RUN / "checkpoints", ignore_errors=True)
-        elif outcome.stopped:
-            events.write("interrupted", name, **ended)
-        else:
-            error = outcome.error or f"ended with code {outcome.code}"
-            events.write("failed", name, why=error, **ended)
+        more = {"label": record["label"], "seconds": round(time.monotonic() - start, 6)}
+        if outcome.event == "finished":
+            more |= {"kept": record["keep"]}
+        if outcome.event == "failed":
+            more |= {"why": outcome.error or f"ended with code {outcome.code}"}
+        events.write(outcome.event, name, **more)
+        if outcome.event == "finished" and not record["keep"]:
+            shutil.rmtree(folder / RUN / "checkpoints", ignore_errors=True)
     return outcome.code

@@ -18,12 +18,11 @@ from plmctl.run import schema
 from plmctl.run.adapt import OF_THE_MODEL, adapt, refuse_another_model
 from plmctl.run.assemble import build_model, known_to_objectives, without_weights
 from plmctl.run.build import build, entry
-from plmctl.run.compose import Flags
 from plmctl.run.estimate import estimate
 from plmctl.run.glossary import token_targets
 from plmctl.run.make_spec import spec_of
 from plmctl.run.overrides import spell
-from plmctl.run.spec import thaw
+from plmctl.run.spec import Provenance, thaw
 from plmctl.run.stand_in import TINY
 from plmctl.run.teachers import check_teacher
 from plmctl.study.arms import Arm
@@ -53,7 +52,7 @@ class ComposedArm:
 class Composer:
     """Composes arms; `tasks` are the built tasks, by name."""
 
-    def __init__(self, study: Study, flags: Flags) -> None:
+    def __init__(self, study: Study, flags: Provenance) -> None:
         self.study, self.plugins, self.flags = study, flags.plugins, flags
         self.configs = Configs(flags)
         self.tasks: dict[str, Task] = {}

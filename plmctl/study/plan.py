@@ -15,8 +15,7 @@ from plmctl.jobs.job import Config, Job, close_over
 from plmctl.jobs.key import compute_key
 from plmctl.run import schema
 from plmctl.run.adapt import OF_THE_MODEL
-from plmctl.run.compose import Flags
-from plmctl.run.spec import thaw
+from plmctl.run.spec import Provenance, thaw
 from plmctl.study.checks import check_study
 from plmctl.study.composing import ComposedArm, Composer
 from plmctl.study.study import PRETRAIN, Study
@@ -60,7 +59,7 @@ class StudyPlan:
         return next((self.arms[arm].flops_per_token for arm in arms), 0.0)
 
 
-def plan(study: Study, flags: Flags) -> StudyPlan:
+def plan(study: Study, flags: Provenance) -> StudyPlan:
     """The plan of a study; raises every arm that does not compose, and everything that makes
     arms incomparable.
     """

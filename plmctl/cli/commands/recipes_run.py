@@ -43,6 +43,6 @@ def run(
     Start the same command again to continue: finished steps are kept.
     """
     with given(config_dir, plugin, json=as_json, dry_run=dry_run) as provenance:
-        from plmctl.chain import command as chain
+        from plmctl.chain import run as chain
 
         raise typer.Exit(chain.run(name, words or [], provenance))

@@ -24,6 +24,6 @@ def show(
     Only settings that differ from the defaults are shown.
     """
     with given(config_dir, plugin, json=as_json) as provenance:
-        from plmctl.chain import command as chain
+        from plmctl.chain import run as chain
 
         chain.show(name, words or [], provenance)
