@@ -1,5 +1,5 @@
-"""Adversarial ELECTRA (Clark et al., 2020, fig. 3 right): the generator is rewarded for what the
-model fails to detect.
+"""Adversarial ELECTRA (Clark et al., 2020, fig. 3 right): the generator is rewarded for
+replacements that the model does not detect.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ class Adversarial(Electra):
     """ELECTRA whose generator maximises the model's loss by REINFORCE (Williams, 1992) instead of
     predicting tokens.
 
-    Reward R_i = the model's loss at place i of targets.mlm; policy loss `- sum_i (R_i - b_i) log
+    Reward R_i = the model's loss at position i of targets.mlm; policy loss `- sum_i (R_i - b_i) log
     p_G(sample_i)`; baseline `b_i = - log sigmoid(w h_i)`, learned by cross-entropy of sigmoid(w
     h_i) with exp(-R_i), the model's chance of being right (Clark et al., 2020, arXiv:2003.10555,
-    sec. 3.3 and appendix F). Settled here, as the paper leaves it open or is followed in
-    outline only: a sample's effect on the loss at other places is neglected; the baseline sends no
-    gradient into the generator's states; policy and baseline are means over the chosen places, of
-    weight `policy_weight` and 1.
+    sec. 3.3 and appendix F). The paper leaves some choices open; here a sample's effect
+    on the loss at other positions is neglected, the baseline sends no gradient into the generator's
+    states, and policy and baseline are means over the masked positions, with the weights
+    `policy_weight` and 1.
     """
 
     def __init__(
@@ -47,13 +47,13 @@ class Adversarial(Electra):
         self.baseline = nn.Linear(generator.backbone.width, 1)
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        chosen = batch.counts["mlm"]
-        return {"policy": chosen, "baseline": chosen, "rtd": super().counts(batch)["rtd"]}
+        masked = batch.counts["mlm"]
+        return {"policy": masked, "baseline": masked, "rtd": super().counts(batch)["rtd"]}
 
     def forward(self, model: Model, batch: Batch, state: object = None) -> Output:
         drawn = self.generator(batch)
-        logits, replaced, asked = self.judged(model, drawn)
-        total, logs = detect(logits, replaced, asked, self.counts(batch)["rtd"])
+        logits, replaced, compared = self.score_tokens(model, drawn)
+        total, logs = detect(logits, replaced, compared, self.counts(batch)["rtd"])
         reward = F.binary_cross_entropy_with_logits(
             wide(logits.detach()), replaced.to(wide(logits).dtype), reduction="none"
         )
@@ -64,8 +64,8 @@ class Adversarial(Electra):
         return Output(terms, {**logs, "acc/mlm": (right, batch.counts["mlm"])})
 
     def policy(self, drawn: Drawn, reward: Tensor) -> dict[str, Term]:
-        """The generator's two losses for `reward [P]` at the places of targets.mlm."""
-        chosen = drawn.batch.targets["mlm"].ids != IGNORE
+        """The generator's two losses for `reward [P]` at the positions of targets.mlm."""
+        masked = drawn.batch.targets["mlm"].ids != IGNORE
         guess = wide(self.baseline(drawn.features.detach())[:, 0])
         advantage = (reward - F.softplus(-guess)).detach()
         likelihood = log_likelihood(
@@ -74,7 +74,7 @@ class Adversarial(Electra):
         fit = F.binary_cross_entropy_with_logits(guess, (-reward).exp(), reduction="none")
         return {
             "policy": Term(
-                -(advantage * likelihood).masked_fill(~chosen, 0).sum(), self.policy_weight
+                -(advantage * likelihood).masked_fill(~masked, 0).sum(), self.policy_weight
             ),
-            "baseline": Term(fit.masked_fill(~chosen, 0).sum()),
+            "baseline": Term(fit.masked_fill(~masked, 0).sum()),
         }

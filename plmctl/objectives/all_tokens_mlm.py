@@ -1,16 +1,18 @@
-"""All-Tokens MLM (Clark et al., 2020, sec. 3.4): which token stood at every place, replaced or
-not?
+"""All-Tokens MLM (Clark et al., 2020, sec. 3.4): the original token is predicted at every
+position, replaced or not.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import cast
 
 from torch import Tensor
 from torch.nn import functional as F
 
 from plmctl.core.batch import Batch
 from plmctl.core.parts import part_of
+from plmctl.heads.lm import LMHead
 from plmctl.models.base import Model
 from plmctl.objectives.base import Facts, Objective, Output, Term
 from plmctl.objectives.generator import Generator, log_likelihood, wide
@@ -50,7 +52,8 @@ class AllTokensMLM(Objective):
         own, guessed = self.generator.head.loss(drawn.features, batch.require("targets.mlm").ids)
         hidden, kept = model(drawn.batch).last.flatten(0, 1), ~drawn.replaced.flatten()
         gate = wide(model.heads["copy"](hidden))
-        likelihood = log_likelihood(model.heads["mlm"], hidden, drawn.original.flatten())  # type: ignore[arg-type]
+        head = cast(LMHead, model.heads["mlm"])
+        likelihood = log_likelihood(head, hidden, drawn.original.flatten())
         total = copy_or_predict(gate, likelihood, kept).masked_fill(~real, 0).sum()
         logs = {
             "acc/mlm": (guessed, batch.counts["mlm"]),

@@ -29,12 +29,12 @@ def ask(
         term: name of the term; by default `target`.
         state: the memory of the previous batch, for the backbone.
     """
-    asked, hidden = batch.require(f"targets.{target}"), model(batch, state)
-    loss, right = head_of(model, head or target).loss(hidden.gather(asked.index), asked.ids)
-    return answered(term or target, loss, right, batch.counts[target], hidden.state)
+    targets, hidden = batch.require(f"targets.{target}"), model(batch, state)
+    loss, right = head_of(model, head or target).loss(hidden.gather(targets.index), targets.ids)
+    return make_output(term or target, loss, right, batch.counts[target], hidden.state)
 
 
-def answered(
+def make_output(
     term: str, loss: Tensor, right: Tensor | None, count: int, state: Any = None
 ) -> Output:
     """One term, with its accuracy where the number of right predictions is known."""

@@ -1,5 +1,5 @@
-"""Back-translation (Sennrich et al., 2016): the model reads its own translation of a text, and
-is asked for the text.
+"""Back-translation (Sennrich et al., 2016): the model predicts a text from its own
+translation of it.
 """
 
 from __future__ import annotations
@@ -28,14 +28,13 @@ class BackTranslation(Objective):
     writes for it in another one.
 
     u is the greedy translation, made in evaluation mode and without gradient, of at most `1.3 n +
-    5` tokens for texts of at most n. Both ends are told the language by its vector. Only `target`
-    is read of the batch: noise may stand in the source for another objective. Of more than two
-    languages, each row has one of the others by its number. (Sennrich et al., 2016,
-    arXiv:1511.06709, sec. 3; on-line from text of single languages alone: Lample et al., 2018,
-    arXiv:1804.09000, sec. 2.3;
-    length: facebookresearch/XLM, src/trainer.py, bt_step.) ConfigError for a model of fewer than
-    two languages.
-    Differs: what writing costs is not in the count of FLOPs.
+    5` tokens for texts of at most n. Encoder and decoder get the vector of the language. Only
+    `target` of the batch is read: noise may stand in the source for another objective. With more
+    than two languages, the number of a row selects one of the others. (Sennrich et al., 2016,
+    arXiv:1511.06709, sec. 3; on-line, from monolingual text alone: Lample et al., 2018,
+    arXiv:1804.09000, sec. 2.3; length: facebookresearch/XLM, src/trainer.py, bt_step.) ConfigError
+    for a model of fewer than two languages.
+    Differs: the count of FLOPs leaves out the cost of writing.
     """
 
     facts = Facts(
@@ -68,9 +67,7 @@ class BackTranslation(Objective):
         self.vocab, self.search = vocab, Greedy()
 
     def labels(self, rows: Rows) -> dict[str, np.ndarray]:
-        """All of the target; ConfigError where it is not the whole text, or nothing says which
-        language it is of.
-        """
+        """All tokens of the target; ConfigError if it is not a whole text or has no language."""
         target = rows.seqs["target"]
         if "previous" in target.tracks:
             raise ConfigError(
@@ -87,7 +84,7 @@ class BackTranslation(Objective):
                 fix="format=sentences",
             )
         if "language" not in target.tracks:
-            allowed = "back-translation is told which language a text is of"
+            allowed = "back-translation needs the language of every text"
             raise ConfigError(
                 "format",
                 ...,
@@ -100,24 +97,24 @@ class BackTranslation(Objective):
         return {"back_translation": batch.counts["seq2seq"]}
 
     def forward(self, model: Model, batch: Batch, state: object = None) -> Output:
-        source = self.translated(model.model if isinstance(model, Once) else model, batch)
+        source = self.translate(model.model if isinstance(model, Once) else model, batch)
         translated = replace(batch, seqs={**batch.seqs, "source": source})
         return ask(model, translated, "seq2seq", term="back_translation")
 
-    def translated(self, model: Model, batch: Batch) -> Seq:
-        """What the model makes of `target`: [B, S] ids as a text is written, its end token last,
-        with their languages.
+    def translate(self, model: Model, batch: Batch) -> Seq:
+        """The model's translations of `target`: [B, S] ids, each with its end token last, and
+        their languages.
         """
         target = batch.seqs["target"]
         other = self._other(batch.key, target.tracks["language"][:, :1].long())
         # a spare row, which fills a batch up, has no token to read
-        shown = replace(target, length=target.length.clamp(min=1))
-        given = Batch(batch.key, {"source": shown})
+        readable = replace(target, length=target.length.clamp(min=1))
+        source = Batch(batch.key, {"source": readable})
         most = int(1.3 * int(target.length.max()) + 5)
         limit = model.backbone.max_length
-        found = generate(
+        translations = generate(
             model,
-            given,
+            source,
             vocab=self.vocab,
             search=self.search,
             head="seq2seq",
@@ -125,7 +122,9 @@ class BackTranslation(Objective):
             max_new=most if limit is None else min(most, limit - 1),
         )
         end = self.vocab.eos
-        texts = [torch.tensor([*best[0].ids, *([] if end is None else [end])]) for best in found]
+        texts = [
+            torch.tensor([*best[0].ids, *([] if end is None else [end])]) for best in translations
+        ]
         ids = nn.utils.rnn.pad_sequence(texts, batch_first=True, padding_value=self.vocab.pad).to(
             target.ids.device
         )

@@ -44,34 +44,34 @@ class Output:
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of an objective before it is asked anything.
+    """What is known of an objective before it reads a batch.
 
     Args:
         needs: fields of the batch that it cannot do without.
         uses: fields that it reads where they are there.
         heads: names that it looks up in `model.heads`.
         terms: names of its losses, those of `counts`.
-        answers: {label that the format numbers (`Format.meanings`): the head that has one output
-            for each number}.
+        label_heads: {label that the format numbers (`Format.meanings`): the head that has one
+            output for each number}.
         at_every_token: heads that are given every position of a row, for the count of FLOPs.
         least_rows: rows of a micro-batch that it compares.
         asks_next: the sequence whose every state is asked for the token behind it, so that none may
             have seen it.
         asks_row: one token is asked about all of its row.
-        reads_text: `labels` reads answers off the text, which no noise may have changed.
-        heads_learn: what it teaches shows in the answers of heads, so that they say which
+        reads_text: `labels` takes labels from the text, which no noise may have changed.
+        heads_learn: training changes what the heads predict, so that their scores tell which
             checkpoint is best.
-        helpers: models that answer every batch without learning of it, each with its heads that are
-            asked: for the count of FLOPs.
-        asked_at: {head: the targets at whose places it is asked}, where not all heads are asked at
-            all targets in `needs`.
+        helpers: models that read every batch without being trained, each with the heads that are
+            used: for the count of FLOPs.
+        asked_at: {head: the targets at whose positions it is asked}, where not all heads are asked
+            at all targets in `needs`.
     """
 
     needs: frozenset[str] = frozenset()
     uses: frozenset[str] = frozenset()
     heads: frozenset[str] = frozenset()
     terms: frozenset[str] = frozenset()
-    answers: Mapping[str, str] = field(default_factory=dict)
+    label_heads: Mapping[str, str] = field(default_factory=dict)
     at_every_token: frozenset[str] = frozenset()
     least_rows: int = 1
     asks_next: str | None = None
@@ -82,11 +82,13 @@ class Facts:
     asked_at: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def targets_of(self, head: str) -> frozenset[str]:
-        """The names of the targets at whose places a head is asked; all where nothing is known."""
-        found = frozenset(
+        """The names of the targets at whose positions a head is asked; without an entry in
+        `asked_at` all targets that the objective needs.
+        """
+        needed = frozenset(
             name.removeprefix("targets.") for name in self.needs if name.startswith("targets.")
         )
-        return self.asked_at.get(head) or found
+        return self.asked_at.get(head) or needed
 
     @classmethod
     def of_all(cls, parts: Sequence[Facts]) -> Facts:
@@ -98,7 +100,7 @@ class Facts:
             uses=frozenset().union(*(part.uses for part in parts)),
             heads=frozenset().union(*(part.heads for part in parts)),
             terms=frozenset().union(*(part.terms for part in parts)),
-            answers={label: head for part in parts for label, head in part.answers.items()},
+            label_heads={label: head for part in parts for label, head in part.label_heads.items()},
             at_every_token=frozenset().union(*(part.at_every_token for part in parts)),
             least_rows=max((part.least_rows for part in parts), default=1),
             heads_learn=all(part.heads_learn for part in parts),
@@ -114,8 +116,8 @@ class Facts:
 
 @base_of("objective")
 class Objective(nn.Module):
-    """One published question to the model. Owns what only training needs (a generator, a
-    projection); heads live in Model.
+    """One published training objective. It owns what only training needs (a generator, a
+    projection); heads belong to the model.
 
     `facts` is all that tools know of it: a class states them, what depends on settings is added by
     `self.facts = replace(self.facts, ...)`, and a wrapper derives its own from those of what it
@@ -128,7 +130,7 @@ class Objective(nn.Module):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """TypeError for a fact beside `facts`, where nothing would read it."""
         super().__init_subclass__(**kwargs)
-        if beside := sorted({each.name for each in dataclasses.fields(Facts)} & vars(cls).keys()):
+        if beside := sorted({fact.name for fact in dataclasses.fields(Facts)} & vars(cls).keys()):
             raise TypeError(f"{cls.__name__}: state {', '.join(beside)} in `facts = Facts(...)`")
 
     def labels(self, rows: Rows) -> dict[str, np.ndarray]:

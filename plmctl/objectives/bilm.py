@@ -1,5 +1,5 @@
-"""Bidirectional language modelling (Peters et al., 2018): asks for the next word and for the one
-before.
+"""Bidirectional language modelling (Peters et al., 2018): the next word and the one before are
+predicted.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ class BidirectionalLM(Objective):
     """`- 1/2 mean_t log p(w_{t+1} | w_0..w_t) - 1/2 mean_t log p(w_{t-1} | w_t..w_T)`, both from
     the head "bilm".
 
-    A format whose rows go on knows both words itself; else they are read off the row, within its
-    document. Words of the vocabulary beyond the first `words` are asked for as the unknown word,
-    and read as they are spelled. The perplexity of the paper's sec. 3.4 is exp(loss).
-    (arXiv:1802.05365, sec. 3.1; allenai/bilm-tf training.py.)
-    Differs: the equation of sec. 3.1 is the sum of both directions, the released code half of it,
-    as here.
+    A format whose rows continue in the next batch gives both words itself; otherwise they are taken
+    from the row, within its document. Words of the vocabulary beyond the first `words` are asked
+    for as the unknown word, and read as they are spelled. The perplexity of the paper's sec. 3.4 is
+    exp(loss). (arXiv:1802.05365, sec. 3.1; allenai/bilm-tf training.py.) Differs: the equation of
+    sec. 3.1 is the sum of both directions, the released code half of it, as here.
     """
 
     facts = Facts(
@@ -50,18 +49,19 @@ class BidirectionalLM(Objective):
             raise ConfigError(
                 "words",
                 words,
-                f"more than {vocab.unk}, the unknown word's own place, or null for all",
+                f"more than {vocab.unk}, the id of the unknown word, or null for all",
             )
 
     def labels(self, rows: Rows) -> dict[str, np.ndarray]:
-        text, there = rows.seqs["text"], rows.targets
-        found = {
-            name: there[name] if name in there else find_neighbours(text, after=name == "clm")
+        text, targets = rows.seqs["text"], rows.targets
+        neighbours = {
+            name: targets[name] if name in targets else find_neighbours(text, after=name == "clm")
             for name in ("clm", "backward")
         }
-        return {name: self._known(labels) for name, labels in found.items()}
+        return {name: self._replace_rare(labels) for name, labels in neighbours.items()}
 
-    def _known(self, labels: np.ndarray) -> np.ndarray:
+    def _replace_rare(self, labels: np.ndarray) -> np.ndarray:
+        """The labels, those beyond the first `words` as the unknown word."""
         return (
             labels
             if self.words is None

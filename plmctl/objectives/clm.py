@@ -1,5 +1,5 @@
-"""Causal language modelling (Radford et al., 2018): asks for the next token of the same
-document.
+"""Causal language modelling (Radford et al., 2018): the next token of the same document is
+predicted.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from plmctl.objectives.base import Facts, Objective, Output
 
 @part_of("objective")
 class CLM(Objective):
-    """`- sum_t log p(token_{t+1} | tokens 0..t)`; nothing is asked at the end of a document or
-    before padding.
+    """`- sum_t log p(token_{t+1} | tokens 0..t)`; there is no target at the end of a document
+    or before padding.
 
-    (Radford et al., 2018, sec. 3.1). Needs a causal pattern: otherwise the answer stands in the
-    input. A format whose rows go on in the next batch knows their next tokens itself; else they are
-    read off the row.
+    (Radford et al., 2018, sec. 3.1). Needs a causal pattern: otherwise the input holds the
+    label. A format whose rows continue in the next batch gives the next tokens itself; otherwise
+    they are taken from the row.
     """
 
     facts = Facts(
@@ -51,7 +51,7 @@ def find_neighbours(text: Seq, *, after: bool) -> np.ndarray:
     near = text.real[:, left] & text.real[:, right]
     if "document" in text.tracks:
         near = near & (text.tracks["document"][:, left] == text.tracks["document"][:, right])
-    found = np.full(text.ids.shape, IGNORE, dtype=np.int64)
+    neighbours = np.full(text.ids.shape, IGNORE, dtype=np.int64)
     to, of = (left, right) if after else (right, left)
-    found[:, to] = np.where(near, text.ids[:, of], IGNORE)
-    return found
+    neighbours[:, to] = np.where(near, text.ids[:, of], IGNORE)
+    return neighbours

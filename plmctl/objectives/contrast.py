@@ -1,5 +1,5 @@
 """What objectives that compare the rows of a micro-batch have in common: InfoNCE, and the text
-as it was before noise.
+before noise.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from plmctl.core.batch import IGNORE, Batch
 
 
 def info_nce(scores: Tensor, excluded: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
-    """`- sum over counted i of log exp(s_ii) / sum_j exp(s_ij)`, j over what is not excluded; and
-    how often s_ii is the largest.
+    """`- sum over counted i of log exp(s_ii) / sum_j exp(s_ij)`, j over the columns that are not
+    excluded; and how often s_ii is the largest.
 
-    scores [N, N], excluded [N, N], counted [N]; a row's own answer is never excluded. I(a; b) >=
+    scores [N, N], excluded [N, N], counted [N]; s_ii itself is never excluded. I(a; b) >=
     log N - the mean of it (van den Oord et al., 2018, arXiv:1807.03748, sec. 2.3).
     """
     own = torch.eye(len(scores), dtype=torch.bool, device=scores.device)
     scores = scores.masked_fill(excluded & ~own, -torch.inf)
-    answers = torch.arange(len(scores), device=scores.device).masked_fill(~counted, IGNORE)
+    labels = torch.arange(len(scores), device=scores.device).masked_fill(~counted, IGNORE)
     return (
-        F.cross_entropy(scores, answers, ignore_index=IGNORE, reduction="sum"),
-        (scores.argmax(1) == answers).sum(),
+        F.cross_entropy(scores, labels, ignore_index=IGNORE, reduction="sum"),
+        (scores.argmax(1) == labels).sum(),
     )
 
 
@@ -44,9 +44,7 @@ def find_equal(ids: Tensor) -> Tensor:
 
 
 def restore_originals(batch: Batch) -> Batch:
-    """The batch with the tokens of `targets.mlm` in their places: what was there before noise
-    hid them.
-    """
+    """The batch with the tokens of `targets.mlm` put back: the text before noise masked them."""
     hidden, text = batch.targets.get("mlm"), batch.text
     if hidden is None:
         return batch

@@ -22,8 +22,8 @@ class Electra(Objective):
     samples)`.
 
     i over targets.mlm, t over every token but padding, special ones included; a token drawn right
-    counts as original. No gradient flows from the model into the generator. `all_tokens=False` asks
-    at targets.mlm only (ELECTRA 15%). (Clark et al., 2020, arXiv:2003.10555, sec. 2 and 3.4, and
+    counts as original. No gradient flows from the model into the generator. With `all_tokens=False`
+    only targets.mlm count (ELECTRA 15%). (Clark et al., 2020, arXiv:2003.10555, sec. 2 and 3.4, and
     google-research/electra, run_pretraining.py.)
     """
 
@@ -64,13 +64,13 @@ class Electra(Objective):
 
     def discriminate(self, model: Model, drawn: Drawn) -> Output:
         """What the model learns from: which tokens the generator changed."""
-        logits, replaced, asked = self.judged(model, drawn)
-        total, logs = detect(logits, replaced, asked, self.counts(drawn.batch)["rtd"])
+        logits, replaced, compared = self.score_tokens(model, drawn)
+        total, logs = detect(logits, replaced, compared, self.counts(drawn.batch)["rtd"])
         return Output({"rtd": Term(total, self.rtd_weight)}, logs)
 
-    def judged(self, model: Model, drawn: Drawn) -> tuple[Tensor, Tensor, Tensor]:
-        """(logits, replaced or not, asked or not), each [B T], or [P] where only chosen places
-        are asked.
+    def score_tokens(self, model: Model, drawn: Drawn) -> tuple[Tensor, Tensor, Tensor]:
+        """(logits, whether replaced, whether it counts), each [B T], or [P] where only the
+        positions of targets.mlm count.
         """
         hidden, head = model(drawn.batch), model.heads["discriminator"]
         if self.all_tokens:

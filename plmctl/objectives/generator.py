@@ -34,7 +34,7 @@ SHARED: dict[Tied, tuple[str, ...]] = {  # which modules of the backbone are tho
 
 @dataclass(frozen=True)
 class Drawn:
-    """What the generator made of a batch; P are the places of `targets.mlm`, spare slots
+    """What the generator made of a batch; P counts the positions of `targets.mlm`, spare slots
     included.
     """
 
@@ -47,13 +47,13 @@ class Drawn:
 
 @part_of("generator")
 class Generator(nn.Module):
-    """Draws `x_i ~ softmax(head(backbone(text))_i / temperature)` at every place of `targets.mlm`
-    (sec. 2).
+    """Draws `x_i ~ softmax(head(backbone(text))_i / temperature)` at every position of
+    `targets.mlm` (sec. 2).
 
     Samples carry no gradient. `tied` says what it shares with the model: token table, all
-    embeddings (tokens, places, segments and their norm, the published choice), or every weight of
-    the backbone, which wants equal sizes. `share` is the part of the model's width that its own was
-    made with, at most 1: a larger one replaces too well (fig. 3). `avoid_originals` never draws the
+    embeddings (tokens, positions, segments and their norm, the published choice), or every weight
+    of the backbone, which wants equal sizes. `share` is its width divided by the model's, at most
+    1: the samples of a larger generator are too good (fig. 3). `avoid_originals` never draws the
     right token, which did not help (the released code's disallow_correct). First weights by the
     backbone's `initializer`.
     """
@@ -98,24 +98,24 @@ class Generator(nn.Module):
         return Drawn(features, samples, changed, original, ids != original)
 
     @torch.no_grad()
-    def sample(self, features: Tensor, answers: Tensor) -> Tensor:
+    def sample(self, features: Tensor, labels: Tensor) -> Tensor:
         """features [P, W_G], right tokens [P] -> [P] tokens, by the Gumbel-max trick from torch's
         global generator.
 
         `argmax_v z_v / temperature + g_v` with g = -log e, e ~ Exp(1) (Gumbel, 1954), is
         distributed as the softmax.
         """
-        found = []
+        samples = []
         for part, right in zip(
             features.split(rows_at_once(self.head)),
-            answers.split(rows_at_once(self.head)),
+            labels.split(rows_at_once(self.head)),
             strict=True,
         ):
             scores = wide(self.head(part)) / self.temperature
             if self.avoid_originals:
                 scores.scatter_(1, right.clamp(min=0)[:, None], -torch.inf)
-            found.append((scores - torch.empty_like(scores).exponential_().log()).argmax(-1))
-        return torch.cat(found)
+            samples.append((scores - torch.empty_like(scores).exponential_().log()).argmax(-1))
+        return torch.cat(samples)
 
 
 def initialize(part: nn.Module, backbone: Encoder) -> None:
@@ -153,21 +153,23 @@ def tie(backbone: Encoder, model: Model, tied: Tied) -> None:
 
 @part_of("position")
 def positions_like(*, model: Model, num_heads: int) -> Position:
-    """Places of the same kind and size as the model's, with weights of their own, for cells of
-    `num_heads` heads.
+    """Position embeddings of the same kind and size as the model's, with weights of their own,
+    for cells of `num_heads` heads.
     """
     position = model.backbone.position
-    return ALiBi(num_heads=num_heads) if isinstance(position, ALiBi) else copy.deepcopy(position)  # type: ignore[return-value, arg-type]
+    if isinstance(position, ALiBi):
+        return ALiBi(num_heads=num_heads)
+    return copy.deepcopy(position)  # type: ignore[return-value, arg-type]
 
 
 def log_likelihood(head: LMHead, features: Tensor, ids: Tensor, temperature: float = 1.0) -> Tensor:
     """features [P, W], ids [P] -> [P] `log softmax(head(h) / temperature)[id]` in fp32; the
-    backward makes logits again.
+    backward pass computes the logits again.
     """
 
-    def some(part: Tensor, answers: Tensor) -> Tensor:
+    def some(part: Tensor, labels: Tensor) -> Tensor:
         scores = wide(head(part)) / temperature
-        return scores.log_softmax(-1).gather(1, answers.clamp(min=0)[:, None])[:, 0]
+        return scores.log_softmax(-1).gather(1, labels.clamp(min=0)[:, None])[:, 0]
 
     pieces = zip(features.split(rows_at_once(head)), ids.split(rows_at_once(head)), strict=True)
     return torch.cat(

@@ -1,5 +1,5 @@
-"""InfoWord (Kong et al., 2020): asks which n-gram of the batch is the one that was taken out of
-a sentence.
+"""InfoWord (Kong et al., 2020): which n-gram of the batch was removed from the
+sentence?
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ class InfoWord(Objective):
     its n-gram y_k is hidden.
 
     g is the last state of the first token of the one encoder; an n-gram is a row of its own, cls y
-    sep, with places from 0. The n-grams are spans.chosen, their tokens targets.mlm. Others of the
-    same row, and equal ones, are no negatives. Rows without spans ask nothing.
-    (Kong et al., 2020, arXiv:1910.08350, sec. 4.2: Deep InfoMax of a sentence and its n-grams, with
-    t = 1.)
+    sep, with positions from 0. The n-grams are spans.chosen, their tokens targets.mlm. Others of
+    the same row, and equal ones, are no negatives. Rows without spans do not count. (Kong et al.,
+    2020, arXiv:1910.08350, sec. 4.2: Deep InfoMax of a sentence and its n-grams, with t = 1.)
     Differs: negatives are the n-grams of the micro-batch; `temperature` may divide the products,
     which grow with the width; of spans of more than `max_tokens` the first ones are taken.
     """
@@ -70,8 +69,8 @@ class InfoWord(Objective):
         spans, ids = batch.spans["chosen"], restore_originals(batch).text.ids
         row, start, length = spans[:, 0], spans[:, 1], spans[:, 2].clamp(max=self.max_tokens)
         step = torch.arange(self.max_tokens, device=ids.device)
-        place = (row * ids.shape[1] + start)[:, None] + step
-        tokens = ids.flatten()[place.clamp(max=ids.numel() - 1)].masked_fill(
+        position = (row * ids.shape[1] + start)[:, None] + step
+        tokens = ids.flatten()[position.clamp(max=ids.numel() - 1)].masked_fill(
             step >= length[:, None], self.pad
         )
         before, after = len(self.wrap.before), len(self.wrap.after)

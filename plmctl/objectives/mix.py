@@ -51,17 +51,17 @@ class Mix(Objective):
         }
 
     def labels(self, rows: Rows) -> dict[str, np.ndarray]:
-        found: dict[str, np.ndarray] = {}
+        labels: dict[str, np.ndarray] = {}
         for entry in self.entries.values():
             if entry.on in (None, rows.source):
-                found |= entry.objective.labels(rows)
-        return found
+                labels |= entry.objective.labels(rows)
+        return labels
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        found: dict[str, int] = {}
+        counts: dict[str, int] = {}
         for entry in self._active(batch).values():
-            found |= entry.objective.counts(batch)
-        return found
+            counts |= entry.objective.counts(batch)
+        return counts
 
     def forward(self, model: Model, batch: Batch, state: Any = None) -> Output:
         once = Once(model)

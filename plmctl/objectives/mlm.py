@@ -1,4 +1,4 @@
-"""Masked language modelling (Devlin et al., 2019): asks for the tokens that the noise hid."""
+"""Masked language modelling (Devlin et al., 2019): the model predicts masked tokens."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from plmctl.objectives.base import Facts, Objective, Output
 
 @part_of("objective")
 class MLM(Objective):
-    """`- sum over hidden places of log p(token | noised row)`, from the states at `targets.mlm`
+    """`- sum over masked positions of log p(token | noised row)`, from the states at `targets.mlm`
     only.
 
     (Devlin et al., 2019, arXiv:1810.04805, sec. 3.1, task 1).

@@ -1,6 +1,4 @@
-"""Next-sentence prediction (Devlin et al., 2019): asks whether the second segment follows the
-first.
-"""
+"""Next-sentence prediction (Devlin et al., 2019): whether the second segment follows the first."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Decisions about two segments: what the objectives of BERT, ALBERT and StructBERT on segments
-have in common.
-"""
+"""What the objectives of BERT, ALBERT and StructBERT on two segments have in common."""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ from dataclasses import replace
 from plmctl.core.batch import Batch
 from plmctl.heads.base import head_of
 from plmctl.models.base import Model
-from plmctl.objectives.ask import answered
+from plmctl.objectives.ask import make_output
 from plmctl.objectives.base import Facts, Objective, Output
 
 
@@ -17,7 +15,7 @@ class PairObjective(Objective):
     """`- sum over anchors of log p(labels.pair | pooled state)`: logits [N, K] of the head called
     `name`, after the pooler.
 
-    Which relation each of the K labels is, the format says; a subclass is a `name`: of its term,
+    The format says which relation each of the K labels is. A subclass is a `name`: of its term,
     its accuracy and its head.
     """
 
@@ -30,7 +28,7 @@ class PairObjective(Objective):
             self.facts,
             heads=frozenset({"pooler", self.name}),
             terms=frozenset({self.name}),
-            answers={"pair": self.name},
+            label_heads={"pair": self.name},
         )
 
     def counts(self, batch: Batch) -> dict[str, int]:
@@ -41,4 +39,4 @@ class PairObjective(Objective):
         assert batch.anchors is not None  # the loader sets them together with labels
         pooled = model.heads["pooler"](model(batch, state).gather_anchors(batch.anchors))
         total, right = head_of(model, self.name).loss(pooled, labels)
-        return answered(self.name, total, right, batch.counts["pair"])
+        return make_output(self.name, total, right, batch.counts["pair"])

@@ -1,5 +1,5 @@
-"""Permutation language modelling (Yang et al., 2019, XLNet): asks for tokens given those before
-them in a random order.
+"""Permutation language modelling (Yang et al., 2019, XLNet): each token is predicted from
+those before it in a random order.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.heads.base import head_of
 from plmctl.models.base import Model
-from plmctl.objectives.ask import answered
+from plmctl.objectives.ask import make_output
 from plmctl.objectives.base import Facts, Objective, Output
 
 
 @part_of("objective")
 class PLM(Objective):
-    """`- sum_t log p(x_t | x of lower order, place t)` over `targets.plm`, from the query stream
-    there.
+    """`- sum_t log p(x_t | x of lower order, position t)` over `targets.plm`, from the query
+    stream at that position.
 
     (arXiv:1906.08237, eq. 3 to 5: the last of the order are predicted.)
     """
@@ -42,4 +42,4 @@ class PLM(Objective):
     def forward(self, model: Model, batch: Batch, state: object = None) -> Output:
         targets, hidden = batch.require("targets.plm"), model(batch, state)
         loss, right = head_of(model, "plm").loss(hidden.streams["query"], targets.ids)
-        return answered("plm", loss, right, batch.counts["plm"], hidden.state)
+        return make_output("plm", loss, right, batch.counts["plm"], hidden.state)

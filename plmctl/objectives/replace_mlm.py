@@ -1,5 +1,5 @@
-"""Replace MLM (Clark et al., 2020, sec. 3.4): masked language modelling without masks, a
-generator's samples in their place.
+"""Replace MLM (Clark et al., 2020, sec. 3.4): masked language modelling with samples of
+a generator instead of masks.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ReplaceMLM(Objective):
     def forward(self, model: Model, batch: Batch, state: object = None) -> Output:
         drawn, count = self.generator(batch), batch.counts["mlm"]
         own, guessed = self.generator.head.loss(drawn.features, batch.targets["mlm"].ids)
-        asked = ask(model, drawn.batch, "mlm", term="replace_mlm")
+        output = ask(model, drawn.batch, "mlm", term="replace_mlm")
         return Output(
-            {"mlm": Term(own), **asked.terms}, {"acc/mlm": (guessed, count), **asked.logs}
+            {"mlm": Term(own), **output.terms}, {"acc/mlm": (guessed, count), **output.logs}
         )

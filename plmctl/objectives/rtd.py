@@ -1,4 +1,4 @@
-"""Replaced-token detection: which tokens are not those of the text?"""
+"""Replaced-token detection: which tokens did the noise replace?"""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class RTD(Objective):
     """`- sum_t log p(replaced_t | text)` over targets.replaced: tokens that the noise replaced
     against all others.
 
-    ELECTRA's question (Clark et al., 2020, arXiv:2003.10555, sec. 2) with samples from a fixed
+    ELECTRA's objective (Clark et al., 2020, arXiv:2003.10555, sec. 2) with samples from a fixed
     distribution, the corpus' frequencies to a power (noise token_replace). So it is negative
     sampling (Mikolov et al., 2013, arXiv:1310.4546, sec. 2.2), of tokens in their context. Differs
     from noise-contrastive estimation: the logit stands for the odds themselves, without the noise's
-    frequency. Special tokens, which the noise never replaces, are not asked.
+    frequency. Special tokens, which the noise never replaces, have no targets.
     """
 
     facts = Facts(
@@ -45,18 +45,18 @@ class RTD(Objective):
         return Output({"rtd": Term(total)}, logs)
 
 
-def detect(logits: Tensor, replaced: Tensor, asked: Tensor, count: int) -> tuple[Tensor, Logs]:
+def detect(logits: Tensor, replaced: Tensor, compared: Tensor, count: int) -> tuple[Tensor, Logs]:
     """(summed binary cross-entropy, accuracy, share replaced, precision and recall) of `logits
-    [P]` where `asked [P]`.
+    [P]` where `compared [P]`.
     """
     logits = wide(logits)
     losses = F.binary_cross_entropy_with_logits(logits, replaced.to(logits.dtype), reduction="none")
-    said, truth = (logits > 0) & asked, replaced & asked
-    found = (said & truth).sum()
+    predicted, actual = (logits > 0) & compared, replaced & compared
+    detected = (predicted & actual).sum()
     logs: Logs = {
-        "acc/rtd": (((said == truth) & asked).sum(), count),
-        "replaced": (truth.sum(), count),
-        "precision/rtd": (found, said.sum()),
-        "recall/rtd": (found, truth.sum()),
+        "acc/rtd": (((predicted == actual) & compared).sum(), count),
+        "replaced": (actual.sum(), count),
+        "precision/rtd": (detected, predicted.sum()),
+        "recall/rtd": (detected, actual.sum()),
     }
-    return losses.masked_fill(~asked, 0).sum(), logs
+    return losses.masked_fill(~compared, 0).sum(), logs

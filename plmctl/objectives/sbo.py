@@ -1,5 +1,5 @@
-"""The span boundary objective (Joshi et al., 2020): asks for the tokens of a hidden span, from
-what stands beside it.
+"""The span boundary objective (Joshi et al., 2020): the tokens of a masked span are predicted from
+the two tokens beside it.
 """
 
 from __future__ import annotations
@@ -21,14 +21,13 @@ from plmctl.text.vocab import Vocab
 @part_of("objective")
 class SBO(Objective):
     """`- sum over tokens i of spans s..e of log p(x_i | h_{s-1}, h_{e+1}, p_{i-s+1})`, h the last
-    states, p learned places.
+    states, p learned position embeddings.
 
-    Asked of the first `max_targets` tokens of each of spans.chosen, where both neighbours are
-    ordinary tokens of the same
-    document: at an end of the text there is only one. Rows without spans ask nothing.
-    (Joshi et al., 2020, arXiv:1907.10529, sec. 3.2; facebookresearch/SpanBERT,
-    pretraining/fairseq.)
-    Differs: the mean over an update's targets; the released code divides by their number plus one.
+    The first `max_targets` tokens of each of spans.chosen are predicted if both neighbours are
+    ordinary tokens of the same document; at an end of the text there is only one. Rows without
+    spans have no targets. (Joshi et al., 2020, arXiv:1907.10529, sec. 3.2;
+    facebookresearch/SpanBERT, pretraining/fairseq.) Differs: the mean over an update's targets; the
+    released code divides by their number plus one.
     """
 
     facts = Facts(
@@ -40,7 +39,7 @@ class SBO(Objective):
         "targets.sbo": Field(
             "[n, T]",
             "int",
-            "id of a hidden token that is asked of the neighbours of its span, IGNORE elsewhere",
+            "id of a masked token that the neighbours of its span predict, IGNORE elsewhere",
             tokens=True,
         )
     }
@@ -50,9 +49,9 @@ class SBO(Objective):
         self.special, self.max_targets = vocab.special, max_targets
 
     def labels(self, rows: Rows) -> dict[str, np.ndarray]:
-        """`targets.sbo`, those of `targets.mlm` that a span asks for."""
+        """`targets.sbo`, those of `targets.mlm` that the neighbours of a span predict."""
         seq = rows.seqs["text"]
-        asked = np.full(seq.ids.shape, IGNORE, np.int32)
+        labels = np.full(seq.ids.shape, IGNORE, np.int32)
         table = rows.spans.get("chosen", np.zeros((0, 3), np.int64))
         begin, end = table[:, 1] - 1, table[:, 1] + table[:, 2]
         table = table[(begin >= 0) & (end < seq.length[table[:, 0]])]
@@ -63,9 +62,9 @@ class SBO(Objective):
         start, length = table[kept, 1], np.minimum(table[kept, 2], self.max_targets)
         if len(start):
             inside = np.arange(length.sum()) - np.repeat(np.cumsum(length) - length, length)
-            place = np.repeat(row[kept], length), np.repeat(start, length) + inside
-            asked[place] = rows.targets["mlm"][place]
-        return {"sbo": asked}
+            position = np.repeat(row[kept], length), np.repeat(start, length) + inside
+            labels[position] = rows.targets["mlm"][position]
+        return {"sbo": labels}
 
     def counts(self, batch: Batch) -> dict[str, int]:
         return {"sbo": batch.counts["sbo"]}
@@ -73,21 +72,21 @@ class SBO(Objective):
     def forward(self, model: Model, batch: Batch, state: object = None) -> Output:
         targets, hidden = batch.require("targets.sbo"), model(batch, state)
         spans = batch.spans.get("chosen", targets.index.new_zeros(0, 3))
-        # all are asked there too, so no more than that
+        # every one of them is in targets.mlm, too, so its slots are enough
         slots = len(batch.targets["mlm"].index) if len(spans) else 0
         index, ids = targets.index[:slots], targets.ids[:slots]
-        before, after, place = self._around(index, spans, batch.text.ids)
+        before, after, offset = self._around(index, spans, batch.text.ids)
         loss, right = model.heads["sbo"].loss(
-            hidden.gather(before), hidden.gather(after), place, ids
+            hidden.gather(before), hidden.gather(after), offset, ids
         )  # type: ignore[operator]
         return Output({"sbo": Term(loss)}, {"acc/sbo": (right, batch.counts["sbo"])})
 
     def _around(self, index: Tensor, spans: Tensor, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """For each slot [P]: the flattened neighbours of its span, and its place inside;
+        """For each slot [P]: the flattened neighbours of its span, and its offset inside;
         anything valid in spare slots.
         """
         row, start, length = spans[:, :3].unbind(1)
-        first = row * ids.shape[1] + start  # rising: spans come in the order of rows and places
+        first = row * ids.shape[1] + start  # rising: spans come in the order of rows and positions
         span = (torch.searchsorted(first, index, right=True) - 1).clamp(min=0)
         before, after = first[span] - 1, first[span] + length[span]
         most = ids.numel() - 1

@@ -1,5 +1,5 @@
-"""Sequence to sequence (Sutskever et al., 2014): asks for the target, token by token, with the
-source in view.
+"""Sequence to sequence (Sutskever et al., 2014): the target is predicted, token by token,
+from the source.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ConditionalLM(Objective):
         self.smoothing = smoothing
 
     def labels(self, rows: Rows) -> dict[str, np.ndarray]:
-        """All of the target, unless the noise says itself what is asked of it."""
+        """All of the target, unless the noise has set its own targets."""
         if "seq2seq" in rows.targets:
             return {"seq2seq": rows.targets["seq2seq"]}
         target = rows.seqs["target"]
@@ -66,13 +66,13 @@ def ask_smoothed(
 ) -> Output:
     """As `ask`; with smoothing, which a language-model head knows, the plain loss is logged, too.
 
-    `spared`: as in `LMHead.smoothed`.
+    `spared`: as in `LMHead.smoothed_loss`.
     """
     if not smoothing:
         return ask(model, batch, name, state=state)
     targets, hidden = batch.require(f"targets.{name}"), model(batch, state)
     head, count = cast(LMHead, model.heads[name]), batch.counts[name]
     features = hidden.gather(targets.index)
-    loss, right, plain = head.smoothed(features, targets.ids, smoothing, spared=spared)
+    loss, right, plain = head.smoothed_loss(features, targets.ids, smoothing, spared=spared)
     logs = {f"acc/{name}": (right, count), f"nll/{name}": (plain, count)}
     return Output({name: Term(loss)}, logs, hidden.state)

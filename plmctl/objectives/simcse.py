@@ -1,5 +1,5 @@
-"""SimCSE (Gao et al., 2021): asks which row of the batch is the same sentence, under another
-dropout.
+"""SimCSE (Gao et al., 2021): which row of the batch is the same sentence under another
+dropout mask?
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Sentence-order prediction (Lan et al., 2020): asks whether two neighbouring segments have
-changed places.
+"""Sentence-order prediction (Lan et al., 2020): whether two neighbouring segments are
+swapped.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ class TwoStage(Electra):
     frozen, the model learns.
 
     (Clark et al., 2020, arXiv:2003.10555, sec. 3.3: both for n steps, so `updates` is half of the
-    run; without the copy the model may never beat the majority class.) Wants a generator of the
-    model's size that shares nothing with it. `copied=False` leaves the copy out. Validation
+    run; without the copy the model may never beat the majority class.) It needs a generator of the
+    model's size that shares no weights with it. `copied=False` leaves the copy out. Validation
     measures both losses in both stages. Differs: one schedule runs over both stages; the frozen
     generator runs without dropout.
     """
@@ -58,7 +58,7 @@ class TwoStage(Electra):
                 fix="its share=1",
             )
         self.updates, self.copied = updates, copied
-        # whether the model's stage has: saved with the run
+        # whether the second stage has begun: saved with the run
         self.register_buffer("started", torch.zeros((), dtype=torch.int64))
         self._second: bool | None = None  # the same, read once from the device
 

@@ -1,5 +1,5 @@
-"""The word structural objective (Wang et al., 2020, StructBERT): asks which token stood where
-before trigrams were shuffled.
+"""The word structural objective (Wang et al., 2020, StructBERT): the model restores the order of
+shuffled trigrams.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from plmctl.objectives.base import Facts, Objective, Output
 
 @part_of("objective")
 class WordStructure(Objective):
-    """`- sum over shuffled places of log p(token that stood here | shuffled row)`, answered by the
+    """`- sum over shuffled positions of log p(original token | shuffled row)`, predicted by the
     head of masked tokens.
 
     (Wang et al., 2020, arXiv:1908.04577, sec. 2.2.1: trained jointly with MLM, with equal weight.)
-    Differs: the paper does not say what the mean is taken over; here it is over the shuffled places
-    alone, beside MLM's own mean.
+    Differs: the paper does not say what the mean is taken over; here it is over the shuffled
+    positions alone, beside MLM's own mean.
     """
 
     facts = Facts(

@@ -226,7 +226,7 @@ def find_miscounts(
     """
     errors: list[UsageError] = []
     for name, objective in objectives.items():
-        for label, head in objective.facts.answers.items():
+        for label, head in objective.facts.label_heads.items():
             words, outputs = (
                 format.meanings.get(label),
                 getattr(heads.get(head), "num_classes", None),

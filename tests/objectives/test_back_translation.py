@@ -139,7 +139,7 @@ def test_writes_in_evaluation_mode_and_without_gradient() -> None:
         return greedy(step, start)
 
     objective.search = watched  # type: ignore[assignment]
-    first, second = (objective.translated(model, batch) for _ in range(2))
+    first, second = (objective.translate(model, batch) for _ in range(2))
     assert seen == [(False, False, False)] * 2
     assert first.ids.equal(second.ids)  # no dropout
     assert model.training
@@ -166,13 +166,13 @@ def test_under_autocast_all_weights_learn() -> None:
 def test_the_translation_is_in_the_other_language() -> None:
     model, batch = model_of(), batch_of([5, 3, 4], [0, 1, 0])
     objective = BackTranslation(model=model, vocab=TINY)
-    made = objective.translated(model, batch)
+    made = objective.translate(model, batch)
     assert made.tracks["language"][:, 0].tolist() == [1, 0, 1]
     assert all(made.ids[row, length - 1] == TINY.eos for row, length in enumerate(made.length))
     before = made.ids
     with torch.no_grad():
         model.backbone.decoder.embedding.language.weight[1] *= -5
-    after = objective.translated(model, batch).ids
+    after = objective.translate(model, batch).ids
     assert not (before[0].tolist() == after[0].tolist() and before[2].tolist() == after[2].tolist())
 
 
@@ -225,7 +225,7 @@ def test_what_does_not_fit_is_refused_by_name() -> None:
     assert "fix: noise=[autoencode]" in refusal("mass_translation", "noise=[sequence_span]")
     bart = ["objective=[back_translation]", "model.encoder.embedding.languages=2"]
     assert "fix: format=sentences" in refusal("bart", *bart)
-    assert "told which language" in refusal("bart", *bart, "format=sentences")
+    assert "needs the language of every text" in refusal("bart", *bart, "format=sentences")
     assert "model=encoder_decoder" in refusal("gpt", "objective=[back_translation]")
 
 

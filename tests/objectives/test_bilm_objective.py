@@ -49,7 +49,7 @@ def test_labels_of_a_row() -> None:
 def test_rare_words_are_asked_for_as_the_unknown_one() -> None:
     found = BidirectionalLM(vocab=TINY, words=4).labels(rows())  # 1 is the unknown word of TINY
     assert found["clm"].tolist() == [[2, 3, 1, IGNORE, IGNORE], [1, 1, 1, 2, IGNORE]]
-    with pytest.raises(ConfigError, match="unknown word's own place"):
+    with pytest.raises(ConfigError, match="the id of the unknown word"):
         BidirectionalLM(vocab=TINY, words=1)
 
 

@@ -59,7 +59,7 @@ def full() -> Facts:
         uses=some,
         heads=some,
         terms=some,
-        answers={"pair": "a"},
+        label_heads={"pair": "a"},
         at_every_token=some,
         least_rows=3,
         asks_next="text",

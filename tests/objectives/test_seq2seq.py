@@ -56,7 +56,7 @@ def test_smoothed_loss_and_gradients_are_those_of_a_loop(
     features, ids = torch.randn(9, 12).double().requires_grad_(), torch.randint(0, 70, (9,))
     ids[[2, 5]] = IGNORE
     ids[0] = 3
-    loss, _, plain = head.smoothed(features, ids, smoothing, spared=spared)
+    loss, _, plain = head.smoothed_loss(features, ids, smoothing, spared=spared)
     expected, bare = reference(head(features), ids, smoothing, spared)
     torch.testing.assert_close(loss, expected, rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(plain, bare, rtol=1e-10, atol=1e-10)
@@ -80,7 +80,7 @@ def test_torch_agrees_on_smoothing() -> None:
         bias=False,
     )
     features, ids = torch.randn(6, 8), torch.randint(0, 64, (6,))
-    found = head.smoothed(features, ids, 0.1)[0]
+    found = head.smoothed_loss(features, ids, 0.1)[0]
     torch.testing.assert_close(
         found,
         torch.nn.functional.cross_entropy(
