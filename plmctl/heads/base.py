@@ -1,4 +1,4 @@
-"""What every head says of itself, and which heads of a model can be asked about its last states."""
+"""What every head says of itself, and which heads of a model read its last states."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from plmctl.core.batch import IGNORE
 from plmctl.core.parts import base_of
 from plmctl.models.base import Model
 
-# what an answer is about: a row (by the token that stands for it), a token, the two ends of a span,
-# the token of the text at a place, the token that follows (logits over the vocabulary both); or a
-# head that makes features of features
+# what a head predicts: a label of a row (from the token that stands for it), a label of a token,
+# the two ends of a span, the token of the text at a position, the token that follows (both are
+# logits over the vocabulary); or nothing: "features" turns features into features
 About = Literal["rows", "tokens", "spans", "text", "next", "features"]
 
 POOLER = "pooler"  # of `Model.heads`: what stands before heads about rows
@@ -24,8 +24,8 @@ POOLER = "pooler"  # of `Model.heads`: what stands before heads about rows
 class Head(nn.Module):
     """Features `[..., W]` to logits `[..., K]`.
 
-    `about`: what an answer is about. `of_task`: it is learned in fine-tuning, and so says what a
-    fine-tuned model is for.
+    `about`: what it predicts. `of_task`: fine-tuning makes it, so it tells what a fine-tuned
+    model is for.
     """
 
     about: About
@@ -42,19 +42,19 @@ class ClassHead(Head):
         return cross_entropy(self(features), labels)
 
 
-class Asked(Protocol):
-    """What objectives ask of a head: logits, and the loss of them."""
+class ScoringHead(Protocol):
+    """What objectives need of a head: logits and their loss."""
 
     def __call__(self, features: Tensor) -> Tensor: ...
 
     def loss(self, features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor | None]:
-        """As `ClassHead.loss`; None where right guesses are not known."""
+        """As `ClassHead.loss`; None where the number of right guesses is not known."""
         ...
 
 
-def head_of(model: Model, name: str) -> Asked:
-    """The head called `name`, which an objective or a task asks for classes."""
-    return cast(Asked, model.heads[name])
+def head_of(model: Model, name: str) -> ScoringHead:
+    """The head called `name`, for an objective or a task that needs its loss."""
+    return cast(ScoringHead, model.heads[name])
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -70,20 +70,22 @@ def pool(model: Model, features: Tensor) -> Tensor:
 
 
 def heads_about(model: Model, *about: About) -> list[str]:
-    """The names of the heads whose answers are about the first of `about`, then the next one."""
-    return [name for each in about for name, head in model.heads.items() if about_of(head) == each]
+    """The names of the heads that predict the first of `about`, then those of the next one."""
+    return [
+        name for topic in about for name, head in model.heads.items() if about_of(head) == topic
+    ]
 
 
 def about_of(head: nn.Module) -> About | None:
-    """What the answers of a head are about, if it says so."""
+    """What a head predicts, if it says so."""
     return head.about if isinstance(head, Head) else None
 
 
 def language_heads(model: Model) -> list[str]:
-    """The heads that can be asked for tokens of a text that the model reads: first those that
-    predict the next one.
+    """The heads that predict tokens of a text that the model reads: first those of the next
+    token.
 
-    None where they read another stream, or what a decoder wrote.
+    None if they read another stream, or what a decoder wrote.
     """
     backbone = model.backbone
     plain = "query" not in backbone.streams and backbone.writes != "target"
@@ -91,8 +93,8 @@ def language_heads(model: Model) -> list[str]:
 
 
 def heads_of_states(model: Model) -> list[str]:
-    """The heads that can be asked about the last states of a model: first those of tasks, then
-    those of the text, then those about rows that pretraining left.
+    """The heads that read the last states of a model: first those of tasks, then those of the
+    text, then those about rows that pretraining left.
     """
     heads = {name: head for name, head in model.heads.items() if isinstance(head, Head)}
     return [

@@ -50,11 +50,11 @@ class Recurrent(Starting):
             packed = pack_padded_sequence(
                 gathered, length.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False
             )
-            found, _ = pad_packed_sequence(
+            states, _ = pad_packed_sequence(
                 self.layers(packed)[0], batch_first=True, total_length=real.shape[1]
             )
-        found = torch.zeros_like(found).scatter(1, order.expand_as(found), found)
-        return found * real[..., None]
+        states = torch.zeros_like(states).scatter(1, order.expand_as(states), states)
+        return states * real[..., None]
 
 
 @part_of("heads")

@@ -27,24 +27,23 @@ def read(model: Model, batch: Batch, hidden: Hidden | None = None) -> Tensor:
     """[B, T, W'] what heads see of every token: `heads.features` of all layers (without it the
     last), then `heads.encoder`, and beside that `heads.output` of all layers.
 
-    `hidden`: the backbone's answer where it is known already; it must have recorded the layers that
-    are mixed.
+    `hidden`: the output of the backbone if it is known already; it must have recorded the layers
+    that are mixed.
     """
     mixes = "features" in model.heads or "output" in model.heads
     if hidden is None:
         hidden = model(batch, record=HIDDEN) if mixes else model(batch)
     states, real = hidden.recorded.get("hidden", []), batch.text.real
-    found = model.heads["features"](states, real) if "features" in model.heads else hidden.last
-    found = model.heads["encoder"](found, real) if "encoder" in model.heads else found
-    return model.heads["output"](found, states, real) if "output" in model.heads else found
+    features = model.heads["features"](states, real) if "features" in model.heads else hidden.last
+    features = model.heads["encoder"](features, real) if "encoder" in model.heads else features
+    return model.heads["output"](features, states, real) if "output" in model.heads else features
 
 
 class Layers(nn.Module):
     """Picks recorded states: 0 is the embedding output, 1 the first layer, -1 the last; subclasses
     say what becomes of them.
 
-    `width` turns from that of a layer into that of the features, which is what heads are built
-    with.
+    `width` is first that of a layer; it becomes that of the features, which heads are built with.
     """
 
     def __init__(self, *, width: int, num_layers: int, layers: Sequence[int]) -> None:
@@ -65,8 +64,8 @@ class Layers(nn.Module):
             raise ConfigError("layers", [], "at least one layer")
         self.width, self.layers = width, list(layers)
 
-    def picked(self, hidden: Sequence[Tensor]) -> list[Tensor]:
-        """[B, T, W] each, of the L + 1 recorded states."""
+    def pick(self, hidden: Sequence[Tensor]) -> list[Tensor]:
+        """The states [B, T, W] of `layers`, out of the L + 1 recorded ones."""
         return [hidden[layer] for layer in self.layers]
 
 
@@ -80,7 +79,7 @@ class Layer(Layers):
         super().__init__(width=width, num_layers=num_layers, layers=[layer])
 
     def forward(self, hidden: Sequence[Tensor], real: Tensor | None = None) -> Tensor:
-        return self.picked(hidden)[0]
+        return self.pick(hidden)[0]
 
 
 @part_of("heads")
@@ -88,7 +87,7 @@ class Sum(Layers):
     """`sum_j h_j` over `layers`, [B, T, W]."""
 
     def forward(self, hidden: Sequence[Tensor], real: Tensor | None = None) -> Tensor:
-        return torch.stack(self.picked(hidden)).sum(0)
+        return torch.stack(self.pick(hidden)).sum(0)
 
 
 @part_of("heads")
@@ -102,7 +101,7 @@ class Concat(Layers):
         self.width = width * len(self.layers)
 
     def forward(self, hidden: Sequence[Tensor], real: Tensor | None = None) -> Tensor:
-        return torch.cat(self.picked(hidden), -1)
+        return torch.cat(self.pick(hidden), -1)
 
 
 @part_of("heads")
@@ -128,8 +127,8 @@ class ScalarMix(Layers, Starting, Restrained):
         penalty: float = 0.0,
         dropout: float = 0.0,
     ) -> None:
-        chosen = range(1, num_layers + 1) if layers is None else layers
-        super().__init__(width=width, num_layers=num_layers, layers=chosen)
+        mixed = range(1, num_layers + 1) if layers is None else layers
+        super().__init__(width=width, num_layers=num_layers, layers=mixed)
         if not 0 <= penalty < math.inf:
             raise ConfigError(
                 "penalty",
@@ -150,7 +149,7 @@ class ScalarMix(Layers, Starting, Restrained):
         return self.strength * self.scores.square().sum()
 
     def forward(self, hidden: Sequence[Tensor], real: Tensor | None = None) -> Tensor:
-        shares, states = self.gamma * self.scores.softmax(0), self.picked(hidden)
+        shares, states = self.gamma * self.scores.softmax(0), self.pick(hidden)
         states = [_normalize(state, real) for state in states] if self.norm else states
         mixed = sum(share * state for share, state in zip(shares, states, strict=True))
         return self.dropout(mixed)  # type: ignore[no-any-return]
@@ -161,7 +160,7 @@ class Beside(nn.Module):
     """`[h; mix]`: what the encoder before the head gives, and a `ScalarMix` of layers with weights
     of its own beside it.
 
-    found [B, T, W'] and L + 1 states [B, T, W] -> [B, T, W' + W] (Peters et al., 2018,
+    features [B, T, W'] and L + 1 states [B, T, W] -> [B, T, W' + W] (Peters et al., 2018,
     arXiv:1802.05365, sec. 3.3, "at the output of the task RNN").
     """
 
@@ -188,9 +187,9 @@ class Beside(nn.Module):
         self.width = width + state_width
 
     def forward(
-        self, found: Tensor, hidden: Sequence[Tensor], real: Tensor | None = None
+        self, features: Tensor, hidden: Sequence[Tensor], real: Tensor | None = None
     ) -> Tensor:
-        return torch.cat([found, self.mix(hidden, real)], -1)
+        return torch.cat([features, self.mix(hidden, real)], -1)
 
 
 def _normalize(state: Tensor, real: Tensor | None) -> Tensor:

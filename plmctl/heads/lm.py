@@ -4,7 +4,7 @@ vocabulary.
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -19,39 +19,38 @@ from plmctl.nn.cells.feedforward import find_activation
 from plmctl.nn.tables import Padded, with_spare
 
 # Sizes for a CPU's caches, in positions: matrix products of this many rows run at full speed (all
-# 646 of 32 rows of 128 tokens
-# at once: a third slower), and the fp32 logits of a block and their softmax (2 x 16 x 30,522 x 4 =
-# 3.9 MB) stay near.
+# 646 of 32 rows of 128 tokens at once: a third slower), and the fp32 logits of a block and their
+# softmax (2 x 16 x 30,522 x 4 = 3.9 MB) stay near.
 _STRIP, _BLOCK = 256, 16
 
 
 class Smoothing(NamedTuple):
-    """A share of the answer's probability that goes to other tokens (Szegedy et al., 2016,
+    """A share of the label's probability that goes to other tokens (Szegedy et al., 2016,
     arXiv:1512.00567, sec. 7).
     """
 
     rate: float = 0.0
-    # this id and the answer get none of it; None: all V tokens have the same, the answer as well
+    # this id and the label get none of it; None: all V tokens get the same, the label as well
     spared: int | None = None
 
-    def shares(self, logits: Tensor, place: Tensor) -> tuple[Tensor, Tensor | float]:
+    def shares(self, logits: Tensor, label: Tensor) -> tuple[Tensor, Tensor | float]:
         """([p, 1] mean logit of the tokens that share, what one of them has) of `logits [p, V]`
-        with answers `place [p, 1]`.
+        with labels `label [p, 1]`.
         """
         if self.spared is None:
             return logits.mean(1, keepdim=True), self.rate / logits.shape[1]
-        another = (place != self.spared).to(logits)
+        another = (label != self.spared).to(logits)
         count = logits.shape[1] - 1 - another
-        own, theirs = logits.gather(1, place), logits[:, self.spared, None] * another
+        own, theirs = logits.gather(1, label), logits[:, self.spared, None] * another
         return (logits.sum(1, keepdim=True) - own - theirs) / count, self.rate / count
 
-    def take_off(self, dz: Tensor, place: Tensor, share: Tensor | float) -> None:
+    def take_off(self, dz: Tensor, label: Tensor, share: Tensor | float) -> None:
         """Take the `share` from the gradient of every token that has one (in place)."""
         dz -= share
         if self.spared is not None:
             assert isinstance(share, Tensor)
-            dz.scatter_add_(1, place, share)
-            dz[:, self.spared, None] += share * (place != self.spared)
+            dz.scatter_add_(1, label, share)
+            dz[:, self.spared, None] += share * (label != self.spared)
 
 
 @part_of("heads")
@@ -66,7 +65,7 @@ class LMHead(Padded, ClassHead):
     head owns `weight`. Table and bias may have spare rows after the V of tokens: they get no
     probability and no gradient. With `scaled`, states count W^-0.5 times: T5's tables are drawn
     from N(0, 1) (Raffel et al., 2020; mesh_tensorflow, transformer.py). `about`: whether it
-    predicts the token at the place of a state, which noise hid ("text"), or the "next" one.
+    predicts the token at the position of a state, which noise masked ("text"), or the "next" one.
     """
 
     about: About = "text"
@@ -88,7 +87,7 @@ class LMHead(Padded, ClassHead):
     ) -> None:
         super().__init__()
         if about not in ("text", "next"):
-            raise ConfigError("about", about, "text (the token at a place), or next")
+            raise ConfigError("about", about, "text (the token at a position), or next")
         self.about = about
         self.vocab_size = vocab_size
         self.chunk = chunk  # the most logits held at once (2^26 in bf16: 128 MiB)
@@ -100,7 +99,8 @@ class LMHead(Padded, ClassHead):
                 "false: this model reads characters and has no table of tokens",
                 fix="tied=false",
             )
-        inner = width if token_embedding is None else int(token_embedding.weight.shape[1])  # type: ignore[index, union-attr, arg-type]
+        table = None if token_embedding is None else cast(Tensor, token_embedding.weight)
+        inner = width if table is None else int(table.shape[1])
         if inner != width and not transform:
             raise ConfigError(
                 "transform",
@@ -127,9 +127,9 @@ class LMHead(Padded, ClassHead):
     @property
     def table(self) -> Tensor:
         """[V or more, W or E] the output embedding."""
-        return self._tied[0].weight if self.weight is None else self.weight  # type: ignore[return-value]
+        return cast(Tensor, self._tied[0].weight) if self.weight is None else self.weight
 
-    def transformed(self, features: Tensor) -> Tensor:
+    def transform_states(self, features: Tensor) -> Tensor:
         """[..., W] the states just before the output embedding."""
         features = features if self.factor == 1.0 else features * self.factor
         if self.dense is None or self.norm is None:
@@ -137,7 +137,7 @@ class LMHead(Padded, ClassHead):
         return self.norm(self.activation(self.dense(features)))
 
     def forward(self, features: Tensor) -> Tensor:
-        return self.product(self.transformed(features))[..., : self.vocab_size]
+        return self.product(self.transform_states(features))[..., : self.vocab_size]
 
     def product(self, states: Tensor) -> Tensor:
         """[..., W or E] -> [..., V or more], the output embedding itself."""
@@ -147,25 +147,27 @@ class LMHead(Padded, ClassHead):
         """features [P, W], ids [P] -> (summed cross-entropy in fp32, number of right first
         guesses), both without IGNORE.
         """
-        return self.smoothed(features, ids, 0.0)[:2]
+        return self.smoothed_loss(features, ids, 0.0)[:2]
 
-    def smoothed(
+    def smoothed_loss(
         self, features: Tensor, ids: Tensor, smoothing: float, *, spared: int | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """(loss, right, plain): `(1 - e) plain + e mean_v (- log p(v))` over the V tokens, and
         `plain`, the sum without e.
 
-        With `spared`, the mean is that of all tokens but the answer and this one. `plain` carries
+        With `spared`, the mean is that of all tokens but the label and this one. `plain` carries
         no gradient.
         """
-        # which need not keep its shapes from batch to batch: spare slots cost nothing
+        # a CPU need not have equal shapes in every batch: without spare slots there is less work
         if features.device.type == "cpu":
-            asked = (ids != IGNORE).nonzero()[:, 0]
+            labelled = (ids != IGNORE).nonzero()[:, 0]
             features, ids = (
-                (features, ids) if len(asked) == len(ids) else (features[asked], ids[asked])
+                (features, ids)
+                if len(labelled) == len(ids)
+                else (features[labelled], ids[labelled])
             )
         return _CrossEntropy.apply(
-            self.transformed(features),
+            self.transform_states(features),
             self.table,
             self.bias,
             ids,
@@ -208,10 +210,15 @@ class _CrossEntropy(Function):
         return loss, right, plain
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        made = zip(ctx.saved_tensors, ctx.types, ctx.needs_input_grad[:3], strict=True)
+    def backward(  # type: ignore[override]
+        ctx: Any, grad: Tensor, *_: Tensor
+    ) -> tuple[Tensor | None, ...]:
+        gradients = zip(ctx.saved_tensors, ctx.types, ctx.needs_input_grad[:3], strict=True)
         return (
-            *(x.to(dtype, copy=True).mul_(grad) if needed else None for x, dtype, needed in made),
+            *(
+                x.to(dtype, copy=True).mul_(grad) if needed else None
+                for x, dtype, needed in gradients
+            ),
             None,
             None,
             None,
@@ -245,15 +252,15 @@ def _in_chunks(
     for chunk in _slices(len(h), rows):
         z = h.new_empty(chunk.stop - chunk.start, len(table))
         for strip in _slices(len(z), _STRIP if cached else rows):
-            place = slice(chunk.start + strip.start, chunk.start + strip.stop)
-            torch.mm(h[place], table.T, out=z[strip])
-            for part in _slices(place.stop - place.start, _BLOCK if cached else rows):
-                found = _softmax_minus_answer(
-                    z[strip][part], bias, ids[place][part], vocab_size, wide, dbias, smoothing
+            span = slice(chunk.start + strip.start, chunk.start + strip.stop)
+            torch.mm(h[span], table.T, out=z[strip])
+            for part in _slices(span.stop - span.start, _BLOCK if cached else rows):
+                part_sums = _softmax_minus_label(
+                    z[strip][part], bias, ids[span][part], vocab_size, wide, dbias, smoothing
                 )
-                sums = [a + b for a, b in zip(sums, found, strict=True)]
+                sums = [a + b for a, b in zip(sums, part_sums, strict=True)]
             if dh is not None:  # z is dloss / dlogits by now
-                torch.mm(z[strip], table, out=dh[place])
+                torch.mm(z[strip], table, out=dh[span])
         if train:
             product = z.T @ h[chunk]
             dtable = product if dtable is None else dtable.to(wide).add_(product)
@@ -267,10 +274,10 @@ def _slices(count: int, most: int) -> list[slice]:
     return [slice(count * i // pieces, count * (i + 1) // pieces) for i in range(pieces)]
 
 
-def _softmax_minus_answer(
+def _softmax_minus_label(
     z: Tensor,
     bias: Tensor | None,
-    answer: Tensor,
+    labels: Tensor,
     vocab_size: int,
     wide: torch.dtype,
     dbias: Tensor | None,
@@ -279,26 +286,26 @@ def _softmax_minus_answer(
     """Summed loss, right guesses and summed plain loss of the logits `z [p, V or more]` before
     bias.
 
-    `z` becomes its gradient, as if all counted. A guess is right if the answer scores above every
+    `z` becomes its gradient, as if all counted. A guess is right if the label scores above every
     other token: a tie, common in bf16, counts as wrong. With m the largest logit, logsumexp(z) = m
     - log max_v softmax(z)_v: the softmax, one fused pass, is all that is needed.
     """
-    counted, place = (answer != IGNORE)[:, None], answer[:, None].clamp(min=0)
+    counted, label = (labels != IGNORE)[:, None], labels[:, None].clamp(min=0)
     logits = z.to(wide, copy=True)
     logits = logits if bias is None else logits.add_(bias)
-    mean, share = smoothing.shares(logits[:, :vocab_size], place) if smoothing.rate else (None, 0.0)
+    mean, share = smoothing.shares(logits[:, :vocab_size], label) if smoothing.rate else (None, 0.0)
     logits[:, vocab_size:] = -torch.inf
-    own, p = logits.gather(1, place), torch.softmax(logits, 1)
-    rival = logits.scatter_(1, place, -torch.inf).amax(1, keepdim=True)
+    own, p = logits.gather(1, label), torch.softmax(logits, 1)
+    rival = logits.scatter_(1, label, -torch.inf).amax(1, keepdim=True)
     plain = (torch.maximum(own, rival) - p.amax(1, keepdim=True).log() - own).masked_fill_(
         ~counted, 0
     )
     loss = (
         plain if mean is None else plain + smoothing.rate * (own - mean).masked_fill_(~counted, 0)
     )
-    dz = p.scatter_add_(1, place, torch.full_like(own, smoothing.rate - 1.0))
+    dz = p.scatter_add_(1, label, torch.full_like(own, smoothing.rate - 1.0))
     if smoothing.rate:
-        smoothing.take_off(dz[:, :vocab_size], place, share)
+        smoothing.take_off(dz[:, :vocab_size], label, share)
     if dbias is not None:
         dbias += (counted.to(wide).T @ dz)[0]
     z.copy_(dz)

@@ -1,4 +1,4 @@
-"""SpanBERT's head (Joshi et al., 2020): the two neighbours of a span and a place inside it to
+"""SpanBERT's head (Joshi et al., 2020): the two neighbours of a span and an offset inside it to
 logits over the vocabulary.
 """
 
@@ -18,9 +18,9 @@ class SBOHead(nn.Module):
     """`h = norm(activation(inner([before; after; place])))`, and a language-model head on h:
     `norm(activation(dense(h)))`.
 
-    Neighbours [P, W] and places [P] in 0 .. max_targets - 1 to logits [P, V], by the table of
-    `token_embedding` and a bias of its own. (Joshi et al., 2020, arXiv:1907.10529, sec. 3.2; the
-    released code embeds places in 200 numbers.)
+    Neighbours [P, W] and offsets `place` [P] in 0 .. max_targets - 1 to logits [P, V], by the table
+    of `token_embedding` and a bias of its own. (Joshi et al., 2020, arXiv:1907.10529, sec. 3.2; the
+    released code embeds offsets in 200 numbers.)
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class SBOHead(nn.Module):
         )
 
     def features(self, before: Tensor, after: Tensor, place: Tensor) -> Tensor:
-        """[P, W] what the language-model head is given."""
+        """[P, W] the input of the language-model head."""
         return self.norm(
             self.activation(self.inner(torch.cat([before, after, self.place(place)], -1)))
         )

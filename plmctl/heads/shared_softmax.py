@@ -22,11 +22,12 @@ class SharedSoftmax(Starting):
     """`logits = h table^T + b`, states of one direction [..., W / 2] -> [..., V]; first weights
     N(0, 2 / W), b = 0.
 
-    `words`: only that many, the first of the vocabulary. With `samples` S, training asks the right
-    word against S others alone, drawn for the whole micro-batch without replacement from `q(k) =
+    `words`: only that many, the first of the vocabulary. With `samples` S, training compares the
+    right word with S others alone, drawn for the whole micro-batch without replacement from `q(k) =
     log((k + 2) / (k + 1)) / log(V + 1)`, so the vocabulary has to be sorted by frequency; `log
     E[count]` is taken from every logit, and a drawn word that is the right one does not count (Jean
-    et al., 2015, arXiv:1412.2007, sec. 3; tf.nn.sampled_softmax_loss). Evaluation asks all words.
+    et al., 2015, arXiv:1412.2007, sec. 3; tf.nn.sampled_softmax_loss). Evaluation compares all
+    words.
     """
 
     def __init__(
@@ -75,24 +76,24 @@ class SharedSoftmax(Starting):
         drawn, tries = draw_log_uniform(
             self.softmax.vocab_size, self.samples, device=features.device
         )
-        return self.sampled(features, ids, drawn, tries), None
+        return self.sampled_loss(features, ids, drawn, tries), None
 
-    def sampled(self, features: Tensor, ids: Tensor, drawn: Tensor, tries: int) -> Tensor:
+    def sampled_loss(self, features: Tensor, ids: Tensor, drawn: Tensor, tries: int) -> Tensor:
         """The loss against the words `drawn` [S], which took `tries` draws to find."""
-        asked = ids.clamp(min=0)
+        words = ids.clamp(min=0)
         table, bias = self.softmax.table, self.softmax.bias
         assert bias is not None
         size = self.softmax.vocab_size
         right = (
-            (features * F.embedding(asked, table)).sum(-1).float()
-            + bias[asked]
-            - count_expected(asked, size, tries).log()
+            (features * F.embedding(words, table)).sum(-1).float()
+            + bias[words]
+            - count_expected(words, size, tries).log()
         )
         others = (
             F.linear(features, table[drawn], bias[drawn]).float()
             - count_expected(drawn, size, tries).log()
         )
-        others = others.masked_fill(drawn == asked[:, None], -torch.inf)
+        others = others.masked_fill(drawn == words[:, None], -torch.inf)
         losses = torch.cat([right[:, None], others], 1).logsumexp(-1) - right
         return torch.where(ids == IGNORE, 0.0, losses).sum()
 
@@ -115,8 +116,8 @@ def draw_log_uniform(size: int, count: int, *, device: torch.device) -> tuple[Te
         drawn = torch.cat(
             [drawn, ((more * math.log(size + 1)).exp() - 1).long().clamp(max=size - 1)]
         )
-        ordered, place = drawn.sort(stable=True)
+        ordered, order = drawn.sort(stable=True)
         new = torch.cat([ordered.new_ones(1, dtype=torch.bool), ordered[1:] != ordered[:-1]])
-        first = place[new].sort()[0]
+        first = order[new].sort()[0]
         if len(first) >= count:
             return drawn[first[:count]], int(first[count - 1]) + 1
