@@ -144,7 +144,9 @@ def test_examples_that_train_has_too() -> None:
         for n, (text, label) in enumerate([("a", "x"), ("b", "y"), ("c", "x")])
     ]
     assert (
-        inference.known(train, [Example("0", {"text": "b"}, "y"), Example("1", {"text": "a"}, "y")])
+        inference.describe_overlap(
+            train, [Example("0", {"text": "b"}, "y"), Example("1", {"text": "a"}, "y")]
+        )
         == "1 of 2 are in train too"
     )
-    assert inference.known(train, [Example("0", {"text": "d"}, "y")]) == ""
+    assert inference.describe_overlap(train, [Example("0", {"text": "d"}, "y")]) == ""

@@ -169,7 +169,7 @@ class _Planner:
             return []
         fitting = {
             key: length
-            for key, length in task.fitting(bound).items()
+            for key, length in task.fit_lengths(bound).items()
             if length != getattr(task, key)
         }
         if {key_of(word) for word in own} & {f"task.{key}" for key in fitting}:

@@ -84,7 +84,8 @@ class Augmentation:
             (n, role, text) for n, row in enumerate(rows) for role, text in sheet.texts(row).items()
         ]
         stay = [
-            [] if self.tagged_words else sheet.tagged(rows[n]).get(role, []) for n, role, _ in texts
+            [] if self.tagged_words else sheet.find_tagged(rows[n]).get(role, [])
+            for n, role, _ in texts
         ]
         slots = self.augmenter([text for _, _, text in texts], stay)
         slots_of_rows: list[dict[str, Any]] = [{} for _ in rows]

@@ -136,7 +136,10 @@ class _Asked(OfTask):
     def logits(self, model: Model, batch: Batch) -> dict[str, Logits]:
         by_name = self.task.logits(model, batch)
         self.fields = {f"{LOGITS}/{name}": value for name, value in by_name.items()}
-        return {name: Logits(*placed) for name, placed in self.task.places(by_name, batch).items()}
+        return {
+            name: Logits(*placed)
+            for name, placed in self.task.flatten_logits(by_name, batch).items()
+        }
 
 
 @dataclass(eq=False)
@@ -362,7 +365,7 @@ def _join_rows(rows: Sequence[Mapping[str, Tensor]], task: Task, batch: Batch) -
         kind, _, layer = name.partition("/")
         if kind != LOGITS:
             recorded.setdefault(kind, {})[int(layer)] = value
-    placed = task.places(logits, batch) if logits else {}
+    placed = task.flatten_logits(logits, batch) if logits else {}
     return Predictions(
         real,
         {name: Logits(*found) for name, found in placed.items()},

@@ -29,10 +29,10 @@ class OfTask:
         self.task, self.heads, self.chooses = task, frozenset({task.head}), task.chooses
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        return dict.fromkeys(self.task.answered, batch.counts[self.task.head])
+        return dict.fromkeys(self.task.logit_names, batch.counts[self.task.head])
 
     def logits(self, model: Model, batch: Batch) -> dict[str, Logits]:
-        placed = self.task.places(self.task.logits(model, batch), batch)
+        placed = self.task.flatten_logits(self.task.logits(model, batch), batch)
         return {name: Logits(logits, asked) for name, (logits, asked) in placed.items()}
 
 

@@ -213,7 +213,7 @@ def _states(
     examples = [
         Example(str(n), {"words": list(words)}) for n, words in zip(numbers, sentences, strict=True)
     ]
-    rows = inference.encoded(task, "probe", examples, loaded.tokenizer).rows
+    rows = inference.encode_split(task, "probe", examples, loaded.tokenizer).rows
     states = {}
     for index in _chunks(len(rows.key)):
         with torch.inference_mode():

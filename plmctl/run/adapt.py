@@ -183,7 +183,7 @@ def check_length(spec: Finetune, task: Task) -> None:
         own = {"max_length": task.max_length, "max_target": getattr(task, "max_target", None)}
         fits = [
             f"task.{name}={length}"
-            for name, length in task.fitting(bound).items()
+            for name, length in task.fit_lengths(bound).items()
             if length != own[name]
         ]
         more = f"; with task.max_target a row has {task.longest} tokens"

@@ -125,7 +125,7 @@ def _on_task(session: Session, loaded: list[Loaded]) -> Measures:
     task.fit_labels(train := task.read("train"))
     student = loaded[-1]
     name = "dev" if task.has("dev") else "train"
-    split = inference.encoded(
+    split = inference.encode_split(
         task, name, task.read("dev") if task.has("dev") else train, student.tokenizer
     )
     scores = [_scored(session, task, each, split) if name == "dev" else {} for each in loaded]

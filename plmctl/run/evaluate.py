@@ -86,7 +86,7 @@ def _score_split(spec: Evaluate, loaded: Loaded, task: Task, precision: Precisio
         examples = task.read(name)
     else:
         name, examples = read_unlabelled(task, spec.input)
-    split = inference.encoded(task, name, examples, loaded.tokenizer)
+    split = inference.encode_split(task, name, examples, loaded.tokenizer)
     predictions, metrics = _predict(spec, loaded, task, split, precision)
     out = Path(spec.out) if spec.out else _home(loaded)
     rows: Sequence[dict[str, Any]] = predictions
@@ -94,9 +94,9 @@ def _score_split(spec: Evaluate, loaded: Loaded, task: Task, precision: Precisio
         rows = beside(spec.input, examples, predictions)
     file = write_rows(out, rows) if _is_file(out) else write_predictions(out, name, rows)
     remarks = {
-        "cut": inference.truncation(split.rows),
+        "cut": inference.describe_truncation(split.rows),
         "unknown": unknown.describe_unknown(inference.unknown(split.rows, loaded.vocab)),
-        "read": "; ".join(inference.noted(task.reader)),
+        "read": "; ".join(inference.describe_reading(task.reader)),
         "files": "; ".join(task.remarks),
         "signatures": task.signatures,
     }
@@ -230,7 +230,7 @@ def _submit(spec: Evaluate, loaded: Loaded, task: Task, precision: Precision) ->
     for name in there.values():
         submission_file(out, name)
     for split, name in there.items():
-        data = inference.encoded(task, split, task.read(split), loaded.tokenizer)
+        data = inference.encode_split(task, split, task.read(split), loaded.tokenizer)
         predictions, _ = _predict(spec, loaded, task, data, precision)
         tell(write_submission(out, name, predictions))
 

@@ -118,11 +118,12 @@ def splits(task: Task, tokenizer: Tokenizer, share: float = 1.0) -> dict[str, Sp
     train = task.read("train")
     task.fit_labels(train)
     found = {
-        "train": inference.portion(train, share),
+        "train": inference.take_share(train, share),
         **{name: task.read(name) for name in _devs(task)},
     }
     return {
-        name: inference.encoded(task, name, examples, tokenizer) for name, examples in found.items()
+        name: inference.encode_split(task, name, examples, tokenizer)
+        for name, examples in found.items()
     }
 
 
@@ -190,11 +191,11 @@ def _describe_data(
     for split in data.values():
         notes = [
             f"{len(split.examples)} examples",
-            inference.truncation(split.rows) or "nothing is cut",
+            inference.describe_truncation(split.rows) or "nothing is cut",
         ]
         notes += [unknown.describe_unknown(inference.unknown(split.rows, tokenizer.vocab))]
         notes += (
-            [inference.known(data["train"].examples, split.examples)]
+            [inference.describe_overlap(data["train"].examples, split.examples)]
             if split is not data["train"]
             else []
         )
@@ -206,9 +207,9 @@ def _describe_data(
             f"it would be {' or '.join(task.reader.splits['dev'])}, or task.dev_share=0.1 of train"
         )
         session.say(f"no dev split ({wanted}): nothing is scored, the last is kept")
-    for line in inference.noted(task.reader):
+    for line in inference.describe_reading(task.reader):
         session.say(line)
-    if passed := inference.counted(task.reader.skipped):
+    if passed := inference.describe_skipped(task.reader.skipped):
         session.say(passed)
     for remark in task.remarks:
         session.say(remark)
@@ -281,7 +282,7 @@ def _conclude(session: Session, task: Task, model: Model, devs: dict[str, Split]
 
 def _show_estimate(spec: Finetune, task: Task, model: Model) -> int:
     """Examples, labels, updates, parameters, compute, memory and time; nothing is written."""
-    examples = inference.portion(task.read("train"), spec.train.share)
+    examples = inference.take_share(task.read("train"), spec.train.share)
     updates = -(-len(examples) // spec.train.batch_size)
     parts = {
         "backbone": model.backbone,

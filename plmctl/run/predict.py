@@ -37,7 +37,7 @@ def predict(
     training = model.training
     model.eval()
     with torch.no_grad(), precision.autocast():
-        found, loss = inference.predictions(
+        found, loss = inference.predict_split(
             model, task, split, batch_size=batch_size, device=precision.device
         )
     model.train(training)

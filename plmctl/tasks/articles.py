@@ -21,8 +21,8 @@ _MARK = re.compile(r"^\[SN\]([A-Z-]+)\[SN\]\s*$", re.MULTILINE)
 
 @part_of("reader")
 class Articles(Pairs):
-    """A folder with an article in each file, wherever below it, and what says of which split each
-    is; else as `Pairs`.
+    """A folder with one article in each file, at any depth, and lists of the splits; any other
+    path is read as `Pairs` reads it.
 
     CNN/DailyMail (abisee/cnn-dailymail): `*.story`, paragraphs and then highlights, which are the
     summary, a line each; `url_lists/all_{train,val,test}.txt` have the addresses whose SHA-1 is the
@@ -32,46 +32,55 @@ class Articles(Pairs):
     """
 
     def has(self, path: Any, split: str, columns: Columns | None = None) -> bool:
-        listed = _lists(path)
+        """Whether a list of that split is there, or a file as `Pairs` reads it."""
+        lists = _lists(path)
         return (
             super().has(path, split, columns)
-            if listed is None
-            else self._named(listed, split) is not None
+            if lists is None
+            else self._find_list(lists, split) is not None
         )
 
     def read(self, path: Any, split: str, columns: Columns) -> list[Example]:
-        listed = _lists(path)
-        if listed is None:
+        lists = _lists(path)
+        if lists is None:
             return super().read(path, split, columns)
-        named = self._named(listed, split)
-        if named is None:
+        listing = self._find_list(lists, split)
+        if listing is None:
             raise DataError(
-                f"no list of the split '{split}'; there is {', '.join(listed)}", file=path
+                f"no list of the split '{split}'; there is {', '.join(lists)}", file=path
             )
-        kind, names = _names(*named)
-        there = {file.stem: file for file in Path(str(path)).expanduser().rglob(f"*{kind}")}
-        found = []
+        kind, names = _names(*listing)
+        files_by_name = {file.stem: file for file in Path(str(path)).expanduser().rglob(f"*{kind}")}
+        examples = []
         for name in names:
-            source, target = KINDS[kind](files.text(there[name])) if name in there else ("", "")
+            source, target = (
+                KINDS[kind](files.read_text(files_by_name[name]))
+                if name in files_by_name
+                else ("", "")
+            )
             if source and target:
-                found.append(Example(name, {"source": source}, (target,), str(there[name])))
+                examples.append(
+                    Example(name, {"source": source}, (target,), str(files_by_name[name]))
+                )
             elif self.lenient:
-                self.skipped[str(named[0])] = self.skipped.get(str(named[0]), 0) + 1
+                self.skipped[str(listing[0])] = self.skipped.get(str(listing[0]), 0) + 1
             else:
                 what = (
                     "has no article or no summary"
-                    if name in there
-                    else f"there is no such file{nearest(name, there)}"
+                    if name in files_by_name
+                    else f"there is no such file{nearest(name, files_by_name)}"
                 )
                 fix = "pass such articles over: task.reader.lenient=true"
-                raise DataError(f"{name}{kind}: {what}", file=named[0], fix=fix)
-        if not found:
-            raise DataError("no article of this list is there", file=named[0])
-        return found
+                raise DataError(f"{name}{kind}: {what}", file=listing[0], fix=fix)
+        if not examples:
+            raise DataError("no article of this list is there", file=listing[0])
+        return examples
 
-    def _named(self, listed: Mapping[str, tuple[Path, str]], split: str) -> tuple[Path, str] | None:
+    def _find_list(
+        self, lists: Mapping[str, tuple[Path, str]], split: str
+    ) -> tuple[Path, str] | None:
         """(file, key in it) of the list of `split`."""
-        return next((listed[name] for name in self.splits.get(split, []) if name in listed), None)
+        return next((lists[name] for name in self.splits.get(split, []) if name in lists), None)
 
 
 def _lists(path: Any) -> dict[str, tuple[Path, str]] | None:
@@ -79,13 +88,13 @@ def _lists(path: Any) -> dict[str, tuple[Path, str]] | None:
     folder = Path(path).expanduser() if isinstance(path, str | Path) else None
     if folder is None or not folder.is_dir():
         return None
-    listed = {
+    lists = {
         file.stem.removeprefix("all_"): (file, "")
         for file in sorted(folder.glob("url_lists/all_*.txt"))
     }
     for file in sorted(folder.glob("*SPLIT*.json")):
-        listed |= {split: (file, split) for split in _ids(file)}
-    return listed or None
+        lists |= {split: (file, split) for split in _ids(file)}
+    return lists or None
 
 
 def _names(file: Path, key: str) -> tuple[str, list[str]]:

@@ -1,5 +1,5 @@
-"""What a fine-tuning task is: examples in, rows and labels out, one head, one loss, the right
-metrics.
+"""What a fine-tuning task is: it turns examples into rows and labels, and has one head, one loss
+and its metrics.
 """
 
 from __future__ import annotations
@@ -54,11 +54,19 @@ class Reader(Protocol):
     splits: Mapping[str, Sequence[str]]  # split -> file name patterns, in order of preference
     skipped: dict[str, int]  # file -> examples left out
 
-    def has(self, path: Any, split: str) -> bool: ...
-    def read(self, path: Any, split: str, columns: Mapping[str, Any]) -> list[Example]: ...
+    def has(self, path: Any, split: str) -> bool:
+        """Whether `task.path` has a file of that split."""
+        ...
+
+    def read(self, path: Any, split: str, columns: Mapping[str, Any]) -> list[Example]:
+        """The examples of a split, labelled in train and dev; DataError if it has no file."""
+        ...
+
     def read_file(
         self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True
-    ) -> list[Example]: ...
+    ) -> list[Example]:
+        """The examples of one file; without `labelled`, labels may be absent."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,9 +98,12 @@ class TaskSettings:
 def signature_of(settings: type[TaskSettings]) -> inspect.Signature:
     """The keyword parameters that a class of settings takes, with their types."""
     hints = typing.get_type_hints(settings, include_extras=True)
-    found = inspect.signature(settings)
-    typed = [each.replace(annotation=hints[each.name]) for each in found.parameters.values()]
-    return found.replace(parameters=typed)
+    signature = inspect.signature(settings)
+    typed = [
+        parameter.replace(annotation=hints[parameter.name])
+        for parameter in signature.parameters.values()
+    ]
+    return signature.replace(parameters=typed)
 
 
 @base_of("task")
@@ -116,12 +127,12 @@ class Task(Objective):
     }
     head: str  # the name of the head that gives the logits
     pipeline: str = ""  # what Hugging Face calls the task, for model cards; empty: nothing
-    chooses: bool = True  # among answers, each with a probability
-    # its head answers with tokens of the vocabulary
+    chooses: bool = True  # among labels, each with a probability
+    # its head predicts tokens of the vocabulary
     asks_tokens: bool = False
-    # what the language-model heads that it looks up are asked for
+    # what the language-model heads that it looks up predict
     language_heads_about: About = "next"
-    # labels are few and come again, or numbers; not texts that are written
+    # its labels are classes or numbers, not texts that are written
     has_classes: bool = True
 
     Settings: ClassVar[type[TaskSettings]] = TaskSettings
@@ -132,9 +143,9 @@ class Task(Objective):
         if "Settings" in vars(cls):
             cls.__signature__ = signature_of(cls.Settings)  # type: ignore[attr-defined]
         elif "__init__" in vars(cls):  # settings of its own, one by one
-            found = inspect.signature(cls.__init__)
-            cls.__signature__ = found.replace(  # type: ignore[attr-defined]
-                parameters=list(found.parameters.values())[1:]
+            signature = inspect.signature(cls.__init__)
+            cls.__signature__ = signature.replace(  # type: ignore[attr-defined]
+                parameters=list(signature.parameters.values())[1:]
             )
 
     def __init__(
@@ -160,14 +171,14 @@ class Task(Objective):
         # split -> the file name that a leader board asks for
         self.submission = dict(submission or {})
         self.transform = transform or Transform()
-        asked = {self.head, *self.transform.heads}
-        self.facts = replace(self.facts, heads=frozenset(asked), terms=frozenset(asked))
+        heads = {self.head, *self.transform.heads}
+        self.facts = replace(self.facts, heads=frozenset(heads), terms=frozenset(heads))
         # of metrics whose exact definition has one, once `score` has computed them
         self.signatures: dict[str, str] = {}
 
     @property
     def remarks(self) -> list[str]:
-        """On the files that were read: what a score should be seen with."""
+        """What a reader of the score should know about the files."""
         return []
 
     @property
@@ -191,6 +202,7 @@ class Task(Objective):
         return not (split.startswith("dev") and files.is_single(self.path)) and self.has_file(split)
 
     def has_file(self, split: str) -> bool:
+        """Whether `task.path` has a file of that split."""
         return self.reader.has(self.path, split)
 
     @property
@@ -210,10 +222,11 @@ class Task(Objective):
         return "\t".join(str(value) for name, value in example.fields.items() if name != "answers")
 
     def labels_of(self, example: Example) -> Sequence[str]:
-        """The labels that training must have seen before it can answer this example."""
+        """The labels that training must have seen before this example can be predicted."""
         return ()
 
     def read(self, split: str) -> list[Example]:
+        """The examples of a split; ConfigError for a name that is no split."""
         known = [*self.reader.splits, *(self.path if isinstance(self.path, Mapping) else ())]
         if split not in known:
             raise ConfigError("split", split, f"one of {', '.join(known)}{nearest(split, known)}")
@@ -230,19 +243,21 @@ class Task(Objective):
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest row that the model has to have places for."""
+        """Tokens of the longest row that the model has to have positions for."""
         return self.max_length
 
-    def fitting(self, places: int) -> dict[str, int]:
-        """Lengths, by the names of their settings, of which the longest row has `places` tokens."""
-        return {"max_length": places}
+    def fit_lengths(self, longest: int) -> dict[str, int]:
+        """The lengths by the names of their settings, chosen so that the longest row has `longest`
+        tokens.
+        """
+        return {"max_length": longest}
 
     def check_vocabulary(self, size: int) -> None:
         """ConfigError for a setting that a vocabulary of `size` tokens does not allow."""
 
     @property
     def best_is_largest(self) -> bool:
-        """Of the first metric, which chooses the best checkpoint."""
+        """Whether a larger value of the first metric, which chooses the checkpoint, is better."""
         return True
 
     def texts(self, example: Example) -> list[str]:
@@ -272,9 +287,7 @@ class Task(Objective):
         raise NotImplementedError(type(self).__name__)
 
     def noise(self, vocab: Vocab) -> Noise | None:
-        """What hides parts of the rows in training, afresh in every epoch; None: they are
-        trained on as they are.
-        """
+        """The noise that changes the rows in training, anew in every epoch; None: no noise."""
         return None
 
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
@@ -284,24 +297,25 @@ class Task(Objective):
         raise NotImplementedError(type(self).__name__)
 
     @property
-    def answered(self) -> tuple[str, ...]:
+    def logit_names(self) -> tuple[str, ...]:
         """Names of the logits of one example, or of one word."""
         return (self.head,)
 
-    def places(
+    def flatten_logits(
         self, logits: Mapping[str, Tensor], batch: Batch
     ) -> dict[str, tuple[Tensor, Tensor]]:
-        """By the names in `answered`: `[P, K]` logits over K answers each, and `[P]` bool, where
-        it is known which is right.
+        """By the names in `logit_names`: `[P, K]` logits over K classes, and `[P]` bool: whether
+        the label is known.
         """
         gold = batch.require(f"labels.{self.head}")
-        asked = (gold != IGNORE).view(len(gold), -1).any(1)
+        labelled = (gold != IGNORE).view(len(gold), -1).any(1)
         return {
-            name: (found if found.ndim > 1 else found[:, None], asked)
-            for name, found in logits.items()
+            name: (scores if scores.ndim > 1 else scores[:, None], labelled)
+            for name, scores in logits.items()
         }
 
     def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
+        """The summed loss of a batch from the logits of `logits`, as one term with its logs."""
         raise NotImplementedError(type(self).__name__)
 
     def forward(self, model: Model, batch: Batch, state: Any = None) -> Output:
@@ -327,7 +341,7 @@ class Task(Objective):
         """
         raise NotImplementedError(type(self).__name__)
 
-    def pooled(self, model: Model, batch: Batch, *, together: bool = False) -> Tensor:
+    def pool_rows(self, model: Model, batch: Batch, *, together: bool = False) -> Tensor:
         """[N, W'] the features of the tokens that stand for rows, through the pooler where the
         model has one.
 
@@ -345,17 +359,17 @@ def cut(text: str, length: int) -> str:
 
 
 def label_ids(labels: Iterable[tuple[str, str]], names: Sequence[str]) -> list[int]:
-    """The numbers of (label, place) pairs; DataError for a label that training has never seen."""
+    """The numbers of (label, file:line) pairs; DataError for a label that is not in training."""
     ids = {name: number for number, name in enumerate(names)}
-    found = []
+    numbers = []
     for label, place in labels:
         if label not in ids:
-            shown = cut(", ".join(names), 160)
+            known = cut(", ".join(names), 160)
             raise DataError(
                 f"label '{cut(str(label), 60)}' was never seen in training{nearest(label, names)};"
-                f" known: {shown}",
+                f" known: {known}",
                 file=place,
                 fix="correct the label, or train on data that has it",
             )
-        found.append(ids[label])
-    return found
+        numbers.append(ids[label])
+    return numbers

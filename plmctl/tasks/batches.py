@@ -25,8 +25,8 @@ REACH = 50  # batches of a shuffled order that are sorted by length together
 
 @dataclass(frozen=True)
 class BatchUnits:
-    """What is counted as one of a batch: a row, or all neighbours with the same `values.group`,
-    which stay together.
+    """The units that a batch counts: a row, or neighbours with the same `values.group`, which
+    stay together.
     """
 
     first: np.ndarray  # [u] its first row
@@ -35,19 +35,17 @@ class BatchUnits:
 
     @classmethod
     def of(cls, rows: Rows) -> BatchUnits:
+        """The units of `rows`, in their order."""
         length = np.sum([seq.length for seq in rows.seqs.values()], axis=0)
         group = rows.values.get("group", np.arange(len(length)))
         first = np.flatnonzero(np.diff(group, prepend=-1))
         size = np.diff(first, append=len(length))
         return cls(first, size, np.maximum.reduceat(length, first) if len(first) else length)
 
-    def rows(self, chosen: np.ndarray) -> np.ndarray:
+    def rows(self, units: np.ndarray) -> np.ndarray:
         """The numbers of all rows of the `chosen` units, in their order."""
         return np.concatenate(
-            [
-                np.arange(f, f + n)
-                for f, n in zip(self.first[chosen], self.size[chosen], strict=True)
-            ]
+            [np.arange(f, f + n) for f, n in zip(self.first[units], self.size[units], strict=True)]
         )
 
 
@@ -63,21 +61,23 @@ def plan(
     """
     draws, n = Draws(seed, epoch), len(length)
     order = np.argsort(draws.words(np.arange(n), "order", 1)[:, 0], kind="stable")
-    found: list[np.ndarray] = []
+    batches: list[np.ndarray] = []
     for start in range(0, n, REACH * batch_size):
         stretch = order[start : start + REACH * batch_size]
         stretch = stretch[np.argsort(length[stretch], kind="stable")]
-        found += [stretch[at : at + batch_size] for at in range(0, len(stretch), batch_size)]
-    if len(found) > 1 and len(found[-1]) < world:
-        rest = found.pop()
-        found[-1] = np.concatenate([found[-1], rest])
-    places = np.argsort(draws.words(np.arange(len(found)), "batches", 1)[:, 0], kind="stable")
-    return [found[place] for place in places]
+        batches += [stretch[at : at + batch_size] for at in range(0, len(stretch), batch_size)]
+    if len(batches) > 1 and len(batches[-1]) < world:
+        rest = batches.pop()
+        batches[-1] = np.concatenate([batches[-1], rest])
+    order_of_batches = np.argsort(
+        draws.words(np.arange(len(batches)), "batches", 1)[:, 0], kind="stable"
+    )
+    return [batches[place] for place in order_of_batches]
 
 
 def collate(rows: Rows, index: np.ndarray, noise: Callable[[Rows], Rows] | None = None) -> Batch:
     """The batch of `rows[index]`, each sequence as long as the longest of them; one anchor a row,
-    spans are left behind.
+    without spans.
 
     `noise` may change these rows first.
     Targets belong to the sequence that is written: the `target` where there is one. `values.group`
@@ -93,7 +93,7 @@ def collate(rows: Rows, index: np.ndarray, noise: Callable[[Rows], Rows] | None 
         if rows.anchors is None
         else np.stack([np.arange(len(index)), rows.anchors[index, 1]], axis=1)
     )
-    picked = replace(
+    selected = replace(
         rows,
         key=rows.key[index],
         seqs=seqs,
@@ -103,11 +103,11 @@ def collate(rows: Rows, index: np.ndarray, noise: Callable[[Rows], Rows] | None 
         values=values,
         spans={},
     )
-    return loader.collate(picked if noise is None else noise(picked), {})
+    return loader.collate(selected if noise is None else noise(selected), {})
 
 
 def fingerprint(rows: Rows) -> str:
-    """A hash of all that a model is given and asked of these rows."""
+    """A hash of the inputs and labels of these rows."""
     arrays: dict[str, Any] = {"key": rows.key} | (
         {} if rows.anchors is None else {"anchors": rows.anchors}
     )
@@ -170,9 +170,10 @@ class Batches:
 
     @property
     def updates_per_epoch(self) -> int:
-        return len(self._planned(0))
+        """How many batches the rows make."""
+        return len(self._plan_epoch(0))
 
-    def _planned(self, epoch: int) -> list[np.ndarray]:
+    def _plan_epoch(self, epoch: int) -> list[np.ndarray]:
         if epoch != self._epoch:
             self._plan = plan(
                 self.units.length,
@@ -188,10 +189,10 @@ class Batches:
         return self
 
     def __next__(self) -> list[Batch]:
-        epoch, place = divmod(
+        epoch, number = divmod(
             self._update, self.updates_per_epoch if self._epoch < 0 else len(self._plan)
         )
-        index = self._planned(epoch)[place]
+        index = self._plan_epoch(epoch)[number]
         self._update += 1
         low, high = (len(index) * r // self.world for r in (self.rank, self.rank + 1))
         own = index[low:high]
@@ -207,6 +208,7 @@ class Batches:
         return fingerprint(self.rows)
 
     def state_dict(self) -> dict[str, Any]:
+        """The number of updates, and what tells whether the rows are the same."""
         return {
             "updates": self._update,
             "seed": self.seed,
@@ -215,8 +217,8 @@ class Batches:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where the state was taken; DataError if the rows are others. A state of
-        before has no fingerprint.
+        """Continue where the state was taken; DataError if the rows are others. An
+        older state has no fingerprint.
         """
         if "fingerprint" in state:
             check_stage(

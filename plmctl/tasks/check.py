@@ -33,7 +33,7 @@ def check_task(task: Task, tokenizer: Tokenizer | None) -> Report:
 
     def measure(examples: Sequence[LabelledExample]) -> tuple[np.ndarray, np.ndarray]:
         parts = [
-            _measured(task, examples[start : start + BATCH], tokenizer)
+            _count_tokens(task, examples[start : start + BATCH], tokenizer)
             for start in range(0, len(examples), BATCH)
         ]
         return np.concatenate([part[0] for part in parts]), np.concatenate(
@@ -49,11 +49,13 @@ def check_task(task: Task, tokenizer: Tokenizer | None) -> Report:
         classes=task.has_classes,
         remarks=task.remarks,
     )
-    report.findings.extend(Finding("header", "ok", line) for line in inference.noted(task.reader))
+    report.findings.extend(
+        Finding("header", "ok", line) for line in inference.describe_reading(task.reader)
+    )
     return report
 
 
-def _measured(
+def _count_tokens(
     task: Task, examples: Sequence[LabelledExample], tokenizer: Tokenizer | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """(tokens, tokens that are cut off) of each example, over all of its rows."""

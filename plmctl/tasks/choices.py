@@ -43,16 +43,18 @@ class Choices(Table):
         header: bool | None = None,
         labelled: bool = True,
     ) -> list[Example]:
-        named = columns["choices"]
+        choices = columns["choices"]
         many: dict[str, Column] = (
-            {} if isinstance(named, str | int) else {f"choice{n}": c for n, c in enumerate(named)}
+            {}
+            if isinstance(choices, str | int)
+            else {f"choice{n}": c for n, c in enumerate(choices)}
         )
         roles = {role: column for role, column in columns.items() if role != "choices"}
-        found = super().read_file(
-            file, roles | (many or {"choices": named}), header=header, labelled=labelled
+        read = super().read_file(
+            file, roles | (many or {"choices": choices}), header=header, labelled=labelled
         )
         examples = []
-        for example in found:
+        for example in read:
             try:
                 examples.append(_with_choices(example, list(many)))
             except DataError:
@@ -74,9 +76,9 @@ class Choices(Table):
 
 def _with_choices(example: Example, many: list[str]) -> Example:
     fields = example.fields
-    told = fields["choices"] if not many else [fields[role] for role in many]
+    texts = fields["choices"] if not many else [fields[role] for role in many]
     choices = [
-        str(text).strip() for text in ([told] if isinstance(told, str | int | float) else told)
+        str(text).strip() for text in ([texts] if isinstance(texts, str | int | float) else texts)
     ]
     while choices and not choices[-1]:
         choices.pop()
@@ -109,8 +111,8 @@ class ChoiceSettings(TaskSettings):
 
 @part_of("task")
 class Choice(Task):
-    """Asks which of an example's choices is right: a score for each row `text, choice`, and a
-    softmax over them.
+    """Multiple choice: a score for each row `text, choice`, and a softmax over the choices of an
+    example.
 
     `loss = -log softmax_k(head(pool(h_k)))[right]`, averaged over examples (Radford et al., 2018,
     sec. 3.3; Devlin et al., 2019, sec. 4.4). Examples may have different numbers of choices. Labels
@@ -131,8 +133,8 @@ class Choice(Task):
 
     Settings = ChoiceSettings
 
-    def __init__(self, **given: Any) -> None:
-        own = ChoiceSettings(**given)
+    def __init__(self, **settings: Any) -> None:
+        own = ChoiceSettings(**settings)
         metrics = check_metrics(own.metrics, by_name(None))
         super().__init__(own, metrics=metrics, transform=own.transform)
         self.first_label = own.first_label
@@ -158,14 +160,14 @@ class Choice(Task):
         """The number, from 0, of the right choice."""
         label, count = str(example.label), len(example.fields["choices"])
         letter = len(label) == 1 and label.isalpha() and label.isascii()
-        found = (
+        number = (
             ord(label.upper()) - ord("A")
             if letter
             else int(label) - self.first_label
             if label.isdecimal()
             else -1
         )
-        if not 0 <= found < count:
+        if not 0 <= number < count:
             last = (
                 f"{self.first_label} to {self.first_label + count - 1}, or A to"
                 f" {chr(ord('A') + count - 1)}"
@@ -182,62 +184,64 @@ class Choice(Task):
                 file=example.place,
                 fix=f"{fix}correct the label",
             )
-        return found
+        return number
 
     def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
         vocab = self.transform.vocab(tokenizer.vocab)
-        laid: list[encode.Row] = []
+        laid_out: list[encode.Row] = []
         example_of: list[int] = []
         for number, example in enumerate(examples):
             text = tokenizer.encode(example.fields["text"])
             for choice in tokenizer.encode_batch(example.fields["choices"]):
-                laid.append(
+                laid_out.append(
                     encode.lay_out(
                         text, choice, vocab, max_length=self.max_length, pooling=self.pooling
                     )
                 )
                 example_of.append(number)
-        rows = self.transform.asked(encode.group_rows(encode.pad(laid, vocab, example=example_of)))
+        rows = self.transform.add_targets(
+            encode.group_rows(encode.pad(laid_out, vocab, example=example_of))
+        )
         if any(example.label is None for example in examples):
             return rows
         right = np.array([self._right(example) for example in examples], dtype=np.int64)
-        return encode.with_labels(rows, {"choice": right})
+        return encode.add_labels(rows, {"choice": right})
 
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
-        return {"choice": model.heads["choice"](self.pooled(model, batch)).squeeze(-1)}  # [N]
+        return {"choice": model.heads["choice"](self.pool_rows(model, batch)).squeeze(-1)}  # [N]
 
-    def places(
+    def flatten_logits(
         self, logits: Mapping[str, Tensor], batch: Batch
     ) -> dict[str, tuple[Tensor, Tensor]]:
-        """One place for each example; those with fewer choices have the lowest number behind
-        them.
+        """[N, K] logits for N examples; those with fewer than K choices are padded with the
+        lowest number.
         """
-        found = logits["choice"]
+        scores = logits["choice"]
         _, group, sizes = batch.require("values.group").unique_consecutive(
             return_inverse=True, return_counts=True
         )
         first = sizes.cumsum(0) - sizes
-        laid = found.new_full((len(sizes), int(sizes.max())), torch.finfo(found.dtype).min)
-        laid = laid.index_put(
-            (group, torch.arange(len(group), device=group.device) - first[group]), found
+        padded = scores.new_full((len(sizes), int(sizes.max())), torch.finfo(scores.dtype).min)
+        padded = padded.index_put(
+            (group, torch.arange(len(group), device=group.device) - first[group]), scores
         )
-        return {"choice": (laid, batch.require("labels.choice")[first] != IGNORE)}
+        return {"choice": (padded, batch.require("labels.choice")[first] != IGNORE)}
 
     def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
-        found, group, gold = (
+        scores, group, gold = (
             logits["choice"].float(),
             batch.require("values.group"),
             batch.require("labels.choice"),
         )
         first = (gold != IGNORE).nonzero()[:, 0]  # of each example; its rows are neighbours
-        most = found.new_full(found.shape, -torch.inf).scatter_reduce(
-            0, group, found.detach(), "amax"
+        most = scores.new_full(scores.shape, -torch.inf).scatter_reduce(
+            0, group, scores.detach(), "amax"
         )
         norm = (
-            found.new_zeros(found.shape).index_add(0, group, (found - most[group]).exp()).log()
+            scores.new_zeros(scores.shape).index_add(0, group, (scores - most[group]).exp()).log()
             + most
         )
-        own = found[first + gold[first]]
+        own = scores[first + gold[first]]
         total = (norm[group[first]] - own).sum()
         return Output(
             {"choice": Term(total)}, {"acc/choice": ((own == most[group[first]]).sum(), len(first))}

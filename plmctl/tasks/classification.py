@@ -46,10 +46,10 @@ class ClassificationSettings(TaskSettings):
 
 @part_of("task")
 class Classification(Task):
-    """Asks for the class of a text or a pair (Devlin et al., 2019, sec. 4.1; for decoders Radford
+    """Predicts the class of a text or a pair (Devlin et al., 2019, sec. 4.1; for decoders Radford
     et al., 2018, sec. 3.2).
 
-    `loss = -log softmax(head(pool(h)))[label]`, averaged over examples; pool: `Task.pooled`.
+    `loss = -log softmax(head(pool(h)))[label]`, averaged over examples; pool: `Task.pool_rows`.
     `symmetric`: the two texts of a pair stand in no order, so that `transform.both_orders` reads
     them both ways.
     """
@@ -61,8 +61,8 @@ class Classification(Task):
 
     Settings = ClassificationSettings
 
-    def __init__(self, **given: Any) -> None:
-        own = ClassificationSettings(**given)
+    def __init__(self, **settings: Any) -> None:
+        own = ClassificationSettings(**settings)
         needed = (
             "task.positive=<the class whose F1 counts>"
             if own.positive is None and "f1" in own.metrics
@@ -107,10 +107,12 @@ class Classification(Task):
         if any(example.label is None for example in examples):
             return rows
         ids = label_ids(((example.label, example.place) for example in examples), self.names)
-        return encode.with_labels(rows, {"class": np.array(ids, dtype=np.int64)})
+        return encode.add_labels(rows, {"class": np.array(ids, dtype=np.int64)})
 
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
-        return {"class": model.heads["class"](self.pooled(model, batch, together=True))}  # [N, K]
+        return {
+            "class": model.heads["class"](self.pool_rows(model, batch, together=True))
+        }  # [N, K]
 
     def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
         total, right = cross_entropy(logits["class"], batch.require("labels.class"))
@@ -120,7 +122,7 @@ class Classification(Task):
         self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
     ) -> list[dict[str, Any]]:
         own = logits["class"][encode.firsts(rows)]
-        found = torch.from_numpy(own).double().softmax(-1).tolist()
+        probabilities = torch.from_numpy(own).double().softmax(-1).tolist()
         guesses = own.argmax(-1).tolist()
         return [
             {
@@ -129,7 +131,7 @@ class Classification(Task):
                 "guess": self.names[guess],
                 "probabilities": dict(zip(self.names, p, strict=True)),
             }
-            for e, guess, p in zip(examples, guesses, found, strict=True)
+            for e, guess, p in zip(examples, guesses, probabilities, strict=True)
         ]
 
     def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -188,4 +190,4 @@ def encode_texts(
     ]
     laid = [encode.lay_out(a, b, vocab, max_length=max_length, pooling=pooling) for a, b in orders]
     rows = encode.pad(laid, vocab, example=[place // (1 + both) for place in range(len(laid))])
-    return transform.asked(encode.group_rows(rows) if both else rows)
+    return transform.add_targets(encode.group_rows(rows) if both else rows)

@@ -23,13 +23,13 @@ def iob1_to_iob2(tags: Sequence[str]) -> list[str]:
     """Every entity begins with B-: an I- after O, after another type or at the start becomes B-.
     IOB2 is left as it is.
     """
-    found: list[str] = []
+    iob2: list[str] = []
     before = "O"
     for tag in tags:
         begins = tag.startswith("I-") and (before == "O" or before[2:] != tag[2:])
-        found.append("B-" + tag[2:] if begins else tag)
+        iob2.append("B-" + tag[2:] if begins else tag)
         before = tag
-    return found
+    return iob2
 
 
 def canonical(tags: Sequence[str]) -> list[str]:
@@ -65,19 +65,22 @@ class Columns:
 
     @property
     def notes(self) -> dict[str, str]:
-        """{file: how it was read, where that was found out}."""
+        """{file: how it was read}, for files whose layout was detected."""
         return self._table.notes
 
     def has(self, path: files.Where, split: str) -> bool:
+        """Whether `task.path` has a file of that split."""
         return files.locate(path, split, self.splits.get(split, [])) is not None
 
     def read(self, path: files.Where, split: str, columns: Mapping[str, Column]) -> list[Example]:
+        """The sentences of a split, with `fields.words` and their tags as label."""
         file = files.need(path, split, self.splits.get(split, []))
         return self.read_file(file, columns, labelled=split.startswith(("train", "dev")))
 
     def read_file(
         self, file: Path, columns: Mapping[str, Column], *, labelled: bool = True
     ) -> list[Example]:
+        """The sentences of one file; DataError where words and tags differ in number."""
         layout = self.layout
         if layout == "auto":
             layout = "jsonl" if files.suffix(file) in (".jsonl", ".json") else "columns"
@@ -85,7 +88,7 @@ class Columns:
             sentences = _table_lists(self._table, file, columns)
         else:
             sentences = (_json_lists if layout == "jsonl" else _blocks)(file, columns)
-        found = []
+        examples = []
         for number, (line, words, tags, document) in enumerate(sentences):
             if tags is not None and len(tags) != len(words):
                 raise DataError(f"{len(words)} words but {len(tags)} tags", file=file, line=line)
@@ -98,7 +101,7 @@ class Columns:
                 )
             label = None if tags is None else canonical(iob1_to_iob2(tags) if self.iob1 else tags)
             if words:
-                found.append(
+                examples.append(
                     Example(
                         id=str(number),
                         fields={"words": words},
@@ -107,9 +110,9 @@ class Columns:
                         document=document,
                     )
                 )
-        if not found:
+        if not examples:
             raise DataError("no sentences", file=file)
-        return found
+        return examples
 
 
 # line, words, tags, number of the document
@@ -136,10 +139,10 @@ def _blocks(file: Path, columns: Mapping[str, Column]) -> Iterator[Sentence]:
             document += line.lstrip().startswith("-DOCSTART-")
             continue
         first = first if words else number
-        for place in (token, tag):
-            if not -len(cells) <= place < len(cells) or (place == tag and len(cells) < 2):
+        for column in (token, tag):
+            if not -len(cells) <= column < len(cells) or (column == tag and len(cells) < 2):
                 raise DataError(
-                    f"no column {place}: found {len(cells)} in {line[:80]!r}",
+                    f"no column {column}: found {len(cells)} in {line[:80]!r}",
                     file=file,
                     line=number,
                     fix="set task.columns.tokens and task.columns.tags",
@@ -184,12 +187,12 @@ def _json_lists(file: Path, columns: Mapping[str, Column]) -> Iterator[Sentence]
         tags = row.get(names[1])
         document = row.get("document")
         documents += [document] if document is not None and [document] != documents[-1:] else []
-        place = None if document is None else len(documents) - 1
+        document_number = None if document is None else len(documents) - 1
         yield (
             number,
             [str(word) for word in row[names[0]] or ()],
             None if tags is None else [str(tag) for tag in tags],
-            place,
+            document_number,
         )
 
 

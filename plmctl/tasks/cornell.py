@@ -1,5 +1,5 @@
-"""Cornell's movie dialogs: what is said in `movie_lines.txt`, in which order in
-`movie_conversations.txt`.
+"""Cornell's movie dialogs: `movie_lines.txt` has the lines, `movie_conversations.txt` their
+order.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ SHARES = (
 
 @dataclass(frozen=True)
 class Conversation:
+    """One conversation of a film, as its turns (speaker, text)."""
+
     name: str
     line: int  # in the file of conversations
-    turns: list[tuple[str, str]]  # who, what
+    turns: list[tuple[str, str]]  # speaker, text
 
 
 def is_cornell(path: Any) -> bool:
@@ -33,15 +35,15 @@ def is_cornell(path: Any) -> bool:
 
 
 def conversations(folder: Path, split: str) -> Iterator[Conversation]:
-    """Those of a split, which the name of each decides: none was published; turns without text
-    are left out.
+    """The conversations of a split, which the hash of each name decides, as no split was
+    published; turns without text are left out.
     """
-    said = {}
+    spoken = {}
     for _, (name, who, _, _, text) in _rows(folder / LINES, 5):
-        said[name] = (who, text)
+        spoken[name] = (who, text)
     for number, (*_, film, names) in _rows(folder / CONVERSATIONS, 4):
         lines = re.findall(r"'(\w+)'", names)
-        unknown = [name for name in lines if name not in said]
+        unknown = [name for name in lines if name not in spoken]
         if unknown or not lines:
             what = f"{unknown[0]} is not in {LINES}" if unknown else "no lines"
             raise DataError(
@@ -49,15 +51,15 @@ def conversations(folder: Path, split: str) -> Iterator[Conversation]:
             )
         name = f"{film}:{lines[0]}"
         if _split(name) == split:
-            yield Conversation(name, number, [said[line] for line in lines if said[line][1]])
+            yield Conversation(name, number, [spoken[line] for line in lines if spoken[line][1]])
 
 
 def _split(name: str) -> str:
-    place = int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "big") / 2**64
+    point = int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "big") / 2**64
     for split, share in SHARES:
-        if place < share:
+        if point < share:
             return split
-        place -= share
+        point -= share
     return "train"
 
 

@@ -1,4 +1,4 @@
-"""Dialogues turn by turn: what was said before is the source, the next turn the target."""
+"""Dialogues turn by turn: the turns before are the source, the next turn is the target."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from plmctl.tasks import cornell, files
 from plmctl.tasks.base import Example
 from plmctl.tasks.pairs import Columns, Pairs
 
-Turn = tuple[str, str]  # who, what
+Turn = tuple[str, str]  # speaker, text
 
 
 @part_of("reader")
@@ -45,6 +45,7 @@ class Dialogues(Pairs):
         self.turns, self.joiner, self.reply = turns, joiner, reply
 
     def has(self, path: Any, split: str, columns: Columns | None = None) -> bool:
+        """Whether `path` has that split; Cornell's folder has all of them."""
         return (
             split in files.SPLITS if cornell.is_cornell(path) else super().has(path, split, columns)
         )
@@ -54,41 +55,41 @@ class Dialogues(Pairs):
             return super().read(path, split, columns)
         folder = Path(path).expanduser()
         turns, what, who = (str(columns[name]) for name in ("turns", "utterance", "speaker"))
-        found = [
+        examples = [
             example
-            for number, each in enumerate(cornell.conversations(folder, split))
+            for number, conversation in enumerate(cornell.conversations(folder, split))
             for example in self._responses(
                 {
-                    turns: [{who: speaker, what: text} for speaker, text in each.turns],
-                    str(columns.get("id")): each.name,
+                    turns: [{who: speaker, what: text} for speaker, text in conversation.turns],
+                    str(columns.get("id")): conversation.name,
                 },
                 columns,
                 folder / cornell.CONVERSATIONS,
-                each.line,
+                conversation.line,
                 number,
             )
         ]
-        if not found:
+        if not examples:
             raise DataError(
                 f"no response in the split '{split}'", file=folder / cornell.CONVERSATIONS
             )
-        return found
+        return examples
 
     def read_file(
         self, file: Path, columns: Columns, *, header: bool | None = None, labelled: bool = True
     ) -> list[Example]:
         if files.suffix(file) not in (".json", ".jsonl"):
             return super().read_file(file, columns, header=header, labelled=labelled)
-        found = list(_objects(file))
-        if not found or str(columns["turns"]) not in found[0][1]:
+        objects = list(_objects(file))
+        if not objects or str(columns["turns"]) not in objects[0][1]:
             return super().read_file(file, columns, header=header, labelled=labelled)
         examples = [
             example
-            for number, (line, one) in enumerate(found)
-            for example in self._responses(one, columns, file, line, number)
+            for number, (line, dialogue) in enumerate(objects)
+            for example in self._responses(dialogue, columns, file, line, number)
         ]
         if not examples:
-            speakers = _answering(found, columns, file)
+            speakers = _find_repliers(objects, columns, file)
             if not speakers:
                 raise DataError(
                     f"no '{columns['turns']}' has two turns,"
@@ -104,17 +105,17 @@ class Dialogues(Pairs):
         return examples
 
     def _responses(
-        self, one: dict[str, Any], columns: Columns, file: Path, line: int, number: int
+        self, dialogue: dict[str, Any], columns: Columns, file: Path, line: int, number: int
     ) -> Iterator[Example]:
-        turns = _turns(one, columns, file, line)
-        name = str(one.get(str(columns.get("id")), number))
-        for place, (speaker, response) in enumerate(turns):
-            if place and self.reply in (None, speaker):
+        turns = _turns(dialogue, columns, file, line)
+        name = str(dialogue.get(str(columns.get("id")), number))
+        for turn, (speaker, response) in enumerate(turns):
+            if turn and self.reply in (None, speaker):
                 context = self.joiner.join(
-                    text for _, text in turns[max(0, place - self.turns) : place]
+                    text for _, text in turns[max(0, turn - self.turns) : turn]
                 )
                 yield Example(
-                    f"{name}:{place}",
+                    f"{name}:{turn}",
                     {"source": context},
                     (response,),
                     f"{file}:{line}",
@@ -124,21 +125,21 @@ class Dialogues(Pairs):
 
 def _objects(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """(line, object) of one JSON list, or of one object a line."""
-    whole = files.begin(file).startswith("[")
-    for line, text in [(1, files.text(file))] if whole else files.lines(file):
+    is_list = files.read_start(file).startswith("[")
+    for line, text in [(1, files.read_text(file))] if is_list else files.lines(file):
         if not text.strip():
             continue
-        read = parse_json_at(text, file=file, line=None if whole else line)
-        for one in read if whole else [read]:
-            if not isinstance(one, dict):
+        value = parse_json_at(text, file=file, line=None if is_list else line)
+        for item in value if is_list else [value]:
+            if not isinstance(item, dict):
                 raise DataError(
-                    f"an object is needed, found {json.dumps(one)[:40]}", file=file, line=line
+                    f"an object is needed, found {json.dumps(item)[:40]}", file=file, line=line
                 )
-            yield line, one
+            yield line, item
 
 
-def _turns(one: dict[str, Any], columns: Columns, file: Path, line: int) -> list[Turn]:
-    found, turns = [], one.get(str(columns["turns"]), [])
+def _turns(dialogue: dict[str, Any], columns: Columns, file: Path, line: int) -> list[Turn]:
+    spoken, turns = [], dialogue.get(str(columns["turns"]), [])
     if not isinstance(turns, list):
         raise DataError(
             f"'{columns['turns']}' is no list of turns",
@@ -147,14 +148,14 @@ def _turns(one: dict[str, Any], columns: Columns, file: Path, line: int) -> list
             fix="task.columns.turns=<a list>",
         )
     for turn in turns:
-        said = (
+        text = (
             turn
             if isinstance(turn, str)
             else turn.get(columns["utterance"])
             if isinstance(turn, dict)
             else None
         )
-        if not isinstance(said, str) or not said.strip():
+        if not isinstance(text, str) or not text.strip():
             hint = (
                 f" (it has {', '.join(turn)}{nearest(str(columns['utterance']), turn)})"
                 if isinstance(turn, dict)
@@ -166,17 +167,23 @@ def _turns(one: dict[str, Any], columns: Columns, file: Path, line: int) -> list
                 line=line,
                 fix="task.columns.utterance=<the field of what was said>",
             )
-        found.append(
+        spoken.append(
             (
                 str(turn.get(columns["speaker"], "")) if isinstance(turn, dict) else "",
-                " ".join(said.split()),
+                " ".join(text.split()),
             )
         )
-    return found
+    return spoken
 
 
-def _answering(found: list[tuple[int, dict[str, Any]]], columns: Columns, file: Path) -> list[str]:
+def _find_repliers(
+    objects: list[tuple[int, dict[str, Any]]], columns: Columns, file: Path
+) -> list[str]:
     """Who speaks after somebody else has."""
     return sorted(
-        {speaker for line, one in found for speaker, _ in _turns(one, columns, file, line)[1:]}
+        {
+            speaker
+            for line, dialogue in objects
+            for speaker, _ in _turns(dialogue, columns, file, line)[1:]
+        }
     )

@@ -75,8 +75,8 @@ def lay_out(
 
 
 def _last(ids: Sequence[int], pad: int) -> int:
-    """The place of the last token that is not padding; 0 if all are."""
-    return max((place for place, token in enumerate(ids) if token != pad), default=0)
+    """The position of the last token that is not padding; 0 if all are."""
+    return max((position for position, token in enumerate(ids) if token != pad), default=0)
 
 
 def longest_first(a: int, b: int, room: int) -> tuple[int, int]:
@@ -89,27 +89,29 @@ def longest_first(a: int, b: int, room: int) -> tuple[int, int]:
     return min(a, room - keep_b), keep_b
 
 
-def pad(found: Sequence[Row], vocab: Vocab, *, example: Sequence[int]) -> Rows:
-    """`Rows` of all `found`, padded to the longest; `example[i]` is the number of the example
+def pad(laid_out: Sequence[Row], vocab: Vocab, *, example: Sequence[int]) -> Rows:
+    """`Rows` of all `laid_out`, padded to the longest; `example[i]` is the number of the example
     that row i comes from.
     """
-    length = np.array([len(row.ids) for row in found], dtype=np.int64)
-    ids = np.full((len(found), int(length.max())), vocab.pad, dtype=np.int32)
+    length = np.array([len(row.ids) for row in laid_out], dtype=np.int64)
+    ids = np.full((len(laid_out), int(length.max())), vocab.pad, dtype=np.int32)
     segment = np.zeros(ids.shape, dtype=np.uint8)
-    for place, row in enumerate(found):
-        ids[place, : len(row.ids)] = row.ids
+    for index, row in enumerate(laid_out):
+        ids[index, : len(row.ids)] = row.ids
         if row.b_start is not None:
-            segment[place, row.b_start : len(row.ids)] = 1
+            segment[index, row.b_start : len(row.ids)] = 1
         if vocab.single[-1] == "cls":  # XLNet's, a segment of its own
-            segment[place, len(row.ids) - 1] = 2
-    number = np.arange(len(found), dtype=np.int64)
+            segment[index, len(row.ids) - 1] = 2
+    number = np.arange(len(laid_out), dtype=np.int64)
     return Rows(
         key=number,
         seqs={"text": Seq(ids, length, {"segment": segment})},
-        anchors=np.stack([number, np.array([row.anchor for row in found], dtype=np.int64)], axis=1),
+        anchors=np.stack(
+            [number, np.array([row.anchor for row in laid_out], dtype=np.int64)], axis=1
+        ),
         values={
             "example": np.asarray(example, dtype=np.int64),
-            "cut": np.array([row.cut for row in found], dtype=np.int64),
+            "cut": np.array([row.cut for row in laid_out], dtype=np.int64),
         },
     )
 
@@ -124,17 +126,17 @@ def firsts(rows: Rows) -> np.ndarray:
     return np.unique(rows.values["example"], return_index=True)[1]
 
 
-def with_labels(rows: Rows, labels: dict[str, np.ndarray]) -> Rows:
+def add_labels(rows: Rows, labels: dict[str, np.ndarray]) -> Rows:
     """`rows` with one label an example, at the first of its rows; IGNORE at the others where it
     has several.
     """
     if "group" in rows.values:
-        places = firsts(rows)
+        first = firsts(rows)
         wide = {
             name: np.full((len(rows.key), *label.shape[1:]), IGNORE, label.dtype)
             for name, label in labels.items()
         }
         for name, label in labels.items():
-            wide[name][places] = label
+            wide[name][first] = label
         labels = wide
     return replace(rows, labels={**rows.labels, **labels})

@@ -22,12 +22,12 @@ Where = str | Path | Sequence[str] | Mapping[str, str]  # what `task.path` may b
 
 
 def locate(path: Where, split: str, patterns: Sequence[str], *, folder: str = "") -> Path | None:
-    """The file of `split`: by name out of a mapping, by place out of a list, by `patterns` (in
-    order) out of a directory.
+    """The file of `split`: by name in a mapping, by its index in a list, by `patterns` (in order)
+    in a directory.
 
     A directory may be the task's own, or the one above that has it as `folder`; names match in any
-    case, with or without `.gz`. A single file is whatever split is asked for (what is dev of it
-    says the task). None where the split is absent.
+    case, with or without `.gz`. A single file is every split (the task decides which part of it
+    is dev). None where the split is absent.
     """
     if isinstance(path, Mapping):
         return existing(path[split]) if split in path else None
@@ -48,15 +48,15 @@ def is_single(path: Where) -> bool:
 
 def need(path: Where, split: str, patterns: Sequence[str], *, folder: str = "") -> Path:
     """As `locate`, with a DataError that lists what is there instead of None."""
-    found = locate(path, split, patterns, folder=folder)
-    if found is not None:
-        return found
+    file = locate(path, split, patterns, folder=folder)
+    if file is not None:
+        return file
     names = (
         sorted(f.name for f in Path(str(path)).iterdir())[:12] if Path(str(path)).is_dir() else []
     )
-    there = f"; the folder has {', '.join(names)}" if names else ""
+    hint = f"; the folder has {', '.join(names)}" if names else ""
     raise AbsentData(
-        f"no file for the split '{split}': looked for {', '.join(patterns)} (also .gz){there}",
+        f"no file for the split '{split}': looked for {', '.join(patterns)} (also .gz){hint}",
         file=path,
         fix="name the files in order: task.path=[train.tsv,dev.tsv]",
     )
@@ -70,7 +70,7 @@ def _inside(place: Path, folder: str) -> list[Path]:
 
 def _match(place: Path, patterns: Sequence[str]) -> Path | None:
     files = sorted(f for f in place.iterdir() if f.is_file())
-    return matching(
+    return match_patterns(
         [(f.name.lower().removesuffix(".gz"), f) for f in files],
         patterns,
         place,
@@ -78,19 +78,19 @@ def _match(place: Path, patterns: Sequence[str]) -> Path | None:
     )
 
 
-def matching(
+def match_patterns(
     named: Sequence[tuple[str, Path]], patterns: Sequence[str], place: Path, *, fix: str
 ) -> Path | None:
     """The file whose name fits the first pattern that any fits; DataError with `fix` where
     several do.
     """
     for pattern in patterns:
-        found = [file for name, file in named if fnmatch(name.lower(), pattern.lower())]
-        if len(found) > 1:
-            names = ", ".join(file.name for file in found)
+        fits = [file for name, file in named if fnmatch(name.lower(), pattern.lower())]
+        if len(fits) > 1:
+            names = ", ".join(file.name for file in fits)
             raise DataError(f"several files could be meant: {names}", file=place, fix=fix)
-        if found:
-            return found[0]
+        if fits:
+            return fits[0]
     return None
 
 
@@ -106,7 +106,7 @@ def existing(path: Any) -> Path:
     return place
 
 
-def text(file: Path) -> str:
+def read_text(file: Path) -> str:
     """The whole content of a plain or gz file that is one value, of a bounded size.
 
     DataError for bytes that are not UTF-8 (with the line), and for emptiness.
@@ -129,11 +129,11 @@ def text(file: Path) -> str:
     return content
 
 
-def begin(file: Path) -> str:
-    """The first characters that are no white space."""
+def read_start(file: Path) -> str:
+    """At most 80 characters of the first line with text, without the white space before them."""
     for _, line in read_lines(file):
-        if found := line.lstrip()[:80]:
-            return found
+        if start := line.lstrip()[:80]:
+            return start
     return ""
 
 

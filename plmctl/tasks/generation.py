@@ -33,7 +33,7 @@ _NONE = -1  # in `written`: no token
 
 @dataclass(frozen=True, kw_only=True)
 class GenerationSettings(TaskSettings):
-    """Settings of tasks whose answers are texts that a model writes.
+    """Settings of tasks whose labels are texts that a model writes.
 
     Args:
         max_target: tokens that are written at most.
@@ -46,7 +46,8 @@ class GenerationSettings(TaskSettings):
         writes: the sequence that the model writes: "target", or "text", behind the source.
         directed: tokens of the model do not see those that follow them where it writes.
         segments: of source and target where both stand in one row.
-        masked: the share of the target's tokens that is masked and asked; None: the next token is.
+        masked: the share of the target's tokens that is masked and predicted; None: every token is
+            predicted from those before it.
         source_template: special tokens around the source.
         target_template: special tokens around the target.
         spread: over which tokens smoothing spreads; None: as the model was published.
@@ -100,21 +101,20 @@ class GenerationSettings(TaskSettings):
 
 @part_of("task")
 class Generation(Task):
-    """Asks for the target, token by token, with the source in view; scored on texts that the model
-    writes itself.
+    """Predicts the target, token by token, from the source; scored on texts that the model writes
+    itself.
 
     `loss = - sum_t log p(y_t | y_1 .. y_{t-1}, source)` over the target and its end; `smoothing` as
     in `objectives.seq2seq`, its share spread over `all` tokens, or over all `others` than the right
     one and the padding, as UniLM's code does (s2s loss.py: e / (V - 2) each; null: `others` with
     `masked`).
     An encoder-decoder reads the source at one end and writes at the other (Lewis et al., 2020, sec.
-    3.3), a decoder reads both in one row and is asked for the second part alone (Radford et al.,
-    2019, sec. 3.6). `masked` is UniLM's way (Dong et al., 2019, arXiv:1905.03197, sec. 2.5): so
-    large a share of the target, its end among the candidates, is hidden as `noise.TargetMask` does,
-    afresh in every epoch, and asked at its own places; what is written is asked at a mask behind
-    it, token by token, and so is the likelihood of a given target. `prefix` stands before every
-    source ("translate English to
-    German: "; Raffel et al., 2020, arXiv:1910.10683, sec. 2.4).
+    3.3), a decoder reads both in one row and predicts the second part alone (Radford et al.,
+    2019, sec. 3.6). `masked` is UniLM's way (Dong et al., 2019, arXiv:1905.03197, sec. 2.5): this
+    share of the target, its end among the candidates, is masked by `noise.TargetMask`, anew in
+    every epoch, and predicted at the masks; a text is written token by token, each at a mask behind
+    it, and the likelihood of a given target is computed in the same way. `prefix` stands before
+    every source ("translate English to German: "; Raffel et al., 2020, arXiv:1910.10683, sec. 2.4).
     Predictions keep nll (plain, in nats) and number of tokens of the first reference, so that
     scores follow from them alone.
     """
@@ -125,8 +125,8 @@ class Generation(Task):
 
     Settings = GenerationSettings
 
-    def __init__(self, **given: Any) -> None:
-        own = GenerationSettings(**given)
+    def __init__(self, **settings: Any) -> None:
+        own = GenerationSettings(**settings)
         own.check()
         self.head = "seq2seq" if own.writes == "target" else "clm" if own.masked is None else "mlm"
         self.language_heads_about = "next" if own.masked is None else "text"
@@ -149,15 +149,15 @@ class Generation(Task):
             else self.max_length + self.max_target
         )
 
-    def fitting(self, places: int) -> dict[str, int]:
-        """In one row, source and target have the shares that they were to have."""
+    def fit_lengths(self, longest: int) -> dict[str, int]:
+        """As in `Task`; in one row, source and target keep their shares of it."""
         if self.writes == "target":
             return {
-                "max_length": min(self.max_length, places),
-                "max_target": min(self.max_target, places),
+                "max_length": min(self.max_length, longest),
+                "max_target": min(self.max_target, longest),
             }
-        target = max(1, places * self.max_target // self.longest)
-        return {"max_length": places - target, "max_target": target}
+        target = max(1, longest * self.max_target // self.longest)
+        return {"max_length": longest - target, "max_target": target}
 
     def check_vocabulary(self, size: int) -> None:
         try:
@@ -171,10 +171,11 @@ class Generation(Task):
         return self.metrics[0] not in written.LEAST_IS_BEST
 
     def unit(self, example: Example) -> str:
-        """The turns of a dialogue, of which each is read before the next."""
+        """All turns of a dialogue, because each is read as context of the next."""
         return super().unit(example) if example.document is None else f"document {example.document}"
 
     def has_file(self, split: str) -> bool:
+        """Whether `task.path` has that split, as a table or as a source with its target."""
         return self.pairs.has(self.path, split, self.columns)
 
     def texts(self, example: Example) -> list[str]:
@@ -205,7 +206,7 @@ class Generation(Task):
         behind = partial(
             sequences.lay_behind,
             segments=self.segments,
-            asked="clm" if self.masked is None else "mlm",
+            predict="clm" if self.masked is None else "mlm",
         )
         lay = (
             partial(sequences.lay_beside, templates=self.templates)
@@ -238,7 +239,7 @@ class Generation(Task):
         return {self.head: batch.counts[self.head]}
 
     def forward(self, model: Model, batch: Batch, state: Any = None) -> Output:
-        """What is trained: the loss over the target, nothing is written."""
+        """The training loss over the target; no text is written."""
         spared = self._tokenizer.vocab.pad if self.spread == "others" else None
         return ask_smoothed(model, batch, self.head, smoothing=self.smoothing, spared=spared)
 
@@ -248,8 +249,8 @@ class Generation(Task):
         """
         vocab = self._tokenizer.vocab
         best = [
-            found[0].ids
-            for found in generate(
+            candidates[0].ids
+            for candidates in generate(
                 model,
                 self._prompts(batch),
                 vocab=vocab,
@@ -283,24 +284,26 @@ class Generation(Task):
     def _likelihood(self, model: Model, batch: Batch) -> dict[str, Tensor]:
         """One row's logits at a time: those of a whole batch would be B T V numbers."""
         if self.masked is not None:
-            return self._at_masks(model, batch)
-        asked, head = batch.require(f"targets.{self.head}"), head_of(model, self.head)
+            return self._likelihood_at_masks(model, batch)
+        targets, head = batch.require(f"targets.{self.head}"), head_of(model, self.head)
         seq = batch.seqs[self.writes]
-        ids = asked.write_into(torch.full_like(seq.ids, IGNORE), asked.ids)
+        ids = targets.write_into(torch.full_like(seq.ids, IGNORE), targets.ids)
         states = model(batch).last
         nll = [head.loss(row, gold)[0] for row, gold in zip(states, ids, strict=True)]
         return {"nll": torch.stack(nll), "tokens": (ids != IGNORE).sum(1)}
 
-    def _at_masks(self, model: Model, batch: Batch) -> dict[str, Tensor]:
-        """As texts are written: what stands before a token is given, and the token asked at a
-        mask.
+    def _likelihood_at_masks(self, model: Model, batch: Batch) -> dict[str, Tensor]:
+        """The likelihood as texts are written: each token is predicted at a mask, from the tokens
+        before it.
         """
         text, prompts = batch.text, self._prompts(batch)
         first = prompts.text.length
         tokens = text.real.sum(1) - first
-        place = first[:, None] + torch.arange(int(tokens.max()), device=first.device)
-        there = place < (first + tokens)[:, None]
-        ids = text.ids.gather(1, place.clamp(max=text.ids.shape[1] - 1)).masked_fill(~there, _NONE)
+        position = first[:, None] + torch.arange(int(tokens.max()), device=first.device)
+        real = position < (first + tokens)[:, None]
+        ids = text.ids.gather(1, position.clamp(max=text.ids.shape[1] - 1)).masked_fill(
+            ~real, _NONE
+        )
         return {
             "nll": -score_texts(model, prompts, ids, vocab=self._tokenizer.vocab, head=self.head),
             "tokens": tokens,
@@ -316,10 +319,10 @@ class Generation(Task):
             self._tokenizer.decode(ids[ids != _NONE].astype(np.int64)).strip()
             for ids in logits["written"]
         ]
-        found: list[dict[str, Any]] = []
-        for place, (example, guess) in enumerate(zip(examples, texts, strict=True)):
+        predictions: list[dict[str, Any]] = []
+        for index, (example, guess) in enumerate(zip(examples, texts, strict=True)):
             golds = None if example.label is None else list(example.label)
-            found.append(
+            predictions.append(
                 {
                     "id": example.id,
                     "source": example.fields["source"],
@@ -328,17 +331,17 @@ class Generation(Task):
                 }
             )
             if "nll" in logits:
-                found[-1] |= {
-                    "nll": float(logits["nll"][place]),
-                    "tokens": int(logits["tokens"][place]),
+                predictions[-1] |= {
+                    "nll": float(logits["nll"][index]),
+                    "tokens": int(logits["tokens"][index]),
                 }
-        return found
+        return predictions
 
     def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-        found, self.signatures = written.score(
+        scores, self.signatures = written.score(
             predictions, self.metrics, tokenize=self.tokenize, lowercase=self.lowercase
         )
-        return found
+        return scores
 
 
 def _check_masked(masked: float | None, writes: str, kind: str) -> None:
@@ -356,5 +359,5 @@ def _check_masked(masked: float | None, writes: str, kind: str) -> None:
         raise ConfigError(
             "task.masked",
             masked,
-            "0 < masked < 1, or null: each token is asked at the one before it",
+            "0 < masked < 1, or null: each token is predicted from those before it",
         )

@@ -11,37 +11,37 @@ _WORD = re.compile(r"[A-Za-z][\w#.-]*")
 _NUMBER = re.compile(r"[-+]?\d+([.,]\d+)?")
 
 
-def names_columns(rows: Sequence[Sequence[str]], places: Mapping[str, int]) -> bool | None:
-    """Whether `rows[0]` is names; None: its label is like no other, so it may be, but nothing else
-    speaks for it.
+def names_columns(rows: Sequence[Sequence[str]], columns: Mapping[str, int]) -> bool | None:
+    """Whether `rows[0]` is names; None: its label occurs nowhere else, so it may be a name, but
+    there is no other sign of it.
 
     Names are short, and shorter than what stands below them. The label's is none of the labels: a
     word above numbers, or one that does not come again.
 
     Args:
-        places: {role: place of its cell}; `label` where there is one, `id` says nothing.
+        columns: {role: number of its cell}; `label` where there is one, `id` is not considered.
     """
-    asked = {role: place for role, place in places.items() if role != "id"}
+    read = {role: column for role, column in columns.items() if role != "id"}
     first, rest = (
         rows[0],
-        [row for row in islice(rows, 1, LOOKED) if len(row) > max(asked.values())],
+        [row for row in islice(rows, 1, LOOKED) if len(row) > max(read.values())],
     )
     if (
         not rest
-        or len(first) <= max(asked.values())
-        or not all(_is_name(first[place]) for place in asked.values())
+        or len(first) <= max(read.values())
+        or not all(_is_name(first[column]) for column in read.values())
     ):
         return False
-    below = {role: [row[place].strip() for row in rest] for role, place in asked.items()}
+    below = {role: [row[column].strip() for row in rest] for role, column in read.items()}
     short = all(
-        _is_short(first[place].strip(), below[role])
-        for role, place in asked.items()
+        _is_short(first[column].strip(), below[role])
+        for role, column in read.items()
         if role != "label"
     )
     labels = [label for label in below.get("label", ()) if label]
     if not labels:
         return short and all(_WORD.fullmatch(cell.strip()) for cell in first) and len(first) > 1
-    name = first[asked["label"]].strip()
+    name = first[read["label"]].strip()
     if all(_NUMBER.fullmatch(label) for label in labels):
         return not _NUMBER.fullmatch(name)
     known = {word for label in labels for word in label.split()}
@@ -49,7 +49,7 @@ def names_columns(rows: Sequence[Sequence[str]], places: Mapping[str, int]) -> b
         return False
     again = 2 * len(set(labels)) <= len(labels)
     if short:
-        return again or all(_WORD.fullmatch(first[place].strip()) for place in asked.values())
+        return again or all(_WORD.fullmatch(first[column].strip()) for column in read.values())
     return None if again and len(labels) > len(set(labels)) + 5 else False
 
 

@@ -1,5 +1,5 @@
-"""What pretraining asked, asked again of held-out documents: in rows and under noise of one's
-choice (eval only).
+"""The losses of pretraining on held-out documents, with rows and noise of one's choice (eval
+only).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from plmctl.core.parts import part_of
 class HeldOut:
     """Mean losses and accuracies of a pretrained checkpoint's own objectives on held-out rows.
 
-    Rows and noise may be others than in training: what a head has learned of one kind of pairs is
-    asked of another kind (sentence order of next sentences: Lan et al., 2020, arXiv:1909.11942,
-    table 5).
+    Rows and noise may be others than in training: a head that was trained on one kind of pairs can
+    be measured on another kind (next sentence on sentence order: Lan et al., 2020,
+    arXiv:1909.11942, table 5).
     """
 
     objectives: Sequence[str] | None = None  # of the checkpoint's own; None: all

@@ -1,4 +1,4 @@
-"""A dev set out of the training examples, chosen by what they say."""
+"""A dev set out of the training examples, chosen by a hash of their content."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ def hold_out(
     labels: Callable[[Example], Iterable[str]],
 ) -> tuple[list[Example], list[Example]]:
     """(train, dev), both in the order of `examples`; dev has about `share` of them, and none where
-    that cannot be.
+    that is impossible.
 
-    Examples of one `unit` fall on the same side, whatever stands around them: its hash decides.
-    Every one of the `labels` of dev is one of train, too.
+    Examples of one `unit` are on the same side: the hash of the unit decides, independent of other
+    examples. All `labels` of dev occur in train, too.
     """
     units: dict[str, list[int]] = defaultdict(list)
-    for place, example in enumerate(examples):
-        units[unit(example)].append(place)
+    for index, example in enumerate(examples):
+        units[unit(example)].append(index)
     of = {
-        key: Counter(label for place in places for label in labels(examples[place]))
-        for key, places in units.items()
+        key: Counter(label for index in members for label in labels(examples[index]))
+        for key, members in units.items()
     }
-    left, wanted = sum(of.values(), Counter()), max(1, round(share * len(examples)))
+    remaining, target = sum(of.values(), Counter()), max(1, round(share * len(examples)))
     order = sorted(units, key=lambda key: hashlib.sha256(key.encode()).digest())
-    room = max(wanted, min(map(len, units.values()), default=0))
-    chosen: set[int] = set()
+    room = max(target, min(map(len, units.values()), default=0))
+    dev: set[int] = set()
     for key in order if len(units) > 1 else ():
-        if len(chosen) + len(units[key]) <= room and all(
-            left[label] > count for label, count in of[key].items()
+        if len(dev) + len(units[key]) <= room and all(
+            remaining[label] > count for label, count in of[key].items()
         ):
-            chosen.update(units[key])
-            left -= of[key]
-    train = [example for place, example in enumerate(examples) if place not in chosen]
-    return train, [examples[place] for place in sorted(chosen)]
+            dev.update(units[key])
+            remaining -= of[key]
+    train = [example for index, example in enumerate(examples) if index not in dev]
+    return train, [examples[index] for index in sorted(dev)]

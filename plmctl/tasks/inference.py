@@ -33,24 +33,25 @@ class Split:
 
     @property
     def labelled(self) -> bool:
+        """Whether its examples have labels, so that a loss can be computed."""
         return bool(self.rows.labels or self.rows.targets)
 
 
-def portion(examples: list[Example], share: float) -> list[Example]:
+def take_share(examples: list[Example], share: float) -> list[Example]:
     """A `share` of the examples, one at least, in their order; chosen at random, a smaller share
     is part of a larger one.
     """
-    chosen = np.random.default_rng(0).permutation(len(examples))[
+    taken = np.random.default_rng(0).permutation(len(examples))[
         : max(1, round(share * len(examples)))
     ]
-    return examples if share == 1 else [examples[place] for place in sorted(chosen.tolist())]
+    return examples if share == 1 else [examples[index] for index in sorted(taken.tolist())]
 
 
-def encoded(task: Task, name: str, examples: list[Example], tokenizer: Any) -> Split:
-    """With the characters of every word, where the tokenizer is one of words: a network that reads
-    them knows new ones, too.
+def encode_split(task: Task, name: str, examples: list[Example], tokenizer: Any) -> Split:
+    """The examples and their rows; with a word tokenizer the rows also hold the characters of every
+    word, so that a network that reads them knows new words, too.
 
-    Not for a task that asks for tokens or adds some: those of the vocabulary are all there are.
+    Without characters for a task that predicts or adds tokens: it needs those of the vocabulary.
     DataError for a text that the tokenizer does not know.
     """
     tokens = task.asks_tokens or task.transform.adds_tokens
@@ -80,34 +81,34 @@ def run(
     """
     units = batches.BatchUnits.of(rows)
     order = np.argsort(-units.length, kind="stable")
-    found: dict[str, np.ndarray] = {}
+    outputs: dict[str, np.ndarray] = {}
     total, count = 0.0, 0
     for start in range(0, len(order), batch_size):
         index = units.rows(order[start : start + batch_size])
         batch = batches.collate(rows, index).to(device)
         logits = task.logits(model, batch)
         for name, values in logits.items():
-            _store(found, name, index, values.float().cpu().numpy(), len(rows.key))
+            _store(outputs, name, index, values.float().cpu().numpy(), len(rows.key))
         if rows.labels or rows.targets:
             terms, counts = task.loss(logits, batch).terms, task.counts(batch)
             total += sum(float(term.total) for term in terms.values())
             count += sum(counts[name] for name in terms)
-    return found, total / count if count else None
+    return outputs, total / count if count else None
 
 
 def _store(
-    found: dict[str, np.ndarray], name: str, index: np.ndarray, values: np.ndarray, n: int
+    outputs: dict[str, np.ndarray], name: str, index: np.ndarray, values: np.ndarray, n: int
 ) -> None:
-    """The first batch has the longest rows, so later ones fit into what it made room for."""
-    if name not in found:
-        found[name] = np.zeros((n, *values.shape[1:]), dtype=np.float32)
+    """The first batch has the longest rows, so later ones fit into the arrays made for it."""
+    if name not in outputs:
+        outputs[name] = np.zeros((n, *values.shape[1:]), dtype=np.float32)
     if values.ndim > 1:
-        found[name][index, : values.shape[1]] = values
+        outputs[name][index, : values.shape[1]] = values
     else:
-        found[name][index] = values
+        outputs[name][index] = values
 
 
-def predictions(
+def predict_split(
     model: Model, task: Task, split: Split, *, batch_size: int, device: torch.device
 ) -> tuple[list[dict[str, Any]], float | None]:
     """One prediction for each example, and the mean loss."""
@@ -115,8 +116,8 @@ def predictions(
     return task.predict(logits, split.rows, split.examples), loss
 
 
-def truncation(rows: Rows) -> str:
-    """One line that says what was cut, nothing if nothing was."""
+def describe_truncation(rows: Rows) -> str:
+    """A sentence on what was cut off the rows; "" if nothing was."""
     cut = rows.values["cut"]
     if not cut.any():
         return ""
@@ -128,12 +129,12 @@ def truncation(rows: Rows) -> str:
     )
 
 
-def known(train: Sequence[Example], other: Sequence[Example]) -> str:
-    """How many examples of `other` are in `train` with their very label, for people; nothing to
-    say: "".
+def describe_overlap(train: Sequence[Example], other: Sequence[Example]) -> str:
+    """A sentence on how many examples of `other` are in `train` with the same label; "" if none
+    is.
     """
-    found = _known(train, other)
-    return f"{found:,} of {len(other):,} are in train too" if found else ""
+    common = _count_known(train, other)
+    return f"{common:,} of {len(other):,} are in train too" if common else ""
 
 
 def unknown(rows: Rows, vocab: Vocab) -> float:
@@ -146,9 +147,9 @@ def unknown(rows: Rows, vocab: Vocab) -> float:
     return unknown_share(np.concatenate(read), vocab)
 
 
-def _known(train: Sequence[Example], other: Sequence[Example]) -> int:
-    there = set(map(_content, train))
-    return sum(_content(example) in there for example in other)
+def _count_known(train: Sequence[Example], other: Sequence[Example]) -> int:
+    contents = set(map(_content, train))
+    return sum(_content(example) in contents for example in other)
 
 
 def _content(example: Example) -> tuple[str, str]:
@@ -157,20 +158,20 @@ def _content(example: Example) -> tuple[str, str]:
 
 def check_splits(task: Task) -> list[str]:
     """Read train and every dev split, whose names are returned, and fit the labels; DataError
-    for a dev set out of train.
+    if most of a dev set is also in train.
     """
     devs = [name for name in task.reader.splits if name.startswith("dev") and task.has(name)]
     task.fit_labels(train := task.read("train"))
     for name in devs:
         task.fit_labels(examples := task.read(name))
-        found, several = _known(train, examples), len(set(map(_content, examples))) >= FEW
-        if several and 2 * found > len(examples):
-            told = (
-                f"{found:,} of the {len(examples):,} examples of {name} stand in train with their"
+        common, several = _count_known(train, examples), len(set(map(_content, examples))) >= FEW
+        if several and 2 * common > len(examples):
+            problem = (
+                f"{common:,} of the {len(examples):,} examples of {name} stand in train with their"
                 " label"
             )
             raise DataError(
-                f"{told}: a score on them says what was learnt by heart",
+                f"{problem}: a score on them says what was learnt by heart",
                 file=task.path,
                 fix=(
                     "another dev set, or one file alone,"
@@ -180,13 +181,13 @@ def check_splits(task: Task) -> list[str]:
     return devs
 
 
-def noted(reader: Any) -> list[str]:
-    """A line for each file of which it was found out how it is read."""
+def describe_reading(reader: Any) -> list[str]:
+    """One line for each file whose header was detected."""
     return [f"{file}: {note}" for file, note in getattr(reader, "notes", {}).items()]
 
 
-def counted(skipped: Mapping[str, int]) -> str:
-    """One line for the files in which rows were passed over, nothing if there are none."""
+def describe_skipped(skipped: Mapping[str, int]) -> str:
+    """One line on the files in which rows were skipped; "" if there are none."""
     return "; ".join(
         f"{file}: {count} rows passed over" for file, count in skipped.items() if count
     )

@@ -38,6 +38,7 @@ class Text:
 
     @classmethod
     def of(cls, documents: Iterable[str], tokenizer: Any) -> Text:
+        """`documents` as ids, those without text left out; DataError if none is left."""
         kept = [document for document in documents if document.strip()]
         ids = tokenizer.encode_batch(kept)
         if not any(ids):
@@ -51,6 +52,7 @@ class Text:
 
     @property
     def tokens(self) -> int:
+        """Tokens of all documents."""
         return sum(map(len, self.ids))
 
 
@@ -67,9 +69,9 @@ class LanguageModel:
     training. With `stream` all documents are one, and the token that ends each of them is scored,
     too.
 
-    A masked model is scored on tokens hidden by `noise` with a fixed seed, and by pseudo-perplexity
+    A masked model is scored on tokens masked by `noise` with a fixed seed, and by pseudo-perplexity
     (Salazar et al., 2020, arXiv:1910.14659, sec. 2): `exp(-1/N sum_t log p(w_t | w without t))`,
-    one hidden token at a time, for the first `pseudo_tokens` tokens. Neither compares with a causal
+    one masked token at a time, for the first `pseudo_tokens` tokens. Neither compares with a causal
     perplexity.
     """
 
@@ -93,7 +95,7 @@ class LanguageModel:
     def measure(
         self, model: Model, text: Text, vocab: Vocab, *, batch_size: int, device: torch.device
     ) -> dict[str, float]:
-        """Whatever the model's heads can be asked; UsageError for a model without a
+        """The metrics that the model's head allows; UsageError for a model without a
         language-model head.
         """
         window = self._window(model)
@@ -116,14 +118,18 @@ class LanguageModel:
             stride = self._stride(window, remembers)
             memory = getattr(model.backbone, "memory", None) if self.memory is None else self.memory
             settings = {"stride": stride, **({"memory": memory} if memory else {})}
-            return {**self._causal(run, text, window, stride, remembers), **size, **settings}
+            return {
+                **self._measure_causal(run, text, window, stride, remembers),
+                **size,
+                **settings,
+            }
         for name, value, allowed in (("memory", self.memory, None), ("stream", self.stream, False)):
             if value != allowed:
-                why = "this model is asked for hidden tokens, not from left to right"
+                why = "this model predicts masked tokens, not from left to right"
                 raise ConfigError(f"task.{name}", value, f"{json.dumps(allowed)}: {why}")
         return {
-            **self._masked(run, text, window),
-            **self._pseudo(run, text, window),
+            **self._measure_masked(run, text, window),
+            **self._measure_pseudo(run, text, window),
             **size,
             "stride": window,
         }
@@ -155,7 +161,7 @@ class LanguageModel:
             )
         return stride
 
-    def _causal(
+    def _measure_causal(
         self, run: _Run, text: Text, window: int, stride: int, remembers: bool
     ) -> dict[str, float]:
         first, documents = run.vocab.bos, text.ids
@@ -178,7 +184,7 @@ class LanguageModel:
             "scored_tokens": tokens,
         }
 
-    def _masked(self, run: _Run, text: Text, window: int) -> dict[str, float]:
+    def _measure_masked(self, run: _Run, text: Text, window: int) -> dict[str, float]:
         rows = _rows([row for row, _ in _frame(text, run.vocab, window)], run.vocab)
         noised = self.noise()(rows, Draws(self.seed, 0))
         ids, target = noised.seqs["text"].ids, noised.targets["mlm"]
@@ -187,30 +193,33 @@ class LanguageModel:
         )
         return {"masked_perplexity": math.exp(loss / max(1, tokens)), "masked_tokens": tokens}
 
-    def _pseudo(self, run: _Run, text: Text, window: int) -> dict[str, float]:
+    def _measure_pseudo(self, run: _Run, text: Text, window: int) -> dict[str, float]:
         """Every window is copied once for each of its tokens."""
         if self.pseudo_tokens == 0:
             return {}
-        hidden = _hidden_one_by_one(text, run.vocab, window, self.pseudo_tokens)
+        hidden = _mask_one_by_one(text, run.vocab, window, self.pseudo_tokens)
         loss, tokens = run.loss(hidden)
         return {"pseudo_perplexity": math.exp(loss / tokens), "pseudo_tokens": tokens}
 
 
-# ids, and at each place the id asked there or IGNORE
+# ids, and at each position the id to predict or IGNORE
 Window = tuple[Sequence[int] | np.ndarray, Sequence[int] | np.ndarray]
 
 
 def causal_windows(ids: Sequence[int], window: int, stride: int) -> Iterator[Window]:
-    """Windows of `window` inputs; each asks for the tokens that none before it asked for (the
-    first is never asked).
+    """Windows of `window` inputs; each predicts the tokens that no window before it predicted
+    (the first token is never predicted).
     """
-    asked = 1
+    scored = 1
     start = 0
-    while asked < len(ids):
+    while scored < len(ids):
         end = min(start + window, len(ids) - 1)  # inputs [start, end), targets one further
-        target = [ids[place + 1] if place + 1 >= asked else IGNORE for place in range(start, end)]
+        target = [
+            ids[position + 1] if position + 1 >= scored else IGNORE
+            for position in range(start, end)
+        ]
         yield ids[start:end], target
-        asked = end + 1
+        scored = end + 1
         start += stride
 
 
@@ -225,19 +234,17 @@ def _frame(text: Text, vocab: Vocab, window: int) -> Iterator[tuple[encode.Row, 
             yield encode.lay_out(piece, None, vocab, max_length=window, pooling="first"), len(piece)
 
 
-def _rows(laid: Sequence[encode.Row], vocab: Vocab) -> Rows:
-    rows = encode.pad(laid, vocab, example=range(len(laid)))
+def _rows(laid_out: Sequence[encode.Row], vocab: Vocab) -> Rows:
+    rows = encode.pad(laid_out, vocab, example=range(len(laid_out)))
     return replace(rows, anchors=None)
 
 
-def _hidden_one_by_one(
-    text: Text, vocab: Vocab, window: int, limit: int | None
-) -> Iterator[Window]:
+def _mask_one_by_one(text: Text, vocab: Vocab, window: int, limit: int | None) -> Iterator[Window]:
     left = text.tokens if limit is None else limit
     for row, length in _frame(text, vocab, window):
-        for place in range(row.a_start, row.a_start + min(length, left)):
+        for position in range(row.a_start, row.a_start + min(length, left)):
             ids, target = list(row.ids), [IGNORE] * len(row.ids)
-            ids[place], target[place] = vocab.id("mask"), row.ids[place]
+            ids[position], target[position] = vocab.id("mask"), row.ids[position]
             yield ids, target
         left -= min(length, left)
         if not left:
@@ -247,32 +254,32 @@ def _hidden_one_by_one(
 @dataclass(frozen=True)
 class _Run:
     model: Model
-    head: str  # that is asked
+    head: str  # which predicts the tokens
     vocab: Vocab
     batch_size: int
     device: torch.device
 
     def remembers(self, memory: int | None) -> bool:
-        """Whether anything goes on from one window to the next."""
+        """Whether the model has a state that goes from one window to the next."""
         if memory is not None and memory < 0:
             raise ConfigError(
                 "task.memory", memory, "0 (none) or more tokens, or null: as in training"
             )
-        found = self.model.backbone.fresh_state(1, self.device, memory) is not None
-        if memory and not found:
+        has_state = self.model.backbone.fresh_state(1, self.device, memory) is not None
+        if memory and not has_state:
             allowed = "null: this model has no memory, its windows overlap (task.stride)"
             raise ConfigError("task.memory", memory, allowed, fix="task.memory=null")
-        return found
+        return has_state
 
     def loss(self, windows: Iterable[Window]) -> tuple[float, int]:
-        """(summed negative log-likelihood in nats, tokens asked for) over all windows, in
+        """(summed negative log-likelihood in nats, predicted tokens) over all windows, in
         float64.
         """
         total, count = 0.0, 0
         pending = iter(windows)
         while group := list(islice(pending, self.batch_size)):
-            found, asked, _ = self._asked(group, None)
-            total, count = total + found, count + asked
+            nll, scored, _ = self._score_batch(group, None)
+            total, count = total + nll, count + scored
         return total, count
 
     def in_order(
@@ -291,7 +298,7 @@ class _Run:
         ]
         state = self.model.backbone.fresh_state(len(reading), self.device, memory)
         while True:
-            group = [next(each, None) for each in reading]
+            group = [next(windows, None) for windows in reading]
             goes_on = [window is not None for window in group]
             for row in range(len(group)):
                 while group[row] is None and (document := next(waiting, None)) is not None:
@@ -299,31 +306,31 @@ class _Run:
                     group[row] = next(reading[row], None)
             if not any(group):
                 return total, count
-            nothing = ([self.vocab.pad], [IGNORE])
-            found, asked, state = self._asked(
-                [window or nothing for window in group], state, np.array(goes_on)
+            empty = ([self.vocab.pad], [IGNORE])
+            nll, scored, state = self._score_batch(
+                [window or empty for window in group], state, np.array(goes_on)
             )
-            total, count = total + found, count + asked
+            total, count = total + nll, count + scored
 
-    def _asked(
+    def _score_batch(
         self, group: Sequence[Window], state: Any, goes_on: np.ndarray | None = None
     ) -> tuple[float, int, Any]:
-        """(summed negative log-likelihood, tokens asked for, what is remembered) of a batch of
+        """(summed negative log-likelihood, predicted tokens, the state after it) of a batch of
         windows.
         """
         rows = _rows([encode.Row(list(map(int, ids)), 0, None, 0) for ids, _ in group], self.vocab)
         target = np.full(rows.seqs["text"].ids.shape, IGNORE, dtype=np.int64)
-        for place, (_, asked) in enumerate(group):
-            target[place, : len(asked)] = asked
+        for row, (_, labels) in enumerate(group):
+            target[row, : len(labels)] = labels
         values = {} if goes_on is None else {"continues": goes_on}
         batch = collate(
             replace(rows.with_targets(asked=target), values={**rows.values, **values}), {}
         ).to(self.device)
-        asked_for = batch.targets["asked"]
+        targets = batch.targets["asked"]
         hidden = self.model(batch, state)
-        features = hidden.gather(asked_for.index[: asked_for.count])
-        loss = head_of(self.model, self.head).loss(features, asked_for.ids[: asked_for.count])[0]
-        return float(loss), asked_for.count, hidden.state
+        features = hidden.gather(targets.index[: targets.count])
+        loss = head_of(self.model, self.head).loss(features, targets.ids[: targets.count])[0]
+        return float(loss), targets.count, hidden.state
 
 
 def _exp(x: float) -> float:

@@ -56,7 +56,7 @@ def matthews(gold: Labels, guess: Labels) -> float:
     (Gorodkin, 2004, "Comparing two K-category assignments by a K-category correlation
     coefficient".)
     """
-    classes = {name: place for place, name in enumerate(sorted(set(gold) | set(guess)))}
+    classes = {name: number for number, name in enumerate(sorted(set(gold) | set(guess)))}
     table = np.zeros((len(classes), len(classes)), dtype=np.int64)  # [gold, guess]
     for g, p in zip(gold, guess, strict=True):
         table[classes[g], classes[p]] += 1
@@ -94,11 +94,11 @@ CORRELATIONS = {"pearson": pearson, "spearman": spearman}  # by the name that a 
 
 
 def _ranks(values: Sequence[float]) -> list[float]:
-    _, place, count = np.unique(
+    _, group, count = np.unique(
         np.asarray(values, dtype=np.float64), return_inverse=True, return_counts=True
     )
     last = np.cumsum(count)
-    return (last - (count - 1) / 2)[place].tolist()
+    return (last - (count - 1) / 2)[group].tolist()
 
 
 def entities(tags: Labels) -> set[Entity]:
@@ -108,31 +108,31 @@ def entities(tags: Labels) -> set[Entity]:
     So an I- after O or after another type starts an entity; the schemes IOB1, IOB2 (BIO) and BIOES
     (BMES) are all read. (Tjong Kim Sang and De Meulder, 2003; the script `conlleval`.)
     """
-    found: set[Entity] = set()
+    chunks: set[Entity] = set()
     start, kind, closed = 0, "", True
-    for place, tag in enumerate([*tags, "O"]):
+    for position, tag in enumerate([*tags, "O"]):
         prefix, _, name = tag.partition("-")
         outside = prefix == "O"
         if not closed and (outside or prefix in "BS" or name != kind):
-            found.add((kind, start, place - 1))
+            chunks.add((kind, start, position - 1))
             closed = True
         if outside:
             continue
         if closed:
-            start, kind, closed = place, name, False
+            start, kind, closed = position, name, False
         if prefix in "ES":
-            found.add((kind, start, place))
+            chunks.add((kind, start, position))
             closed = True
-    return found
+    return chunks
 
 
 def entity_scores(gold: Sequence[Labels], guess: Sequence[Labels]) -> dict[str, float]:
     """Micro precision, recall and F1 of exactly matching entities over all sentences."""
-    return _of_entities([entities(tags) for tags in gold], [entities(tags) for tags in guess])
+    return _score_entities([entities(tags) for tags in gold], [entities(tags) for tags in guess])
 
 
 def constant_entity_scores(gold: Sequence[Labels]) -> dict[str, float]:
-    """The best of each that tagging every word alike can reach."""
+    """The best of each metric that is reached by the same tag for every word."""
     golds, tags = (
         [entities(sentence) for sentence in gold],
         {tag for sentence in gold for tag in sentence},
@@ -141,18 +141,18 @@ def constant_entity_scores(gold: Sequence[Labels]) -> dict[str, float]:
     best = {"f1": 0.0, "precision": 0.0, "recall": 0.0}
     for tag in tags - {"O"}:
         guesses = {length: entities([tag] * length) for length in lengths}
-        found = _of_entities(golds, [guesses[len(sentence)] for sentence in gold])
-        best = {name: max(value, found[name]) for name, value in best.items()}
+        scores = _score_entities(golds, [guesses[len(sentence)] for sentence in gold])
+        best = {name: max(value, scores[name]) for name, value in best.items()}
     return best
 
 
-def _of_entities(gold: Sequence[set[Entity]], guess: Sequence[set[Entity]]) -> dict[str, float]:
+def _score_entities(gold: Sequence[set[Entity]], guess: Sequence[set[Entity]]) -> dict[str, float]:
     right = sum(len(g & p) for g, p in zip(gold, guess, strict=True))
-    found, there = sum(map(len, guess)), sum(map(len, gold))
+    guessed, present = sum(map(len, guess)), sum(map(len, gold))
     return {
-        "f1": _ratio(2 * right, found + there),
-        "precision": _ratio(right, found),
-        "recall": _ratio(right, there),
+        "f1": _ratio(2 * right, guessed + present),
+        "precision": _ratio(right, guessed),
+        "recall": _ratio(right, present),
     }
 
 
@@ -160,39 +160,37 @@ def by_name(positive: str | None) -> dict[str, Callable[[Labels, Labels], float]
     """The scores of label lists by the name that a task's YAML uses; `f1` only where a positive
     class is stated.
     """
-    found: dict[str, Callable[[Labels, Labels], float]] = {
+    scores: dict[str, Callable[[Labels, Labels], float]] = {
         "accuracy": accuracy,
         "macro_f1": macro_f1,
         "matthews": matthews,
     }
     if positive is not None:
-        found["f1"] = lambda gold, guess: f1(gold, guess, positive=positive)
-    return found
+        scores["f1"] = lambda gold, guess: f1(gold, guess, positive=positive)
+    return scores
 
 
 def majority(gold: Iterable[str]) -> float:
-    """The accuracy of always answering with the most frequent label: the floor that every
-    classifier must beat.
+    """The accuracy of always predicting the most frequent label, which every classifier must
+    beat.
     """
     gold = list(gold)
     return max(Counter(gold).values()) / len(gold) if gold else 0.0
 
 
 def constant(score: Callable[[Labels, Labels], float], gold: Labels) -> float:
-    """The best `score` of always giving the same answer."""
+    """The best `score` of always predicting the same label."""
     return max((score(gold, [name] * len(gold)) for name in sorted(set(gold))), default=0.0)
 
 
 def floor(names: Sequence[str], gold: Labels, best: Callable[[str], float]) -> dict[str, float]:
-    """What a constant answer reaches, beside a score of the same kind: `majority` where `accuracy`
-    is among the `names`.
-
-    Else `constant_<the first of them>`, which is `best` of it.
+    """The score of a constant prediction: `majority` where `accuracy` is among the `names`,
+    otherwise `constant_<the first name>`, which is `best` of that name.
     """
     if "accuracy" in names:
         return {"majority": majority(gold)}
     return {f"constant_{names[0]}": best(names[0])} if names else {}
 
 
-def _ratio(part: float, whole: float) -> float:
-    return part / whole if whole else 0.0
+def _ratio(part: float, total: float) -> float:
+    return part / total if total else 0.0

@@ -1,4 +1,4 @@
-"""Texts with what is to be written for them: line-parallel files, tables and JSON lines."""
+"""Sources with their targets: line-parallel files, tables and JSON lines."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _TABLES = (*_NAMED, ".txt")
 
 @part_of("reader")
 class Pairs(Table):
-    """`columns.source` and `columns.target` name two columns of a table, or what two line-parallel
-    files end with.
+    """`columns.source` and `columns.target` name two columns of a table, or the suffixes of two
+    line-parallel files.
 
     With source=en, target=de a folder holds train.en and train.de, or train.tsv, .csv or .jsonl
     with such columns; `splits` are patterns of what stands before the suffix. Or files are named
@@ -34,18 +34,19 @@ class Pairs(Table):
     """
 
     def has(self, path: Any, split: str, columns: Columns | None = None) -> bool:
-        return bool(self._located(path, split, columns or {}))
+        """Whether `path` has that split, as a table or as a source with its target."""
+        return bool(self._locate(path, split, columns or {}))
 
     def read(self, path: Any, split: str, columns: Columns) -> list[Example]:
         """The examples of `split`: fields.source, and as label a tuple of references; None where
         a test file has none.
         """
-        found = self._located(path, split, columns)
-        if not found:
+        located = self._locate(path, split, columns)
+        if not located:
             raise self._absent(path, split, columns)
-        if len(found) == 2:
-            return list(_lines(*found))
-        return self.read_file(found[0], columns, labelled=split.startswith(("train", "dev")))
+        if len(located) == 2:
+            return list(_lines(*located))
+        return self.read_file(located[0], columns, labelled=split.startswith(("train", "dev")))
 
     def read_file(
         self, file: Path, columns: Columns, *, header: bool | None = None, labelled: bool = True
@@ -56,8 +57,8 @@ class Pairs(Table):
             "id": columns.get("id"),
         }
         present = {role: column for role, column in roles.items() if column is not None}
-        found = super().read_file(file, present, header=header, labelled=labelled)
-        return [replace(e, label=(e.label,)) if isinstance(e.label, str) else e for e in found]
+        examples = super().read_file(file, present, header=header, labelled=labelled)
+        return [replace(e, label=(e.label,)) if isinstance(e.label, str) else e for e in examples]
 
     def cell(self, role: str, value: Any) -> Any:
         if (
@@ -72,12 +73,13 @@ class Pairs(Table):
             raise ValueError(json.dumps(value))
         return super().cell(role, value)
 
-    def _located(self, path: Any, split: str, columns: Columns) -> list[Path]:
+    def _locate(self, path: Any, split: str, columns: Columns) -> list[Path]:
         """The table of a split, or its source and its target; nothing where it has no file."""
         if not isinstance(path, str | Path):
-            told = (path if isinstance(path, Mapping) else _by_split(path)).get(split, [])
+            listed = (path if isinstance(path, Mapping) else _by_split(path)).get(split, [])
             return [
-                files.existing(file) for file in ([told] if isinstance(told, str | Path) else told)
+                files.existing(file)
+                for file in ([listed] if isinstance(listed, str | Path) else listed)
             ]
         if files.existing(path).is_file():
             return [Path(path).expanduser()]
@@ -85,9 +87,9 @@ class Pairs(Table):
             files.existing(path),
             [f".{columns.get(side)}" for side in ("source", "target")],
         )
-        source = self._matching(folder, split, ends[:1])
+        source = self._match(folder, split, ends[:1])
         if source is None:
-            table = self._matching(folder, split, _TABLES)
+            table = self._match(folder, split, _TABLES)
             return [table] if table else []
         stem = _bare(source).removesuffix(ends[0])
         target = next(
@@ -102,33 +104,33 @@ class Pairs(Table):
             )
         return [source, target]
 
-    def _matching(self, folder: Path, split: str, ends: tuple[str, ...] | list[str]) -> Path | None:
+    def _match(self, folder: Path, split: str, ends: tuple[str, ...] | list[str]) -> Path | None:
         """The file of `split`, by the first pattern that any matches; DataError where several
         do.
         """
         inside = [file for file in sorted(folder.iterdir()) if file.is_file()]
-        there = [
+        candidates = [
             (_bare(file).removesuffix(end), file)
             for file in inside
             for end in ends
             if _bare(file).endswith(end)
         ]
-        return files.matching(
-            there, self.splits.get(split, []), folder, fix="name them: task.path=[...]"
+        return files.match_patterns(
+            candidates, self.splits.get(split, []), folder, fix="name them: task.path=[...]"
         )
 
     def _absent(self, path: Any, split: str, columns: Columns) -> DataError:
-        place = Path(str(path)).expanduser()
-        there = f"; the folder has {_list(place)}" if place.is_dir() else ""
+        folder = Path(str(path)).expanduser()
+        hint = f"; the folder has {_list(folder)}" if folder.is_dir() else ""
         sides = [str(columns.get(side)) for side in ("source", "target")]
         near = (
-            nearest(sides[0], [end.removeprefix(".") for end in _suffixes(place)])
-            if place.is_dir()
+            nearest(sides[0], [end.removeprefix(".") for end in _suffixes(folder)])
+            if folder.is_dir()
             else ""
         )
         return DataError(
             f"no file for the split '{split}': neither {split}.{sides[0]} and {split}.{sides[1]}"
-            f" nor a table{near}{there}",
+            f" nor a table{near}{hint}",
             file=path,
             fix=(
                 "task.columns.source=... task.columns.target=..., or"
@@ -139,17 +141,17 @@ class Pairs(Table):
 
 def _by_split(named: Sequence[str]) -> dict[str, list[str]]:
     """Files in the order of the splits: one each if they are tables, otherwise two."""
-    each = 1 if any(files.suffix(Path(file)) in _NAMED for file in named) else 2
+    files_per_split = 1 if any(files.suffix(Path(file)) in _NAMED for file in named) else 2
     return {
-        split: list(named[at * each : (at + 1) * each])
+        split: list(named[at * files_per_split : (at + 1) * files_per_split])
         for at, split in enumerate(files.SPLITS)
-        if at * each < len(named)
+        if at * files_per_split < len(named)
     }
 
 
 def _lines(source: Path, target: Path) -> Iterator[Example]:
-    """Line n of the one with line n of the other; an example with an empty side is left out of
-    neither, but refused.
+    """Line n of the source with line n of the target; DataError for an empty side, as leaving it
+    out would shift the lines.
     """
     for number, (left, right) in enumerate(zip_longest(files.lines(source), files.lines(target))):
         if left is None or right is None:

@@ -1,5 +1,5 @@
-"""Predictions as files: beside what the user gave, a split's own, or as a leader board takes
-them.
+"""Predictions as files: beside the user's columns, by split, or in the layout of a leader
+board.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ Row = dict[str, Any]
 
 
 def beside(
-    given: str | None, examples: Sequence[Example], predictions: Sequence[Mapping[str, Any]]
+    source: str | None, examples: Sequence[Example], predictions: Sequence[Mapping[str, Any]]
 ) -> list[Row]:
-    """Each prediction behind what the file `given` has of its example, or behind its texts; what
-    is not known is left out.
+    """Each prediction behind the columns that the file `source` has of its example, or behind its
+    texts; unknown values are left out.
     """
-    known = _rows(Path(given), examples) if given not in (None, "-") else {}
+    known = _rows(Path(source), examples) if source not in (None, "-") else {}
     return [
         _row(known.get(e.place, e.fields), p) for e, p in zip(examples, predictions, strict=True)
     ]

@@ -40,7 +40,7 @@ class RegressionSettings(TaskSettings):
 
 @part_of("task")
 class Regression(Task):
-    """Asks for a score: one output, mean squared error (Cer et al., 2017, in the form of Devlin et
+    """Predicts a score: one output, mean squared error (Cer et al., 2017, in the form of Devlin et
     al., 2019).
 
     `loss = (head(pool(h)) - score)^2`; predictions are not clamped to the range of the gold scores.
@@ -58,8 +58,8 @@ class Regression(Task):
 
     Settings = RegressionSettings
 
-    def __init__(self, **given: Any) -> None:
-        own = RegressionSettings(**given)
+    def __init__(self, **settings: Any) -> None:
+        own = RegressionSettings(**settings)
         super().__init__(
             own,
             metrics=check_metrics(own.metrics, CORRELATIONS),
@@ -86,13 +86,15 @@ class Regression(Task):
         )
         if any(example.label is None for example in examples):
             return rows
-        return encode.with_labels(
+        return encode.add_labels(
             rows, {"score": np.array([_number(example) for example in examples], dtype=np.float32)}
         )
 
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
         # [N]
-        return {"score": model.heads["score"](self.pooled(model, batch, together=True)).squeeze(-1)}
+        return {
+            "score": model.heads["score"](self.pool_rows(model, batch, together=True)).squeeze(-1)
+        }
 
     def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
         gold = batch.require("labels.score")

@@ -50,8 +50,10 @@ def rouge_l_sum(gold: str, guess: str) -> float:
     left = [Counter(word for sentence in side for word in sentence) for side in (golds, guesses)]
     hits = 0
     for sentence in golds:
-        for place in sorted({place for other in guesses for place in common(sentence, other)}):
-            word = sentence[place]
+        for position in sorted(
+            {position for other in guesses for position in common(sentence, other)}
+        ):
+            word = sentence[position]
             if all(counts[word] > 0 for counts in left):
                 hits += 1
                 for counts in left:
@@ -60,8 +62,8 @@ def rouge_l_sum(gold: str, guess: str) -> float:
 
 
 def common(a: Sequence[str], b: Sequence[str]) -> list[int]:
-    """The places in `a` of one longest subsequence that `b` has too; of several, the one found
-    from the end, `b` first.
+    """The positions in `a` of one longest subsequence that `b` has, too; of several, the one that a
+    search from the end finds, `b` first.
     """
     table = [[0] * (len(b) + 1)]
     for word in a:
@@ -69,16 +71,16 @@ def common(a: Sequence[str], b: Sequence[str]) -> list[int]:
         for j, other in enumerate(b):
             row.append(above[j] + 1 if word == other else max(above[j + 1], row[j]))
         table.append(row)
-    i, j, found = len(a), len(b), list[int]()
+    i, j, shared = len(a), len(b), list[int]()
     while i and j:
         if a[i - 1] == b[j - 1]:
             i, j = i - 1, j - 1
-            found.append(i)
+            shared.append(i)
         elif table[i][j - 1] > table[i - 1][j]:
             j -= 1
         else:
             i -= 1
-    return found[::-1]
+    return shared[::-1]
 
 
 METRICS = {

@@ -26,18 +26,19 @@ def lay_beside(
     max_target: int,
     templates: tuple[Template, Template] = (None, None),
 ) -> Rows:
-    """`source` and `target`, each in its template, null: the tokenizer's for one segment;
-    targets.seq2seq asks for all of it.
+    """`source` and `target`, each in its template (None: the tokenizer's for one segment);
+    targets.seq2seq holds all of the target.
 
-    What is too long is cut at its end, specials stay. Without `targets` there is a source alone.
+    Texts that are too long are cut at their end; special tokens stay. Without `targets` there is a
+    source alone.
     """
     left, cut = _wrap(sources, vocab, templates[0], max_length, "task.max_length")
-    seqs, asked = {"source": left}, {}
+    seqs, labels = {"source": left}, {}
     if targets is not None:
         seqs["target"], more = _wrap(targets, vocab, templates[1], max_target, "task.max_target")
         cut += more
-        asked["seq2seq"] = np.where(seqs["target"].real, seqs["target"].ids, IGNORE)
-    return _rows(seqs, asked, cut)
+        labels["seq2seq"] = np.where(seqs["target"].real, seqs["target"].ids, IGNORE)
+    return _rows(seqs, labels, cut)
 
 
 def lay_behind(
@@ -48,15 +49,15 @@ def lay_behind(
     max_length: int,
     max_target: int,
     segments: Sequence[int] = (0, 1),
-    asked: Literal["clm", "mlm"] = "clm",
+    predict: Literal["clm", "mlm"] = "clm",
 ) -> Rows:
     """One `text` a pair: the source as the first segment of the tokenizer's template for two, the
     target with its end behind.
 
-    Source and target are the two `segments`; targets.clm asks for the target alone, its first token
-    at the place before it, targets.mlm for each token of it at its own place. The source and what
-    stands around it take `max_length` tokens at most, the target and its end `max_target` (Dong et
-    al., 2019, arXiv:1905.03197, 2.4).
+    Source and target are the two `segments`; `predict` names the targets: those of "clm" hold each
+    token of the target at the position before it, those of "mlm" at its own position. The source
+    and the special tokens around it take `max_length` tokens at most, the target and its end
+    `max_target` (Dong et al., 2019, arXiv:1905.03197, 2.4).
     """
     end, (before, between) = _end(vocab), _around(vocab)
     room = max_length - len(before) - len(between)
@@ -67,9 +68,9 @@ def lay_behind(
         [] if targets is None else [*targets[n][: max_target - 1], end] for n in range(len(heads))
     ]
     seq = _pad([head + tail for head, tail in zip(heads, tails, strict=True)], vocab.pad)
-    place, first = np.arange(seq.ids.shape[1]), np.array([len(head) for head in heads])[:, None]
-    gold = np.where((place >= first) & seq.real, seq.ids, IGNORE).astype(np.int32)
-    if asked == "clm":  # one place earlier
+    position, first = np.arange(seq.ids.shape[1]), np.array([len(head) for head in heads])[:, None]
+    gold = np.where((position >= first) & seq.real, seq.ids, IGNORE).astype(np.int32)
+    if predict == "clm":  # one position earlier
         gold = np.concatenate([gold[:, 1:], np.full_like(gold[:, :1], IGNORE)], 1)
     cut = np.array([max(0, len(source) - room) for source in sources])
     cut += (
@@ -78,9 +79,9 @@ def lay_behind(
         else np.array([max(0, len(target) - max_target + 1) for target in targets])
     )
     seq = seq.with_tracks(
-        segment=np.where((place >= first) & seq.real, segments[1], segments[0]).astype(np.uint8)
+        segment=np.where((position >= first) & seq.real, segments[1], segments[0]).astype(np.uint8)
     )
-    return _rows({"text": seq}, {} if targets is None else {asked: gold}, cut)
+    return _rows({"text": seq}, {} if targets is None else {predict: gold}, cut)
 
 
 def _wrap(
@@ -120,10 +121,10 @@ def _at_least_one(room: int, path: str, value: int) -> None:
 
 def _pad(ids: list[list[int]], pad: int) -> Seq:
     length = np.array([len(row) for row in ids], dtype=np.int64)
-    made = np.full((len(ids), max(1, int(length.max()))), pad, dtype=np.int32)
-    for place, row in enumerate(ids):
-        made[place, : len(row)] = row
-    return Seq(made, length)
+    padded = np.full((len(ids), max(1, int(length.max()))), pad, dtype=np.int32)
+    for index, row in enumerate(ids):
+        padded[index, : len(row)] = row
+    return Seq(padded, length)
 
 
 def _rows(seqs: dict[str, Seq], targets: dict[str, np.ndarray], cut: np.ndarray) -> Rows:

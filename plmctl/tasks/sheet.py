@@ -21,35 +21,35 @@ TEXTS = ("text", "text2")  # the columns that are read
 
 @dataclass(frozen=True)
 class Sheet:
-    """Rows of one file: lists of cells under `header`, or JSON objects; `places` says where each
-    text of a row stands.
+    """Rows of one file: lists of cells under `header`, or JSON objects; `positions` are the
+    cells or fields of the texts in a row.
     """
 
     kind: str  # of the file: .tsv, .csv, .jsonl
     header: list[str] | None
     rows: list[Any]
-    places: Mapping[str, Any]
+    positions: Mapping[str, Any]
 
     @classmethod
     def read(cls, reader: Table, file: Path, columns: Mapping[str, Column]) -> Sheet:
         """The training file of a task; DataError for whatever the task itself would refuse."""
-        given = {role: column for role, column in columns.items() if column is not None}
+        stated = {role: column for role, column in columns.items() if column is not None}
         kind = files.suffix(file)
-        reader.read_file(file, given, header=reader.header)
+        reader.read_file(file, stated, header=reader.header)
         if kind in (".jsonl", ".json"):
             rows = [json.loads(line) for _, line in files.lines(file) if line.strip()]
-            return cls(kind, None, rows, {role: given[role] for role in TEXTS if role in given})
-        header, found, places = reader.cells(file, given, header=reader.header)
+            return cls(kind, None, rows, {role: stated[role] for role in TEXTS if role in stated})
+        header, numbered, positions = reader.cells(file, stated, header=reader.header)
         return cls(
             kind,
             header,
-            [cells for _, cells in found],
-            {role: places[role] for role in TEXTS if role in places},
+            [cells for _, cells in numbered],
+            {role: positions[role] for role in TEXTS if role in positions},
         )
 
     @classmethod
     def of(cls, task: Task, split: str) -> Sheet | None:
-        """That of `split`; None for a task whose examples are no texts in columns."""
+        """The sheet of `split`; None for a task whose examples are not texts in columns."""
         if type(task.reader) is not Table or "text" not in task.columns:
             return None
         reader = task.reader
@@ -60,21 +60,21 @@ class Sheet:
         )
 
     def texts(self, row: Any) -> dict[str, str]:
-        """The texts of a row by role; none of one that is too short, which training passes over."""
+        """The texts of a row by role; empty for a row that is too short, which training skips."""
         try:
-            return {role: str(row[place]) for role, place in self.places.items()}
+            return {role: str(row[place]) for role, place in self.positions.items()}
         except IndexError:
             return {}
 
-    def tagged(self, row: Any) -> dict[str, list[tuple[int, int]]]:
-        """None of the words has a tag."""
+    def find_tagged(self, row: Any) -> dict[str, list[tuple[int, int]]]:
+        """Empty: the words of a table have no tags."""
         return {}
 
     def line(self, row: Any, texts: Mapping[str, str] | None = None) -> str:
         """The row as the file has it, with these texts in place of its own."""
         changed = row.copy()
         for role, text in (texts or {}).items():
-            changed[self.places[role]] = text
+            changed[self.positions[role]] = text
         if isinstance(changed, dict):
             return json.dumps(changed, ensure_ascii=False) + "\n"
         if self.kind != ".csv":

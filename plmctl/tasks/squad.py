@@ -25,6 +25,8 @@ from plmctl.tasks.metrics import check_metrics
 
 @dataclass(frozen=True)
 class Passage:
+    """The tokens of a context and the characters that each of them covers."""
+
     ids: list[int]
     offsets: list[tuple[int, int]]  # characters of each token
 
@@ -67,7 +69,7 @@ class SquadSettings(TaskSettings):
 
 @part_of("task")
 class Squad(Task):
-    """Asks for the first and last token of the answer (Devlin et al., 2019, sec. 4.2 and 4.3; its
+    """Predicts the first and last token of the answer (Devlin et al., 2019, sec. 4.2 and 4.3; its
     run_squad settings).
 
     `loss = (CE(start) + CE(end)) / 2` over the real tokens of a row; a window without the whole
@@ -85,7 +87,7 @@ class Squad(Task):
         "spans.window": Field(
             "[n, 4]",
             "int",
-            "row, place of the first passage token, passage tokens, their first in the whole"
+            "row, position of the first passage token, passage tokens, their first in the whole"
             " passage",
         ),
     }
@@ -94,8 +96,8 @@ class Squad(Task):
 
     Settings = SquadSettings
 
-    def __init__(self, **given: Any) -> None:
-        own = SquadSettings(**given)
+    def __init__(self, **settings: Any) -> None:
+        own = SquadSettings(**settings)
         known = squad_score.score_v1([]) if own.version == 1 else squad_score.score_v2([])
         super().__init__(own, metrics=check_metrics(own.metrics, known))
         self.stride, self.max_query = own.stride, own.max_query
@@ -135,7 +137,7 @@ class Squad(Task):
             )
 
     def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
-        laid: list[encode.Row] = []
+        laid_out: list[encode.Row] = []
         example_of: list[int] = []
         spans: list[tuple[int, int]] = []
         # row, position of the window's first passage token, tokens, its number
@@ -164,13 +166,13 @@ class Squad(Task):
                 if self.pooling == "last":  # its own token, never one of the passage
                     row = replace(row, anchor=len(row.ids) - 1)
                 assert row.b_start is not None
-                runs.append((len(laid), row.b_start, length, first))
+                runs.append((len(laid_out), row.b_start, length, first))
                 spans.append(_in_window(answer, example, first, length, row))
-                laid.append(row)
+                laid_out.append(row)
                 example_of.append(number)
-        rows = encode.pad(laid, tokenizer.vocab, example=example_of)
+        rows = encode.pad(laid_out, tokenizer.vocab, example=example_of)
         rows = replace(rows, spans={"window": np.array(runs, dtype=np.int64)})
-        return encode.with_labels(rows, {"span": np.array(spans, dtype=np.int64)})
+        return encode.add_labels(rows, {"span": np.array(spans, dtype=np.int64)})
 
     def _passage(self, context: str, tokenizer: Any) -> Passage:
         if context not in self._passages:
@@ -181,12 +183,12 @@ class Squad(Task):
         return self._passages[context]
 
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
-        found = model.heads["span"](features_of(model, batch)).float()  # [B, T, 2]
-        found = found.masked_fill(~batch.text.real[:, :, None], torch.finfo(found.dtype).min)
-        return {"start": found[..., 0], "end": found[..., 1]}  # [B, T]
+        scores = model.heads["span"](features_of(model, batch)).float()  # [B, T, 2]
+        scores = scores.masked_fill(~batch.text.real[:, :, None], torch.finfo(scores.dtype).min)
+        return {"start": scores[..., 0], "end": scores[..., 1]}  # [B, T]
 
     @property
-    def answered(self) -> tuple[str, ...]:
+    def logit_names(self) -> tuple[str, ...]:
         return ("start", "end")
 
     def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
@@ -216,9 +218,9 @@ class Squad(Task):
         assert rows.anchors is not None
         offsets = self._passages[example.fields["context"]].offsets
         runs = [(int(first), int(length)) for _, _, length, first in rows.spans["window"][own]]
-        found: list[Candidate] = []
+        candidates: list[Candidate] = []
         null = float("inf")
-        for place, row in enumerate(own):
+        for window, row in enumerate(own):
             length = int(rows.seqs["text"].length[row])
             start, end = (
                 logits[side][row, :length].astype(np.float64) for side in ("start", "end")
@@ -226,14 +228,14 @@ class Squad(Task):
             anchor = int(rows.anchors[row, 1])
             null = min(null, float(start[anchor] + end[anchor]))
             # position in the row -> number of the passage token
-            shift = runs[place][0] - int(rows.spans["window"][row, 1])
+            shift = runs[window][0] - int(rows.spans["window"][row, 1])
             for first, last in self._pairs(start, end):
                 a, b = first + shift, last + shift
-                if runs[place][0] <= a <= b < sum(runs[place]) and best_window(runs, a) == place:
-                    found.append(
+                if runs[window][0] <= a <= b < sum(runs[window]) and best_window(runs, a) == window:
+                    candidates.append(
                         Candidate(float(start[first] + end[last]), offsets[a][0], offsets[b][1])
                     )
-        best = _distinct(found, example.fields["context"], self.n_best)
+        best = _distinct(candidates, example.fields["context"], self.n_best)
         top = best[0]["score"] if best else 0.0
         return {
             "id": example.id,
@@ -264,11 +266,11 @@ def doc_windows(length: int, room: int, stride: int) -> list[tuple[int, int]]:
     """(first token, tokens) of windows of at most `room` tokens, each beginning `stride` after
     the one before; one at least.
     """
-    found = [(0, min(length, room))]
-    while sum(found[-1]) < length:
-        first = found[-1][0] + min(found[-1][1], stride)
-        found.append((first, min(length - first, room)))
-    return found
+    windows = [(0, min(length, room))]
+    while sum(windows[-1]) < length:
+        first = windows[-1][0] + min(windows[-1][1], stride)
+        windows.append((first, min(length - first, room)))
+    return windows
 
 
 def best_window(runs: Sequence[tuple[int, int]], token: int) -> int:
@@ -309,10 +311,10 @@ def _in_window(
     return (answer[0] - first + row.b_start, answer[1] - first + row.b_start)
 
 
-def _distinct(found: list[Candidate], context: str, n_best: int) -> list[dict[str, Any]]:
+def _distinct(candidates: list[Candidate], context: str, n_best: int) -> list[dict[str, Any]]:
     """The `n_best` best candidates with different, non-empty texts."""
     best: dict[str, float] = {}
-    for candidate in sorted(found, key=lambda c: -c.score):
+    for candidate in sorted(candidates, key=lambda c: -c.score):
         text = context[candidate.start : candidate.end].strip()
         if text and text not in best:
             best[text] = candidate.score

@@ -58,48 +58,51 @@ class SquadFiles:
         self.misplaced: dict[str, list[str]] = {}
 
     def has(self, path: files.Where, split: str) -> bool:
+        """Whether `task.path` has a file of that split."""
         return files.locate(path, split, self.splits.get(split, []), folder=self.folder) is not None
 
     def read(self, path: files.Where, split: str, columns: Mapping[str, Any]) -> list[Example]:
+        """The questions of a split; in train without those whose answer is misplaced."""
         file = files.need(path, split, self.splits.get(split, []), folder=self.folder)
-        found = self.read_file(file, columns)
+        examples = self.read_file(file, columns)
         if not split.startswith("train"):
             self.misplaced[str(file)] = [
-                example.id for example in found if example.label == MISPLACED
+                example.id for example in examples if example.label == MISPLACED
             ]
-            return found
-        kept = [example for example in found if example.label != MISPLACED]
-        self.skipped[str(file)] = len(found) - len(kept)
-        return kept
+            return examples
+        usable = [example for example in examples if example.label != MISPLACED]
+        self.skipped[str(file)] = len(examples) - len(usable)
+        return usable
 
     def read_file(
         self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True
     ) -> list[Example]:
+        """The questions of one file, in its order; DataError for another layout."""
         try:
-            content: _Content = fit(parse_json_at(files.text(file), file=file), _Content)
+            content: _Content = fit(parse_json_at(files.read_text(file), file=file), _Content)
         except ValueError as error:
             raise DataError(f"not in SQuAD's layout: {error}", file=file, fix=LAYOUT) from error
-        found = [
+        examples = [
             _example(file, paragraph["context"], question)
             for article in content["data"]
             for paragraph in article["paragraphs"]
             for question in paragraph["qas"]
         ]
-        if not found:
+        if not examples:
             raise DataError("no questions", file=file)
-        return found
+        return examples
 
 
 def _example(file: Path, context: str, qa: _Question) -> Example:
     """The label is (first character, last character + 1) of the first answer, None without one,
-    MISPLACED if not there.
+    MISPLACED if the text has another string at that offset.
     """
     answers = qa.get("answers") or []
     label: Any = None
     if answers and not qa.get("is_impossible", False):
         text, start = answers[0]["text"], answers[0]["answer_start"]
-        there = text and start >= 0 and context[start : start + len(text)] == text
-        label = (start, start + len(text)) if there else MISPLACED
+        at_offset = text and start >= 0 and context[start : start + len(text)] == text
+        label = (start, start + len(text)) if at_offset else MISPLACED
     fields = {
         "question": qa["question"],
         "context": context,

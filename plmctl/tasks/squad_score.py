@@ -44,6 +44,7 @@ def normalise(text: str) -> str:
 
 
 def exact(gold: str, guess: str) -> float:
+    """1 if both are the same after `normalise`, otherwise 0."""
     return float(normalise(gold) == normalise(guess))
 
 
@@ -66,11 +67,11 @@ def f1(gold: str, guess: str, *, version: int = 2, overlap: Overlap = "bag") -> 
 
 
 def longest_run(left: Sequence[str], right: Sequence[str]) -> int:
-    """Tokens of the longest stretch that stands in both."""
+    """The number of tokens in the longest run that occurs in both."""
     best, before = 0, [0] * (len(right) + 1)
     for token in left:
         now = [0] + [
-            before[place] + 1 if token == other else 0 for place, other in enumerate(right)
+            before[index] + 1 if token == other else 0 for index, other in enumerate(right)
         ]
         best, before = max(best, *now), now
     return best
@@ -83,16 +84,16 @@ def score_v1(
     guess (None) counts 0.
     """
     n, shared = len(predictions) or 1, partial(f1, version=1, overlap=overlap)
-    answered = [p for p in predictions if p["guess"] is not None]
+    present = [p for p in predictions if p["guess"] is not None]
     return {
         "f1": (
             100
-            * sum(max((shared(g, p["guess"]) for g in p["golds"]), default=0.0) for p in answered)
+            * sum(max((shared(g, p["guess"]) for g in p["golds"]), default=0.0) for p in present)
             / n
         ),
         "exact": (
             100
-            * sum(max((exact(g, p["guess"]) for g in p["golds"]), default=0.0) for p in answered)
+            * sum(max((exact(g, p["guess"]) for g in p["golds"]), default=0.0) for p in present)
             / n
         ),
     }
@@ -112,7 +113,7 @@ def score_v2(
     golds = [[g for g in p["golds"] if normalise(g)] or [""] for p in present]
     has_answer = [bool(p["golds"]) for p in present]
     odds = [float(p["null_odds"]) for p in present]
-    found: dict[str, float] = {}
+    scores: dict[str, float] = {}
     for name, metric in (("f1", partial(f1, overlap=overlap)), ("exact", exact)):
         raw = [
             max(metric(g, p["guess"]) for g in gold) for gold, p in zip(golds, present, strict=True)
@@ -121,16 +122,16 @@ def score_v2(
             float(not has) if o > threshold else r
             for r, has, o in zip(raw, has_answer, odds, strict=True)
         ]
-        found[name] = _percent(kept)
-        found[f"HasAns_{name}"] = _percent(
+        scores[name] = _percent(kept)
+        scores[f"HasAns_{name}"] = _percent(
             [k for k, has in zip(kept, has_answer, strict=True) if has]
         )
-        found[f"NoAns_{name}"] = _percent(
+        scores[f"NoAns_{name}"] = _percent(
             [k for k, has in zip(kept, has_answer, strict=True) if not has]
         )
         best = best_threshold(raw, has_answer, [p["guess"] for p in present], odds)
-        found[f"best_{name}"], found[f"best_{name}_threshold"] = best
-    return found
+        scores[f"best_{name}"], scores[f"best_{name}_threshold"] = best
+    return scores
 
 
 def best_threshold(
@@ -145,13 +146,13 @@ def best_threshold(
     """
     current = best = float(sum(not has for has in has_answer))
     threshold = 0.0
-    for place in sorted(range(len(odds)), key=lambda i: odds[i]):
-        if has_answer[place]:
-            current += raw[place]
-        elif guesses[place]:
+    for index in sorted(range(len(odds)), key=lambda i: odds[i]):
+        if has_answer[index]:
+            current += raw[index]
+        elif guesses[index]:
             current -= 1.0
         if current > best:
-            best, threshold = current, odds[place]
+            best, threshold = current, odds[index]
     return (100 * best / len(odds) if odds else 0.0), threshold
 
 

@@ -47,9 +47,10 @@ class Table:
         self.folder, self.header, self.lenient = folder, header, lenient
         self.test_columns = dict(test_columns) if test_columns else None
         self.skipped: dict[str, int] = {}  # file -> rows left out
-        self.notes: dict[str, str] = {}  # file -> how it was read, where that was found out
+        self.notes: dict[str, str] = {}  # file -> how it was read, if its header was detected
 
     def has(self, path: files.Where, split: str) -> bool:
+        """Whether `task.path` has a file of that split."""
         return files.locate(path, split, self.splits.get(split, []), folder=self.folder) is not None
 
     def read(self, path: files.Where, split: str, columns: Mapping[str, Column]) -> list[Example]:
@@ -74,19 +75,19 @@ class Table:
         """
         columns = {role: column for role, column in columns.items() if column is not None}
         if files.suffix(file) in (".jsonl", ".json"):
-            found = list(self._objects(file, columns, labelled))
+            examples = list(self._objects(file, columns, labelled))
         else:
-            found = list(self._cells(file, columns, header, labelled))
-        if not found:
+            examples = list(self._cells(file, columns, header, labelled))
+        if not examples:
             raise DataError(
                 "no rows" + (f" ({self.skipped[str(file)]} were skipped)" if self.lenient else ""),
                 file=file,
             )
-        return found
+        return examples
 
     def cell(self, role: str, value: Any) -> Any:
-        """What a JSON value means as the field `role`: a text or a number as it is, no label as
-        none; else ValueError.
+        """The value of a JSON field for `role`: a text or a number as it is, null only as a
+        label; otherwise ValueError.
         """
         if not isinstance(value, str | int | float) and not (role == "label" and value is None):
             raise ValueError(_kind(value))
@@ -100,7 +101,7 @@ class Table:
         header: bool | None = None,
         labelled: bool = True,
     ) -> tuple[list[str] | None, list[Row], dict[str, int]]:
-        """(the header, if there is one; rows of cells; {role: place of its cell}) of a file that
+        """(the header, if there is one; rows of cells; {role: number of its cell}) of a file that
         is not JSON.
         """
         rows = list(rows_of(file))
@@ -110,49 +111,47 @@ class Table:
             ) or self._begins_with_names(file, rows, columns)
         names = rows.pop(0)[1] if header else None
         known = [str(n) for n in range(len(rows[0][1]))] if names is None else names
-        return names, rows, _places(file, columns, known, rows, labelled)
+        return names, rows, _find_columns(file, columns, known, rows, labelled)
 
     def _begins_with_names(
         self, file: Path, rows: Sequence[Row], columns: Mapping[str, Column]
     ) -> bool:
-        """Whether the first of `rows` is names, as far as it can be seen; DataError where it may
-        be either.
-        """
+        """Whether the first of `rows` looks like names; DataError if it may be either."""
         width = len(rows[0][1])
         numbers = {
             role: c for role, c in columns.items() if isinstance(c, int) and -width <= c < width
         }
-        places = {role: place % width for role, place in numbers.items()}
-        if self.header is False or not places.keys() - {"id"}:
+        positions = {role: position % width for role, position in numbers.items()}
+        if self.header is False or not positions.keys() - {"id"}:
             return False
-        found = names_columns([cells for _, cells in rows], places)
-        shown = ", ".join(rows[0][1][place].strip() for place in places.values())
-        if found is None:
+        is_header = names_columns([cells for _, cells in rows], positions)
+        first_cells = ", ".join(rows[0][1][position].strip() for position in positions.values())
+        if is_header is None:
             fix = "task.reader.header=true: it does, or task.reader.header=false: it is an example"
             raise DataError(
-                f"does the first line ({shown}) name the columns?",
+                f"does the first line ({first_cells}) name the columns?",
                 file=file,
                 line=rows[0][0],
                 fix=fix,
             )
-        if found:
+        if is_header:
             self.notes[str(file)] = (
-                f"the first line ({shown}) names the columns;"
+                f"the first line ({first_cells}) names the columns;"
                 " task.reader.header=false: it is an example"
             )
-        return found
+        return is_header
 
     def _cells(
         self, file: Path, columns: Mapping[str, Column], header: bool | None, labelled: bool
     ) -> Iterator[Example]:
-        _, rows, places = self.cells(file, columns, header=header, labelled=labelled)
+        _, rows, positions = self.cells(file, columns, header=header, labelled=labelled)
         self.skipped[str(file)] = 0
         for number, (line, cells) in enumerate(rows):
-            short = len(cells) <= max(places.values())
-            if short or (labelled and not cells[places["label"]].strip()):
+            short = len(cells) <= max(positions.values())
+            if short or (labelled and not cells[positions["label"]].strip()):
                 if not self.lenient:
                     what = (
-                        f"{len(cells)} columns where {max(places.values()) + 1} are needed"
+                        f"{len(cells)} columns where {max(positions.values()) + 1} are needed"
                         if short
                         else "the label is empty"
                     )
@@ -163,7 +162,9 @@ class Table:
                 self.skipped[str(file)] += 1
                 continue
             yield _example(
-                {role: cells[place] for role, place in places.items()}, number, f"{file}:{line}"
+                {role: cells[position] for role, position in positions.items()},
+                number,
+                f"{file}:{line}",
             )
 
     def _objects(
@@ -178,12 +179,12 @@ class Table:
                     line=line,
                     fix="one {...} a line, not one list of them",
                 )
-            wanted = {
+            read = {
                 r: c
                 for r, c in columns.items()
                 if c in row or (r != "id" and (r != "label" or labelled))
             }
-            missing = [str(c) for c in wanted.values() if c not in row]
+            missing = [str(c) for c in read.values() if c not in row]
             if missing:
                 hint = nearest(missing[0], row)
                 raise DataError(
@@ -192,7 +193,7 @@ class Table:
                     line=line,
                     fix="name the fields: task.columns.text=... task.columns.label=...",
                 )
-            cells = {role: row[column] for role, column in wanted.items()}
+            cells = {role: row[column] for role, column in read.items()}
             if labelled and cells.get("label", 0) in (None, ""):
                 raise DataError("the label is empty", file=file, line=line)
             for role, cell in cells.items():
@@ -250,18 +251,18 @@ def csv_rows(file: Path) -> Iterator[Row]:
         ) from error
 
 
-def _places(
+def _find_columns(
     file: Path, columns: Mapping[str, Column], names: list[str], rows: list[Row], labelled: bool
 ) -> dict[str, int]:
-    """{role: place among the cells}; numbers may be negative (STS-B's and MNLI's label is the
+    """{role: number of its cell}; numbers may be negative (STS-B's and MNLI's label is the
     last).
     """
-    found: dict[str, int] = {}
+    positions: dict[str, int] = {}
     missing: dict[str, Column] = {}
     for role, column in columns.items():
-        place = names.index(column) if isinstance(column, str) and column in names else column
-        if isinstance(place, int) and -len(names) <= place < len(names):
-            found[role] = place % len(names)
+        position = names.index(column) if isinstance(column, str) and column in names else column
+        if isinstance(position, int) and -len(names) <= position < len(names):
+            positions[role] = position % len(names)
         elif role not in ("id", "label") or (role == "label" and labelled):
             missing[role] = column
     if missing:
@@ -274,4 +275,4 @@ def _places(
             file=file,
             fix=f"task.columns.{role}=<one of the columns found>, or a number from 0",
         )
-    return found
+    return positions

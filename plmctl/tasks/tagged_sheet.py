@@ -24,8 +24,8 @@ class TaggedSheet:
     """Rows of a column file (the lines of a sentence, or a line between two) or JSON objects, with
     the calls of a `Sheet`.
 
-    A word in the place of another leaves the tags where they are. Sentences whose words have spaces
-    in them stay.
+    Replacing a word leaves the tags where they are. Sentences whose words contain spaces are not
+    changed.
     """
 
     kind: str  # of the file: .jsonl or columns
@@ -35,8 +35,8 @@ class TaggedSheet:
 
     @classmethod
     def of(cls, task: Task, split: str) -> TaggedSheet | None:
-        """That of `split`; None for a task without tags, and for words that are written without
-        spaces or stand in tables.
+        """The sheet of `split`; None for a task without tags, and for words that are written
+        without spaces or stand in tables.
         """
         if (
             not isinstance(task, Tagging)
@@ -60,6 +60,7 @@ class TaggedSheet:
         return cls("columns", list(_parts(file)), task.columns)
 
     def texts(self, row: Any) -> dict[str, str]:
+        """The words of a row as one text; empty for lines between sentences."""
         words = self._of(row, "tokens")
         return (
             {ROLE: " ".join(words)}
@@ -67,13 +68,13 @@ class TaggedSheet:
             else {}
         )
 
-    def tagged(self, row: Any) -> dict[str, list[tuple[int, int]]]:
-        """Where in its text the words stand whose tag is not O."""
-        found, start = [], 0
+    def find_tagged(self, row: Any) -> dict[str, list[tuple[int, int]]]:
+        """[start, end) characters of the words whose tag is not O, by role."""
+        spans, start = [], 0
         for word, tag in zip(self._of(row, "tokens"), self._of(row, "tags"), strict=True):
-            found += [(start, start + len(word))] if tag != "O" else []
+            spans += [(start, start + len(word))] if tag != "O" else []
             start += len(word) + 1
-        return {ROLE: found}
+        return {ROLE: spans}
 
     def line(self, row: Any, texts: Mapping[str, str] | None = None) -> str:
         """The row as the file has it, with these words in place of its own; in a column file
@@ -91,10 +92,10 @@ class TaggedSheet:
         )
 
     def _of(self, row: Any, role: str) -> list[str]:
-        place = self.columns[role]
+        column = self.columns[role]
         if isinstance(row, dict):
-            return [str(word) for word in row.get(place) or ()]
-        return [] if _between(row[0]) else [_cells(line)[place].strip() for line in row]
+            return [str(word) for word in row.get(column) or ()]
+        return [] if _between(row[0]) else [_cells(line)[column].strip() for line in row]
 
 
 def _parts(file: Path) -> Iterator[list[str]]:
@@ -117,7 +118,7 @@ def _cells(line: str) -> list[str]:
     return line.split("\t") if "\t" in line else line.split()
 
 
-def _with(line: str, place: Column, word: str) -> str:
+def _with(line: str, column: Column, word: str) -> str:
     cells = _cells(line)
-    cells[int(place)] = word
+    cells[int(column)] = word
     return ("\t" if "\t" in line else " ").join(cells)

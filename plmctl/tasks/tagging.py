@@ -45,7 +45,7 @@ class TaggingSettings(TaskSettings):
 
 @part_of("task")
 class Tagging(Task):
-    """Asks for the tag of each word at its first piece, the other pieces are not asked (Devlin et
+    """Predicts the tag of each word at its first piece; the other pieces have no label (Devlin et
     al., 2019, sec. 5.3).
 
     `loss = -log softmax(head(h_first))[tag]`, averaged over words. A sentence longer than a row is
@@ -53,8 +53,8 @@ class Tagging(Task):
     words in the text that is tokenized; None: nothing where the words of training are Chinese
     characters, which are then the words of new lines, otherwise a space. `context="document"` fills
     the row around it with the words before and after it in its document, as many as fit, one from
-    each side in turn; they are read and not asked. Differs: the paper's own packing of the context
-    was never released.
+    each side in turn; they are read, without labels. Differs: the paper's own packing of the
+    context was never released.
     """
 
     head = "tag"
@@ -69,8 +69,8 @@ class Tagging(Task):
 
     Settings = TaggingSettings
 
-    def __init__(self, **given: Any) -> None:
-        own = TaggingSettings(**given)
+    def __init__(self, **settings: Any) -> None:
+        own = TaggingSettings(**settings)
         metrics = check_metrics(own.metrics, (*entity_scores([], []), *by_name(None)))
         super().__init__(own, metrics=metrics, label_names=own.label_names)
         self.joiner, self.context = own.joiner, own.context
@@ -114,7 +114,7 @@ class Tagging(Task):
 
     def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
         room = self.max_length - encode.specials(tokenizer.vocab, pair=False)
-        laid: list[encode.Row] = []
+        laid_out: list[encode.Row] = []
         example_of: list[int] = []
         # row, position of its first piece, pieces, number of the word
         words: list[tuple[int, int, int, int]] = []
@@ -134,12 +134,15 @@ class Tagging(Task):
                 )
                 starts = row.a_start + np.cumsum([sum(map(len, left)), *map(len, kept)])
                 words += [
-                    (len(laid), int(starts[w]), len(kept[w]), first + w) for w in range(len(kept))
+                    (len(laid_out), int(starts[w]), len(kept[w]), first + w)
+                    for w in range(len(kept))
                 ]
-                laid.append(replace(row, cut=sum(map(len, own[first:last])) - sum(map(len, kept))))
+                laid_out.append(
+                    replace(row, cut=sum(map(len, own[first:last])) - sum(map(len, kept)))
+                )
                 example_of.append(number)
-        rows = encode.pad(laid, tokenizer.vocab, example=example_of)
-        return self._with_tags(
+        rows = encode.pad(laid_out, tokenizer.vocab, example=example_of)
+        return self._add_tags(
             replace(rows, spans={"word": np.array(words, dtype=np.int64)}), examples
         )
 
@@ -159,17 +162,21 @@ class Tagging(Task):
         if self.context == "sentence" or document is None:
             return [], []
         before, after = pieces[number][:first], pieces[number][last:]
-        place = number - 1
-        while place >= 0 and examples[place].document == document and len(before) < room:
-            before = [*pieces[place], *before]
-            place -= 1
-        place = number + 1
-        while place < len(examples) and examples[place].document == document and len(after) < room:
-            after = [*after, *pieces[place]]
-            place += 1
-        return surrounding(before, after, room)
+        neighbour = number - 1
+        while neighbour >= 0 and examples[neighbour].document == document and len(before) < room:
+            before = [*pieces[neighbour], *before]
+            neighbour -= 1
+        neighbour = number + 1
+        while (
+            neighbour < len(examples)
+            and examples[neighbour].document == document
+            and len(after) < room
+        ):
+            after = [*after, *pieces[neighbour]]
+            neighbour += 1
+        return take_context(before, after, room)
 
-    def _with_tags(self, rows: Rows, examples: Sequence[Example]) -> Rows:
+    def _add_tags(self, rows: Rows, examples: Sequence[Example]) -> Rows:
         if any(example.label is None for example in examples):
             return rows
         tags = [label_ids(((tag, e.place) for tag in e.label), self.names) for e in examples]
@@ -183,7 +190,7 @@ class Tagging(Task):
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
         return {"tag": model.heads["tag"](features_of(model, batch))}  # [B, T, K]
 
-    def places(
+    def flatten_logits(
         self, logits: Mapping[str, Tensor], batch: Batch
     ) -> dict[str, tuple[Tensor, Tensor]]:
         target = batch.require("targets.tag")
@@ -191,8 +198,8 @@ class Tagging(Task):
 
     def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
         target = batch.require("targets.tag")
-        found = logits["tag"].flatten(0, 1)[target.index]  # [P, K]
-        total, right = cross_entropy(found, target.ids)
+        scores = logits["tag"].flatten(0, 1)[target.index]  # [P, K]
+        total, right = cross_entropy(scores, target.ids)
         return Output({"tag": Term(total)}, {"acc/tag": (right, target.count)})
 
     def predict(
@@ -201,9 +208,9 @@ class Tagging(Task):
         row, start, _, _ = rows.spans["word"].T
         # words stand in the order of examples, windows and words
         guesses = logits["tag"][row, start].argmax(-1)
-        found: list[list[str]] = [[] for _ in examples]
+        tags: list[list[str]] = [[] for _ in examples]
         for e, guess in zip(rows.values["example"][row].tolist(), guesses.tolist(), strict=True):
-            found[e].append(self.names[guess])
+            tags[e].append(self.names[guess])
         return [
             {
                 "id": e.id,
@@ -211,7 +218,7 @@ class Tagging(Task):
                 "gold": None if e.label is None else list(e.label),
                 "guess": guess,
             }
-            for e, guess in zip(examples, found, strict=True)
+            for e, guess in zip(examples, tags, strict=True)
         ]
 
     def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -263,29 +270,29 @@ def windows(lengths: Sequence[int], room: int) -> list[tuple[int, int]]:
     """Consecutive [first, last) runs of words whose pieces fit into `room`, as few as filling
     each in turn needs.
     """
-    found: list[tuple[int, int]] = []
+    runs: list[tuple[int, int]] = []
     first = used = 0
-    for place, length in enumerate(lengths):
-        if used + length > room and place > first:
-            found.append((first, place))
-            first, used = place, 0
+    for index, length in enumerate(lengths):
+        if used + length > room and index > first:
+            runs.append((first, index))
+            first, used = index, 0
         used += length
-    return [*found, (first, len(lengths))]
+    return [*runs, (first, len(lengths))]
 
 
-def surrounding(before: Pieces, after: Pieces, room: int) -> tuple[Pieces, Pieces]:
+def take_context(before: Pieces, after: Pieces, room: int) -> tuple[Pieces, Pieces]:
     """The end of `before` and the begin of `after` that `room` holds: one word from each in
     turn, until neither's next fits.
     """
     taken = [0, 0]
     sides = (before[::-1], after)
-    turn, stuck = 0, 0
-    while stuck < 2:
+    turn, refused = 0, 0
+    while refused < 2:
         side, count = sides[turn], taken[turn]
         if count < len(side) and len(side[count]) <= room:
-            room, taken[turn], stuck = room - len(side[count]), count + 1, 0
+            room, taken[turn], refused = room - len(side[count]), count + 1, 0
         else:
-            stuck += 1
+            refused += 1
         turn = 1 - turn
     return before[len(before) - taken[0] :], after[: taken[1]]
 
@@ -301,18 +308,18 @@ def word_pieces(words: Sequence[str], tokenizer: Any, *, joiner: str) -> Pieces:
     begins = np.cumsum([0, *(len(word) + len(joiner) for word in words[:-1])])
     ends = begins + [len(word) for word in words]
     ids, offsets = tokenizer.encode_offsets(text)
-    found: list[list[int]] = [[] for _ in words]
+    pieces: list[list[int]] = [[] for _ in words]
     clean = True
     for token, (start, end) in zip(ids, offsets, strict=True):
         while start < end and text[start].isspace():
             start += 1
         word = min(max(int(np.searchsorted(begins, start, side="right")) - 1, 0), len(words) - 1)
         clean &= end <= ends[word] or not text[ends[word] : end].strip()
-        found[word].append(token)
-    if clean and all(found):
-        return found
+        pieces[word].append(token)
+    if clean and all(pieces):
+        return pieces
     unknown = tokenizer.vocab.unk if tokenizer.vocab.unk is not None else tokenizer.vocab.pad
     return [
-        tokenizer.encode(joiner + word if place and joiner else word) or [unknown]
-        for place, word in enumerate(words)
+        tokenizer.encode(joiner + word if index and joiner else word) or [unknown]
+        for index, word in enumerate(words)
     ]

@@ -1,5 +1,5 @@
-"""What GPT does with a task's rows: tokens of its own around texts, pairs in both orders, a
-language model besides.
+"""GPT's changes to the rows of a task: tokens of its own around texts, pairs in both orders, and
+an additional language-model loss.
 """
 
 from __future__ import annotations
@@ -65,35 +65,38 @@ class Transform:
 
     @property
     def adds_tokens(self) -> bool:
-        """Whether it adds tokens to the vocabulary, or asks for those that are there."""
+        """Whether it adds tokens to the vocabulary, or predicts those of the vocabulary."""
         return bool(self.new_tokens or self.language_model)
 
     @property
     def heads(self) -> frozenset[str]:
+        """The heads that it needs beside that of the task."""
         return self.clm.facts.heads if self.language_model else frozenset()
 
     def vocab(self, vocab: Vocab) -> Vocab:
         """The same tokens, in GPT's template where it has tokens of its own."""
         if not self.own_tokens:
             return vocab
-        own: dict[str, Any] = {role: vocab.size + place for place, role in enumerate(OWN)}
+        own: dict[str, Any] = {role: vocab.size + number for number, role in enumerate(OWN)}
         return replace(
             vocab, cls=None, **own, single=("bos", "A", "eos"), pair=("bos", "A", "sep", "B", "eos")
         )
 
-    def asked(self, rows: Rows) -> Rows:
-        """With targets.clm, where the language model is asked."""
+    def add_targets(self, rows: Rows) -> Rows:
+        """`rows`, with targets.clm if there is a language-model loss."""
         return rows.with_targets(**self.clm.labels(rows)) if self.language_model else rows
 
     def counts(self, batch: Batch) -> dict[str, int]:
+        """{term: summands} of the language-model loss; empty without one."""
         return self.clm.counts(batch) if self.language_model else {}
 
     def forward(self, task: Objective, model: Model, batch: Batch) -> Output:
-        """The task's answer, and the language model's from the same states."""
+        """The loss of the task, and that of the language model from the same states."""
         if not self.language_model:
             return task.loss(task.logits(model, batch), batch)  # type: ignore[operator]
         once = Once(model)
-        out, also = task.loss(task.logits(once, batch), batch), self.clm(once, batch)  # type: ignore[operator]
+        out = task.loss(task.logits(once, batch), batch)  # type: ignore[operator]
+        also = self.clm(once, batch)
         terms = {name: Term(term.total, self.language_model) for name, term in also.terms.items()}
         return Output({**out.terms, **terms}, {**out.logs, **also.logs})
 

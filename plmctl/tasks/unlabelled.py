@@ -12,36 +12,39 @@ from plmctl.tasks.predictions import NAMED
 from plmctl.text.given import read_texts
 
 
-def read_unlabelled(task: Task, given: str) -> tuple[str, list[Example]]:
-    """(what its predictions are called, the examples): a JSON or CSV table by the task's
-    columns, else lines; -: stdin.
+def read_unlabelled(task: Task, source: str) -> tuple[str, list[Example]]:
+    """(the name for its predictions, the examples) of a JSON or CSV table by the task's columns,
+    of a file of lines, or with `-` of standard input.
     """
-    file = Path(given)
-    if given == "-":
-        name, found = (
+    file = Path(source)
+    if source == "-":
+        name, examples = (
             "stdin",
-            list(_parsed(task, "standard input", enumerate(read_texts(None, given)[1], 1))),
+            list(_parse_lines(task, "standard input", enumerate(read_texts(None, source)[1], 1))),
         )
     elif not file.exists():
         raise DataError("no such file", file=file)
     elif files.suffix(file) not in NAMED:
-        name, found = file.name.partition(".")[0], list(_parsed(task, file, files.lines(file)))
+        name, examples = (
+            file.name.partition(".")[0],
+            list(_parse_lines(task, file, files.lines(file))),
+        )
     else:
         columns = {
             role: column for role, column in task.columns.items() if role not in ("label", "id")
         }
-        name, found = (
+        name, examples = (
             file.name.partition(".")[0],
             task.reader.read_file(file, columns, labelled=False),
         )
-    if not found:
+    if not examples:
         raise DataError(
-            "there is no text to label", file="standard input" if given == "-" else file
+            "there is no text to label", file="standard input" if source == "-" else file
         )
-    return name, found
+    return name, examples
 
 
-def _parsed(task: Task, file: object, lines: Iterable[tuple[int, str]]) -> Iterator[Example]:
+def _parse_lines(task: Task, file: object, lines: Iterable[tuple[int, str]]) -> Iterator[Example]:
     for number, line in lines:
         try:
             yield task.parse(line, number)

@@ -39,28 +39,28 @@ def check_writing_metrics(names: Sequence[str], tokenize: str) -> list[str]:
 def score(
     predictions: Predictions, names: Sequence[str], *, tokenize: str, lowercase: bool
 ) -> tuple[dict[str, float], dict[str, str]]:
-    """(metrics, signatures of sacrebleu's): all in percent, but perplexity, which is of tokens
-    of the first reference.
+    """(metrics, signatures of those of sacrebleu): all in percent, except perplexity, which is
+    per token of the first reference.
     """
     guesses, golds = [p["guess"] for p in predictions], [p["golds"] for p in predictions]
-    found: dict[str, float] = {}
+    scores: dict[str, float] = {}
     signatures: dict[str, str] = {}
     for name in names:
         if name in rouge.METRICS:
-            found[name] = rouge.mean(name, golds, guesses)
+            scores[name] = rouge.mean(name, golds, guesses)
         elif name == "exact":
-            found[name] = (
+            scores[name] = (
                 100
                 * sum(exact(p["golds"], p["guess"]) for p in predictions)
                 / max(1, len(predictions))
             )
         elif name == "perplexity":
-            found[name] = perplexity(predictions)
+            scores[name] = perplexity(predictions)
         elif name.startswith("distinct"):
-            found[name] = 100 * distinct(guesses, n=int(name.removeprefix("distinct")))
+            scores[name] = 100 * distinct(guesses, n=int(name.removeprefix("distinct")))
         else:
-            found[name], signatures[name] = _corpus(name, golds, guesses, tokenize, lowercase)
-    return found, signatures
+            scores[name], signatures[name] = _corpus(name, golds, guesses, tokenize, lowercase)
+    return scores, signatures
 
 
 def exact(golds: Sequence[str], guess: str) -> bool:

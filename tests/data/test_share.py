@@ -15,7 +15,7 @@ from plmctl.run.action import perform
 from plmctl.run.compose import compose
 from plmctl.run.corpus import open_corpus
 from plmctl.tasks.base import Example
-from plmctl.tasks.inference import portion
+from plmctl.tasks.inference import take_share
 
 
 @pytest.fixture(scope="module")
@@ -75,10 +75,10 @@ def test_training_reads_a_share_and_validation_all(tokens: Path) -> None:
 
 def test_examples_of_a_smaller_share_are_among_those_of_a_larger_one() -> None:
     examples = [Example(id=str(n), fields={"text": str(n)}, label=str(n % 2)) for n in range(100)]
-    tenth, half = portion(examples, 0.1), portion(examples, 0.5)
-    assert (len(tenth), len(half), len(portion(examples, 0.0001))) == (10, 50, 1)
+    tenth, half = take_share(examples, 0.1), take_share(examples, 0.5)
+    assert (len(tenth), len(half), len(take_share(examples, 0.0001))) == (10, 50, 1)
     numbers = [[int(each.id) for each in part] for part in (tenth, half)]
     assert all(part == sorted(part) for part in numbers)
     assert set(numbers[0]) < set(numbers[1])
     assert numbers[0] != list(range(10))  # not only the first, which files often sort
-    assert portion(examples, 1.0) is examples
+    assert take_share(examples, 1.0) is examples

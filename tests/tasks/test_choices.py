@@ -102,9 +102,9 @@ def test_the_loss_is_a_softmax_over_each_examples_choices_in_any_batching(toy):
 
 def test_predictions(toy):
     task = _task()
-    split = inference.encoded(task, "dev", EXAMPLES, toy)
+    split = inference.encode_split(task, "dev", EXAMPLES, toy)
     with torch.no_grad():
-        found, loss = inference.predictions(
+        found, loss = inference.predict_split(
             Weighted(), task, split, batch_size=3, device=torch.device("cpu")
         )
     assert [p["guess"] for p in found] == [guess for _, guess in _expected(toy)]
@@ -115,10 +115,10 @@ def test_predictions(toy):
         task.score(found)["accuracy"]
         == sum(g == r for (_, g), r in zip(_expected(toy), RIGHT, strict=True)) / 4
     )
-    unlabelled = inference.encoded(task, "new", [task.parse("rain\tfalls\tsings", 1)], toy)
+    unlabelled = inference.encode_split(task, "new", [task.parse("rain\tfalls\tsings", 1)], toy)
     with torch.no_grad():
         assert (
-            inference.predictions(
+            inference.predict_split(
                 Weighted(), task, unlabelled, batch_size=1, device=torch.device("cpu")
             )[1]
             is None

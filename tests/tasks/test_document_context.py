@@ -11,7 +11,7 @@ import pytest
 from plmctl.core.batch import IGNORE
 from plmctl.core.errors import ConfigError
 from plmctl.tasks.conll import Columns
-from plmctl.tasks.tagging import Tagging, surrounding, word_pieces
+from plmctl.tasks.tagging import Tagging, take_context, word_pieces
 
 SPLITS = {"train": ["train.txt"], "dev": ["train.jsonl"]}
 
@@ -112,7 +112,7 @@ def test_words_are_taken_from_both_sides_in_turn():
             [[0] * draw.randint(1, 3) for _ in range(draw.randint(0, 5))] for _ in range(2)
         )
         room = draw.randint(0, 12)
-        left, right = surrounding(before, after, room)
+        left, right = take_context(before, after, room)
         assert before[len(before) - len(left) :] == left
         assert after[: len(right)] == right
         used = sum(map(len, left)) + sum(map(len, right))

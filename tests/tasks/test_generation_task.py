@@ -49,7 +49,7 @@ def _model(task, vocab, *words):
 
 @torch.no_grad()
 def _predicted(model, task, split):
-    return inference.predictions(model, task, split, batch_size=2, device=torch.device("cpu"))
+    return inference.predict_split(model, task, split, batch_size=2, device=torch.device("cpu"))
 
 
 DECODER = ["model=decoder", "pattern=causal"]
@@ -75,8 +75,8 @@ def test_what_a_task_is_told_of_the_model():
 
 def test_lengths_that_fit_the_places():
     row = _task("task.max_length=256", "task.max_target=128", writes="text")
-    assert row.fitting(128) == {"max_length": 86, "max_target": 42}
-    assert _task("task.max_length=256", "task.max_target=8").fitting(128) == {
+    assert row.fit_lengths(128) == {"max_length": 86, "max_target": 42}
+    assert _task("task.max_length=256", "task.max_target=8").fit_lengths(128) == {
         "max_length": 128,
         "max_target": 8,
     }
@@ -181,10 +181,10 @@ def test_texts_and_scores_follow_from_the_model(kind, toy):
         str(i) for i in ids if not (skip_special and toy.vocab.special[i])
     )
     model = _model(task, toy.vocab, *words)
-    split = inference.encoded(task, "dev", EXAMPLES, toy)
+    split = inference.encode_split(task, "dev", EXAMPLES, toy)
     found, loss = _predicted(model, task, split)
     alone = [
-        _predicted(model, task, inference.encoded(task, "dev", [example], toy))
+        _predicted(model, task, inference.encode_split(task, "dev", [example], toy))
         for example in EXAMPLES
     ]
     assert [p["guess"] for p in found] == [one[0][0]["guess"] for one in alone]
@@ -209,7 +209,7 @@ def test_new_sources_need_no_target(kind, toy):
     task = _task(writes=writes, segments=SEGMENTS.get(kind, (0, 1)))
     toy.decode = lambda ids, skip_special=True: "text"
     model = _model(task, toy.vocab, *words)
-    split = inference.encoded(
+    split = inference.encode_split(
         task, "new", [task.parse("a cat\n", 1), task.parse("dogs bark", 2)], toy
     )
     found, loss = _predicted(model, task, split)

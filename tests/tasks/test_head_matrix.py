@@ -99,7 +99,7 @@ def _ready(task, backbone, tokenizer, *words):
         vocab=tokenizer.vocab,
         seed=2,
     )
-    rows = inference.encoded(part, "train", examples, tokenizer).rows
+    rows = inference.encode_split(part, "train", examples, tokenizer).rows
     return part, model.double().eval(), batches.collate(rows, np.arange(len(rows.key)))
 
 

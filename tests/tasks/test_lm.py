@@ -223,8 +223,8 @@ def test_a_stream_is_read_by_models_without_memory_too(gpt_toy):
     [
         ("clm", {"memory": 64}, "task.memory=64: null: this model has no memory"),
         ("clm", {"memory": -1}, "task.memory=-1: 0 (none) or more tokens"),
-        ("mlm", {"memory": 64}, "task.memory=64: null: this model is asked for hidden tokens"),
-        ("mlm", {"stream": True}, "task.stream=True: false: this model is asked for hidden tokens"),
+        ("mlm", {"memory": 64}, "task.memory=64: null: this model predicts masked tokens"),
+        ("mlm", {"stream": True}, "task.stream=True: false: this model predicts masked tokens"),
         ("clm", {"window": 2}, "task.window=2: 4 to 16"),
     ],
 )

@@ -123,7 +123,7 @@ def _at_mask(task, model, toy, number, before):
 def test_texts_and_their_likelihood_are_asked_at_masks(kind, toy):
     """With the cache, in a batch of rows of different lengths, as without one row by row."""
     task, model = _made(kind, toy)
-    found, loss = _predicted(model, task, inference.encoded(task, "dev", EXAMPLES, toy))
+    found, loss = _predicted(model, task, inference.encode_split(task, "dev", EXAMPLES, toy))
     total = 0.0
     for number, prediction in enumerate(found):
         text = []
