@@ -5,6 +5,8 @@ PY     := $(VENV)/bin/python
 PIP    := $(PY) -m pip --disable-pip-version-check --quiet --no-input
 TESTS  ?=
 WORKERS ?= 2
+# Tests start many processes: each would compile all of plmctl anew without its bytecode.
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(PY) -m pytest -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -18,10 +20,10 @@ demo: $(VENV)/.base ## install, then the whole main job on an embedded corpus (5
 	$(PY) -m plmctl.cli.demo demo
 
 test: lint ## install, check style and types, run the tests (TESTS="tests/text -k unigram" for some of them, WORKERS=8 for more at a time)
-	OMP_NUM_THREADS=1 $(PY) -m pytest -n $(WORKERS) --dist loadfile -m "not slow and not gpu" $(TESTS)
+	$(PYTEST) -m "not slow and not gpu" $(TESTS)
 
 test-all: lint ## the same with the slow tests, which take hours: every recipe resumed, all stored numbers
-	OMP_NUM_THREADS=1 $(PY) -m pytest -n $(WORKERS) --dist loadfile -m "not gpu" $(TESTS)
+	$(PYTEST) -m "not gpu" $(TESTS)
 
 lint: $(VENV)/.test ## style and types only
 	$(PY) -m ruff check .

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+import gc
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -64,7 +66,8 @@ def _go(given: Provenance, print_config: bool, multirun: bool) -> int:
 
         spec = resume_spec(given)
     else:
-        spec = _compose(given)
+        with _without_collector():
+            spec = _compose(given)
     if print_config:
         from plmctl.storage.settings_file import to_yaml
 
@@ -76,6 +79,18 @@ def _go(given: Provenance, print_config: bool, multirun: bool) -> int:
 
     result = perform(spec)
     return result if isinstance(result, int) else 0
+
+
+@contextlib.contextmanager
+def _without_collector() -> Iterator[None]:
+    """Import and compose without the garbage collector: nearly all objects that this makes stay,
+    and looking through them takes a tenth of the time to the first update of a small run.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def _compose(given: Provenance) -> RunSpec:
