@@ -19,7 +19,7 @@ ACTIONS = {
     "eval": "plmctl.run.evaluate:evaluate",
     "embed": "plmctl.run.embed:write_embeddings",
     "generate": "plmctl.run.generate:generate",
-    "ablate": "plmctl.study.ablate:ablate",
+    "ablate": "plmctl.study.run:ablate",
 }
 
 

@@ -25,41 +25,29 @@ def check_study(
 ) -> list[UsageError]:
     """Everything that would make a figure meaningless."""
     errors: list[UsageError] = []
-    for name, metric in study.metrics.items():
-        errors += _missing(f"metrics.{name}.key", metric, study, arms, tasks)
-    of_pretraining = {name: each for name, each in study.metrics.items() if each.of == PRETRAIN}
     pretrained = {name: each for name, each in arms.items() if each.arm.pretrain}
+    # what can be asked for by a metric of each source; of an evaluation of text nothing is known
+    known: dict[str, dict[str, Collection[str]]] = {
+        PRETRAIN: {f"the pretraining of arm '{n}'": each.measured for n, each in pretrained.items()}
+    }
+    known |= {name: {f"task '{name}'": {*task.metrics, "loss"}} for name, task in tasks.items()}
+    known |= {name: known[node.of] for name, node in study.evals.items() if node.of in tasks}
+    for name, metric in study.metrics.items():
+        errors += [
+            _no_metric(f"metrics.{name}.key", metric.key, owner, names)
+            for owner, names in known.get(metric.of, {}).items()
+            if metric.key not in names
+        ]
+    of_pretraining = {name: each for name, each in study.metrics.items() if each.of == PRETRAIN}
     if of_pretraining and len(pretrained) > 1:
         configs = {name: each.pretrain for name, each in pretrained.items()}
         errors += _other_validation(configs)
         errors += _other_tokens(of_pretraining, configs)
     if study.stop:
-        known = {key for each in pretrained.values() for key in each.measured}
-        if study.stop.metric.removeprefix("valid/") not in known:
-            errors.append(_no_metric("stop.metric", study.stop.metric, "pretraining", known))
+        measured = {key for each in pretrained.values() for key in each.measured}
+        if study.stop.metric.removeprefix("valid/") not in measured:
+            errors.append(_no_metric("stop.metric", study.stop.metric, "pretraining", measured))
     return errors
-
-
-def _missing(
-    path: str,
-    metric: Metric,
-    study: Study,
-    arms: Mapping[str, ComposedArm],
-    tasks: Mapping[str, Task],
-) -> list[UsageError]:
-    of = study.evals[metric.of].of if metric.of in study.evals else metric.of
-    # what each source of the metric can be asked
-    known: dict[str, Collection[str]] = {}
-    if of in tasks:
-        known[f"task '{of}'"] = {*tasks[of].metrics, "loss"}
-    elif metric.of == PRETRAIN:  # of text: what the checkpoint's heads can be asked
-        trained = {name: each for name, each in arms.items() if each.arm.pretrain}
-        known |= {f"the pretraining of arm '{name}'": e.measured for name, e in trained.items()}
-    return [
-        _no_metric(path, metric.key, owner, has)
-        for owner, has in known.items()
-        if metric.key not in has
-    ]
 
 
 def _other_validation(arms: Mapping[str, Config]) -> list[UsageError]:

@@ -25,8 +25,7 @@ from plmctl.run.overrides import spell
 from plmctl.run.spec import Provenance, thaw
 from plmctl.run.stand_in import TINY
 from plmctl.run.teachers import check_teacher
-from plmctl.study.arms import Arm
-from plmctl.study.study import Study, TaskNode
+from plmctl.study.study import Arm, Study, StudyTask
 from plmctl.tasks.base import Task
 
 # what decides the cost of an arm's pretraining, and what its validation measures
@@ -74,7 +73,7 @@ class Composer:
         for name, arm in self.study.arms.items():
             with self._collected(f"arm '{name}'"):
                 arms[name] = self._arm(arm, evals)
-        raise_all(list({str(error): error for error in self._errors}.values()))
+        raise_all(self._errors)
         return arms
 
     def _arm(self, arm: Arm, evals: Mapping[str, Config]) -> ComposedArm:
@@ -133,7 +132,7 @@ class Composer:
         return self._costs[key]
 
     def _tuned(
-        self, arm: Arm, name: str, task: TaskNode, point: Sequence[str], model: Config
+        self, arm: Arm, name: str, task: StudyTask, point: Sequence[str], model: Config
     ) -> Config:
         own = (*self.study.finetune, *task.overrides, *point, *arm.finetune)
         refuse_another_model(own, OF_THE_MODEL, key="arms")
@@ -148,7 +147,7 @@ class Composer:
             raise ConfigError(path, length, allowed, fix=fix)
         return config
 
-    def _task(self, task: TaskNode) -> tuple[str, ...]:
+    def _task(self, task: StudyTask) -> tuple[str, ...]:
         path = (
             write_builtin_task(self.study.data.get("cache_dir"))
             if task.path == BUILTIN

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from plmctl.core.errors import ConfigError, UsageError, nearest, raise_all
 from plmctl.core.values import fit
 from plmctl.run.build import MISSING
-from plmctl.study.arms import Arm, ArmNode, expand, expand_arms
+from plmctl.study.arms import expand, make_arm
 from plmctl.study.study import (
     PRETRAIN,
-    EvalNode,
-    FinetuneNode,
+    Arm,
     Metric,
-    PretrainNode,
     Published,
     Restarts,
+    SharedFinetuning,
+    SharedPretraining,
     StopRule,
     Study,
-    TaskNode,
+    StudyEval,
+    StudyTask,
 )
 
 T = TypeVar("T")
@@ -54,16 +56,15 @@ class _Parser:
     def study(self, name: str) -> Study:
         """The study, of whatever could be read."""
         cfg = self.cfg
-        pretrain = self._node(PretrainNode, cfg["pretrain"] or {}, "pretrain") or PretrainNode()
-        arms = self._arms(pretrain)
-        finetune = self._node(FinetuneNode, cfg["finetune"] or {}, "finetune") or FinetuneNode()
+        pretrain = self._group(SharedPretraining, "pretrain")
+        finetune = self._group(SharedFinetuning, "finetune")
         number = finetune.restarts
-        restarts = number if isinstance(number, Mapping) else {"order": number, "head": 1}
-        tasks = self._nodes(TaskNode, finetune.tasks, "finetune.tasks")
-        evals = self._nodes(EvalNode, cfg["eval"], "eval")
+        restarts = number if isinstance(number, Mapping) else {"order": number}
+        arms = self._arms(pretrain.recipe)
+        tasks = self._nodes(StudyTask, finetune.tasks, "finetune.tasks")
+        evals = self._nodes(StudyEval, cfg["eval"], "eval")
         metrics = self._nodes(Metric, cfg["metrics"], "metrics")
         budget = self._budget(any(arm.pretrain for arm in arms.values()))
-        stop = self._node(StopRule, cfg["stop"], "stop") if cfg["stop"] else None
         self._check_baseline_and_seeds(arms)
         self._check_teachers(arms)
         self._check_names(arms, tasks, evals, metrics)
@@ -83,22 +84,20 @@ class _Parser:
             pretrain=pretrain.overrides,
             tasks={key: node for key, node in tasks.items() if key not in waiting},
             finetune=finetune.overrides,
-            points=self._expand(expand, finetune.grid, "finetune.grid: ") or [()],
+            points=self._expand(finetune.grid, "finetune.grid: ") or [()],
             restarts=self._node(Restarts, restarts, "finetune.restarts") or Restarts(),
             evals={key: node for key, node in evals.items() if key not in waiting},
             metrics={key: metric for key, metric in metrics.items() if metric.of not in waiting},
-            stop=stop,
+            stop=self._node(StopRule, cfg["stop"], "stop") if cfg["stop"] else None,
             left_out=left_out,
             curves=cfg["curves"] or {"minutes": "time"}.get(kind, kind),
             keep=cfg["keep"],
         )
 
-    def _arms(self, common: PretrainNode) -> dict[str, Arm]:
-        """The arms of the grid, then the rows."""
-        grid = self._expand(
-            lambda words, dirs: expand_arms(words, common.recipe, dirs), self.cfg["grid"]
-        )
-        arms = grid or {}
+    def _arms(self, recipe: str) -> dict[str, Arm]:
+        """The arms of the grid, then the rows; `recipe`: of those that name none."""
+        points = self._expand(self.cfg["grid"]) if self.cfg["grid"] else []
+        arms = {arm.name: arm for arm in (make_arm(point, recipe) for point in points)}
         for name, value in self.cfg["arms"].items():
             path = f"arms.{name}"
             if isinstance(value, str) or not isinstance(value, (Mapping, Sequence)):
@@ -106,27 +105,23 @@ class _Parser:
                 self._wrong(path, value, allowed)
                 continue
             node = value if isinstance(value, Mapping) else {"overrides": value}
-            arm = self._node(ArmNode, node, path)
+            arm = self._node(Arm, node, path, name=name)
             if name in arms:
                 self._wrong(path, ..., "the grid makes an arm of this name too")
             elif arm:
-                arms[name] = Arm.of(name, arm, common.recipe)
+                pretrain = arm.pretrain and arm.checkpoint is None and not arm.from_teacher
+                arms[name] = replace(arm, recipe=arm.recipe or recipe, pretrain=pretrain)
         if len(arms) < 2 and not self.errors:
             fix = "arms: {name: [overrides]}"
             self._wrong("arms", sorted(arms), "a study compares two arms or more", fix)
         return arms
 
-    def _expand(
-        self,
-        expand: Callable[[Sequence[str], Sequence[str]], T],
-        words: Sequence[str],
-        prefix: str = "",
-    ) -> T | None:
+    def _expand(self, grid: Sequence[str], prefix: str = "") -> list[tuple[str, ...]]:
         try:
-            return expand(words, self.config_dirs)
+            return expand(grid, self.config_dirs)
         except UsageError as error:
             self.errors.append(UsageError(f"{prefix}{error}"))
-            return None
+            return []
 
     def _budget(self, needed: bool) -> tuple[str, float] | None:
         budget = self.cfg["budget"]
@@ -174,7 +169,7 @@ class _Parser:
         self,
         arms: Collection[str],
         tasks: Collection[str],
-        evals: Mapping[str, EvalNode],
+        evals: Mapping[str, StudyEval],
         metrics: Mapping[str, Metric],
     ) -> None:
         """Whatever refers to something by name finds it, and no name stands for two things."""
@@ -199,34 +194,44 @@ class _Parser:
         path = f"metrics.{name}.published"
         published = self._node(Published, metric.published, path)
         self._known(f"{path}.values", published.values if published else (), arms)
-        return dataclasses.replace(metric, published=published)
+        return replace(metric, published=published)
+
+    def _group(self, kind: type[T], path: str) -> T:
+        """A group of settings that need not be there."""
+        return self._node(kind, self.cfg[path] or {}, path) or kind()
 
     def _nodes(self, kind: type[T], nodes: Mapping[str, Any], path: str) -> dict[str, T]:
         read = {name: self._node(kind, node, f"{path}.{name}") for name, node in nodes.items()}
         return {name: node for name, node in read.items() if node is not None}
 
-    def _node(self, kind: type[T], node: Any, path: str) -> T | None:
-        """`node` as the dataclass `kind`; None where it does not fit."""
+    def _node(self, kind: type[T], node: Any, path: str, **given: Any) -> T | None:
+        """`node` as the dataclass `kind`, whose other fields are `given`; None where it does not
+        fit.
+        """
         hints = typing.get_type_hints(kind, include_extras=True)
-        known = ", ".join(hints)
+        fields = [each for each in dataclasses.fields(kind) if each.name not in given]  # type: ignore[arg-type]
+        names = [each.name for each in fields]
+        known = ", ".join(names)
         if not isinstance(node, Mapping):
             self._wrong(path, node, f"is a group of settings: {known}")
             return None
-        before, values = len(self.errors), {}
+        before = len(self.errors)
         for key, value in node.items():
-            if key not in hints:
-                allowed = f"there is no such setting{nearest(str(key), hints)}; there are {known}"
+            if key not in names:
+                allowed = f"there is no such setting{nearest(str(key), names)}; there are {known}"
                 self._wrong(f"{path}.{key}", value, allowed)
                 continue
             try:
-                values[str(key)] = fit(value, hints[key])
+                made = fit(value, hints[key])
             except ValueError as error:
                 self._wrong(f"{path}.{key}", value, str(error))
-        for each in dataclasses.fields(kind):  # type: ignore[arg-type]
+            else:
+                given[key] = tuple(made) if typing.get_origin(hints[key]) is tuple else made
+        for each in fields:
             needed = each.default is each.default_factory is dataclasses.MISSING
             if needed and each.name not in node:
                 self._wrong(f"{path}.{each.name}", ..., "must be given")
-        return kind(**values) if len(self.errors) == before else None
+        return kind(**given) if len(self.errors) == before else None
 
     def _known(self, path: str, names: Collection[str], known: Collection[str]) -> None:
         for name in names:

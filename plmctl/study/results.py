@@ -13,7 +13,7 @@ from plmctl.core.errors import DataError, nearest
 from plmctl.jobs.job import RUN
 from plmctl.jobs.journal import State
 from plmctl.report.mean_curves import Run, read_curve
-from plmctl.report.runs import RunLog
+from plmctl.report.runs import RESULT, RunLog
 from plmctl.study.plan import StudyCell, StudyPlan
 from plmctl.study.study import PRETRAIN, Metric
 
@@ -26,11 +26,7 @@ class Results:
     ) -> None:
         self.plan, self.states = plan, states
         self._log = cache(lambda name: RunLog.read(locate(name) / RUN))
-        self._scores = cache(
-            lambda name: json.loads(
-                (locate(name) / RUN / "result.json").read_text(encoding="utf-8")
-            )
-        )
+        self._scores = cache(lambda name: json.loads((locate(name) / RUN / RESULT).read_bytes()))
         self.problems: list[str] = []  # metrics that an evaluation did not give
 
     def values(self, metric: Metric, arm: str) -> dict[int, float]:
@@ -56,7 +52,14 @@ class Results:
 
     def runs(self, metric: Metric, by: str) -> dict[str, list[Run]]:
         """{arm: the curves of its pretrainings that are done}."""
-        return {arm: self._runs(arm, metric, by) for arm in self.plan.arms}
+        return {
+            arm: [
+                read_curve(self._log(name), metric.series, by, each.flops_per_token)
+                for name in dict.fromkeys(cell.pretrain for cell in self.cells(arm))
+                if name and self._done([name])
+            ]
+            for arm, each in self.plan.arms.items()
+        }
 
     def cost(self, arm: str) -> dict[str, float | None]:
         """Means over the cells that are done: tokens and training FLOPs of pretraining, seconds
@@ -65,12 +68,11 @@ class Results:
         tokens, seconds = [], []
         for cell in self.cells(arm):
             pretrain = [cell.pretrain] if cell.pretrain else []
-            if pretrain and self._done(pretrain):
-                tokens.append(self._last(pretrain[0], "tokens"))
+            tuned = [name for name in cell.jobs if name.startswith("finetune")]
+            if self._done(pretrain):
+                tokens += [self._last(name, "tokens") for name in pretrain]
             if self._done(cell.jobs):
-                trained = [name for name in cell.jobs if name.startswith("finetune")]
-                times = (self._last(name, "seconds") for name in [*pretrain, *trained])
-                seconds.append(sum(times))
+                seconds.append(sum(self._last(name, "seconds") for name in (*pretrain, *tuned)))
         each = self.plan.arms[arm]
         mean = statistics.fmean(tokens) if tokens else None if each.arm.pretrain else 0.0
         return {
@@ -79,34 +81,25 @@ class Results:
             "seconds": statistics.fmean(seconds) if seconds else None,
         }
 
-    def _runs(self, arm: str, metric: Metric, by: str) -> list[Run]:
-        names = dict.fromkeys(cell.pretrain for cell in self.cells(arm) if cell.pretrain)
-        rate = self.plan.arms[arm].flops_per_token
-        return [
-            read_curve(self._log(name), metric.series, by, rate)
-            for name in names
-            if self._done([name])
-        ]
-
     def _value(self, metric: Metric, cell: StudyCell) -> float | None:
-        if metric.of == PRETRAIN:
-            done = cell.pretrain and self._done([cell.pretrain])
-            return self._last(cell.pretrain, metric.series) if cell.pretrain and done else None
-        node = self.plan.study.evals.get(metric.of)
-        owner = node.of if node else metric.of
-        if owner == PRETRAIN:
-            names = [cell.pretrain] if cell.pretrain else []
-        else:
-            chosen = self.choice(cell, owner)
-            names = cell.tuned[owner][chosen] if chosen is not None else []
-        if node:
-            evals = cell.evals.get(metric.of, {})
-            names = [evals[name] for name in names if name in evals]
+        names = self._find_jobs(metric.of, cell)
         if not names or not self._done(names):
             return None
+        if metric.of == PRETRAIN:
+            return self._last(names[0], metric.series)
         scores = [self._score(name, metric) for name in names]
         known = [score for score in scores if score is not None]
         return statistics.fmean(known) if len(known) == len(scores) else None
+
+    def _find_jobs(self, of: str, cell: StudyCell) -> Sequence[str]:
+        """The jobs of a cell that give the metrics of pretraining, a task or an evaluation."""
+        if of == PRETRAIN:
+            return [cell.pretrain] if cell.pretrain else []
+        if of in self.plan.study.evals:
+            evals, node = cell.evals.get(of, {}), self.plan.study.evals[of]
+            return [evals[name] for name in self._find_jobs(node.of, cell) if name in evals]
+        chosen = self.choice(cell, of)
+        return cell.tuned[of][chosen] if chosen is not None else []
 
     def _score(self, name: str, metric: Metric) -> float | None:
         """Of the dev split, or of what an evaluation looked at."""

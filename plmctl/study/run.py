@@ -1,21 +1,27 @@
-"""Run the jobs of a plan, and write the table of what they have left."""
+"""`plmctl ablate`: run a study's arms over its seeds, and write the table of their differences."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from plmctl.core.errors import ConfigError, UsageError
-from plmctl.core.terminal import remark
+from plmctl.core.terminal import remark, tell
 from plmctl.jobs.display import show_jobs
-from plmctl.jobs.job import Job
+from plmctl.jobs.job import Job, remark_next
 from plmctl.jobs.journal import JobJournal, hold_folder
 from plmctl.jobs.runners import Processes, run_launched
+from plmctl.run.build import plain
+from plmctl.run.recipes import studies
+from plmctl.run.schema import Ablate
 from plmctl.study.early import reason_to_stop
-from plmctl.study.plan import StudyPlan
+from plmctl.study.parse import parse
+from plmctl.study.plan import StudyPlan, plan
 from plmctl.study.results import Results
+from plmctl.study.show import describe_plan, show_plan, show_table
 from plmctl.study.table import write_table
 
 JOBS = "jobs"  # in the folder of a study: the folders of its jobs
@@ -23,6 +29,34 @@ EDITED = (
     "The study's file was edited while it ran;"
     " this is the table of the study as it was at the start. Run it again."
 )
+
+
+def ablate(spec: Ablate) -> int:
+    """Run what is not done yet of a study, and write its table; with --dry-run show its plan.
+
+    Returns:
+        0, or 1 where a cell failed, or 130, 143 or 129 after a signal.
+    """
+    settings, given = plain(spec), spec.provenance
+    file = Path(settings["recipe"])
+    folder = Path(settings["out"] or Path("studies") / file.stem)
+    planned = plan(parse(settings, name=file.stem, config_dirs=given.config_dirs), given)
+    if given.dry_run:
+        states = make_journal(planned, folder).states
+        if given.json:
+            tell(json.dumps(describe_plan(planned, states)))
+        else:
+            show_plan(planned, states, folder)
+        return 0
+    _check_launcher(given.launcher, spec.processes)
+    code, record = _run(planned, folder, settings, given.launcher)
+    tell(json.dumps(record)) if given.json else show_table(record)
+    remark(f"table: {folder / 'table.md'}")
+    if code:
+        what = "stopped" if code > 1 else "some jobs failed"
+        study = _spell_study(file, given.config_dirs)
+        remark_next(what, "ablate", study, *given.overrides, *given.launcher, given=given)
+    return code
 
 
 def make_journal(plan: StudyPlan, folder: Path) -> JobJournal:
@@ -36,38 +70,25 @@ def make_journal(plan: StudyPlan, folder: Path) -> JobJournal:
     return JobJournal(plan.jobs, folder / JOBS, rule=rule)
 
 
-def run_study(
-    plan: StudyPlan, folder: Path, settings: Mapping[str, Any], launcher: tuple[str, ...] = ()
+def _run(
+    plan: StudyPlan, folder: Path, settings: Mapping[str, Any], launcher: tuple[str, ...]
 ) -> tuple[int, dict[str, Any]]:
-    """Run what is not done yet, and write the table.
-
-    Args:
-        plan: of the study.
-        folder: of the study; what is finished in it stays.
-        settings: of the study, as composed.
-        launcher: `hydra/launcher=<name>` and its settings, in the place of processes here.
-
-    Returns:
-        The exit code, and what table.json holds.
-    """
-    _check_launcher(launcher, settings["processes"])
+    """Run what is not done yet, and write the table: the exit code, and what table.json holds."""
     file = Path(settings["recipe"])
-    before = _digest(file)
+    before = _hash(file)
     for line in plan.study.left_out:
         remark(f"left out, and its metrics with it, until it is given: {line}")
     labels = {name: job.label for name, job in plan.jobs.items()}
     with hold_folder(folder, {**settings, "jobs": labels}, kind="study", command="plmctl ablate"):
         journal = make_journal(plan, folder)
         with show_jobs(journal, live=not launcher):
-            code = (
-                run_launched(journal, launcher)
-                if launcher
-                else Processes(journal, settings["processes"]).run()
-            )
-        notes = [EDITED] if _digest(file) != before else []
-        record = write_table(
-            plan.study, Results(plan, journal.states, journal.locate), folder, notes=notes
-        )
+            if launcher:
+                code = run_launched(journal, launcher)
+            else:
+                code = Processes(journal, settings["processes"]).run()
+        notes = [EDITED] if _hash(file) != before else []
+        results = Results(plan, journal.states, journal.locate)
+        record = write_table(plan.study, results, folder, notes=notes)
     for note in record["notes"]:
         remark(note)
     return code, record
@@ -81,5 +102,11 @@ def _check_launcher(words: tuple[str, ...], processes: int) -> None:
         raise ConfigError("processes", processes, allowed, fix="leave it out")
 
 
-def _digest(file: Path) -> str:
+def _spell_study(file: Path, config_dirs: Sequence[str]) -> str:
+    """The file of a study as one types it: by its name, or as ./mine.yaml."""
+    named = studies(config_dirs).get(file.stem) == file
+    return file.stem if named else str(file) if file.is_absolute() else f"./{file}"
+
+
+def _hash(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else ""

@@ -49,13 +49,8 @@ def describe_plan(plan: StudyPlan, states: Mapping[str, State]) -> dict[str, Any
         {"job": name, "label": job.label, "state": states[name].kind}
         for name, job in plan.jobs.items()
     ]
-    left_out = plan.study.left_out
-    return {
-        "cells": len(plan.cells),
-        "jobs": jobs,
-        "arms": estimate_costs(plan),
-        "left_out": left_out,
-    }
+    costs, left_out = estimate_costs(plan), plan.study.left_out
+    return {"cells": len(plan.cells), "jobs": jobs, "arms": costs, "left_out": left_out}
 
 
 def estimate_costs(plan: StudyPlan) -> list[dict[str, Any]]:
@@ -74,21 +69,14 @@ def estimate_costs(plan: StudyPlan) -> list[dict[str, Any]]:
 
 def show_table(record: Mapping[str, Any]) -> None:
     """Print what table.json holds: a row for each metric and arm, and what is missing."""
-    numbers = {"mean": "mean", "sd": "sd", "diff": "difference", "p": "p_holm"}
-    columns = {
-        "metric": [row["metric"] for row in record["rows"]],
-        "arm": [row["arm"] for row in record["rows"]],
-        "n": [str(row["n"]) for row in record["rows"]],
-        **{
-            head: [format_number(row[key]) for row in record["rows"]]
-            for head, key in numbers.items()
-        },
-        "expected": [row["expected"] for row in record["rows"]],
-        "verdict": [row["verdict"] for row in record["rows"]],
-        "published": [
-            f"{format_number(row['published'])} {row['unit']}".strip() for row in record["rows"]
-        ],
-    }
+    rows = record["rows"]
+    columns = {name: [str(row[name]) for row in rows] for name in ("metric", "arm", "n")}
+    for head, name in {"mean": "mean", "sd": "sd", "diff": "difference", "p": "p_holm"}.items():
+        columns[head] = [format_number(row[name]) for row in rows]
+    columns |= {name: [row[name] for row in rows] for name in ("expected", "verdict")}
+    columns["published"] = [
+        f"{format_number(row['published'])} {row['unit']}".strip() for row in rows
+    ]
     shown = {head: column for head, column in columns.items() if any(column)}
     print_table(list(shown), zip(*shown.values(), strict=True))
     for each in record["missing"]:

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from plmctl.core.values import Count, Rule
-from plmctl.study.arms import Arm
+from plmctl.core.values import Amount, Count, Rule
 
 PRETRAIN = "pretrain"  # as what a metric or an evaluation is of
 
@@ -17,20 +16,36 @@ Side = Literal["higher", "lower"]
 
 
 @dataclass(frozen=True)
-class PretrainNode:
-    """What all pretrainings share, as a study writes it."""
+class Arm:
+    """One of the things compared."""
 
-    recipe: str = "bert"
-    overrides: list[str] = field(default_factory=list)
+    name: str
+    recipe: str | None = None  # null: that of the study
+    overrides: tuple[str, ...] = ()  # of pretraining
+    finetune: tuple[str, ...] = ()  # of fine-tuning
+    pretrain: bool = True  # false: fine-tuned from first weights
+    checkpoint: str | None = None  # fine-tuned from these weights instead
+    times: Amount = 1.0  # the study's budget, where it is length that is compared
+    # an arm before this one: what it becomes on a task, at the same seed, teaches (distill=kd)
+    teacher: str | None = None
+    from_teacher: bool = False  # and is what it begins with (kept_layers=...)
 
 
 @dataclass(frozen=True)
-class TaskNode:
+class SharedPretraining:
+    """What all pretrainings share."""
+
+    recipe: str = "bert"
+    overrides: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class StudyTask:
     """A task to fine-tune on; without a path it is left out, with its metrics."""
 
     task: str
     path: Any = None
-    overrides: list[str] = field(default_factory=list)
+    overrides: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -52,23 +67,23 @@ class Restarts:
 
 
 @dataclass(frozen=True)
-class FinetuneNode:
+class SharedFinetuning:
     """Every task is fine-tuned with every point of the grid and every restart. The point that does
     best on dev counts, by the mean of its restarts.
     """
 
     tasks: dict[str, Any] = field(default_factory=dict)
-    overrides: list[str] = field(default_factory=list)
-    grid: list[str] = field(default_factory=list)
-    restarts: Any = field(default_factory=dict)
+    overrides: tuple[str, ...] = ()
+    grid: tuple[str, ...] = ()
+    restarts: Any = 1  # or {order, head}
 
 
 @dataclass(frozen=True)
-class EvalNode:
+class StudyEval:
     """`plmctl eval` with these words on every checkpoint of `of`: "pretrain" or a task."""
 
     of: str
-    overrides: list[str] = field(default_factory=list)
+    overrides: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -148,12 +163,12 @@ class Study:
     arms: dict[str, Arm]
     budget: tuple[str, float] | None
     data: dict[str, Any]
-    pretrain: list[str]
-    tasks: dict[str, TaskNode]
-    finetune: list[str]
+    pretrain: tuple[str, ...]
+    tasks: dict[str, StudyTask]
+    finetune: tuple[str, ...]
     points: list[tuple[str, ...]]
     restarts: Restarts
-    evals: dict[str, EvalNode]
+    evals: dict[str, StudyEval]
     metrics: dict[str, Metric]
     stop: StopRule | None
     left_out: list[str]

@@ -89,9 +89,8 @@ def test_structbert_has_an_arm_of_bert_and_the_papers_figures() -> None:
 
 
 def test_names_are_tagged_with_the_documents_context() -> None:
-    assert study("bert_layers", "finetune.tasks.names.path=x").tasks["names"].overrides == [
-        "task.context=document"
-    ]
+    names = study("bert_layers", "finetune.tasks.names.path=x").tasks["names"]
+    assert names.overrides == ("task.context=document",)
 
 
 def test_short_text_is_learnt_from_first_weights_too() -> None:

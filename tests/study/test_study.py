@@ -58,7 +58,7 @@ def test_a_command_line_names_arms_and_settings_of_tasks(parsed: Parsed) -> None
     assert study.arms["hot"].overrides == ("optim.lr=1", "size.width=16")
     assert study.arms["tuned"].finetune == ("features=mix", "heads.features.layers=[0,1]")
     assert study.arms["cold"].overrides == ("optim.lr=1e-4",)
-    assert study.tasks["toy"].overrides == ["train.share=0.5", "task.max_length=8"]
+    assert study.tasks["toy"].overrides == ("train.share=0.5", "task.max_length=8")
     assert study.tasks["other"].path == "task"
     assert study.metrics["other"].expect == {"hot": "lower"}
 
