@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
+
+from plmctl.cli.options import SHARED
 
 Function = TypeVar("Function", bound=Callable[..., None])
 
@@ -25,12 +28,27 @@ class Command:
 
 
 def command(
-    name: str, *, place: int, examples: tuple[str, str], **more: Any
+    name: str, *, place: int, examples: tuple[str, str], options: str = "", **more: Any
 ) -> Callable[[Function], Function]:
-    """Declare a function of cli/commands a command of the program."""
+    """Declare a function of cli/commands a command of the program.
+
+    `options`: names of options that other commands have, too; the function takes them as keywords.
+    """
 
     def declare(function: Function) -> Function:
         function.command = Command(name, place, examples, **more)  # type: ignore[attr-defined]
+        function.__signature__ = _with_options(function, options.split())  # type: ignore[attr-defined]
         return function
 
     return declare
+
+
+def _with_options(function: Callable[..., None], options: Sequence[str]) -> inspect.Signature:
+    """The signature of a function, with the shared `options` in place of its `**options`."""
+    parameters = inspect.signature(function, eval_str=True).parameters.values()
+    own = [parameter for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD]
+    shared = [
+        inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        for option, (kind, default) in ((option, SHARED[option]) for option in options)
+    ]
+    return inspect.Signature([*own, *shared])

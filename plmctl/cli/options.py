@@ -1,8 +1,8 @@
-"""The options that several commands have."""
+"""The arguments and options that several commands have."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,6 +12,14 @@ Words = Annotated[
 ]
 RecipeWords = Annotated[
     list[str] | None, typer.Argument(metavar="RECIPE | KEY=VALUE", show_default=False, hidden=True)
+]
+Recipe = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="A recipe of plmctl recipes ls, or your own ./FILE.yaml."),
+]
+RecipeSettings = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="KEY=VALUE", show_default=False, help="Settings of the recipe."),
 ]
 ConfigDir = Annotated[
     list[str] | None,
@@ -44,3 +52,14 @@ Multirun = Annotated[
         help="Run all combinations of key=a,b (Hydra: choice(), range(), glob()).",
     ),
 ]
+
+# {the name by which a command's file asks for an option: (the option, its default)}
+SHARED: dict[str, tuple[Any, Any]] = {
+    "config_dir": (ConfigDir, None),
+    "plugin": (Plugin, None),
+    "json": (Json, False),
+    "print_config": (PrintConfig, False),
+    "dry_run": (DryRun, False),
+    "resume": (Resume, False),
+    "multirun": (Multirun, False),
+}

@@ -7,48 +7,55 @@ import gc
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import typer
 
-from plmctl.cli.mistakes import find_plugins, report_mistakes
 from plmctl.core.errors import UsageError, raise_all
 from plmctl.core.terminal import tell
 from plmctl.run.spec import Provenance, RunSpec, thaw
 
 
 def start(
-    given: Provenance,
+    verb: str,
     words: Sequence[str] | None,
-    config_dir: Sequence[str] | None = None,
-    plugin: Sequence[str] | None = None,
     *,
+    recipe: str | None = None,
+    complete: Callable[[Provenance], Provenance] = lambda given: given,
     print_config: bool = False,
     multirun: bool = False,
-    complete: Callable[[Provenance], Provenance] = lambda given: given,
+    **options: Any,
 ) -> None:
     """Compose the settings and run the command.
 
     Args:
-        given: What is wanted; its recipe is the default.
+        verb: The command.
         words: A recipe and settings, as they stand on the command line.
+        recipe: Counts where the words name none.
         complete: Adds words for settings that the user left out.
+        options: As for `collect_options`.
 
     Raises:
         typer.Exit: Always, with the exit code.
     """
-    with report_mistakes():
-        recipe, overrides = sort_words(words or [], resume=given.resume)
-        given = complete(
-            replace(
-                given,
-                recipe=recipe or (None if given.resume else given.recipe),
-                overrides=tuple(overrides),
-                config_dirs=tuple(config_dir or ()),
-                plugins=tuple(plugin or ()),
-            )
-        )
-        find_plugins(given.plugins)
-        raise typer.Exit(_go(given, print_config, multirun))
+    given = collect_options(verb, **options)
+    named, overrides = sort_words(words or [], resume=given.resume)
+    recipe = named or (None if given.resume else recipe)
+    given = complete(replace(given, recipe=recipe, overrides=tuple(overrides)))
+    raise typer.Exit(_go(given, print_config, multirun))
+
+
+def collect_options(
+    verb: str,
+    *,
+    config_dir: Sequence[str] | None = None,
+    plugin: Sequence[str] | None = None,
+    **wishes: Any,
+) -> Provenance:
+    """What the options of a command say."""
+    return Provenance(
+        verb, config_dirs=tuple(config_dir or ()), plugins=tuple(plugin or ()), **wishes
+    )
 
 
 def _go(given: Provenance, print_config: bool, multirun: bool) -> int:

@@ -9,6 +9,8 @@ from typing import Any
 
 from typer.core import TyperCommand
 
+from plmctl.cli import mistakes
+
 
 class Verb(TyperCommand):
     """A command with settings: `--learning-rate 1` is answered with `optim.lr=1`."""
@@ -42,6 +44,12 @@ class Verb(TyperCommand):
                         f"\n  fix: {setting}"
                     )
         return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; a user's mistake becomes a message and an exit code."""
+        with mistakes.report_mistakes():
+            mistakes.find_plugins(ctx.params.get("plugin") or ())
+            return super().invoke(ctx)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         """Write examples, settings, and the parts and recipes that can be chosen."""

@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from plmctl.cli.declare import command
-from plmctl.cli.mistakes import find_plugins, report_mistakes
 from plmctl.cli.options import Plugin
 from plmctl.core.terminal import tell
 
@@ -43,15 +42,9 @@ def average(
 
     The setting train.keep_last says how many checkpoints a run keeps.
     """
-    with report_mistakes():
-        find_plugins(plugin or ())
-        from plmctl.training.averaging import average as average_checkpoints
-        from plmctl.training.averaging import extract_average
+    from plmctl.training.averaging import average as average_checkpoints
+    from plmctl.training.averaging import extract_average
 
-        folder = Path(os.path.expanduser(run))
-        place = Path(os.path.expanduser(out or f"{folder}-average"))
-        tell(
-            extract_average(folder, place)
-            if kept
-            else average_checkpoints(folder, place, last=last)
-        )
+    folder = Path(os.path.expanduser(run))
+    place = Path(os.path.expanduser(out or f"{folder}-average"))
+    tell(extract_average(folder, place) if kept else average_checkpoints(folder, place, last=last))

@@ -9,7 +9,6 @@ from typing import Annotated, Literal
 import typer
 
 from plmctl.cli.declare import command
-from plmctl.cli.mistakes import find_plugins, report_mistakes
 from plmctl.cli.options import Plugin
 
 
@@ -45,16 +44,14 @@ def convert(
 
     Weights, settings and tokenizer are converted.
     """
-    with report_mistakes():
-        find_plugins(plugin or ())
-        from plmctl.report.card import make_card
-        from plmctl.run.convert import convert as convert_model
+    from plmctl.report.card import make_card
+    from plmctl.run.convert import convert as convert_model
 
-        convert_model(
-            Path(source).expanduser(),
-            Path(out).expanduser(),
-            to=to,
-            part=part,
-            plugins=tuple(plugin or ()),
-            card=partial(make_card, library="transformers", plugins=tuple(plugin or ())),
-        )
+    convert_model(
+        Path(source).expanduser(),
+        Path(out).expanduser(),
+        to=to,
+        part=part,
+        plugins=tuple(plugin or ()),
+        card=partial(make_card, library="transformers", plugins=tuple(plugin or ())),
+    )

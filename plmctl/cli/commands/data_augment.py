@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from plmctl.cli.declare import command
-from plmctl.cli.options import ConfigDir, Json, Plugin, PrintConfig, Words
+from plmctl.cli.options import Words
 from plmctl.cli.start import start
-from plmctl.run.spec import Provenance
 
 
 @command(
@@ -22,17 +23,11 @@ from plmctl.run.spec import Provenance
         ),
     ),
     slots="task",
+    options="json print_config config_dir plugin",
 )
-def augment(
-    words: Words = None,
-    as_json: Json = False,
-    print_config: PrintConfig = False,
-    config_dir: ConfigDir = None,
-    plugin: Plugin = None,
-) -> None:
+def augment(words: Words = None, **options: Any) -> None:
     """Write a larger training set: a masked language model replaces words.
 
     Every text is copied, and words of the copies are replaced (TinyBERT's data augmentation).
     """
-    given = Provenance("augment", json=as_json)
-    start(given, words, config_dir, plugin, print_config=print_config)
+    start("augment", words, **options)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from plmctl.cli.declare import command
-from plmctl.cli.options import ConfigDir, Json, Plugin, PrintConfig
 from plmctl.cli.start import start
-from plmctl.run.spec import Provenance
 
 
 @command(
@@ -20,27 +18,24 @@ from plmctl.run.spec import Provenance
         "plmctl data check README.md tokenizer.path=tokens --out checked.md",
     ),
     slots="task format",
+    options="json print_config config_dir plugin",
 )
 def check(
     words: Annotated[
         list[str] | None,
         typer.Argument(metavar="PATH | KEY=VALUE", show_default=False, hidden=True),
     ] = None,
-    as_json: Json = False,
     out: Annotated[
         str | None,
         typer.Option("--out", metavar="FILE", help="Also write a page: a .md or .html file."),
     ] = None,
-    print_config: PrintConfig = False,
-    config_dir: ConfigDir = None,
-    plugin: Plugin = None,
+    **options: Any,
 ) -> None:
     """Check text, tokens or labelled files before a long run.
 
     PATH is text or a token directory, or with task=<name> the files of a task.
     """
-    given = Provenance("data", json=as_json)
-    start(given, pathless(words or [], out), config_dir, plugin, print_config=print_config)
+    start("data", pathless(words or [], out), **options)
 
 
 def pathless(words: list[str], out: str | None = None) -> list[str]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from plmctl.cli.declare import command
-from plmctl.cli.options import ConfigDir, Json, Plugin, PrintConfig, Words
+from plmctl.cli.options import Words
 from plmctl.cli.start import start
-from plmctl.run.spec import Provenance
 
 
 @command(
@@ -19,17 +20,11 @@ from plmctl.run.spec import Provenance
         ),
     ),
     slots="task search",
+    options="json print_config config_dir plugin",
 )
-def rewrite(
-    words: Words = None,
-    as_json: Json = False,
-    print_config: PrintConfig = False,
-    config_dir: ConfigDir = None,
-    plugin: Plugin = None,
-) -> None:
+def rewrite(words: Words = None, **options: Any) -> None:
     """Write a training set whose targets a trained model wrote.
 
     A student that learns from it imitates this model (sequence-level distillation).
     """
-    given = Provenance("rewrite", json=as_json)
-    start(given, words, config_dir, plugin, print_config=print_config)
+    start("rewrite", words, **options)

@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from plmctl.cli.declare import command
-from plmctl.cli.options import (
-    ConfigDir,
-    DryRun,
-    Json,
-    Multirun,
-    Plugin,
-    PrintConfig,
-    RecipeWords,
-    Resume,
-)
+from plmctl.cli.options import RecipeWords
 from plmctl.cli.start import start
-from plmctl.run.spec import Provenance
 
 
 @command(
@@ -32,23 +24,13 @@ from plmctl.run.spec import Provenance
     ),
     slots="distill task",
     only=("teacher", "teacher_cache", "kept_layers"),
+    options="print_config dry_run resume multirun config_dir plugin json",
 )
-def distill(
-    words: RecipeWords = None,
-    print_config: PrintConfig = False,
-    dry_run: DryRun = False,
-    resume: Resume = False,
-    multirun: Multirun = False,
-    config_dir: ConfigDir = None,
-    plugin: Plugin = None,
-    as_json: Json = False,
-) -> None:
+def distill(words: RecipeWords = None, **options: Any) -> None:
     """Train a smaller model to imitate a teacher.
 
     teacher=<a run or a Hugging Face folder>. With task=<name> the data are labelled.
     """
     from plmctl.run.distill_words import as_training
 
-    given = Provenance("distill", dry_run=dry_run, resume=resume, json=as_json)
-    told = {"print_config": print_config, "multirun": multirun}
-    start(given, words, config_dir, plugin, complete=as_training, **told)
+    start("distill", words, complete=as_training, **options)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from plmctl.cli.declare import command
-from plmctl.cli.options import Plugin, PrintConfig, Words
+from plmctl.cli.options import Words
 from plmctl.cli.start import start
-from plmctl.run.spec import Provenance
 
 
 @command(
@@ -18,8 +19,8 @@ from plmctl.run.spec import Provenance
             " out=means.npz layers=-1 pooling=mean"
         ),
     ),
+    options="print_config plugin",
 )
-def embed(words: Words = None, print_config: PrintConfig = False, plugin: Plugin = None) -> None:
+def embed(words: Words = None, **options: Any) -> None:
     """Write contextual embeddings of the lines of a file."""
-    given = Provenance("embed")
-    start(given, words, plugin=plugin, print_config=print_config)
+    start("embed", words, **options)

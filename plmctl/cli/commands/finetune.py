@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from plmctl.cli.declare import command
-from plmctl.cli.options import ConfigDir, DryRun, Json, Multirun, Plugin, PrintConfig, Resume, Words
+from plmctl.cli.options import Words
 from plmctl.cli.start import start
-from plmctl.run.spec import Provenance
 
 
 @command(
@@ -20,17 +21,8 @@ from plmctl.run.spec import Provenance
     ),
     slots="task features head_encoder output_features size model optim schedule",
     task="classification",
+    options="print_config dry_run resume multirun config_dir plugin json",
 )
-def finetune(
-    words: Words = None,
-    print_config: PrintConfig = False,
-    dry_run: DryRun = False,
-    resume: Resume = False,
-    multirun: Multirun = False,
-    config_dir: ConfigDir = None,
-    plugin: Plugin = None,
-    as_json: Json = False,
-) -> None:
+def finetune(words: Words = None, **options: Any) -> None:
     """Train a checkpoint, or a new model, on a labelled task."""
-    given = Provenance("finetune", dry_run=dry_run, resume=resume, json=as_json)
-    start(given, words, config_dir, plugin, print_config=print_config, multirun=multirun)
+    start("finetune", words, **options)

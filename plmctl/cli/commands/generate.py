@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from plmctl.cli.declare import command
-from plmctl.cli.options import Json, Plugin, PrintConfig, Words
+from plmctl.cli.options import Words
 from plmctl.cli.start import start
-from plmctl.run.spec import Provenance
 
 
 @command(
@@ -19,17 +20,12 @@ from plmctl.run.spec import Provenance
         'plmctl generate checkpoint=runs/first prompt="a [MASK] of strings" top=3',
     ),
     slots="search",
+    options="json print_config plugin",
 )
-def generate(
-    words: Words = None,
-    as_json: Json = False,
-    print_config: PrintConfig = False,
-    plugin: Plugin = None,
-) -> None:
+def generate(words: Words = None, **options: Any) -> None:
     """Continue a prompt, rewrite a text, or fill in masks.
 
     A decoder continues a prompt, an encoder-decoder rewrites a text, and an encoder fills in the
     masks of a text.
     """
-    given = Provenance("generate", json=as_json)
-    start(given, words, plugin=plugin, print_config=print_config)
+    start("generate", words, **options)

@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from plmctl.cli.declare import command
-from plmctl.cli.mistakes import find_plugins, report_mistakes
 from plmctl.cli.options import ConfigDir, Json, Plugin
 
 What = Annotated[
@@ -24,8 +23,6 @@ def explain(
     Each setting is shown with its meaning, type and default. A slot lists its parts; without a
     name, all slots are listed.
     """
-    with report_mistakes():
-        find_plugins(plugin or ())
-        from plmctl.run.help import explain as explain_part
+    from plmctl.run.help import explain as explain_part
 
-        explain_part(what, as_json=as_json, plugins=plugin or (), config_dirs=config_dir or ())
+    explain_part(what, as_json=as_json, plugins=plugin or (), config_dirs=config_dir or ())

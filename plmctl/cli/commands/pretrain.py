@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from plmctl.cli.declare import command
-from plmctl.cli.options import (
-    ConfigDir,
-    DryRun,
-    Json,
-    Multirun,
-    Plugin,
-    PrintConfig,
-    RecipeWords,
-    Resume,
-)
+from plmctl.cli.options import RecipeWords
 from plmctl.cli.start import start
-from plmctl.run.spec import Provenance
 
 Preview = Annotated[
     int,
@@ -40,20 +30,8 @@ Preview = Annotated[
     ),
     slots="size tokenizer format noise pattern position model objective optim schedule",
     lists=".",
+    options="print_config dry_run resume multirun config_dir plugin json",
 )
-def pretrain(
-    words: RecipeWords = None,
-    print_config: PrintConfig = False,
-    dry_run: DryRun = False,
-    resume: Resume = False,
-    preview: Preview = 0,
-    multirun: Multirun = False,
-    config_dir: ConfigDir = None,
-    plugin: Plugin = None,
-    as_json: Json = False,
-) -> None:
+def pretrain(words: RecipeWords = None, preview: Preview = 0, **options: Any) -> None:
     """Train a model on text, from a recipe (default: bert)."""
-    given = Provenance(
-        "pretrain", "bert", dry_run=dry_run, resume=resume, preview=preview, json=as_json
-    )
-    start(given, words, config_dir, plugin, print_config=print_config, multirun=multirun)
+    start("pretrain", words, recipe="bert", preview=preview, **options)

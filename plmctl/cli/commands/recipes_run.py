@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from plmctl.cli.chains import Name, Words, given
 from plmctl.cli.declare import command
-from plmctl.cli.options import ConfigDir, Json, Plugin
+from plmctl.cli.options import Recipe, RecipeSettings
+from plmctl.cli.start import collect_options
 
 
 @command(
@@ -21,16 +21,15 @@ from plmctl.cli.options import ConfigDir, Json, Plugin
             " tasks.sst2=glue/SST-2 --dry-run"
         ),
     ),
+    options="json config_dir plugin",
 )
 def run(
-    name: Name,
-    words: Words = None,
+    name: Recipe,
+    words: RecipeSettings = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the commands. Run nothing.")
     ] = False,
-    as_json: Json = False,
-    config_dir: ConfigDir = None,
-    plugin: Plugin = None,
+    **options: Any,
 ) -> None:
     """Run the whole chain of a recipe: tokenize, pretrain, fine-tune, evaluate.
 
@@ -42,7 +41,8 @@ def run(
 
     Start the same command again to continue: finished steps are kept.
     """
-    with given(config_dir, plugin, json=as_json, dry_run=dry_run) as provenance:
-        from plmctl.chain import run as chain
+    from plmctl.chain import run as chain
 
-        raise typer.Exit(chain.run(name, words or [], provenance))
+    raise typer.Exit(
+        chain.run(name, words or [], collect_options("recipes", dry_run=dry_run, **options))
+    )

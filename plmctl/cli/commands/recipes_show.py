@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from plmctl.cli.chains import Name, Words, given
+from typing import Any
+
 from plmctl.cli.declare import command
-from plmctl.cli.options import ConfigDir, Json, Plugin
+from plmctl.cli.options import Recipe, RecipeSettings
+from plmctl.cli.start import collect_options
 
 
 @command(
     "recipes show",
     place=160,
     examples=("plmctl recipes show bert", "plmctl recipes show simcse data.path=tokens"),
+    options="json config_dir plugin",
 )
-def show(
-    name: Name,
-    words: Words = None,
-    as_json: Json = False,
-    config_dir: ConfigDir = None,
-    plugin: Plugin = None,
-) -> None:
+def show(name: Recipe, words: RecipeSettings = None, **options: Any) -> None:
     """Show a recipe: header, settings, commands and data.
 
     Only settings that differ from the defaults are shown.
     """
-    with given(config_dir, plugin, json=as_json) as provenance:
-        from plmctl.chain import run as chain
+    from plmctl.chain import run as chain
 
-        chain.show(name, words or [], provenance)
+    chain.show(name, words or [], collect_options("recipes", **options))

@@ -9,7 +9,6 @@ import typer
 
 from plmctl.cli import report_options as options
 from plmctl.cli.declare import command
-from plmctl.cli.mistakes import find_plugins, report_mistakes
 from plmctl.cli.options import Plugin
 from plmctl.core.terminal import tell
 
@@ -40,18 +39,16 @@ def report(
 
     The page needs no network.
     """
-    with report_mistakes():
-        find_plugins(plugin or ())
-        from plmctl.report.wishes import parse_facts, parse_wishes
-        from plmctl.report.write import write
+    from plmctl.report.wishes import parse_facts, parse_wishes
+    from plmctl.report.write import write
 
-        files = write(
-            [Path(folder).expanduser() for folder in runs],
-            Path(out).expanduser(),
-            markdown=markdown,
-            wishes=parse_wishes(attention, sentence or [], probe or []),
-            card=Path(card) if card else None,
-            facts=parse_facts(fact or []),
-            plugins=tuple(plugin or ()),
-        )
-        tell("\n".join(map(str, files)))
+    files = write(
+        [Path(folder).expanduser() for folder in runs],
+        Path(out).expanduser(),
+        markdown=markdown,
+        wishes=parse_wishes(attention, sentence or [], probe or []),
+        card=Path(card) if card else None,
+        facts=parse_facts(fact or []),
+        plugins=tuple(plugin or ()),
+    )
+    tell("\n".join(map(str, files)))

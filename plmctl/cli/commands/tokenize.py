@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from plmctl.cli.declare import command
-from plmctl.cli.options import ConfigDir, Multirun, Plugin, PrintConfig, Words
+from plmctl.cli.options import Words
 from plmctl.cli.start import start
-from plmctl.run.spec import Provenance
 
 
 @command(
@@ -16,14 +17,8 @@ from plmctl.run.spec import Provenance
         "plmctl tokenize tokenizer=wordpiece tokenizer.vocab_size=4096 out=tokens-wordpiece",
     ),
     slots="tokenizer",
+    options="print_config multirun config_dir plugin",
 )
-def tokenize(
-    words: Words = None,
-    print_config: PrintConfig = False,
-    multirun: Multirun = False,
-    config_dir: ConfigDir = None,
-    plugin: Plugin = None,
-) -> None:
+def tokenize(words: Words = None, **options: Any) -> None:
     """Train a tokenizer, or take one, and write text as tokens."""
-    given = Provenance("tokenize")
-    start(given, words, config_dir, plugin, print_config=print_config, multirun=multirun)
+    start("tokenize", words, **options)
