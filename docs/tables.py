@@ -17,8 +17,7 @@ from plmctl.interop.family import Family
 from plmctl.interop.hf import FAMILIES
 from plmctl.run.glossary import known_fields
 from plmctl.run.headers import header
-from plmctl.run.part_help import part_files
-from plmctl.run.recipes import conf_dir, find_recipe, load, recipe_names, recipes_dir
+from plmctl.run.recipes import conf_dir, find_recipe, load, part_files, recipe_names, recipes_dir
 
 DOCS = Path(__file__).parent
 PAGES = (DOCS.parent / "README.md", *sorted(DOCS.glob("*.md")))

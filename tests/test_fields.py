@@ -15,8 +15,8 @@ from plmctl.core.fields import COMMON, Field, fields_of, glossary, held_by_data,
 from plmctl.core.locate import locate
 from plmctl.run.build import build
 from plmctl.run.glossary import fields_in, known_fields
-from plmctl.run.part_help import part_files, targets
-from plmctl.run.recipes import load
+from plmctl.run.part_help import targets
+from plmctl.run.recipes import load, part_files
 from plmctl.run.stand_in import TINY
 
 SPOKEN_OF = ("provides", "reads", "writes", "removes", "needs", "uses")

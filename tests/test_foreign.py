@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from plmctl.cli.app import make_app
 from plmctl.run.compose import compose
 from plmctl.run.other_names import OURS
-from plmctl.run.overrides import paths
 from plmctl.run.spec import thaw
+from plmctl.run.walks import paths
 from plmctl.text.undecodable import guess_encoding
 
 GLUE = ["task=sst2", "task.path=nowhere", "checkpoint=null"]

@@ -16,11 +16,12 @@ from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
 from plmctl.core.locate import parameters
+from plmctl.core.values import describe_values
 from plmctl.noise.span_mask import SpanMask
 from plmctl.noise.token_mask import TokenMask
 from plmctl.run.injected import ToNoises
-from plmctl.run.part_help import explained, kind, part_files
-from plmctl.run.recipes import conf_dir
+from plmctl.run.part_help import list_settings
+from plmctl.run.recipes import conf_dir, part_files
 
 SLOTS = sorted(place.name for place in conf_dir().iterdir() if place.is_dir())
 
@@ -31,7 +32,7 @@ def said(*words: str, code: int = 0) -> str:
     return str(done.stdout if code == 0 else done.stderr)
 
 
-def test_a_part_is_explained() -> None:
+def test_a_part_is_list_settings() -> None:
     text = said("help", "span_mask")
     lines = [line.rstrip() for line in text.splitlines()]
     assert lines[0] == str(conf_dir() / "noise" / "span_mask.yaml")
@@ -78,9 +79,9 @@ def test_settings_that_the_file_leaves_out_come_from_the_signature(tmp_path: Pat
 
 
 @pytest.mark.parametrize("slot", SLOTS)
-def test_every_part_can_be_explained(slot: str) -> None:
+def test_every_part_can_be_list_settings(slot: str) -> None:
     for name, file in part_files(slot).items():
-        found = explained(file)
+        found = list_settings(file)
         assert found or yaml.safe_load(file.read_text(encoding="utf-8")) in (None, {"heads": {}}), (
             name,
             file,
@@ -114,7 +115,7 @@ def test_mistakes() -> None:
 
 
 def test_kinds_are_words() -> None:
-    assert [kind(each) for each in (int, float | None, bool, list[str])] == [
+    assert [describe_values(each) for each in (int, float | None, bool, list[str])] == [
         "a whole number",
         "a number or null",
         "true or false",

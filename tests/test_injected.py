@@ -13,7 +13,7 @@ import yaml
 
 from plmctl.core.locate import locate, parameters
 from plmctl.run.injected import Injected, ToFormats, ToHeads, ToNoises, ToObjectives
-from plmctl.run.part_help import part_files
+from plmctl.run.recipes import part_files
 
 SLOTS: dict[str, tuple[type[Injected], ...]] = {
     "format": (ToFormats,),

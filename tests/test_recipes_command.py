@@ -28,7 +28,7 @@ from plmctl.run.compose import Flags, compose
 from plmctl.run.estimate import estimate
 from plmctl.run.headers import header, source_of
 from plmctl.run.recipes import conf_dir, find_recipe, recipe_names, recipes_dir
-from plmctl.run.resume import leaves
+from plmctl.run.walks import leaves
 
 RECIPES = recipe_names()
 RESULTS = (recipes_dir() / "RESULTS.md").read_text(encoding="utf-8")

@@ -22,8 +22,8 @@ from plmctl.jobs.journal import JobJournal, hold_folder
 from plmctl.jobs.runners import run_here
 from plmctl.jobs.work import RECORD
 from plmctl.report.job_events import Event
-from plmctl.run.resume import leaves
 from plmctl.run.spec import Provenance
+from plmctl.run.walks import leaves
 
 OUT = "chains"  # where chains are, without out=
 

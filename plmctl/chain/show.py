@@ -16,9 +16,9 @@ from plmctl.run.compose import compose
 from plmctl.run.headers import Header, header
 from plmctl.run.overrides import spell
 from plmctl.run.recipes import find_recipe, load, recipe_names, studies
-from plmctl.run.resume import leaves
 from plmctl.run.schema import LENGTHS
 from plmctl.run.spec import Provenance, thaw
+from plmctl.run.walks import leaves
 
 
 def show_list(given: Provenance, *, of_studies: bool) -> None:

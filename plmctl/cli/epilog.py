@@ -7,9 +7,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from plmctl.cli.declare import Command
+from plmctl.run.headers import describe_options
 from plmctl.run.other_names import ours
-from plmctl.run.part_help import explained
-from plmctl.run.recipes import conf_dir, describe_options, recipes_dir
+from plmctl.run.part_help import list_settings
+from plmctl.run.recipes import conf_dir, recipes_dir
 from plmctl.run.schema import VERBS as SCHEMAS
 from plmctl.run.settings import settings
 
@@ -56,7 +57,7 @@ def spell_setting(option: str, value: str, command: str) -> str:
 
 def _of_task(name: str) -> list[tuple[str, str]]:
     """(task.key=default, meaning) of a task, without those of the parts in it."""
-    found = explained(conf_dir() / "task" / f"{name}.yaml", types=False)
+    found = list_settings(conf_dir() / "task" / f"{name}.yaml", types=False)
     inner = tuple(f"{each.path}." for each in found if each.target and each.path != "task")
     own = [
         each

@@ -65,6 +65,18 @@ def fit(value: Any, annotation: Any) -> Any:
     return value
 
 
+def describe_values(annotation: Any) -> str:
+    """What values an annotation allows, "a whole number or null"; empty where anything goes."""
+    rules = [
+        rule.words for rule in getattr(annotation, "__metadata__", ()) if isinstance(rule, Rule)
+    ]
+    try:
+        fit(object(), annotation)
+    except ValueError as error:
+        return ", ".join([str(error).removeprefix("must be "), *rules])
+    return ""
+
+
 def takes_mapping(annotation: Any) -> bool:
     """Whether a plain mapping, which is not a part, may be a value of this annotation."""
     inner = (

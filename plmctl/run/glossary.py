@@ -12,8 +12,8 @@ from plmctl.core.errors import UsageError
 from plmctl.core.fields import COMMON, Field, fields_of, glossary
 from plmctl.core.locate import locate
 from plmctl.run.part_help import targets
-from plmctl.run.plugins import targets_in
 from plmctl.run.recipes import conf_dir
+from plmctl.run.walks import targets_in
 
 
 def known_fields(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from plmctl.core.errors import AbsentData, UsageError
-from plmctl.run.recipes import conf_dir
+from plmctl.run.recipes import part_files
 
 FIELD = re.compile(r"# ([A-Z][\w ]{2,20}):\s+(.*)")
 # what stands before them says what the file is, and may have colons, too
@@ -67,10 +67,15 @@ def header(file: Path) -> Header:
     return Header(file, " ".join(about), whole, tuple(lines))
 
 
+def describe_options(folder: Path) -> list[tuple[str, str]]:
+    """(option, what it is) of every YAML file of a folder."""
+    return [(file.stem, header(file).about) for file in sorted(folder.glob("*.yaml"))]
+
+
 def source_of(group: str, name: str | None, config_dirs: Sequence[str] = ()) -> str:
     """Where to get what a part reads, as its file says under `# Data:`; empty where it does not."""
-    files = [folder / group / f"{name}.yaml" for folder in (*map(Path, config_dirs), conf_dir())]
-    return next((header(file).text("Data") for file in files if file.is_file()), "")
+    file = part_files(group, config_dirs).get(name or "")
+    return header(file).text("Data") if file else ""
 
 
 @contextlib.contextmanager

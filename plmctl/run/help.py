@@ -17,8 +17,8 @@ from plmctl.core.terminal import screen, tell
 from plmctl.run.build import build
 from plmctl.run.glossary import known_fields
 from plmctl.run.headers import header
-from plmctl.run.part_help import Setting, explained, part_files, targets
-from plmctl.run.recipes import conf_dir
+from plmctl.run.part_help import Setting, list_settings, targets
+from plmctl.run.recipes import conf_dir, part_files
 
 FIELDS = "fields"  # the word that asks for the glossary
 
@@ -47,7 +47,7 @@ def explain(
         )
         return
     file = _chosen(what, slots)
-    found = explained(file, plugins)
+    found = list_settings(file, plugins)
     if as_json:
         tell(json.dumps([dataclasses.asdict(each) for each in found], indent=1, ensure_ascii=False))
         return

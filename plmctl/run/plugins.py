@@ -5,10 +5,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from plmctl.core.errors import UsageError
+from plmctl.run.walks import targets_in
 
 OWN = "plmctl"
 
@@ -32,17 +33,6 @@ def named(node: Any) -> list[str]:
     """The packages other than plmctl of every `_target_` inside `node`, plain data, each once."""
     names = (target.partition(".")[0] for target in targets_in(node))
     return list(dict.fromkeys(name for name in names if name != OWN and name.isidentifier()))
-
-
-def targets_in(node: Any) -> Iterator[str]:
-    """Every `_target_` inside `node`, plain data."""
-    if isinstance(node, Mapping):
-        if isinstance(target := node.get("_target_"), str):
-            yield target
-        node = list(node.values())
-    if isinstance(node, list):
-        for child in node:
-            yield from targets_in(child)
 
 
 def recorded(config: Mapping[str, Any]) -> list[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.core.errors import DataError, UsageError, nearest
-from plmctl.run.references import references_in
+from plmctl.run.walks import references_in
 from plmctl.storage.settings_file import read_settings
 
 STUDIES = "studies"  # the folder of studies among recipes
@@ -24,6 +24,16 @@ def conf_dir() -> Path:
 def recipes_dir() -> Path:
     """The folder of recipes: recipes/ of a checkout, or its copy in an installed wheel."""
     return _shipped("recipes")
+
+
+def part_files(group: str, config_dirs: Sequence[str] = ()) -> dict[str, Path]:
+    """{name: file} of the parts of a slot; a user's own hides one of conf/ that is called the
+    same.
+    """
+    folders = [conf_dir(), *map(Path, reversed(config_dirs))]
+    return {
+        file.stem: file for folder in folders for file in sorted((folder / group).glob("*.yaml"))
+    }
 
 
 def find_recipe(name: str, config_dirs: Sequence[str] = ()) -> Path:
@@ -87,24 +97,6 @@ def recipe_names(config_dirs: Sequence[str] = ()) -> list[str]:
 def option_name(recipe: str) -> str:
     """A recipe's name, or a file's path, in letters that Hydra's grammar takes."""
     return re.sub(r"\W", "_", recipe, flags=re.ASCII)
-
-
-def describe_options(folder: Path) -> list[tuple[str, str]]:
-    """(option, its description: the first comment of the file) for every YAML of a folder; an
-    indented comment line goes on with the one above it.
-    """
-    return [(file.stem, _first_comment(file)) for file in sorted(folder.glob("*.yaml"))]
-
-
-def _first_comment(file: Path) -> str:
-    told: list[str] = []
-    for line in file.read_text(encoding="utf-8").splitlines():
-        if not line.startswith("#") or line.startswith("# @package"):
-            continue
-        if told and not line.startswith("#   "):
-            break
-        told.append(line[1:].strip())
-    return " ".join(told)
 
 
 def load(file: Path) -> dict[str, Any]:

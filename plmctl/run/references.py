@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 
@@ -48,18 +48,3 @@ def work_out(settings: Mapping[str, Any]) -> dict[str, Any]:
         path = getattr(error, "full_key", None) or "config"
         raise UnresolvedReference(path, str(error).splitlines()[0]) from error
     return {str(key): value for key, value in dict(values).items()}  # type: ignore[arg-type]
-
-
-def references_in(settings: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """(dotted key, text) of every text in nested settings that refers to something."""
-    if isinstance(settings, str) and "${" in settings:
-        yield path, settings
-    children = (
-        settings.items()
-        if isinstance(settings, dict)
-        else enumerate(settings)
-        if isinstance(settings, list)
-        else ()
-    )
-    for key, value in children:
-        yield from references_in(value, f"{path}.{key}" if path else str(key))

@@ -5,22 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from plmctl.core.errors import ConfigError, UsageError
 from plmctl.core.fields import Fields
 from plmctl.run.build import build
-from plmctl.run.recipes import conf_dir, load, recipes_dir
+from plmctl.run.recipes import conf_dir, load, part_files, recipes_dir
 from plmctl.run.references import work_out
 from plmctl.run.stand_in import TINY
 
-if TYPE_CHECKING:
-    pass
-
-
 SHOWN = 2  # settings of a fix that are written out
-
-
 # slot -> the attribute that says what its parts add
 GIVERS = {"format": "provides", "noise": "writes"}
 
@@ -66,20 +60,14 @@ def find_providers(
 
 
 def _find_files(slot: str, config_dirs: Sequence[str]) -> list[Path]:
-    """The part files of a slot: of every folder, those that the recipes use come first."""
-    recipes = "".join(
-        file.read_text(encoding="utf-8") for file in sorted(recipes_dir().glob("*.yaml"))
-    )
+    """The part files of a slot: the user's own first, then those that most recipes use."""
+    recipes = "".join(file.read_text(encoding="utf-8") for file in recipes_dir().glob("*.yaml"))
 
-    def least_used(file: Path) -> int:
-        return -len(re.findall(rf"/{slot}: .*\b{file.stem}\b", recipes))
+    def rank(file: Path) -> tuple[bool, int]:
+        uses = re.findall(rf"/{slot}: .*\b{file.stem}\b", recipes)
+        return file.is_relative_to(conf_dir()), -len(uses)
 
-    folders = [*(Path(base) for base in config_dirs), conf_dir()]
-    return [
-        file
-        for folder in folders
-        for file in sorted(sorted((folder / slot).glob("*.yaml")), key=least_used)
-    ]
+    return sorted(part_files(slot, config_dirs).values(), key=rank)
 
 
 def _build_part(file: Path, plugins: Sequence[str]) -> Any:

@@ -14,6 +14,7 @@ from plmctl.run.plugins import confirm, recorded
 from plmctl.run.saved import read_spec
 from plmctl.run.schema import LENGTHS, is_path
 from plmctl.run.spec import Provenance, RunSpec, key_of, thaw
+from plmctl.run.walks import leaves
 from plmctl.storage.reading import read_text
 
 LENGTH_KEYS = frozenset(f"train.{name}" for name in LENGTHS)
@@ -174,12 +175,3 @@ def _first_words(folder: Path) -> list[str]:
     file = folder / "overrides.txt"
     words = read_text(file).splitlines() if file.is_file() else []
     return [word for word in words if "=" in word or word.startswith("~")]
-
-
-def leaves(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """(dotted key, value) of everything in nested mappings that is no mapping, or an empty one."""
-    if isinstance(node, Mapping) and node:
-        for key, value in node.items():
-            yield from leaves(value, f"{path}.{key}" if path else str(key))
-    else:
-        yield path, node

@@ -9,8 +9,8 @@ from typing import Any
 from plmctl.core.errors import DataError
 from plmctl.run.format_1 import upgrade
 from plmctl.run.make_spec import make_spec
-from plmctl.run.references import references_in
 from plmctl.run.spec import Provenance, RunSpec, thaw
+from plmctl.run.walks import references_in
 from plmctl.storage.atomic import write_text
 from plmctl.storage.reading import COPY
 from plmctl.storage.settings_file import read_settings, to_yaml

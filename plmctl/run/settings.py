@@ -8,10 +8,10 @@ import dataclasses
 import functools
 import inspect
 import re
-import typing
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any
 
+from plmctl.core.values import describe_values
 from plmctl.run.build import MISSING
 from plmctl.run.overrides import spell
 from plmctl.run.schema import VERBS, hints
@@ -34,9 +34,9 @@ def _settings(group: type[Record], path: str) -> Iterator[tuple[str, str]]:
         # parts are listed by themselves
         elif hint is not Any and name != "recipe" and key != "run.resume":
             shown = "" if value == MISSING else spell(value)
-            choices = [str(x).lower() for x in _choices(hint)] if _closed(hint) else []
-            words = [_comment(group, name), f"one of {', '.join(choices)}" if choices else ""]
-            yield f"{key}={shown}", "; ".join(filter(None, words))
+            words = [_comment(group, name), describe_values(hint)]
+            closed = words[1].startswith("one of ")
+            yield f"{key}={shown}", "; ".join(filter(None, words if closed else words[:1]))
 
 
 def _comment(group: type, name: str) -> str:
@@ -59,16 +59,3 @@ def _comments(group: type) -> dict[str, str]:
             found[field[1]] = field[2] or " ".join(above)
         above = []
     return found
-
-
-def _closed(hint: Any) -> bool:
-    """Whether nothing but the choices (and null) is allowed."""
-    parts = [hint] if typing.get_origin(hint) is Literal else typing.get_args(hint)
-    return all(typing.get_origin(part) is Literal or part is type(None) for part in parts)
-
-
-def _choices(hint: Any) -> list[Any]:
-    """What a `Literal`, or a union with one, allows."""
-    if typing.get_origin(hint) is Literal:
-        return list(typing.get_args(hint))
-    return [choice for part in typing.get_args(hint) for choice in _choices(part)]

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from plmctl.run.walks import select
+
 
 class Part(Mapping[str, Any]):
     """A group of settings that no class of ours lists, read-only at every depth."""
@@ -85,10 +87,7 @@ class Record(Mapping[str, Any]):
 
     def select(self, path: str) -> Any:
         """The value at a dotted key, or None where there is nothing."""
-        found: Any = self
-        for key in path.split("."):
-            found = found.get(key) if isinstance(found, Mapping) else None
-        return found
+        return select(self, path)
 
     @classmethod
     def _keys(cls) -> tuple[str, ...]:

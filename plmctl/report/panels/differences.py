@@ -8,7 +8,7 @@ from typing import Any
 from plmctl.report.page import Block, Folded, Heading, Paragraph, TableBlock
 from plmctl.report.subject import Subject
 from plmctl.report.text import format_setting
-from plmctl.run.resume import leaves
+from plmctl.run.walks import leaves
 
 ORDER = 10
 FIRST = (
