@@ -23,11 +23,13 @@ from plmctl.core.parts import asks_for_factory, declared, misfit, slot_of
 from plmctl.core.values import fit
 from plmctl.run.format_1 import TARGETS
 from plmctl.run.spec import Part, Record, thaw
+from plmctl.run.walks import parts_in, targets_in
 
 MARKS = ("_target_", "_partial_", "_given_")
 
 
 MISSING = "???"  # how part files write that a value must be given
+OF_MIX = ("weight", "on")  # settings of an objective that belong to the mix of all
 # slots that hold several parts side by side, each under its name
 SEVERAL = ("noise", "objective", "heads")
 
@@ -74,6 +76,30 @@ def plain(node: Any) -> Any:
     if isinstance(node, (Part, Record, tuple)):
         return thaw(node)
     return node
+
+
+def parameters_of(node: Any, plugins: Sequence[str] = ()) -> Mapping[str, inspect.Parameter] | None:
+    """The parameters of the part that a node names; None for no part, or one that is not found,
+    which `check` reports.
+    """
+    if not (isinstance(node, Mapping) and "_target_" in node):
+        return None
+    try:
+        return parameters(locate(node["_target_"], plugins))
+    except ValueError:
+        return None
+
+
+def check_parts(content: Mapping[str, Any], plugins: Sequence[str] = ()) -> list[UsageError]:
+    """Every problem with names and types in the parts of a config, wherever they stand; what only
+    building can know is not asked for.
+    """
+    errors: list[UsageError] = []
+    for path, part in parts_in(content):
+        of_mix = OF_MIX if path.startswith("objective.") else ()
+        own = {key: value for key, value in part.items() if key not in of_mix}
+        errors += check(own, None, plugins, path=path)
+    return errors
 
 
 def entry(node: Any, path: str = "objective") -> tuple[dict[str, Any], float, str | None]:
@@ -208,7 +234,7 @@ def _bind(
                 )
         elif value == MISSING:
             errors.append(ConfigError(where, ..., "must be given", fix=f"{where}=..."))
-        elif not _holds_parts(value):
+        elif not any(targets_in(value)):  # those have been checked by themselves
             try:
                 fit(value, wanted[key].annotation)
             except ValueError as error:
@@ -226,13 +252,6 @@ def _bind(
             for p in missing
         ]
     return errors
-
-
-def _holds_parts(value: Any) -> bool:
-    """A mapping or list with a part somewhere inside: its own check has seen it."""
-    if isinstance(value, dict):
-        return "_target_" in value or any(_holds_parts(child) for child in value.values())
-    return isinstance(value, list) and any(_holds_parts(child) for child in value)
 
 
 def _join(path: str, key: object) -> str:

@@ -4,19 +4,21 @@ mistake found and named.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from plmctl.core.errors import ConfigError, UsageError, nearest
-from plmctl.core.locate import locate, parameters
+from plmctl.core.errors import ConfigError, PlmctlError, UsageError, collect, nearest
+from plmctl.run.build import parameters_of
 from plmctl.run.other_names import ours
 from plmctl.run.schema import MANY, is_literal, is_path, is_written
+from plmctl.run.walks import paths, select
 
 if TYPE_CHECKING:
-    from plmctl.run.composer import HydraComposer, Override
+    from plmctl.run.composer import HydraComposer
 
 # of Hydra's sweep grammar
 FUNCTION = re.compile(r"(choice|glob|range|interval|sort|shuffle|tag)\(.*\)", re.DOTALL)
@@ -24,33 +26,46 @@ NAMED = ("data.mixture", "data.sources")  # mappings from names that the user gi
 IN_STUDIES = ("arms", "finetune.tasks", "eval", "metrics")  # the same, of a study
 
 
-@dataclass
+@dataclass(frozen=True)
 class OverrideWord:
-    """One override: what Hydra is told, the key it sets, and one value of it (itself, or the
+    """One override: what Hydra is given, the key it sets, and one value of it (itself, or the
     first of a sweep).
     """
 
     text: str
     key: str
     sample: str
-    group: bool  # chooses a part file, rather than setting a value
+    group: bool = False  # chooses a part file, rather than setting a value
 
     @property
     def mark(self) -> str:
+        """`+`, `++` or `~`, which stand before the key."""
         return self.text[: len(self.text) - len(self.text.lstrip("+~"))]
+
+    @property
+    def value(self) -> str:
+        """What stands behind the equals sign."""
+        return self.text.partition("=")[2]
+
+    def added(self) -> OverrideWord:
+        """This word for a key that is not there yet."""
+        return replace(self, text=f"+{self.text}", sample=f"+{self.sample}")
+
+    def renamed(self, key: str) -> OverrideWord:
+        """This word for another key."""
+        text, sample = (given.replace(self.key, key, 1) for given in (self.text, self.sample))
+        return replace(self, text=text, key=key, sample=sample)
 
 
 def read(
     texts: Sequence[str], composer: HydraComposer, *, sweep: bool
-) -> tuple[list[OverrideWord], list[UsageError]]:
+) -> tuple[list[OverrideWord], list[PlmctlError]]:
     """The words that Hydra can parse and whose options exist, and what is wrong with the others."""
     words: list[OverrideWord] = []
-    errors: list[UsageError] = []
+    errors: list[PlmctlError] = []
     for text in texts:
-        try:
+        with collect(errors):
             words.append(_read(text, composer, sweep))
-        except UsageError as error:
-            errors.append(error)
     return words, errors
 
 
@@ -98,34 +113,17 @@ def settle(
     tree: Mapping[str, Any],
     plugins: Sequence[str],
     composer: HydraComposer,
-) -> tuple[list[OverrideWord], list[UsageError]]:
+) -> tuple[list[OverrideWord], list[PlmctlError]]:
     """Value overrides against the composed tree: `noise.rate` becomes `noise.token_mask.rate`,
     unknown keys become errors.
     """
-    kept: list[OverrideWord] = []
-    errors: list[UsageError] = []
+    settings = _Settings(tree, plugins, composer)
+    settled: list[OverrideWord] = []
+    errors: list[PlmctlError] = []
     for word in words:
-        try:
-            _refuse_part(word, tree, composer)
-            if not word.mark and _gives_names(word, tree):
-                kept.append(OverrideWord(f"+{word.text}", word.key, f"+{word.sample}", group=False))
-            else:
-                kept.append(
-                    word
-                    if word.mark.startswith("+") or _is_known(tree, word.key)
-                    else _lengthen(word, tree, plugins, composer)
-                )
-        except UsageError as error:
-            errors.append(error)
-    return kept, errors
-
-
-def paths(tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Every dotted key of a nested mapping."""
-    for key, value in tree.items():
-        yield f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            yield from paths(value, f"{prefix}{key}.")
+        with collect(errors):
+            settled.append(settings.settle(word))
+    return settled, errors
 
 
 def _read(text: str, composer: HydraComposer, sweep: bool) -> OverrideWord:
@@ -134,36 +132,35 @@ def _read(text: str, composer: HydraComposer, sweep: bool) -> OverrideWord:
             f"'{text}': an override is written key=value, and a recipe stands first and alone"
         )
     text = quote(text, sweep=sweep)
-    override = _parse(text, composer)
+    key, _, value = text.partition("=")
+    try:
+        override = composer.parse(text)
+    except ValueError as error:
+        fix = f"quote a value that has special letters: {key}=\"'{value}'\""
+        raise UsageError(f"{text}: cannot be read ({error})\n  fix: {fix}") from None
     key = override.key
+    if override.of_hydra and not sweep:
+        raise UsageError(f"{text}: hydra's own settings need -m/--multirun")
     if override.of_hydra:
-        if not sweep:
-            raise UsageError(f"{text}: hydra's own settings need -m/--multirun")
-        return OverrideWord(text, key, "", group=False)
+        return OverrideWord(text, key, "")
     if override.sweeps and not sweep:
         fix = (
             "add -m to run each value;"
             f" write {key}=[a,b] for a list, {key}=\"'a,b'\" for a text with a comma"
         )
-        raise ConfigError(key, text.partition("=")[2], "these are several values", fix=fix)
+        raise ConfigError(key, value, "these are several values", fix=fix)
     options = composer.options(key)
     if not options:
-        return OverrideWord(text, key, next(override.words()), group=False)
+        return OverrideWord(text, key, next(override.words()))
     chosen = override.choices()
     for place, option in enumerate(chosen):
         if key in MANY and option in chosen[:place] and not override.sweeps:
-            once = ",".join(dict.fromkeys(chosen))
-            raise ConfigError(
-                key,
-                f"[{','.join(chosen)}]",
-                f"{option} is named twice, and counts once",
-                fix=f"{key}=[{once}]",
-            )
+            fix = f"{key}=[{','.join(dict.fromkeys(chosen))}]"
+            twice = f"{option} is named twice, and counts once"
+            raise ConfigError(key, f"[{','.join(chosen)}]", twice, fix=fix)
         if option not in options:
-            allowed = (
-                f"there is no such {key}{nearest(option, options)}; there are {', '.join(options)}"
-            )
-            raise ConfigError(key, option, allowed)
+            unknown = f"there is no such {key}{nearest(option, options)}"
+            raise ConfigError(key, option, f"{unknown}; there are {', '.join(options)}")
     if override.removes:
         # Hydra deletes no list of options, and takes no null
         text = f"{key}=[]" if key in MANY else f"~{key}"
@@ -171,173 +168,126 @@ def _read(text: str, composer: HydraComposer, sweep: bool) -> OverrideWord:
     return OverrideWord(text, key, next(override.words()), group=True)
 
 
-def _parse(text: str, composer: HydraComposer) -> Override:
-    try:
-        return composer.parse(text)
-    except ValueError as error:
-        key, _, value = text.partition("=")
-        fix = f"quote a value that has special letters: {key}=\"'{value}'\""
-        raise UsageError(f"{text}: cannot be read ({error})\n  fix: {fix}") from None
+@dataclass(frozen=True)
+class _Settings:
+    """The settings that a command takes as its parts are chosen."""
 
+    tree: Mapping[str, Any]  # as they were composed
+    plugins: Sequence[str]
+    composer: HydraComposer
 
-def _refuse_part(word: OverrideWord, tree: Mapping[str, Any], composer: HydraComposer) -> None:
-    """ConfigError for `task.search=beam`, the name of a part file as the value of a part."""
-    node, (_, _, value) = _select(tree, word.key), word.text.partition("=")
-    group = word.key.rpartition(".")[2]
-    if isinstance(node, Mapping) and "_target_" in node and value in composer.options(group):
-        fix = f"{group}@{word.key}={value}"
-        raise ConfigError(
-            word.key,
-            value,
-            f"a part, not a value; parts inside of others are chosen by {group}@{word.key}",
-            fix=fix,
-        )
+    def settle(self, word: OverrideWord) -> OverrideWord:
+        """The word for a setting that is there, or for a new name; ConfigError for any other."""
+        self._refuse_part(word)
+        if not word.mark and self._gives_names(word):
+            return word.added()
+        if word.mark.startswith("+") or self._has(word.key):
+            return word
+        return self._lengthen(word)
 
+    def _has(self, key: str) -> bool:
+        slot, _, name = key.rpartition(".")
+        parent = select(self.tree, slot) if slot else self.tree
+        if isinstance(parent, list):
+            return name.isdigit() and int(name) < len(parent)
+        return isinstance(parent, Mapping) and name in parent
 
-def _find_choice(composer: HydraComposer, slot: str, name: str) -> str:
-    """`search=sample`: the choices of a part for `slot` whose files have a setting `name`; as a
-    choice in a fix.
-    """
-    group = slot.rpartition(".")[2]
-    owners = [
-        option for option in composer.options(group) if name in composer.settings_in(group, option)
-    ]
-    one = owners[0] if len(owners) == 1 else f"<{' or '.join(owners)}>"
-    return f"{group if group == slot else f'{group}@{slot}'}={one}" if owners else ""
+    def _refuse_part(self, word: OverrideWord) -> None:
+        """ConfigError for `task.search=beam`, the name of a part file as the value of a part."""
+        group = word.key.rpartition(".")[2]
+        if _is_part(select(self.tree, word.key)) and word.value in self.composer.options(group):
+            choice = f"{group}@{word.key}"
+            allowed = f"a part, not a value; parts inside of others are chosen by {choice}"
+            raise ConfigError(word.key, word.value, allowed, fix=f"{choice}={word.value}")
 
+    def _gives_names(self, word: OverrideWord) -> bool:
+        """Whether the word gives new names to a mapping of `NAMED`, or to one of a part that is
+        empty, or something to such a name.
+        """
+        named = (*NAMED, *IN_STUDIES) if "arms" in self.tree else NAMED
+        named = (*named, *self._find_empty(word.key))
+        if not f"{word.key}.".startswith(tuple(f"{name}." for name in named)):
+            return False
+        return word.value.startswith("{") or not (word.key in named or self._has(word.key))
 
-def _lengthen(
-    word: OverrideWord, tree: Mapping[str, Any], plugins: Sequence[str], composer: HydraComposer
-) -> OverrideWord:
-    """The word for the only part of a slot that has its key, or for a parameter that a file
-    leaves out; else an error.
-    """
-    slot, _, name = word.key.rpartition(".")
-    parts = _select(tree, slot) if slot else None
-    if isinstance(parts, Mapping) and "_target_" not in parts:
+    def _find_empty(self, key: str) -> list[str]:
+        """The part of a dotted key that leads to an empty mapping of a part: `optim.scales`."""
+        keys = list(itertools.accumulate(key.split("."), "{}.{}".format))
+        return [
+            inner
+            for outer, inner in itertools.pairwise(keys)
+            if _is_part(select(self.tree, outer)) and select(self.tree, inner) == {}
+        ][:1]
+
+    def _lengthen(self, word: OverrideWord) -> OverrideWord:
+        """The word for the only part of a slot that has its key, or for a parameter that a file
+        leaves out; else an error.
+        """
+        slot, _, name = word.key.rpartition(".")
+        node = select(self.tree, slot) if slot else None
+        parts = node if isinstance(node, Mapping) and not _is_part(node) else {}
         owners = [
-            part
-            for part, node in parts.items()
-            if isinstance(node, Mapping) and "_target_" in node and name in node
+            f"{slot}.{part}.{name}"
+            for part, inner in parts.items()
+            if _is_part(inner) and name in inner
         ]
         if len(owners) == 1:
-            long = f"{slot}.{owners[0]}.{name}"
-            return OverrideWord(
-                word.text.replace(word.key, long, 1),
-                long,
-                word.sample.replace(word.key, long, 1),
-                group=False,
-            )
+            return word.renamed(owners[0])
         if owners:
-            raise ConfigError(
-                word.key,
-                word.text.partition("=")[2],
-                f"several have it: {', '.join(f'{slot}.{x}.{name}' for x in owners)}",
-            )
-    takes = _parameters(parts, plugins)
-    if name in takes and not word.mark:
-        return OverrideWord(f"+{word.text}", word.key, f"+{word.sample}", group=False)
-    known = [*paths(tree), *(f"{slot}.{parameter}" for parameter in takes)]
-    value = word.text.partition("=")[2]
-    if other := ours(word.key, lambda name: _is_settable(name, tree, known, composer)):
-        name, _, spelled_out = other.partition("=")
-        choice = (
-            ""
-            if _is_settable(name, tree, known)
-            else _find_choice(composer, name.rpartition(".")[0], name.rpartition(".")[2])
-        )
-        fix = f"{choice} {name}={spelled_out or value}".strip()
-        raise ConfigError(
-            word.key, value, f"there is no such setting (did you mean '{name}'?)", fix=fix
-        )
-    same = [f"'{path}'" for path in known if path.endswith(f".{word.key}")]
-    hint = f" (did you mean {' or '.join(same)}?)" if same else nearest(word.key, known)
-    choice = (
-        _find_choice(composer, slot, name)
-        if isinstance(parts, Mapping) and "_target_" in parts
-        else ""
-    )
-    allowed = (
-        f"{slot} has no such setting as it is chosen"
-        if choice
-        else f"there is no such setting{hint}"
-    )
-    fix = f"{choice} {word.text}" if choice else ""
-    if value.startswith("{") and isinstance(parts, Mapping) and "_target_" not in parts:
-        fix = f"'+{word.text}', which adds it"
-    raise ConfigError(word.key, value, allowed, fix=fix)
+            raise ConfigError(word.key, word.value, f"several have it: {', '.join(owners)}")
+        takes = parameters_of(node, self.plugins) or ()
+        if name in takes and not word.mark:
+            return word.added()
+        known = [*paths(self.tree), *(f"{slot}.{parameter}" for parameter in takes)]
+        raise self._explain_unknown(word, node, known)
+
+    def _explain_unknown(self, word: OverrideWord, node: Any, known: Sequence[str]) -> ConfigError:
+        """A setting that the command does not take; `node` is what stands in its slot."""
+
+        def is_settable(key: str) -> bool:
+            return self._is_settable(key, known) or bool(self._find_choice(key))
+
+        allowed = "there is no such setting"
+        if other := ours(word.key, is_settable):
+            key, _, value = other.partition("=")
+            choice = "" if self._is_settable(key, known) else self._find_choice(key)
+            fix = f"{choice} {key}={value or word.value}".strip()
+            return ConfigError(word.key, word.value, f"{allowed} (did you mean '{key}'?)", fix=fix)
+        if choice := self._find_choice(word.key):
+            allowed = f"{word.key.rpartition('.')[0]} has no such setting as it is chosen"
+            return ConfigError(word.key, word.value, allowed, fix=f"{choice} {word.text}")
+        same = [f"'{path}'" for path in known if path.endswith(f".{word.key}")]
+        hint = f" (did you mean {' or '.join(same)}?)" if same else nearest(word.key, known)
+        adds = word.value.startswith("{") and isinstance(node, Mapping) and not _is_part(node)
+        fix = f"'+{word.text}', which adds it" if adds else ""
+        return ConfigError(word.key, word.value, f"{allowed}{hint}", fix=fix)
+
+    def _is_settable(self, key: str, known: Sequence[str]) -> bool:
+        """Whether the command takes the setting as its parts are chosen."""
+        slot, _, name = key.rpartition(".")
+        parts = select(self.tree, slot) if slot else None
+        inner = parts.values() if isinstance(parts, Mapping) and not _is_part(parts) else ()
+        return key in known or any(isinstance(part, Mapping) and name in part for part in inner)
+
+    def _find_choice(self, key: str) -> str:
+        """`search=sample`: the choices of another part for the slot of `key` whose files have this
+        setting; as a choice in a fix.
+        """
+        slot, _, name = key.rpartition(".")
+        if not (slot and _is_part(select(self.tree, slot))):
+            return ""
+        group = slot.rpartition(".")[2]
+        owners = [
+            option
+            for option in self.composer.options(group)
+            if name in self.composer.settings_in(group, option)
+        ]
+        one = owners[0] if len(owners) == 1 else f"<{' or '.join(owners)}>"
+        return f"{group if group == slot else f'{group}@{slot}'}={one}" if owners else ""
 
 
-def _is_settable(
-    key: str, tree: Mapping[str, Any], known: Sequence[str], composer: HydraComposer | None = None
-) -> bool:
-    """Whether the command takes the setting as its parts are chosen; with `composer`, also with
-    another choice of a part.
-    """
-    slot, _, name = key.rpartition(".")
-    parts = _select(tree, slot) if slot else None
-    inner = parts.values() if isinstance(parts, Mapping) and "_target_" not in parts else ()
-    return (
-        key in known
-        or any(isinstance(part, Mapping) and name in part for part in inner)
-        or bool(
-            composer
-            and isinstance(parts, Mapping)
-            and "_target_" in parts
-            and _find_choice(composer, slot, name)
-        )
-    )
-
-
-def _parameters(node: Any, plugins: Sequence[str]) -> list[str]:
-    if not isinstance(node, Mapping) or "_target_" not in node:
-        return []
-    try:
-        return list(parameters(locate(node["_target_"], plugins)))
-    except ValueError:
-        return []  # reported with the part itself
-
-
-def _gives_names(word: OverrideWord, tree: Mapping[str, Any]) -> bool:
-    """Whether the word gives new names to a mapping of `NAMED`, or to one of a part that is empty,
-    or something to such a name.
-    """
-    named = (*NAMED, *IN_STUDIES) if "arms" in tree else NAMED
-    named = (*named, *_find_empty(tree, word.key))
-    if not f"{word.key}.".startswith(tuple(f"{name}." for name in named)):
-        return False
-    return word.text.partition("=")[2].startswith("{") or not (
-        word.key in named or _is_known(tree, word.key)
-    )
-
-
-def _find_empty(tree: Mapping[str, Any], key: str) -> list[str]:
-    """The part of a dotted key that leads to an empty mapping of a part, such as `optim.scales`."""
-    words = key.split(".")
-    for place in range(1, len(words)):
-        part, here = _select(tree, ".".join(words[:place])), ".".join(words[: place + 1])
-        if isinstance(part, Mapping) and "_target_" in part and _select(tree, here) == {}:
-            return [here]
-    return []
-
-
-def _is_known(tree: Mapping[str, Any], key: str) -> bool:
-    slot, _, name = key.rpartition(".")
-    parent = _select(tree, slot) if slot else tree
-    if isinstance(parent, list):
-        return name.isdigit() and int(name) < len(parent)
-    return isinstance(parent, Mapping) and name in parent
-
-
-def _select(tree: Any, path: str) -> Any:
-    for word in path.split("."):
-        if isinstance(tree, list) and word.isdigit() and int(word) < len(tree):
-            tree = tree[int(word)]
-        elif isinstance(tree, Mapping):
-            tree = tree.get(word)
-        else:
-            return None
-    return tree
+def _is_part(node: Any) -> bool:
+    return isinstance(node, Mapping) and "_target_" in node
 
 
 def _quote(text: str) -> str:

@@ -19,12 +19,3 @@ def runs_of(name: str) -> Path:
         lambda why: ConfigError("run.name", name, f"{RUNS}/{name} {why}", fix=fix),
         links=False,
     )
-
-
-def wrong_name(name: object) -> list[ConfigError]:
-    """What is wrong with `run.name`, if anything is."""
-    try:
-        runs_of(str(name))
-    except ConfigError as error:
-        return [error]
-    return []

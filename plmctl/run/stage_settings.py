@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from plmctl.core.errors import ConfigError, PlmctlError, collect, nearest, raise_all
-from plmctl.run.build import plain
-from plmctl.run.finish import check_parts
+from plmctl.run.build import check_parts, plain
 from plmctl.run.make_spec import make_spec
 from plmctl.training.stages import check_shares
 
