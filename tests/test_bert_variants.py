@@ -18,10 +18,11 @@ from plmctl.core.batch import IGNORE
 from plmctl.nn.tables import count
 from plmctl.run import finetuning, pretraining
 from plmctl.run.assemble import build_model
-from plmctl.run.compose import compose, recipes_dir
+from plmctl.run.compose import compose
 from plmctl.run.contract import check_contract
 from plmctl.run.corpus import open_corpus
 from plmctl.run.loaders import open_training_loader
+from plmctl.run.recipes import recipes_dir
 from plmctl.training.processes.world import World
 
 HEADER = (recipes_dir() / "bert.yaml").read_text(encoding="utf-8").partition("defaults:")[0]

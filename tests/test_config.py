@@ -15,9 +15,10 @@ from omegaconf import OmegaConf
 
 from plmctl.core.errors import ConfigError, ConfigErrors, UsageError
 from plmctl.run import schema
-from plmctl.run.compose import compose, composed, conf_dir, recipes_dir
+from plmctl.run.compose import compose, composed
 from plmctl.run.make_spec import make_spec
 from plmctl.run.overrides import quote
+from plmctl.run.recipes import conf_dir, recipes_dir
 from plmctl.run.spec import Provenance, thaw
 from tests import probe
 

@@ -16,11 +16,12 @@ import torch
 from plmctl.core.errors import ConfigError, ConfigErrors, DataError, UsageError
 from plmctl.run import distilling, finetuning, loading, pretraining
 from plmctl.run.action import perform
-from plmctl.run.compose import Flags, compose, composed
+from plmctl.run.compose import compose, composed
 from plmctl.run.convert import convert
 from plmctl.run.distill_words import as_training
 from plmctl.run.resume import resume_spec
 from plmctl.run.side_by_side import ModelColumn, SideBySide, share
+from plmctl.run.spec import Provenance
 
 TINY = ["size=tiny", "size.width=16", "size.num_heads=2", "size.inner_width=32"]
 TRAIN = ["train.precision=fp32", "train.threads=1", "train.batch_size=8", "train.log_every=1"]
@@ -44,7 +45,7 @@ def table(folder: Path, names: tuple[str, str] = ("bad", "good")) -> Path:
 
 
 def distilled(*words: str, recipe: str | None = None, **flags: Any) -> int:
-    given = as_training(Flags("distill", recipe, words, **flags))
+    given = as_training(Provenance("distill", recipe, words, **flags))
     return distilling.distill(composed(given).spec)
 
 
@@ -241,7 +242,9 @@ def test_after_an_interruption_it_goes_on_bit_for_bit(
         assert distilled(*words, f"run.dir={place}") == 130
     assert f"plmctl distill --resume run.dir={place}" in capsys.readouterr().err
     assert not (place / "distill.md").exists()
-    cfg = resume_spec(as_training(Flags("distill", overrides=(f"run.dir={place}",), resume=True)))
+    cfg = resume_spec(
+        as_training(Provenance("distill", overrides=(f"run.dir={place}",), resume=True))
+    )
     given = cfg.provenance
     assert (given.verb, given.command) == ("finetune", "distill")
     assert distilling.distill(cfg) == 0
@@ -378,7 +381,7 @@ def test_another_tokenizer_is_refused(teacher: Path, data: Path, tmp_path: Path)
 
 def test_in_pretraining_nothing_is_kept() -> None:
     with pytest.raises(UsageError, match="no answer would be read again"):
-        as_training(Flags("distill", "bert", ("teacher=x", "teacher_cache=y")))
+        as_training(Provenance("distill", "bert", ("teacher=x", "teacher_cache=y")))
 
 
 @pytest.mark.parametrize(
@@ -403,7 +406,7 @@ def test_in_pretraining_nothing_is_kept() -> None:
 def test_what_is_not_said_is_added(
     recipe: str | None, words: tuple[str, ...], verb: str, added: tuple[str, ...]
 ) -> None:
-    flags = as_training(Flags("distill", recipe, words))
+    flags = as_training(Provenance("distill", recipe, words))
     assert (flags.verb, flags.command, flags.overrides) == (verb, "distill", (*added, *words))
     assert flags.recipe == ("bert" if verb == "pretrain" else None)
 
@@ -414,7 +417,7 @@ def test_a_recipe_that_says_it_is_taken_at_its_word(tmp_path: Path) -> None:
         "# @package _global_\ndefaults:\n  - override /distill: patient\nteacher: runs/t\nrun:"
         " {name: own}\n"
     )
-    assert as_training(Flags("distill", str(file), ())).overrides == ()
+    assert as_training(Provenance("distill", str(file), ())).overrides == ()
 
 
 def test_shares_and_ratios() -> None:

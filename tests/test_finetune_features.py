@@ -20,6 +20,7 @@ from plmctl.run.assemble import build_model
 from plmctl.run.convert import convert
 from plmctl.run.resume import resume_spec
 from plmctl.run.saved import read_spec
+from plmctl.run.spec import Provenance
 from plmctl.training.checkpoint import read
 
 SMALL = [
@@ -222,7 +223,7 @@ def test_a_run_with_a_mix_goes_on_bit_for_bit(words, tmp_path):
     tuned(tmp_path / "whole", words, *made, "train.steps=4")
     tuned(tmp_path / "parts", words, *made, "train.steps=2")
     cfg = resume_spec(
-        config.Flags(
+        Provenance(
             "finetune", overrides=("train.steps=4", f"run.dir={tmp_path / 'parts'}"), resume=True
         )
     )

@@ -21,9 +21,10 @@ from plmctl.core.batch import Batch, Seq
 from plmctl.models.base import Model
 from plmctl.nn.tables import TokenTable
 from plmctl.run.assemble import build_model, build_objective, known_to_objectives
-from plmctl.run.compose import compose, recipes_dir
+from plmctl.run.compose import compose
 from plmctl.run.corpus import open_corpus
 from plmctl.run.loaders import open_training_loader
+from plmctl.run.recipes import recipes_dir
 from plmctl.training.processes.world import World
 from tests.test_recipes import SMALL, tokenizer_of
 

@@ -17,11 +17,12 @@ from plmctl.core.errors import UsageError
 from plmctl.core.locate import locate
 from plmctl.run.assemble import build_model, build_objective, known_to_objectives
 from plmctl.run.build import build
-from plmctl.run.compose import compose, conf_dir, recipes_dir
+from plmctl.run.compose import compose
 from plmctl.run.contract import check_contract
 from plmctl.run.corpus import open_corpus
 from plmctl.run.headers import header
 from plmctl.run.loaders import find_used_fields, open_held_out, open_training_loader
+from plmctl.run.recipes import conf_dir, recipes_dir
 from plmctl.run.stand_in import TINY
 from plmctl.training.evaluation import mean_losses
 from plmctl.training.processes.world import World

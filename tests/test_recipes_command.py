@@ -24,10 +24,11 @@ from plmctl.report.job_events import JobEvents
 from plmctl.run import evaluate as evaluating
 from plmctl.run import pretraining
 from plmctl.run.build import plain
-from plmctl.run.compose import Flags, compose
+from plmctl.run.compose import compose
 from plmctl.run.estimate import estimate
 from plmctl.run.headers import header, source_of
 from plmctl.run.recipes import conf_dir, find_recipe, recipe_names, recipes_dir
+from plmctl.run.spec import Provenance
 from plmctl.run.walks import leaves
 
 RECIPES = recipe_names()
@@ -265,7 +266,7 @@ def test_the_size_is_the_student_s_own_where_it_does_not_begin_as_its_teacher(
 
 
 def test_a_student_of_layers_alone_has_no_objective_to_be_measured_by() -> None:
-    chain = plan("minilm", header(find_recipe("minilm")), [], {}, Flags("recipes"))
+    chain = plan("minilm", header(find_recipe("minilm")), [], {}, Provenance("recipes"))
     assert [step.label for step in chain.jobs.values()] == ["tokenize", "bert", "pretrain"]
 
 
@@ -273,7 +274,11 @@ def test_a_student_of_layers_alone_has_no_objective_to_be_measured_by() -> None:
 def test_every_chain_composes(recipe: str, translation: tuple[Path, Path]) -> None:
     """Each step is a command line of its own that composes to the config which the chain runs."""
     chain = plan(
-        recipe, header(find_recipe(recipe)), text_of(recipe, translation), None, Flags("recipes")
+        recipe,
+        header(find_recipe(recipe)),
+        text_of(recipe, translation),
+        None,
+        Provenance("recipes"),
     )
     assert bool(text_of(recipe, translation)) == (recipe in NEEDS_TEXT)
     assert [step.verb for step in chain.jobs.values()][-1] == "eval"
@@ -295,7 +300,7 @@ def test_a_line_that_is_typed_makes_the_config_that_the_chain_runs(small_text: P
         "wiki.seed=3",
         "docstrings.optim.lr=1e-3",
     ]
-    chain = plan("simcse", header(find_recipe("simcse")), words, None, Flags("recipes"))
+    chain = plan("simcse", header(find_recipe("simcse")), words, None, Provenance("recipes"))
     folders = locate_runs(chain.jobs, Path("out"))
     for step in chain.jobs.values():
         _, verb, *typed = shlex.split(step.line(folders))

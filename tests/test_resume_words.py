@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from plmctl.core.errors import ConfigError, UsageError
-from plmctl.run.compose import Flags, compose
+from plmctl.run.compose import compose
 from plmctl.run.resume import resume_spec
 from plmctl.run.saved import spec_text
+from plmctl.run.spec import Provenance
 from plmctl.training import rundir
 
 MINE = """# @package _global_
@@ -22,15 +23,15 @@ train: {steps: 6}
 """
 
 
-def started(verb: str, folder: Path, recipe: str | None, *words: str) -> Flags:
+def started(verb: str, folder: Path, recipe: str | None, *words: str) -> Provenance:
     cfg = compose(verb, recipe, [*words, f"run.dir={folder}"])
     first = [*([recipe] if recipe else []), *words, f"run.dir={folder}"]
     rundir.create(folder, config=spec_text(cfg), overrides=first)
-    return Flags(verb, overrides=(f"run.dir={folder}",), resume=True)
+    return Provenance(verb, overrides=(f"run.dir={folder}",), resume=True)
 
 
-def with_words(flags: Flags, *words: str) -> Flags:
-    return Flags(flags.verb, overrides=(*flags.overrides, *words), resume=True)
+def with_words(flags: Provenance, *words: str) -> Provenance:
+    return Provenance(flags.verb, overrides=(*flags.overrides, *words), resume=True)
 
 
 def test_finetune_needs_neither_task_nor_checkpoint_again(tmp_path: Path) -> None:
@@ -88,12 +89,12 @@ def test_the_other_command_is_named(tmp_path: Path) -> None:
         UsageError,
         match=rf"(?s){message}.*fix: plmctl finetune --resume run.dir='{tmp_path}/my run'",
     ):
-        resume_spec(Flags("pretrain", overrides=tuned.overrides, resume=True))
+        resume_spec(Provenance("pretrain", overrides=tuned.overrides, resume=True))
     flags = started("pretrain", tmp_path / "other", "gpt")
     with pytest.raises(
         UsageError, match=r"other is a run of plmctl pretrain, not of plmctl finetune"
     ):
-        resume_spec(Flags("finetune", overrides=flags.overrides, resume=True))
+        resume_spec(Provenance("finetune", overrides=flags.overrides, resume=True))
 
 
 @pytest.mark.parametrize("left", [(), ("overrides.txt", ".env.json.77", "lock"), ("config.yaml",)])
@@ -110,8 +111,8 @@ def test_a_start_that_was_cut_off(tmp_path: Path, left: tuple[str, ...]) -> None
             r"(?s)run holds no config; .*stopped before anything.*fix: the command that started it"
         ),
     ):
-        resume_spec(Flags("pretrain", overrides=words, resume=True))
-    cfg = resume_spec(Flags("pretrain", "gpt", overrides=words, resume=True))
+        resume_spec(Provenance("pretrain", overrides=words, resume=True))
+    cfg = resume_spec(Provenance("pretrain", "gpt", overrides=words, resume=True))
     assert (cfg.recipe, cfg.provenance.resume) == ("gpt", False)
     rundir.refuse_used(folder)
     (folder / "notes.txt").touch()

@@ -12,7 +12,8 @@ import pytest
 from plmctl.core.errors import UsageError
 from plmctl.data.shards import Shards
 from plmctl.run.action import perform
-from plmctl.run.compose import compose, conf_dir
+from plmctl.run.compose import compose
+from plmctl.run.recipes import conf_dir
 from plmctl.text.tokenizer import Tokenizer
 
 DATA = Path(__file__).resolve().parents[1] / "../shared/data/pretraining"

@@ -6,29 +6,27 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from plmctl.core.errors import ConfigError, UsageError, raise_all
-from plmctl.run.build import build, check
+from plmctl.core.errors import ConfigError, PlmctlError, UsageError, raise_all
 from plmctl.run.composer import open_composer, set_values, store_recipe, to_plain
 from plmctl.run.finish import finish
 from plmctl.run.overrides import OverrideWord, read, settle
-from plmctl.run.recipes import conf_dir, find_study, is_shipped, option_name, recipes_dir
+from plmctl.run.recipes import find_study, is_shipped, option_name
 from plmctl.run.spec import Provenance, RunSpec
-
-Flags = Provenance  # its former name, while commands are moved
-__all__ = ["Composed", "Flags", "build", "check", "compose", "composed", "conf_dir", "recipes_dir"]
 
 # what shipped files made together: they do not change while a process runs
 _SHIPPED: dict[tuple[str, ...], bytes] = {}
 
 
 @dataclass(frozen=True)
-class Composed:
+class Composition:
+    """What a command line composes, and every problem in it; a setting with one stays as it is."""
+
     spec: RunSpec
-    words: list[OverrideWord] = field(default_factory=list)  # the overrides as Hydra was told them
-    errors: list[UsageError] = field(default_factory=list)
+    words: list[OverrideWord]  # the overrides as Hydra was given them
+    errors: list[PlmctlError]
 
 
 def compose(
@@ -50,36 +48,37 @@ def compose(
 
 def composed(
     given: Provenance, *, sweep: bool = False, known: dict[tuple[str, ...], bytes] | None = None
-) -> Composed:
-    """`compose`, with the overrides as Hydra was told them; `sweep` composes the first job of a
-    sweep.
-    """
-    made = attempt(given, sweep=sweep, known=known)
-    raise_all(made.errors)
-    return made
+) -> Composition:
+    """What `attempt` composes; UsageError for every problem in it together."""
+    composition = attempt(given, sweep=sweep, known=known)
+    raise_all(composition.errors)
+    return composition
 
 
 def attempt(
     given: Provenance, *, sweep: bool = False, known: dict[tuple[str, ...], bytes] | None = None
-) -> Composed:
-    """`composed`, with the problems that it would raise; a setting with a problem stays as it is.
+) -> Composition:
+    """Compose a command line, with all problems in place of an error.
 
-    `known` remembers what a user's part files made together, for callers that compose many configs
-    of few choices in a row.
+    Args:
+        given: The command line.
+        sweep: It is that of a sweep, whose first job is composed.
+        known: Remembers what a user's part files made together, for callers that compose many
+            configs of few choices in a row.
     """
     verb, recipe, config_dirs = given.verb, given.recipe, given.config_dirs
     if verb == "ablate":
         recipe = str(find_study(recipe or "", config_dirs))
-    names = (recipe or "").split(",") if sweep else [recipe or ""]
+    names = [name for name in ((recipe or "").split(",") if sweep else [recipe]) if name]
     if recipe and verb != "pretrain" and not recipe.endswith((".yaml", ".yml")):
         raise UsageError(
             f"'{recipe}': recipes are for pretrain;"
             f" {verb} takes key=value settings, or your own ./file.yaml of them"
         )
     with open_composer(verb, config_dirs) as composer:
-        if not config_dirs and all(is_shipped(name) for name in names if name):
+        if not config_dirs and all(map(is_shipped, names)):
             known = _SHIPPED
-        chosen = [f"recipe={option_name(name)}" for name in names if name][:1]
+        chosen = [f"recipe={option_name(name)}" for name in names[:1]]
         words, errors = read(given.overrides, composer, sweep=sweep)
         groups = [word for word in words if word.group]
         choices = (verb, *chosen, *(word.sample for word in groups))
@@ -87,7 +86,7 @@ def attempt(
         if known and choices in known:
             config = pickle.loads(known[choices])
         else:
-            for name in filter(None, names):
+            for name in names:
                 store_recipe(name, config_dirs)
             config, bad = composer.compose_all(chosen, [word.sample for word in groups])
             if known is not None and not bad:
@@ -100,17 +99,18 @@ def attempt(
         )
         unset = set_values(config, [word.sample for word in values])
     words = groups + values + [word for word in words if not word.sample]
-    spec, misfits = finish(to_plain(config), words, replace(given, recipe=names[0] or None))
+    known_by = replace(given, recipe=names[0] if names else None)
+    spec, misfits = finish(to_plain(config), words, known_by)
     problems = [*errors, *bad, *_no_echoes(errors, [*unknown, *unset], misfits)]
     if spec is None:
         raise_all(problems)
     assert spec is not None
-    return Composed(spec, words, problems)
+    return Composition(spec, words, problems)
 
 
 def _no_echoes(
-    errors: Sequence[UsageError], unknown: Sequence[UsageError], misfits: Sequence[UsageError]
-) -> list[UsageError]:
+    errors: Sequence[PlmctlError], unknown: Sequence[PlmctlError], misfits: Sequence[PlmctlError]
+) -> list[PlmctlError]:
     """`unknown` and `misfits`, less what is only so because a part that is needed was chosen by a
     name that does not exist.
 

@@ -11,14 +11,14 @@ from typing import Any
 from plmctl.core.errors import UsageError
 from plmctl.run.recipes import find_recipe, load
 from plmctl.run.saved import read_spec
-from plmctl.run.spec import Provenance as Flags
+from plmctl.run.spec import Provenance
 
 # of a command, the setting that says which weights come first
 BEGINS = {"finetune": "checkpoint", "pretrain": "init"}
 DEFAULT = "kd"  # the method where none is chosen
 
 
-def as_training(flags: Flags) -> Flags:
+def as_training(flags: Provenance) -> Provenance:
     """`flags` of the command that trains, with a word for everything that nobody said.
 
     That is: the method; a run directory under runs/distill; and in fine-tuning the first weights of
@@ -48,7 +48,7 @@ def as_training(flags: Flags) -> Flags:
     )
 
 
-def _saved(flags: Flags) -> Collection[str]:
+def _saved(flags: Provenance) -> Collection[str]:
     """The settings of the run that goes on; where nothing was saved yet, those of the command
     line.
     """

@@ -142,7 +142,9 @@ def _find_inner(node: Any, plugins: Sequence[str], path: str) -> Iterator[tuple[
     none.
     """
     wanted = parameters_of(node, plugins)
-    for key, child in node.items() if wanted is not None else ():
+    if wanted is None:
+        return
+    for key, child in node.items():
         is_group = isinstance(child, Mapping) and "_target_" not in child
         if is_group and key in wanted and not takes_mapping(wanted[key].annotation):
             yield f"{path}.{key}", child
@@ -162,10 +164,11 @@ def _drop_foreign(
         if not (word.group and word.key in (*schema.ONE, "tokenizer") and isinstance(node, dict)):
             continue
         known = parameters_of(node, plugins) if "_target_" in node else {}
-        for key in list(node) if known is not None else ():
-            where = f"{word.key}.{key}"
-            if key not in known and not str(key).startswith("_") and where not in named:
-                yield from _lines(where, node.pop(key))
+        if known is None:
+            continue
+        for key in [key for key in node if key not in known and not str(key).startswith("_")]:
+            if f"{word.key}.{key}" not in named:
+                yield from _lines(f"{word.key}.{key}", node.pop(key))
 
 
 def _lines(path: str, value: Any) -> list[str]:

@@ -30,7 +30,7 @@ from plmctl.objectives.mlm import MLM
 from plmctl.run import loading, pretraining
 from plmctl.run.action import perform
 from plmctl.run.assemble import build_model, build_objective, known_to_objectives
-from plmctl.run.compose import Flags, compose, composed
+from plmctl.run.compose import compose, composed
 from plmctl.run.corpus import open_corpus
 from plmctl.run.cost import cost
 from plmctl.run.distill_words import as_training
@@ -40,6 +40,7 @@ from plmctl.run.loaders import find_used_fields, open_held_out, open_training_lo
 from plmctl.run.recipes import find_recipe
 from plmctl.run.resume import resume_spec
 from plmctl.run.saved import read_spec
+from plmctl.run.spec import Provenance
 from plmctl.run.teachers import distillation
 from plmctl.training.processes.world import World
 
@@ -90,7 +91,7 @@ def place(tokens_of: Callable[..., Path], tmp_path_factory: pytest.TempPathFacto
 
 
 def ran(verb: str, recipe: str | None, *words: str, **flags: Any) -> None:
-    given = Flags(verb, recipe, words, **flags)
+    given = Provenance(verb, recipe, words, **flags)
     given = as_training(given) if verb == "distill" else given
     assert perform(composed(given).spec) == 0
 
@@ -261,7 +262,9 @@ def test_a_resumed_run_is_the_one_that_was_never_stopped(place: Path, tmp_path: 
     whole, cut = place / "tinybert", tmp_path / "cut"
     shutil.copytree(whole, cut)
     shutil.rmtree(cut / "checkpoints/step-4")
-    cfg = resume_spec(as_training(Flags("distill", overrides=(f"run.dir={cut}",), resume=True)))
+    cfg = resume_spec(
+        as_training(Provenance("distill", overrides=(f"run.dir={cut}",), resume=True))
+    )
     assert pretraining.pretrain(cfg) == 0
     for name in ("model", "objective"):
         one, two = (
@@ -376,7 +379,7 @@ def test_the_stages_behind_general_distillation_are_commands_that_compose() -> N
     assert compose("augment", None, lines[1][2:]).copies == 20
     methods = []
     for _, *words in lines[2:]:
-        given = as_training(Flags("distill", overrides=tuple(words)))
+        given = as_training(Provenance("distill", overrides=tuple(words)))
         cfg = compose(given.verb, None, list(given.overrides))
         assert (given.verb, cfg.teacher, cfg.task.path) == ("finetune", "runs/sst2", "SST-2-more")
         methods.append(

@@ -14,6 +14,7 @@ from plmctl.run import compose as config
 from plmctl.run import finetuning, pretraining
 from plmctl.run.loading import load
 from plmctl.run.resume import resume_spec
+from plmctl.run.spec import Provenance
 
 SMALL = [
     "size=tiny",
@@ -126,7 +127,7 @@ def test_layers_alone_keep_the_last_checkpoint_and_resume_to_the_bit_with_their_
         "signals.hidden.maps.0.bias": [16],
     }
     cfg = resume_spec(
-        config.Flags("finetune", overrides=("train.steps=4", f"run.dir={parts}"), resume=True)
+        Provenance("finetune", overrides=("train.steps=4", f"run.dir={parts}"), resume=True)
     )
     assert finetuning.finetune(cfg) == 0
     for name in ("model", "objective"):

@@ -16,9 +16,9 @@ from plmctl.distill.distillation import Distillation
 from plmctl.distill.logits import LogitMSE
 from plmctl.distill.self_ensemble import SelfEnsemble, find_tensors
 from plmctl.objectives.mlm import MLM
-from plmctl.run import compose as config
 from plmctl.run import finetuning
 from plmctl.run.resume import resume_spec
+from plmctl.run.spec import Provenance
 from tests.distill.lessons import batch, model
 from tests.distill.test_theseus import SMALL, tuned
 
@@ -149,7 +149,7 @@ def test_a_run_remembers_and_resumes_bit_for_bit(table, tmp_path):
     assert tuned(table, tmp_path / "whole", *words, steps=5) == 0
     assert tuned(table, tmp_path / "parts", *words, steps=3) == 0
     changed = ("train.steps=5", f"run.dir={tmp_path / 'parts'}")
-    cfg = resume_spec(config.Flags("finetune", overrides=changed, resume=True))
+    cfg = resume_spec(Provenance("finetune", overrides=changed, resume=True))
     assert finetuning.finetune(cfg) == 0
     whole, parts = (tmp_path / name / "checkpoints/step-5" for name in ("whole", "parts"))
     for file in ("model.safetensors", "objective.safetensors"):

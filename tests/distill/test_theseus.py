@@ -21,6 +21,7 @@ from plmctl.run.action import perform
 from plmctl.run.assemble import build_model
 from plmctl.run.loading import find
 from plmctl.run.resume import resume_spec
+from plmctl.run.spec import Provenance
 from plmctl.run.stand_in import TINY
 from tests.distill.lessons import V, batch, model, pair
 
@@ -244,7 +245,7 @@ def test_trains_layers_alone_and_resumes_bit_for_bit(teacher, tmp_path, capsys):
     assert tuned(teacher, tmp_path / "whole", *words, steps=8) == 0
     assert tuned(teacher, tmp_path / "parts", *words, steps=3) == 0
     changed = ("train.steps=8", f"run.dir={tmp_path / 'parts'}")
-    cfg = resume_spec(config.Flags("finetune", overrides=changed, resume=True))
+    cfg = resume_spec(Provenance("finetune", overrides=changed, resume=True))
     assert finetuning.finetune(cfg) == 0
     last = tmp_path / "whole/checkpoints/step-8"
     for file in ("model.safetensors", "optimizer.safetensors", "objective.safetensors"):

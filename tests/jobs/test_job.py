@@ -11,8 +11,8 @@ import pytest
 from plmctl.jobs.configs import Configs
 from plmctl.jobs.job import Job, resolve
 from plmctl.jobs.key import compute_key
-from plmctl.run.compose import Flags
 from plmctl.run.format_1 import ADDED, TARGETS
+from plmctl.run.spec import Provenance
 
 RUNS = {"tokenize-1": "/a", "pretrain-2": "/b c"}
 
@@ -144,4 +144,4 @@ def test_keys_stay_what_they_were(
     monkeypatch.chdir(tmp_path)
     verb, *words = line.split()
     recipe = words.pop(0) if verb == "pretrain" else None
-    assert compute_key(verb, Configs(Flags(verb)).compose(verb, words, recipe)) == KEYS[line]
+    assert compute_key(verb, Configs(Provenance(verb)).compose(verb, words, recipe)) == KEYS[line]

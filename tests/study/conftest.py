@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from plmctl.run.build import plain
-from plmctl.run.compose import Flags, compose
+from plmctl.run.compose import compose
+from plmctl.run.spec import Provenance
 from plmctl.study import plan as planning
 from plmctl.study.parse import parse
 from plmctl.study.plan import StudyPlan
@@ -35,4 +36,4 @@ def parsed(here: Path) -> Callable[..., Study]:
 
 @pytest.fixture
 def planned(parsed: Callable[..., Study]) -> Callable[..., StudyPlan]:
-    return lambda *words, **changes: planning.plan(parsed(*words, **changes), Flags("ablate"))
+    return lambda *words, **changes: planning.plan(parsed(*words, **changes), Provenance("ablate"))

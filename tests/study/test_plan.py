@@ -13,7 +13,7 @@ import pytest
 
 from plmctl.core.errors import UsageError
 from plmctl.jobs.job import resolve
-from plmctl.run.compose import Flags
+from plmctl.run.spec import Provenance
 from plmctl.study import plan as planning
 from plmctl.study.plan import StudyPlan
 from plmctl.study.study import Study
@@ -232,7 +232,7 @@ def test_many_cells_are_planned_quickly(parsed: Callable[..., Study]) -> None:
     arms = {"slow": [], **{f"arm{n}": [f"optim.lr={n}e-5"] for n in range(1, 10)}}
     study = parsed(arms=arms, seeds=[0, 1, 2, 3], metrics=metrics("loss"))
     began = time.process_time()
-    plan = planning.plan(study, Flags("ablate"))
+    plan = planning.plan(study, Provenance("ablate"))
     assert (len(plan.cells), counts(plan)) == (40, (1, 40, 40, 0))
     assert time.process_time() - began < 5
 

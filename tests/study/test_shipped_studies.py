@@ -12,9 +12,10 @@ from omegaconf import OmegaConf
 
 from plmctl.core.errors import UsageError
 from plmctl.run.build import plain
-from plmctl.run.compose import Flags, compose
+from plmctl.run.compose import compose
 from plmctl.run.headers import header
 from plmctl.run.recipes import recipes_dir
+from plmctl.run.spec import Provenance
 from plmctl.study.parse import parse
 from plmctl.study.plan import plan
 from plmctl.study.study import Study
@@ -117,7 +118,7 @@ def test_chinese_units_are_not_planned_on_english(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match=r"zhwiki\.txt: no such file, folder or pattern"):
-        plan(study("chinese_units"), Flags("ablate"))
+        plan(study("chinese_units"), Provenance("ablate"))
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import pytest
 
 from plmctl.core.errors import DataError
 from plmctl.run import compose as config
+from plmctl.run.build import build
 from plmctl.tasks.base import Example, Task
 from plmctl.tasks.predictions import beside, write_rows
 from plmctl.tasks.unlabelled import read_unlabelled
@@ -24,7 +25,7 @@ def task(name: str = "classification", *words: str) -> Task:
     cfg = config.compose(
         "finetune", None, [f"task={name}", "task.path=x", "checkpoint=null", *words]
     )
-    made: Task = config.build(cfg.task, {"pooling": "first"}, path="task")
+    made: Task = build(cfg.task, {"pooling": "first"}, path="task")
     return made
 
 

@@ -11,6 +11,7 @@ from plmctl.core.errors import ConfigError, DataError
 from plmctl.run import compose as config
 from plmctl.run import finetuning
 from plmctl.run.action import perform
+from plmctl.run.build import build
 from plmctl.tasks import inference
 from plmctl.tasks.base import Example, Task
 from plmctl.tasks.holding import hold_out
@@ -38,7 +39,7 @@ def task(path: object, *words: str) -> Task:
     cfg = config.compose(
         "finetune", None, ["task=classification", f"task.path={path}", "checkpoint=null", *words]
     )
-    return config.build(cfg.task, {"pooling": "first"}, path="task")
+    return build(cfg.task, {"pooling": "first"}, path="task")
 
 
 def texts(examples: list[Example]) -> list[str]:
@@ -119,7 +120,7 @@ def test_questions_of_one_passage_stay_together(tmp_path: Path) -> None:
     cfg = config.compose(
         "finetune", None, ["task=squad", f"task.path={tmp_path / 'all.json'}", "checkpoint=null"]
     )
-    squad = config.build(cfg.task, {"pooling": "first"}, path="task")
+    squad = build(cfg.task, {"pooling": "first"}, path="task")
     train, dev = ({e.fields["context"] for e in squad.read(split)} for split in ("train", "dev"))
     assert (len(train), len(dev)) == (18, 2)
     assert not train & dev

@@ -18,6 +18,7 @@ from plmctl.run import finetuning, schema
 from plmctl.run.action import perform
 from plmctl.run.model_facts import pooling
 from plmctl.run.saved import read_spec
+from plmctl.run.spec import Provenance
 from plmctl.tasks.classification import Classification
 from plmctl.tasks.predictions import write_submission
 from plmctl.tasks.tables import Table
@@ -258,7 +259,7 @@ def test_resume_goes_on_bit_for_bit(tmp_path, trained):
     _finetune(folder, tmp_path / "whole", "train.epochs=null", "train.steps=8", "schedule=constant")
     _finetune(folder, tmp_path / "parts", "train.epochs=null", "train.steps=5", "schedule=constant")
     changed = ("train.steps=8", f"run.dir={tmp_path / 'parts'}")
-    cfg = resume_spec(config.Flags("finetune", overrides=changed, resume=True))
+    cfg = resume_spec(Provenance("finetune", overrides=changed, resume=True))
     assert finetuning.finetune(cfg) == 0
     one, two = (
         (tmp_path / name / "checkpoints" / "step-8" / "model.safetensors").read_bytes()
@@ -270,7 +271,7 @@ def test_resume_goes_on_bit_for_bit(tmp_path, trained):
 def _resumed(run, *words):
     from plmctl.run.resume import resume_spec
 
-    cfg = resume_spec(config.Flags("finetune", overrides=(f"run.dir={run}", *words), resume=True))
+    cfg = resume_spec(Provenance("finetune", overrides=(f"run.dir={run}", *words), resume=True))
     return finetuning.finetune(cfg)
 
 
@@ -400,7 +401,7 @@ def test_an_interrupted_run_without_dev_goes_on(tmp_path, monkeypatch):
         for path in (tmp_path / "run" / "checkpoints").glob("step-*")
     )
     words = (f"run.dir={tmp_path / 'run'}", f"train.steps={done + 2}")
-    cfg = resume_spec(config.Flags("finetune", overrides=words, resume=True))
+    cfg = resume_spec(Provenance("finetune", overrides=words, resume=True))
     assert finetuning.finetune(cfg) == 0
     assert (tmp_path / "run" / "checkpoints" / f"step-{done + 2}").is_dir()
 

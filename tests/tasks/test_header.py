@@ -8,6 +8,7 @@ import pytest
 
 from plmctl.core.errors import DataError
 from plmctl.run import compose as config
+from plmctl.run.build import build
 from plmctl.tasks.base import Example, Task
 
 LONG = [f"this is a sentence about the number {n}" for n in range(12)]
@@ -18,7 +19,7 @@ def read(name: str, folder: Path, *words: str, split: str = "train") -> tuple[Ta
     cfg = config.compose(
         "finetune", None, [f"task={name}", f"task.path={folder}", "checkpoint=null", *words]
     )
-    task: Task = config.build(cfg.task, {"pooling": "first"}, path="task")
+    task: Task = build(cfg.task, {"pooling": "first"}, path="task")
     return task, task.read(split)
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.run import compose as config
+from plmctl.run.build import build
 from plmctl.tasks.dialogues import Dialogues
 from plmctl.tasks.pairs import Pairs
 
@@ -151,7 +152,7 @@ def test_reads_the_distributed_files(name, path, columns, train, dev):
     words += [f"task.columns.{side}={column}" for side, column in columns.items()]
     if name == "dialogue":  # the folder has the schemas, too
         words[1] = f"task.path=[{SHARED / path}/train.json.gz,{SHARED / path}/dev.json.gz]"
-    task = config.build(config.compose("finetune", None, words).task, path="task")
+    task = build(config.compose("finetune", None, words).task, path="task")
     examples = task.read("train")
     task.fit_labels(examples)
     assert (len(examples), len(task.read("dev"))) == (train, dev)

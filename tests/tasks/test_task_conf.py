@@ -9,6 +9,8 @@ import pytest
 
 from plmctl.core.locate import parameters
 from plmctl.run import compose as config
+from plmctl.run.build import build
+from plmctl.run.recipes import conf_dir
 from plmctl.tasks.base import Task
 from plmctl.tasks.choices import Choice
 from plmctl.tasks.classification import Classification
@@ -19,7 +21,7 @@ from plmctl.tasks.tagging import Tagging
 
 NAMES = sorted(
     file.stem
-    for file in (config.conf_dir() / "task").glob("*.yaml")
+    for file in (conf_dir() / "task").glob("*.yaml")
     if file.stem not in ("lm", "held_out")
 )
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
@@ -29,7 +31,7 @@ def _task(name, path="x", *more):
     cfg = config.compose(
         "finetune", None, [f"task={name}", f"task.path={path}", "checkpoint=null", *more]
     )
-    return cfg, config.build(cfg.task, path="task")
+    return cfg, build(cfg.task, path="task")
 
 
 def test_none_is_missing():
@@ -70,7 +72,7 @@ def test_composes_and_builds(name):
     assert cfg.train.epochs in ((10,) if name in WRITING else (2, 3))
     assert cfg.optim.lr in ((3e-5,) if name in WRITING else (2e-5, 5e-5))
     assert cfg.schedule.warmup_share == 0.1
-    lines = (config.conf_dir() / "task" / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
+    lines = (conf_dir() / "task" / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
     assert lines[1].startswith("# ")
 
 
