@@ -67,3 +67,15 @@ def print_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     for row in rows:
         table.add_row(*row)
     screen().print(table)
+
+
+def print_columns(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a framed table with a title, whose columns of numbers follow one of names."""
+    from rich.table import Table
+
+    table = Table(title=title)
+    for index, name in enumerate(head):
+        table.add_column(name, justify="right" if index else "left")
+    for row in rows:
+        table.add_row(*row)
+    screen().print(table)

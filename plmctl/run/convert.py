@@ -21,7 +21,6 @@ from plmctl.run.saved import CONFIG
 from plmctl.storage.atomic import write_text
 from plmctl.storage.reading import read_tensors
 from plmctl.storage.settings_file import to_yaml
-from plmctl.text.vocab import Vocab
 from plmctl.training.checkpoint import Checkpoints, Snapshot, load_exactly, tensors_of
 from plmctl.training.progress import Progress
 
@@ -49,100 +48,76 @@ def convert(
         raise UsageError(
             f"{target} exists and is not an empty folder\n  fix: give another OUT, or remove it"
         )
-    found = open_source(source, plugins=plugins)
-    found = found if part == "model" else _generator(found)
-    refuse_infinite(found.tensors, file=found.folder)
-    if found.unused:
-        _say(f"left out, since no part of ours takes them: {', '.join(found.unused)}")
-    if not found.has_tokenizer:
-        _say("there is no tokenizer here: only weights and config are written")
-    write: Callable[[Source, Path], str] = (
-        (lambda s, folder: to_hf(s, folder, card))
-        if to == "hf"
-        else (lambda s, folder: to_plmctl(s, folder, plugins))
-    )
+    model = open_source(source, plugins=plugins)
+    model = model if part == "model" else _take_generator(model)
+    refuse_infinite(model.tensors, file=model.folder)
+    if model.unused:
+        remark(f"left out, since no part of ours takes them: {', '.join(model.unused)}")
+    if not model.has_tokenizer:
+        remark("there is no tokenizer here: only weights and config are written")
     partial = target.with_name(f".{target.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
         partial.mkdir(parents=True)
-        made = write(found, partial)
+        what = to_hf(model, partial, card) if to == "hf" else to_plmctl(model, partial)
         os.replace(partial, target)
     except OSError as error:
-        raise DataError(
-            f"cannot write: {error.strerror or error}",
-            file=target,
-            fix="give a writable OUT with room",
-        ) from error
+        problem = f"cannot write: {error.strerror or error}"
+        raise DataError(problem, file=target, fix="give a writable OUT with room") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    _say(f"{target}: {made}")
+    remark(f"{target}: {what}")
 
 
 def to_hf(source: Source, folder: Path, card: Card | None = None) -> str:
     """config.json, model.safetensors and tokenizer, as `from_pretrained` reads them, and a model
     card; returns the class.
     """
-    vocab = _vocab(source)
-    exported = hf.export(source.config, source.tensors, pad=vocab.pad if vocab else None)
+    vocab, config = source.vocab, source.config
+    exported = hf.export(config, source.tensors, pad=vocab.pad if vocab else None)
     tokens = {} if vocab is None else {role: getattr(vocab, role) for role in ROLES}
     hf.write(folder, exported, tokens=tokens)
     if card is not None:
-        folders = source.folder.parents
-        home = folders[1] if folders[0].name == "checkpoints" else source.folder
-        (folder / "README.md").write_text(card(home, source.config), encoding="utf-8")
+        text = card(source.run or source.folder, config)
+        (folder / "README.md").write_text(text, encoding="utf-8")
     if vocab is not None:
-        length = source.config["position"].get("max_length") or 1 << 30
-        rows = source.config.get("format") or {}
+        length = config["position"].get("max_length") or 1 << 30
         # there, the tokenizer alone says what stands around a source
-        read = rows.get("source_template")
+        template = (config.get("format") or {}).get("source_template")
         source.tokenizer.export_hf(
-            folder, model_max_length=length, framed=bool(source.config.get("task")), single=read
+            folder, model_max_length=length, framed=bool(config.get("task")), single=template
         )
     if exported.left_out:
-        _say(
-            f"left out, since {exported.architecture} has no place for them:"
-            f" {', '.join(exported.left_out)}"
-        )
+        names = ", ".join(exported.left_out)
+        remark(f"left out, since {exported.architecture} does not have them: {names}")
     for note in exported.notes:
-        _say(note)
+        remark(note)
     return exported.architecture
 
 
-def to_plmctl(source: Source, folder: Path, plugins: Sequence[str] = ()) -> str:
+def to_plmctl(source: Source, folder: Path) -> str:
     """A checkpoint folder like those of a run; the weights have been through the model that its
     config describes.
     """
-    model = build_model(source.config, vocab_size=source.vocab_size, plugins=plugins)
+    model = build_model(source.config, vocab_size=source.vocab_size, plugins=source.plugins)
     load_exactly(model, source.tensors, file=source.folder)
 
-    def extras(place: Path) -> None:
-        write_text(place / CONFIG, to_yaml(source.config))
-        if _vocab(source) is not None:
-            source.tokenizer.save(place / "tokenizer")
+    def add_files(checkpoint: Path) -> None:
+        write_text(checkpoint / CONFIG, to_yaml(source.config))
+        if source.vocab is not None:
+            source.tokenizer.save(checkpoint / "tokenizer")
 
     snapshot = Snapshot(tensors_of(model), {}, {}, {}, {"progress": Progress().to_json()})
-    made = Checkpoints(folder / "steps", extras=extras).save(snapshot, step=0)
-    for part in made.iterdir():
-        os.replace(part, folder / part.name)
+    checkpoint = Checkpoints(folder / "steps", extras=add_files).save(snapshot, step=0)
+    for file in checkpoint.iterdir():
+        os.replace(file, folder / file.name)
     shutil.rmtree(folder / "steps")
     return f"{count(model):,} parameters"
 
 
-def _generator(source: Source) -> Source:
+def _take_generator(source: Source) -> Source:
     """The generator that an ELECTRA run trained beside its model."""
     file = source.folder / "objective.safetensors"
-    config, tensors = extract_generator(
-        source.config, source.tensors, read_tensors(file) if file.is_file() else {}
-    )
+    others = read_tensors(file) if file.is_file() else {}
+    config, tensors = extract_generator(source.config, source.tensors, others)
     return replace(source, config=config, tensors=tensors)
-
-
-def _vocab(source: Source) -> Vocab | None:
-    """None where there is no tokenizer; one that cannot be read is an error."""
-    if not source.has_tokenizer:
-        return None
-    return source.tokenizer.vocab
-
-
-def _say(message: str) -> None:
-    remark(message)

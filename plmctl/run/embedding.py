@@ -16,7 +16,8 @@ from plmctl.core.batch import Batch, Rows, Seq
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.data.loader import collate
 from plmctl.heads.base import heads_of_states, pool
-from plmctl.heads.features import read as features_of
+from plmctl.heads.features import HIDDEN
+from plmctl.heads.features import read as read_features
 from plmctl.run.embedding_lines import EmbeddingLine
 from plmctl.run.loading import Loaded
 from plmctl.run.model_facts import pooling
@@ -31,17 +32,13 @@ def choose_layers(layers: Any, *, count: int) -> list[int]:
     """Which of the `count` recorded states are written: all, a number or several; 0 is the
     embedding output, -1 the last.
     """
-    asked = (
-        range(count) if layers == "all" else [layers] if isinstance(layers, int) else list(layers)
-    )
-    wrong = [layer for layer in asked if not -count <= int(layer) < count]
-    if wrong:
-        raise ConfigError(
-            "layers",
-            wrong[0],
-            f"all, or numbers from {-count} to {count - 1} (0 is the embedding output)",
-        )
-    return [int(layer) % count for layer in asked]
+    several = list(range(count)) if layers == "all" else layers
+    asked = [int(layer) for layer in ([several] if isinstance(several, int) else several)]
+    for layer in asked:
+        if not -count <= layer < count:
+            allowed = f"all, or numbers from {-count} to {count - 1} (0 is the embedding output)"
+            raise ConfigError("layers", layer, allowed)
+    return [layer % count for layer in asked]
 
 
 @torch.inference_mode()
@@ -59,40 +56,30 @@ def embed(
     is in a batch.
     """
     if logits and not heads_of_states(loaded.model):
-        raise ConfigError(
-            "logits",
-            True,
-            "false: this model has no head",
-            fix="embed with a model that was saved with one",
-        )
+        fix = "embed with a model that was saved with one"
+        raise ConfigError("logits", True, "false: this model has no head", fix=fix)
     for index in batches([len(line.ids) for line in lines], batch_size=batch_size):
         some = [lines[i] for i in index]
         batch = batch_of(some, loaded.source.spelling).to(precision.device)
         with precision.autocast():
-            hidden = loaded.model(batch, record=frozenset({"hidden"}))
+            hidden = loaded.model(batch, record=HIDDEN)
             # [B, layers, T, W]
             states = torch.stack([hidden.recorded["hidden"][layer] for layer in layers], 1)
-            heads = (
-                _logits(loaded, batch, features_of(loaded.model, batch, hidden)) if logits else {}
-            )
+            features = read_features(loaded.model, batch, hidden) if logits else None
+            answers = {} if features is None else _compute_logits(loaded, batch, features)
         vectors = None if pool is None else pool(states.float(), batch.text.real)
         for row, (i, line) in enumerate(zip(index, some, strict=True)):
-            yield (
-                f"hidden_{i}",
-                _array(states[row, :, : len(line.ids)] if vectors is None else vectors[row]),
-            )
+            size = len(line.ids)
+            yield f"hidden_{i}", _array(states[row, :, :size] if vectors is None else vectors[row])
             yield f"ids_{i}", np.asarray(line.ids, dtype=np.int64)
-            for name, found in heads.items():
+            for name, values in answers.items():
                 yield (
                     f"{name}_{i}",
-                    _array(found[row, : len(line.ids)] if found.dim() == 3 else found[row]),
+                    _array(values[row, :size] if values.dim() == 3 else values[row]),
                 )
-    width = loaded.model.backbone.width
+    width, tokens = loaded.model.backbone.width, () if pool else (0,)
     for i in (i for i, line in enumerate(lines) if not line.ids):
-        yield (
-            f"hidden_{i}",
-            np.zeros((len(layers), *([0] if pool is None else []), width), np.float32),
-        )
+        yield f"hidden_{i}", np.zeros((len(layers), *tokens, width), np.float32)
         yield f"ids_{i}", np.zeros(0, np.int64)
 
 
@@ -110,11 +97,11 @@ def _largest(states: Tensor, real: Tensor) -> Tensor:
 
 
 def _first(states: Tensor, real: Tensor) -> Tensor:
-    return states[torch.arange(len(states)), :, real.long().argmax(1)]
+    return states[torch.arange(len(states)), :, _find_first(real)]
 
 
 def _last(states: Tensor, real: Tensor) -> Tensor:
-    return states[torch.arange(len(states)), :, real.shape[1] - 1 - real.long().flip(1).argmax(1)]
+    return states[torch.arange(len(states)), :, _find_last(real)]
 
 
 POOLINGS: dict[str, Pool | None] = {
@@ -124,6 +111,16 @@ POOLINGS: dict[str, Pool | None] = {
     "max": _largest,
     "last": _last,
 }
+
+
+def _find_first(real: Tensor) -> Tensor:
+    """[B] the position of the first real token of each row."""
+    return real.long().argmax(1)
+
+
+def _find_last(real: Tensor) -> Tensor:
+    """[B] the position of the last real token of each row."""
+    return real.shape[1] - 1 - real.long().flip(1).argmax(1)
 
 
 def batches(lengths: Sequence[int], *, batch_size: int) -> Iterator[list[int]]:
@@ -153,8 +150,8 @@ def batch_of(lines: Sequence[EmbeddingLine], spelling: Spelling | None = None) -
     rows = Rows(key=np.arange(len(lines)), seqs={"text": Seq(ids, length, tracks)})
     if spelling is not None:
         rows = spelling.rows(rows)
-        looked = rows.seqs["characters"]
-        rows = rows.with_seq("characters", replace(looked, ids=looked.ids[:], length=length))
+        words = rows.seqs["characters"]
+        rows = rows.with_seq("characters", replace(words, ids=words.ids[:], length=length))
     return collate(rows, {})
 
 
@@ -164,61 +161,50 @@ def write_arrays(file: Path, arrays: Iterator[tuple[str, np.ndarray]]) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         with (
             open_atomic(file, "wb") as stream,
-            zipfile.ZipFile(_Forward(stream), "w", allowZip64=True) as archive,
+            zipfile.ZipFile(_WriteOnly(stream), "w", allowZip64=True) as archive,
         ):
             for name, array in arrays:
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                     np.lib.format.write_array(member, array, allow_pickle=False)
     except OSError as error:
-        raise DataError(
-            f"cannot write: {error.strerror or error}",
-            file=file,
-            fix="out=<a writable file with room>",
-        ) from error
+        what, fix = f"cannot write: {error.strerror or error}", "out=<a writable file with room>"
+        raise DataError(what, file=file, fix=fix) from error
 
 
-class _Forward:
-    """A stream that is only ever written on, as a pipe is; a zip file then puts sizes behind its
-    members.
+class _WriteOnly:
+    """A stream without positions: a zip file then puts sizes behind its members, as a pipe and a
+    device need it.
     """
 
     def __init__(self, stream: IO[bytes]) -> None:
-        self._stream = stream
-
-    def write(self, data: bytes, /) -> int:
-        return self._stream.write(data)
-
-    def flush(self) -> None:
-        self._stream.flush()
-
-    def close(self) -> None:
-        self._stream.close()
+        self.write, self.flush, self.close = stream.write, stream.flush, stream.close
 
 
-def _logits(loaded: Loaded, batch: Batch, seen: Tensor) -> dict[str, Tensor]:
+def _compute_logits(loaded: Loaded, batch: Batch, features: Tensor) -> dict[str, Tensor]:
     """{"logits": [B, T, K] or [B, K]} of the first head that can be asked, "logits_<name>" of
     the others.
     """
     heads: Any = loaded.model.heads
-    names, found = heads_of_states(loaded.model), {}
-    for name in names:
-        features = seen
+    logits: dict[str, Tensor] = {}
+    for name in heads_of_states(loaded.model):
+        read = features
         if heads[name].about == "rows":
-            features = seen[torch.arange(len(seen), device=seen.device), _anchors(loaded, batch)]
-            features = pool(loaded.model, features)
-        found["logits" if name == names[0] else f"logits_{name}"] = heads[name](features)
-    return found
+            rows = torch.arange(len(features), device=features.device)
+            read = pool(loaded.model, features[rows, _find_row_tokens(loaded, batch)])
+        logits[f"logits_{name}" if logits else "logits"] = heads[name](read)
+    return logits
 
 
-def _anchors(loaded: Loaded, batch: Batch) -> Tensor:
-    """[B] the place that stands for the row: the first token, or the last that is not padding
-    where only that saw them all.
+def _find_row_tokens(loaded: Loaded, batch: Batch) -> Tensor:
+    """[B] the position of the token that stands for the row: the first, or the last that is not
+    padding where only that one sees all others.
     """
     real = batch.text.real
     if pooling(loaded.config, loaded.source.plugins) == "first":
-        return real.long().argmax(1)
-    told = real & (batch.text.ids != loaded.vocab.pad) if loaded.source.has_tokenizer else real
-    return told.shape[1] - 1 - told.long().flip(1).argmax(1)
+        return _find_first(real)
+    return _find_last(
+        real & (batch.text.ids != loaded.vocab.pad) if loaded.source.has_tokenizer else real
+    )
 
 
 def count_states(loaded: Loaded) -> int:
@@ -226,11 +212,8 @@ def count_states(loaded: Loaded) -> int:
     stack.
     """
     with torch.inference_mode():
-        return len(
-            loaded.model(batch_of([EmbeddingLine([0])]), record=frozenset({"hidden"})).recorded[
-                "hidden"
-            ]
-        )
+        hidden = loaded.model(batch_of([EmbeddingLine([0])]), record=HIDDEN)
+    return len(hidden.recorded["hidden"])
 
 
 def _array(values: Tensor) -> np.ndarray:

@@ -14,14 +14,12 @@ from plmctl.core.errors import ConfigError, UsageError
 from plmctl.core.locate import locate
 from plmctl.core.terminal import tell
 from plmctl.heads.base import language_heads
-from plmctl.run import loading
 from plmctl.run.adapt import framing
 from plmctl.run.assemble import longest
 from plmctl.run.build import build, plain
 from plmctl.run.held_out import score, unlabelled
-from plmctl.run.loading import Loaded
+from plmctl.run.loading import Loaded, load_for
 from plmctl.run.model_facts import reading
-from plmctl.run.plugins import confirm, named
 from plmctl.run.predict import predict, show_scores
 from plmctl.run.schema import Evaluate
 from plmctl.run.spec import Part
@@ -41,46 +39,40 @@ from plmctl.tasks.predictions import (
 from plmctl.tasks.unlabelled import read_unlabelled
 from plmctl.text import unknown
 from plmctl.text.reader import read_documents
-from plmctl.training.device.precision import Precision, choose
-from plmctl.training.processes.world import device_of
+from plmctl.training.device.precision import Precision
 
 ALSO = {"valid": "dev", "validation": "dev"}  # other words for the default split
+# what training decided about a task, which counts in evaluation whatever is asked for
+DECIDED = ("label_names", "joiner", "max_length", "source_template", "target_template")
 
 
 def evaluate(spec: Evaluate) -> int:
     """Score the checkpoint, and show or write what was asked for."""
     if spec.out is not None:
         _check_out(Path(spec.out), spec.overwrite)
-    loaded = loading.load(spec.checkpoint, plugins=spec.plugins)
-    precision = choose(spec.precision, device_of(spec.device, "device"))
-    loaded.model.to(precision.device)
+    loaded, precision = load_for(spec)
     given = {
         "vocab": loaded.vocab,
         "trained_length": longest(loaded.config),
         **reading(loaded.config, spec.plugins),
     }
-    task = build(_task_node(spec, loaded), given, spec.plugins, path="task")
+    task = build(_choose_task(spec, loaded), given, spec.plugins, path="task")
     if isinstance(task, LanguageModel):
         _measure_text(spec, loaded, task, precision)
     elif isinstance(task, HeldOut):
+        extra = {"checkpoint": str(loaded.source.folder)}
         scores = score(spec, loaded, task, precision)
-        _show(spec, loaded, "held-out rows", scores)
-    elif spec.provenance.submission:
-        _submit(spec, loaded, _asking_all(task, loaded), precision)
+        show_scores("held-out rows", scores, as_json=spec.provenance.json, extra=extra)
     else:
-        _score_split(spec, loaded, _asking_all(task, loaded), precision)
+        if task.path != loaded.own_task().get("path"):
+            task.dev_share = 0  # all examples are asked of a file that was not trained on
+        act = _write_submission if spec.provenance.submission else _score_split
+        act(spec, loaded, task, precision)
     return 0
 
 
-def _asking_all(task: Task, loaded: Loaded) -> Task:
-    """Of another file than that of training, all examples are asked."""
-    if task.path != (loaded.config.get("task") or {}).get("path"):
-        task.dev_share = 0
-    return task
-
-
 def _score_split(spec: Evaluate, loaded: Loaded, task: Task, precision: Precision) -> None:
-    """Predictions of one split, or of the texts of `input`, to a file, and their scores."""
+    """Write the predictions of one split, or of the texts of `input`, and show their scores."""
     name = ALSO.get(spec.split, spec.split)
     if spec.input is None:
         examples = task.read(name)
@@ -88,7 +80,7 @@ def _score_split(spec: Evaluate, loaded: Loaded, task: Task, precision: Precisio
         name, examples = read_unlabelled(task, spec.input)
     split = inference.encode_split(task, name, examples, loaded.tokenizer)
     predictions, metrics = _predict(spec, loaded, task, split, precision)
-    out = Path(spec.out) if spec.out else _home(loaded)
+    out = _choose_out(spec, loaded)
     rows: Sequence[dict[str, Any]] = predictions
     if _is_file(out) or spec.input is not None:
         rows = beside(spec.input, examples, predictions)
@@ -100,139 +92,95 @@ def _score_split(spec: Evaluate, loaded: Loaded, task: Task, precision: Precisio
         "files": "; ".join(task.remarks),
         "signatures": task.signatures,
     }
-    _show(
-        spec,
-        loaded,
-        f"{task.name}: {name}",
-        {name: metrics} if metrics else {},
-        before={"task": task.name},
-        after={
-            "rows": len(predictions),
-            "predictions": str(file),
-            **{key: remark for key, remark in remarks.items() if remark},
-        },
-    )
+    extra = {
+        "task": task.name,
+        "checkpoint": str(loaded.source.folder),
+        "rows": len(predictions),
+        "predictions": str(file),
+        **{key: remark for key, remark in remarks.items() if remark},
+    }
+    scores = {name: metrics} if metrics else {}
+    show_scores(f"{task.name}: {name}", scores, as_json=spec.provenance.json, extra=extra)
+
+
+def _write_submission(spec: Evaluate, loaded: Loaded, task: Task, precision: Precision) -> None:
+    """Write GLUE's file for every test split that is there."""
+    out = _choose_out(spec, loaded)
+    files = {split: name for split, name in task.submission.items() if task.has(split)}
+    if not files:
+        wanted = ", ".join(task.submission) or "none: this task has no leader board"
+        raise UsageError(
+            f"--submission: no test split of {task.name} in {task.path} (it takes {wanted})"
+        )
+    for name in files.values():
+        submission_file(out, name)
+    for split, name in files.items():
+        rows = inference.encode_split(task, split, task.read(split), loaded.tokenizer)
+        predictions, _ = _predict(spec, loaded, task, rows, precision)
+        tell(write_submission(out, name, predictions))
 
 
 def _predict(
     spec: Evaluate, loaded: Loaded, task: Task, split: inference.Split, precision: Precision
 ) -> tuple[list[dict[str, Any]], dict[str, float]]:
-    return predict(
-        loaded.model,
-        task,
-        split,
-        precision=precision,
-        batch_size=spec.batch_size,
-        digits=precision.digits,
-    )
+    size, digits = spec.batch_size, precision.digits
+    return predict(loaded.model, task, split, precision=precision, batch_size=size, digits=digits)
 
 
-def _show(
-    spec: Evaluate,
-    loaded: Loaded,
-    title: str,
-    scores: Mapping[str, Mapping[str, float]],
-    *,
-    before: Mapping[str, Any] = Part({}),
-    after: Mapping[str, Any] = Part({}),
-) -> None:
-    """The scores of a checkpoint, with what is said before and after its name."""
-    extra = {**before, "checkpoint": str(loaded.source.folder), **after}
-    show_scores(title, scores, as_json=spec.provenance.json, extra=extra)
-
-
-def _task_node(spec: Evaluate, loaded: Loaded) -> dict[str, Any]:
-    """The task that is asked for, else the one the checkpoint was fine-tuned on, whose labels
-    and length hold in any case.
+def _choose_task(spec: Evaluate, loaded: Loaded) -> dict[str, Any]:
+    """The config of the task that is asked for, else of the one that the checkpoint was fine-tuned
+    on, whose labels and length count in any case.
     """
-    own = loaded.config.get("task") or {}
-    confirm(named(own), spec.plugins, of=spec.checkpoint)
-    words = (word.lstrip("+").partition("=")[0] for word in spec.provenance.overrides)
-    told = [key for key in words if key.startswith("task.")]
-    if spec.task is None and told:
-        raise ConfigError(
-            told[0], "", "of which task?", fix=f"task={own.get('name', '<name>')} before it"
-        )
-    if spec.task is None and not own:
-        fix = (
-            f"{unlabelled(loaded)}the run of a finetune, or task=<name> for a published classifier"
-        )
-        raise ConfigError("checkpoint", spec.checkpoint, "it was not fine-tuned on a task", fix=fix)
-    given = own if spec.task is None else plain(spec.task)
-    if not _is_labelled(given, spec.plugins) or given is own:
-        return given  # in the first case the model itself says whether it has the heads
-    if own.get("name") == given.get("name"):
-        # only what stands on the command line is another than in training
-        changed = Part(own)
-        for key in told:
-            changed = changed.with_value(key.removeprefix("task."), spec.select(key))
-        return {**plain(changed), **_decided(own)}
-    if own.get("_target_") == given["_target_"]:
-        return {**given, **_decided(own)}
-    kind = locate(given["_target_"], spec.plugins)
-    # then pretraining has made the head: a Transformer trained to translate
+    own = loaded.own_task()
+    changed = sorted(key for key in spec.provenance.keys if key.startswith("task."))
+    if spec.task is None:
+        if changed:
+            fix = f"task={own.get('name', '<name>')} before it"
+            raise ConfigError(changed[0], "", "of which task?", fix=fix)
+        if not own:
+            others = "the run of a finetune, or task=<name> for a published classifier"
+            what, fix = "it was not fine-tuned on a task", f"{unlabelled(loaded)}{others}"
+            raise ConfigError("checkpoint", spec.checkpoint, what, fix=fix)
+        return own
+    asked: dict[str, Any] = plain(spec.task)
+    kind = locate(asked["_target_"], spec.plugins)
+    if not (isinstance(kind, type) and issubclass(kind, Task)):
+        return asked  # the model itself says whether it has the heads
+    decided = {name: own[name] for name in DECIDED if name in own}
+    if own.get("name") == asked.get("name"):
+        # only what stands on the command line differs from training
+        merged = Part(own)
+        for key in changed:
+            merged = merged.with_value(key.removeprefix("task."), spec.select(key))
+        return {**plain(merged), **decided}
+    if own.get("_target_") == asked["_target_"]:
+        return {**asked, **decided}
+    # a task that writes needs no head of its own: a Transformer is pretrained to translate
     writes = not getattr(kind, "has_classes", True)
     if not own and (writes or getattr(kind, "head", None) in (loaded.config.get("heads") or {})):
-        return {**given, **_published(given, loaded)}
-    trained = f"{spec.checkpoint} was " + (
-        f"fine-tuned on {own['name']}" if own else "not fine-tuned"
-    )
-    raise ConfigError(
-        "task",
-        given.get("name"),
-        trained,
-        fix=f"plmctl finetune task={given.get('name')} checkpoint=...",
-    )
+        return {**asked, **_read_published(asked, loaded)}
+    trained = f"fine-tuned on {own['name']}" if own else "not fine-tuned"
+    what, fix = f"{spec.checkpoint} was {trained}", f"task={asked.get('name')} checkpoint=..."
+    raise ConfigError("task", asked.get("name"), what, fix=f"plmctl finetune {fix}")
 
 
-def _decided(own: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: own[name]
-        for name in ("label_names", "joiner", "max_length", "source_template", "target_template")
-        if name in own
-    }
-
-
-def _published(given: Mapping[str, Any], loaded: Loaded) -> dict[str, Any]:
-    """What a Hugging Face folder says of the task it was fine-tuned on: the names of its labels,
-    and its longest row.
+def _read_published(asked: Mapping[str, Any], loaded: Loaded) -> dict[str, Any]:
+    """What a Hugging Face folder says of the task it was fine-tuned on: its template, the names of
+    its labels, and its longest row.
     """
-    bound = longest(loaded.config)
-    found: dict[str, Any] = {"max_length": min(given["max_length"], bound or given["max_length"])}
-    found |= {
-        name: value for name, value in framing(loaded.config).items() if given.get(name, 0) is None
-    }
-    if "label_names" in given and (names := loaded.config.get("labels") or given["label_names"]):
-        found["label_names"] = names
-    return found
+    config, length = loaded.config, asked["max_length"]
+    settings: dict[str, Any] = {"max_length": min(length, longest(config) or length)}
+    settings |= {name: text for name, text in framing(config).items() if asked.get(name, 0) is None}
+    if "label_names" in asked and (names := config.get("labels") or asked["label_names"]):
+        settings["label_names"] = names
+    return settings
 
 
-def _is_labelled(node: Mapping[str, Any], plugins: Sequence[str]) -> bool:
-    part = locate(node["_target_"], plugins)
-    return isinstance(part, type) and issubclass(part, Task)
-
-
-def _home(loaded: Loaded) -> Path:
-    """eval/ in the run; beside a published folder, which is not ours to write into, eval/ here."""
-    folder = loaded.source.folder
-    return folder.parents[1] / "eval" if folder.parent.name == "checkpoints" else Path("eval")
-
-
-def _submit(spec: Evaluate, loaded: Loaded, task: Task, precision: Precision) -> None:
-    """GLUE's files for every test split that is there."""
-    out = Path(spec.out) if spec.out else _home(loaded)
-    there = {split: name for split, name in task.submission.items() if task.has(split)}
-    if not there:
-        wanted = ", ".join(task.submission) or "none: this task has no leader board"
-        raise UsageError(
-            f"--submission: no test split of {task.name} in {task.path} (it takes {wanted})"
-        )
-    for name in there.values():
-        submission_file(out, name)
-    for split, name in there.items():
-        data = inference.encode_split(task, split, task.read(split), loaded.tokenizer)
-        predictions, _ = _predict(spec, loaded, task, data, precision)
-        tell(write_submission(out, name, predictions))
+def _choose_out(spec: Evaluate, loaded: Loaded) -> Path:
+    """`out`, else eval/ in the run; beside a published folder, which is not ours to write into,
+    eval/ here.
+    """
+    return Path(spec.out) if spec.out else (loaded.source.run or Path()) / "eval"
 
 
 def _is_file(out: Path) -> bool:
@@ -247,48 +195,42 @@ def _check_out(out: Path, overwrite: bool) -> None:
     if _is_file(out):
         refuse_existing(out, overwrite)
     elif out.is_file() or out.suffix in (".json", ".txt", ".xlsx", ".parquet"):
-        fix = f"out={out.with_suffix('.csv')}"
-        raise ConfigError(
-            "out", str(out), f"a folder, or a file that ends with {', '.join(FILES)}", fix=fix
-        )
+        allowed = f"a folder, or a file that ends with {', '.join(FILES)}"
+        raise ConfigError("out", str(out), allowed, fix=f"out={out.with_suffix('.csv')}")
 
 
 def _measure_text(
     spec: Evaluate, loaded: Loaded, task: LanguageModel, precision: Precision
 ) -> None:
-    """The perplexity of a text."""
-    if spec.data.path is None:
-        raise ConfigError(
-            "data.path", None, "task=lm needs a text", fix="data.path=<file, folder or pattern>"
-        )
-    if not language_heads(loaded.model):
-        has = ", ".join(loaded.model.heads) or "no head"
-        fix = f"{unlabelled(loaded)}a checkpoint with such a head"
+    """Show the perplexity of a text."""
+    path, model = plain(spec.data.path), loaded.model
+    if path is None:
+        fix = "data.path=<file, folder or pattern>"
+        raise ConfigError("data.path", None, "task=lm needs a text", fix=fix)
+    if not language_heads(model):
+        has, fix = ", ".join(model.heads) or "no head", "a checkpoint with such a head"
         raise UsageError(
             f"task=lm asks a head that predicts tokens of a text; this checkpoint has {has}\n"
-            f"  fix: {fix}"
+            f"  fix: {unlabelled(loaded)}{fix}"
         )
-    text = Text.of(_texts(spec), loaded.tokenizer)
+    text = Text.of(_read_texts(spec), loaded.tokenizer)
     share = unknown.unknown_share([token for ids in text.ids for token in ids], loaded.vocab)
-    unknown.refuse_unknown(
-        share, file=plain(spec.data.path), fix="a checkpoint whose tokenizer knows this text"
-    )
+    fix = "a checkpoint whose tokenizer knows this text"
+    unknown.refuse_unknown(share, file=path, fix=fix)
+    size, device = spec.batch_size, precision.device
     with torch.no_grad(), precision.autocast():
-        found = task.measure(
-            loaded.model, text, loaded.vocab, batch_size=spec.batch_size, device=precision.device
-        )
-    after = {"text": str(plain(spec.data.path))}
-    if told := unknown.describe_unknown(share):
-        after["unknown"] = told
-    _show(spec, loaded, "language model", {"text": found}, after=after)
+        scores = task.measure(model, text, loaded.vocab, batch_size=size, device=device)
+    extra = {"checkpoint": str(loaded.source.folder), "text": str(path)}
+    if share:
+        extra["unknown"] = unknown.describe_unknown(share)
+    title, as_json = "language model", spec.provenance.json
+    show_scores(title, {"text": scores}, as_json=as_json, extra=extra)
 
 
-def _texts(spec: Evaluate) -> Iterator[str]:
+def _read_texts(spec: Evaluate) -> Iterator[str]:
     """Whole documents; parts of a long one are put together again."""
-    parts: list[str] = []
-    for document in read_documents(
-        plain(spec.data.path), field=spec.data.field, lines=spec.data.lines
-    ):
+    data, parts = spec.data, list[str]()
+    for document in read_documents(plain(data.path), field=data.field, lines=data.lines):
         if parts and not document.continues:
             yield "".join(parts)
             parts = []

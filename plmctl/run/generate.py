@@ -8,7 +8,6 @@ task asks it.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -18,14 +17,13 @@ from plmctl.core.terminal import tell
 from plmctl.generation.answers import Answerer, MaskAnswers, TextAnswers, answer_in_order
 from plmctl.generation.prompts import PromptReader
 from plmctl.run.build import build
-from plmctl.run.loading import load
+from plmctl.run.loading import load_for
 from plmctl.run.prompting import prompt_reader
 from plmctl.run.schema import Generate
+from plmctl.run.spec import Provenance, key_of
 from plmctl.storage.atomic import refuse_existing
 from plmctl.storage.growing import open_growing
 from plmctl.text.given import read_texts
-from plmctl.training.device.precision import choose
-from plmctl.training.processes.world import device_of
 
 
 def generate(spec: Generate) -> int:
@@ -34,25 +32,24 @@ def generate(spec: Generate) -> int:
     if spec.out is not None:
         refuse_existing(Path(spec.out), spec.overwrite)
     source, lines = read_texts(spec.prompt, spec.input)
-    precision = choose(spec.precision, device_of(spec.device, "device"))
-    loaded = load(spec.checkpoint, plugins=spec.plugins)
+    loaded, precision = load_for(spec)
     if spec.top > (size := loaded.vocab.size):
         raise ConfigError("top", spec.top, f"at most {size}, the size of the vocabulary")
-    loaded.model.to(precision.device)
-    reader = prompt_reader(loaded, source, spec.plugins)
-    _refuse_idle(reader.kind, spec.provenance.overrides)
-    max_new = _max_new(spec, reader)
-    prompts, as_json = reader.all(lines, spec.max_new), spec.provenance.json or spec.out is not None
+    reader = prompt_reader(loaded, source)
+    _refuse_unused(reader.kind, spec.provenance)
+    max_new, device = _max_new(spec, reader), precision.device
+    as_json = spec.provenance.json or spec.out is not None
+    prompts = reader.all(lines, spec.max_new)
     answerer: Answerer
     if reader.kind == "fill":
-        answerer = MaskAnswers(reader, spec.top, precision.device, as_json)
+        answerer = MaskAnswers(reader, spec.top, device, as_json)
     else:
-        answerer = TextAnswers(reader, search, max_new, precision.device, as_json)
+        answerer = TextAnswers(reader, search, max_new, device, as_json)
         if source == "prompt" and not as_json and search.count == 1:
             with precision.autocast():
                 answerer.stream(*prompts)
             return 0
-    total = partial(_count, source)
+    total = partial(_count_lines, Path(source))
     file = nullcontext(tell) if spec.out is None else open_growing(Path(spec.out), total=total)
     with precision.autocast(), file as write:
         for line in answer_in_order(prompts, answerer, spec.batch_size):
@@ -70,26 +67,22 @@ def _max_new(spec: Generate, reader: PromptReader) -> int | None:
     return max_new
 
 
-def _refuse_idle(kind: str, words: Collection[str]) -> None:
+def _refuse_unused(kind: str, given: Provenance) -> None:
     """ConfigErrors for settings of writing where masks are filled, and the other way round."""
-    idle, why = (
-        (("search", "max_new"), "this model fills masks")
-        if kind == "fill"
-        else (("top",), "this model writes")
-    )
-    told = [word.lstrip("+~").partition("=") for word in words]
+    unused, why = {"top"}, "this model writes"
+    if kind == "fill":
+        unused, why = {"search", "max_new"}, "this model fills masks"
+    words = {key_of(word): word.partition("=")[2] for word in given.overrides}
     raise_all(
-        [
-            ConfigError(key, value, f"without effect: {why}", fix="leave it out")
-            for key, _, value in told
-            if key.partition(".")[0] in idle
-        ]
+        ConfigError(key, value, f"without effect: {why}", fix="leave it out")
+        for key, value in words.items()
+        if key.partition(".")[0] in unused
     )
 
 
-def _count(source: str) -> int | None:
+def _count_lines(file: Path) -> int | None:
     """How many lines a file has; None of what is no file."""
-    if not Path(source).is_file():
+    if not file.is_file():
         return None
-    with Path(source).open("rb") as file:
-        return sum(1 for _ in file)
+    with file.open("rb") as stream:
+        return sum(1 for _ in stream)

@@ -32,64 +32,69 @@ def score(
     """{corpus: {"loss/mlm": ..., "acc/mlm": ...}}; UsageError for a checkpoint that no `plmctl
     pretrain` has made.
     """
-    run = staged(spec, loaded, part)
+    run, plugins, model = _spec_of_run(spec, loaded, part), spec.plugins, loaded.model
     if spec.data.path is not None:
-        refuse_decided(run, spec.provenance.keys, spec.plugins)
-    check_contract(
-        run.replace({"noise": run.eval.noise}), spec.plugins, spec.provenance.config_dirs
-    )
-    corpus, world = open_corpus(run, spec.plugins), World(device=precision.device)
-    given = {
-        "vocab": corpus.vocab,
-        **known_to_objectives(loaded.model, vocab_size=corpus.vocab.size),
-    }
-    objective = build_objective(run, given, spec.plugins)
-    folder = loaded.source.folder
-    load_exactly(
-        objective,
-        read(folder).objective,
-        file=folder / "objective.safetensors",
-        without=loaded.model,
-    )
+        refuse_decided(run, spec.provenance.keys, plugins)
+    check_contract(run.replace({"noise": run.eval.noise}), plugins, spec.provenance.config_dirs)
+    corpus, world = open_corpus(run, plugins), World(device=precision.device)
+    vocab, folder = corpus.vocab, loaded.source.folder
+    known = {"vocab": vocab, **known_to_objectives(model, vocab_size=vocab.size)}
+    objective = build_objective(run, known, plugins)
+    file = folder / "objective.safetensors"
+    load_exactly(objective, read(folder).objective, file=file, without=model)
     objective.to(precision.device).eval()
-    needs = loaded.model.backbone.needs | objective.facts.needs
-    uses = find_used_fields(loaded.model, objective)
     batches = open_held_out(
-        run, corpus, world, labels=objective.labels, needs=needs, uses=uses, plugins=spec.plugins
+        run,
+        corpus,
+        world,
+        labels=objective.labels,
+        needs=model.backbone.needs | objective.facts.needs,
+        uses=find_used_fields(model, objective),
+        plugins=plugins,
     )
     with torch.no_grad(), precision.autocast():
-        parts = {
-            name: measure(loaded.model, objective, each, world=world, seed=part.seed)
-            for name, each in batches.items()
+        measured = {
+            name: measure(model, objective, rows, world=world, seed=part.seed)
+            for name, rows in batches.items()
         }
-    together = {"all": Measured.together(parts.values())} if len(parts) > 1 else {}
-    return {name: each.means() for name, each in {**parts, **together}.items()}
+    if len(measured) > 1:
+        measured["all"] = Measured.together(measured.values())
+    return {name: sums.means() for name, sums in measured.items()}
 
 
-def staged(spec: Evaluate, loaded: Loaded, part: HeldOut) -> Any:
-    """The config of the run, with its checkpoint's tokenizer and what of text, rows and noise is
-    asked for instead.
+def _spec_of_run(spec: Evaluate, loaded: Loaded, part: HeldOut) -> Any:
+    """The spec of the run, with its checkpoint's tokenizer, and with the text, rows and noise that
+    are asked for.
     """
     own = loaded.config
-    if not _pretrained(loaded):
-        fix = f"{unlabelled(loaded)}the run of a plmctl pretrain"
-        taught = own.get("distill") and "objective" in own and not own["objective"]
-        why = "it learnt of its teacher's layers" if taught else "plmctl pretrain has not made it"
+    if not _is_pretrained(loaded):
+        layers_only = own.get("distill") and "objective" in own and not own["objective"]
+        why = (
+            "it learnt of its teacher's layers"
+            if layers_only
+            else "plmctl pretrain has not made it"
+        )
         raise UsageError(
-            f"checkpoint={spec.checkpoint}: {why}, so it has no objective\n  fix: {fix}"
+            f"checkpoint={spec.checkpoint}: {why}, so it has no objective\n"
+            f"  fix: {unlabelled(loaded)}the run of a plmctl pretrain"
         )
     confirm(named(own), spec.plugins, of=spec.checkpoint)
-    tokenizer = {**own["tokenizer"], "path": str(loaded.source.folder / "tokenizer")}
-    run: dict[str, Any] = {**own, "init": None, "tokenizer": tokenizer}
-    run["objective"] = _asked(own["objective"], part)
-    # a comparison of rows depends on how many there are
-    told = any(word.startswith("batch_size=") for word in spec.provenance.overrides)
-    batch = {"batch_size": spec.batch_size} if told else {}
-    run["eval"] = {**own["eval"], "rows": part.rows, "seed": part.seed, **batch}
-    if spec.format is not None:
-        run["format"] = _rows(plain(spec.format), own["format"], spec)
+    keys, tokenizer = spec.provenance.keys, str(loaded.source.folder / "tokenizer")
+    run: dict[str, Any] = {
+        **own,
+        "init": None,
+        "tokenizer": {**own["tokenizer"], "path": tokenizer},
+    }
+    run["objective"] = _choose_objectives(own["objective"], part)
+    run["eval"] = {**own["eval"], "rows": part.rows, "seed": part.seed}
+    if "batch_size" in keys:  # a comparison of rows depends on how many there are
+        run["eval"]["batch_size"] = spec.batch_size
     if spec.noise is not None:
         run["eval"]["noise"] = plain(spec.noise)
+    if spec.format is not None:
+        run["format"] = plain(spec.format)
+        if "format.max_length" not in keys:  # the model may know no longer rows
+            run["format"]["max_length"] = own["format"]["max_length"]
     if spec.data.path is not None:
         run["data"] = {**own["data"], **plain(spec.data), "mixture": {}, "sources": {}}
     return spec_of("pretrain", run, spec.provenance)
@@ -101,25 +106,18 @@ def unlabelled(loaded: Loaded) -> str:
     """
     if language_heads(loaded.model):
         return "task=lm data.path=<text>, "
-    return "task=held_out data.path=<text>, " if _pretrained(loaded) else ""
+    return "task=held_out data.path=<text>, " if _is_pretrained(loaded) else ""
 
 
-def _pretrained(loaded: Loaded) -> bool:
+def _is_pretrained(loaded: Loaded) -> bool:
+    """Whether a `plmctl pretrain` with an objective has made it."""
     return not loaded.source.published and bool(loaded.config.get("objective"))
 
 
-def _asked(own: Mapping[str, Any], part: HeldOut) -> dict[str, Any]:
+def _choose_objectives(own: Mapping[str, Any], part: HeldOut) -> dict[str, Any]:
     names = list(own) if part.objectives is None else list(part.objectives)
     unknown = [name for name in names if name not in own]
     if unknown or not names:
         allowed = f"those of the run: {', '.join(own)}{nearest(unknown[0], own) if unknown else ''}"
         raise ConfigError("task.objectives", names, allowed)
     return {name: own[name] for name in names}
-
-
-def _rows(asked: dict[str, Any], own: Mapping[str, Any], spec: Evaluate) -> dict[str, Any]:
-    """Rows as long as in training, unless told otherwise: the model may have no more places."""
-    told = any(
-        word.lstrip("+").startswith("format.max_length=") for word in spec.provenance.overrides
-    )
-    return asked if told else {**asked, "max_length": own["max_length"]}

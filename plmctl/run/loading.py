@@ -21,7 +21,7 @@ from plmctl.models.base import Model
 from plmctl.run.assemble import NODES, build_model, settle_lengths, without_weights
 from plmctl.run.plugins import confirm, named
 from plmctl.run.saved import read_spec, refuse_references
-from plmctl.run.schema import Converted
+from plmctl.run.schema import Converted, Embed, Evaluate, Generate
 from plmctl.run.spec import Provenance, thaw
 from plmctl.storage.paths import refuse_links
 from plmctl.storage.reading import blame_file, fit_stored, read_tensors
@@ -29,6 +29,8 @@ from plmctl.text.characters import Spelling
 from plmctl.text.tokenizer import META, Tokenizer
 from plmctl.text.vocab import Vocab
 from plmctl.training.checkpoint import Checkpoints, damage, load_exactly, load_tensors, progress_of
+from plmctl.training.device.precision import Precision, choose
+from plmctl.training.processes.world import device_of
 
 # how names on Hugging Face's hub look: google-bert/bert-base-cased
 _HUB = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
@@ -59,6 +61,11 @@ class Source:
             )
         return Tokenizer.load(self.folder if self.published else self.folder / "tokenizer")
 
+    @property
+    def vocab(self) -> Vocab | None:
+        """None where there is no tokenizer; DataError for one that cannot be read."""
+        return self.tokenizer.vocab if self.has_tokenizer else None
+
     @cached_property
     def spelling(self) -> Spelling | None:
         """How new text is written, word by word; None without a tokenizer of words."""
@@ -80,6 +87,12 @@ class Source:
             return False
         wanted = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model", "*.spm")
         return any(file for name in wanted for file in self.folder.glob(name))
+
+    @property
+    def run(self) -> Path | None:
+        """The directory of the run that the checkpoint is in."""
+        checkpoints = self.folder.parent
+        return checkpoints.parent if checkpoints.name == "checkpoints" else None
 
     @property
     def vocab_size(self) -> int:
@@ -107,6 +120,14 @@ class Loaded:
     def vocab(self) -> Vocab:
         return self.tokenizer.vocab
 
+    def own_task(self) -> dict[str, Any]:
+        """The config of the task that it was fine-tuned on, {} without one; UsageError where that
+        needs a plug-in that is not given.
+        """
+        node: dict[str, Any] = self.config.get("task") or {}
+        confirm(named(node), self.source.plugins, of=self.source.folder)
+        return node
+
 
 def load(path: str | os.PathLike[str], *, plugins: Sequence[str] = ()) -> Loaded:
     """The model at `path`: a run (its best checkpoint, else the newest), a checkpoint `step-N`, or
@@ -117,11 +138,20 @@ def load(path: str | os.PathLike[str], *, plugins: Sequence[str] = ()) -> Loaded
     source = open_source(path, plugins=plugins)
     if not source.published:
         _refuse_misfit(source, again="use another checkpoint of the run")
-    vocab = source.tokenizer.vocab if source.has_tokenizer else None
-    model = build_model(source.config, vocab_size=source.vocab_size, vocab=vocab, plugins=plugins)
+    model = build_model(
+        source.config, vocab_size=source.vocab_size, vocab=source.vocab, plugins=plugins
+    )
     refuse_infinite(source.tensors, file=source.folder)
     load_exactly(model, source.tensors, file=source.folder)
     return Loaded(model.eval(), source)
+
+
+def load_for(spec: Embed | Evaluate | Generate) -> tuple[Loaded, Precision]:
+    """The model of `spec.checkpoint` on its device, and the precision in which it is used."""
+    precision = choose(spec.precision, device_of(spec.device, "device"))
+    loaded = load(spec.checkpoint, plugins=spec.plugins)
+    loaded.model.to(precision.device)
+    return loaded, precision
 
 
 def refuse_infinite(tensors: Mapping[str, Tensor], *, file: object) -> None:
@@ -144,10 +174,13 @@ def refuse_infinite(tensors: Mapping[str, Tensor], *, file: object) -> None:
 def open_source(
     path: str | os.PathLike[str], layers: Any = None, *, plugins: Sequence[str] = ()
 ) -> Source:
-    """Config and tensors at `path`, without building anything; with `layers` (`shrinking.picked`)
-    only these of its layers.
+    """Config and tensors at `path`, without building anything.
 
-    UsageError where its model is made with a package outside plmctl that is none of `plugins`.
+    Args:
+        layers: keep only these of its layers (`shrinking.pick_layers`).
+
+    Raises:
+        UsageError: if its model is made with a package outside plmctl that is none of `plugins`.
     """
     if layers is not None:
         from plmctl.run.shrinking import shrink_source
@@ -158,7 +191,7 @@ def open_source(
     if not (folder / "config.yaml").is_file():
         found = (elmo if elmo.is_elmo(folder) else hf).read(folder)
         refuse_references(found.config, file=folder)
-        source = Source(folder, found.config, found.tensors, found.unused, published=True)
+        source = Source(folder, found.config, found.tensors, found.unused, plugins, published=True)
         _refuse_misfit(source, again="download it again")
         return source
     problem = damage(folder)

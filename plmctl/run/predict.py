@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from plmctl.core.rounding import round_floats
-from plmctl.core.terminal import screen, tell
+from plmctl.core.terminal import print_columns, tell
 from plmctl.models.base import Model
 from plmctl.tasks import inference
 from plmctl.tasks.base import Task
@@ -37,15 +37,17 @@ def predict(
     training = model.training
     model.eval()
     with torch.no_grad(), precision.autocast():
-        found, loss = inference.predict_split(
+        predictions, loss = inference.predict_split(
             model, task, split, batch_size=batch_size, device=precision.device
         )
     model.train(training)
-    found = found if digits is None else round_floats(found, digits)
-    labelled = loss is not None and all(
+    predictions = predictions if digits is None else round_floats(predictions, digits)
+    labelled = all(
         example.label is not None or "answers" in example.fields for example in split.examples
     )
-    return found, {**task.score(found), "loss": loss} if labelled and loss is not None else {}
+    if loss is None or not labelled:
+        return predictions, {}
+    return predictions, {**task.score(predictions), "loss": loss}
 
 
 def show_scores(
@@ -59,22 +61,15 @@ def show_scores(
     if as_json:
         tell(json.dumps({**extra, "metrics": round_floats(metrics)}))
         return
-    from rich.table import Table
-
-    table = Table(title=title)
-    table.add_column("metric")
-    for split in metrics:
-        table.add_column(split, justify="right")
-    for name in dict.fromkeys(name for column in metrics.values() for name in column):
-        table.add_row(name, *(_number(column.get(name)) for column in metrics.values()))
-    console = screen()
     if metrics:
-        console.print(table)
+        names = dict.fromkeys(name for column in metrics.values() for name in column)
+        rows = [[name, *(_spell(of.get(name)) for of in metrics.values())] for name in names]
+        print_columns(title, ["metric", *metrics], rows)
     for name, value in extra.items():
-        console.print(f"{name}: {value}", soft_wrap=True)
+        tell(f"{name}: {value}")
 
 
-def _number(value: float | None) -> str:
+def _spell(value: float | None) -> str:
     if value is None:
         return ""
     return str(value) if isinstance(value, int) else f"{value:.4f}"

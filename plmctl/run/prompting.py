@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from plmctl.core.errors import UsageError
 from plmctl.core.locate import locate
@@ -12,11 +13,10 @@ from plmctl.heads.base import heads_about
 from plmctl.run.build import build
 from plmctl.run.loading import Loaded
 from plmctl.run.model_facts import reading
-from plmctl.run.plugins import confirm, named
 from plmctl.tasks.generation import Generation
 
 
-def prompt_reader(loaded: Loaded, source: str, plugins: Sequence[str] = ()) -> PromptReader:
+def prompt_reader(loaded: Loaded, source: str) -> PromptReader:
     """Reads texts of `source` for a model, as its training or its task laid them out; UsageError
     where it can neither write nor fill masks.
     """
@@ -28,19 +28,21 @@ def prompt_reader(loaded: Loaded, source: str, plugins: Sequence[str] = ()) -> P
         if not heads_about(model, "text") or kind != "text" or tokenizer.vocab.mask is None:
             raise
         return PromptReader(model, tokenizer, "fill", source, _template(loaded, "fill"))
-    task = written_task(loaded, plugins)
+    task = writing_task(loaded, loaded.own_task())
     return PromptReader(model, tokenizer, kind, source, _template(loaded, kind), task)
 
 
-def written_task(loaded: Loaded, plugins: Sequence[str] = ()) -> Generation | None:
-    """The task that the checkpoint was fine-tuned on, if it is one that writes."""
-    node = loaded.config.get("task") or {}
-    confirm(named(node), plugins, of=loaded.source.folder)
+def writing_task(loaded: Loaded, node: Mapping[str, Any]) -> Generation | None:
+    """The task of a config for this model, if it is one whose answers are texts.
+
+    It has no metrics, whose libraries may be missing here.
+    """
+    plugins = loaded.source.plugins
     part = locate(node["_target_"], plugins) if node else None
     if not (isinstance(part, type) and issubclass(part, Generation)):
         return None
-    unscored = {**node, "metrics": []}  # whose libraries may be missing here
-    task: Generation = build(unscored, reading(loaded.config, plugins), plugins, path="task")
+    given = reading(loaded.config, plugins)
+    task: Generation = build({**node, "metrics": []}, given, plugins, path="task")
     return task
 
 

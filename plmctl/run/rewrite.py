@@ -17,9 +17,8 @@ from plmctl.run.build import build, plain
 from plmctl.run.identity import identity
 from plmctl.run.loading import Loaded, load
 from plmctl.run.make_spec import spec_of
-from plmctl.run.model_facts import reading
-from plmctl.run.plugins import confirm, named, option
-from plmctl.run.prompting import prompt_reader
+from plmctl.run.plugins import option
+from plmctl.run.prompting import prompt_reader, writing_task
 from plmctl.run.writing import Rewrite
 from plmctl.storage.resumable import new_folder
 from plmctl.tasks.generation import Generation
@@ -28,10 +27,19 @@ from plmctl.training.processes.world import device_of
 
 def rewrite(spec: Rewrite) -> int:
     """Write `out` and say what is in it."""
-    out = new_folder(spec.out)
-    work = rewriting(spec)
+    out, work = new_folder(spec.out), rewriting(spec)
     work.write(out)
-    _report(spec, work)
+    count, names = len(work.examples), work.names
+    if spec.provenance.json:
+        tell(json.dumps({"out": spec.out, "sources": count, **work.counted}))
+        return 0
+    counted = [f"{value:,} {what}" for what, value in work.counted.items() if value]
+    columns = f"task.columns.source={names['source']} task.columns.target={names['target']}"
+    tell(
+        f"{spec.out}: targets of {count:,} sources{'; ' * bool(counted)}{', '.join(counted)}\n"
+        f"next: plmctl finetune task={work.task.name} task.path={spec.out} {columns}"
+        f" ...{option(spec.plugins)}"
+    )
     return 0
 
 
@@ -39,17 +47,14 @@ def rewriting(spec: Rewrite) -> Rewriting:
     """What `checkpoint` is to write for the sources of a task, with `search` and `pick`."""
     device = device_of(spec.device, "device")
     search = build(spec.search, {}, spec.plugins, path="search")
-    if spec.pick == "nearest" and search.count < 2:
-        raise ConfigError(
-            "search.count",
-            search.count,
-            "at least 2: pick=nearest chooses among them",
-            fix="search.count=5",
-        )
+    nearest = spec.pick == "nearest"
+    if nearest and search.count < 2:
+        allowed = "at least 2: pick=nearest chooses among them"
+        raise ConfigError("search.count", search.count, allowed, fix="search.count=5")
     loaded = load(spec.checkpoint, plugins=spec.plugins)
-    task, reader = _task(spec, loaded), _reader(spec, loaded)
+    task, reader = _choose_task(spec, loaded), _reader(spec, loaded)
     pick: Pick = pick_likeliest
-    if spec.pick == "nearest":
+    if nearest:
         pick = Nearest(tokenize=task.tokenize, lowercase=task.lowercase)
     return Rewriting(
         reader=reader,
@@ -69,15 +74,11 @@ def by_teacher(spec: Any) -> Any:
     They are written once, into a folder of the cache called by all that decides them. Nothing where
     that is done already.
     """
-    if not (told := (spec.get("distill") or {}).get("rewrite")):
+    settings = (spec.get("distill") or {}).get("rewrite")
+    if not settings:
         return spec
-    own = {
-        **plain(told),
-        "checkpoint": spec.teacher,
-        "task": plain(spec.task),
-        "device": spec.train.device,
-    }
-    work = rewriting(spec_of("rewrite", {**own, "out": "."}, spec.provenance))
+    whose = {"checkpoint": spec.teacher, "task": plain(spec.task), "device": spec.train.device}
+    work = rewriting(spec_of("rewrite", {**plain(settings), **whose, "out": "."}, spec.provenance))
     out = find_cache_folder(spec.data.cache_dir) / f"by-teacher-{work.identity[:16]}"
     if not out.exists():
         work.write(out)
@@ -86,27 +87,18 @@ def by_teacher(spec: Any) -> Any:
     return spec.replace({"task.path": str(out), "task.columns": columns, "distill.rewrite": None})
 
 
-def _task(spec: Rewrite, loaded: Loaded) -> Generation:
+def _choose_task(spec: Rewrite, loaded: Loaded) -> Generation:
     """The task that is asked for, else the one the teacher was fine-tuned on; ConfigError where
     it writes no texts.
     """
-    own = loaded.config.get("task") or {}
-    confirm(named(own), spec.plugins, of=spec.checkpoint)
-    if spec.task is None and not own:
-        raise ConfigError(
-            "task",
-            ...,
-            "must be given: whose sources are they?",
-            fix="task=translation task.path=<folder>",
-        )
-    node = {**(own if spec.task is None else plain(spec.task)), "metrics": []}
-    task = build(node, reading(loaded.config, spec.plugins), spec.plugins, path="task")
-    if not isinstance(task, Generation):
-        raise ConfigError(
-            "task",
-            node.get("name"),
-            "a task whose targets are texts: translation, summarization, seq2seq",
-        )
+    node = loaded.own_task() if spec.task is None else plain(spec.task)
+    if not node:
+        what, fix = "must be given: whose sources are they?", "task=translation task.path=<folder>"
+        raise ConfigError("task", ..., what, fix=fix)
+    task = writing_task(loaded, node)
+    if task is None:
+        allowed = "a task whose targets are texts: translation, summarization, seq2seq"
+        raise ConfigError("task", node.get("name"), allowed)
     return task
 
 
@@ -114,35 +106,13 @@ def _reader(spec: Rewrite, loaded: Loaded) -> PromptReader:
     """How the teacher reads a source; ConfigError for a model that does not write one text for
     another.
     """
-    reader = prompt_reader(loaded, "train", spec.plugins)
+    reader = prompt_reader(loaded, "train")
     if reader.kind == "source" or (reader.kind == "text" and reader.task is not None):
         return reader
-    what = (
-        "an encoder, which fills masks"
-        if reader.kind == "fill"
-        else "a decoder that was fine-tuned on no task that writes"
-    )
-    fix = (
-        "checkpoint=<an encoder-decoder,"
-        " or the run of a finetune on translation, summarization, seq2seq>"
-    )
-    raise ConfigError(
-        "checkpoint",
-        spec.checkpoint,
-        f"a teacher that writes one text for another; this is {what}",
-        fix=fix,
-    )
-
-
-def _report(spec: Rewrite, work: Rewriting) -> None:
-    count, names = len(work.examples), work.names
-    if spec.provenance.json:
-        tell(json.dumps({"out": spec.out, "sources": count, **work.counted}))
-        return
-    told = ", ".join(f"{value:,} {what}" for what, value in work.counted.items() if value)
-    columns = f" task.columns.source={names['source']} task.columns.target={names['target']}"
-    tell(f"{spec.out}: targets of {count:,} sources" + (f"; {told}" if told else ""))
-    tell(
-        f"next: plmctl finetune task={work.task.name} task.path={spec.out}{columns}"
-        f" ...{option(spec.plugins)}"
-    )
+    what = "a decoder that was fine-tuned on no task that writes"
+    if reader.kind == "fill":
+        what = "an encoder, which fills masks"
+    tasks = "translation, summarization, seq2seq"
+    fix = f"checkpoint=<an encoder-decoder, or the run of a finetune on {tasks}>"
+    allowed = f"a teacher that writes one text for another; this is {what}"
+    raise ConfigError("checkpoint", spec.checkpoint, allowed, fix=fix)

@@ -1,4 +1,4 @@
-"""A teacher and its student beside each other: parameters, size on disk, latency, score, and the
+"""Teachers and their student beside each other: parameters, size on disk, latency, score, and the
 student's share of each.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from plmctl.core.batch import Batch
-from plmctl.core.terminal import screen
+from plmctl.core.terminal import print_columns, tell
 from plmctl.models.base import Model
 from plmctl.nn.tables import count
 from plmctl.run.loading import Loaded
@@ -21,16 +21,16 @@ from plmctl.training.checkpoint import tensors_of
 from plmctl.training.device.precision import Precision
 
 BATCHES = (1, 32)  # rows of the batches that are timed
-ROUNDS = 9  # of timing at least, in which models take turns
-ENOUGH = 0.3  # seconds of timing at one batch size, after which that many rounds do
-PATIENCE = 5.0  # seconds after which three rounds do
+ENOUGH = 0.3  # seconds of timing at one batch size, at least
+ROUNDS = 9  # of timing, in which the models take turns, at least
+PATIENCE = 5.0  # seconds after which three rounds are enough
 
 Forward = Callable[[Model, Batch], Any]  # what is timed
 
 
 @dataclass(frozen=True)
 class ModelColumn:
-    """One model."""
+    """The numbers of one model."""
 
     title: str  # teacher, student
     folder: str
@@ -42,24 +42,20 @@ class ModelColumn:
 
     @classmethod
     def of(cls, title: str, loaded: Loaded) -> ModelColumn:
+        """The column of a model, without latency and scores."""
         folder, model = loaded.source.folder, loaded.model
-        files = [file.stat().st_size for file in folder.glob("model*.safetensors")]
-        size = sum(files) if files else sum(tensor.nbytes for tensor in tensors_of(model).values())
+        sizes = [file.stat().st_size for file in folder.glob("model*.safetensors")]
+        size = sum(sizes or (tensor.nbytes for tensor in tensors_of(model).values()))
         return cls(title, str(folder), count(model), size, model.backbone.num_layers)
 
     def numbers(self) -> dict[str, float]:
-        """Every row of the table."""
+        """{name of the row of the table: its number}."""
+        sizes = {"parameters": self.parameters, "layers": self.layers, "bytes on disk": self.bytes}
         latency = {
-            f"latency of {rows} {'rows' if rows > 1 else 'row'}, ms": value
-            for rows, value in self.latency.items()
+            f"latency of {rows} {'rows' if rows > 1 else 'row'}, ms": milliseconds
+            for rows, milliseconds in self.latency.items()
         }
-        return {
-            "parameters": self.parameters,
-            "layers": self.layers,
-            "bytes on disk": self.bytes,
-            **latency,
-            **self.scores,
-        }
+        return {**sizes, **latency, **self.scores}
 
 
 @torch.no_grad()
@@ -71,25 +67,23 @@ def measure_latencies(
 
     The lower quartile of the rounds: whatever else the machine does only ever adds to one.
     """
-    found: list[dict[int, float]] = [{} for _ in models]
+    latencies: list[dict[int, float]] = [{} for _ in models]
     for rows, batch in batches.items():
         batch = batch.to(precision.device)
-        times: list[list[float]] = [[] for _ in models]
         for model in models:
-            _timed(model, batch, forward, precision)
-        began = time.perf_counter()
-        while True:
-            for place, model in enumerate(models):
-                times[place].append(_timed(model, batch, forward, precision))
-            spent, rounds = time.perf_counter() - began, len(times[0])
-            if (spent > ENOUGH and rounds >= ROUNDS) or (spent > PATIENCE and rounds >= 3):
-                break
-        for place, each in enumerate(times):
-            found[place][rows] = round(1000 * statistics.quantiles(each, n=4)[0], 3)
-    return found
+            _measure_time(model, batch, forward, precision)
+        rounds: list[list[float]] = []
+        began, spent = time.perf_counter(), 0.0
+        while spent <= ENOUGH or len(rounds) < (ROUNDS if spent <= PATIENCE else 3):
+            rounds.append([_measure_time(model, batch, forward, precision) for model in models])
+            spent = time.perf_counter() - began
+        for latency, times in zip(latencies, zip(*rounds, strict=True), strict=True):
+            latency[rows] = round(1000 * statistics.quantiles(times, n=4)[0], 3)
+    return latencies
 
 
-def _timed(model: Model, batch: Batch, forward: Forward, precision: Precision) -> float:
+def _measure_time(model: Model, batch: Batch, forward: Forward, precision: Precision) -> float:
+    """The seconds of one call."""
     wait = torch.cuda.synchronize if precision.device.type == "cuda" else lambda: None
     wait()
     began = time.perf_counter()
@@ -100,11 +94,11 @@ def _timed(model: Model, batch: Batch, forward: Forward, precision: Precision) -
 
 
 def share(student: float, teacher: float, *, largest_is_best: bool) -> float | None:
-    """Of the teacher's score, what the student keeps: 1 is as good; of a loss the teacher's over
-    the student's.
+    """What the student keeps of the teacher's score: 1 is as good; for a loss, the teacher's
+    divided by the student's.
     """
-    good, than = (student, teacher) if largest_is_best else (teacher, student)
-    return good / than if than > 0 and good >= 0 else None
+    above, below = (student, teacher) if largest_is_best else (teacher, student)
+    return above / below if below > 0 and above >= 0 else None
 
 
 @dataclass(frozen=True)
@@ -118,88 +112,63 @@ class SideBySide:
     place: str = ""  # where the latency was measured
 
     @property
+    def columns(self) -> list[ModelColumn]:
+        return [*self.teachers, self.student]
+
+    @property
     def share(self) -> float | None:
-        if (
-            not self.teachers
-            or self.metric not in self.student.scores
-            or self.metric not in self.teachers[0].scores
-        ):
+        """The share of the first teacher's score; None without one of the two scores."""
+        student = self.student.scores.get(self.metric)
+        teacher = self.teachers[0].scores.get(self.metric) if self.teachers else None
+        if student is None or teacher is None:
             return None
-        own, other = self.student.scores[self.metric], self.teachers[0].scores[self.metric]
-        return share(own, other, largest_is_best=self.largest_is_best)
+        return share(student, teacher, largest_is_best=self.largest_is_best)
 
     def to_json(self) -> dict[str, Any]:
-        named = {
-            column.title: {"folder": column.folder, **column.numbers()}
-            for column in (*self.teachers, self.student)
-        }
+        """{title: the numbers of a model}, and the share."""
         return {
-            **named,
+            **{
+                column.title: {"folder": column.folder, **column.numbers()}
+                for column in self.columns
+            },
             "metric": self.metric,
             "share of the teacher's score": self.share,
             "measured on": self.place,
         }
 
     def rows(self) -> tuple[list[str], list[list[str]]]:
-        """(header, rows of text): a number of each model, and the student's over that of the
-        (first) teacher.
+        """(header, rows of text): a number of each model, and the student's divided by that of the
+        first teacher.
         """
-        columns = [*self.teachers, self.student]
-        numbers = [column.numbers() for column in columns]
-        header = [
-            "",
-            *(column.title for column in columns),
-            *(["student / teacher"] if self.teachers else []),
-        ]
-        rows = []
-        for name in dict.fromkeys(name for each in numbers for name in each):
-            row = [name, *(_text(name, each.get(name)) for each in numbers)]
+        numbers = [column.numbers() for column in self.columns]
+        header, rows = ["", *(column.title for column in self.columns)], []
+        for name in dict.fromkeys(name for column in numbers for name in column):
+            row = [name, *(_spell(name, column.get(name)) for column in numbers)]
             if self.teachers:
-                ours, theirs = numbers[-1].get(name), numbers[0].get(name)
-                row.append(f"{ours / theirs:.3f}" if ours is not None and theirs else "")
+                student, teacher = numbers[-1].get(name), numbers[0].get(name)
+                row.append(f"{student / teacher:.3f}" if student is not None and teacher else "")
             rows.append(row)
         if self.share is not None:
-            rows.append(
-                [
-                    f"share of the teacher's {self.metric}",
-                    *([""] * len(columns)),
-                    f"{self.share:.1%}",
-                ]
-            )
-        return header, rows
+            empty = [""] * len(self.columns)
+            rows.append([f"share of the teacher's {self.metric}", *empty, f"{self.share:.1%}"])
+        return header + ["student / teacher"] * bool(self.teachers), rows
 
     def markdown(self) -> str:
+        """The table as a page, with where each model is."""
         header, rows = self.rows()
-        lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
-        where = [f"- {column.title}: {column.folder}" for column in (*self.teachers, self.student)]
-        return "\n".join(
-            [
-                "# Distillation",
-                "",
-                *(f"| {' | '.join(line)} |" for line in lines),
-                "",
-                f"Latency: {self.place}.",
-                "",
-                *where,
-                "",
-            ]
-        )
+        table = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
+        lines = [f"| {' | '.join(cells)} |" for cells in table]
+        folders = [f"- {column.title}: {column.folder}" for column in self.columns]
+        blocks = ["# Distillation", "\n".join(lines), f"Latency: {self.place}.", "\n".join(folders)]
+        return "\n\n".join(blocks) + "\n"
 
     def show(self) -> None:
-        from rich.table import Table as Shown
-
-        header, rows = self.rows()
-        shown = Shown(title="teacher and student")
-        for place, name in enumerate(header):
-            shown.add_column(name, justify="right" if place else "left")
-        for row in rows:
-            shown.add_row(*row)
-        console = screen()
-        console.print(shown)
-        console.print(f"latency: {self.place}", soft_wrap=True)
+        """Print the table."""
+        print_columns("teacher and student", *self.rows())
+        tell(f"latency: {self.place}")
 
 
-def _text(name: str, value: float | None) -> str:
+def _spell(name: str, value: float | None) -> str:
     if value is None:
         return ""
     if name == "bytes on disk":

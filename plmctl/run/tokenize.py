@@ -30,13 +30,12 @@ def tokenize(spec: Tokenize) -> int:
     """Write `out` and say what is in it."""
     path = plain(spec.data.path)
     if is_tokens(path):
-        raise ConfigError(
-            "data.path", path, "holds tokens already; give the text they were made from"
-        )
-    with progress(again(spec.provenance)) as say:
-        made = job(spec, path, say=say, processes=spec.processes, plugins=spec.plugins)
-        refuse_other_tokens(made, Path(spec.out).expanduser())
-        manifest = tokenizing.tokenize(made, spec.out)
+        allowed = "holds tokens already; give the text they were made from"
+        raise ConfigError("data.path", path, allowed)
+    with progress(_spell_command(spec.provenance)) as say:
+        work = job(spec, path, say=say, processes=spec.processes, plugins=spec.plugins)
+        refuse_other_tokens(work, Path(spec.out).expanduser())
+        manifest = tokenizing.tokenize(work, spec.out)
     tell("\n".join(describe_tokens(manifest, spec.out)))
     return 0
 
@@ -69,55 +68,40 @@ def job(
 
 def sources(data: dict[str, Any], path: Any) -> tuple[TextSource, TextSource | None]:
     """The text at `path` and that of data.valid_path."""
+
+    def wrong(name: str, allowed: str, fix: str = "") -> ConfigError:
+        return ConfigError(f"data.{name}", data[name], allowed, fix=fix)
+
     if data["target_path"] is not None and path != data["path"] and not is_tokens(path):
-        fix = (
-            f"plmctl tokenize data.path={path} data.target_path=... out=<dir>, and name that folder"
-        )
-        raise ConfigError(
-            "data.target_path",
-            data["target_path"],
-            f"goes with data.path, not with {path}",
-            fix=fix,
-        )
+        fix = f"plmctl tokenize data.path={path} data.target_path=... out=<dir>"
+        allowed = f"goes with data.path, not with {path}"
+        raise wrong("target_path", allowed, f"{fix}, and name that folder")
     if data["valid_target_path"] is not None and data["valid_path"] is None:
-        raise ConfigError(
-            "data.valid_target_path",
-            data["valid_target_path"],
-            "goes with data.valid_path, which is not given",
-        )
+        raise wrong("valid_target_path", "goes with data.valid_path, which is not given")
     # before work; the reader looks for data.path itself
     for name in ("target_path", "valid_path", "valid_target_path"):
         if data[name] is not None:
             find_all(data[name], f"data.{name}")
     marked = {name: tuple(map(str, data[name])) for name in ("spans", "tags", "fields")}
     source = TextSource(path, data["field"], data["lines"], target=data["target_path"], **marked)
-    valid = None
-    if data["valid_path"] is not None:
-        valid = replace(source, path=data["valid_path"], target=data["valid_target_path"])
-        if valid.pairs != source.pairs:
-            if source.pairs:
-                fix = "data.valid_target_path=<the translations of data.valid_path>"
-                raise ConfigError(
-                    "data.valid_target_path",
-                    None,
-                    "must be given too: data.path is parallel text",
-                    fix=fix,
-                )
-            fix = "leave it out, or data.target_path=<the translations of data.path>"
-            given = data["valid_target_path"]
-            raise ConfigError(
-                "data.valid_target_path", given, "data.path is not parallel text", fix=fix
-            )
+    if data["valid_path"] is None:
+        return source, None
+    valid = replace(source, path=data["valid_path"], target=data["valid_target_path"])
+    if source.pairs and not valid.pairs:
+        fix = "data.valid_target_path=<the translations of data.valid_path>"
+        raise wrong("valid_target_path", "must be given too: data.path is parallel text", fix)
+    if valid.pairs and not source.pairs:
+        fix = "leave it out, or data.target_path=<the translations of data.path>"
+        raise wrong("valid_target_path", "data.path is not parallel text", fix)
     return source, valid
 
 
-def again(given: Provenance) -> str:
-    """The command line that `given` come from."""
+def _spell_command(given: Provenance) -> str:
+    """The command line that `given` comes from."""
     recipe = [given.recipe] if given.recipe else []
     folders = [word for folder in given.config_dirs for word in ("--config-dir", folder)]
-    return shlex.join(
-        ["plmctl", given.verb, *recipe, *given.overrides, *folders, *as_words(given.plugins)]
-    )
+    words = [given.verb, *recipe, *given.overrides, *folders, *as_words(given.plugins)]
+    return shlex.join(["plmctl", *words])
 
 
 @contextmanager

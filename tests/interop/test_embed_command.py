@@ -259,11 +259,11 @@ def test_a_causal_classifier_reads_the_last_token(published, tmp_path: Path) -> 
             r"segment_ids has 2, but the model knows 0\.\.1",
         ),
         ('{"input_ids": [5, 6], "padding": [0]}', "padding has 1 values, but input_ids 2"),
-        ('{"input_ids": [5, 6], "padding": [1, 1]}', "every place is padding"),
+        ('{"input_ids": [5, 6], "padding": [1, 1]}', "every token is padding"),
         ('{"input_ids": [5, 6], "pading": [0, 0]}', r"no 'pading' \(did you mean 'padding'\?\)"),
         ('{"input_ids": [5, 6], "padding": [0, 0], "attention_mask": [1, 1]}', "not both"),
         ('{"input_ids": "56"}', "list of whole numbers"),
-        (json.dumps({"input_ids": [5] * 13}), "13 tokens, but the model has places for 12"),
+        (json.dumps({"input_ids": [5] * 13}), "13 tokens, but the model reads at most 12"),
     ],
 )
 def test_a_wrong_line_is_named(line: str, message: str, published, tmp_path: Path) -> None:
