@@ -16,7 +16,7 @@ from plmctl.run.assemble import build_model, settle_lengths
 from plmctl.run.build import plain
 from plmctl.run.compose import compose
 from plmctl.run.loading import Source
-from plmctl.run.shrinking import picked, shrink_source
+from plmctl.run.shrinking import pick_layers, shrink_source
 from plmctl.training.checkpoint import load_exactly, tensors_of
 
 SIZE = [
@@ -77,8 +77,8 @@ def run_layers(
         ([4, 0], 6, [4, 0]),
     ],
 )
-def test_picked(layers: Any, number: int, expected: list[int]) -> None:
-    assert picked(layers, number) == expected
+def test_layers_are_picked(layers: Any, number: int, expected: list[int]) -> None:
+    assert pick_layers(layers, number) == expected
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_picked(layers: Any, number: int, expected: list[int]) -> None:
 )
 def test_what_is_not_there_is_named(layers: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        picked(layers, 4)
+        pick_layers(layers, 4)
 
 
 @pytest.mark.parametrize(

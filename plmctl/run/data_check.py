@@ -22,6 +22,7 @@ from plmctl.text import segment
 from plmctl.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
+    from plmctl.data.formats.base import Format
     from plmctl.run.schema import Check
 
 # characters of raw text that are tokenized to see how a tokenizer and a format fit
@@ -31,74 +32,58 @@ SAMPLE = 1 << 24
 def check_files(spec: Check, say: Say) -> Report:
     """What stands out in the files that `task` or `data.path` names."""
     if spec.task is None:
-        return _corpus(spec, say)
+        return _check_text(spec, say)
     # they bring torch, which texts and tokens do not need
     from plmctl.tasks.base import Task
     from plmctl.tasks.check import check_task
 
     task = build(spec.task, {"pooling": "first"}, spec.plugins, path="task")
     if not isinstance(task, Task):
-        raise UsageError(
-            f"task={spec.task.get('name') or spec.task['_target_']} has no labelled files to check"
-        )
+        name = spec.task.get("name") or spec.task["_target_"]
+        raise UsageError(f"task={name} has no labelled files to check")
     path = spec.tokenizer.get("path")
     return check_task(task, Tokenizer.load(path) if path else None)
 
 
-def _chose_tokenizer(spec: Check) -> bool:
-    """Whether the command line names one; none is trained unasked."""
-    return any(word.startswith("tokenizer") for word in spec.provenance.overrides)
-
-
-def _corpus(spec: Check, say: Say) -> Report:
+def _check_text(spec: Check, say: Say) -> Report:
     path: Any = plain(spec.data.path)
     if is_tokens(path):
-        train, valid = (Shards.open(path, split) for split in ("train", "valid"))
-        tokenizer = Tokenizer.load(path)
-        return tokens.check(train, valid, tokenizer, _format(spec, tokenizer), say=say)
+        train, valid, tokenizer, layout = _open_tokens(spec, path)
+        return tokens.check(train, valid, tokenizer, layout, say=say)
     source, held = sources(plain(spec.data), path)
     report = text.check(source, held, say=say)
-    if _chose_tokenizer(spec):
-        report.findings.extend(_tokenized(spec, source, say))
+    # no tokenizer is trained unasked
+    if any(key.startswith("tokenizer") for key in spec.provenance.keys):
+        report.findings.extend(_check_sample(spec, source, say))
     else:
-        report.findings.append(
-            Finding(
-                "tokens", "ok", "not looked at: tokenizer.path=<folder> shows how a tokenizer fits"
-            )
-        )
+        hint = "not looked at: tokenizer.path=<folder> shows how a tokenizer fits"
+        report.findings.append(Finding("tokens", "ok", hint))
     return report
 
 
-def _tokenized(spec: Check, source: TextSource, say: Say) -> list[Finding]:
+def _check_sample(spec: Check, source: TextSource, say: Say) -> list[Finding]:
     """How the tokenizer and the format fit a sample of the text."""
     with TemporaryDirectory(prefix="plmctl-check-") as folder:
         sample = survey_text(source, valid_share=0, sample_bytes=SAMPLE, say=say).sample
-        file = Path(folder, "sample.jsonl")
+        file, place = Path(folder, "sample.jsonl"), Path(folder, "tokens")
         with file.open("w", encoding="utf-8") as stream:
-            stream.writelines(
-                json.dumps({"text": "\n".join(document.paragraphs)}) + "\n" for document in sample
-            )
+            for document in sample:
+                stream.write(json.dumps({"text": "\n".join(document.paragraphs)}) + "\n")
         lines = "sentence" if all(document.whole for document in sample) else "paragraph"
         recipe = build(spec.tokenizer, plugins=spec.plugins, path="tokenizer")
         if spec.data.segment is not None:
             segment.find(spec.data.segment, spec.plugins)
-        job = TokenizingJob(
-            TextSource(str(file), lines=lines),
-            recipe,
-            valid_share=0,
-            segment=spec.data.segment,
-            say=say,
-        )
-        place = Path(folder, "tokens")
+        drawn, kind = TextSource(str(file), lines=lines), spec.data.segment
+        job = TokenizingJob(drawn, recipe, valid_share=0, segment=kind, say=say)
         tokenizing.tokenize(job, place)
-        train, valid = (Shards.open(place, split) for split in ("train", "valid"))
-        tokenizer = Tokenizer.load(place)
+        train, valid, tokenizer, layout = _open_tokens(spec, place)
         counts = tokens.count(train, tokenizer)
-        return [
-            *check_fit(train, valid, counts, tokenizer),
-            tokens.cut(train, _format(spec, tokenizer)),
-        ]
+        return [*check_fit(train, valid, counts, tokenizer), tokens.cut(train, layout)]
 
 
-def _format(spec: Check, tokenizer: Tokenizer) -> Any:
-    return build(spec.format, {"vocab": tokenizer.vocab}, spec.plugins, path="format")
+def _open_tokens(spec: Check, folder: Any) -> tuple[Shards, Shards, Tokenizer, Format]:
+    """Both splits of a token directory, its tokenizer, and the format that is asked for."""
+    train, valid = (Shards.open(folder, split) for split in ("train", "valid"))
+    tokenizer = Tokenizer.load(folder)
+    layout = build(spec.format, {"vocab": tokenizer.vocab}, spec.plugins, path="format")
+    return train, valid, tokenizer, layout

@@ -27,11 +27,11 @@ def find_peeking(objectives: Mapping[str, Objective], backbone: Backbone) -> lis
     for name, objective in objectives.items():
         asked = objective.facts.asks_next
         if asked is not None and backbone.looks_ahead(asked):
-            given = (
-                f"{asked}, whose states in this {type(backbone).__name__} have seen"
-                " what follows them"
+            allowed = (
+                f"asks for the next token of the {asked}, whose states in this"
+                f" {type(backbone).__name__} have seen what follows them: the answer stands in the"
+                " input"
             )
-            allowed = f"asks for the next token of the {given}: the answer stands in the input"
             fix = (
                 "pattern=causal in a model that goes by it, such as model=decoder; or"
                 " objective=[mlm] and a noise that hides"
@@ -65,44 +65,34 @@ def find_altered(
     `where` has changed.
     """
     changing = next((name for name, part in noise.items() if part.changes), None)
-    errors: list[UsageError] = []
-    for name, objective in objectives.items():
-        if (
-            changing is not None
-            and objective.facts.reads_text
-            and not objective.facts.needs <= format.provides
-        ):
-            allowed = (
-                f"reads its answers off the text, which {where}.{changing} has changed:"
-                " masks would be asked for"
-            )
-            fix = (
-                "eval.noise=null"
-                if where == "eval.noise"
-                else "noise=[], or objective=[mlm], which asks for what is hidden"
-            )
-            errors.append(ConfigError(f"objective.{name}", ..., allowed, fix=fix))
-    return errors
+    if changing is None:
+        return []
+    allowed = (
+        f"reads its answers off the text, which {where}.{changing} has changed:"
+        " masks would be asked for"
+    )
+    fix = "noise=[], or objective=[mlm], which asks for what is hidden"
+    if where == "eval.noise":
+        fix = "eval.noise=null"
+    return [
+        ConfigError(f"objective.{name}", ..., allowed, fix=fix)
+        for name, objective in objectives.items()
+        if objective.facts.reads_text and not objective.facts.needs <= format.provides
+    ]
 
 
 def find_unheard(
     format: Format, objectives: Mapping[str, Objective], backbone: Backbone
 ) -> list[UsageError]:
     """Every objective that asks one token about a row of which it hears nothing, or only a part."""
-    asking = [name for name, objective in objectives.items() if objective.facts.asks_row]
     pattern: Pattern | None = getattr(backbone, "pattern", None)
     place, where = (-1, "last") if format.anchors_last else (0, "first")
     segments = (0, 1) if "tracks.segment" in format.provides else (0, 0)
-    if not asking or pattern is None:
-        return []
-    if pattern.reaches_all(place, segments, format.max_length):
+    asking = [name for name, objective in objectives.items() if objective.facts.asks_row]
+    if not asking or pattern is None or pattern.reaches_all(place, segments, format.max_length):
         return []
     allowed = (
         f"asks the {where} token about all of its row, of which it does not hear under this pattern"
     )
-    return [
-        ConfigError(
-            f"objective.{name}", ..., allowed, fix="pattern=full, or without this objective"
-        )
-        for name in asking
-    ]
+    fix = "pattern=full, or without this objective"
+    return [ConfigError(f"objective.{name}", ..., allowed, fix=fix) for name in asking]

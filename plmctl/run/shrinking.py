@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import copy
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor
 
 from plmctl.core.errors import ConfigError, nearest
-from plmctl.nn import layout as grammar
-from plmctl.nn.layout import Step
+from plmctl.nn.layout import Step, parse, spell_layer, split_layers
 
 if TYPE_CHECKING:
     from plmctl.run.loading import Source
@@ -26,36 +26,58 @@ CHOICES = ("first", "last", "spread")
 Layers = str | Sequence[int]
 
 
+class KeptCell(NamedTuple):
+    """A cell of a layer that stays: its letter in the layout, and which copy of it this is in the
+    teacher and in the student.
+    """
+
+    letter: str
+    old: int
+    new: int
+
+
 def shrink_source(source: Source, layers: Layers | Mapping[str, Layers]) -> Source:
     """`source` with only these of its layers, in this order; embeddings, final norms and heads
     stay.
 
-    `layers`: of a model with several stacks {stack: its layers}, the others stay whole. ConfigError
-    names the layers that are not there.
+    Args:
+        layers: of a model with several stacks {stack: its layers}; the others stay whole.
+
+    Raises:
+        ConfigError: for layers that are not there; it names them.
     """
     config, tensors = copy.deepcopy(source.config), dict(source.tensors)
-    stacks = dict(_stacks(config["model"]))
+    stacks = dict(_find_stacks(config["model"]))
     if not stacks:
-        raise ConfigError(
-            "kept_layers",
-            layers,
-            f"null: no layers can be taken out of {config['model']['_target_'].rpartition('.')[2]}",
-        )
+        model = config["model"]["_target_"].rpartition(".")[2]
+        allowed = f"null: no layers can be taken out of {model}"
+        raise ConfigError("kept_layers", layers, allowed)
     for name, wanted in _by_stack(layers, stacks).items():
         place, node = stacks[name]
-        steps = _layers(node)
+        steps = parse(node["layout"], share=node.get("share"))
+        there = [[step for _, step in layer] for layer in split_layers(steps)]
         path = f"kept_layers.{name}" if isinstance(layers, Mapping) else "kept_layers"
-        chosen = picked(wanted, len(steps), path=path)
-        node["layout"], moved = _layout(steps, chosen, path), _moved(steps, chosen)
+        chosen = pick_layers(wanted, len(there), path=path)
+        sharing = {tuple((step.letter, step.copy) for step in layer) for layer in there}
+        if 1 < len(sharing) < len(there):
+            allowed = "null: some of its layers share their weights, and some do not"
+            raise ConfigError(path, chosen, allowed)
+        kept = [there[layer] for layer in chosen]
+        if len(sharing) < len(there):  # one layer that runs several times
+            kept, node["layout"] = kept[:1], f"{spell_layer(kept[0])}@{len(chosen)}"
+        else:
+            groups = groupby(map(spell_layer, kept))
+            node["layout"] = " ".join(f"{group}*{len(list(same))}" for group, same in groups)
         node.pop("share", None)  # the layout says it
+        cells = _number_cells(kept)
         if node.get("by_layer"):
-            node["by_layer"] = _values(node["by_layer"], moved)
-        tensors = _renamed(tensors, f"backbone.{place}.blocks", moved)
+            node["by_layer"] = _select_values(node["by_layer"], cells)
+        tensors = _rename(tensors, f"backbone.{place}.blocks", cells)
         config["size"] = {**config["size"], "num_layers": len(chosen)}
     return replace(source, config=config, tensors=tensors)
 
 
-def picked(layers: Layers, number: int, *, path: str = "kept_layers") -> list[int]:
+def pick_layers(layers: Layers, number: int, *, path: str = "kept_layers") -> list[int]:
     """The numbers, from 0, of the layers that are meant of `number`: half of them by a name, or as
     many as stand behind it.
 
@@ -63,153 +85,102 @@ def picked(layers: Layers, number: int, *, path: str = "kept_layers") -> list[in
     from end to end, `round(i (n - 1) / (k - 1))` for i = 0 .. k - 1: of twelve 0, 2, 4, 7, 9, 11
     (DistilBERT's released script).
     """
-    there = f"its layers are 0 to {number - 1}"
+    there, half = f"its layers are 0 to {number - 1}", max(1, number // 2)
     if not isinstance(layers, str):
         chosen = [int(layer) for layer in layers]
-        wrong = [layer for layer in chosen if not 0 <= layer < number]
+        wrong = ", ".join(str(layer) for layer in chosen if not 0 <= layer < number)
         if wrong or not chosen:
-            told = (
-                f"there is no layer {', '.join(map(str, wrong))}" if wrong else "at least one layer"
-            )
-            raise ConfigError(
-                path,
-                chosen,
-                f"{told}; {there}, counted from 0",
-                fix=f"{path}={picked('spread', number)}".replace(" ", ""),
-            )
+            what = f"there is no layer {wrong}" if wrong else "at least one layer"
+            fix = f"{path}={_spell(pick_layers('spread', number))}"
+            raise ConfigError(path, chosen, f"{what}; {there}, counted from 0", fix=fix)
         return chosen
-    found = re.fullmatch(r"([a-z]+)([0-9]*)", layers)
-    if found is None or found[1] not in CHOICES:
-        allowed = (
-            f"numbers of layers like [0,2], or one of {', '.join(CHOICES)}, with how many: spread3"
-        )
-        raise ConfigError(
-            path, layers, f"{allowed}{nearest(layers.rstrip('0123456789'), CHOICES)}; {there}"
-        )
-    count = int(found[2] or max(1, number // 2))
+    match = re.fullmatch(r"([a-z]+)([0-9]*)", layers)
+    if match is None or match[1] not in CHOICES:
+        hint = nearest(layers.rstrip("0123456789"), CHOICES)
+        names = f"one of {', '.join(CHOICES)}, with how many: spread3{hint}"
+        raise ConfigError(path, layers, f"numbers of layers like [0,2], or {names}; {there}")
+    count = int(match[2] or half)
     if not 1 <= count <= number:
-        raise ConfigError(
-            path,
-            layers,
-            f"1 to {number} layers; {there}",
-            fix=f"{path}={found[1]}{max(1, number // 2)}",
-        )
+        fix = f"{path}={match[1]}{half}"
+        raise ConfigError(path, layers, f"1 to {number} layers; {there}", fix=fix)
     return {
         "first": list(range(count)),
         "last": list(range(number - count, number)),
         "spread": [round(place * (number - 1) / max(1, count - 1)) for place in range(count)],
-    }[found[1]]
+    }[match[1]]
 
 
-def _stacks(
+def _find_stacks(
     node: Mapping[str, Any], path: str = ""
 ) -> Iterator[tuple[str, tuple[str, dict[str, Any]]]]:
     """(name, (path inside the model, its node)) of every stack; that of an encoder-decoder's
     decoder is called decoder.
     """
     for key, child in node.items():
+        inner = f"{path}.{key}".lstrip(".")
         if isinstance(child, dict) and "layout" in child:
-            yield path.rpartition(".")[2] or key, (f"{path}.{key}".lstrip("."), child)
+            yield path.rpartition(".")[2] or key, (inner, child)
         elif isinstance(child, Mapping):
-            yield from _stacks(child, f"{path}.{key}".lstrip("."))
+            yield from _find_stacks(child, inner)
 
 
 def _by_stack(
     layers: Layers | Mapping[str, Layers], stacks: Mapping[str, Any]
 ) -> Mapping[str, Layers]:
+    """{stack: its layers}, of which each is there."""
+    names = " and ".join(stacks)
     if isinstance(layers, Mapping):
         for name in layers:
             if name not in stacks:
-                told = (
-                    f"there is no stack '{name}'{nearest(name, stacks)};"
-                    f" there is {' and '.join(stacks)}"
-                )
-                fix = f"kept_layers={_shown(layers[name])}" if len(stacks) == 1 else ""
-                raise ConfigError(f"kept_layers.{name}", layers[name], told, fix=fix)
+                what = f"there is no stack '{name}'{nearest(name, stacks)}; there is {names}"
+                fix = f"kept_layers={_spell(layers[name])}" if len(stacks) == 1 else ""
+                raise ConfigError(f"kept_layers.{name}", layers[name], what, fix=fix)
         return layers
     if len(stacks) > 1:
-        fix = f"'kept_layers={{{list(stacks)[-1]}:{_shown(layers)}}}'"
-        raise ConfigError(
-            "kept_layers", layers, f"of which stack? There are {' and '.join(stacks)}", fix=fix
-        )
+        fix = f"'kept_layers={{{list(stacks)[-1]}:{_spell(layers)}}}'"
+        raise ConfigError("kept_layers", layers, f"of which stack? There are {names}", fix=fix)
     return {next(iter(stacks)): layers}
 
 
-def _shown(layers: Layers) -> str:
+def _spell(layers: Layers) -> str:
     """As the command line takes them."""
     return layers if isinstance(layers, str) else f"[{','.join(map(str, layers))}]"
 
 
-def _layers(node: Mapping[str, Any]) -> list[list[Step]]:
-    """The steps of every layer of a stack."""
-    return [
-        [step for _, step in layer]
-        for layer in grammar.split_layers(grammar.parse(node["layout"], share=node.get("share")))
-    ]
+def _number_cells(layers: Sequence[Sequence[Step]]) -> list[KeptCell]:
+    """Every cell of these layers, numbered by letter in the student."""
+    counts: Counter[str] = Counter()
+    cells = []
+    for step in (step for layer in layers for step in layer):
+        cells.append(KeptCell(step.letter, step.copy, counts[step.letter]))
+        counts[step.letter] += 1
+    return cells
 
 
-def _layout(steps: Sequence[Sequence[Step]], chosen: Sequence[int], path: str) -> str:
-    """The layout of the chosen layers: own weights for each, or one for all where all have the
-    same.
-    """
-    copies = {tuple((step.letter, step.copy) for step in layer) for layer in steps}
-    if len(copies) < len(steps):
-        if len(copies) > 1:
-            raise ConfigError(
-                path, list(chosen), "null: some of its layers share their weights, and some do not"
-            )
-        return f"{grammar.spell_layer(steps[0])}@{len(chosen)}"
-    groups = [grammar.spell_layer(steps[layer]) for layer in chosen]
-    return " ".join(f"{group}*{len(list(same))}" for group, same in groupby(groups))
-
-
-def _moved(
-    steps: Sequence[Sequence[Step]], chosen: Sequence[int]
-) -> list[tuple[tuple[str, int], tuple[str, int]]]:
-    """((letter, copy) of the teacher, (letter, copy) of the student) of every cell of the chosen
-    layers.
-    """
-    made: dict[str, int] = {}
-    moved = []
-    shared = len({tuple((step.letter, step.copy) for step in layer) for layer in steps}) < len(
-        steps
-    )
-    for layer in chosen[:1] if shared else chosen:
-        for step in steps[layer]:
-            moved.append(((step.letter, step.copy), (step.letter, made.get(step.letter, 0))))
-            made[step.letter] = made.get(step.letter, 0) + 1
-    return moved
-
-
-def _values(
-    by_layer: Mapping[str, Mapping[str, Sequence[Any]]],
-    moved: Sequence[tuple[tuple[str, int], tuple[str, int]]],
+def _select_values(
+    by_layer: Mapping[str, Mapping[str, Sequence[Any]]], cells: Sequence[KeptCell]
 ) -> dict[str, dict[str, list[Any]]]:
-    """Settings by layer of the cells that moved."""
+    """{letter: {setting: its value for each cell}} of the cells that stay."""
+    copies: dict[str, list[int]] = {}
+    for cell in cells:
+        copies.setdefault(cell.letter, []).append(cell.old)
     return {
-        letter: {
-            name: [values[copy_] for (moved_letter, copy_), _ in moved if moved_letter == letter]
-            for name, values in settings.items()
-        }
+        letter: {name: [values[i] for i in copies[letter]] for name, values in settings.items()}
         for letter, settings in by_layer.items()
-        if any(moved_letter == letter for (moved_letter, _), _ in moved)
+        if letter in copies
     }
 
 
-def _renamed(
-    tensors: Mapping[str, Tensor],
-    prefix: str,
-    moved: Sequence[tuple[tuple[str, int], tuple[str, int]]],
+def _rename(
+    tensors: Mapping[str, Tensor], prefix: str, cells: Sequence[KeptCell]
 ) -> dict[str, Tensor]:
-    """`tensors` with those blocks of a stack that moved, under their new numbers, and everything
-    outside of its blocks.
+    """`tensors` with the cells of a stack that stay, under their new numbers, and everything that
+    is not of this stack.
     """
-    found = {name: tensor for name, tensor in tensors.items() if not name.startswith(f"{prefix}.")}
-    for (letter, copy_), (_, place) in moved:
-        old, new = f"{prefix}.{letter}.{copy_}.", f"{prefix}.{letter}.{place}."
-        found |= {
-            new + name.removeprefix(old): tensor
-            for name, tensor in tensors.items()
-            if name.startswith(old)
-        }
-    return found
+    kept = {name: tensor for name, tensor in tensors.items() if not name.startswith(f"{prefix}.")}
+    for letter, old_copy, new_copy in cells:
+        old, new = f"{prefix}.{letter}.{old_copy}.", f"{prefix}.{letter}.{new_copy}."
+        for name, tensor in tensors.items():
+            if name.startswith(old):
+                kept[new + name.removeprefix(old)] = tensor
+    return kept

@@ -38,28 +38,20 @@ def take(
     """
     refuse_infinite(tensors, file=source)
     fit = load_tensors(model, tensors)
-    wrong = [line for line in fit.reshaped if line.startswith("backbone.")]
+    wrong = "; ".join(line for line in fit.reshaped if line.startswith(_BACKBONE))
     if wrong or not fit.taken:
-        reason = (
-            f"other shapes: {'; '.join(wrong)}"
-            if wrong
-            else "no tensor of it has a name of this model"
+        why = f"other shapes: {wrong}" if wrong else "no tensor of it has a name of this model"
+        what, fix = (
+            "its weights do not fit this model",
+            "take its size, position and model settings",
         )
-        raise DataError(
-            f"its weights do not fit this model, {reason}",
-            file=source,
-            fix="take its size, position and model settings",
-        )
-    new = parts_of(
-        [*fit.missing, *(line.split(" ")[0] for line in fit.reshaped)],
-        among=model.state_dict(keep_vars=True),
-    )
-    left = [*parts_of(fit.unexpected, among=tensors), *unused]
-    told = f"; new and random: {', '.join(new)}" if new else ", nothing is new"
-    say(
-        f"from {source}: {len(fit.taken)} tensors taken{told}"
-        + (f"; not used: {', '.join(left)}" if left else "")
-    )
+        raise DataError(f"{what}, {why}", file=source, fix=fix)
+    random = [*fit.missing, *(line.partition(" ")[0] for line in fit.reshaped)]
+    new = ", ".join(parts_of(random, among=model.state_dict(keep_vars=True)))
+    left = ", ".join([*parts_of(fit.unexpected, among=tensors), *unused])
+    message = f"from {source}: {len(fit.taken)} tensors taken"
+    message += f"; new and random: {new}" if new else ", nothing is new"
+    say(message + (f"; not used: {left}" if left else ""))
     return fit
 
 
@@ -99,32 +91,29 @@ def initialize(
     """
     source = open_source(path, layers, plugins=plugins)
     if into is not None:
-        inside = {
-            name: tensor for name, tensor in source.tensors.items() if name.startswith(_BACKBONE)
-        }
-        named = {
-            f"{_BACKBONE}{into}.{name.removeprefix(_BACKBONE)}": tensor
-            for name, tensor in inside.items()
+        whole = f"{_BACKBONE}{into}."
+        tensors = {
+            whole + name.removeprefix(_BACKBONE): tensor
+            for name, tensor in source.tensors.items()
+            if name.startswith(_BACKBONE)
         }
         say(f"{_BACKBONE}{into} begins as the backbone of {source.folder}")
-        source = replace(source, tensors=named)
-    return take(
-        model, _tokens_only(model, source, say), source=source.folder, unused=source.unused, say=say
-    )
+        source = replace(source, tensors=tensors)
+    tensors = _drop_spare_rows(model, source, say)
+    return take(model, tensors, source=source.folder, unused=source.unused, say=say)
 
 
-def _tokens_only(model: Model, source: Source, say: Callable[[str], None]) -> Mapping[str, Tensor]:
-    """The tensors of `source`; published tables often have more rows than tokens, for speed."""
-    known, found = source.tokenizer.vocab.size, source.tensors
+def _drop_spare_rows(model: Model, source: Source, say: Callable[[str], None]) -> dict[str, Tensor]:
+    """The tensors of `source` without rows beyond the tokens of its tokenizer, which published
+    tables often have for speed.
+    """
+    known, tensors = source.tokenizer.vocab.size, dict(source.tensors)
     longer = [
         name
         for name, rows in token_rows(model).items()
-        if name in found and rows == known < len(found[name])
+        if name in tensors and rows == known < len(tensors[name])
     ]
     if longer:
-        more = max(len(found[name]) for name in longer) - known
-        say(
-            f"{more} rows beyond the {known:,} tokens of its tokenizer are left out:"
-            f" {', '.join(longer)}"
-        )
-    return {name: tensor[:known] if name in longer else tensor for name, tensor in found.items()}
+        more, names = max(len(tensors[name]) for name in longer) - known, ", ".join(longer)
+        say(f"{more} rows beyond the {known:,} tokens of its tokenizer are left out: {names}")
+    return tensors | {name: tensors[name][:known] for name in longer}
