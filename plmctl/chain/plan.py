@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from plmctl.chain.stages import (
     OWN,
@@ -22,7 +21,13 @@ from plmctl.chain.stages import (
 )
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.data.shards import is_tokens
-from plmctl.jobs.configs import BUILTIN, Configs, find_missing_text, write_builtin_task
+from plmctl.jobs.configs import (
+    BUILTIN,
+    Configs,
+    find_missing_text,
+    spell_changes,
+    write_builtin_task,
+)
 from plmctl.jobs.job import REFERENCE, Config, Job, locate_runs
 from plmctl.jobs.key import compute_key
 from plmctl.run import schema
@@ -30,7 +35,6 @@ from plmctl.run.adapt import OF_THE_MODEL, refuse_another_model
 from plmctl.run.headers import Header
 from plmctl.run.loading import open_source
 from plmctl.run.model_facts import reading
-from plmctl.run.overrides import spell
 from plmctl.run.recipes import conf_dir, load
 from plmctl.run.spec import Provenance, key_of, thaw
 
@@ -195,7 +199,7 @@ class _Planner:
         name = f"{TOKENS}-{stage.name}" if self.texts else TOKENS
         words = [
             *self._tokenizer(config["tokenizer"]),
-            *_changed("data", data, thaw(schema.Data())),
+            *spell_changes("data", data, thaw(schema.Data())),
             *self.words.of(name),
         ]
         job = self._add(name, "tokenize", words)
@@ -212,7 +216,7 @@ class _Planner:
             for name, default in defaults
             if default.get("_target_") == node["_target_"]
         )
-        return [f"tokenizer={name}", *_changed("tokenizer", node, default)]
+        return [f"tokenizer={name}", *spell_changes("tokenizer", node, default)]
 
     def _model(self) -> Config:
         """The config that decides the model of the recipe: that of the weights which it starts
@@ -264,16 +268,9 @@ def _without(words: Sequence[str], said: Sequence[str]) -> list[str]:
     return [word for word in words if key_of(word) not in keys]
 
 
-def _changed(slot: str, node: Mapping[str, Any], default: Mapping[str, Any]) -> list[str]:
-    """The words that make `node` of `default`."""
-    return [
-        f"{slot}.{name}={spell(node[name])}" for name in default if node.get(name) != default[name]
-    ]
-
-
 def _resets(data: Config, said: Sequence[str]) -> list[str]:
     """The words that take back what a recipe itself says of raw text, once it is tokens."""
     default = thaw(schema.Data())
+    words = spell_changes("data", default, {name: data[name] for name in default})
     kept = (*said, "data.path", "data.cache_dir")
-    own = [name for name in default if data[name] != default[name] and f"data.{name}" not in kept]
-    return [f"data.{name}={spell(default[name])}" for name in own]
+    return [word for word in words if key_of(word) not in kept]

@@ -20,6 +20,7 @@ from plmctl.run.compose import composed
 from plmctl.run.contract import check_contract
 from plmctl.run.corpus import check_data
 from plmctl.run.headers import naming_source
+from plmctl.run.overrides import spell
 from plmctl.run.spec import Provenance, key_of, thaw
 from plmctl.run.stage_settings import check_updates
 from plmctl.run.token_settings import refuse_decided
@@ -94,6 +95,12 @@ class Configs:
             spec = composed(flags, known=self._parts).spec
             self._composed[asked] = spec, thaw(spec)
         return self._composed[asked]
+
+
+def spell_changes(slot: str, node: Mapping[str, Any], default: Mapping[str, Any]) -> list[str]:
+    """The words that make `node` of `default`, group `slot` of a config."""
+    changed = [name for name in default if node.get(name) != default[name]]
+    return [f"{slot}.{name}={spell(node[name])}" for name in changed]
 
 
 def find_missing_text(data: Config) -> Iterator[DataError]:

@@ -10,7 +10,13 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 
 from plmctl.core.errors import ConfigError, PlmctlError, UsageError, raise_all
-from plmctl.jobs.configs import BUILTIN, Configs, find_missing_text, write_builtin_task
+from plmctl.jobs.configs import (
+    BUILTIN,
+    Configs,
+    find_missing_text,
+    spell_changes,
+    write_builtin_task,
+)
 from plmctl.jobs.job import Config
 from plmctl.nn.last_maps import find_last_maps
 from plmctl.objectives.base import Facts
@@ -51,9 +57,9 @@ class ComposedArm:
 class Composer:
     """Composes arms; `tasks` are the built tasks, by name."""
 
-    def __init__(self, study: Study, flags: Provenance) -> None:
-        self.study, self.plugins, self.flags = study, flags.plugins, flags
-        self.configs = Configs(flags)
+    def __init__(self, study: Study, given: Provenance) -> None:
+        self.study, self.plugins, self.given = study, given.plugins, given
+        self.configs = Configs(given)
         self.tasks: dict[str, Task] = {}
         self._errors: list[UsageError] = []
         self._costs: dict[str, tuple[float, int, frozenset[str]]] = {}
@@ -79,7 +85,7 @@ class Composer:
     def _arm(self, arm: Arm, evals: Mapping[str, Config]) -> ComposedArm:
         config, budget = self._pretrain(arm), self.study.budget
         words = [*self.study.pretrain, *arm.overrides]
-        provenance = dataclasses.replace(self.flags, verb="pretrain", overrides=tuple(words))
+        provenance = dataclasses.replace(self.given, verb="pretrain", overrides=tuple(words))
         model = thaw(adapt(spec_of("pretrain", config, provenance)))
         rate, parameters, measured = self._cost(model)
         if budget and budget[0] == "flops" and arm.pretrain:
@@ -95,9 +101,7 @@ class Composer:
         """Validation is on all held-out rows, since fewer would be other text under another
         tokenizer.
         """
-        default = thaw(schema.Data())
-        changed = {name: value for name, value in self.study.data.items() if value != default[name]}
-        data = [f"data.{name}={spell(value)}" for name, value in changed.items()]
+        data = spell_changes("data", self.study.data, thaw(schema.Data()))
         kind, amount = self.study.budget or ("steps", 1)
         amount *= arm.times
         length = {
@@ -106,7 +110,7 @@ class Composer:
         }.get(kind, f"train.{kind}={max(1, round(amount))}")
         words = ["eval.rows=null", *self.study.pretrain, *data, length, *arm.overrides]
         # the file of a study says how to read text; the command line must not contradict tokens
-        command = any(word.startswith("pretrain.overrides=") for word in self.flags.overrides)
+        command = any(word.startswith("pretrain.overrides=") for word in self.given.overrides)
         typed = [*(self.study.pretrain if command else ()), *data, *arm.overrides]
         config = self.configs.pretraining(arm.recipe, words, typed=typed)
         for error in find_missing_text(config["data"]):
@@ -125,7 +129,7 @@ class Composer:
         node = {name: config[name] for name in _COSTLY} | {"norms": norms}
         key = json.dumps(node, sort_keys=True, default=str)
         if key not in self._costs:
-            report = estimate(spec_of("pretrain", config, self.flags))
+            report = estimate(spec_of("pretrain", config, self.given))
             rate = float(report["run"]["training FLOPs per token"])
             parameters = sum(report["parameters"].values())
             self._costs[key] = rate, parameters, list_validation_metrics(config, self.plugins)
@@ -138,7 +142,7 @@ class Composer:
         refuse_another_model(own, OF_THE_MODEL, key="arms")
         config = self.configs.compose("finetune", (*self._task(task), *own))
         taught = {"teacher": arm.teacher} if arm.teacher and config["distill"] else {}
-        check_teacher(spec_of("finetune", config | taught, self.flags))
+        check_teacher(spec_of("finetune", config | taught, self.given))
         bound, length = self.configs.max_length(model), config["task"]["max_length"]
         if bound is not None and length > bound and arm.checkpoint is None:
             path = f"finetune.tasks.{name}: task.max_length"

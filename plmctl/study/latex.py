@@ -27,39 +27,32 @@ def format_latex(record: Mapping[str, Any], lower: Collection[str]) -> str:
     better.
     """
     rows: Sequence[Mapping[str, Any]] = record["rows"]
-    metrics = list(dict.fromkeys(row["metric"] for row in rows))
     cells = {(row["arm"], row["metric"]): row for row in rows}
+    arms, metrics = (list(dict.fromkeys(row[name] for row in rows)) for name in ("arm", "metric"))
     best = {
         metric: _best([row["mean"] for row in rows if row["metric"] == metric], metric in lower)
         for metric in metrics
     }
-    lines = []
-    for arm in dict.fromkeys(row["arm"] for row in rows):
-        shown = [
-            _cell(cells[arm, metric], best[metric]) if (arm, metric) in cells else "--"
-            for metric in metrics
-        ]
-        lines.append(" & ".join([escape(arm), *shown]) + r" \\")
-    heads = [
-        escape(metric) + (r" $\downarrow$" if metric in lower else r" $\uparrow$")
-        for metric in metrics
-    ]
+    arrows = {metric: r"$\downarrow$" if metric in lower else r"$\uparrow$" for metric in metrics}
+    lines = [["arm", *(f"{escape(metric)} {arrow}" for metric, arrow in arrows.items())]]
+    for arm in arms:
+        known = [(cells.get((arm, metric)), best[metric]) for metric in metrics]
+        lines.append([escape(arm), *(_cell(row, mean) for row, mean in known)])
+    head, *body = (" & ".join(line) + r" \\" for line in lines)
     starred = any(_differs(row) for row in rows)
     star = STAR.format(baseline=escape(str(record["baseline"])), alpha=ALPHA) if starred else ""
-    caption = (
-        f"{escape(str(record['title']))}. {NOTE.format(seeds=len(record['seeds']), star=star)}"
-    )
+    note = NOTE.format(seeds=len(record["seeds"]), star=star)
     return "\n".join(
         [
             "% needs \\usepackage{booktabs}; written by plmctl ablate",
             r"\begin{table}",
             r"\centering",
-            rf"\caption{{{caption}}}",
+            rf"\caption{{{escape(str(record['title']))}. {note}}}",
             rf"\begin{{tabular}}{{l{'r' * len(metrics)}}}",
             r"\toprule",
-            " & ".join(["arm", *heads]) + r" \\",
+            head,
             r"\midrule",
-            *lines,
+            *body,
             r"\bottomrule",
             r"\end{tabular}",
             r"\end{table}",
@@ -78,20 +71,13 @@ def _best(means: Sequence[float | None], lower: bool) -> float | None:
     return (min if lower else max)(known) if len(known) > 1 else None
 
 
-def _cell(row: Mapping[str, Any], best: float | None) -> str:
-    if row["mean"] is None:
+def _cell(row: Mapping[str, Any] | None, best: float | None) -> str:
+    if row is None or row["mean"] is None:
         return "--"
-    number = re.sub(
-        r"e([+-])0*(\d+)",
-        lambda match: rf" \cdot 10^{{{match[1].strip('+')}{match[2]}}}",
-        _number(row),
-    )
+    spread = format_spread(row["mean"], row["sd"]).replace(",", "{,}").replace("±", r"\pm")
+    number = re.sub(r"e(-?)\+?0*(\d+)", r" \\cdot 10^{\1\2}", spread)
     number = rf"\mathbf{{{number}}}" if row["mean"] == best else number
     return f"${number}{'^{*}' if _differs(row) else ''}$"
-
-
-def _number(row: Mapping[str, Any]) -> str:
-    return format_spread(row["mean"], row["sd"]).replace(",", "{,}").replace("±", r"\pm")
 
 
 def _differs(row: Mapping[str, Any]) -> bool:

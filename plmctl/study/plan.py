@@ -33,6 +33,11 @@ class StudyCell:
     evals: dict[str, dict[str, str]] = field(default_factory=dict)
 
     @property
+    def label(self) -> str:
+        """Its name for people."""
+        return f"{self.arm}, seed {self.seed}"
+
+    @property
     def jobs(self) -> list[str]:
         """All jobs of the cell."""
         tuned = [name for points in self.tuned.values() for each in points for name in each]
@@ -59,14 +64,14 @@ class StudyPlan:
         return next((self.arms[arm].flops_per_token for arm in arms), 0.0)
 
 
-def plan(study: Study, flags: Provenance) -> StudyPlan:
+def plan(study: Study, given: Provenance) -> StudyPlan:
     """The plan of a study; raises every arm that does not compose, and everything that makes
     arms incomparable.
     """
-    composer = Composer(study, flags)
+    composer = Composer(study, given)
     arms = composer.arms()
     raise_all(check_study(study, arms, composer.tasks))
-    planner = _Planner(study, flags.plugins)
+    planner = _Planner(study, given.plugins)
     cells = [planner.cell(each, seed) for seed in study.seeds for each in arms.values()]
     raise_all(_twins(cells))
     return StudyPlan(study, arms, planner.jobs, cells)
@@ -84,37 +89,34 @@ class _Planner:
     def cell(self, each: ComposedArm, seed: int) -> StudyCell:
         """Plan one arm at one seed."""
         cell = StudyCell(each.arm.name, seed)
-        where = f"{each.arm.name}, seed {seed}"
         start = None
         if each.arm.pretrain:
-            start = self._pretrain(each, seed, where)
+            start = self._pretrain(each, cell)
             cell.pretrain = start.name
-            self._evaluate(cell, each, PRETRAIN, [start], where)
+            self._evaluate(cell, each, PRETRAIN, [start])
+        pairs = self.study.restarts.pairs(seed)
+        seeds = [{"seed": order, "head_seed": head} for order, head in pairs]
         for task, configs in each.tuned.items():
             teacher = self._first.get((each.arm.teacher, seed, task))
-            points: list[list[Job]] = []
+            tuned: list[list[Job]] = []
             for point, config in zip(self.study.points, configs, strict=True):
                 settings = config | self._start(each, start, teacher)
                 if teacher and config["distill"]:
                     settings["teacher"] = teacher.reference
-                label = f"{task}{_chosen(point)} of {where}"
-                points.append(
-                    [
-                        self._add("finetune", label, {**settings, "seed": order, "head_seed": head})
-                        for order, head in self.study.restarts.pairs(seed)
-                    ]
-                )
-            cell.tuned[task] = [[job.name for job in restarts] for restarts in points]
-            self._first[each.arm.name, seed, task] = points[0][0]
-            self._evaluate(cell, each, task, [job for each in points for job in each], where)
+                chosen = f" ({', '.join(point)})" if point else ""
+                label = f"{task}{chosen} of {cell.label}"
+                tuned.append([self._add("finetune", label, settings | own) for own in seeds])
+            self._first[each.arm.name, seed, task] = tuned[0][0]
+            cell.tuned[task] = [[job.name for job in restarts] for restarts in tuned]
+            self._evaluate(cell, each, task, [job for restarts in tuned for job in restarts])
         return cell
 
-    def _pretrain(self, each: ComposedArm, seed: int, where: str) -> Job:
-        config = {**each.pretrain, "seed": seed}
+    def _pretrain(self, each: ComposedArm, cell: StudyCell) -> Job:
+        config = {**each.pretrain, "seed": cell.seed}
         if tokens := self._tokens(each):
             only = thaw(schema.Corpora()) | {"path": tokens.reference}
             config["data"] = only | {"cache_dir": each.pretrain["data"]["cache_dir"]}
-        return self._add("pretrain", f"pretrain {where}", config)
+        return self._add("pretrain", f"pretrain {cell.label}", config)
 
     def _tokens(self, each: ComposedArm) -> Job | None:
         """The job that tokenizes an arm's text; None where it names tokens, or several texts
@@ -150,34 +152,21 @@ class _Planner:
         return model | {"tokenizer": {**tokenizer, "path": source}}
 
     def _evaluate(
-        self, cell: StudyCell, each: ComposedArm, of: str, checkpoints: Sequence[Job], where: str
+        self, cell: StudyCell, each: ComposedArm, of: str, checkpoints: Sequence[Job]
     ) -> None:
         for name, node in self.study.evals.items():
             if node.of == of:
-                cell.evals[name] = {
-                    job.name: self._add(
-                        "eval",
-                        f"{name} of {where}",
-                        {**each.evals[name], "checkpoint": job.reference},
-                        words=node.overrides,
-                    ).name
-                    for job in checkpoints
-                }
+                cell.evals[name] = {}
+                for job in checkpoints:
+                    config = each.evals[name] | {"checkpoint": job.reference}
+                    added = self._add("eval", f"{name} of {cell.label}", config, node.overrides)
+                    cell.evals[name][job.name] = added.name
 
-    def _add(self, verb: str, label: str, config: Config, *, words: Sequence[str] = ()) -> Job:
+    def _add(self, verb: str, label: str, config: Config, words: tuple[str, ...] = ()) -> Job:
         """The job with this config; the first cell that asks for it gives it its label."""
-        name = f"{verb}-{compute_key(verb, config)}"
-        if name not in self.jobs:
-            keep = verb != "finetune" or self.study.keep
-            self.jobs[name] = Job(
-                name, verb, label, config, words=tuple(words), plugins=self.plugins, keep=keep
-            )
-        return self.jobs[name]
-
-
-def _chosen(point: Sequence[str]) -> str:
-    """A point of the grid behind the name of its task: " (optim.lr=1e-4)"."""
-    return f" ({', '.join(point)})" if point else ""
+        name, keep = f"{verb}-{compute_key(verb, config)}", verb != "finetune" or self.study.keep
+        job = Job(name, verb, label, config, words=words, plugins=self.plugins, keep=keep)
+        return self.jobs.setdefault(name, job)
 
 
 def _twins(cells: Sequence[StudyCell]) -> list[UsageError]:

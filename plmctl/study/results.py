@@ -129,7 +129,7 @@ def list_missing(results: Results) -> list[dict[str, str]]:
     them; not what waits for these.
     """
     plan = results.plan
-    behind = [(f"{cell.arm}, seed {cell.seed}", plan.behind(cell)) for cell in plan.cells]
+    behind = [(cell.label, plan.behind(cell)) for cell in plan.cells]
     return [
         {
             "job": name,

@@ -36,26 +36,16 @@ Row = dict[str, Any]
 def make_rows(study: Study, results: Results) -> list[Row]:
     """One row for each metric and arm, the baseline first; plain numbers and names."""
     arms = [study.baseline, *(name for name in study.arms if name != study.baseline)]
-    values = {
-        (name, arm): results.values(metric, arm)
-        for name, metric in study.metrics.items()
-        for arm in arms
-    }
-    differences = {
-        (name, arm): compare(own, values[name, study.baseline])
-        for (name, arm), own in values.items()
-        if arm != study.baseline
-    }
-    corrected = dict(
-        zip(
-            differences,
-            correct([each.p if each else None for each in differences.values()]),
-            strict=True,
-        )
-    )
+    cells = [(name, arm) for name in study.metrics for arm in arms]
+    values = {(name, arm): results.values(study.metrics[name], arm) for name, arm in cells}
+    differences = [
+        compare(values[name, arm], values[name, study.baseline]) if arm != study.baseline else None
+        for name, arm in cells
+    ]
+    corrected = correct([each.p if each else None for each in differences])
     return [
-        _row(study, name, arm, own, differences.get((name, arm)), corrected.get((name, arm)))
-        for (name, arm), own in values.items()
+        _row(study, name, arm, values[name, arm], difference, p)
+        for (name, arm), difference, p in zip(cells, differences, corrected, strict=True)
     ]
 
 
@@ -69,8 +59,8 @@ def _row(
 ) -> Row:
     metric = study.metrics[name]
     mean, deviation = summarise(list(values.values())) if values else (None, None)
-    expected = metric.expect.get(arm, "")
-    figures = metric.published.values if metric.published else {}
+    expected, published = metric.expect.get(arm, ""), metric.published
+    known = published is not None and arm in published.values
     return {
         "metric": name,
         "arm": arm,
@@ -85,8 +75,8 @@ def _row(
         "p_holm": p,
         "expected": expected,
         "verdict": judge(expected, difference, p),
-        "published": figures.get(arm),
-        "unit": metric.published.unit if arm in figures else "",
+        "published": published.values[arm] if known else None,
+        "unit": published.unit if known else "",
         "values": dict(values),
     }
 
@@ -101,7 +91,7 @@ def write_table(
         for arm in dict.fromkeys(study.arms)
     ]
     missing = list_missing(results)
-    alone = any(row["difference"] is not None and row["p"] is None for row in rows)
+    alone = any(row["test"] == "none" for row in rows)
     notes = [*notes, *dict.fromkeys(results.problems), *([ONE_SEED] if alone else [])]
     record = {
         "study": study.name,
@@ -138,14 +128,14 @@ def _blocks(study: Study, results: Results, record: Mapping[str, Any]) -> list[B
     blocks += [Paragraph(explain_table(rows)), *([Paragraph(CHOSEN)] if study.tasks else [])]
     blocks += [Heading("Cost of an arm, mean over seeds"), make_cost_table(record["costs"])]
     measured = [(name, metric) for name, metric in study.metrics.items() if metric.validated]
+    blocks += [Heading("Learning curves on the held-out documents")] if measured else []
     for number, (name, metric) in enumerate(measured):
         runs = results.runs(metric, study.curves)
         title = f"{name}, mean of {len(study.seeds)} seeds"
         if any(len(repeated) > 1 for repeated in runs.values()):
             title += ", shaded from lowest to highest"
         svg = draw_means(runs, title=title, x=AXES[study.curves], y=name, unit=metric.unit)
-        head = [Heading("Learning curves on the held-out documents")] if not number else []
-        blocks += [*head, Chart(f"curve-{number}-{study.curves}", svg)]
+        blocks.append(Chart(f"curve-{number}-{study.curves}", svg))
     if record["missing"]:
         lines = [
             [each["label"], each["state"], each["why"].splitlines()[0], each["cells"]]
@@ -163,7 +153,7 @@ def _describe(metric: Metric) -> str:
     source = metric.published.source if metric.published else ""
     side = "lower" if metric.lower_is_better else "higher"
     about = f"{'exp of ' if metric.exp else ''}{metric.key} of {where}; {side} is better."
-    return f"{about} Published: {source}." if source else about
+    return about + (f" Published: {source}." if source else "")
 
 
 def _csv(rows: Sequence[Row], costs: Sequence[Mapping[str, Any]]) -> str:
