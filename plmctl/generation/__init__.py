@@ -9,7 +9,7 @@ sample.py    a drawn token: temperature, top-k, top-p
 beam.py      the likeliest texts of several kept side by side
 decode.py    `generate`, the one entry of commands and tasks
 packed.py    linear maps laid out for few rows at a time
-fill.py      what stands at the masks of a text
-prompts.py   what a model reads of the texts that it is given
-answers.py   what it says to each, in order, for a terminal or as JSON lines
+fill.py      the tokens that a model predicts at the masks of a text
+prompts.py   the prompts of `plmctl generate` as ids
+answers.py   the written texts in the order of the prompts, plain or as JSON lines
 """

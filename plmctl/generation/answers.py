@@ -50,17 +50,17 @@ def answer_in_order(
     """
     interactive = sys.stdin is not None and sys.stdin.isatty()
     while some := list(islice(prompts, 1 if interactive else AHEAD * batch_size)):
-        answered = {
+        answers_by_index = {
             index: answerer.blank(prompt) for index, prompt in enumerate(some) if not prompt.ids
         }
-        shown = 0
-        for chosen in batch_by_length(some, batch_size, without=answered) or [[]]:
-            if chosen:
-                answers = answerer.answer([some[index] for index in chosen])
-                answered |= dict(zip(chosen, answers, strict=True))
-            while shown in answered:
-                yield answered[shown]
-                shown += 1
+        following = 0
+        for indices in batch_by_length(some, batch_size, without=answers_by_index) or [[]]:
+            if indices:
+                texts = answerer.answer([some[index] for index in indices])
+                answers_by_index |= dict(zip(indices, texts, strict=True))
+            while following in answers_by_index:
+                yield answers_by_index[following]
+                following += 1
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,7 @@ class TextAnswers:
     as_json: bool
 
     def answer(self, prompts: Sequence[Prompt]) -> list[str]:
+        """The texts of each prompt, one a line, or as one JSON record."""
         texts = self._write(prompts)
         return [self._line(*pair) for pair in zip(prompts, texts, strict=True)]
 
@@ -94,8 +95,8 @@ class TextAnswers:
                 tell(text[len(shown) :], end="")
                 shown = text
 
-        ((text_written,),) = self._write([prompt], watch=show)
-        final = self.reader.spell(prompt, text_written.ids)
+        ((hypothesis,),) = self._write([prompt], watch=show)
+        final = self.reader.spell(prompt, hypothesis.ids)
         tell(final[len(shown) :] if final.startswith(shown) else f"\n{final}")
 
     def _write(self, prompts: Sequence[Prompt], **more: Any) -> list[list[Hypothesis]]:
@@ -114,11 +115,11 @@ class TextAnswers:
         written = [(self.reader.spell(prompt, text.ids), text) for text in texts]
         if not self.as_json:
             return "\n".join(words.replace("\n", "\\n") for words, _ in written)
-        each = [
+        records = [
             {"text": words, "score": round_floats(text.score), "finished": text.finished}
             for words, text in written
         ]
-        return _json(prompt, texts=each)
+        return _json(prompt, texts=records)
 
 
 @dataclass(frozen=True)
@@ -131,6 +132,7 @@ class MaskAnswers:
     as_json: bool
 
     def answer(self, prompts: Sequence[Prompt]) -> list[str]:
+        """Each prompt with its masks filled, and the candidates of each mask."""
         batch, vocab = self.reader.batch(prompts).to(self.device), self.reader.vocab
         candidates = fill(
             self.reader.model, batch, mask=vocab.id("mask"), top=self.top, size=vocab.size
@@ -166,5 +168,5 @@ def trim_incomplete(text: str) -> str:
     return text.rstrip("\ufffd")
 
 
-def _json(prompt: Prompt, **answer: Any) -> str:
-    return json.dumps({"prompt": prompt.text, **answer}, ensure_ascii=False)
+def _json(prompt: Prompt, **fields: Any) -> str:
+    return json.dumps({"prompt": prompt.text, **fields}, ensure_ascii=False)

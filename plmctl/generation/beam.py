@@ -189,14 +189,15 @@ class _Beams:
 
     def text(self, number: int, written: int) -> list[int]:
         """The last `written` tokens of an open text."""
-        return self.ids[number, self.ids.shape[1] - written :].tolist()  # type: ignore[no-any-return]
+        tokens: list[int] = self.ids[number, self.ids.shape[1] - written :].tolist()
+        return tokens
 
     def extend(self, logp: Tensor, count: int, end: int | None, last: np.ndarray) -> _Continuations:
         """The best `count` continuations of each row, `logp [n w, V]` (changed in place)."""
         (n, w), size = self.totals.shape, logp.shape[1]
         values = logp.add_(torch.from_numpy(self.totals).to(logp).view(-1, 1)).view(n, w * size)
-        scores_found, index = take_best(values, min(count, w * size))
-        scores, indices = scores_found.double().cpu().numpy(), index.cpu().numpy()
+        best, index = take_best(values, min(count, w * size))
+        scores, indices = best.double().cpu().numpy(), index.cpu().numpy()
         parents, tokens = indices // size, indices % size
         ended = tokens == end if end is not None else np.zeros(tokens.shape, bool)
         return _Continuations(

@@ -88,18 +88,18 @@ def score_texts(
 def find_writing_head(model: Model, head: str | None = None) -> str:
     """The head that predicts the next token; UsageError for a model that cannot write."""
     backbone = model.backbone
-    there = ", ".join(model.heads) or "none"
+    heads = ", ".join(model.heads) or "none"
     # that predicts the next token, or else the token at a mask
     name = next(iter(heads_about(model, "next", "text")), None) if head is None else head
     if name is None or name not in model.heads:
         raise UsageError(
-            f"the model cannot write: it needs a head that predicts tokens, and has {there}{_FIX}"
+            f"the model cannot write: it needs a head that predicts tokens, and has {heads}{_FIX}"
         )
     if type(backbone).fresh_cache is Backbone.fresh_cache:
         raise UsageError(
             f"the model cannot write: {type(backbone).__name__} does not read token by token{_FIX}"
         )
-    if backbone.writes == "text" and not _directed(backbone):
+    if backbone.writes == "text" and not _is_directed(backbone):
         raise UsageError(
             "the model cannot write: its tokens see what follows them (an encoder)\n  fix: text"
             " with mask tokens, which it fills, or a model with pattern=causal or pattern=prefix"
@@ -107,7 +107,7 @@ def find_writing_head(model: Model, head: str | None = None) -> str:
     return name
 
 
-def _directed(backbone: Backbone) -> bool:
+def _is_directed(backbone: Backbone) -> bool:
     """Whether no token of the written part sees a later one."""
     if "query" in backbone.streams:
         # the query stream predicts the next position and sees only earlier tokens
@@ -131,13 +131,13 @@ def _begin(
     tracks: Mapping[str, Tensor],
 ) -> tuple[Reading, Start]:
     backbone = model.backbone
-    given = batch.seqs[batch.input] if backbone.writes == "target" else batch.text
-    if not bool(given.real.any(1).all()):
-        row = int((~given.real.any(1)).nonzero()[0])
+    source = batch.seqs[batch.input] if backbone.writes == "target" else batch.text
+    if not bool(source.real.any(1).all()):
+        row = int((~source.real.any(1)).nonzero()[0])
         raise DataError(
             f"prompt {row + 1} of the batch is empty", fix="give every prompt at least one token"
         )
-    longest, limit = int(given.real.sum(1).max()), backbone.max_length
+    longest, limit = int(source.real.sum(1).max()), backbone.max_length
     if limit is not None and longest + (backbone.writes == "text") > limit:
         raise DataError(
             f"a prompt has {longest} tokens, but the model has {limit} positions,"
@@ -145,14 +145,14 @@ def _begin(
             fix="a shorter prompt",
         )
     segmented = backbone.writes == "text" and (
-        "tracks.segment" in backbone.needs or "segment" in given.tracks
+        "tracks.segment" in backbone.needs or "segment" in source.tracks
     )
     if backbone.writes == "target":
-        first = torch.full_like(given.ids[:, :1], _start(backbone))
+        first = torch.full_like(source.ids[:, :1], _start(backbone))
         prompt = Seq(first, torch.ones_like(first[:, 0]), tracks, full=True)
-        history, used = first, torch.zeros_like(given.length)
+        history, used = first, torch.zeros_like(source.length)
     else:
-        prompt = pad_left(given, pad=vocab.pad)
+        prompt = pad_left(source, pad=vocab.pad)
         if segmented:
             prompt = prompt.with_tracks(
                 segment=torch.full_like(prompt.ids, prefix_segments(backbone)[0])
@@ -163,9 +163,9 @@ def _begin(
             else prompt.ids.masked_fill(~prompt.real, -1)
         )
         used = prompt.real.sum(1)
-    asked = LONGEST if max_new is None and limit is None else limit if max_new is None else max_new
-    assert asked is not None
-    room = torch.full_like(used, asked) if limit is None else (limit - used).clamp(max=asked)
+    most = LONGEST if max_new is None and limit is None else limit if max_new is None else max_new
+    assert most is not None
+    room = torch.full_like(used, most) if limit is None else (limit - used).clamp(max=most)
     mask = vocab.id("mask") if about_of(model.heads[head]) == "text" else None
     step = Reading(
         model=model,

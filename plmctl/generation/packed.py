@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
+from typing import cast
 from weakref import WeakKeyDictionary
 
 import torch
@@ -21,7 +22,7 @@ from plmctl.heads.lm import LMHead
 
 _ROOM = 1 << 30  # bytes of weights that are worth a second copy
 _TOKENS = 2  # of each row, in one step: a token, perhaps with a mask behind it
-_made: WeakKeyDictionary[nn.Module, Packed] = WeakKeyDictionary()
+_packed_maps: WeakKeyDictionary[nn.Module, Packed] = WeakKeyDictionary()
 
 
 class Packed:
@@ -40,7 +41,8 @@ class Packed:
     @cached_property
     def blocked(self) -> Tensor:
         """The weight in oneDNN's layout, for several rows."""
-        return torch.ops.mkldnn._reorder_linear_weight(self.weight.detach(), None)  # type: ignore[no-any-return]
+        weight = self.weight.detach()
+        return cast(Tensor, torch.ops.mkldnn._reorder_linear_weight(weight, None))
 
     def __call__(self, x: Tensor) -> Tensor:
         if x.dim() > 2 and x.shape[-2] > _TOKENS:  # the prompt
@@ -95,15 +97,15 @@ def pack_linear(model: nn.Module) -> Iterator[None]:
 
 def _pack(part: nn.Module, weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
     """The packed map, computed once for a module, and again when its weight has changed."""
-    known_map = _made.get(part)
+    packed = _packed_maps.get(part)
     if (
-        known_map is None
-        or known_map.weight is not weight
-        or known_map.bias is not bias
-        or known_map.state != _state(weight)
+        packed is None
+        or packed.weight is not weight
+        or packed.bias is not bias
+        or packed.state != _state(weight)
     ):
-        known_map = _made[part] = Packed(weight, bias)
-    return known_map
+        packed = _packed_maps[part] = Packed(weight, bias)
+    return packed
 
 
 def _state(weight: Tensor) -> tuple[int, int, int]:

@@ -96,12 +96,12 @@ class PromptReader:
             raise DataError("there is no text in it", file=self.source, fix="a prompt on each line")
         if blank:
             note(
-                f"{self.source}: {_counted(len(blank), 'blank line')} (the first is line"
+                f"{self.source}: {_pluralise(len(blank), 'blank line')} (the first is line"
                 f" {blank[0]}), without an answer"
             )
         if cut and self.task is not None:
             note(
-                f"{_counted(cut, 'source')} cut at the end, to"
+                f"{_pluralise(cut, 'source')} cut at the end, to"
                 f" task.max_length={self.task.max_length}, as in fine-tuning"
             )
         if full:
@@ -211,7 +211,7 @@ def note(text: str) -> None:
     remark(f"plmctl: {text}")
 
 
-def _counted(count: int, what: str) -> str:
+def _pluralise(count: int, what: str) -> str:
     return f"{count} {what}" + ("" if count == 1 else "s")
 
 

@@ -75,7 +75,7 @@ class Sample:
             )
             step.select(every)
         numbers = self.numbers(
-            [(keys[row], place % self.count) for place, row in enumerate(rows.tolist())],
+            [(keys[row], index % self.count) for index, row in enumerate(rows.tolist())],
             int(start.limits.max()),
         )
 
@@ -84,7 +84,7 @@ class Sample:
             return tokens, logp.gather(1, tokens[:, None])[:, 0]
 
         texts = walk(step, start, self.rules, choose)
-        groups = [texts[place : place + self.count] for place in range(0, len(texts), self.count)]
+        groups = [texts[index : index + self.count] for index in range(0, len(texts), self.count)]
         return [sorted(group, key=lambda text: -text.score) for group in groups]
 
     def numbers(self, keys: list[tuple[int, int]], length: int) -> np.ndarray:

@@ -64,12 +64,12 @@ class Reading:
         """
         if self.mask is not None:
             tracks = self._next({name: track[:, -1:] for name, track in seq.tracks.items()})
-            asked = torch.full_like(seq.ids[:, :1], self.mask)
+            mask = torch.full_like(seq.ids[:, :1], self.mask)
             together = {
                 name: torch.cat([track, tracks[name]], 1) for name, track in seq.tracks.items()
             }
             seq = replace(
-                seq, ids=torch.cat([seq.ids, asked], 1), length=seq.length + 1, tracks=together
+                seq, ids=torch.cat([seq.ids, mask], 1), length=seq.length + 1, tracks=together
             )
         state = self.model(Batch(self.key, {self.model.backbone.writes: seq}), self.cache).last[
             :, -1

@@ -20,8 +20,8 @@ def walk(step: DecodingStep, start: Start, rules: Rules, choose: Choose) -> list
     before, texts = ids.shape[1], [Hypothesis([], 0.0, False)] * len(rows)
     scores = np.zeros(len(rows))
     for written in range(int(start.limits.max(initial=0))):
-        picked, gain = choose(rules(logp, written, start.end, ids), rows, written)
-        tokens = picked.cpu().numpy()
+        chosen, gain = choose(rules(logp, written, start.end, ids), rows, written)
+        tokens = chosen.cpu().numpy()
         scores += gain.double().cpu().numpy()
         ids = np.concatenate([ids, tokens[:, None]], 1)
         if start.watch is not None:
@@ -32,16 +32,16 @@ def walk(step: DecodingStep, start: Start, rules: Rules, choose: Choose) -> list
             for row in np.flatnonzero(done):
                 text = ids[row, before : before + written + 1 - ended[row]]
                 texts[rows[row]] = Hypothesis(text.tolist(), float(scores[row]), bool(ended[row]))
-            kept = np.flatnonzero(~done)
-            if not len(kept):
+            open_rows = np.flatnonzero(~done)
+            if not len(open_rows):
                 break
-            rows, ids, scores, left = (
-                rows[kept],
-                ids[kept],
-                scores[kept],
-                torch.from_numpy(kept).to(picked.device),
+            rows, ids, scores, rest = (
+                rows[open_rows],
+                ids[open_rows],
+                scores[open_rows],
+                torch.from_numpy(open_rows).to(chosen.device),
             )
-            picked = picked[left]
-            step.select(left)
-        logp = step.advance(picked)
+            chosen = chosen[rest]
+            step.select(rest)
+        logp = step.advance(chosen)
     return texts
