@@ -38,7 +38,7 @@ class AttentionDistance(Signal):
                 "layers", layers, "layers from 1 on: the embedding output (0) has no attention"
             )
 
-    def counts(self, batch: Batch, asked: Mapping[str, int], real: int) -> dict[str, int]:
+    def counts(self, batch: Batch, positions: Mapping[str, int], real: int) -> dict[str, int]:
         return {"": real}
 
     def forward(self, student: Predictions, teacher: Predictions, batch: Batch) -> Output:

@@ -138,8 +138,8 @@ class Augmenter:
         words_of_rows: list[list[str]] = [[] for _ in rows]
         for start in range(0, len(order), self.batch_size):
             some = order[start : start + self.batch_size]
-            laid = encode.pad([rows[n] for n in some], vocab, example=range(len(some)))
-            batch = collate(laid, {}).to(self.device)
+            rows_of_batch = encode.pad([rows[n] for n in some], vocab, example=range(len(some)))
+            batch = collate(rows_of_batch, {}).to(self.device)
             top = min(self.candidates, vocab.size)
             for n, masks in zip(
                 some,

@@ -30,21 +30,21 @@ class Logits:
     """
 
     features: Tensor  # [P, ...]
-    asked: Tensor  # [P] bool: the positions that count
+    labelled: Tensor  # [P] bool: the positions with a label, which count
     # [p, ...] -> [p, K]; None: the features are the logits
     head: Callable[[Tensor], Tensor] | None = None
 
     def __len__(self) -> int:
-        return len(self.asked)
+        return len(self.labelled)
 
-    def gather(self, places: slice | Tensor) -> Tensor:
+    def gather(self, positions: slice | Tensor) -> Tensor:
         """[p, K] the logits at these positions, in fp32 (or float64)."""
-        selected = self.features[places]
+        selected = self.features[positions]
         return wide(selected if self.head is None else self.head(selected))
 
-    def probabilities(self, places: slice | Tensor, temperature: float) -> Tensor:
+    def probabilities(self, positions: slice | Tensor, temperature: float) -> Tensor:
         """[p, K] `softmax(z / temperature)`."""
-        return (self.gather(places) / temperature).softmax(-1)
+        return (self.gather(positions) / temperature).softmax(-1)
 
 
 @dataclass(frozen=True)
@@ -111,13 +111,13 @@ def record_model(
     recorded = model(batch, record=layers).recorded if layers else {}
     logits = question.logits(model, batch) if LOGITS in record else {}
     return Predictions(
-        written_sequence(model.backbone.writes, batch).real,
+        find_written(model.backbone.writes, batch).real,
         logits,
         {name: recorded[name] for name in layers},
     )
 
 
-def written_sequence(writes: str, batch: Batch) -> Seq:
+def find_written(writes: str, batch: Batch) -> Seq:
     """The sequence whose states a backbone gives; `writes` is the backbone's attribute."""
     return batch.seqs.get(writes) or batch.text
 
@@ -127,7 +127,7 @@ def count_tokens(writes: str, batch: Batch) -> int:
     return (
         batch.counts["tokens"]
         if len(batch.seqs) == 1
-        else int(written_sequence(writes, batch).real.sum())
+        else int(find_written(writes, batch).real.sum())
     )
 
 
@@ -173,11 +173,11 @@ class Signal(nn.Module):
         super().__init__()
         self.weight = weight
 
-    def counts(self, batch: Batch, asked: Mapping[str, int], real: int) -> dict[str, int]:
+    def counts(self, batch: Batch, positions: Mapping[str, int], real: int) -> dict[str, int]:
         """{term: number of summands of its total}.
 
         Args:
-            asked: positions that count, by the name of logits.
+            positions: how many count, by the name of logits.
             real: tokens.
 
         A term is called as the signal, followed by the name here; "" if there is only one.
@@ -185,4 +185,5 @@ class Signal(nn.Module):
         raise NotImplementedError(type(self).__name__)
 
     def forward(self, student: Predictions, teacher: Predictions, batch: Batch) -> Output:
+        """The summed losses between the predictions of student and teacher for a batch."""
         raise NotImplementedError(type(self).__name__)

@@ -95,10 +95,10 @@ class Cached(Teacher):
         store, keys = self._stores[record], hash_rows(batch)
         if all(key in store for key in keys):
             return _join_rows([store[key] for key in keys], task, batch)
-        asked = _Asked(task)
-        answers = self.teacher.predict(batch, asked, record)
-        self._keep(store, keys, {**_recorded(answers), **asked.fields}, batch)
-        return answers
+        by_row = _LogitsByRow(task)
+        predictions = self.teacher.predict(batch, by_row, record)
+        self._keep(store, keys, {**_flatten_layers(predictions), **by_row.fields}, batch)
+        return predictions
 
     def _keep(
         self, store: Store, keys: Sequence[bytes], fields: Mapping[str, Tensor], batch: Batch
@@ -109,8 +109,8 @@ class Cached(Teacher):
         ]
         if not self._said:
             self._said = True
-            each = sum(_bytes(row) for row in trimmed) / len(trimmed)
-            expected = round(each * max(0, self.rows - len(store)))
+            bytes_per_row = sum(_bytes(row) for row in trimmed) / len(trimmed)
+            expected = round(bytes_per_row * max(0, self.rows - len(store)))
             self.say(
                 f"the teacher's predictions: about {_size(expected)} for {self.rows:,} rows,"
                 f" cached in {store.folder}"
@@ -128,7 +128,7 @@ class Cached(Teacher):
             store.add(key, row)
 
 
-class _Asked(OfTask):
+class _LogitsByRow(OfTask):
     """The question of a task that also keeps the logits by row."""
 
     fields: Mapping[str, Tensor] = {}
@@ -137,8 +137,7 @@ class _Asked(OfTask):
         by_name = self.task.logits(model, batch)
         self.fields = {f"{LOGITS}/{name}": value for name, value in by_name.items()}
         return {
-            name: Logits(*placed)
-            for name, placed in self.task.flatten_logits(by_name, batch).items()
+            name: Logits(*flat) for name, flat in self.task.flatten_logits(by_name, batch).items()
         }
 
 
@@ -250,8 +249,8 @@ def _write(folder: Path, rows: Mapping[bytes, Mapping[str, Tensor]]) -> Path | N
         tensors[f"{name}/shape"] = torch.tensor(shapes, dtype=torch.int64).reshape(
             len(rows), len(shapes[0])
         )
-    taken = [int(file.stem.split("-")[1]) for file in folder.glob("shard-*.safetensors")]
-    file = folder / f"shard-{max(taken, default=-1) + 1:05d}-{os.getpid()}.safetensors"
+    numbers = [int(file.stem.split("-")[1]) for file in folder.glob("shard-*.safetensors")]
+    file = folder / f"shard-{max(numbers, default=-1) + 1:05d}-{os.getpid()}.safetensors"
     partial = file.with_name(f".{file.name}.partial")
     try:
         save_file(tensors, partial)
@@ -308,10 +307,10 @@ def _of_groups(keys: Sequence[bytes], groups: Sequence[int]) -> Iterator[bytes]:
     )
 
 
-def _recorded(answers: Predictions) -> dict[str, Tensor]:
+def _flatten_layers(predictions: Predictions) -> dict[str, Tensor]:
     return {
         f"{name}/{layer}": value
-        for name, layers in answers.recorded.items()
+        for name, layers in predictions.recorded.items()
         for layer, value in enumerate(layers)
     }
 
@@ -365,10 +364,10 @@ def _join_rows(rows: Sequence[Mapping[str, Tensor]], task: Task, batch: Batch) -
         kind, _, layer = name.partition("/")
         if kind != LOGITS:
             recorded.setdefault(kind, {})[int(layer)] = value
-    placed = task.flatten_logits(logits, batch) if logits else {}
+    flat = task.flatten_logits(logits, batch) if logits else {}
     return Predictions(
         real,
-        {name: Logits(*found) for name, found in placed.items()},
+        {name: Logits(*values) for name, values in flat.items()},
         {kind: [layers[n] for n in range(len(layers))] for kind, layers in recorded.items()},
     )
 

@@ -57,13 +57,13 @@ class Distillation(Objective):
         self.hard, self.writes = hard, model.backbone.writes
         self.question: Question = make_question(objective, model, places)
         self.record = frozenset[str]().union(*(signal.record for signal in signals.values()))
-        asked, teachers = self.asked_heads(), teacher.models() if self.record else []
+        heads, teachers = self.find_compared_heads(), teacher.models() if self.record else []
         self.facts = replace(
             objective.facts,
             at_every_token=objective.facts.at_every_token
-            | (asked if places == "all" else frozenset()),
+            | (heads if places == "all" else frozenset()),
             heads_learn=hard > 0 or LOGITS in self.record,
-            helpers=(*objective.facts.helpers, *((each, asked) for each in teachers)),
+            helpers=(*objective.facts.helpers, *((helper, heads) for helper in teachers)),
         )
         if hard < 0:
             raise ConfigError("hard", hard, "0 (no labels) or a weight above it")
@@ -84,10 +84,10 @@ class Distillation(Objective):
         for name, signal in signals.items():
             for measures in (student, self.teacher.measures):
                 if lacks := sorted(signal.record - measures.records):
-                    there = ", ".join(sorted(measures.records))
+                    recorded = ", ".join(sorted(measures.records))
                     allowed = (
                         f"needs {', '.join(lacks)} of {measures.name},"
-                        f" whose {measures.kind} gives {there}"
+                        f" whose {measures.kind} gives {recorded}"
                     )
                     raise ConfigError(
                         f"distill.signals.{name}",
@@ -108,12 +108,12 @@ class Distillation(Objective):
                 )
             if signal.of_choices and not self.question.chooses:
                 allowed = (
-                    "compares probabilities, and this task does not choose one of several answers"
+                    "compares probabilities, and this task does not choose one of several labels"
                 )
                 raise ConfigError(f"distill.signals.{name}", ..., allowed, fix="distill=mse")
 
-    def asked_heads(self) -> frozenset[str]:
-        """The heads of student and teacher whose logits are compared."""
+    def find_compared_heads(self) -> frozenset[str]:
+        """The heads whose logits are compared; none if no signal reads logits."""
         return self.question.heads if LOGITS in self.record else frozenset()
 
     def labels(self, rows: Rows) -> dict[str, np.ndarray]:
@@ -126,7 +126,8 @@ class Distillation(Objective):
         positions, real = self.question.counts(batch), count_tokens(self.writes, batch)
         counts = self.objective.counts(batch) if self._uses_labels() else {}
         for name, signal in self.signals.items():
-            counts |= _name_terms(name, signal.counts(batch, positions, real))  # type: ignore[operator]
+            signal_counts = signal.counts(batch, positions, real)  # type: ignore[operator]
+            counts |= _name_terms(name, signal_counts)
         return counts
 
     def forward(self, model: Model, batch: Batch, state: Any = None) -> Output:
@@ -140,9 +141,9 @@ class Distillation(Objective):
         student = record_model(once, batch, self.question, self.record)
         teacher = self.teacher.predict(batch, self.question, self.record)
         for name, signal in self.signals.items():
-            found = signal(student, teacher, batch)
-            terms |= _name_terms(name, found.terms)
-            logs |= found.logs
+            output = signal(student, teacher, batch)
+            terms |= _name_terms(name, output.terms)
+            logs |= output.logs
         return Output(terms, logs, state_out)
 
     def after_step(self, model: Model, step: int) -> None:

@@ -53,7 +53,7 @@ class HiddenMSE(Signal):
         count = 0 if shape[0] == shape[1] else len(self.pairs) if self.each else 1
         self.maps = nn.ModuleList(nn.Linear(*shape) for _ in range(count))
 
-    def counts(self, batch: Batch, asked: Mapping[str, int], real: int) -> dict[str, int]:
+    def counts(self, batch: Batch, positions: Mapping[str, int], real: int) -> dict[str, int]:
         return {"": real}
 
     def forward(self, student: Predictions, teacher: Predictions, batch: Batch) -> Output:
@@ -87,7 +87,7 @@ class HiddenCosine(Signal):
         super().__init__(weight=weight)
         check_widths(student, teacher.measures)
 
-    def counts(self, batch: Batch, asked: Mapping[str, int], real: int) -> dict[str, int]:
+    def counts(self, batch: Batch, positions: Mapping[str, int], real: int) -> dict[str, int]:
         return {"": real}
 
     def forward(self, student: Predictions, teacher: Predictions, batch: Batch) -> Output:
@@ -131,7 +131,7 @@ class Patient(Signal):
             :-1
         ]
 
-    def counts(self, batch: Batch, asked: Mapping[str, int], real: int) -> dict[str, int]:
+    def counts(self, batch: Batch, positions: Mapping[str, int], real: int) -> dict[str, int]:
         return {"": batch.counts["rows"]}
 
     def forward(self, student: Predictions, teacher: Predictions, batch: Batch) -> Output:

@@ -26,10 +26,8 @@ class SoftTargets(Signal):
     """`tau^2 sum_c - p_T(c) log p_S(c)`, p = softmax(z / tau); the mean over positions.
 
     tau^2 keeps the gradient, which goes as 1 / tau^2, at the size of that of the labels.
-    `form="kl"` takes the teacher's
-    entropy away: another number, the same gradient, and 0 where both agree. (Hinton et al., 2015,
-    arXiv:1503.02531, sec. 2 and
-    2.1.)
+    `form="kl"` subtracts the teacher's entropy: another number, the same gradient, and 0 where both
+    agree. (Hinton et al., 2015, arXiv:1503.02531, sec. 2 and 2.1.)
     """
 
     record = frozenset({LOGITS})
@@ -43,8 +41,8 @@ class SoftTargets(Signal):
             raise ConfigError("temperature", temperature, "more than 0")
         self.temperature, self.form = temperature, form
 
-    def counts(self, batch: Batch, asked: Mapping[str, int], real: int) -> dict[str, int]:
-        return dict(asked)
+    def counts(self, batch: Batch, positions: Mapping[str, int], real: int) -> dict[str, int]:
+        return dict(positions)
 
     def forward(self, student: Predictions, teacher: Predictions, batch: Batch) -> Output:
         return Output(
@@ -78,8 +76,8 @@ class LogitMSE(Signal):
 
     record = frozenset({LOGITS})
 
-    def counts(self, batch: Batch, asked: Mapping[str, int], real: int) -> dict[str, int]:
-        return dict(asked)
+    def counts(self, batch: Batch, positions: Mapping[str, int], real: int) -> dict[str, int]:
+        return dict(positions)
 
     def forward(self, student: Predictions, teacher: Predictions, batch: Batch) -> Output:
         return Output(
@@ -106,16 +104,16 @@ def sum_over_positions(
 
 
 def _sum(student: Logits, teacher: Logits, distance: PerPosition) -> Tensor:
-    positions = torch.arange(len(student), device=student.asked.device)
+    positions = torch.arange(len(student), device=student.labelled.device)
     # the CPU needs no fixed shapes, so spare slots are left out
     if positions.device.type == "cpu":
-        positions = positions[student.asked]
+        positions = positions[student.labelled]
     if not len(positions):
         return student.features.sum() * 0.0
     rows = max(1, CHUNK // teacher.gather(positions[:1]).shape[-1])
 
     def some(part: Tensor) -> Tensor:
-        return distance(student, teacher, part).where(student.asked[part], 0.0).sum()
+        return distance(student, teacher, part).where(student.labelled[part], 0.0).sum()
 
     if len(positions) <= rows:
         return some(positions)

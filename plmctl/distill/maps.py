@@ -60,9 +60,9 @@ def _check_list(layers: list[int], student: int, teacher: int) -> Sequence[int]:
         )
         raise ConfigError("layers", layers, allowed, fix=f"layers={_suggest(student, teacher)}")
     if wrong := [layer for layer in layers if not 0 <= layer <= teacher]:
-        named = ", ".join(map(str, wrong))
+        missing = ", ".join(map(str, wrong))
         allowed = (
-            f"the teacher has layers 1 to {teacher} (0: the embedding output), and no {named}; by"
+            f"the teacher has layers 1 to {teacher} (0: the embedding output), and no {missing}; by"
             f" name: {', '.join(MAPS)}"
         )
         raise ConfigError("layers", layers, allowed, fix=f"layers={_suggest(student, teacher)}")

@@ -52,13 +52,13 @@ class Neighbours:
             )
         return cls(words, np.stack(rows))
 
-    def find_nearest(self, asked: Sequence[str], count: int) -> dict[str, list[str]]:
+    def find_nearest(self, words: Sequence[str], count: int) -> dict[str, list[str]]:
         """{word: the `count` nearest other words}, for words with a vector, as written or in lower
         case; neighbours of a capitalised word are capitalised.
         """
         numbers = {
             word: number
-            for word in asked
+            for word in words
             if (number := self.number.get(word, self.number.get(word.lower()))) is not None
         }
         nearest: dict[str, list[str]] = {}

@@ -35,7 +35,7 @@ class MiniLM(Signal):
         super().__init__(weight=weight)
         check_heads(student, teacher.measures)
 
-    def counts(self, batch: Batch, asked: Mapping[str, int], real: int) -> dict[str, int]:
+    def counts(self, batch: Batch, positions: Mapping[str, int], real: int) -> dict[str, int]:
         return {"attention": real, "values": real}
 
     def forward(self, student: Predictions, teacher: Predictions, batch: Batch) -> Output:
@@ -47,8 +47,8 @@ class MiniLM(Signal):
         divergences = {"attention": attention, "values": values}
         return Output(
             {
-                name: Term(each.mean(1).where(real, 0.0).sum(), self.weight)
-                for name, each in divergences.items()
+                name: Term(divergence.mean(1).where(real, 0.0).sum(), self.weight)
+                for name, divergence in divergences.items()
             }
         )
 
@@ -58,12 +58,11 @@ class MiniLMv2(Signal):
     """`sum_X a_X mean_r KL(R_T[i] || R_S[i])`, R = softmax(X X^T / sqrt(d_r)), X of queries, keys,
     values; mean over tokens i.
 
-    The H D columns of X are split into `relation_heads` (null: as many as the teacher's
-    heads), whatever heads the models
-    have. `layer`: of the teacher, -1 the last; of the student always the last. `shares`: a_X of
-    queries, keys and values. (Wang et al., 2021, arXiv:2012.15828, sec. 3.1 and 3.2: 48 relation
-    heads for BERT-base, 64 for large, a_X = 1/3; the 21st of BERT-large's 24 layers.) ConfigError
-    where the columns of a model cannot be split so.
+    The H D columns of X are split into `relation_heads` (null: as many as the teacher's heads),
+    whatever heads the models have. `layer`: of the teacher, -1 the last; of the student always the
+    last. `shares`: a_X of queries, keys and values. (Wang et al., 2021, arXiv:2012.15828, sec. 3.1
+    and 3.2: 48 relation heads for BERT-base, 64 for large, a_X = 1/3; the 21st of BERT-large's 24
+    layers.) ConfigError where the columns of a model cannot be split so.
     """
 
     record = frozenset(VECTORS)
@@ -84,7 +83,11 @@ class MiniLMv2(Signal):
             raise ConfigError(
                 "shares", shares, "three numbers, none below 0: of queries, keys and values"
             )
-        columns = {each.name: each.inner for each in (student, teacher.measures) if each.inner}
+        columns = {
+            measures.name: measures.inner
+            for measures in (student, teacher.measures)
+            if measures.inner
+        }
         self.relation_heads = relation_heads or teacher.measures.num_heads or 1
         for name, inner in columns.items():
             if self.relation_heads < 1 or inner % self.relation_heads:
@@ -103,7 +106,7 @@ class MiniLMv2(Signal):
             )
         self.layer = layer - 1 if layer > 0 else layer
 
-    def counts(self, batch: Batch, asked: Mapping[str, int], real: int) -> dict[str, int]:
+    def counts(self, batch: Batch, positions: Mapping[str, int], real: int) -> dict[str, int]:
         return dict.fromkeys(VECTORS, real)
 
     def forward(self, student: Predictions, teacher: Predictions, batch: Batch) -> Output:

@@ -106,17 +106,17 @@ class Rewriting:
             reader(str(example.fields["source"]), first + n) for n, example in enumerate(some)
         ]
         texts: dict[int, list[Hypothesis]] = {}
-        for chosen in batch_by_length(prompts, self.batch_size):
+        for indices in batch_by_length(prompts, self.batch_size):
             written = generate(
                 reader.model,
-                reader.batch([prompts[n] for n in chosen]).to(self.device),
+                reader.batch([prompts[n] for n in indices]).to(self.device),
                 vocab=reader.vocab,
                 search=self.search,
                 head=reader.head,
                 max_new=self.max_new,
-                keys=[prompts[n].number for n in chosen],
+                keys=[prompts[n].number for n in indices],
             )
-            texts |= dict(zip(chosen, written, strict=True))
+            texts |= dict(zip(indices, written, strict=True))
         for n, example in enumerate(some):
             words = [reader.spell(prompts[n], text.ids).strip() for text in texts[n]]
             yield self._line(replace(example, label=(self._choose(words, texts[n], example),)))

@@ -81,24 +81,25 @@ class SelfEnsemble(Teacher):
             if not self.vote:
                 return self._record(self.average, batch, question, record)
             assert self.past is not None
-            there = list(self.past)[: int(self.students)]
-            found = [self._record(past, batch, question, record) for past in there]
-            equal = [1 / len(found)] * len(found)
+            students = list(self.past)[: int(self.students)]
+            predictions = [self._record(past, batch, question, record) for past in students]
+            equal = [1 / len(predictions)] * len(predictions)
             logits = {
                 name: Mean(
                     own.features,
-                    own.asked,
-                    parts=[each.logits[name] for each in found],
+                    own.labelled,
+                    parts=[prediction.logits[name] for prediction in predictions],
                     weights=equal,
                 )
-                for name, own in found[0].logits.items()
+                for name, own in predictions[0].logits.items()
             }
-            return Predictions(found[0].real, logits)
+            return Predictions(predictions[0].real, logits)
 
     def _record(
         self, model: Any, batch: Batch, question: Question, record: frozenset[str]
     ) -> Predictions:
-        return record_model(Once(model, record - {LOGITS}), batch, question, record)  # type: ignore[arg-type]
+        once: Any = Once(model, record - {LOGITS})
+        return record_model(once, batch, question, record)
 
     @torch.no_grad()
     def after_step(self, model: Model, step: int) -> None:
@@ -126,13 +127,13 @@ def copy_as_buffers(model: Model) -> Model:
     trained.
     """
     copied = copy.deepcopy(model).eval()
-    seen: dict[int, Tensor] = {}
+    buffers: dict[int, Tensor] = {}
     for module in copied.modules():
         for name, parameter in list(module._parameters.items()):
             if parameter is not None:
                 del module._parameters[name]
                 module.register_buffer(
-                    name, seen.setdefault(id(parameter), parameter.detach().clone())
+                    name, buffers.setdefault(id(parameter), parameter.detach().clone())
                 )
     return copied
 

@@ -48,10 +48,10 @@ class Frozen(Teacher):
 
     def meet(self, question: Question) -> None:
         if lacks := sorted(question.heads - set(self.model.heads)):
-            there = ", ".join(self.model.heads) or "none"
+            heads = ", ".join(self.model.heads) or "none"
             allowed = (
                 f"a model with the head {', '.join(lacks)}, whose logits are compared;"
-                f" {self.measures.name} has {there}"
+                f" {self.measures.name} has {heads}"
             )
             fix = (
                 "teacher=<a model trained for that>,"
@@ -61,7 +61,8 @@ class Frozen(Teacher):
 
     def predict(self, batch: Batch, question: Question, record: frozenset[str]) -> Predictions:
         with torch.no_grad():
-            return record_model(Once(self.model, record - {LOGITS}), batch, question, record)  # type: ignore[arg-type]
+            once: Any = Once(self.model, record - {LOGITS})
+            return record_model(once, batch, question, record)
 
 
 @dataclass(frozen=True)
@@ -71,20 +72,20 @@ class Mean(Logits):
     parts: Sequence[Logits] = ()
     weights: Sequence[float] = ()
 
-    def gather(self, places: slice | Tensor) -> Tensor:
+    def gather(self, positions: slice | Tensor) -> Tensor:
         """[p, K] `sum_i w_i z_i`."""
         return torch.stack(
-            [w * part.gather(places) for w, part in zip(self.weights, self.parts, strict=True)]
+            [w * part.gather(positions) for w, part in zip(self.weights, self.parts, strict=True)]
         ).sum(0)
 
-    def probabilities(self, places: slice | Tensor, temperature: float) -> Tensor:
+    def probabilities(self, positions: slice | Tensor, temperature: float) -> Tensor:
         """[p, K] `sum_i w_i softmax(z_i / temperature)`."""
-        each = [part.probabilities(places, temperature) for part in self.parts]
-        return torch.stack([w * p for w, p in zip(self.weights, each, strict=True)]).sum(0)
+        by_part = [part.probabilities(positions, temperature) for part in self.parts]
+        return torch.stack([w * p for w, p in zip(self.weights, by_part, strict=True)]).sum(0)
 
 
 class Several(Teacher):
-    """`p = sum_i w_i p_i` of teachers that answer the same question, w_i their shares of `weights`
+    """`p = sum_i w_i p_i` of teachers with the same logits, w_i their shares of `weights`
     (Hinton et al., 2015, arXiv:1503.02531, sec. 1: the arithmetic mean). Their layers cannot be
     compared, so it gives only logits.
     """
@@ -113,13 +114,13 @@ class Several(Teacher):
             teacher.meet(question)
 
     def predict(self, batch: Batch, question: Question, record: frozenset[str]) -> Predictions:
-        found = [teacher.predict(batch, question, record) for teacher in self.teachers]
-        first = found[0]
+        predictions = [teacher.predict(batch, question, record) for teacher in self.teachers]
+        first = predictions[0]
         logits = {
             name: Mean(
                 own.features,
-                own.asked,
-                parts=[each.logits[name] for each in found],
+                own.labelled,
+                parts=[prediction.logits[name] for prediction in predictions],
                 weights=self.weights,
             )
             for name, own in first.logits.items()

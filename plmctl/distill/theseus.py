@@ -71,10 +71,10 @@ class Theseus(Objective):
             raise ConfigError(
                 "teacher",
                 ...,
-                "one trained model: layers are taken of it, and of several there is no mean",
+                "one trained model: its layers are used, and layers of several have no mean",
             )
         if not objective.facts.needs:
-            allowed = "learns of an objective alone, and there is none"
+            allowed = "learns from an objective alone, and there is none"
             raise ConfigError("_target_", type(self).__name__, allowed, fix="objective=[mlm]")
         self.objective, self.teacher = objective, teacher
         self.rate, self.slope, self.until, self.seed = rate, slope, until, seed
@@ -118,12 +118,12 @@ class Theseus(Objective):
 
     def forward(self, model: Model, batch: Batch, state: Any = None) -> Output:
         if not self.training:
-            found: Output = self.objective(model, batch, state)
-            return found
+            output: Output = self.objective(model, batch, state)
+            return output
         self.drawn[:] = self.draw()
-        found = self.objective(self._mixed[0], batch, state)
+        output = self.objective(self._mixed[0], batch, state)
         replaced = torch.tensor(float(sum(map(np.sum, self.drawn))))
-        return replace(found, logs={**found.logs, "replaced": (replaced, sum(self.modules_of))})
+        return replace(output, logs={**output.logs, "replaced": (replaced, sum(self.modules_of))})
 
     def after_step(self, model: Model, step: int) -> None:
         self.step.fill_(step)
@@ -136,31 +136,31 @@ class Mixed(nn.Module):
     """
 
     def __init__(
-        self, predecessor: Stack, successor: Stack, drawn: Sequence[np.ndarray], place: int
+        self, predecessor: Stack, successor: Stack, drawn: Sequence[np.ndarray], number: int
     ) -> None:
         super().__init__()
-        self.predecessor, self.successor, self.drawn, self.place = (
+        self.predecessor, self.successor, self.drawn, self.number = (
             predecessor,
             successor,
             drawn,
-            place,
+            number,
         )
 
     def forward(
         self, streams: Streams, env: Env, *, record: bool = False
     ) -> tuple[Streams, list[Tensor]]:
         """As `Stack`: `record` has the state after every module."""
-        each = self.predecessor.num_layers // self.successor.num_layers
+        layers_per_module = self.predecessor.num_layers // self.successor.num_layers
         unused = sum(
             p.flatten()[0] * 0.0 for p in self.successor.blocks.parameters() if p.requires_grad
         )
         streams = streams.replace("text", streams["text"] + unused)
         recorded = [streams["text"]]
-        for module, replaced in enumerate(self.drawn[self.place]):
+        for module, replaced in enumerate(self.drawn[self.number]):
             if replaced:
                 streams = self.successor.layer(module, streams, env)
             else:
-                for layer in range(module * each, (module + 1) * each):
+                for layer in range(module * layers_per_module, (module + 1) * layers_per_module):
                     streams = self.predecessor.layer(layer, streams, env)
             recorded.append(streams["text"])
         streams = streams.replace("text", self.successor.final_norm(streams["text"]))
@@ -184,9 +184,11 @@ def pair_stacks(model: Model, teacher: Model, name: str) -> list[tuple[str, Stac
             fix="distill=kd",
         )
     if model.backbone.width != teacher.backbone.width:
-        wanted = f"{teacher.backbone.width}, the width of {name}: layers of both stand in one stack"
+        allowed_width = (
+            f"{teacher.backbone.width}, the width of {name}: layers of both stand in one stack"
+        )
         fix = f"size.width={teacher.backbone.width}, or distill=kd"
-        raise ConfigError("size.width", model.backbone.width, wanted, fix=fix)
+        raise ConfigError("size.width", model.backbone.width, allowed_width, fix=fix)
     theirs = {path: stack for path, stack in teacher.named_modules() if isinstance(stack, Stack)}
     pairs = [
         (path, theirs[path], stack)
@@ -248,8 +250,8 @@ def inherit(model: Model, teacher: Model, name: str) -> None:
             )
         )
         allowed = (
-            "a model that does what the student is to do, for all but the layers are its own;"
-            f" of {name}: {what}"
+            "a model trained for the task of the student, which takes everything except the layers"
+            f" from it; of {name}: {what}"
         )
         raise ConfigError(
             "teacher",

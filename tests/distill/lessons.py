@@ -84,7 +84,7 @@ def batch(seed: int = 0) -> Batch:
 
 
 def answers(made: Model, given: Batch, places: str = "predicted") -> Predictions:
-    return record_model(made, given, OfTokens({"mlm": V}, writes="text", places=places), ALL)
+    return record_model(made, given, OfTokens({"mlm": V}, writes="text", positions=places), ALL)
 
 
 def pair(

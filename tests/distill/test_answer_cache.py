@@ -121,9 +121,9 @@ def same(found: Predictions, expected: Predictions) -> Iterator[bool]:
     yield torch.equal(found.real, real)
     yield found.logits.keys() == expected.logits.keys()
     for name, logits in expected.logits.items():
-        asked = logits.asked
-        yield torch.equal(found.logits[name].asked, asked)
-        yield torch.equal(found.logits[name].gather(asked), logits.gather(asked))
+        labelled = logits.labelled
+        yield torch.equal(found.logits[name].labelled, labelled)
+        yield torch.equal(found.logits[name].gather(labelled), logits.gather(labelled))
     for kind, layers in expected.recorded.items():
         for ours, theirs in zip(found.recorded[kind], layers, strict=True):
             if kind == "hidden":
@@ -163,8 +163,8 @@ def test_what_is_read_is_what_was_answered(head: str, teacher: Counting, tmp_pat
     direct = Frozen.predict(teacher, batch(*other), question, RECORD)
     for name, logits in direct.logits.items():
         torch.testing.assert_close(
-            mixed.logits[name].gather(logits.asked),
-            logits.gather(logits.asked),
+            mixed.logits[name].gather(logits.labelled),
+            logits.gather(logits.labelled),
             atol=1e-6,
             rtol=1e-5,
         )

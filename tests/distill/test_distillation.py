@@ -124,7 +124,7 @@ def test_several_teachers_are_the_mean_of_their_probabilities():
     small, student, _ = pair()
     teachers = [Frozen(model=model(layers=4, seed=seed), name=f"t{seed}") for seed in (1, 2)]
     both = Several(teachers=teachers, weights=[3.0, 1.0])
-    question = OfTokens({"mlm": V}, writes="text", places="all")
+    question = OfTokens({"mlm": V}, writes="text", positions="all")
     found = both.predict(batch(), question, frozenset({LOGITS})).logits["mlm"]
     alone = [t.predict(batch(), question, frozenset({LOGITS})).logits["mlm"] for t in teachers]
     some = slice(2, 9)
@@ -153,7 +153,7 @@ def test_several_teachers_are_the_mean_of_their_probabilities():
 
 def test_rows_of_a_published_table_beyond_the_tokens_are_no_answer():
     _, _, teacher = pair()
-    logits = OfTokens({"mlm": V - 3}, writes="text", places="all").logits(teacher.model, batch())[
+    logits = OfTokens({"mlm": V - 3}, writes="text", positions="all").logits(teacher.model, batch())[
         "mlm"
     ]
     assert logits.gather(slice(0, 4)).shape == (4, V - 3)
@@ -184,7 +184,7 @@ def test_what_cannot_be_asked_is_said_before_work():
         with pytest.raises(
             ConfigError, match=r"teacher: a model with the head mlm.*the teacher runs/x has class"
         ):
-            teachers.meet(OfTokens({"mlm": V}, writes="text", places="all"))
+            teachers.meet(OfTokens({"mlm": V}, writes="text", positions="all"))
     blind = Measures("the student", 8, 2, None, None, frozenset({LOGITS, "hidden"}), "XLNet")
     for signal in (AttentionMSE, MiniLM):
         made = {"a": signal(weight=1.0, student=blind, teacher=teacher)}
@@ -230,7 +230,7 @@ def test_words_are_compared_where_a_tag_is_asked():
     task = Tagging(**COMMON, label_names=["O", "B"])
     logits, counts = asked(task, given, tag=Tag(width=8, num_classes=2, dropout=0.0))
     assert counts == {"tag": 2}
-    assert int(logits["tag"].asked.sum()) == 2
+    assert int(logits["tag"].labelled.sum()) == 2
     assert logits["tag"].gather(slice(None)).shape[1] == 2
 
 
@@ -240,7 +240,7 @@ def test_both_ends_of_a_span_are_answers_over_the_tokens_of_a_row():
     given = task_batch(labels={"span": span}, counts={"span": 2, "tokens": 15, "rows": 3})
     logits, counts = asked(task, given, span=nn.Linear(8, 2))
     assert counts == {"start": 2, "end": 2}
-    assert logits["start"].asked.tolist() == [True, False, True]
+    assert logits["start"].labelled.tolist() == [True, False, True]
     assert logits["end"].gather(slice(None)).shape == (3, 7)
     assert logits["start"].probabilities(slice(None), 1.0)[2, 3:].abs().max() == 0  # padding
 

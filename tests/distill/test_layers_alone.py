@@ -284,7 +284,7 @@ def test_a_resumed_run_is_the_one_that_was_never_stopped(place: Path, tmp_path: 
         ),
         (
             ["distill=theseus"],
-            r"(?s)learns of an objective alone, and there is none.*objective=\[mlm\]",
+            r"(?s)learns from an objective alone, and there is none.*objective=\[mlm\]",
         ),
     ],
 )
