@@ -183,9 +183,9 @@ class FactorizationOrder(Noise):
         assert self.spans is not None
         spans = self.spans(rows, draws.child("spans"))
         shape = rows.seqs[rows.input].ids.shape
-        chosen = np.zeros(shape[0] * shape[1], bool)
-        chosen[expand_runs(spans.row * shape[1] + spans.start, spans.length)] = True
-        return chosen
+        predicted = np.zeros(shape[0] * shape[1], bool)
+        predicted[expand_runs(spans.row * shape[1] + spans.start, spans.length)] = True
+        return predicted
 
     def _spread(self, rows: Rows, draws: Draws, units: Units, sections: Sections) -> np.ndarray:
         """[n*T] bool: the published sampler; each step places one n-gram in every section."""

@@ -255,11 +255,11 @@ def find_documents(seq: Seq) -> tuple[np.ndarray, np.ndarray]:
     return first[real], length[real]
 
 
-def exclude(chosen: np.ndarray) -> np.ndarray:
-    """uint32 of the same shape: all ones where `chosen` is True, else zero, as `Shuffled` needs
+def exclude(unwanted: np.ndarray) -> np.ndarray:
+    """uint32 of the same shape: all ones where `unwanted` is True, else zero, as `Shuffled` needs
     it.
     """
-    return np.negative(chosen.astype(np.int32)).view(np.uint32)
+    return np.negative(unwanted.astype(np.int32)).view(np.uint32)
 
 
 class Shuffled:

@@ -179,9 +179,9 @@ def _follow(rows: Rows, take: np.ndarray, into: np.ndarray, before: np.ndarray, 
     anchors, labels = rows.anchors, rows.labels
     if anchors is not None:
         slot = new_slot[anchors[:, 0] * before.shape[1] + anchors[:, 1]]
-        there = slot >= 0
-        anchors = np.stack([anchors[there, 0], slot[there] % width], 1)
-        labels = {name: x[there] for name, x in labels.items()}
+        stays = slot >= 0
+        anchors = np.stack([anchors[stays, 0], slot[stays] % width], 1)
+        labels = {name: x[stays] for name, x in labels.items()}
 
     def follow(table: np.ndarray) -> np.ndarray:
         return _move_spans(table, new_slot, before.shape[1], width)

@@ -93,8 +93,8 @@ class SequenceSpan(Noise):
             random_share=random_share,
             random_specials=random_specials,
         )
-        asked = {"targets.seq2seq"} if feed else set()
-        self.writes = frozenset({"source", "target", "tracks.previous", "tracks.position", *asked})
+        labels = {"targets.seq2seq"} if feed else set()
+        self.writes = frozenset({"source", "target", "tracks.previous", "tracks.position", *labels})
 
     def capacity(self, length: int) -> dict[str, int]:
         return {"seq2seq": self._most(length)}
@@ -116,16 +116,16 @@ class SequenceSpan(Noise):
         )
         seqs = {name: seq for name, seq in rows.seqs.items() if name != "text"} | {"source": masked}
         if self.feed:
-            asked = np.full(clean.ids.shape, IGNORE, np.int64)
-            asked.ravel()[slot] = clean.ids.ravel()[slot]
-            return replace(rows, seqs=seqs | {"target": self._shifted(clean)}).with_targets(
-                seq2seq=asked
+            labels = np.full(clean.ids.shape, IGNORE, np.int64)
+            labels.ravel()[slot] = clean.ids.ravel()[slot]
+            return replace(rows, seqs=seqs | {"target": self._add_previous(clean)}).with_targets(
+                seq2seq=labels
             )
         length = np.bincount(spans.row, weights=spans.length, minlength=len(rows.key)).astype(
             np.int64
         )
         target, _ = gather(
-            self._shifted(clean),
+            self._add_previous(clean),
             slot,
             length,
             pad=self.vocab.pad,
@@ -134,7 +134,7 @@ class SequenceSpan(Noise):
         )
         return replace(rows, seqs=seqs | {"target": target})
 
-    def _shifted(self, seq: Seq) -> Seq:
+    def _add_previous(self, seq: Seq) -> Seq:
         """The text with what the decoder reads at each token: the token before it, and that token's
         position.
         """

@@ -231,13 +231,15 @@ class Segmented(Sampler):
         unit = np.flatnonzero(units.begins & units.ordinary)  # slots where ordinary units begin
         offset = np.searchsorted(unit, first)
         total = np.diff(offset, append=len(unit))
-        laid = np.minimum(share, total)
-        document, size = self._sizes(rows, lengths, draws, first, laid, total - laid)
+        masked_units = np.minimum(share, total)
+        document, size = self._sizes(
+            rows, lengths, draws, first, masked_units, total - masked_units
+        )
         spans = np.bincount(document, minlength=len(first))
         gap = self._draw_gaps(
             rows,
             draws,
-            unit[expand_runs(offset, np.where(spans > 0, total - laid + 1, 0))],
+            unit[expand_runs(offset, np.where(spans > 0, total - masked_units + 1, 0))],
             first,
             spans,
         )

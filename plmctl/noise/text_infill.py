@@ -71,7 +71,7 @@ class TextInfill(Denoising):
             rate=rate, max_predictions=None, selection="ceiling", count_specials=False
         )
         self.lengths = Lengths(tabulate_poisson(mean_length))
-        self.cover = self._exact if selection == "exact" else self._published
+        self.cover = self._cover_exact if selection == "exact" else self._cover_published
         self.reads = frozenset({"input"} | ({"tracks.word_start"} if whole_words else set()))
 
     def __call__(self, rows: Rows, draws: Draws) -> Rows:
@@ -92,7 +92,7 @@ class TextInfill(Denoising):
         return self._insert_masks(rows, draws, keep, units.ordinary, first, extra)
 
     @staticmethod
-    def _published(
+    def _cover_published(
         rows: Rows,
         draws: Draws,
         units: Units,
@@ -133,7 +133,7 @@ class TextInfill(Denoising):
         return document[left > 0], np.minimum(size, left)[left > 0]
 
     @staticmethod
-    def _exact(
+    def _cover_exact(
         rows: Rows,
         draws: Draws,
         units: Units,
@@ -143,7 +143,7 @@ class TextInfill(Denoising):
         document: np.ndarray,
         size: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """As `_published`: the same lengths, each in its own gap between the words that stay."""
+        """As `_cover_published`, with each span in its own gap between the words that stay."""
         offset = np.searchsorted(word, first)
         others = np.diff(offset, append=len(word)) - budget
         document, size = _join(document, size, others + 1)

@@ -117,12 +117,12 @@ class TokenShuffle(Noise):
                 slot, np.where(allowed, slot + self.size, slot), heads.size + self.size
             )
             document = np.repeat(np.arange(len(open_)), visits[open_])
-            taken = good & (
+            now = good & (
                 sum_before(good.astype(np.int64), visits[open_]) < budget[open_][document]
             )
-            enough = np.bincount(document, weights=taken, minlength=len(open_)) == budget[open_]
+            enough = np.bincount(document, weights=now, minlength=len(open_)) == budget[open_]
             enough |= visits[open_] == room[open_]
-            chosen.append(slot[taken & enough[document]])
+            chosen.append(slot[now & enough[document]])
             open_ = open_[~enough]
             # the same visits again, and as many more
             visits[open_] = np.minimum(room[open_], 2 * visits[open_])

@@ -55,9 +55,11 @@ class WordShuffle(Denoising):
         n, width = rows.seqs[rows.input].ids.shape
         reach = self.distance + 1
         low = (width - 1).bit_length()
-        whole = (width * (reach + 1)).bit_length()  # bits of the largest position
-        kind = np.uint32 if low + whole <= 22 else np.uint64
-        fine = (32 if kind is np.uint32 else 64) - low - whole  # bits of the fraction, at least 10
+        position_bits = (width * (reach + 1)).bit_length()  # bits of the largest position
+        kind = np.uint32 if low + position_bits <= 22 else np.uint64
+        fine = (
+            (32 if kind is np.uint32 else 64) - low - position_bits
+        )  # bits of the fraction, at least 10
         drawn = min(fine, 20)
         index = (
             np.arange(len(units.stretch), dtype=np.int64) + units.stretch.astype(np.int64) * reach
