@@ -21,26 +21,35 @@ class PositionScheme(Protocol):
 
     def rotate(
         self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor
-    ) -> tuple[Tensor, Tensor]: ...
+    ) -> tuple[Tensor, Tensor]:
+        """[B, H, T, D] queries and keys before their product."""
+        ...
 
-    def bias(self, q: Tensor, q_positions: Tensor, k_positions: Tensor) -> Tensor | None: ...
+    def bias(self, q: Tensor, q_positions: Tensor, k_positions: Tensor) -> Tensor | None:
+        """[B | 1, H, Tq, Tk] added to the scaled scores, or None."""
 
-    def every_step(self, x: Tensor, step: int) -> Tensor: ...
+    def every_step(self, x: Tensor, step: int) -> Tensor:
+        """[B, T, W] the stream before layer `step`."""
+        ...
 
 
 class MapRecorder(Protocol):
     """A recorder of attention maps (`nn/recorder.py`)."""
 
-    def products(self, q: Tensor, k: Tensor, plan: KernelPlan, bias: Tensor | None) -> None: ...
+    def products(self, q: Tensor, k: Tensor, plan: KernelPlan, bias: Tensor | None) -> None:
+        """Record the scores of rotated queries and keys [B, H, T, D], and the attention."""
 
 
 class Surroundings(Protocol):
     """The part of the environment that an operator uses (`nn/env.py`)."""
 
     @property
-    def recorder(self) -> MapRecorder | None: ...
+    def recorder(self) -> MapRecorder | None:
+        """Where attention maps are recorded; None: nowhere."""
 
-    def extended(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]: ...
+    def extend(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """[B, H, M + T, D] each: the cached keys and values, and these."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +86,7 @@ class BoundOp:
             [B, H, Tq, D]
         """
         q, k = self.position.rotate(q, k, self.positions, self.positions)
-        k, v = env.extended(k, v)
+        k, v = env.extend(k, v)
         keys = self.positions if self.all_positions is None else self.all_positions
         added = _sum(self.position.bias, bias)
         if env.recorder is not None:

@@ -34,7 +34,7 @@ def test_the_block_mask_and_the_predicate_are_those_of_the_pattern(name: str, pa
     seq = rows(padded=True, packed=packed, length=LENGTH)
     pattern = PATTERNS[name] & Padding() & Documents()
     mask = Flex().block_mask(pattern, seq)
-    needed = pattern.given(seq).blocks(seq, BLOCK)
+    needed = pattern.simplify(seq).blocks(seq, BLOCK)
     assert torch.equal(mask.to_dense()[:, 0].bool(), needed)
     q, k, v = inputs()
     place = positions(seq)

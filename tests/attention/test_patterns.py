@@ -133,9 +133,9 @@ def test_algebra_laws() -> None:
 def test_what_allows_everything_is_left_out() -> None:
     full = Seq(torch.zeros(2, T, dtype=torch.long), torch.tensor([T, T]), full=True)
     assert (Full() & Padding() & Documents()).dense(full) is None
-    assert isinstance((Causal() & Padding() & Documents()).given(full), Causal)
+    assert isinstance((Causal() & Padding() & Documents()).simplify(full), Causal)
     assert (Full() | Causal()).dense(full) is None
-    assert isinstance((Causal() & Padding() & Documents()).given(SEQ), And)
+    assert isinstance((Causal() & Padding() & Documents()).simplify(SEQ), And)
 
 
 def test_sizes_are_one_where_the_pattern_does_not_depend() -> None:

@@ -127,7 +127,7 @@ def everything(pattern: Pattern, seq: Seq) -> torch.Tensor:
 @pytest.mark.parametrize("size", [4, 16])
 def test_no_block_that_is_needed_is_left_out(pattern: Pattern, packed: bool, size: int) -> None:
     seq = rows(61, packed=packed)
-    left = (pattern & Padding() & Documents()).given(seq)
+    left = (pattern & Padding() & Documents()).simplify(seq)
     seen = everything(left, seq).any(1)
     needed = torch.nn.functional.pad(seen, (0, -61 % size, 0, -61 % size))
     needed = needed.unflatten(2, (-1, size)).unflatten(1, (-1, size)).any(4).any(2)

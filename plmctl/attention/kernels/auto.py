@@ -48,9 +48,9 @@ class Auto(Kernel):
         return self.choose(pattern, length).share(pattern, length)
 
     def remark(self, pattern: Pattern, length: int) -> str:
-        chosen, share = self.choose(pattern, length), self.banded.share(pattern, length)
-        if chosen is self.banded:
-            return chosen.remark(pattern, length)
+        kernel, share = self.choose(pattern, length), self.banded.share(pattern, length)
+        if kernel is self.banded:
+            return kernel.remark(pattern, length)
         if share > SHARE:
             return ""
         return (

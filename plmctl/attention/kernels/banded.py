@@ -56,17 +56,17 @@ class Banded(Kernel):
     def plan(self, pattern: Pattern, seq: Seq, *, start: int = 0) -> KernelPlan:
         if start:  # only the new tokens of a growing text: few queries
             return Mask.of(pattern, seq, k_offset=start)
-        left = pattern.given(seq)
-        key = (make_key(left), *seq.ids.shape[:2], seq.ids.device)
-        if left.static and key in self._plans:
+        active = pattern.simplify(seq)
+        key = (make_key(active), *seq.ids.shape[:2], seq.ids.device)
+        if active.static and key in self._plans:
             return self._plans[key]
-        needed = left.blocks(seq, self.block)
+        needed = active.blocks(seq, self.block)
         plan: KernelPlan = (
             Mask.of(pattern, seq)
             if bool(needed.all())
-            else _make_plan(left, seq, needed, self.block)
+            else _make_plan(active, seq, needed, self.block)
         )
-        if left.static:
+        if active.static:
             self._plans[key] = plan
             if len(self._plans) > _KEPT:
                 self._plans.popitem(last=False)
@@ -74,7 +74,7 @@ class Banded(Kernel):
 
     def share(self, pattern: Pattern, length: int) -> float:
         row = pattern.row(torch.zeros(length, dtype=torch.long, device="cpu"))
-        counts = pattern.given(row).blocks(row, self.block).sum(-1).flatten()
+        counts = pattern.simplify(row).blocks(row, self.block).sum(-1).flatten()
         computed = sum(size * len(rows) for rows, size in _classes(counts))
         return min(1.0, computed * self.block**2 / length**2)
 
@@ -120,17 +120,17 @@ class BlockPlan(KernelPlan):
         q, k, v = (self._blocks(x) for x in (q, k, v))
         positions = [self._positions(x, rows) for x in (q_positions, k_positions)]  # [B N, size]
         outputs = []
-        for each in self.classes:
-            row, block = each.queries // count, each.queries % count
+        for group in self.classes:
+            row, block = group.queries // count, group.queries % count
             first = (row[:, None] * heads + head) * count  # [R, H] of this row and head
             own = q[first + block[:, None]]  # [R, H, size, D]
-            seen = first[..., None] + each.keys[:, None]  # [R, H, m]
+            seen = first[..., None] + group.keys[:, None]  # [R, H, m]
             keys, values = k[seen].flatten(2, 3), v[seen].flatten(2, 3)  # [R, H, m size, D]
             added = None
             if bias is not None:
-                others = positions[1][row[:, None] * count + each.keys].flatten(1)
-                added = bias(own, positions[0][each.queries], others)
-            outputs.append(attend(own, keys, values, mask=each.mask, bias=added, dropout=dropout))
+                others = positions[1][row[:, None] * count + group.keys].flatten(1)
+                added = bias(own, positions[0][group.queries], others)
+            outputs.append(attend(own, keys, values, mask=group.mask, bias=added, dropout=dropout))
         # [B N, H, size, D] in the order of the row
         blocks = torch.cat(outputs)[self.order] if len(outputs) > 1 else outputs[0][self.order]
         blocks = blocks.view(rows, count, heads, self.size, width).transpose(1, 2)
@@ -162,7 +162,7 @@ def _make_plan(pattern: Pattern, seq: Seq, needed: Tensor, size: int) -> BlockPl
         needed_keys = torch.arange(most, device=keys.device) < counts[queries, None]
         mask = _mask(pattern, seq, queries, keys, needed_keys, size)
         classes.append(BlockClass(queries, keys, mask))
-    every = torch.cat([each.queries for each in classes])
+    every = torch.cat([group.queries for group in classes])
     index_of = torch.empty_like(every)
     index_of[every] = torch.arange(len(every), device=every.device)
     return BlockPlan(pattern, seq, size, tuple(classes), index_of)
@@ -176,9 +176,9 @@ def _classes(counts: Tensor) -> list[tuple[Tensor, int]]:
     left = torch.ones_like(counts, dtype=torch.bool)
     while bool(left.any()):
         most = int(counts[left].max())
-        chosen = left & (counts * 2 > most) if most > 1 else left
-        classes.append((chosen.nonzero()[:, 0], max(1, most)))
-        left = left & ~chosen
+        members = left & (counts * 2 > most) if most > 1 else left
+        classes.append((members.nonzero()[:, 0], max(1, most)))
+        left = left & ~members
     return classes
 
 

@@ -51,10 +51,10 @@ class Mask(KernelPlan):
         """The mask for all of `seq`; with `k_offset`, for the queries from there on; a single last
         query sees all its past.
         """
-        left = pattern.given(seq)
-        if isinstance(left, Causal) and k_offset in (0, seq.ids.shape[1] - 1):
+        active = pattern.simplify(seq)
+        if isinstance(active, Causal) and k_offset in (0, seq.ids.shape[1] - 1):
             return cls(None, causal=k_offset == 0 and seq.ids.shape[1] > 1)
-        return cls(left.dense(seq, k_offset=k_offset))
+        return cls(active.dense(seq, k_offset=k_offset))
 
     def derive(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor] | None:
         """(what to add to scores, which probabilities to keep) for the CPU kernel, made once for

@@ -61,18 +61,18 @@ class Flex(Kernel):
         """FlexAttention's BlockMask of the pattern in this batch; None: everything is allowed."""
         from torch.nn.attention.flex_attention import BlockMask
 
-        left = pattern.given(seq)
-        length, static = seq.ids.shape[1], left.static
-        key = (make_key(left), length, seq.ids.device)
+        active = pattern.simplify(seq)
+        length, static = seq.ids.shape[1], active.static
+        key = (make_key(active), length, seq.ids.device)
         if static and key in self._masks:
             return self._masks[key]
-        needed = left.blocks(seq, BLOCK)[:, None].to(torch.int32)  # [B | 1, 1, N, N]
+        needed = active.blocks(seq, BLOCK)[:, None].to(torch.int32)  # [B | 1, 1, N, N]
         indices = needed.argsort(dim=-1, descending=True, stable=True).to(torch.int32)
         mask = BlockMask.from_kv_blocks(
             needed.sum(-1, dtype=torch.int32),
             indices,
             BLOCK_SIZE=BLOCK,
-            mask_mod=left.bind(seq),
+            mask_mod=active.bind(seq),
             seq_lengths=(length, length),
         )
         if static:
@@ -83,7 +83,7 @@ class Flex(Kernel):
 
     def share(self, pattern: Pattern, length: int) -> float:
         row = pattern.row(torch.zeros(length, dtype=torch.long, device="cpu"))
-        needed = pattern.given(row).blocks(row, BLOCK)
+        needed = pattern.simplify(row).blocks(row, BLOCK)
         return min(1.0, float(needed.sum()) * BLOCK**2 / length**2)
 
     def remark(self, pattern: Pattern, length: int) -> str:

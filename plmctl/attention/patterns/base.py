@@ -6,7 +6,7 @@ A pattern states four facts, and the algebra derives each of them for compositio
     sight       the offsets `key - query` that are seen, exactly or as a bound; from it `reach`
                 (how far back and ahead) and `looks_ahead` follow.
     blocks      which blocks of keys a block of queries may need; the others are never computed.
-    given       what remains of the pattern in one batch: without padding, `Padding` is `Full`.
+    simplify    what remains of the pattern in one batch: without padding, `Padding` is `Full`.
 
 True always means *may attend*. With a cache, `seq` describes all keys (the oldest first) and query
 row q is at key q + k_offset.
@@ -95,7 +95,7 @@ class Pattern:
         index = torch.arange(count, device="cpu")
         return seen[index[None, :] - index[:, None] + count - 1].to(seq.ids.device)[None]
 
-    def given(self, seq: Seq) -> Pattern:
+    def simplify(self, seq: Seq) -> Pattern:
         """The same pattern without the parts that allow everything in `seq`; `Full()` if nothing
         remains.
         """
@@ -141,7 +141,7 @@ class Pattern:
         """bool [B | 1, H | 1, Tq, Tk]; a leading size is 1 if the pattern does not depend on it;
         None = all allowed.
         """
-        pattern = self.given(seq)
+        pattern = self.simplify(seq)
         if isinstance(pattern, Full):
             return None
         rows, keys = seq.ids.shape[:2]
@@ -160,11 +160,11 @@ class Pattern:
         if not self.static or isinstance(self, Full):
             return ""
         row = torch.zeros(1, length, dtype=torch.long, device="cpu")
-        left = self.given(Seq(row, torch.tensor([length], device="cpu"), full=True))
+        active = self.simplify(Seq(row, torch.tensor([length], device="cpu"), full=True))
         return (
             f"forbids nothing in rows of {length} tokens, the longest here:"
             " the same as pattern=full"
-            if isinstance(left, Full)
+            if isinstance(active, Full)
             else ""
         )
 
@@ -178,7 +178,7 @@ class Pattern:
         half = torch.full([length], segments[0], device="cpu")
         half[length // 2 :] = segments[1]
         seq = self.row(half)
-        allowed = self.given(seq).bind(seq)
+        allowed = self.simplify(seq).bind(seq)
         heads = torch.arange(self.heads, device="cpu").view(1, -1, 1, 1)
         keys = torch.arange(length, device="cpu").view(1, 1, 1, -1)
         zero = torch.zeros(1, 1, 1, 1, dtype=torch.long, device="cpu")
@@ -227,8 +227,8 @@ class Pattern:
         allowed = self.dense(self.row(torch.arange(length, device="cpu") * 2 // length))
         if allowed is None:
             allowed = torch.ones(1, 1, 1, 1, dtype=torch.bool, device="cpu")
-        each = allowed[0].float().mean(0).expand(length, length)
-        shares = each.unflatten(1, (cells, size)).unflatten(0, (cells, size)).mean((1, 3))
+        mean = allowed[0].float().mean(0).expand(length, length)
+        shares = mean.unflatten(1, (cells, size)).unflatten(0, (cells, size)).mean((1, 3))
         return "\n".join(
             "".join("#" if share == 1 else "+" if share else "." for share in line)
             for line in shares.tolist()
@@ -316,9 +316,11 @@ class And(ComposedPattern):
 
     operator = and_
 
-    def given(self, seq: Seq) -> Pattern:
+    def simplify(self, seq: Seq) -> Pattern:
         left = [
-            part for part in (part.given(seq) for part in self.parts) if not isinstance(part, Full)
+            part
+            for part in (part.simplify(seq) for part in self.parts)
+            if not isinstance(part, Full)
         ]
         return Full() if not left else left[0] if len(left) == 1 else And(parts=left)
 
@@ -329,9 +331,9 @@ class Or(ComposedPattern):
 
     operator = or_
 
-    def given(self, seq: Seq) -> Pattern:
-        left = [part.given(seq) for part in self.parts]
-        return Full() if any(isinstance(part, Full) for part in left) else Or(parts=left)
+    def simplify(self, seq: Seq) -> Pattern:
+        parts = [part.simplify(seq) for part in self.parts]
+        return Full() if any(isinstance(part, Full) for part in parts) else Or(parts=parts)
 
 
 @part_of("pattern")
@@ -342,8 +344,8 @@ class Not(Pattern):
         self.part, self.static, self.heads = part, part.static, part.heads
         self._take_fields([part])
 
-    def given(self, seq: Seq) -> Pattern:
-        return Not(self.part.given(seq))
+    def simplify(self, seq: Seq) -> Pattern:
+        return Not(self.part.simplify(seq))
 
     def sight(self, segment: int | None = None) -> Sight:
         return ~self.part.sight(segment)

@@ -53,10 +53,10 @@ class BySegment(Pattern):
 
         def allowed(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
             own = segment[b, q]
-            chosen = [
+            results = [
                 f(b, h, q, k) & reduce(or_, (own == number for number in numbers))
                 for f, numbers in kinds.values()
             ]
-            return reduce(or_, chosen)
+            return reduce(or_, results)
 
         return allowed

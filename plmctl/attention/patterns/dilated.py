@@ -34,7 +34,7 @@ class Dilated(Pattern):
             allowed = f"1 or more for each head, times reach at most {LONGEST:,}"
             raise ConfigError("dilation", list(dilation), allowed, fix="dilation=[2]")
 
-    def given(self, seq: Seq) -> Pattern:
+    def simplify(self, seq: Seq) -> Pattern:
         return Full() if set(self.dilation) == {1} and self._reach >= seq.ids.shape[1] - 1 else self
 
     def sight(self, segment: int | None = None) -> Sight:

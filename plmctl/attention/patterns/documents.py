@@ -17,7 +17,7 @@ class Documents(Pattern):
 
     static = False
 
-    def given(self, seq: Seq) -> Pattern:
+    def simplify(self, seq: Seq) -> Pattern:
         return self if "document" in seq.tracks else Full()
 
     def sight(self, segment: int | None = None) -> Sight:

@@ -20,7 +20,7 @@ class Order(Pattern):
     def __init__(self, *, strict: bool = False) -> None:
         self.strict = strict
 
-    def given(self, seq: Seq) -> Pattern:
+    def simplify(self, seq: Seq) -> Pattern:
         return self if "order" in seq.tracks else Full()
 
     def sight(self, segment: int | None = None) -> Sight:

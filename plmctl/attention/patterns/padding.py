@@ -17,7 +17,7 @@ class Padding(Pattern):
 
     static = False
 
-    def given(self, seq: Seq) -> Pattern:
+    def simplify(self, seq: Seq) -> Pattern:
         return Full() if seq.full else self
 
     def sight(self, segment: int | None = None) -> Sight:

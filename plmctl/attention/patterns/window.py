@@ -30,7 +30,7 @@ class Window(Pattern):
     def __init__(self, *, reach: int) -> None:
         self._reach = check_reach(reach)
 
-    def given(self, seq: Seq) -> Pattern:
+    def simplify(self, seq: Seq) -> Pattern:
         return Full() if self._reach >= seq.ids.shape[1] - 1 else self
 
     def sight(self, segment: int | None = None) -> Sight:
