@@ -17,7 +17,7 @@ _GROWTH = 2  # buffers double in size, so that each token is copied at most abou
 class Slot:
     """The cache of one step of a layout. A cell uses one of three ways to keep something.
 
-    `extended(k, v)`: keys and values of all tokens so far, [B, H, M + T, D]. `once(make)`: tensors
+    `extend(k, v)`: keys and values of all tokens so far, [B, H, M + T, D]. `once(make)`: tensors
     that are computed at the first call only (keys of the source). `kept`: any tensors `[B, ...]`
     that the cell replaces (the state of an LSTM).
     """
@@ -28,7 +28,7 @@ class Slot:
         self.fixed: tuple[Tensor, ...] | None = None
         self.kept: tuple[Tensor, ...] | None = None
 
-    def extended(self, *new: Tensor) -> tuple[Tensor, ...]:
+    def extend(self, *new: Tensor) -> tuple[Tensor, ...]:
         """Append each of `new [B, H, T, D]` to its buffer, and return all of it."""
         end = self.length + new[0].shape[2]
         if not self.buffers or end > self.buffers[0].shape[2]:

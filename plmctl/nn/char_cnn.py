@@ -5,6 +5,7 @@ Jozefowicz et al., 2016; ELMo).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Generator, Tensor, nn
@@ -56,7 +57,8 @@ class CharCNN(Starting):
     def start(self, generator: Generator) -> None:
         nn.init.uniform_(self.characters.weight, -1, 1, generator=generator)
         for convolution in self.convolutions:
-            nn.init.uniform_(convolution.weight, -0.05, 0.05, generator=generator)  # type: ignore[arg-type]
+            weight = cast(Tensor, convolution.weight)
+            nn.init.uniform_(weight, -0.05, 0.05, generator=generator)
             nn.init.zeros_(convolution.bias)  # type: ignore[arg-type]
         for linear in (*self.carry, *self.transform, self.projection):
             nn.init.normal_(

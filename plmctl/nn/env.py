@@ -73,11 +73,11 @@ class Env:
             self.seq.real, self.seq.tracks.get("document", torch.zeros_like(self.seq.ids)), -1
         )
 
-    def extended(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    def extend(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """[B, H, M + T, D] each: the cached keys and values of this step, and these."""
         if self.slot is None:
             return k, v
-        k, v = self.slot.extended(k, v)
+        k, v = self.slot.extend(k, v)
         return k, v
 
     def at(self, step: int) -> Env:

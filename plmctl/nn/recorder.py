@@ -26,8 +26,8 @@ class Recorder:
     @classmethod
     def of(cls, record: frozenset[str]) -> Recorder | None:
         """A recorder for these names; None if none of them belongs to attention."""
-        wanted = sorted(record & ATTENTION)
-        return cls({name: [] for name in wanted}) if wanted else None
+        names = sorted(record & ATTENTION)
+        return cls({name: [] for name in names}) if names else None
 
     def vectors(self, q: Tensor, k: Tensor, v: Tensor) -> None:
         """Record the outputs of the linear maps, before positions rotate them."""

@@ -110,8 +110,8 @@ class Recurrence(Starting):
             return y, kept
         runs = Runs.of(documents)
         continues = (runs.first & (document[runs.row] == runs.document))[:, None, None]
-        given = self._to_torch([state[runs.row] * continues for state in states])
-        packed, after = self.net(PackedSequence(x[runs.rows, runs.columns], runs.sizes), given)
+        start = self._to_torch([state[runs.row] * continues for state in states])
+        packed, after = self.net(PackedSequence(x[runs.rows, runs.columns], runs.sizes), start)
         y = y.index_put((runs.rows, runs.columns), packed.data)
         row = (runs.row[runs.last],)
         states = [

@@ -93,7 +93,7 @@ def make_relations(
     table = (
         table[None]
         if reversed is None
-        else torch.stack([table, table * _mirrored(width, like.device)])
+        else torch.stack([table, table * _mirror_factors(width, like.device)])
     )
     index = None
     if positions is not None:
@@ -117,6 +117,6 @@ def compute_sinusoids(distance: Tensor, width: int, base: float = 10000.0) -> Te
     return torch.cat([angles.sin(), angles.cos()], -1)
 
 
-def _mirrored(width: int, device: torch.device) -> Tensor:
+def _mirror_factors(width: int, device: torch.device) -> Tensor:
     """[W] the factors from R_p to R_-p: sines change their sign."""
     return torch.where(torch.arange(width, device=device) < width // 2, -1.0, 1.0).double()

@@ -42,10 +42,10 @@ class Block(nn.Module):
 
     def forward(self, streams: Streams, env: Env) -> Streams:
         """The streams after the cell has changed the one that it writes."""
-        name, read = self.cell.writes, self.normed(streams, self.cell.reads)
+        name, read = self.cell.writes, self.normalize(streams, self.cell.reads)
         return streams.replace(name, self.norm_sum(self.add(streams[name], read, env)))
 
-    def normed(self, streams: Streams, reads: frozenset[str]) -> Streams:
+    def normalize(self, streams: Streams, reads: frozenset[str]) -> Streams:
         """The input of cells that read `reads`: the stream that they write after `norm_in`, and
         memory, which was that stream, too.
         """

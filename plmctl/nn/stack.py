@@ -83,7 +83,7 @@ class Stack(nn.Module):
                 )
         built = build_cells(cells, copies, by_layer)
         self.blocks = nn.ModuleDict(
-            {letter: nn.ModuleList(map(residual.block, each)) for letter, each in built.items()}
+            {letter: nn.ModuleList(map(residual.block, parts)) for letter, parts in built.items()}
         )
         for steps in [steps for layer in self.rounds for steps in layer]:
             self._check_round([self.block(step).cell for _, step in steps], layout)
@@ -186,7 +186,7 @@ class Stack(nn.Module):
         """(the block with the norms, the input of all cells of the round)."""
         first = self.block(steps[0][1])
         reads = frozenset().union(*(self.block(step).cell.reads for _, step in steps))
-        return first, first.normed(streams, reads)
+        return first, first.normalize(streams, reads)
 
     @outside_graphs  # a compiled graph cannot hold what a step keeps for the backward pass
     def _run_reversible(

@@ -174,7 +174,7 @@ def _backbone(
     macs |= _embedding(backbone)
     memory = getattr(backbone, "memory", 0)
     for stack, plain in backbone.stacks(length, target_length):
-        row = replace(plain, memory=memory, asked=asked)
+        row = replace(plain, memory=memory, queries=asked)
         states = (1 + asked) * row.tokens * backbone.width
         kept: list[float] = []  # by each round of cells in parallel
         for layer in stack.rounds:  # a shared block counts every time it runs

@@ -20,7 +20,7 @@ class RowSize:
     keys: float | None = None
     source: int = 0  # tokens that cross-attention reads
     memory: int = 0  # states of earlier segments that relative attention reads
-    asked: float = 0.0  # rows of a query stream for each token
+    queries: float = 0.0  # rows of a query stream for each token
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Cell(nn.Module):
                 kept += part.out_features
             if isinstance(part, nn.RNNBase):  # the gates, and the states
                 kept += sum(p.numel() + part.hidden_size for p in own if p.dim() == 1) // 2
-        rows = (1 + row.asked) * row.tokens
+        rows = (1 + row.queries) * row.tokens
         return Work(rows * macs, kept=rows * kept)
 
 
@@ -77,8 +77,8 @@ def check_heads(num_heads: int, width: int) -> None:
         fits = [number for number in range(1, width + 1) if width % number == 0]
         nearest = min(fits, key=lambda number: (abs(number - num_heads), -number))
         wider = -(-width // num_heads) * num_heads
-        shown = ", ".join(map(str, [*fits[:8], *(["..."] if len(fits) > 8 else [])]))
+        divisors = ", ".join(map(str, [*fits[:8], *(["..."] if len(fits) > 8 else [])]))
         fix = f"size.num_heads={nearest}, or size.width={wider}"
         raise ConfigError(
-            "size.num_heads", num_heads, f"must divide size.width={width}: {shown}", fix=fix
+            "size.num_heads", num_heads, f"must divide size.width={width}: {divisors}", fix=fix
         )

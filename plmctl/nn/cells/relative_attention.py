@@ -80,10 +80,10 @@ class RelativeAttention(Cell):
         computed once for all rows.
         """
         linear = [part for part in self.modules() if isinstance(part, nn.Linear)]
-        queries, inner = (1 + row.asked) * row.tokens, self.num_heads * self.head_width
+        queries, inner = (1 + row.queries) * row.tokens, self.num_heads * self.head_width
         macs = queries * sum(part.weight.numel() for part in linear)
         macs += (
-            row.memory - row.asked * row.tokens
+            row.memory - row.queries * row.tokens
         ) * self.kv.weight.numel() - queries * self.place.weight.numel()
         kept = queries * sum(part.out_features for part in linear)
         scores = queries * (3 * (row.tokens + row.memory) + row.tokens)
