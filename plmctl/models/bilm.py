@@ -114,15 +114,16 @@ class BiLM(Backbone):
         """
         if ids.device.type != "cpu" or torch.compiler.is_compiling():
             return self._embed_words(self.spellings[ids])  # type: ignore[index]
-        different, place = ids.unique(return_inverse=True)
-        return nn.functional.embedding(place, self.words(self.spellings[different]))  # type: ignore[index]
+        different, index = ids.unique(return_inverse=True)
+        characters = self.spellings[different]  # type: ignore[index]
+        return nn.functional.embedding(index, self.words(characters))
 
     def _embed_words(self, characters: Tensor) -> Tensor:
         flat = characters.flatten(0, -2)
         if flat.device.type != "cpu" or torch.compiler.is_compiling():
             return self.words(flat).unflatten(0, characters.shape[:-1])
-        different, place = flat.unique(dim=0, return_inverse=True)
-        return nn.functional.embedding(place.view(characters.shape[:-1]), self.words(different))
+        different, index = flat.unique(dim=0, return_inverse=True)
+        return nn.functional.embedding(index.view(characters.shape[:-1]), self.words(different))
 
     def encode(
         self, x: Tensor, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()
@@ -163,20 +164,20 @@ class BiLM(Backbone):
         """(x and the output of each layer at the places of the text, the memory after the last
         token).
         """
-        y, found, states = reading.apply(x), [x], list[State]()
+        y, outputs, states = reading.apply(x), [x], list[State]()
         for number, lstm in enumerate(lstms):
-            given = self.dropout(y)
+            dropped = self.dropout(y)
             y, after = lstm(
-                given,
+                dropped,
                 (memory[0][:, number], memory[1][:, number]),
                 keep=reading.keep,
                 real=reading.real,
             )
-            y = y + given if self.skip and number else y
+            y = y + dropped if self.skip and number else y
             y = y if reading.real is None else y * reading.real[..., None]
-            found.append(reading.undo(y))
+            outputs.append(reading.undo(y))
             states.append(after)
-        return found, (
+        return outputs, (
             torch.stack([h for h, _ in states], 1),
             torch.stack([c for _, c in states], 1),
         )
@@ -220,19 +221,19 @@ class _ReadingOrder:
     @classmethod
     def of(cls, seq: Seq, *, reversed_: bool) -> _ReadingOrder:
         """The order for `seq`; order, mask or restart are None if they are not needed."""
-        place = torch.arange(seq.ids.shape[1], device=seq.ids.device)
-        order, real = place.expand(seq.ids.shape), None
+        position = torch.arange(seq.ids.shape[1], device=seq.ids.device)
+        order, real = position.expand(seq.ids.shape), None
         if not seq.full:
             order = (~seq.real).byte().argsort(dim=1, stable=True)
             count = seq.real.sum(1)[:, None]
-            real = place < count
+            real = position < count
         if reversed_:
             last = (
-                count - 1 - place
+                count - 1 - position
                 if real is not None
-                else len(place) - 1 - place.expand(order.shape)
+                else len(position) - 1 - position.expand(order.shape)
             )
-            order = order.gather(1, last if real is None else torch.where(real, last, place))
+            order = order.gather(1, last if real is None else torch.where(real, last, position))
         keep = None
         if "document" in seq.tracks:
             document = seq.tracks["document"].gather(1, order)

@@ -110,9 +110,9 @@ class EncoderDecoder(Backbone):
                 _target(batch), x, cache=state, source=state.source, record=record
             )
         read, layers = self._read(batch, record)
-        found = self.decoder.read(_target(batch), x, source=read, record=record)
-        recorded = {**found.recorded, **({"source": layers} if layers else {})}
-        return replace(found, streams={"encoder": read.states}, recorded=recorded)
+        hidden = self.decoder.read(_target(batch), x, source=read, record=record)
+        recorded = {**hidden.recorded, **({"source": layers} if layers else {})}
+        return replace(hidden, streams={"encoder": read.states}, recorded=recorded)
 
     def fresh_cache(self, batch: Batch) -> Cache:
         cache = Cache.of(len(self.decoder.stack.steps))
@@ -129,14 +129,14 @@ class EncoderDecoder(Backbone):
     def _read(self, batch: Batch, record: frozenset[str]) -> tuple[SourceStates, list[Tensor]]:
         """The source for cross-attention, and its layers if they are recorded."""
         source = batch.seqs[batch.input]
-        found = self.encoder.read(
+        hidden = self.encoder.read(
             source,
             self._embed_source(source),
             record=frozenset({"hidden"}) if "source" in record else frozenset(),
         )
         mask = self._visible(source, batch.seqs.get("target"))
         op = BoundOp(mask, NoPosition(), token_positions(source, 0))
-        return SourceStates(found.last, op), found.recorded.get("hidden", [])
+        return SourceStates(hidden.last, op), hidden.recorded.get("hidden", [])
 
     def _embed_source(self, source: Seq) -> Tensor:
         """[B, S, W] the input of the encoder's first layer."""
@@ -211,11 +211,11 @@ def _id(name: str, token: str | int, vocab: Vocab | None, reader: Encoder) -> in
         return None
     token_id: int | None = getattr(vocab, token)
     if token_id is None:
-        there = ", ".join(role for role in ROLES if getattr(vocab, role) is not None)
+        roles = ", ".join(role for role in ROLES if getattr(vocab, role) is not None)
         raise ConfigError(
             f"model.{name}",
             token,
-            f"this tokenizer has no such token; it has {there}",
+            f"this tokenizer has no such token; it has {roles}",
             fix=f"model.{name}=pad",
         )
     return token_id

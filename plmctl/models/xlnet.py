@@ -52,7 +52,7 @@ class Memory(NamedTuple):
 class QueryRows(NamedTuple):
     """The positions of the query stream: equally many in each row, with spare ones."""
 
-    places: Tensor  # [B, P'] in the row
+    positions: Tensor  # [B, P'] in the row
     real: Tensor  # [B, P'] bool
     # [P] the index of each target among the flattened (row, P'); any index for spare targets
     slot: Tensor
@@ -141,7 +141,7 @@ class XLNet(Backbone):
         if self.query is not None and TARGETS in batch.targets:
             batch.require("tracks.order")
             query_rows = _make_query_rows(batch.targets[TARGETS], *seq.ids.shape)
-            x = self._add_queries(x, query_rows.places.shape[1])
+            x = self._add_queries(x, query_rows.positions.shape[1])
         op = RelativeOp(
             self._mask(seq, query_rows, memory),
             self.position,
@@ -206,11 +206,11 @@ class XLNet(Backbone):
             relations=self._relations_of_new(seen, start, front, x),
             keys=length,
         )
-        made, _ = self.stack(
+        streams, _ = self.stack(
             Streams({"text": x}, {} if memory is None else {"memory": memory.layers}),
             Env({"text": op}, cache=cache),
         )
-        return Hidden(made["text"][:, -length:], state=cache)
+        return Hidden(streams["text"][:, -length:], state=cache)
 
     def _add_queries(self, x: Tensor, count: int) -> Tensor:
         """[B, T + count, W] content rows, then query rows."""
@@ -227,7 +227,7 @@ class XLNet(Backbone):
         allowed = everything if allowed is None else allowed.expand(-1, -1, length, -1)
         if query_rows is not None:
             asking = query_rows.real[:, None, :, None]
-            before = self.query_pattern.dense(seq, q_index=query_rows.places)
+            before = self.query_pattern.dense(seq, q_index=query_rows.positions)
             allowed = _cat(
                 [allowed, asking.expand(-1, -1, -1, length) if before is None else before & asking],
                 2,
@@ -249,32 +249,39 @@ class XLNet(Backbone):
             own = (
                 segment
                 if query_rows is None
-                else torch.cat([segment, segment.gather(1, query_rows.places)], 1)
+                else torch.cat([segment, segment.gather(1, query_rows.positions)], 1)
             )
             apart = _apart(own, segment, front)
-        made = make_relations(
+        relations = make_relations(
             width=self.width,
             first=front,
             rows=seq.ids.shape[1],
             like=x,
             apart=apart,
             reversed=reversed,
-            positions=None if query_rows is None else front + query_rows.places,
+            positions=None if query_rows is None else front + query_rows.positions,
         )
-        return made.drop_out(self.embedding.dropout)
+        return relations.drop_out(self.embedding.dropout)
 
     def _relations_of_new(self, seen: Seq, start: int, front: int, x: Tensor) -> Relations:
         """Distances and segments of the tokens from `start` on and of the positions after them."""
         kinds = range(1 if self.query is None else 2)
-        place, segment = seen.tracks.get("position") if front else None, seen.tracks.get("segment")
+        position, segment = (
+            seen.tracks.get("position") if front else None,
+            seen.tracks.get("segment"),
+        )
         own = None if segment is None else torch.cat([segment[:, start:] for _ in kinds], 1)
         # with padding between memory and text, the positions of keys are not consecutive
-        if place is not None:
+        if position is not None:
             keys = torch.cat(
-                [torch.arange(front, device=place.device).expand(len(place), -1), front + place], 1
+                [
+                    torch.arange(front, device=position.device).expand(len(position), -1),
+                    front + position,
+                ],
+                1,
             )
             asking: Tensor | None = torch.cat(
-                [front + place[:, start:] + behind for behind in kinds], 1
+                [front + position[:, start:] + behind for behind in kinds], 1
             )
         else:
             keys, asking = (
@@ -343,11 +350,11 @@ def _make_query_rows(targets: Targets, rows: int, length: int) -> QueryRows:
         )
     row, column = targets.index // length, targets.index % length
     slot = row * most + number[row, column] - 1
-    places = targets.index.new_zeros(rows * most + 1).scatter(
+    positions = targets.index.new_zeros(rows * most + 1).scatter(
         0, slot.masked_fill(~real, rows * most), column
     )
     filled = torch.arange(most, device=count.device) < count
-    return QueryRows(places[:-1].view(rows, most), filled, slot.clamp(min=0))
+    return QueryRows(positions[:-1].view(rows, most), filled, slot.clamp(min=0))
 
 
 def _add_memory(memory: Memory | None, allowed: Tensor) -> Tensor:
@@ -369,10 +376,10 @@ def _apart(own: Tensor, segment: Tensor, front: int) -> Tensor:
 
 def _cat(parts: list[Tensor], axis: int) -> Tensor:
     """`torch.cat` with broadcasting of the other axes."""
-    sizes = [max(part.shape[place] for part in parts) for place in range(4)]
+    sizes = [max(part.shape[axis_number] for part in parts) for axis_number in range(4)]
     return torch.cat(
         [
-            part.expand([-1 if place == axis else n for place, n in enumerate(sizes)])
+            part.expand([-1 if axis_number == axis else n for axis_number, n in enumerate(sizes)])
             for part in parts
         ],
         axis,

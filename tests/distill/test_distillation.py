@@ -153,9 +153,9 @@ def test_several_teachers_are_the_mean_of_their_probabilities():
 
 def test_rows_of_a_published_table_beyond_the_tokens_are_no_answer():
     _, _, teacher = pair()
-    logits = OfTokens({"mlm": V - 3}, writes="text", positions="all").logits(teacher.model, batch())[
-        "mlm"
-    ]
+    logits = OfTokens({"mlm": V - 3}, writes="text", positions="all").logits(
+        teacher.model, batch()
+    )["mlm"]
     assert logits.gather(slice(0, 4)).shape == (4, V - 3)
 
 
