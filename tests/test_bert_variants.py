@@ -21,7 +21,7 @@ from plmctl.run.assemble import build_model
 from plmctl.run.compose import compose
 from plmctl.run.contract import check_contract
 from plmctl.run.corpus import open_corpus
-from plmctl.run.loaders import open_training_loader
+from plmctl.run.loaders import BatchFields, open_training_loader
 from plmctl.run.recipes import recipes_dir
 from plmctl.training.processes.world import World
 
@@ -87,9 +87,7 @@ def test_masking_mixes(mix: tuple[int, int, int], tokens_of: Callable[..., Path]
     )
     corpus = open_corpus(cfg)
     seen = torch.zeros(3)
-    with open_training_loader(
-        cfg, corpus, World(), stage=0, labels=None, needs=NEEDS, plugins=()
-    ) as loader:
+    with open_training_loader(cfg, corpus, World(), BatchFields(NEEDS)) as loader:
         for _ in range(2):
             batch = next(loader)[0]
             target = batch.targets["mlm"]

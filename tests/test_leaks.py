@@ -20,10 +20,10 @@ from torch import Tensor, nn
 from plmctl.core.batch import Batch, Seq
 from plmctl.models.base import Model
 from plmctl.nn.tables import TokenTable
-from plmctl.run.assemble import build_model, build_objective, known_to_objectives
+from plmctl.run.assemble import build_model, build_objective
 from plmctl.run.compose import compose
 from plmctl.run.corpus import open_corpus
-from plmctl.run.loaders import open_training_loader
+from plmctl.run.loaders import BatchFields, open_training_loader
 from plmctl.run.recipes import recipes_dir
 from plmctl.training.processes.world import World
 from tests.test_recipes import SMALL, tokenizer_of
@@ -147,12 +147,8 @@ def batches(recipe: str, tokens_of: Callable[..., Path], *more: str) -> tuple[Mo
         torch.nn.init.normal_(
             parameter, std=0.3, generator=torch.Generator().manual_seed(parameter.numel())
         )
-    given = {"vocab": corpus.vocab, **known_to_objectives(model, vocab_size=corpus.vocab.size)}
-    objective = build_objective(cfg, given)
-    needs = model.backbone.needs | objective.facts.needs
-    with open_training_loader(
-        cfg, corpus, World(), stage=0, labels=objective.labels, needs=needs, plugins=()
-    ) as loader:
+    objective = build_objective(cfg, model, corpus.vocab)
+    with open_training_loader(cfg, corpus, World(), BatchFields.by(model, objective)) as loader:
         found = [next(loader)[0] for _ in range(UPDATES if cfg.data.sources else 1)]
     return model, list({batch.source: batch for batch in found}.values())
 

@@ -33,7 +33,7 @@ from plmctl.run.compose import compose
 from plmctl.run.contract import check_contract
 from plmctl.run.corpus import open_corpus
 from plmctl.run.cost import cost
-from plmctl.run.loaders import describe_unread, find_used_fields, open_training_loader
+from plmctl.run.loaders import BatchFields, describe_unread, open_training_loader
 from plmctl.run.spec import thaw
 from plmctl.run.stand_in import TINY
 from plmctl.training.processes.world import World
@@ -270,17 +270,17 @@ def test_a_track_that_a_part_may_read(
     """
     for noise in ("[token_mask,tones]", "[token_mask]"):
         cfg = config(f"pattern={pattern}", f"noise={noise}", "objective=[mlm]")
-        corpus, tones = open_corpus(cfg, (PLUGIN,)), "tones" in noise
+        corpus, tones = open_corpus(cfg), "tones" in noise
         with torch.device("meta"):
             model = build_model(
                 cfg, vocab_size=corpus.vocab.size, vocab=corpus.vocab, plugins=[PLUGIN]
             )
-        uses, needs = find_used_fields(model), model.backbone.needs | {"targets.mlm"}
-        asked: dict[str, Any] = {"labels": None, "needs": needs, "uses": uses, "plugins": [PLUGIN]}
-        with open_training_loader(cfg, corpus, World(), stage=0, **asked) as loader:
+        fields = BatchFields.by(model)
+        fields = replace(fields, needs=fields.needs | {"targets.mlm"})
+        with open_training_loader(cfg, corpus, World(), fields) as loader:
             (batch,) = next(loader)
         assert set(batch.text.tracks) & {"tone", "sense"} == (kept if tones else set())
-        assert describe_unread(loader.sources["text"], needs | uses) == (said if tones else [])
+        assert describe_unread(loader.sources["text"], fields.kept) == (said if tones else [])
 
 
 @pytest.mark.parametrize(

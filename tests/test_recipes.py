@@ -15,13 +15,13 @@ from omegaconf import DictConfig
 
 from plmctl.core.errors import UsageError
 from plmctl.core.locate import locate
-from plmctl.run.assemble import build_model, build_objective, known_to_objectives
+from plmctl.run.assemble import build_model, build_objective
 from plmctl.run.build import build
 from plmctl.run.compose import compose
 from plmctl.run.contract import check_contract
 from plmctl.run.corpus import open_corpus
 from plmctl.run.headers import header
-from plmctl.run.loaders import find_used_fields, open_held_out, open_training_loader
+from plmctl.run.loaders import BatchFields, open_held_out, open_training_loader
 from plmctl.run.recipes import conf_dir, recipes_dir
 from plmctl.run.stand_in import TINY
 from plmctl.training.evaluation import mean_losses
@@ -125,15 +125,10 @@ def test_the_loss_falls_on_one_repeated_batch(recipe: str, tokens_of: Callable[.
     corpus = open_corpus(cfg)
     # no dropout
     model = build_model(cfg, vocab_size=corpus.vocab.size, vocab=corpus.vocab, seed=0).eval()
-    objective = build_objective(
-        cfg, {"vocab": corpus.vocab, **known_to_objectives(model, vocab_size=corpus.vocab.size)}
-    )
+    objective = build_objective(cfg, model, corpus.vocab)
     objective.eval()
     optimizer = build(cfg.optim, path="optim")(parameters=list(model.named_parameters()))
-    needs, uses = model.backbone.needs | objective.facts.needs, find_used_fields(model, objective)
-    with open_training_loader(
-        cfg, corpus, World(), stage=0, labels=objective.labels, needs=needs, uses=uses, plugins=()
-    ) as loader:
+    with open_training_loader(cfg, corpus, World(), BatchFields.by(model, objective)) as loader:
         batch = next(loader)[0]
     losses = []
     for _ in range(60):
@@ -340,17 +335,9 @@ def test_validation_goes_on_where_the_row_before_ended(
     )
     corpus = open_corpus(cfg)
     model = build_model(cfg, vocab_size=corpus.vocab.size, vocab=corpus.vocab, seed=0).eval()
-    objective = build_objective(
-        cfg, {"vocab": corpus.vocab, **known_to_objectives(model, vocab_size=corpus.vocab.size)}
-    )
-    needs = model.backbone.needs | objective.facts.needs
-    batches = next(
-        iter(
-            open_held_out(
-                cfg, corpus, World(), labels=objective.labels, needs=needs, plugins=()
-            ).values()
-        )
-    )
+    objective = build_objective(cfg, model, corpus.vocab)
+    held_out = open_held_out(cfg, corpus, World(), BatchFields.by(model, objective))
+    batches = next(iter(held_out.values()))
     kept = list(islice(batches, 3))
     assert [batch.values["continues"].tolist() for batch in kept] == [
         [False] * 2,

@@ -13,7 +13,7 @@ from plmctl.core.locate import locate, parameters
 from plmctl.heads.base import POOLER
 from plmctl.models.base import Model
 from plmctl.nn.tables import token_rows
-from plmctl.run.assemble import row_lengths, settle_lengths
+from plmctl.run.assemble import find_long_rows, row_lengths, settle_lengths
 from plmctl.run.loading import Source, open_source
 from plmctl.run.make_spec import make_spec
 from plmctl.run.model_facts import pooling
@@ -56,7 +56,7 @@ def adopt(spec: Pretrain) -> Pretrain:
     nodes = {name: source.config[name] for name in ("size", "model", "position")}
     if kept:
         _check_kind(spec, nodes["model"])
-    refuse_longer_rows(spec, nodes["position"].get("max_length"))
+    _refuse_longer_rows(spec, nodes["position"])
     heads = dict(spec.heads or {})
     heads |= {
         name: node for name, node in (source.config.get("heads") or {}).items() if name in heads
@@ -112,7 +112,7 @@ def graft(spec: Pretrain) -> Pretrain:
     if network["_target_"] != kind:
         allowed = f"a model of the kind of {path}, {kind}; this one is {network['_target_']}"
         raise ConfigError("init", spec.init, allowed)
-    refuse_longer_rows(spec, source.config["position"].get("max_length"))
+    _refuse_longer_rows(spec, source.config["position"])
     first = spec.model.get("start")
     if isinstance(first, int) and not 0 <= first < source.vocab_size:
         allowed = (
@@ -230,23 +230,14 @@ def refuse_another_model(words: Sequence[str], decided: Sequence[str], *, key: s
     )
 
 
-def refuse_longer_rows(spec: Pretrain, places: int | None) -> None:
-    """ConfigError for every length of rows beyond the places that the model of `init` has
-    learned.
-    """
-    allowed = f"at most {places}, the places that {spec.init} has learned"
-    raise_all(
-        [
-            ConfigError(path, length, allowed, fix=f"{path}={places}")
-            for path, length in row_lengths(thaw(spec)).items()
-            if places is not None and length > places
-        ]
-    )
-
-
 def _tokenizer(spec: Pretrain, source: Source) -> dict[str, Any]:
     """The node of the tokenizer with the path of the source's; DataError where it has none."""
     return {**(spec.tokenizer or {}), "path": str(source.tokenizer and source.folder)}
+
+
+def _refuse_longer_rows(spec: Pretrain, position: Mapping[str, Any]) -> None:
+    known = f"the places that {spec.init} has learned"
+    raise_all(find_long_rows(row_lengths(thaw(spec)), position.get("max_length"), known))
 
 
 def _check_kind(spec: Pretrain, found: Mapping[str, Any]) -> None:

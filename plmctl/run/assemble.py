@@ -114,29 +114,43 @@ def build_model(
     return model
 
 
-def known_to_objectives(model: Model, *, vocab_size: int) -> dict[str, Any]:
-    """What an objective and its own parts may ask for by these names, besides the `vocab`: the
-    model, and its measures.
+def known_to_objectives(
+    model: Model, vocab: Vocab | None = None, *, vocab_size: int | None = None
+) -> dict[str, Any]:
+    """What an objective and its own parts may ask for by these names.
+
+    Args:
+        vocab: Without one, nothing may ask for it.
+        vocab_size: By default that of `vocab`.
     """
     backbone = model.backbone
     table = backbone.token_embedding
-    return ToObjectives(
+    size = vocab.size if vocab and vocab_size is None else vocab_size
+    known = ToObjectives(
         model=model,
         width=backbone.width,
-        vocab_size=vocab_size,
+        vocab_size=size or 0,
         max_length=backbone.max_length,
         table_width=backbone.width if table is None else int(table.weight.shape[1]),  # type: ignore[index, union-attr, arg-type]
     ).by_name()
+    return known | ({"vocab": vocab} if vocab else {})
 
 
-def build_objective(config: Any, given: Mapping[str, Any], plugins: Sequence[str] = ()) -> Mix:
+def build_objective(
+    config: Any,
+    model: Model,
+    vocab: Vocab | None = None,
+    *,
+    vocab_size: int | None = None,
+    plugins: Sequence[str] = (),
+) -> Mix:
     """The mix of everything under `objective`, each with its weight and the data source it looks
-    at; [] asks nothing.
+    at, asked of `model`; [] asks nothing.
 
     `seed` fixes the first weights of what objectives own; the state of torch's global generator is
     left as it was.
     """
-    entries = {}
+    given, entries = known_to_objectives(model, vocab, vocab_size=vocab_size), {}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         for name, node in (plain(config.objective) or {}).items():
@@ -178,6 +192,17 @@ def longest(config: Mapping[str, Any]) -> int | None:
     return max(
         [*row_lengths(config).values(), *([int(own)] if own is not None else [])], default=None
     )
+
+
+def find_long_rows(lengths: Mapping[str, int], places: int | None, which: str) -> list[ConfigError]:
+    """Every length of rows, {config path: tokens}, beyond the places of a model; `which` says what
+    these are.
+    """
+    return [
+        ConfigError(path, length, f"at most {places}, {which}", fix=f"{path}={places}")
+        for path, length in lengths.items()
+        if places is not None and length > places
+    ]
 
 
 def row_lengths(config: Mapping[str, Any]) -> dict[str, int]:

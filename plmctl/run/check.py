@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from plmctl.core.errors import ConfigError, PlmctlError, collect, raise_all
 from plmctl.data.shards import is_tokens
 from plmctl.models.base import Model
-from plmctl.run.assemble import (
-    build_model,
-    build_objective,
-    known_to_objectives,
-    row_lengths,
-    without_weights,
-)
+from plmctl.objectives.base import Objective
+from plmctl.run.assemble import build_model, build_objective, row_lengths, without_weights
 from plmctl.run.contract import check_contract
 from plmctl.run.corpus import check_data, sources
 from plmctl.run.loading import open_source
@@ -21,12 +16,19 @@ from plmctl.run.schema import Finetune, Pretrain
 from plmctl.run.spec import thaw
 from plmctl.run.stage_settings import check_updates
 from plmctl.run.stand_in import TINY
-from plmctl.run.teachers import check_cache, check_lesson, check_tasks, check_teacher
+from plmctl.run.teachers import check_cache, check_tasks, check_teacher, outline_teacher
 from plmctl.run.token_settings import refuse_decided
 from plmctl.tasks.base import Task
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.training.freezing import apply_freezing
 from plmctl.training.processes.world import environment
+
+
+class Outline(NamedTuple):
+    """A run without weights: what it costs, and whether its parts fit, follow from it."""
+
+    model: Model
+    objective: Objective  # with its teachers
 
 
 def check_settings(spec: Pretrain) -> None:
@@ -49,33 +51,44 @@ def check_settings(spec: Pretrain) -> None:
     raise_all(errors)
 
 
-def check_pretraining(spec: Pretrain) -> Model:
-    """The model without weights; raise what does not fit together in it, the data, the questions
-    and the teachers.
+def check_pretraining(spec: Pretrain) -> Outline:
+    """The run without weights; raise what does not fit together in the model, the data, the
+    questions and the teachers.
     """
     given = spec.provenance
-    sized = given.dry_run or spec.teacher
-    size = vocabulary_size(spec) if sized else TINY.size
-    outline = check_contract(spec, spec.plugins, given.config_dirs, vocab_size=size)
+    size = vocabulary_size(spec) if given.dry_run or spec.teacher else TINY.size
+    model = check_contract(spec, spec.plugins, given.config_dirs, vocab_size=size)
     check_teacher(spec)
-    if spec.distill and not given.resume:
-        with without_weights():
-            known = known_to_objectives(outline, vocab_size=size)
-            objective = build_objective(spec, {"vocab": TINY, **known}, spec.plugins)
-        check_lesson(spec, outline, objective, row_lengths(thaw(spec)))
-    return outline
+    return outline_pretraining(spec, model, vocab_size=size)
 
 
-def check_finetuning(spec: Finetune, task: Task) -> Model:
-    """The model without weights; raise what does not fit together in it, the task and the
+def check_finetuning(spec: Finetune, task: Task) -> Outline:
+    """The run without weights; raise what does not fit together in the model, the task and the
     teachers.
     """
-    outline = outline_task(spec, task)
+    model = outline_task(spec, task)
     check_tasks(spec, task)
     check_teacher(spec)
-    check_lesson(spec, outline, task, {"task.max_length": task.longest})
+    objective = outline_teacher(spec, model, task, {"task.max_length": task.longest})
     check_cache(spec, task)
-    return outline
+    return Outline(model, objective)
+
+
+def outline_pretraining(
+    spec: Pretrain, model: Model | None = None, *, vocab_size: int | None = None
+) -> Outline:
+    """Model and objective of a pretraining without weights.
+
+    Args:
+        model: Where it is built already.
+        vocab_size: By default what the run's would be.
+    """
+    size = vocabulary_size(spec) if vocab_size is None else vocab_size
+    with without_weights():
+        model = model or build_model(spec, vocab_size=size, vocab=TINY, plugins=spec.plugins)
+        own = build_objective(spec, model, TINY, vocab_size=size, plugins=spec.plugins)
+    lengths = row_lengths(thaw(spec))
+    return Outline(model, outline_teacher(spec, model, own, lengths))
 
 
 def outline_task(spec: Finetune, task: Task) -> Model:

@@ -51,7 +51,7 @@ class Corpus:
         }
 
 
-def open_corpus(cfg: Any, plugins: tuple[str, ...] = ()) -> Corpus:
+def open_corpus(cfg: Any) -> Corpus:
     """Open the token directories of all sources and corpora; raw text is tokenized first, once."""
     paths = {
         source: {name: _hashable(part.get("path")) for name, part in node["corpora"].items()}
@@ -59,7 +59,7 @@ def open_corpus(cfg: Any, plugins: tuple[str, ...] = ()) -> Corpus:
     }
     with progress() as say:
         jobs = {
-            path: job(cfg, path, say=say, plugins=plugins)
+            path: job(cfg, path, say=say, plugins=cfg.plugins)
             for parts in paths.values()
             for path in parts.values()
         }

@@ -6,22 +6,21 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from plmctl.core.batch import Batch
 from plmctl.core.terminal import tell
-from plmctl.models.base import Model
+from plmctl.models.base import Hidden, Model
 from plmctl.nn.tables import count
 from plmctl.run import finetuning, pretraining
-from plmctl.run.assemble import build_objective, known_to_objectives
+from plmctl.run.assemble import build_objective
 from plmctl.run.corpus import Corpus
 from plmctl.run.cost import own_parameters
-from plmctl.run.loaders import find_used_fields, open_held_out
+from plmctl.run.loaders import BatchFields, open_held_out
 from plmctl.run.loading import Loaded, load
 from plmctl.run.parents import build_task
 from plmctl.run.predict import predict, show_scores
@@ -37,8 +36,6 @@ from plmctl.training.evaluation import Measured, measure
 from plmctl.training.processes.world import World
 from plmctl.training.trainer import Result
 
-Score = Callable[[Model], dict[str, float]]
-
 
 def distill(spec: Finetune | Pretrain) -> int:
     """Train the student, or with --dry-run say what that would be; returns the exit code."""
@@ -47,12 +44,11 @@ def distill(spec: Finetune | Pretrain) -> int:
     else:
         code = pretraining.pretrain(spec, after=compare)
     if spec.provenance.dry_run:
-        models = {path: load(path, plugins=spec.plugins).model for path in teachers_of(spec)}
-        shown = {
-            path: {"parameters": count(model), "layers": model.backbone.num_layers}
-            for path, model in models.items()
-        }
-        show_scores("teachers", shown, as_json=spec.provenance.json, extra={})
+        sizes: dict[str, dict[str, float]] = {}
+        for path in teachers_of(spec):
+            model = load(path, plugins=spec.plugins).model
+            sizes[path] = {"parameters": count(model), "layers": model.backbone.num_layers}
+        show_scores("teachers", sizes, as_json=spec.provenance.json, extra={})
     return code
 
 
@@ -66,13 +62,11 @@ def compare(session: Session, result: Result) -> Result:
     teachers = [load(path, plugins=plugins) for path in teachers_of(session.spec)]
     student = load(session.folder, plugins=plugins)
     session.say("measuring teacher and student")
-    table = measured(session, teachers, student)
+    table = measure_models(session, teachers, student)
     file = session.folder / "result.json"
-    record = (
-        json.loads(file.read_text(encoding="utf-8"))
-        if file.is_file()
-        else {"metrics": {"dev": dict(table.student.scores)}}
-    )
+    record: dict[str, Any] = {"metrics": {"dev": dict(table.student.scores)}}
+    if file.is_file():
+        record = json.loads(file.read_text(encoding="utf-8"))
     write_json(file, {**record, "distillation": table.to_json()})
     write_text(session.folder / "distill.md", table.markdown())
     if session.spec.provenance.json:
@@ -82,68 +76,62 @@ def compare(session: Session, result: Result) -> Result:
     return result
 
 
-def measured(session: Session, teachers: list[Loaded], student: Loaded) -> SideBySide:
+class Trial(NamedTuple):
+    """What teachers and student are measured by."""
+
+    scores: list[dict[str, float]]  # of each model
+    timed: dict[int, Batch]  # by the number of rows
+    forward: Forward
+    metric: str
+    largest_is_best: bool
+
+
+def measure_models(session: Session, teachers: list[Loaded], student: Loaded) -> SideBySide:
     """Every model on the dev split of the task, or on held-out text."""
-    loaded = [*teachers, student]
+    loaded, precision = [*teachers, student], session.precision
     for each in loaded:
-        each.model.to(session.precision.device).eval()
-    of_task = isinstance(session.spec, Finetune)
-    scores, timed, forward, metric, largest = (_on_task if of_task else _on_text)(session, loaded)
-    times = measure_latencies(
-        [each.model for each in loaded], timed, forward, precision=session.precision
-    )
-    titles = (
-        [f"teacher {n}" for n in range(1, len(teachers) + 1)]
-        if len(teachers) > 1
-        else ["teacher"] * len(teachers)
-    )
+        each.model.to(precision.device).eval()
+    trial = (_on_task if isinstance(session.spec, Finetune) else _on_text)(session, loaded)
+    models = [each.model for each in loaded]
+    times = measure_latencies(models, trial.timed, trial.forward, precision=precision)
+    numbers = [f" {place + 1}" if len(teachers) > 1 else "" for place in range(len(teachers))]
+    titles = [*(f"teacher{number}" for number in numbers), "student"]
     columns = [
-        replace(ModelColumn.of(title, each), latency=times[place], scores=scores[place])
-        for place, (title, each) in enumerate(zip([*titles, "student"], loaded, strict=True))
+        replace(ModelColumn.of(title, each), latency=latency, scores=scores)
+        for title, each, latency, scores in zip(titles, loaded, times, trial.scores, strict=True)
     ]
-    device = session.precision.device.type
+    device = precision.device.type
     threads = f", {torch.get_num_threads()} threads" if device == "cpu" else ""
     place = (
-        f"{device}, {session.precision.name}{threads},"
+        f"{device}, {precision.name}{threads},"
         " lower quartiles of alternating runs on the rows that are scored"
     )
-    place += "" if session.precision.name == "fp32" else "; scores in fp32"
+    place += "" if precision.name == "fp32" else "; scores in fp32"
+    best = trial.largest_is_best
     return SideBySide(
-        columns[:-1], columns[-1], metric=metric, largest_is_best=largest, place=place
+        columns[:-1], columns[-1], metric=trial.metric, largest_is_best=best, place=place
     )
 
 
-# scores, batches to be timed, how, metric, best
-Measures = tuple[list[dict[str, float]], dict[int, Batch], Forward, str, bool]
-
-
-def _on_task(session: Session, loaded: list[Loaded]) -> Measures:
+def _on_task(session: Session, loaded: list[Loaded]) -> Trial:
     """On the dev split; a teacher without the head of the task has no score, and then only
     backbones are timed.
     """
-    task = build_task(session.spec)
+    task, precision = build_task(session.spec), choose("fp32", session.world.device)
     task.fit_labels(train := task.read("train"))
-    student = loaded[-1]
-    name = "dev" if task.has("dev") else "train"
-    split = inference.encode_split(
-        task, name, task.read("dev") if task.has("dev") else train, student.tokenizer
-    )
-    scores = [_scored(session, task, each, split) if name == "dev" else {} for each in loaded]
-    answer = all(_answers(task, each) for each in loaded)
+    dev = task.read("dev") if task.has("dev") else None
+    name, examples = ("train", train) if dev is None else ("dev", dev)
+    split = inference.encode_split(task, name, examples, loaded[-1].tokenizer)
+    answer = [_answers(task, each) for each in loaded]
+    scores = [
+        predict(each.model, task, split, precision=precision)[1] if able and dev is not None else {}
+        for each, able in zip(loaded, answer, strict=True)
+    ]
     length = batches.BatchUnits.of(split.rows).length
     middle = np.argsort(np.abs(length - np.median(length)), kind="stable")
     timed = {rows: batches.collate(split.rows, middle[:rows]) for rows in BATCHES}
-    forward: Forward = task.logits if answer else lambda model, batch: model(batch)
-    return scores, timed, forward, task.metrics[0], task.best_is_largest
-
-
-def _scored(
-    session: Session, task: Task, loaded: Loaded, split: inference.Split
-) -> dict[str, float]:
-    precision = choose("fp32", session.world.device)
-    return (
-        predict(loaded.model, task, split, precision=precision)[1] if _answers(task, loaded) else {}
-    )
+    forward: Forward = task.logits if all(answer) else _run_backbone
+    return Trial(scores, timed, forward, task.metrics[0], task.best_is_largest)
 
 
 def _answers(task: Task, loaded: Loaded) -> bool:
@@ -154,63 +142,39 @@ def _answers(task: Task, loaded: Loaded) -> bool:
     )
 
 
-def _on_text(session: Session, loaded: list[Loaded]) -> Measures:
+def _on_text(session: Session, loaded: list[Loaded]) -> Trial:
     """On held-out rows, by the run's own objective; where it owns parameters, or a model lacks
     its heads, there is no score.
     """
-    spec, world, corpus = session.spec, World(device=session.precision.device), session.prepared
-    assert isinstance(corpus, Corpus)
-    found: dict[str, list[Batch]] = {}
+    spec, world = session.spec, World(device=session.precision.device)
+    corpus: Corpus = session.prepared
+    models = [each.model for each in loaded]
+    objectives = [
+        build_objective(spec, model, corpus.vocab, plugins=spec.plugins).to(world.device).eval()
+        for model in models
+    ]
+    fields = BatchFields.by(models[-1], objectives[-1])
+    held_out = [list(rows) for rows in open_held_out(spec, corpus, world, fields).values()]
+    targets = sorted({name for rows in held_out for batch in rows[:1] for name in batch.targets})
     scores: list[dict[str, float]] = []
-    for each in [loaded[-1], *loaded[:-1]]:
-        given = {
-            "vocab": corpus.vocab,
-            **known_to_objectives(each.model, vocab_size=corpus.vocab.size),
-        }
-        objective = build_objective(spec, given, spec.plugins).to(world.device).eval()
-        if not found:
-            asked: dict[str, Any] = {
-                "needs": each.model.backbone.needs | objective.facts.needs,
-                "uses": find_used_fields(each.model, objective),
-            }
-            rows = open_held_out(
-                spec, corpus, world, labels=objective.labels, plugins=spec.plugins, **asked
-            )
-            found = {title: list(part) for title, part in rows.items()}
-        if own_parameters(objective, each.model) or not objective.facts.heads <= set(
-            each.model.heads
-        ):
-            scores.append({})
+    for model, objective in zip(models, objectives, strict=True):
+        scores.append({})
+        if own_parameters(objective, model) or not objective.facts.heads <= set(model.heads):
             continue
         with torch.no_grad():
             parts = [
-                measure(each.model, objective, rows, world=world, seed=spec.seed)
-                for rows in found.values()
+                measure(model, objective, rows, world=world, seed=spec.seed) for rows in held_out
             ]
-        scores.append(_with_perplexity(Measured.together(parts).means(), found))
+        means = Measured.together(parts).means()
+        asked = [name for name in targets if f"loss/{name}" in means]
+        scores[-1] = means | {f"perplexity/{n}": math.exp(means[f"loss/{n}"]) for n in asked}
     timed = {}
-    for number in BATCHES if found else ():
+    for number in BATCHES if held_out else ():
         some = spec.replace({"eval.batch_size": number, "eval.rows": number})
-        batch = next(
-            next(
-                iter(
-                    open_held_out(
-                        some, corpus, world, labels=None, plugins=spec.plugins, **asked
-                    ).values()
-                )
-            )
-        )
+        batch = next(next(iter(open_held_out(some, corpus, world, fields).values())))
         timed[len(batch.key)] = batch
-    return [*scores[1:], scores[0]], timed, lambda model, batch: model(batch), "loss", False
+    return Trial(scores, timed, _run_backbone, "loss", False)
 
 
-def _with_perplexity(
-    scores: dict[str, float], found: Mapping[str, list[Batch]]
-) -> dict[str, float]:
-    """And e^loss of every target made of tokens."""
-    names = {name for rows in found.values() for batch in rows[:1] for name in batch.targets}
-    return scores | {
-        f"perplexity/{n}": math.exp(scores[f"loss/{n}"])
-        for n in sorted(names)
-        if f"loss/{n}" in scores
-    }
+def _run_backbone(model: Model, batch: Batch) -> Hidden:
+    return model(batch)

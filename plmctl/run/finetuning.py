@@ -13,7 +13,6 @@ import torch
 
 from plmctl.core.rounding import round_floats
 from plmctl.models.base import Model
-from plmctl.nn.tables import count
 from plmctl.objectives.penalty import penalize
 from plmctl.run import estimate
 from plmctl.run.adapt import fit_task, with_new_tokens
@@ -64,7 +63,8 @@ def finetune(spec: Finetune, after: After = lambda session, result: result) -> i
     else:
         spec, task, outline = resolve_finetuning(spec)
         if spec.provenance.dry_run:
-            return _show_estimate(spec, task, outline)
+            estimate.show_task(spec, outline, task)
+            return 0
 
     def prepare(spec: Finetune) -> tuple[Finetune, Tokenizer]:
         spec = by_teacher(spec)
@@ -78,52 +78,35 @@ def finetune(spec: Finetune, after: After = lambda session, result: result) -> i
     )
 
 
-def _devs(task: Task) -> list[str]:
-    return [name for name in task.reader.splits if name.startswith("dev") and task.has(name)]
-
-
 def _tokenizer(spec: Finetune) -> Tokenizer:
     """The run's, where an earlier sitting saved it; else the checkpoint's, or a new one, the
     same in every process.
     """
-    if spec.provenance.resume and (Path(str(spec.run.dir)) / TOKENIZER / META).is_file():
-        return Tokenizer.load(Path(str(spec.run.dir)) / TOKENIZER)
+    saved = Path(str(spec.run.dir)) / TOKENIZER
+    if spec.provenance.resume and (saved / META).is_file():
+        return Tokenizer.load(saved)
     if spec.checkpoint is not None:
         return open_source(spec.checkpoint, plugins=spec.plugins).tokenizer
     if spec.tokenizer.get("path"):
         return Tokenizer.load(spec.tokenizer.path)
-    return _fresh_tokenizer(spec)
-
-
-def _fresh_tokenizer(spec: Finetune) -> Tokenizer:
-    """One that is trained on `data.path`, or on the texts of the task where no other text is
-    given.
-    """
     if spec.data.path:
-        texts = [
-            s
-            for d in read_documents(spec.data.path, field=spec.data.field, lines=spec.data.lines)
-            for s in d.sentences
-        ]
+        documents = read_documents(spec.data.path, field=spec.data.field, lines=spec.data.lines)
+        texts = [sentence for document in documents for sentence in document.sentences]
     else:
         task = build_task(spec)
         texts = [str(text) for example in task.read("train") for text in task.texts(example)]
     return Tokenizer.learn(texts, build(spec.tokenizer, plugins=spec.plugins, path="tokenizer"))
 
 
-def splits(task: Task, tokenizer: Tokenizer, share: float = 1.0) -> dict[str, Split]:
+def encode_splits(task: Task, tokenizer: Tokenizer, share: float = 1.0) -> dict[str, Split]:
     """train, a `share` of it, and every dev split that is there, encoded; `fit_labels` has seen
     all of train.
     """
-    train = task.read("train")
-    task.fit_labels(train)
-    found = {
-        "train": inference.take_share(train, share),
-        **{name: task.read(name) for name in _devs(task)},
-    }
+    task.fit_labels(train := task.read("train"))
+    examples = {"train": inference.take_share(train, share)}
+    examples |= {name: task.read(name) for name in task.dev_splits}
     return {
-        name: inference.encode_split(task, name, examples, tokenizer)
-        for name, examples in found.items()
+        name: inference.encode_split(task, name, own, tokenizer) for name, own in examples.items()
     }
 
 
@@ -135,14 +118,15 @@ def train(session: Session) -> Result:
     task, tokenizer = build_task(spec), session.prepared
     if world.main and not (session.folder / TOKENIZER / META).is_file():
         tokenizer.save(session.folder / TOKENIZER)
-    data = splits(task, tokenizer, spec.train.share)
+    data = encode_splits(task, tokenizer, spec.train.share)
     _describe_data(session, task, tokenizer, data)
     model = _model(session, task, tokenizer)
     remarks = remark_on_pattern(spec, model.backbone, spec.plugins, task.longest)
     for name, line in remarks.items():
         session.say(f"{name} {line}")
+    rows, dev = data.pop("train").rows, data.get("dev")
     batches = Batches(
-        data["train"].rows,
+        rows,
         batch_size=spec.train.batch_size,
         micro_batch_size=spec.train.micro_batch_size,
         seed=spec.seed,
@@ -153,32 +137,27 @@ def train(session: Session) -> Result:
     every = batches.updates_per_epoch
 
     def evaluate(model: Model) -> dict[str, float]:
-        return (
-            predict(model, task, data["dev"], precision=session.precision)[1] if world.main else {}
-        )
+        if dev is None or not world.main:
+            return {}
+        return predict(model, task, dev, precision=session.precision)[1]
 
-    objective = penalize(
-        model, add_teacher(spec, model, task, say=session.say, rows=len(data["train"].rows.key))
-    )
+    objective = add_teacher(spec, model, task, say=session.say, rows=len(rows.key))
     result = fit(
         session,
         model=model,
-        objective=objective,
+        objective=penalize(model, objective),
         budget=budget_of(spec, updates_per_epoch=every),
         stages=[
             Stage(batches=lambda: batches, trainable=spec.train.trainable, frozen=spec.train.frozen)
         ],
-        evaluate=evaluate if "dev" in data else None,
+        evaluate=evaluate if dev else None,
         extras=lambda folder: tokenizer.save(folder / TOKENIZER),
         keep_best=task.metrics[0] if objective.facts.heads_learn else "",
         best_is_largest=task.best_is_largest,
         settings={name: every for name in ("eval_every", "save_every") if spec.train[name] is None},
     )
     if world.main and not result.exit_code:
-        best = _conclude(
-            session, task, model, {name: split for name, split in data.items() if name != "train"}
-        )
-        return replace(result, checkpoint=best)
+        return replace(result, checkpoint=_conclude(session, task, model, data))
     return result
 
 
@@ -188,31 +167,30 @@ def _describe_data(
     """Say what is read: examples of each split, what is cut, unknown, known already, or passed
     over.
     """
-    for split in data.values():
+    train = data["train"]
+    for name, split in data.items():
         notes = [
             f"{len(split.examples)} examples",
             inference.describe_truncation(split.rows) or "nothing is cut",
+            unknown.describe_unknown(inference.unknown(split.rows, tokenizer.vocab)),
+            "" if split is train else inference.describe_overlap(train.examples, split.examples),
         ]
-        notes += [unknown.describe_unknown(inference.unknown(split.rows, tokenizer.vocab))]
-        notes += (
-            [inference.describe_overlap(data["train"].examples, split.examples)]
-            if split is not data["train"]
-            else []
-        )
-        if split.name == "dev" and task.held_share:
+        if name == "dev" and task.held_share:
             notes.append(f"held out of train by what they say (task.dev_share={task.held_share:g})")
-        session.say(f"{split.name}: {'; '.join(filter(None, notes))}")
+        session.say(f"{name}: {'; '.join(filter(None, notes))}")
     if "dev" not in data:
-        wanted = (
-            f"it would be {' or '.join(task.reader.splits['dev'])}, or task.dev_share=0.1 of train"
+        files = " or ".join(task.reader.splits["dev"])
+        session.say(
+            f"no dev split (it would be {files}, or task.dev_share=0.1 of train): nothing is"
+            " scored, the last is kept"
         )
-        session.say(f"no dev split ({wanted}): nothing is scored, the last is kept")
-    for line in inference.describe_reading(task.reader):
+    skipped = inference.describe_skipped(task.reader.skipped)
+    for line in [
+        *inference.describe_reading(task.reader),
+        *([skipped] if skipped else []),
+        *task.remarks,
+    ]:
         session.say(line)
-    if passed := inference.describe_skipped(task.reader.skipped):
-        session.say(passed)
-    for remark in task.remarks:
-        session.say(remark)
     if session.precision.name != "fp32":
         session.say(
             f"validation in {session.precision.name}, as training;"
@@ -224,18 +202,13 @@ def _model(session: Session, task: Task, tokenizer: Tokenizer) -> Model:
     """First weights by `seed`, those of new heads by `head_seed`, then whatever the checkpoint
     has.
     """
-    spec, plugins = session.spec, session.spec.plugins
-    resuming = (
-        Checkpoints(session.folder / "checkpoints", say=lambda message: None).newest()
-        if spec.provenance.resume
-        else None
-    )
-    layers = None if resuming else thaw(spec.kept_layers)
-    source = (
-        open_source(resuming or spec.checkpoint, layers, plugins=plugins)
-        if resuming or spec.checkpoint
-        else None
-    )
+    spec, plugins, begin, layers = session.spec, session.spec.plugins, None, None
+    if spec.provenance.resume:
+        begin = Checkpoints(session.folder / "checkpoints", say=lambda message: None).newest()
+    resumed = begin is not None
+    if not resumed:
+        begin, layers = spec.checkpoint, thaw(spec.kept_layers)
+    source = open_source(begin, layers, plugins=plugins) if begin else None
     size, new = source.vocab_size if source else tokenizer.vocab.size, task.transform.new_tokens
     size = max(size, tokenizer.vocab.size + new) if new else size
     model = build_model(
@@ -244,13 +217,13 @@ def _model(session: Session, task: Task, tokenizer: Tokenizer) -> Model:
     head_seed = spec.seed if spec.head_seed is None else spec.head_seed
     initialize = cast(Callable[..., None], model.backbone.initializer)
     initialize(model.heads, generator=torch.Generator().manual_seed(head_seed))
-    if source and not resuming:
-        found = with_new_tokens(model, source.tensors)
-        take(model, found, source=spec.checkpoint, unused=source.unused, say=session.say)
+    if source and not resumed:
+        tensors = with_new_tokens(model, source.tensors)
+        take(model, tensors, source=begin, unused=source.unused, say=session.say)
     return model
 
 
-def _conclude(session: Session, task: Task, model: Model, devs: dict[str, Split]) -> Path:
+def _conclude(session: Session, task: Task, model: Model, devs: Mapping[str, Split]) -> Path:
     """Scores of the checkpoint that did best, from the very predictions that are saved; returns
     that checkpoint.
 
@@ -258,13 +231,13 @@ def _conclude(session: Session, task: Task, model: Model, devs: dict[str, Split]
     """
     best, precision = find(session.folder), choose("fp32", session.world.device)
     load_exactly(model, read(best).model, file=best)
-    metrics = {}
+    folder, metrics = session.folder / "predictions", {}
     for name, split in devs.items():
-        predictions, found = predict(
+        predictions, scores = predict(
             model, task, split, precision=precision, digits=precision.digits
         )
-        metrics[name] = round_floats(found)
-        write_predictions(session.folder / "predictions", name, predictions)
+        metrics[name] = round_floats(scores)
+        write_predictions(folder, name, predictions)
     record: dict[str, Any] = {
         "task": task.name,
         "checkpoint": str(best),
@@ -273,30 +246,8 @@ def _conclude(session: Session, task: Task, model: Model, devs: dict[str, Split]
     }
     record |= {"signatures": task.signatures} if task.signatures else {}
     write_json(session.folder / "result.json", {**record, "metrics": metrics})
-    extra = {"predictions": str(session.folder / "predictions")} if metrics else {}
     given = session.spec.provenance
     if not given.front:  # else that command shows them in its own table
+        extra = {"predictions": str(folder)} if metrics else {}
         show_scores(f"{task.name}: {best.name}", metrics, as_json=given.json, extra=extra)
     return best
-
-
-def _show_estimate(spec: Finetune, task: Task, model: Model) -> int:
-    """Examples, labels, updates, parameters, compute, memory and time; nothing is written."""
-    examples = inference.take_share(task.read("train"), spec.train.share)
-    updates = -(-len(examples) // spec.train.batch_size)
-    parts = {
-        "backbone": model.backbone,
-        **{f"heads.{name}": head for name, head in model.heads.items()},
-    }
-    counts = {f"parameters of {name}": count(part) for name, part in parts.items()}
-    labels = {"labels": task.outputs} if task.outputs else {}
-    numbers = {"examples": len(examples), **labels, "updates an epoch, at least": updates, **counts}
-    told = remark_on_pattern(spec, model.backbone, spec.plugins, task.longest)
-    costs = estimate.estimate_task(spec, model, task, updates=updates)
-    extra = told | (costs if spec.provenance.json else {})
-    show_scores(
-        f"finetune task={task.name}", {"train": numbers}, as_json=spec.provenance.json, extra=extra
-    )
-    if not spec.provenance.json:
-        estimate.print_tables(costs)
-    return 0

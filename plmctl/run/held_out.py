@@ -9,11 +9,11 @@ import torch
 
 from plmctl.core.errors import ConfigError, UsageError, nearest
 from plmctl.heads.base import language_heads
-from plmctl.run.assemble import build_objective, known_to_objectives
+from plmctl.run.assemble import build_objective
 from plmctl.run.build import plain
 from plmctl.run.contract import check_contract
 from plmctl.run.corpus import open_corpus
-from plmctl.run.loaders import find_used_fields, open_held_out
+from plmctl.run.loaders import BatchFields, open_held_out
 from plmctl.run.loading import Loaded
 from plmctl.run.make_spec import spec_of
 from plmctl.run.plugins import confirm, named
@@ -36,22 +36,12 @@ def score(
     if spec.data.path is not None:
         refuse_decided(run, spec.provenance.keys, plugins)
     check_contract(run.replace({"noise": run.eval.noise}), plugins, spec.provenance.config_dirs)
-    corpus, world = open_corpus(run, plugins), World(device=precision.device)
-    vocab, folder = corpus.vocab, loaded.source.folder
-    known = {"vocab": vocab, **known_to_objectives(model, vocab_size=vocab.size)}
-    objective = build_objective(run, known, plugins)
+    corpus, world, folder = open_corpus(run), World(device=precision.device), loaded.source.folder
+    objective = build_objective(run, model, corpus.vocab, plugins=plugins)
     file = folder / "objective.safetensors"
     load_exactly(objective, read(folder).objective, file=file, without=model)
     objective.to(precision.device).eval()
-    batches = open_held_out(
-        run,
-        corpus,
-        world,
-        labels=objective.labels,
-        needs=model.backbone.needs | objective.facts.needs,
-        uses=find_used_fields(model, objective),
-        plugins=plugins,
-    )
+    batches = open_held_out(run, corpus, world, BatchFields.by(model, objective))
     with torch.no_grad(), precision.autocast():
         measured = {
             name: measure(model, objective, rows, world=world, seed=part.seed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -27,20 +28,34 @@ from plmctl.run.stage_settings import micro_batch_rows, stage_config
 from plmctl.text.vocab import Vocab
 from plmctl.training.processes.world import World
 
-SEED_STEP = 1_000_003  # between the seeds of two sources, which must not draw the same numbers
+# between the seeds of two sources, and of two corpora of a mixture, which must not draw the same
+# numbers
+SEED_STEP, CORPUS_STEP = 1_000_003, 15_485_863
 
 
-CORPUS_STEP = 15_485_863  # between those of two corpora of a mixture
-
-
-def find_used_fields(model: Model, objective: Objective | None = None) -> frozenset[str]:
-    """The fields that some part of the model, of the objective or of its teachers reads where
-    they are there.
+@dataclass(frozen=True)
+class BatchFields:
+    """What the batches of a run carry: fields that parts need, fields that parts use where they
+    are there, and the labels that its objective derives.
     """
-    facts = objective.facts if objective else Facts()
-    models = [model, *(helper for helper, _ in facts.helpers)]
-    parts = [part for each in models for part in each.backbone.parts()]
-    return facts.uses.union(*(getattr(part, "uses", ()) for part in parts))
+
+    needs: frozenset[str] = frozenset()
+    uses: frozenset[str] = frozenset()
+    labels: Labels | None = None
+
+    @classmethod
+    def by(cls, model: Model, objective: Objective | None = None) -> BatchFields:
+        """All that the model, the objective and its teachers read."""
+        facts = objective.facts if objective else Facts()
+        models = [model, *(helper for helper, _ in facts.helpers)]
+        parts = [part for each in models for part in each.backbone.parts()]
+        uses = facts.uses.union(*(getattr(part, "uses", ()) for part in parts))
+        labels = objective.labels if objective else None
+        return cls(model.backbone.needs | facts.needs, uses, labels)
+
+    @property
+    def kept(self) -> frozenset[str]:
+        return self.needs | self.uses
 
 
 def describe_unread(source: RowSource, read: frozenset[str]) -> list[str]:
@@ -63,111 +78,78 @@ def describe_unread(source: RowSource, read: frozenset[str]) -> list[str]:
 
 
 def open_training_loader(
-    cfg: Any,
-    corpus: Corpus,
-    world: World,
-    *,
-    stage: int,
-    labels: Labels | None,
-    needs: frozenset[str],
-    uses: frozenset[str] = frozenset(),
-    plugins: Sequence[str],
+    spec: Any, corpus: Corpus, world: World, fields: BatchFields, *, stage: int = 0
 ) -> Loader:
-    """The updates of one stage, this rank's share of each, with the fields that parts need, and
-    those that they use.
-    """
-    cfg = stage_config(cfg, stage)
-    made = {
+    """The updates of one stage, this rank's share of each."""
+    spec = stage_config(spec, stage)
+    opened = {
         name: build_source(
             node,
             corpus.train[name],
             corpus.vocab,
-            needs=needs,
-            uses=uses,
-            plugins=plugins,
-            temperature=cfg.data.temperature,
-            seed=cfg.seed + place * SEED_STEP,
-            batch_size=cfg.train.batch_size,
+            fields,
+            spec.plugins,
+            temperature=spec.data.temperature,
+            seed=spec.seed + place * SEED_STEP,
+            batch_size=spec.train.batch_size,
             world=world.size,
             rank=world.rank,
             stage=stage,
         )
-        for place, (name, node) in enumerate(sources(cfg).items())
+        for place, (name, node) in enumerate(sources(spec).items())
     }
-    for each in made.values():
-        if each.reader.format.streams not in (None, cfg.train.batch_size):
+    for source in opened.values():
+        streams, rows = source.reader.format.streams, spec.train.batch_size
+        if streams not in (None, rows):
             allowed = (
-                f"must be the {cfg.train.batch_size} rows of an update,"
-                " each of which goes on in the next update"
+                f"must be the {rows} rows of an update, each of which goes on in the next update"
             )
-            raise ConfigError(
-                "format.streams",
-                each.reader.format.streams,
-                allowed,
-                fix=f"format.streams={cfg.train.batch_size}",
-            )
+            raise ConfigError("format.streams", streams, allowed, fix=f"format.streams={rows}")
     return Loader(
-        made,
-        micro_batch_size=micro_batch_rows(cfg, world.size),
-        labels=labels,
-        seed=cfg.seed,
-        schedule=cfg.train.sources,
-        keep=needs | uses,
+        opened,
+        micro_batch_size=micro_batch_rows(spec, world.size),
+        labels=fields.labels,
+        seed=spec.seed,
+        schedule=spec.train.sources,
+        keep=fields.kept,
         pinned=world.device.type == "cuda",
     )
 
 
 def open_held_out(
-    cfg: Any,
-    corpus: Corpus,
-    world: World,
-    *,
-    labels: Labels | None,
-    needs: frozenset[str],
-    uses: frozenset[str] = frozenset(),
-    plugins: Sequence[str],
+    spec: Any, corpus: Corpus, world: World, fields: BatchFields
 ) -> dict[str, Iterator[Batch]]:
     """{title: validation batches} of each corpus: its held-out documents under `eval.noise` and
     `eval.seed`, the same for every run, and at most `eval.rows` of them.
     """
-    size = (
-        cfg.eval.batch_size
-        or cfg.train.micro_batch_size
-        or max(1, cfg.train.batch_size // world.size)
-    )
-    found: dict[str, Iterator[Batch]] = {}
+    train, most = spec.train, spec.eval.rows
+    share = train.micro_batch_size or max(1, train.batch_size // world.size)
+    batches: dict[str, Iterator[Batch]] = {}
     for title, (name, part) in corpus.held_out().items():
-        node, own, shards = (
-            {**sources(cfg)[name], "noise": plain(cfg.eval.noise)},
-            size,
-            corpus.valid[name][part],
-        )
+        shards, rows = corpus.valid[name][part], spec.eval.batch_size or share
+        node = {**sources(spec)[name], "noise": plain(spec.eval.noise)}
         # a row goes on where the same row of the batch before ended
         if "streams" in node["format"]:
-            own = max(
-                1,
-                _streams(len(shards.ids), node["format"]["max_length"], size * world.size)
-                // world.size,
-            )
-            node["format"] = {**node["format"], "streams": own * world.size}
-        made = build_source(
+            length = node["format"]["max_length"]
+            rows = max(1, _streams(len(shards.ids), length, rows * world.size) // world.size)
+            node["format"] = {**node["format"], "streams": rows * world.size}
+        source = build_source(
             node,
             {part: shards},
             corpus.vocab,
-            needs=needs,
-            uses=uses,
-            plugins=plugins,
-            seed=cfg.eval.seed,
-            batch_size=own,
+            fields,
+            spec.plugins,
+            seed=spec.eval.seed,
+            batch_size=rows,
             world=world.size,
             rank=world.rank,
             allow_short=True,
         )
-        most = None if cfg.eval.rows is None else max(1, -(-cfg.eval.rows // (own * world.size)))
-        found[title] = islice(
-            once(made, batch_size=own, labels=labels, name=name, keep=needs | uses), most
+        every = once(source, batch_size=rows, labels=fields.labels, name=name, keep=fields.kept)
+        batches[title] = islice(
+            every, None if most is None else max(1, -(-most // (rows * world.size)))
         )
-    return found
+    return batches
 
 
 def _streams(tokens: int, length: int, most: int) -> int:
@@ -182,34 +164,36 @@ def build_source(
     node: Mapping[str, Any],
     tokens: Mapping[str, Shards],
     vocab: Vocab,
-    *,
-    needs: frozenset[str],
-    uses: frozenset[str],
+    fields: BatchFields,
     plugins: Sequence[str],
+    *,
     seed: int,
     temperature: float | None = None,
     allow_short: bool = False,
     **reading: Any,
 ) -> RowSource:
-    """Reader, format and noise of one of `sources`, its corpora mixed; `reading` is what else
-    readers and mixtures take.
+    """Reader, format and noise of one of `sources`, its corpora mixed.
+
+    Args:
+        tokens: of each corpus.
+        reading: what else readers and mixtures take.
     """
-    layout, noise = (
-        build_format(node, vocab, plugins),
-        build_noise(node["noise"], vocab, tokens, plugins),
-    )
+    layout = build_format(node, vocab, plugins)
+    noise = build_noise(node["noise"], vocab, tokens, plugins)
     length = noise.input_length(layout.max_length) if noise else None
     everywhere = frozenset.intersection(
-        *(frozenset(f"tracks.{name}" for name in each.tracks) for each in tokens.values())
+        *(frozenset(f"tracks.{name}" for name in shards.tracks) for shards in tokens.values())
     )
-    there = uses & (layout.provides | everywhere)
-    wanted = there | (needs if noise is None else noise.reads | noise.uses | (needs - noise.writes))
+    read = fields.needs
+    if noise is not None:
+        read = noise.reads | noise.uses | (read - noise.writes)
+    read |= fields.uses & (layout.provides | everywhere)
     readers = {
         name: RowReader(
             shards,
             layout,
             input_length=length,
-            wanted=wanted,
+            wanted=read,
             allow_short=allow_short,
             seed=seed + place * CORPUS_STEP,
             **reading,

@@ -14,6 +14,7 @@ from plmctl.nn.tables import count
 from plmctl.objectives.base import Objective
 from plmctl.run.corpus import Corpus
 from plmctl.run.cost import own_parameters
+from plmctl.run.model_facts import remark_on_pattern
 from plmctl.run.schema import Pretrain
 from plmctl.run.session import Session
 from plmctl.text.tokenizer import Tokenizer
@@ -54,7 +55,9 @@ def describe_run(
         for line in _describe_source(name, each, corpus.tokenizer)
     ]
     parts = [part for source in corpus.train.values() for part in source.values()]
-    return [*lines, *(line.strip() for part in parts for line in too_much_held_out(part.manifest))]
+    lines += [line.strip() for part in parts for line in too_much_held_out(part.manifest)]
+    remarks = remark_on_pattern(spec, model.backbone, spec.plugins)
+    return [*lines, *(f"{name} {remark}" for name, remark in remarks.items())]
 
 
 def _describe_source(name: str, source: RowSource, tokenizer: Tokenizer) -> list[str]:

@@ -4,30 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from plmctl.core.batch import Batch
 from plmctl.core.fields import fields_of
 from plmctl.core.locate import locate
 from plmctl.core.terminal import screen
-from plmctl.data.loader import Loader, RowSource
+from plmctl.data.loader import RowSource
 from plmctl.data.preview import preview
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective
 from plmctl.run import estimate
-from plmctl.run.assemble import build_model, build_objective, known_to_objectives, without_weights
-from plmctl.run.corpus import Corpus, open_corpus, sources
+from plmctl.run.assemble import build_model, build_objective, without_weights
+from plmctl.run.corpus import Corpus, open_corpus
 from plmctl.run.cost import cost
 from plmctl.run.fit import budget_of, fit
 from plmctl.run.glossary import token_targets
-from plmctl.run.loaders import (
-    build_format,
-    describe_unread,
-    find_used_fields,
-    open_held_out,
-    open_training_loader,
-)
-from plmctl.run.model_facts import heads_about, remark_on_pattern
+from plmctl.run.loaders import BatchFields, describe_unread, open_held_out, open_training_loader
+from plmctl.run.model_facts import heads_about
 from plmctl.run.overview import check_languages, check_memory, describe_run
 from plmctl.run.resolve import resolve_pretraining
 from plmctl.run.schema import Pretrain
@@ -62,7 +57,7 @@ def pretrain(spec: Pretrain, after: After = lambda session, result: result) -> i
         return 0
     return run_session(
         spec,
-        prepare=lambda spec: (spec, open_corpus(spec, spec.plugins)),
+        prepare=lambda spec: (spec, open_corpus(spec)),
         train=lambda session: after(session, train(session)),
         then=commands_after,
     )
@@ -89,27 +84,29 @@ def train(session: Session) -> Result:
     """Build everything the config names and fit it."""
     spec, plugins = session.spec, session.spec.plugins
     corpus: Corpus = session.prepared
-    model = build_model(
-        spec, vocab_size=corpus.vocab.size, vocab=corpus.vocab, seed=spec.seed, plugins=plugins
-    )
-    given = {"vocab": corpus.vocab, **known_to_objectives(model, vocab_size=corpus.vocab.size)}
-    objective: Objective = build_objective(spec, given, plugins)
+    vocab = corpus.vocab
+    model = build_model(spec, vocab_size=vocab.size, vocab=vocab, seed=spec.seed, plugins=plugins)
+    own: Objective = build_objective(spec, model, vocab, plugins=plugins)
     # --resume of a run that saved nothing yet, too
     if spec.init and not any((session.folder / "checkpoints").glob("step-*")):
         into, layers = spec.init_into, thaw(spec.kept_layers)
         initialize(model, spec.init, into=into, layers=layers, plugins=plugins, say=session.say)
-    objective = add_teacher(spec, model, objective, say=session.say)
-    needs, uses = model.backbone.needs | objective.facts.needs, find_used_fields(model, objective)
-    asked: dict[str, Any] = {"labels": objective.labels, "needs": needs, "uses": uses}
-    loaders = _open_loaders(session, model, asked)
-    rows = sum(source.reader.rows_per_epoch for source in loaders[0].sources.values())
+    objective = add_teacher(spec, model, own, say=session.say)
+    fields = BatchFields.by(model, objective)
+    loaders = [
+        open_training_loader(spec, corpus, session.world, fields, stage=number)
+        for number in range(len(spec.train.stages) or 1)
+    ]
+    for loader in loaders:
+        check_languages(spec, loader)
+        check_memory(model, loader)
+    sources = loaders[0].sources
+    rows = sum(source.reader.rows_per_epoch for source in sources.values())
     budget = budget_of(spec, updates_per_epoch=rows / spec.train.batch_size)
     lines = describe_run(session, corpus, model, objective, budget, loaders[0])
-    remarks = remark_on_pattern(spec, model.backbone, plugins)
-    lines += [f"{name} {line}" for name, line in remarks.items()]
     for loader in loaders:
         lines += [
-            line for part in loader.sources.values() for line in describe_unread(part, needs | uses)
+            line for part in loader.sources.values() for line in describe_unread(part, fields.kept)
         ]
     for line in dict.fromkeys(lines):
         session.say(line)
@@ -123,78 +120,56 @@ def train(session: Session) -> Result:
                 for number, loader in enumerate(loaders)
             ],
             budget=budget,
-            evaluate=_validation(session, corpus, objective, asked),
+            evaluate=_validation(session, objective, fields, sources),
             extras=lambda folder: corpus.tokenizer.save(folder / "tokenizer"),
-            flops_per_token=_flops_per_token(
-                model, objective, next(iter(loaders[0].sources.values()))
-            ),
+            flops_per_token=_flops_per_token(model, objective, next(iter(sources.values()))),
         )
     finally:
         for loader in loaders:
             loader.close()
 
 
-def _open_loaders(session: Session, model: Model, asked: Mapping[str, Any]) -> list[Loader]:
-    """The loader of each stage, whose rows the model can read."""
-    spec = session.spec
-    loaders = [
-        open_training_loader(
-            spec, session.prepared, session.world, stage=number, plugins=spec.plugins, **asked
-        )
-        for number in range(len(spec.train.stages) or 1)
-    ]
-    for loader in loaders:
-        check_languages(spec, loader)
-        check_memory(model, loader)
-    return loaders
-
-
-def _stage_settings(spec: Pretrain, number: int) -> dict:
+def _stage_settings(spec: Pretrain, number: int) -> dict[str, Any]:
     stage = spec.train.stages[number] if spec.train.stages else {}
-    of_the_run = {"trainable": spec.train.trainable, "frozen": spec.train.frozen}
-    return of_the_run | {key: stage[key] for key in STAGE_KEYS if key in stage}
+    whole_run = {"trainable": spec.train.trainable, "frozen": spec.train.frozen}
+    return whole_run | {key: stage[key] for key in STAGE_KEYS if key in stage}
 
 
 def _validation(
-    session: Session, corpus: Corpus, objective: Objective, asked: Mapping[str, Any]
+    session: Session, objective: Objective, fields: BatchFields, sources: Mapping[str, RowSource]
 ) -> Callable[[Model], dict[str, float]] | None:
     """Losses on the held-out documents, and bits per byte for every target made of tokens; None
     without held-out text.
-
-    Args:
-        asked: The labels and fields that batches have (`open_training_loader`).
     """
     spec, world = session.spec, session.world
+    corpus: Corpus = session.prepared
     if not any(corpus.valid.values()):
         session.say(
             "no validation: the corpus is too small to hold a document out (data.valid_path=..."
             " gives one)"
         )
         return None
-    batches: dict[str, list[Batch]] = {}
-    tokens = sorted(token_targets(thaw(spec), spec.plugins))
-    formats = {
-        name: build_format(node, corpus.vocab, spec.plugins) for name, node in sources(spec).items()
-    }
+    targets = sorted(token_targets(thaw(spec), spec.plugins))
     bytes_per_token = {}
     for title, (source, name) in corpus.held_out().items():
         # of parallel text, the bytes of one side alone are not known
-        if not formats[source].target_length:
-            whole = corpus.valid[source][name].manifest["splits"]["valid"]
-            bytes_per_token[title] = whole["bytes"] / max(1, whole["tokens"])
+        if not sources[source].reader.format.target_length:
+            split = corpus.valid[source][name].manifest["splits"]["valid"]
+            bytes_per_token[title] = split["bytes"] / max(1, split["tokens"])
+    batches: dict[str, list[Batch]] = {}
 
     def evaluate(model: Model) -> dict[str, float]:
         if not batches:
-            found = open_held_out(spec, corpus, world, plugins=spec.plugins, **asked)
-            batches.update({name: list(each) for name, each in found.items()})
+            held_out = open_held_out(spec, corpus, world, fields)
+            batches.update({title: list(rows) for title, rows in held_out.items()})
         parts = {
-            name: measure(model, objective, each, world=world) for name, each in batches.items()
+            title: measure(model, objective, rows, world=world) for title, rows in batches.items()
         }
-        scores = _scores(parts, bytes_per_token, tokens)
+        scores = _scores(parts, bytes_per_token, targets)
         if len(parts) > 1:
-            for name, part in parts.items():
-                alone = _scores({name: part}, bytes_per_token, tokens)
-                scores |= {f"{name}/{key}": value for key, value in alone.items()}
+            for title, part in parts.items():
+                alone = _scores({title: part}, bytes_per_token, targets)
+                scores |= {f"{title}/{key}": value for key, value in alone.items()}
         return scores
 
     return evaluate
@@ -210,18 +185,16 @@ def _scores(
     bytes are not known (one side of parallel text) has no bits per byte.
     """
     whole = Measured.together(parts.values())
-    found = whole.means()
-    for name in [
-        name
-        for name in targets
-        if f"loss/{name}" in found and bytes_per_token.keys() >= parts.keys()
-    ]:
-        loss = f"nll/{name}" if f"nll/{name}" in found else f"loss/{name}"
-        counts = {corpus: part.sums.get(loss, (0, 0))[1] for corpus, part in parts.items()}
-        size = sum(count * bytes_per_token[corpus] for corpus, count in counts.items())
-        found[f"bits_per_byte/{name}"] = whole.sums[loss][0] / math.log(2) / max(size, 1e-9)
-        found[f"perplexity/{name}"] = math.exp(min(found[loss], 700.0))
-    return found
+    scores = whole.means()
+    for name in targets if bytes_per_token.keys() >= parts.keys() else ():
+        if f"loss/{name}" not in scores:
+            continue
+        loss = f"nll/{name}" if f"nll/{name}" in scores else f"loss/{name}"
+        counts = {title: part.sums.get(loss, (0, 0))[1] for title, part in parts.items()}
+        size = sum(count * bytes_per_token[title] for title, count in counts.items())
+        scores[f"bits_per_byte/{name}"] = whole.sums[loss][0] / math.log(2) / max(size, 1e-9)
+        scores[f"perplexity/{name}"] = math.exp(min(scores[loss], 700.0))
+    return scores
 
 
 def _flops_per_token(model: Model, objective: Objective, source: RowSource) -> float:
@@ -232,12 +205,12 @@ def _flops_per_token(model: Model, objective: Objective, source: RowSource) -> f
     facts = objective.facts
     helped = {name for _, names in facts.helpers for name in names}
     predicted = {
-        name: max(
-            (capacity[each] for each in facts.targets_of(name) if each in capacity),
+        head: max(
+            (capacity[name] for name in facts.targets_of(head) if name in capacity),
             default=target or length,
         )
         / (length + target)
-        for name in (*model.heads, *helped)
+        for head in (*model.heads, *helped)
     }
     return cost(
         model, length=length, target_length=target, predicted=predicted, objective=objective
@@ -245,47 +218,33 @@ def _flops_per_token(model: Model, objective: Objective, source: RowSource) -> f
 
 
 def _preview(spec: Pretrain, *, asked: bool) -> None:
-    """Print the first rows of training, of each source, as a person reads them; `asked`: with
-    what the objective derives.
+    """Print the first rows of training, of each source, as a person reads them.
+
+    Args:
+        asked: With what the objective derives.
     """
-    corpus, console = open_corpus(spec, spec.plugins), screen()
-    with without_weights():
-        model = (
-            build_model(
-                spec, vocab_size=corpus.vocab.size, vocab=corpus.vocab, plugins=spec.plugins
-            )
-            if asked
-            else None
-        )
-        given = {
-            "vocab": corpus.vocab,
-            **(known_to_objectives(model, vocab_size=corpus.vocab.size) if model else {}),
-        }
-        objective = build_objective(spec, given, spec.plugins) if asked else None
-    labels, needs = (
-        (objective.labels, objective.facts.needs) if objective else (None, frozenset[str]())
-    )
-    uses = find_used_fields(model, objective) if model else frozenset[str]()
-    loader = open_training_loader(
-        spec, corpus, World(), stage=0, labels=labels, needs=needs, uses=uses, plugins=spec.plugins
-    )
-    for name, each in loader.sources.items():
-        position: Any = each.reader.position
+    corpus, console, objective, fields = open_corpus(spec), screen(), None, BatchFields()
+    if asked:
+        vocab, plugins = corpus.vocab, spec.plugins
+        with without_weights():
+            model = build_model(spec, vocab_size=vocab.size, vocab=vocab, plugins=plugins)
+            objective = build_objective(spec, model, vocab, plugins=plugins)
+        fields = replace(BatchFields.by(model, objective), needs=objective.facts.needs)
+    loader = open_training_loader(spec, corpus, World(), fields)
+    for name, source in loader.sources.items():
+        position: Any = source.reader.position
         left = spec.provenance.preview
         while left > 0:
-            picks, position = each.reader.take(position)
-            before, after = (
-                each.before(picks.select(slice(left))),
-                each.rows(name, picks.select(slice(left)), labels),
-            )
+            picks, position = source.reader.take(position)
+            picks = picks.select(slice(left))
             text = preview(
-                before,
-                after,
+                source.before(picks),
+                source.rows(name, picks, fields.labels),
                 corpus.tokenizer.pieces,
                 mask=corpus.vocab.mask,
                 width=console.width,
-                meanings=each.reader.format.meanings,
-                fields=each.glossary | fields_of(objective),
+                meanings=source.reader.format.meanings,
+                fields=source.glossary | fields_of(objective),
             )
             console.print(text, soft_wrap=True, end="\n\n")
-            left -= len(before.key)
+            left -= len(picks)

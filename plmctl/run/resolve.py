@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from plmctl.core.errors import PlmctlError, UsageError, flatten
-from plmctl.models.base import Model
 from plmctl.run.adapt import adapt, check_length, complete, fit_language_heads, fit_task
-from plmctl.run.check import check_finetuning, check_pretraining, check_settings
+from plmctl.run.check import Outline, check_finetuning, check_pretraining, check_settings
 from plmctl.run.parents import build_task, check_splits, checking_parents
 from plmctl.run.plugins import confirm
 from plmctl.run.run_name import runs_of
@@ -24,8 +23,8 @@ from plmctl.training.processes.world import device_of
 Training = TypeVar("Training", Pretrain, Finetune)
 
 
-def resolve_pretraining(spec: Pretrain) -> tuple[Pretrain, Model | None, UsageError | None]:
-    """The spec as it will be run, its model without weights, and what does not fit.
+def resolve_pretraining(spec: Pretrain) -> tuple[Pretrain, Outline | None, UsageError | None]:
+    """The spec as it will be run, the run without weights, and what does not fit.
 
     Raises:
         UsageError: All problems together; with `--preview` those that rows can be shown despite of
@@ -44,8 +43,8 @@ def resolve_pretraining(spec: Pretrain) -> tuple[Pretrain, Model | None, UsageEr
         return spec, None, error
 
 
-def resolve_finetuning(spec: Finetune) -> tuple[Finetune, Task, Model]:
-    """The spec as it will be run, its task, which has seen all labels, and its model without
+def resolve_finetuning(spec: Finetune) -> tuple[Finetune, Task, Outline]:
+    """The spec as it will be run, its task, which has seen all labels, and the run without
     weights.
 
     Raises:

@@ -4,13 +4,14 @@ learns (`distill=`, `teacher=`, `teacher_cache=`).
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 
-from plmctl.core.errors import ConfigError
+from plmctl.core.errors import ConfigError, raise_all
 from plmctl.core.locate import locate, parameters
 from plmctl.core.terminal import remark
 from plmctl.data.shards import is_tokens
@@ -21,7 +22,7 @@ from plmctl.distill.teachers import Frozen, Several
 from plmctl.models.base import Model
 from plmctl.nn.tables import count
 from plmctl.objectives.base import Objective
-from plmctl.run.assemble import build_model, known_to_objectives, without_weights
+from plmctl.run.assemble import build_model, find_long_rows, known_to_objectives, without_weights
 from plmctl.run.build import build
 from plmctl.run.identity import identity
 from plmctl.run.loading import Source, load, open_source
@@ -32,8 +33,8 @@ from plmctl.text.tokenizer import Tokenizer
 
 def teachers_of(spec: Any) -> list[str]:
     """What `teacher` names: none, one, or several."""
-    found = spec.get("teacher")
-    return [] if found is None else [found] if isinstance(found, str) else list(found)
+    named = spec.get("teacher")
+    return [named] if isinstance(named, str) else list(named or ())
 
 
 def add_teacher(
@@ -61,16 +62,24 @@ def add_teacher(
     return distillation(spec, model, objective, _together(teachers, spec))
 
 
-def outline_teacher(spec: Any, model: Model, objective: Objective) -> Objective:
-    """What `add_teacher` will make, of models without weights; `objective` itself where nothing
-    says who teaches.
+def outline_teacher(
+    spec: Any, model: Model, objective: Objective, lengths: Mapping[str, int] | None = None
+) -> Objective:
+    """What `add_teacher` will make, of models without weights; raises what does not fit between
+    student and teachers. `objective` itself where a teacher is needed and nothing says who it is.
+
+    Args:
+        lengths: {config path: tokens} of the rows that the student reads.
     """
     paths = teachers_of(spec)
-    if not spec.get("distill") or not (paths or "teacher" in spec.distill):
+    if not spec.get("distill") or (_needs_teacher(spec) and not paths):
         return objective
+    sources = [open_source(path, plugins=spec.plugins) for path in paths]
     with without_weights():
-        sources = [open_source(path, plugins=spec.plugins) for path in paths]
         teachers = [_outline(source, spec.plugins) for source in sources]
+        for teacher in teachers:
+            places, name = teacher.model.backbone.max_length, teacher.measures.name
+            raise_all(find_long_rows(lengths or {}, places, f"the longest row that {name} reads"))
         return distillation(spec, model, objective, _together(teachers, spec))
 
 
@@ -88,26 +97,10 @@ def distillation(
     given |= {} if teacher is None else {"teacher": teacher}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(spec.seed)
-        made: Objective = build(spec.distill, given, spec.plugins, path="distill")
-    if isinstance(made, Distillation) and LOGITS in made.record:
-        made.teacher.meet(made.question)
-    return made
-
-
-def check_lesson(spec: Any, model: Model, objective: Objective, lengths: Mapping[str, int]) -> None:
-    """Raise what does not fit between student and teachers, all without weights.
-
-    Args:
-        lengths: {config path: tokens} of the rows that the student reads.
-    """
-    if not spec.get("distill"):
-        return
-    sources = [open_source(path, plugins=spec.plugins) for path in teachers_of(spec)]
-    with without_weights():
-        teachers = [_outline(source, spec.plugins) for source in sources]
-        for source, teacher in zip(sources, teachers, strict=True):
-            _check_places(source, teacher.model, lengths)
-        distillation(spec, model, objective, _together(teachers, spec))
+        lesson: Objective = build(spec.distill, given, spec.plugins, path="distill")
+    if isinstance(lesson, Distillation) and LOGITS in lesson.record:
+        lesson.teacher.meet(lesson.question)
+    return lesson
 
 
 def check_teacher(spec: Any) -> None:
@@ -115,28 +108,29 @@ def check_teacher(spec: Any) -> None:
     of one.
     """
     paths = teachers_of(spec)
-    if not spec.get("distill"):
-        if paths:
-            raise ConfigError(
-                "teacher",
-                thaw(spec.teacher),
-                "nothing is learnt of it with distill=none",
-                fix="distill=kd",
-            )
-        return
-    own = "teacher" in spec.distill  # its config says who teaches: the student itself
-    method = locate(spec.distill["_target_"], spec.plugins)
-    wanted = None if own else parameters(method).get("teacher")
-    if wanted is None and paths:
-        raise ConfigError(
-            "teacher",
-            thaw(spec.teacher),
-            "null: this method has no other teacher than the student itself",
-        )
-    if wanted is not None and wanted.default is wanted.empty and not paths:
+    if paths and _teacher_parameter(spec) is None:
+        allowed, fix = "nothing is learnt of it with distill=none", "distill=kd"
+        if spec.get("distill"):
+            allowed, fix = "null: this method has no other teacher than the student itself", ""
+        raise ConfigError("teacher", thaw(spec.teacher), allowed, fix=fix)
+    if not paths and _needs_teacher(spec):
         allowed = "a run, a checkpoint or a Hugging Face folder, which the student learns from"
         without = ", or distill=none" if spec.get("objective", True) else ""
         raise ConfigError("teacher", None, allowed, fix=f"teacher=runs/<run>{without}")
+
+
+def _needs_teacher(spec: Any) -> bool:
+    parameter = _teacher_parameter(spec)
+    return parameter is not None and parameter.default is parameter.empty
+
+
+def _teacher_parameter(spec: Any) -> inspect.Parameter | None:
+    """The parameter of `distill` that `teacher` fills; None where nothing is learnt of a teacher,
+    or the config of `distill` says itself who teaches: the student.
+    """
+    if not spec.get("distill") or "teacher" in spec.distill:
+        return None
+    return parameters(locate(spec.distill["_target_"], spec.plugins)).get("teacher")
 
 
 def check_cache(spec: Any, task: Task) -> None:
@@ -160,9 +154,29 @@ def check_tasks(spec: Any, task: Task) -> None:
     """Raise where a teacher's labels are others than the task's; say where its task is another."""
     for path in teachers_of(spec) if spec.get("distill") else ():
         source = open_source(path, plugins=spec.plugins)
-        _check_labels(path, source, task)
-        if told := _another_task(path, source, task):
-            remark(f"plmctl: {told}")
+        theirs = source.config.get("task") or {}
+        _check_labels(path, theirs.get("label_names") or source.config.get("labels"), task)
+        if theirs.get("name") not in (None, task.name):  # fine for reviews, not for paraphrases
+            labels = (
+                f"; where answers are compared, its labels stand for those of {task.name}:"
+                f" {', '.join(task.label_names)}"
+                if task.label_names
+                else ""
+            )
+            remark(
+                f"plmctl: teacher={path} was fine-tuned on {theirs['name']}, the student learns"
+                f" {task.name}{labels}"
+            )
+
+
+def _check_labels(path: str, theirs: Sequence[Any] | None, task: Task) -> None:
+    """The answers of both heads mean the same, in the same order."""
+    if task.label_names is None or theirs is None or list(map(str, theirs)) == task.label_names:
+        return
+    own, other = ", ".join(task.label_names), ", ".join(map(str, theirs))
+    allowed = f"a model of the student's labels in their order: {own}; it has {other}"
+    fix = f"task.label_names=[{other.replace(', ', ',')}] where they mean the same"
+    raise ConfigError("teacher", path, allowed, fix=fix)
 
 
 def with_tokenizer(spec: Any, own: str | None) -> Any:
@@ -177,31 +191,25 @@ def with_tokenizer(spec: Any, own: str | None) -> Any:
         return spec
     sources = [open_source(path, plugins=spec.plugins) for path in paths]
     ours, first = _tokenizer(spec, own), sources[0]
-    whose = (
-        f"the student's ({own or spec.tokenizer.get('path') or spec.data.path})"
-        if ours
-        else f"that of {first.folder}"
-    )
-    known = ours or first.tokenizer
+    stated = spec.tokenizer and spec.tokenizer.get("path")
+    known, whose = first.tokenizer, f"that of {first.folder}"
+    if ours:
+        known, whose = ours, f"the student's ({own or stated or spec.data.path})"
     for source in sources:
-        found = source.tokenizer
-        if not same_tokens(known, found):
-            allowed = (
-                "a model with the tokenizer of the student, since both are shown the same ids: its"
-                f" own, {found.kind} of {found.vocab.size:,} tokens, is another than {whose},"
-                f" {known.kind} of {known.vocab.size:,}"
-            )
+        other = source.tokenizer
+        if same_tokens(known, other):
+            continue
+        allowed = (
+            "a model with the tokenizer of the student, since both are shown the same ids: its"
+            f" own, {other.kind} of {other.vocab.size:,} tokens, is another than {whose},"
+            f" {known.kind} of {known.vocab.size:,}"
+        )
+        fix = "" if stated else "data.path=<the text> "
+        if own:
             begin = "checkpoint" if "checkpoint" in spec else "init"
-            told = spec.tokenizer and spec.tokenizer.get("path")
-            fix = (
-                f"{begin}=<a model with that tokenizer>, or {begin}=null "
-                if own
-                else ""
-                if told
-                else "data.path=<the text> "
-            )
-            fix += f"tokenizer.path={source.folder}"
-            raise ConfigError("teacher", str(source.folder), allowed, fix=fix)
+            fix = f"{begin}=<a model with that tokenizer>, or {begin}=null "
+        fix += f"tokenizer.path={source.folder}"
+        raise ConfigError("teacher", str(source.folder), allowed, fix=fix)
     return spec if ours else spec.replace({"tokenizer.path": str(first.folder)})
 
 
@@ -211,6 +219,16 @@ def same_tokens(a: Tokenizer, b: Tokenizer) -> bool:
         return True
     roles = [(v.size, v.pad, v.cls, v.sep, v.mask, v.bos, v.eos) for v in (a.vocab, b.vocab)]
     return roles[0] == roles[1] and a.pieces(range(a.vocab.size)) == b.pieces(range(b.vocab.size))
+
+
+def _tokenizer(spec: Any, own: str | None) -> Tokenizer | None:
+    """That of the student, as far as something says so."""
+    data = (spec.get("data") or {}).get("path")
+    if own is not None:
+        return open_source(own, plugins=spec.plugins).tokenizer
+    if spec.tokenizer and spec.tokenizer.get("path"):
+        return Tokenizer.load(spec.tokenizer.path)
+    return Tokenizer.load(data) if isinstance(data, str) and is_tokens(data) else None
 
 
 def _together(teachers: Sequence[Teacher], spec: Any) -> Teacher | None:
@@ -232,48 +250,3 @@ def _outline(source: Source, plugins: Sequence[str]) -> Frozen:
 
 def _name(source: Source) -> str:
     return f"the teacher {source.folder}"
-
-
-def _tokenizer(spec: Any, own: str | None) -> Tokenizer | None:
-    """That of the student, as far as something says so."""
-    data = (spec.get("data") or {}).get("path")
-    if own is not None:
-        return open_source(own, plugins=spec.plugins).tokenizer
-    if spec.tokenizer and spec.tokenizer.get("path"):
-        return Tokenizer.load(spec.tokenizer.path)
-    return Tokenizer.load(data) if isinstance(data, str) and is_tokens(data) else None
-
-
-def _check_labels(path: str, source: Source, task: Task) -> None:
-    """The answers of both heads mean the same, in the same order."""
-    theirs = (source.config.get("task") or {}).get("label_names") or source.config.get("labels")
-    if task.label_names is None or theirs is None or list(map(str, theirs)) == task.label_names:
-        return
-    own, other = ", ".join(task.label_names), ", ".join(map(str, theirs))
-    allowed = f"a model of the student's labels in their order: {own}; it has {other}"
-    fix = f"task.label_names=[{other.replace(', ', ',')}] where they mean the same"
-    raise ConfigError("teacher", path, allowed, fix=fix)
-
-
-def _another_task(path: str, source: Source, task: Task) -> str:
-    """A line that names both tasks, where they differ: fine for another set of reviews, not for
-    paraphrases.
-    """
-    theirs = (source.config.get("task") or {}).get("name")
-    if theirs in (None, task.name):
-        return ""
-    labels = (
-        f"; where answers are compared, its labels stand for those of {task.name}:"
-        f" {', '.join(task.label_names or ())}"
-    )
-    told = f"teacher={path} was fine-tuned on {theirs}, the student learns {task.name}"
-    return told + (labels if task.label_names else "")
-
-
-def _check_places(source: Source, model: Model, lengths: Mapping[str, int]) -> None:
-    """The teacher reads every row that the student does."""
-    places = model.backbone.max_length
-    for path, length in lengths.items():
-        if places is not None and length > places:
-            allowed = f"at most {places}, the longest row that {_name(source)} reads"
-            raise ConfigError(path, length, allowed, fix=f"{path}={places}")

@@ -19,17 +19,15 @@ from plmctl.jobs.configs import (
 )
 from plmctl.jobs.job import Config
 from plmctl.nn.last_maps import find_last_maps
-from plmctl.objectives.base import Facts
 from plmctl.run import schema
 from plmctl.run.adapt import OF_THE_MODEL, adapt, refuse_another_model
-from plmctl.run.assemble import build_model, known_to_objectives, without_weights
-from plmctl.run.build import build, entry
+from plmctl.run.check import Outline, outline_pretraining
 from plmctl.run.estimate import estimate
 from plmctl.run.glossary import token_targets
 from plmctl.run.make_spec import spec_of
 from plmctl.run.overrides import spell
+from plmctl.run.schema import Pretrain
 from plmctl.run.spec import Provenance, thaw
-from plmctl.run.stand_in import TINY
 from plmctl.run.teachers import check_teacher
 from plmctl.study.study import Arm, Study, StudyTask
 from plmctl.tasks.base import Task
@@ -129,10 +127,12 @@ class Composer:
         node = {name: config[name] for name in _COSTLY} | {"norms": norms}
         key = json.dumps(node, sort_keys=True, default=str)
         if key not in self._costs:
-            report = estimate(spec_of("pretrain", config, self.given))
+            spec = spec_of("pretrain", config, self.given)
+            outline = outline_pretraining(spec)
+            report = estimate(spec, outline)
             rate = float(report["run"]["training FLOPs per token"])
             parameters = sum(report["parameters"].values())
-            self._costs[key] = rate, parameters, list_validation_metrics(config, self.plugins)
+            self._costs[key] = rate, parameters, list_validation_metrics(spec, outline)
         return self._costs[key]
 
     def _tuned(
@@ -167,20 +167,13 @@ class Composer:
             self._errors.append(UsageError(f"{what}: {error}"))
 
 
-def list_validation_metrics(config: Config, plugins: Sequence[str] = ()) -> frozenset[str]:
-    """The validation metrics of a pretraining config: losses, accuracies, and bits per byte of
-    targets made of tokens.
+def list_validation_metrics(spec: Pretrain, outline: Outline) -> frozenset[str]:
+    """The validation metrics of a pretraining: losses, accuracies, and bits per byte of targets
+    made of tokens.
     """
-    with without_weights():
-        model = build_model(config, vocab_size=TINY.size, vocab=TINY, plugins=plugins)
-        injected = {"vocab": TINY, **known_to_objectives(model, vocab_size=TINY.size)}
-        parts = [
-            build(entry(node)[0], injected, plugins, path=f"objective.{name}")
-            for name, node in (config["objective"] or {}).items()
-        ]
-    facts = Facts.of_all([part.facts for part in parts])
-    of_tokens = facts.terms & token_targets(config, plugins)
-    names = {f"{kind}/{name}" for name in facts.terms for kind in ("loss", "acc")}
-    if config["train"]["grad_norms"]:
-        names |= {f"start/grad_norm/{name}" for name in find_last_maps(model)}
-    return frozenset({"loss", *names, *(f"bits_per_byte/{name}" for name in of_tokens)})
+    terms = outline.objective.facts.terms
+    names = {f"{kind}/{name}" for name in terms for kind in ("loss", "acc")}
+    names |= {f"bits_per_byte/{name}" for name in terms & token_targets(thaw(spec), spec.plugins)}
+    if spec.train.grad_norms:
+        names |= {f"start/grad_norm/{name}" for name in find_last_maps(outline.model)}
+    return frozenset({"loss", *names})

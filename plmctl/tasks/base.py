@@ -201,6 +201,11 @@ class Task(Objective):
             return bool(self._halves[1])
         return not (split.startswith("dev") and files.is_single(self.path)) and self.has_file(split)
 
+    @property
+    def dev_splits(self) -> list[str]:
+        """The splits for validation that are there."""
+        return [name for name in self.reader.splits if name.startswith("dev") and self.has(name)]
+
     def has_file(self, split: str) -> bool:
         """Whether `task.path` has a file of that split."""
         return self.reader.has(self.path, split)
@@ -245,6 +250,16 @@ class Task(Objective):
     def longest(self) -> int:
         """Tokens of the longest row that the model has to have positions for."""
         return self.max_length
+
+    @property
+    def row_lengths(self) -> tuple[int, int]:
+        """(tokens of a row at most, tokens that are written beside them)."""
+        return self.longest, 0
+
+    @property
+    def most_written(self) -> int:
+        """Tokens of a row that are asked of a language-model head at most."""
+        return 0
 
     def fit_lengths(self, longest: int) -> dict[str, int]:
         """The lengths by the names of their settings, chosen so that the longest row has `longest`

@@ -149,6 +149,16 @@ class Generation(Task):
             else self.max_length + self.max_target
         )
 
+    @property
+    def row_lengths(self) -> tuple[int, int]:
+        if self.writes == "target":
+            return self.max_length, self.max_target
+        return self.longest, 0
+
+    @property
+    def most_written(self) -> int:
+        return self.max_target
+
     def fit_lengths(self, longest: int) -> dict[str, int]:
         """As in `Task`; in one row, source and target keep their shares of it."""
         if self.writes == "target":

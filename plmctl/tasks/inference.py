@@ -160,7 +160,7 @@ def check_splits(task: Task) -> list[str]:
     """Read train and every dev split, whose names are returned, and fit the labels; DataError
     if most of a dev set is also in train.
     """
-    devs = [name for name in task.reader.splits if name.startswith("dev") and task.has(name)]
+    devs = task.dev_splits
     task.fit_labels(train := task.read("train"))
     for name in devs:
         task.fit_labels(examples := task.read(name))

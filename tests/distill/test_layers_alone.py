@@ -29,14 +29,14 @@ from plmctl.nn.tables import count
 from plmctl.objectives.mlm import MLM
 from plmctl.run import loading, pretraining
 from plmctl.run.action import perform
-from plmctl.run.assemble import build_model, build_objective, known_to_objectives
+from plmctl.run.assemble import build_model, build_objective
 from plmctl.run.compose import compose, composed
 from plmctl.run.corpus import open_corpus
 from plmctl.run.cost import cost
 from plmctl.run.distill_words import as_training
 from plmctl.run.estimate import estimate
 from plmctl.run.headers import header
-from plmctl.run.loaders import find_used_fields, open_held_out, open_training_loader
+from plmctl.run.loaders import BatchFields, open_held_out, open_training_loader
 from plmctl.run.recipes import find_recipe
 from plmctl.run.resume import resume_spec
 from plmctl.run.saved import read_spec
@@ -110,19 +110,12 @@ def begun(place: Path, recipe: str) -> SimpleNamespace:
     cfg: Any = read_spec(place / recipe)
     corpus, teacher = open_corpus(cfg), loading.load(place / "bert").model
     model = build_model(cfg, vocab_size=corpus.vocab.size, vocab=corpus.vocab, seed=cfg.seed)
-    own = build_objective(
-        cfg, {"vocab": corpus.vocab, **known_to_objectives(model, vocab_size=corpus.vocab.size)}
-    )
+    own = build_objective(cfg, model, corpus.vocab)
     made = distillation(cfg, model, own, Frozen(model=teacher, name="the teacher"))
-    asked: dict[str, Any] = {
-        "labels": made.labels,
-        "needs": model.backbone.needs,
-        "uses": find_used_fields(model, made),
-        "plugins": (),
-    }
-    with open_training_loader(cfg, corpus, World(), stage=0, **asked) as loader:
+    fields = BatchFields.by(model, made)
+    with open_training_loader(cfg, corpus, World(), fields) as loader:
         batch = next(loader)[0]
-    found = open_held_out(cfg, corpus, World(), **asked)
+    found = open_held_out(cfg, corpus, World(), fields)
     valid = [each for part in found.values() for each in part]
     return SimpleNamespace(
         model=model.double().eval(),

@@ -150,13 +150,12 @@ def _generator_of(run: Path, loaded: Any) -> Any:
     """The generator as the run has it: the objective built anew around the loaded model, with
     its saved weights.
     """
-    from plmctl.run.assemble import build_objective, known_to_objectives
+    from plmctl.run.assemble import build_objective
     from plmctl.run.saved import read_spec
     from plmctl.training.checkpoint import load_exactly
 
     spec = read_spec(run)
-    given = known_to_objectives(loaded.model, vocab_size=loaded.vocab.size)
-    objective = build_objective(spec, given).eval()
+    objective = build_objective(spec, loaded.model, vocab_size=loaded.vocab.size).eval()
     file = loaded.source.folder / "objective.safetensors"
     load_exactly(
         objective, load_file(file) if file.exists() else {}, file=file, without=loaded.model

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from plmctl.core.batch import IGNORE, Batch, Seq, Targets
-from plmctl.run.assemble import build_model, build_objective, known_to_objectives
+from plmctl.run.assemble import build_model, build_objective
 from plmctl.run.compose import compose
 
 V, MASK, B, T = 11, 4, 3, 6
@@ -31,7 +31,7 @@ def made(*words: str, seed: int = 0) -> tuple[Any, Any, Any]:
     """
     cfg = compose("pretrain", "electra", [*SMALL, *words])
     model = build_model(cfg, vocab_size=V, seed=seed)
-    mix = build_objective(cfg, known_to_objectives(model, vocab_size=V))
+    mix = build_objective(cfg, model, vocab_size=V)
     generator = torch.Generator().manual_seed(seed + 1)
     both = nn.ModuleList([model, mix]).double()
     for parameter in both.parameters():

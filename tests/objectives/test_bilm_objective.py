@@ -17,7 +17,7 @@ from plmctl.core.batch import IGNORE, Rows, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.data.loader import collate
 from plmctl.objectives.bilm import BidirectionalLM
-from plmctl.run.assemble import build_model, build_objective, known_to_objectives
+from plmctl.run.assemble import build_model, build_objective
 from plmctl.run.compose import compose
 from plmctl.run.contract import check_contract
 from plmctl.run.stand_in import TINY
@@ -56,9 +56,7 @@ def test_rare_words_are_asked_for_as_the_unknown_one() -> None:
 def test_the_loss_is_the_mean_of_both_directions() -> None:
     cfg = compose("pretrain", "elmo", ["data.path=x", *SMALL])
     model = build_model(cfg, vocab_size=TINY.size, vocab=TINY, seed=0).double().eval()
-    objective = build_objective(
-        cfg, {"vocab": TINY, **known_to_objectives(model, vocab_size=TINY.size)}
-    )
+    objective = build_objective(cfg, model, TINY)
     given = rows()
     batch = collate(given.with_targets(**objective.labels(given)), {})
     out, counts = objective(model, batch), objective.counts(batch)

@@ -30,7 +30,7 @@ def objectives(recipe: str, *words: str) -> dict[str, Objective]:
     config: Any = plain(compose("pretrain", recipe, ["size=tiny", *words]))
     with torch.device("meta"):
         model = build_model(config, vocab_size=TINY.size, vocab=TINY)
-        given = {"vocab": TINY, **known_to_objectives(model, vocab_size=TINY.size)}
+        given = known_to_objectives(model, TINY)
         return {
             name: build(entry(node)[0], given, path=f"objective.{name}")
             for name, node in config["objective"].items()
