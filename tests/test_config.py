@@ -433,6 +433,16 @@ def test_folders_with_spaces_and_other_letters(run: Compose, tmp_path: Path) -> 
     assert cfg.model.width == 8
 
 
+def test_a_part_file_of_the_user_is_read_anew(run: Compose, tmp_path: Path) -> None:
+    """Shipped ones are parsed once; no composition changes what the next one gets."""
+    first = thaw(run())
+    assert run("kernel=dense", "heads.mlm.tied=false", "train.steps=7").model.width == 128
+    assert thaw(run()) == first
+    file = tmp_path / "conf/size/tiny.yaml"
+    file.write_text(file.read_text(encoding="utf-8").replace("128", "64"), encoding="utf-8")
+    assert run().model.width == 64
+
+
 def test_defaults_fit_their_own_types() -> None:
     for verb in schema.VERBS:
         _, errors = make_spec(verb, schema.defaults(verb))

@@ -200,6 +200,8 @@ def open_composer(verb: str, config_dirs: Sequence[str] = ()) -> Iterator[HydraC
     from hydra.core.config_store import ConfigStore
     from hydra.core.global_hydra import GlobalHydra
 
+    from plmctl.run.part_files import PartFiles
+
     for folder in config_dirs:
         if not Path(folder).is_dir():
             raise UsageError(f"--config-dir {folder}: there is no such folder")
@@ -214,8 +216,10 @@ def open_composer(verb: str, config_dirs: Sequence[str] = ()) -> Iterator[HydraC
         search.prepend(f"user{place}", f"file://{Path(folder).resolve()}")
     running = GlobalHydra.instance()
     outer, running.hydra = running.hydra, None
+    hydra = Hydra.create_main_hydra2(f"plmctl-{verb}", search)
+    hydra.config_loader.repository = PartFiles(search)  # type: ignore[attr-defined]
     try:
-        yield HydraComposer(Hydra.create_main_hydra2(f"plmctl-{verb}", search), verb)
+        yield HydraComposer(hydra, verb)
     finally:
         running.hydra = outer
 

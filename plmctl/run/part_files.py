@@ -1,0 +1,30 @@
+"""The part files as Hydra reads them: what plmctl and Hydra ship is parsed once a process."""
+
+from __future__ import annotations
+
+from hydra._internal.config_repository import ConfigRepository
+from hydra.core.object_type import ObjectType
+from hydra.plugins.config_source import ConfigResult
+
+# Hydra asks for each file in every composition, and copies what it changes
+_PARSED: dict[tuple[str, str, str], ConfigResult | None] = {}
+
+
+class PartFiles(ConfigRepository):
+    """Hydra's repository, which parses shipped files once: they do not change while a process
+    runs, as those of a user may.
+    """
+
+    def load_config(self, config_path: str) -> ConfigResult | None:
+        source = self._find_object_source(config_path=config_path, object_type=ObjectType.CONFIG)
+        owner = source.provider if source else None
+        # the store of classes holds Hydra's own settings, and the recipes of each composition
+        shipped = owner in ("main", "hydra") or (
+            owner == "schema" and config_path.startswith("hydra/")
+        )
+        if source is None or not shipped:
+            return super().load_config(config_path)
+        key = source.provider, source.path, config_path
+        if key not in _PARSED:
+            _PARSED[key] = super().load_config(config_path)
+        return _PARSED[key]
