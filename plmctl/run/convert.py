@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+
 from plmctl.core.errors import DataError, UsageError
 from plmctl.core.terminal import remark
 from plmctl.interop import hf
@@ -21,7 +23,8 @@ from plmctl.run.saved import CONFIG
 from plmctl.storage.atomic import write_text
 from plmctl.storage.reading import read_tensors
 from plmctl.storage.settings_file import to_yaml
-from plmctl.training.checkpoint import Checkpoints, Snapshot, load_exactly, tensors_of
+from plmctl.training import checkpoint
+from plmctl.training.checkpoint import Snapshot, load_exactly, tensors_of
 from plmctl.training.progress import Progress
 
 # the run's folder, its config -> README.md
@@ -45,11 +48,11 @@ def convert(
         card: Writes the model card of what goes to Hugging Face's layout.
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise UsageError(
-            f"{target} exists and is not an empty folder\n  fix: give another OUT, or remove it"
-        )
+        problem = f"{target} exists and is not an empty folder"
+        raise UsageError(f"{problem}\n  fix: give another OUT, or remove it")
     model = open_source(source, plugins=plugins)
-    model = model if part == "model" else _take_generator(model)
+    if part == "generator":
+        model = _take_generator(model)
     refuse_infinite(model.tensors, file=model.folder)
     if model.unused:
         remark(f"left out, since no part of ours takes them: {', '.join(model.unused)}")
@@ -61,8 +64,8 @@ def convert(
         partial.mkdir(parents=True)
         what = to_hf(model, partial, card) if to == "hf" else to_plmctl(model, partial)
         os.replace(partial, target)
-    except OSError as error:
-        problem = f"cannot write: {error.strerror or error}"
+    except (OSError, SafetensorError) as error:  # a full disk raises one or the other
+        problem = f"cannot write: {getattr(error, 'strerror', None) or error}"
         raise DataError(problem, file=target, fix="give a writable OUT with room") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -101,17 +104,11 @@ def to_plmctl(source: Source, folder: Path) -> str:
     """
     model = build_model(source.config, vocab_size=source.vocab_size, plugins=source.plugins)
     load_exactly(model, source.tensors, file=source.folder)
-
-    def add_files(checkpoint: Path) -> None:
-        write_text(checkpoint / CONFIG, to_yaml(source.config))
-        if source.vocab is not None:
-            source.tokenizer.save(checkpoint / "tokenizer")
-
-    snapshot = Snapshot(tensors_of(model), {}, {}, {}, {"progress": Progress().to_json()})
-    checkpoint = Checkpoints(folder / "steps", extras=add_files).save(snapshot, step=0)
-    for file in checkpoint.iterdir():
-        os.replace(file, folder / file.name)
-    shutil.rmtree(folder / "steps")
+    write_text(folder / CONFIG, to_yaml(source.config))
+    if source.vocab is not None:
+        source.tokenizer.save(folder / "tokenizer")
+    trainer = {"progress": Progress().to_json()}
+    checkpoint.write(Snapshot(tensors_of(model), {}, {}, {}, trainer), folder)
     return f"{count(model):,} parameters"
 
 

@@ -23,14 +23,14 @@ def known_fields(
 
     A field that a part introduces is stated by its class, so that no part is built for this.
     """
-    found: dict[str, tuple[Field, list[str]]] = {
+    known: dict[str, tuple[Field, list[str]]] = {
         name: (field, []) for name, field in COMMON.items()
     }
     for setting, part in _parts(config_dirs, plugins):
         for name, field in fields_of(part).items():
-            settings = found.setdefault(name, (field, []))[1]
+            settings = known.setdefault(name, (field, []))[1]
             settings += [setting] if name not in COMMON and setting not in settings else []
-    return found
+    return known
 
 
 def fields_in(known: Mapping[str, tuple[Field, Sequence[str]]]) -> dict[str, Field]:

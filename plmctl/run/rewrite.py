@@ -33,10 +33,10 @@ def rewrite(spec: Rewrite) -> int:
     if spec.provenance.json:
         tell(json.dumps({"out": spec.out, "sources": count, **work.counted}))
         return 0
-    counted = [f"{value:,} {what}" for what, value in work.counted.items() if value]
+    counted = ", ".join(f"{value:,} {what}" for what, value in work.counted.items() if value)
     columns = f"task.columns.source={names['source']} task.columns.target={names['target']}"
+    tell(f"{spec.out}: targets of {count:,} sources" + (f"; {counted}" if counted else ""))
     tell(
-        f"{spec.out}: targets of {count:,} sources{'; ' * bool(counted)}{', '.join(counted)}\n"
         f"next: plmctl finetune task={work.task.name} task.path={spec.out} {columns}"
         f" ...{option(spec.plugins)}"
     )

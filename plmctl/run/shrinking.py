@@ -55,15 +55,15 @@ def shrink_source(source: Source, layers: Layers | Mapping[str, Layers]) -> Sour
     for name, wanted in _by_stack(layers, stacks).items():
         place, node = stacks[name]
         steps = parse(node["layout"], share=node.get("share"))
-        there = [[step for _, step in layer] for layer in split_layers(steps)]
+        teacher = [[step for _, step in layer] for layer in split_layers(steps)]
         path = f"kept_layers.{name}" if isinstance(layers, Mapping) else "kept_layers"
-        chosen = pick_layers(wanted, len(there), path=path)
-        sharing = {tuple((step.letter, step.copy) for step in layer) for layer in there}
-        if 1 < len(sharing) < len(there):
+        chosen = pick_layers(wanted, len(teacher), path=path)
+        sharing = {tuple((step.letter, step.copy) for step in layer) for layer in teacher}
+        if 1 < len(sharing) < len(teacher):
             allowed = "null: some of its layers share their weights, and some do not"
             raise ConfigError(path, chosen, allowed)
-        kept = [there[layer] for layer in chosen]
-        if len(sharing) < len(there):  # one layer that runs several times
+        kept = [teacher[layer] for layer in chosen]
+        if len(sharing) < len(teacher):  # one layer that runs several times
             kept, node["layout"] = kept[:1], f"{spell_layer(kept[0])}@{len(chosen)}"
         else:
             groups = groupby(map(spell_layer, kept))
@@ -85,24 +85,24 @@ def pick_layers(layers: Layers, number: int, *, path: str = "kept_layers") -> li
     from end to end, `round(i (n - 1) / (k - 1))` for i = 0 .. k - 1: of twelve 0, 2, 4, 7, 9, 11
     (DistilBERT's released script).
     """
-    there, half = f"its layers are 0 to {number - 1}", max(1, number // 2)
+    numbers, half = f"its layers are 0 to {number - 1}", max(1, number // 2)
     if not isinstance(layers, str):
         chosen = [int(layer) for layer in layers]
         wrong = ", ".join(str(layer) for layer in chosen if not 0 <= layer < number)
         if wrong or not chosen:
             what = f"there is no layer {wrong}" if wrong else "at least one layer"
             fix = f"{path}={_spell(pick_layers('spread', number))}"
-            raise ConfigError(path, chosen, f"{what}; {there}, counted from 0", fix=fix)
+            raise ConfigError(path, chosen, f"{what}; {numbers}, counted from 0", fix=fix)
         return chosen
     match = re.fullmatch(r"([a-z]+)([0-9]*)", layers)
     if match is None or match[1] not in CHOICES:
         hint = nearest(layers.rstrip("0123456789"), CHOICES)
         names = f"one of {', '.join(CHOICES)}, with how many: spread3{hint}"
-        raise ConfigError(path, layers, f"numbers of layers like [0,2], or {names}; {there}")
+        raise ConfigError(path, layers, f"numbers of layers like [0,2], or {names}; {numbers}")
     count = int(match[2] or half)
     if not 1 <= count <= number:
         fix = f"{path}={match[1]}{half}"
-        raise ConfigError(path, layers, f"1 to {number} layers; {there}", fix=fix)
+        raise ConfigError(path, layers, f"1 to {number} layers; {numbers}", fix=fix)
     return {
         "first": list(range(count)),
         "last": list(range(number - count, number)),

@@ -34,18 +34,17 @@ def take(
 
     Heads may be new or of another shape (another task, another vocabulary); a backbone tensor of
     another shape is refused.
-    `unused`: what the import of a published model has left out already.
+
+    Args:
+        unused: what the import of a published model has left out already.
     """
     refuse_infinite(tensors, file=source)
     fit = load_tensors(model, tensors)
     wrong = "; ".join(line for line in fit.reshaped if line.startswith(_BACKBONE))
     if wrong or not fit.taken:
         why = f"other shapes: {wrong}" if wrong else "no tensor of it has a name of this model"
-        what, fix = (
-            "its weights do not fit this model",
-            "take its size, position and model settings",
-        )
-        raise DataError(f"{what}, {why}", file=source, fix=fix)
+        fix = "take its size, position and model settings"
+        raise DataError(f"its weights do not fit this model, {why}", file=source, fix=fix)
     random = [*fit.missing, *(line.partition(" ")[0] for line in fit.reshaped)]
     new = ", ".join(parts_of(random, among=model.state_dict(keep_vars=True)))
     left = ", ".join([*parts_of(fit.unexpected, among=tensors), *unused])
@@ -59,17 +58,17 @@ def parts_of(names: Sequence[str], *, among: Iterable[str]) -> list[str]:
     """`names` of tensors with whole parts (`heads.class`, `backbone.decoder.stack`) in place of
     all that these have `among`.
     """
-    others = {name[:end] for name in set(among).difference(names) for end in _ends(name)}
+    others = {name[:end] for name in set(among).difference(names) for end in _find_ends(name)}
     whole = (
-        next((name[:end] for end in _ends(name) if name[:end] not in others), name)
+        next((name[:end] for end in _find_ends(name) if name[:end] not in others), name)
         for name in names
     )
     return list(dict.fromkeys(whole))
 
 
-def _ends(name: str) -> list[int]:
-    """Where the names of the parts end that hold the tensor `name`, the widest first: two words
-    at least.
+def _find_ends(name: str) -> list[int]:
+    """The lengths of the names of all parts that hold the tensor `name`, of two words or more,
+    the shortest first.
     """
     return [end for end, letter in enumerate(name) if letter == "."][1:]
 
@@ -83,11 +82,12 @@ def initialize(
     plugins: Sequence[str] = (),
     say: Callable[[str], None] = tell,
 ) -> Fit:
-    """`take` from whatever lies at `path`; rows of its tables that are no token of its tokenizer
-    are left out.
+    """`take` from the run or the published model at `path`; rows of its tables that are no token
+    of its tokenizer are left out.
 
-    `into`: its backbone becomes that part of the model's (encoder), and its heads are not asked
-    for.
+    Args:
+        into: the part of the model's backbone, such as the encoder, that its backbone becomes; its
+            heads are not taken.
     """
     source = open_source(path, layers, plugins=plugins)
     if into is not None:

@@ -109,9 +109,8 @@ class Checkpoints:
         try:
             self._clear_leftovers()
             partial.mkdir(parents=True)
-            _write(snapshot, partial)
             self.extras(partial)
-            _seal(partial)
+            write(snapshot, partial)
             if target.exists():
                 self._remove(target)
             os.replace(partial, target)
@@ -166,7 +165,8 @@ class Checkpoints:
                 shutil.rmtree(leftover, ignore_errors=True)
 
 
-def _write(snapshot: Snapshot, folder: Path) -> None:
+def write(snapshot: Snapshot, folder: Path) -> None:
+    """Write a checkpoint into a folder, with a manifest of all files that are there then."""
     for name in ("model", "objective", "optimizer", "random"):
         tensors = getattr(snapshot, name)
         if tensors or name == "model":
@@ -176,6 +176,7 @@ def _write(snapshot: Snapshot, folder: Path) -> None:
                 {"format": "pt"},
             )
     (folder / "trainer.json").write_text(json.dumps(snapshot.trainer, indent=1), encoding="utf-8")
+    _seal(folder)
 
 
 def _seal(folder: Path) -> None:
