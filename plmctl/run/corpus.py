@@ -59,9 +59,7 @@ def open_corpus(cfg: Any) -> Corpus:
     }
     with progress() as say:
         jobs = {
-            path: job(cfg, path, say=say, plugins=cfg.plugins)
-            for parts in paths.values()
-            for path in parts.values()
+            path: job(cfg, path, say=say) for parts in paths.values() for path in parts.values()
         }
         lent = _shared_tokenizer(cfg, jobs)
         if lent is not None:

@@ -32,13 +32,14 @@ def choose_layers(layers: Any, *, count: int) -> list[int]:
     """Which of the `count` recorded states are written: all, a number or several; 0 is the
     embedding output, -1 the last.
     """
-    several = list(range(count)) if layers == "all" else layers
-    asked = [int(layer) for layer in ([several] if isinstance(several, int) else several)]
-    for layer in asked:
+    if layers == "all":
+        return list(range(count))
+    numbers = [layers] if isinstance(layers, int) else [int(layer) for layer in layers]
+    for layer in numbers:
         if not -count <= layer < count:
             allowed = f"all, or numbers from {-count} to {count - 1} (0 is the embedding output)"
             raise ConfigError("layers", layer, allowed)
-    return [layer % count for layer in asked]
+    return [layer % count for layer in numbers]
 
 
 @torch.inference_mode()

@@ -15,7 +15,7 @@ from plmctl.core.terminal import remark, tell
 from plmctl.data import tokenizing
 from plmctl.data.described import describe_tokens, refuse_other_tokens
 from plmctl.data.shards import is_tokens
-from plmctl.data.survey import TextSource, ignore_progress
+from plmctl.data.survey import TextSource
 from plmctl.data.tokenizing import TokenizingJob
 from plmctl.run.build import build, plain
 from plmctl.run.plugins import as_words
@@ -33,27 +33,20 @@ def tokenize(spec: Tokenize) -> int:
         allowed = "holds tokens already; give the text they were made from"
         raise ConfigError("data.path", path, allowed)
     with progress(_spell_command(spec.provenance)) as say:
-        work = job(spec, path, say=say, processes=spec.processes, plugins=spec.plugins)
+        work = job(spec, path, say=say, processes=spec.processes)
         refuse_other_tokens(work, Path(spec.out).expanduser())
         manifest = tokenizing.tokenize(work, spec.out)
     tell("\n".join(describe_tokens(manifest, spec.out)))
     return 0
 
 
-def job(
-    spec: Any,
-    path: Any,
-    *,
-    say: Say = ignore_progress,
-    processes: int | None = None,
-    plugins: tuple[str, ...] = (),
-) -> TokenizingJob:
-    """The job that the `data` and `tokenizer` nodes describe."""
-    data, path = plain(spec.data), plain(path)
-    recipe: Recipe = build(spec.tokenizer, plugins=plugins, path="tokenizer")
+def job(spec: Any, path: Any, *, say: Say, processes: int | None = None) -> TokenizingJob:
+    """The job of the text at `path`, as the `data` and `tokenizer` of a spec describe it."""
+    data = plain(spec.data)
+    recipe: Recipe = build(spec.tokenizer, plugins=spec.plugins, path="tokenizer")
     if data["segment"] is not None:
-        segment.find(data["segment"], plugins)
-    source, valid = sources(data, path)
+        segment.find(data["segment"], spec.plugins)
+    source, valid = sources(data, plain(path))
     return TokenizingJob(
         source,
         recipe,

@@ -1,22 +1,19 @@
-"""The plumbing of what writes a data set with a model: `plmctl data augment` and `plmctl data
-rewrite`.
+"""The settings of `plmctl data augment` and `plmctl data rewrite`, which write a data set with a
+model.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from plmctl.core.values import Rule
+from plmctl.core.values import Count, Share, Whole
 from plmctl.run.build import MISSING
 from plmctl.run.spec import RunSpec
 
-Count = Annotated[int, Rule(lambda n: n > 0, "1 or more")]
-Chance = Annotated[float, Rule(lambda x: 0 < x <= 1, "more than 0, at most 1")]
-
 
 @dataclass(frozen=True)
-class Making(RunSpec):
+class DataWriting(RunSpec):
     checkpoint: str = MISSING  # the model that writes: a run, a checkpoint or a Hugging Face folder
     task: Any = None
     out: str = MISSING  # a new folder, for task.path
@@ -29,10 +26,10 @@ class Making(RunSpec):
 
 
 @dataclass(frozen=True)
-class Augment(Making):
+class Augment(DataWriting):
     # of each example, beside itself; TinyBERT: 10 to 30, the fewer examples the more
     copies: Count = 20
-    rate: Chance = 0.4  # of the words of a copy that are replaced
+    rate: Share = 0.4  # of the words of a copy that are replaced
     candidates: Count = 15  # words that one may be replaced by
     # word vectors (GloVe's .txt), for words of several pieces; null: those stay as they are
     vectors: str | None = None
@@ -40,11 +37,11 @@ class Augment(Making):
     tagged_words: bool = False
     # words that stay as they are, one a line; null: English function words
     stop_words: str | None = None
-    seed: Annotated[int, Rule(lambda n: n >= 0, "0 or more")] = 0
+    seed: Whole = 0
 
 
 @dataclass(frozen=True)
-class Rewrite(Making):
+class Rewrite(DataWriting):
     search: Any = None
     # of the texts that a search finds: the likeliest, or nearest to the reference
     pick: Literal["best", "nearest"] = "best"
