@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from plmctl.chain.listing import choices, paper, system
+from plmctl.chain.listing import list_parts, name_paper, name_system
 from plmctl.interop.family import Family
 from plmctl.interop.hf import FAMILIES
 from plmctl.run.glossary import known_fields
@@ -64,9 +64,9 @@ def recipe_row(name: str) -> str:
     """One recipe: its system and paper, its file, what it does, the parts that it chooses."""
     file = find_recipe(name)
     found = header(file)
-    title, authors = system(found), paper(found)
+    title, authors = name_system(found), name_paper(found)
     about = found.about.removeprefix(title).removeprefix(": ")
-    chosen = choices(load(conf_dir() / "pretrain.yaml")) | choices(load(file))
+    chosen = list_parts(load(conf_dir() / "pretrain.yaml")) | list_parts(load(file))
     parts = [chosen[slot] if isinstance(chosen[slot], list) else [chosen[slot]] for slot in CHOSEN]
     return row(
         [

@@ -40,16 +40,16 @@ def describe_recipe(name: str, file: Path) -> dict[str, str]:
     parameters, _, flops = about.text("Cost").partition(" (")[0].partition(", ")
     return {
         "name": name,
-        "system": system(about),
-        "paper": paper(about),
-        "scale": scale(node),
+        "system": name_system(about),
+        "paper": name_paper(about),
+        "scale": describe_scale(node),
         "parameters": parameters.removesuffix(" parameters"),
         "FLOPs": flops.removesuffix(" FLOPs"),
         "reached": about.text("Reached") or UNMEASURED,
     }
 
 
-def system(about: Header) -> str:
+def name_system(about: Header) -> str:
     """What stands before the first colon that is outside of brackets: "BERT (Devlin et al.,
     2019, arXiv:1810.04805)".
     """
@@ -61,34 +61,31 @@ def system(about: Header) -> str:
     return about.about
 
 
-def paper(about: Header) -> str:
+def name_paper(about: Header) -> str:
     """Authors and year in the brackets of `system`: "Devlin et al., 2019"."""
-    known = re.search(r"\((?:\w+: )?([^()]*?,? \d{4})", system(about))
+    known = re.search(r"\((?:\w+: )?([^()]*?,? \d{4})", name_system(about))
     return known[1] if known else ""
 
 
-def scale(node: Mapping[str, Any]) -> str:
+def describe_scale(node: Mapping[str, Any]) -> str:
     """Size, updates and rows as the file stands: "tiny, 2,000 steps, 32 x 128"."""
-    train, chosen = node.get("train") or {}, choices(node)
-    length = (node.get("format") or {}).get("max_length") or _default(
-        "format", chosen.get("format"), "max_length"
-    )
+    train, chosen = node.get("train") or {}, list_parts(node)
+    part = conf_dir() / "format" / f"{chosen.get('format')}.yaml"
+    format_ = {**(load(part) if part.is_file() else {}), **(node.get("format") or {})}
     amounts = [f"{train[name]:,} {name}" for name in LENGTHS if train.get(name) is not None]
-    rows = (
-        f"{train.get('batch_size', 32)} x {length}" if length else str(train.get("batch_size", 32))
-    )
+    rows = str(train.get("batch_size", 32))
+    rows += f" x {format_['max_length']}" if format_.get("max_length") else ""
     return f"{chosen.get('size', 'mini')}, {' '.join(amounts) or 'no length'}, {rows}"
 
 
-def choices(node: Mapping[str, Any]) -> dict[str, Any]:
+def list_parts(node: Mapping[str, Any]) -> dict[str, Any]:
     """{slot: the part that a recipe's list of defaults chooses}."""
-    pairs = [
-        pair
-        for entry in node.get("defaults") or ()
-        if isinstance(entry, Mapping)
-        for pair in entry.items()
-    ]
-    return {slot.removeprefix("override ").removeprefix("/"): chosen for slot, chosen in pairs}
+    entries = [entry for entry in node.get("defaults") or () if isinstance(entry, Mapping)]
+    return {
+        slot.removeprefix("override ").removeprefix("/"): part
+        for entry in entries
+        for slot, part in entry.items()
+    }
 
 
 def list_studies(config_dirs: Sequence[str] = ()) -> list[dict[str, str]]:
@@ -105,19 +102,12 @@ def _study(name: str, node: Mapping[str, Any], results: str) -> dict[str, str]:
     ]
     arms = len(node.get("arms") or ()) + (math.prod(grid) if grid else 0)
     amounts = (node.get("budget") or {}).items()
-    budget = next((f"{value:,} {kind}" for kind, value in amounts if value is not None), "")
-    seeds = len(node.get("seeds") or (0, 1, 2))
     return {
         "name": name,
         "title": str(node.get("title") or ""),
         "arms": str(arms),
-        "seeds": str(seeds),
-        "budget": budget,
+        "seeds": str(len(node.get("seeds") or (0, 1, 2))),
+        "budget": next((f"{value:,} {kind}" for kind, value in amounts if value is not None), ""),
         "tasks": ", ".join((node.get("finetune") or {}).get("tasks") or ()),
         "results": "RESULTS.md" if f"{STUDIES}/{name}.yaml" in results else UNMEASURED,
     }
-
-
-def _default(group: str, option: Any, key: str) -> Any:
-    file = conf_dir() / group / f"{option}.yaml"
-    return load(file).get(key) if file.is_file() else None

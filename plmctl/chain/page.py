@@ -44,29 +44,29 @@ def describe_result(job: Job, run: Path) -> str:
     if job.verb == "pretrain":
         log = RunLog.read(run)
         held = [name for name in log.series if name.startswith(("valid/loss", "valid/acc/"))]
-        each = (f"{name.removeprefix('valid/')} {log.last(name):.4g}" for name in held or ["loss"])
-        return ", ".join(each)
+        names = held or ["loss"]
+        return ", ".join(f"{name.removeprefix('valid/')} {log.last(name):.4g}" for name in names)
     splits = json.loads((run / "result.json").read_text(encoding="utf-8"))["metrics"]
     scores: dict[str, float] = splits.get("dev") or next(iter(splits.values()), {})
     return next((f"{name} {score:.4g}" for name, score in scores.items()), "")
 
 
-def rows(steps: Sequence[dict[str, Any]]) -> list[list[str]]:
+def list_rows(steps: Sequence[dict[str, Any]]) -> list[list[str]]:
     """The steps as lines of a table under `HEAD`."""
     return [
-        [each["step"], each["folder"], clock(each["seconds"]), each["figure"]] for each in steps
+        [step["step"], step["folder"], clock(step["seconds"]), step["figure"]] for step in steps
     ]
 
 
 def write(chain: RecipeChain, steps: Sequence[dict[str, Any]], out: Path) -> Path:
     """Write `chain.md` and `chain.html` into the folder of the chain; returns the former."""
-    whole = ["all", str(out), clock(sum(each["seconds"] for each in steps)), ""]
+    whole = ["all", str(out), clock(sum(step["seconds"] for step in steps)), ""]
     blocks: list[Block] = [
         Heading(f"The chain of {chain.recipe}", 1),
         Paragraph(chain.header.about),
-        TableBlock(HEAD, [*rows(steps), whole]),
+        TableBlock(HEAD, [*list_rows(steps), whole]),
         Heading("The commands"),
-        Code("\n".join(each["command"] for each in steps)),
+        Code("\n".join(step["command"] for step in steps)),
     ]
     write_page(blocks, out / "chain.md")
     return out / "chain.md"

@@ -92,7 +92,7 @@ def plan(
     if not tasks and planner.pretrained[OWN].config["objective"]:
         planner.evaluate(planner.pretrained[OWN], "task=held_out")
     if planner.absent:
-        raise DataError("\n".join(planner.absent))
+        raise DataError("\n".join(dict.fromkeys(planner.absent)))
     return RecipeChain(recipe, header, tuple(words), planner.jobs)
 
 
@@ -109,6 +109,8 @@ class _Planner:
     def __init__(self, header: Header, words: ChainWords, given: Provenance) -> None:
         self.header, self.words, self.given = header, words, given
         self.configs = Configs(given)
+        data = header.text("Data")
+        self.source = f"\n  data: {data}" if data else ""  # behind a message about absent text
         self.jobs: dict[str, Job] = {}
         self.absent: list[str] = []
         self.pretrained: dict[str, Job] = {}
@@ -120,16 +122,15 @@ class _Planner:
         if wanted and not list_text(self.words.own):
             raise DataError(
                 f"{self.header.file.stem} reads {', '.join(map(key_of, wanted))},"
-                f" and nothing is given{self._source()}",
+                f" and nothing is given{self.source}",
                 fix=f"plmctl recipes run {self.header.file.stem} {' '.join(wanted)}",
             )
 
     def pretrain(self, stage: ChainStage) -> None:
         """A stage, after the step that tokenizes its text."""
         words = [self._linked(word, stage) for word in stage.words]
-        config = self.configs.pretraining(stage.recipe, words)
-        for error in find_missing_text(config["data"]):
-            self._miss(f"{error}{self._source()}")
+        config = self.configs.compose_pretraining(stage.recipe, words)
+        self.absent += [f"{error}{self.source}" for error in find_missing_text(config["data"])]
         tokens = self._tokenize(stage, config)
         if tokens is not None:
             said = [key_of(word) for word in words]
@@ -166,21 +167,20 @@ class _Planner:
         try:
             task = self.configs.read_task(part, config, reading(seen, self.given.plugins))
         except DataError as error:
-            self._miss(str(error))
+            self.absent.append(str(error))
             return []
         bound = self.configs.max_length(model)
         if bound is None or task.longest <= bound:
             return []
-        fitting = {
-            key: length
-            for key, length in task.fit_lengths(bound).items()
-            if length != getattr(task, key)
-        }
-        if {key_of(word) for word in own} & {f"task.{key}" for key in fitting}:
-            fix = " ".join(f"{name}.task.{key}={length}" for key, length in fitting.items())
+        lengths = task.fit_lengths(bound).items()
+        fitting = [
+            f"task.{key}={length}" for key, length in lengths if length != getattr(task, key)
+        ]
+        if set(map(key_of, own)) & set(map(key_of, fitting)):
+            fix = " ".join(f"{name}.{word}" for word in fitting)
             allowed = f"at most {bound}, the longest row of the model"
             raise ConfigError(f"{name}.task.max_length", ..., allowed, fix=fix)
-        return [f"task.{key}={length}" for key, length in fitting.items()]
+        return fitting
 
     def _tokenize(self, stage: ChainStage, config: Config) -> Job | None:
         """The step that tokenizes a stage's text; None where it names tokens, or pretraining itself
@@ -211,11 +211,8 @@ class _Planner:
         folders = [*map(Path, self.given.config_dirs), conf_dir()]
         files = [file for folder in folders for file in sorted(folder.glob("tokenizer/*.yaml"))]
         defaults = ((file.stem, load(file)) for file in files)
-        name, default = next(
-            (name, default)
-            for name, default in defaults
-            if default.get("_target_") == node["_target_"]
-        )
+        same = (pair for pair in defaults if pair[1].get("_target_") == node["_target_"])
+        name, default = next(same)
         return [f"tokenizer={name}", *spell_changes("tokenizer", node, default)]
 
     def _model(self) -> Config:
@@ -228,14 +225,6 @@ class _Planner:
                 return open_source(init, plugins=self.given.plugins).config
             config = self.jobs[init.removeprefix(REFERENCE)].config
         return config
-
-    def _miss(self, line: str) -> None:
-        if line not in self.absent:
-            self.absent.append(line)
-
-    def _source(self) -> str:
-        text = self.header.text("Data")
-        return f"\n  data: {text}" if text else ""
 
     def _linked(self, word: str, stage: ChainStage) -> str:
         """A word with the runs of earlier steps in the place of what the header calls them."""
@@ -255,8 +244,7 @@ class _Planner:
     def _add(self, label: str, verb: str, words: Sequence[str], recipe: str | None = None) -> Job:
         later = ["out=later"] if verb == "tokenize" else []
         config = self.configs.compose(verb, [*words, *later], recipe)
-        name = f"{label}-{compute_key(verb, config)[:8]}"
-        given = self.given
+        name, given = f"{label}-{compute_key(verb, config)[:8]}", self.given
         job = Job(name, verb, label, config, recipe, tuple(words), given.plugins, given.config_dirs)
         return self.jobs.setdefault(name, job)
 

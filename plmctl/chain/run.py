@@ -53,7 +53,7 @@ def run(name: str, words: Sequence[str], given: Provenance) -> int:
     if given.json:
         tell(json.dumps({"recipe": name, "code": code, "steps": steps}))
     else:
-        print_table(page.HEAD, page.rows(steps))
+        print_table(page.HEAD, page.list_rows(steps))
     remark(f"page: {written}")
     if code:
         ended = next(job for job in chain.jobs.values() if job not in journal.done)

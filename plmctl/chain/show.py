@@ -91,7 +91,7 @@ def _differences(name: str, given: Provenance) -> Mapping[str, tuple[str, str]]:
     """{setting: (here, by default)}: the parts that a recipe chooses, then the values that it
     gives them.
     """
-    parts = listing.choices(load(find_recipe(name, given.config_dirs)))
+    parts = listing.list_parts(load(find_recipe(name, given.config_dirs)))
     parts = {slot: part for slot, part in parts.items() if "@" not in slot}
     bare = [*(f"{slot}={spell(part)}" for slot, part in parts.items()), "train.steps=1"]
     options = {"config_dirs": given.config_dirs, "plugins": given.plugins}

@@ -72,7 +72,7 @@ def sort_words(words: Sequence[str], steps: Sequence[str]) -> ChainWords:
             apart.setdefault(step, []).append(mark + rest)
         else:
             own.append(word)
-    return ChainWords(tuple(own), {step: tuple(each) for step, each in apart.items()})
+    return ChainWords(tuple(own), {step: tuple(settings) for step, settings in apart.items()})
 
 
 def name_stages(header: Header) -> list[str]:

@@ -33,10 +33,10 @@ BUILTIN = "builtin"  # as a task's path: the labelled docstrings that come with 
 
 
 class Configs:
-    """Composes configs under the flags of one command line; what is returned is shared."""
+    """Composes configs under the options of one command line; what is returned is shared."""
 
-    def __init__(self, flags: Provenance) -> None:
-        self.flags = flags
+    def __init__(self, given: Provenance) -> None:
+        self.given = given
         self._parts: dict[tuple[str, ...], bytes] = {}  # what part files give together
         self._composed: dict[tuple[str | None, ...], tuple[Any, Config]] = {}
 
@@ -44,7 +44,7 @@ class Configs:
         """The config of `plmctl <verb> [recipe] <words>`."""
         return self._compose(verb, recipe, words)[1]
 
-    def pretraining(
+    def compose_pretraining(
         self, recipe: str | None, words: Sequence[str], *, typed: Sequence[str] = ()
     ) -> Config:
         """The same of a pretraining, checked as far as it can be before any data are read.
@@ -57,9 +57,9 @@ class Configs:
         cfg, config = self._compose("pretrain", recipe, words)
         check_data(cfg)
         if typed:
-            refuse_decided(cfg, set(map(key_of, typed)), self.flags.plugins)
-        check_updates(cfg, processes=cfg.train.processes, plugins=self.flags.plugins)
-        check_contract(cfg, self.flags.plugins, self.flags.config_dirs)
+            refuse_decided(cfg, set(map(key_of, typed)), self.given.plugins)
+        check_updates(cfg, processes=cfg.train.processes, plugins=self.given.plugins)
+        check_contract(cfg, self.given.plugins, self.given.config_dirs)
         return config
 
     def read_task(self, name: str, config: Config, given: Mapping[str, Any]) -> Task:
@@ -70,8 +70,8 @@ class Configs:
             config: of the fine-tuning.
             given: what tasks ask about the model.
         """
-        with naming_source("task", name, self.flags.config_dirs):
-            task = build(config["task"], given, self.flags.plugins, path="task")
+        with naming_source("task", name, self.given.config_dirs):
+            task = build(config["task"], given, self.given.plugins, path="task")
             if not isinstance(task, Task):
                 raise ConfigError("task", name, "has nothing to train; it is for plmctl eval")
             if not task.metrics:
@@ -86,15 +86,15 @@ class Configs:
 
     def max_length(self, model: Config) -> int | None:
         """The longest row that the model of a config has positions for; None: of any length."""
-        return settle_lengths(model, plugins=self.flags.plugins)["position"].get("max_length")
+        return settle_lengths(model, plugins=self.given.plugins)["position"].get("max_length")
 
     def _compose(self, verb: str, recipe: str | None, words: Sequence[str]) -> tuple[Any, Config]:
-        asked = (verb, recipe, *words)
-        if asked not in self._composed:
-            flags = replace(self.flags, verb=verb, recipe=recipe, overrides=tuple(words))
-            spec = composed(flags, known=self._parts).spec
-            self._composed[asked] = spec, thaw(spec)
-        return self._composed[asked]
+        key = (verb, recipe, *words)
+        if key not in self._composed:
+            asked_for = replace(self.given, verb=verb, recipe=recipe, overrides=tuple(words))
+            spec = composed(asked_for, known=self._parts).spec
+            self._composed[key] = spec, thaw(spec)
+        return self._composed[key]
 
 
 def spell_changes(slot: str, node: Mapping[str, Any], default: Mapping[str, Any]) -> list[str]:

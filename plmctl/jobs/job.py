@@ -95,9 +95,9 @@ def close_over(names: Iterable[str], needs: Callable[[str], Iterable[str]]) -> s
 def resolve(value: Any, runs: Mapping[str, str]) -> Any:
     """A config or words with folders of runs for the references to them."""
     if isinstance(value, dict):
-        return {name: resolve(each, runs) for name, each in value.items()}
+        return {name: resolve(item, runs) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [resolve(each, runs) for each in value]
+        return [resolve(item, runs) for item in value]
     if not isinstance(value, str) or REFERENCE not in value:
         return value
     if value.startswith(REFERENCE):

@@ -28,7 +28,7 @@ from plmctl.training.stop import listen
 PRELOAD = (  # what every job imports, some of it late: seconds of each
     "plmctl.jobs.command",
     "plmctl.run.resume",
-    *(f"plmctl.run.{each}" for each in ("pretraining", "finetuning", "evaluate")),
+    *(f"plmctl.run.{module}" for module in ("pretraining", "finetuning", "evaluate")),
     "torch._dynamo",
     "torch.utils.tensorboard",
 )

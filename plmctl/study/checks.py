@@ -25,26 +25,27 @@ def check_study(
 ) -> list[UsageError]:
     """Everything that would make a figure meaningless."""
     errors: list[UsageError] = []
-    pretrained = {name: each for name, each in arms.items() if each.arm.pretrain}
+    pretrained = {name: arm for name, arm in arms.items() if arm.arm.pretrain}
     # what can be asked for by a metric of each source; of an evaluation of text nothing is known
     known: dict[str, dict[str, Collection[str]]] = {
-        PRETRAIN: {f"the pretraining of arm '{n}'": each.measured for n, each in pretrained.items()}
+        PRETRAIN: {f"the pretraining of arm '{n}'": arm.measured for n, arm in pretrained.items()}
     }
     known |= {name: {f"task '{name}'": {*task.metrics, "loss"}} for name, task in tasks.items()}
     known |= {name: known[node.of] for name, node in study.evals.items() if node.of in tasks}
-    for name, metric in study.metrics.items():
+    metrics = study.metrics.items()
+    for name, metric in metrics:
         errors += [
             _no_metric(f"metrics.{name}.key", metric.key, owner, names)
             for owner, names in known.get(metric.of, {}).items()
             if metric.key not in names
         ]
-    of_pretraining = {name: each for name, each in study.metrics.items() if each.of == PRETRAIN}
+    of_pretraining = {name: metric for name, metric in metrics if metric.of == PRETRAIN}
     if of_pretraining and len(pretrained) > 1:
-        configs = {name: each.pretrain for name, each in pretrained.items()}
+        configs = {name: arm.pretrain for name, arm in pretrained.items()}
         errors += _other_validation(configs)
         errors += _other_tokens(of_pretraining, configs)
     if study.stop:
-        measured = {key for each in pretrained.values() for key in each.measured}
+        measured = {key for arm in pretrained.values() for key in arm.measured}
         if study.stop.metric.removeprefix("valid/") not in measured:
             errors.append(_no_metric("stop.metric", study.stop.metric, "pretraining", measured))
     return errors

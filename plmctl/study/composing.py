@@ -62,40 +62,41 @@ class Composer:
         self._errors: list[UsageError] = []
         self._costs: dict[str, tuple[float, int, frozenset[str]]] = {}
 
-    def arms(self) -> dict[str, ComposedArm]:
+    def compose_arms(self) -> dict[str, ComposedArm]:
         """Every arm; raises what is wrong with any of them, or with what they share."""
         for name, task in self.study.tasks.items():
-            with self._collected(f"finetune.tasks.{name}"):
-                words = (*self._task(task), *self.study.finetune, *task.overrides)
+            with self._collect(f"finetune.tasks.{name}"):
+                words = (*self._spell_task(task), *self.study.finetune, *task.overrides)
                 config = self.configs.compose("finetune", words)
                 self.tasks[name] = self.configs.read_task(task.task, config, {"pooling": "first"})
         evals: dict[str, Config] = {}
         for name, node in self.study.evals.items():
-            with self._collected(f"eval.{name}"):
+            with self._collect(f"eval.{name}"):
                 evals[name] = self.configs.compose("eval", ("checkpoint=later", *node.overrides))
         arms: dict[str, ComposedArm] = {}
         for name, arm in self.study.arms.items():
-            with self._collected(f"arm '{name}'"):
-                arms[name] = self._arm(arm, evals)
+            with self._collect(f"arm '{name}'"):
+                arms[name] = self._compose_arm(arm, evals)
         raise_all(self._errors)
         return arms
 
-    def _arm(self, arm: Arm, evals: Mapping[str, Config]) -> ComposedArm:
-        config, budget = self._pretrain(arm), self.study.budget
+    def _compose_arm(self, arm: Arm, evals: Mapping[str, Config]) -> ComposedArm:
+        budget, points = self.study.budget, self.study.points
+        config = self._compose_pretraining(arm)
         words = [*self.study.pretrain, *arm.overrides]
         provenance = dataclasses.replace(self.given, verb="pretrain", overrides=tuple(words))
         model = thaw(adapt(spec_of("pretrain", config, provenance)))
-        rate, parameters, measured = self._cost(model)
+        rate, parameters, measured = self._measure_cost(model)
         if budget and budget[0] == "flops" and arm.pretrain:
             tokens = max(1, round(arm.times * budget[1] / rate))
             config = {**config, "train": {**config["train"], "tokens": tokens}}
         tuned = {
-            name: [self._tuned(arm, name, task, point, model) for point in self.study.points]
+            name: [self._compose_finetuning(arm, name, task, point, model) for point in points]
             for name, task in self.study.tasks.items()
         }
         return ComposedArm(arm, config, tuned, evals, rate, parameters, measured)
 
-    def _pretrain(self, arm: Arm) -> Config:
+    def _compose_pretraining(self, arm: Arm) -> Config:
         """Validation is on all held-out rows, since fewer would be other text under another
         tokenizer.
         """
@@ -110,7 +111,7 @@ class Composer:
         # the file of a study says how to read text; the command line must not contradict tokens
         command = any(word.startswith("pretrain.overrides=") for word in self.given.overrides)
         typed = [*(self.study.pretrain if command else ()), *data, *arm.overrides]
-        config = self.configs.pretraining(arm.recipe, words, typed=typed)
+        config = self.configs.compose_pretraining(arm.recipe, words, typed=typed)
         for error in find_missing_text(config["data"]):
             raise error
         lengths = tuple(f"train.{name}=" for name in schema.LENGTHS)
@@ -121,7 +122,7 @@ class Composer:
             raise ConfigError(key, value, "the budget is the same for all arms", fix=fix)
         return config
 
-    def _cost(self, config: Config) -> tuple[float, int, frozenset[str]]:
+    def _measure_cost(self, config: Config) -> tuple[float, int, frozenset[str]]:
         """Training FLOPs per token, parameters, and what validation measures; once a model."""
         norms = config["train"]["grad_norms"]
         node = {name: config[name] for name in _COSTLY} | {"norms": norms}
@@ -135,14 +136,14 @@ class Composer:
             self._costs[key] = rate, parameters, list_validation_metrics(spec, outline)
         return self._costs[key]
 
-    def _tuned(
+    def _compose_finetuning(
         self, arm: Arm, name: str, task: StudyTask, point: Sequence[str], model: Config
     ) -> Config:
         own = (*self.study.finetune, *task.overrides, *point, *arm.finetune)
         refuse_another_model(own, OF_THE_MODEL, key="arms")
-        config = self.configs.compose("finetune", (*self._task(task), *own))
-        taught = {"teacher": arm.teacher} if arm.teacher and config["distill"] else {}
-        check_teacher(spec_of("finetune", config | taught, self.given))
+        config = self.configs.compose("finetune", (*self._spell_task(task), *own))
+        teacher = {"teacher": arm.teacher} if arm.teacher and config["distill"] else {}
+        check_teacher(spec_of("finetune", config | teacher, self.given))
         bound, length = self.configs.max_length(model), config["task"]["max_length"]
         if bound is not None and length > bound and arm.checkpoint is None:
             path = f"finetune.tasks.{name}: task.max_length"
@@ -151,7 +152,7 @@ class Composer:
             raise ConfigError(path, length, allowed, fix=fix)
         return config
 
-    def _task(self, task: StudyTask) -> tuple[str, ...]:
+    def _spell_task(self, task: StudyTask) -> tuple[str, ...]:
         path = (
             write_builtin_task(self.study.data.get("cache_dir"))
             if task.path == BUILTIN
@@ -160,7 +161,7 @@ class Composer:
         return f"task={task.task}", f"task.path={spell(path)}", "checkpoint=null"
 
     @contextlib.contextmanager
-    def _collected(self, what: str) -> Iterator[None]:
+    def _collect(self, what: str) -> Iterator[None]:
         try:
             yield
         except PlmctlError as error:

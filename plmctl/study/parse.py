@@ -209,8 +209,8 @@ class _Parser:
         fit.
         """
         hints = typing.get_type_hints(kind, include_extras=True)
-        fields = [each for each in dataclasses.fields(kind) if each.name not in given]  # type: ignore[arg-type]
-        names = [each.name for each in fields]
+        fields = [field for field in dataclasses.fields(kind) if field.name not in given]  # type: ignore[arg-type]
+        names = [field.name for field in fields]
         known = ", ".join(names)
         if not isinstance(node, Mapping):
             self._wrong(path, node, f"is a group of settings: {known}")
@@ -227,10 +227,10 @@ class _Parser:
                 self._wrong(f"{path}.{key}", value, str(error))
             else:
                 given[key] = tuple(made) if typing.get_origin(hints[key]) is tuple else made
-        for each in fields:
-            needed = each.default is each.default_factory is dataclasses.MISSING
-            if needed and each.name not in node:
-                self._wrong(f"{path}.{each.name}", ..., "must be given")
+        for field in fields:
+            needed = field.default is field.default_factory is dataclasses.MISSING
+            if needed and field.name not in node:
+                self._wrong(f"{path}.{field.name}", ..., "must be given")
         return kind(**given) if len(self.errors) == before else None
 
     def _known(self, path: str, names: Collection[str], known: Collection[str]) -> None:

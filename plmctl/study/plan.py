@@ -40,9 +40,9 @@ class StudyCell:
     @property
     def jobs(self) -> list[str]:
         """All jobs of the cell."""
-        tuned = [name for points in self.tuned.values() for each in points for name in each]
         own = [self.pretrain] if self.pretrain else []
-        return [*own, *tuned, *(name for each in self.evals.values() for name in each.values())]
+        tuned = [name for points in self.tuned.values() for jobs in points for name in jobs]
+        return [*own, *tuned, *(name for jobs in self.evals.values() for name in jobs.values())]
 
 
 @dataclass(frozen=True)
@@ -69,11 +69,11 @@ def plan(study: Study, given: Provenance) -> StudyPlan:
     arms incomparable.
     """
     composer = Composer(study, given)
-    arms = composer.arms()
+    arms = composer.compose_arms()
     raise_all(check_study(study, arms, composer.tasks))
     planner = _Planner(study, given.plugins)
-    cells = [planner.cell(each, seed) for seed in study.seeds for each in arms.values()]
-    raise_all(_twins(cells))
+    cells = [planner.plan_cell(arm, seed) for seed in study.seeds for arm in arms.values()]
+    raise_all(_find_twins(cells))
     return StudyPlan(study, arms, planner.jobs, cells)
 
 
@@ -86,79 +86,81 @@ class _Planner:
         # arm, seed, task -> its fine-tuning at the first point of the grid
         self._first: dict[tuple[str | None, int, str], Job] = {}
 
-    def cell(self, each: ComposedArm, seed: int) -> StudyCell:
+    def plan_cell(self, composed: ComposedArm, seed: int) -> StudyCell:
         """Plan one arm at one seed."""
-        cell = StudyCell(each.arm.name, seed)
+        cell = StudyCell(composed.arm.name, seed)
         start = None
-        if each.arm.pretrain:
-            start = self._pretrain(each, cell)
+        if composed.arm.pretrain:
+            start = self._pretrain(composed, cell)
             cell.pretrain = start.name
-            self._evaluate(cell, each, PRETRAIN, [start])
+            self._evaluate(cell, composed, PRETRAIN, [start])
         pairs = self.study.restarts.pairs(seed)
         seeds = [{"seed": order, "head_seed": head} for order, head in pairs]
-        for task, configs in each.tuned.items():
-            teacher = self._first.get((each.arm.teacher, seed, task))
+        for task, configs in composed.tuned.items():
+            teacher = self._first.get((composed.arm.teacher, seed, task))
             tuned: list[list[Job]] = []
             for point, config in zip(self.study.points, configs, strict=True):
-                settings = config | self._start(each, start, teacher)
+                settings = config | self._find_start(composed, start, teacher)
                 if teacher and config["distill"]:
                     settings["teacher"] = teacher.reference
                 chosen = f" ({', '.join(point)})" if point else ""
                 label = f"{task}{chosen} of {cell.label}"
                 tuned.append([self._add("finetune", label, settings | own) for own in seeds])
-            self._first[each.arm.name, seed, task] = tuned[0][0]
+            self._first[composed.arm.name, seed, task] = tuned[0][0]
             cell.tuned[task] = [[job.name for job in restarts] for restarts in tuned]
-            self._evaluate(cell, each, task, [job for restarts in tuned for job in restarts])
+            self._evaluate(cell, composed, task, [job for restarts in tuned for job in restarts])
         return cell
 
-    def _pretrain(self, each: ComposedArm, cell: StudyCell) -> Job:
-        config = {**each.pretrain, "seed": cell.seed}
-        if tokens := self._tokens(each):
+    def _pretrain(self, composed: ComposedArm, cell: StudyCell) -> Job:
+        config = {**composed.pretrain, "seed": cell.seed}
+        if tokens := self._tokenize(composed):
             only = thaw(schema.Corpora()) | {"path": tokens.reference}
-            config["data"] = only | {"cache_dir": each.pretrain["data"]["cache_dir"]}
+            config["data"] = only | {"cache_dir": composed.pretrain["data"]["cache_dir"]}
         return self._add("pretrain", f"pretrain {cell.label}", config)
 
-    def _tokens(self, each: ComposedArm) -> Job | None:
+    def _tokenize(self, composed: ComposedArm) -> Job | None:
         """The job that tokenizes an arm's text; None where it names tokens, or several texts
         (pretraining caches them).
         """
-        data = each.pretrain["data"]
+        data = composed.pretrain["data"]
         if data["mixture"] or data["sources"] or is_tokens(data["path"]):
             return None
         config = {
             "data": {f.name: data[f.name] for f in dataclasses.fields(schema.Data)},
-            "tokenizer": each.pretrain["tokenizer"],
+            "tokenizer": composed.pretrain["tokenizer"],
             "out": None,
             "processes": None,
             "seed": 0,
         }
-        return self._add("tokenize", f"tokenize for {each.arm.name}", config)
+        return self._add("tokenize", f"tokenize for {composed.arm.name}", config)
 
-    def _start(self, each: ComposedArm, pretrain: Job | None, teacher: Job | None) -> Config:
+    def _find_start(
+        self, composed: ComposedArm, pretrain: Job | None, teacher: Job | None
+    ) -> Config:
         """The settings that say from what a fine-tuning starts."""
-        if first := teacher if each.arm.from_teacher else pretrain:
+        arm, tokenizer = composed.arm, composed.pretrain["tokenizer"]
+        if first := teacher if arm.from_teacher else pretrain:
             return {"checkpoint": first.reference}
-        if each.arm.checkpoint:
-            return {"checkpoint": each.arm.checkpoint}
-        tokens, tokenizer = self._tokens(each), each.pretrain["tokenizer"]
-        source = (
-            tokens.reference if tokens else tokenizer.get("path") or each.pretrain["data"]["path"]
-        )
+        if arm.checkpoint:
+            return {"checkpoint": arm.checkpoint}
+        tokens = self._tokenize(composed)
+        path = tokenizer.get("path") or composed.pretrain["data"]["path"]
+        source = tokens.reference if tokens else path
         if not source:
             allowed = "several texts make no one tokenizer before pretraining"
             fix = "tokenizer.path=<folder> in its overrides"
-            raise ConfigError(f"arms.{each.arm.name}", ..., allowed, fix=fix)
-        model = {name: each.pretrain[name] for name in OF_THE_MODEL}
+            raise ConfigError(f"arms.{arm.name}", ..., allowed, fix=fix)
+        model = {name: composed.pretrain[name] for name in OF_THE_MODEL}
         return model | {"tokenizer": {**tokenizer, "path": source}}
 
     def _evaluate(
-        self, cell: StudyCell, each: ComposedArm, of: str, checkpoints: Sequence[Job]
+        self, cell: StudyCell, composed: ComposedArm, of: str, checkpoints: Sequence[Job]
     ) -> None:
         for name, node in self.study.evals.items():
             if node.of == of:
                 cell.evals[name] = {}
                 for job in checkpoints:
-                    config = each.evals[name] | {"checkpoint": job.reference}
+                    config = composed.evals[name] | {"checkpoint": job.reference}
                     added = self._add("eval", f"{name} of {cell.label}", config, node.overrides)
                     cell.evals[name][job.name] = added.name
 
@@ -169,7 +171,7 @@ class _Planner:
         return self.jobs.setdefault(name, job)
 
 
-def _twins(cells: Sequence[StudyCell]) -> list[UsageError]:
+def _find_twins(cells: Sequence[StudyCell]) -> list[UsageError]:
     """Arms that come to the same jobs."""
     first: dict[str, str] = {}
     errors: list[UsageError] = []

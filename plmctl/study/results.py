@@ -54,11 +54,11 @@ class Results:
         """{arm: the curves of its pretrainings that are done}."""
         return {
             arm: [
-                read_curve(self._log(name), metric.series, by, each.flops_per_token)
+                read_curve(self._log(name), metric.series, by, composed.flops_per_token)
                 for name in dict.fromkeys(cell.pretrain for cell in self.cells(arm))
                 if name and self._done([name])
             ]
-            for arm, each in self.plan.arms.items()
+            for arm, composed in self.plan.arms.items()
         }
 
     def cost(self, arm: str) -> dict[str, float | None]:
@@ -73,11 +73,11 @@ class Results:
                 tokens += [self._last(name, "tokens") for name in pretrain]
             if self._done(cell.jobs):
                 seconds.append(sum(self._last(name, "seconds") for name in (*pretrain, *tuned)))
-        each = self.plan.arms[arm]
-        mean = statistics.fmean(tokens) if tokens else None if each.arm.pretrain else 0.0
+        composed = self.plan.arms[arm]
+        mean = statistics.fmean(tokens) if tokens else None if composed.arm.pretrain else 0.0
         return {
             "tokens": mean,
-            "flops": None if mean is None else mean * each.flops_per_token,
+            "flops": None if mean is None else mean * composed.flops_per_token,
             "seconds": statistics.fmean(seconds) if seconds else None,
         }
 

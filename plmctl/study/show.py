@@ -29,10 +29,10 @@ def show_plan(plan: StudyPlan, states: Mapping[str, State], folder: Path) -> Non
     console.print(table)
     head = ("arm", "parameters", "tokens", "training FLOPs", f"of all {seeds} seeds")
     table = Table(*head, title="Pretraining, at most")
-    for each in arms:
-        numbers = each["tokens"], each["flops"], each["flops"] and each["flops"] * seeds
-        table.add_row(each["arm"], f"{each['parameters']:,}", *map(format_number, numbers))
-    known = [each["flops"] for each in arms if each["flops"] is not None]
+    for arm in arms:
+        numbers = arm["tokens"], arm["flops"], arm["flops"] and arm["flops"] * seeds
+        table.add_row(arm["arm"], f"{arm['parameters']:,}", *map(format_number, numbers))
+    known = [arm["flops"] for arm in arms if arm["flops"] is not None]
     if known:
         table.add_section()
         table.add_row("total", "", "", format_number(sum(known)), format_number(sum(known) * seeds))
@@ -58,12 +58,14 @@ def estimate_costs(plan: StudyPlan) -> list[dict[str, Any]]:
     budget.
     """
     costs = []
-    for name, each in plan.arms.items():
-        train, length = each.pretrain["train"], each.pretrain["format"]["max_length"]
+    for name, composed in plan.arms.items():
+        train, length = composed.pretrain["train"], composed.pretrain["format"]["max_length"]
         steps = train["steps"] and train["steps"] * train["batch_size"] * length
-        tokens = (train["tokens"] or steps) if each.arm.pretrain else 0
-        flops = None if tokens is None else tokens * each.flops_per_token
-        costs.append({"arm": name, "parameters": each.parameters, "tokens": tokens, "flops": flops})
+        tokens = (train["tokens"] or steps) if composed.arm.pretrain else 0
+        flops = None if tokens is None else tokens * composed.flops_per_token
+        costs.append(
+            {"arm": name, "parameters": composed.parameters, "tokens": tokens, "flops": flops}
+        )
     return costs
 
 
@@ -79,20 +81,21 @@ def show_table(record: Mapping[str, Any]) -> None:
     ]
     shown = {head: column for head, column in columns.items() if any(column)}
     print_table(list(shown), zip(*shown.values(), strict=True))
-    for each in record["missing"]:
-        tell(f"{each['state']}: {each['label']}: {each['why'].splitlines()[0]}")
+    for job in record["missing"]:
+        tell(f"{job['state']}: {job['label']}: {job['why'].splitlines()[0]}")
 
 
 def _lengths(plan: StudyPlan) -> list[str]:
     """How long each fine-tuning is, which the budget of pretraining does not shorten."""
     lengths: dict[str, dict[str, None]] = {}
-    for each in plan.arms.values():
-        for task, points in each.tuned.items():
+    for composed in plan.arms.values():
+        for task, points in composed.tuned.items():
             for train in (point["train"] for point in points):
                 amounts = [f"{train[name]:,} {name}" for name in LENGTHS if train.get(name)]
                 length = f"{', '.join(amounts)} of {train['batch_size']} rows an update"
                 lengths.setdefault(task, {})[length] = None
     note = "budget= is that of pretraining; finetune.overrides=[train.epochs=...] sets this"
     return [
-        f"fine-tuning on {task}: {' or '.join(each)} ({note})" for task, each in lengths.items()
+        f"fine-tuning on {task}: {' or '.join(amounts)} ({note})"
+        for task, amounts in lengths.items()
     ]

@@ -42,7 +42,7 @@ def make_rows(study: Study, results: Results) -> list[Row]:
         compare(values[name, arm], values[name, study.baseline]) if arm != study.baseline else None
         for name, arm in cells
     ]
-    corrected = correct([each.p if each else None for each in differences])
+    corrected = correct([difference.p if difference else None for difference in differences])
     return [
         _row(study, name, arm, values[name, arm], difference, p)
         for (name, arm), difference, p in zip(cells, differences, corrected, strict=True)
@@ -138,8 +138,8 @@ def _blocks(study: Study, results: Results, record: Mapping[str, Any]) -> list[B
         blocks.append(Chart(f"curve-{number}-{study.curves}", svg))
     if record["missing"]:
         lines = [
-            [each["label"], each["state"], each["why"].splitlines()[0], each["cells"]]
-            for each in record["missing"]
+            [job["label"], job["state"], job["why"].splitlines()[0], job["cells"]]
+            for job in record["missing"]
         ]
         blocks += [Heading("What is missing"), TableBlock(["job", "state", "why", "cells"], lines)]
     if record["notes"]:
@@ -158,7 +158,7 @@ def _describe(metric: Metric) -> str:
 
 def _csv(rows: Sequence[Row], costs: Sequence[Mapping[str, Any]]) -> str:
     """One line a row, the arm's cost beside it; values by seed are joined as seed=value."""
-    by_arm = {each["arm"]: each for each in costs}
+    by_arm = {cost["arm"]: cost for cost in costs}
     text = io.StringIO()
     names = [*rows[0], "parameters", "tokens", "flops", "seconds"]
     writer = csv.DictWriter(text, names, lineterminator="\n")
