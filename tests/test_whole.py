@@ -15,13 +15,13 @@ import pytest
 
 from plmctl.data.check.finding import Report
 from plmctl.report import checked, page
-from plmctl.run.embedding import write_arrays
+from plmctl.storage.arrays import write_npz
 from plmctl.storage.atomic import open_atomic
 from plmctl.storage.growing import open_growing
 
 
 def _embed(out: Path) -> None:
-    write_arrays(out, iter([("hidden_0", np.ones((2, 3), np.float32)), ("ids_0", np.arange(3))]))
+    write_npz(out, iter([("hidden_0", np.ones((2, 3), np.float32)), ("ids_0", np.arange(3))]))
 
 
 def _generate(out: Path) -> None:

@@ -25,10 +25,11 @@ from pathlib import Path
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.terminal import remark
-from plmctl.run.embedding import POOLINGS, choose_layers, count_states, embed, write_arrays
+from plmctl.run.embedding import POOLINGS, choose_layers, count_states, embed
 from plmctl.run.embedding_lines import read
 from plmctl.run.loading import load_for
 from plmctl.run.schema import Embed
+from plmctl.storage.arrays import write_npz
 from plmctl.storage.atomic import is_stream, refuse_existing
 
 
@@ -51,7 +52,7 @@ def write_embeddings(spec: Embed) -> int:
         batch_size=spec.batch_size,
         precision=precision,
     )
-    write_arrays(out, arrays)
+    write_npz(out, arrays)
     tokens = sum(len(line.ids) for line in lines)
     remark(f"{spec.out}: {len(lines)} lines, {tokens} tokens, {len(layers)} layers")
     return 0

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from plmctl.core.batch import Batch, Rows, Seq
-from plmctl.core.errors import ConfigError, DataError
+from plmctl.core.errors import ConfigError
 from plmctl.data.loader import collate
 from plmctl.heads.base import heads_of_states, pool
 from plmctl.heads.features import HIDDEN
@@ -21,7 +19,6 @@ from plmctl.heads.features import read as read_features
 from plmctl.run.embedding_lines import EmbeddingLine
 from plmctl.run.loading import Loaded
 from plmctl.run.model_facts import pooling
-from plmctl.storage.atomic import open_atomic
 from plmctl.text.characters import Spelling
 from plmctl.training.device.precision import Precision
 
@@ -154,31 +151,6 @@ def batch_of(lines: Sequence[EmbeddingLine], spelling: Spelling | None = None) -
         words = rows.seqs["characters"]
         rows = rows.with_seq("characters", replace(words, ids=words.ids[:], length=length))
     return collate(rows, {})
-
-
-def write_arrays(file: Path, arrays: Iterator[tuple[str, np.ndarray]]) -> None:
-    """An .npz that appears only when it is complete; one array at a time in memory."""
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with (
-            open_atomic(file, "wb") as stream,
-            zipfile.ZipFile(_WriteOnly(stream), "w", allowZip64=True) as archive,
-        ):
-            for name, array in arrays:
-                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                    np.lib.format.write_array(member, array, allow_pickle=False)
-    except OSError as error:
-        what, fix = f"cannot write: {error.strerror or error}", "out=<a writable file with room>"
-        raise DataError(what, file=file, fix=fix) from error
-
-
-class _WriteOnly:
-    """A stream without positions: a zip file then puts sizes behind its members, as a pipe and a
-    device need it.
-    """
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        self.write, self.flush, self.close = stream.write, stream.flush, stream.close
 
 
 def _compute_logits(loaded: Loaded, batch: Batch, features: Tensor) -> dict[str, Tensor]:

@@ -263,7 +263,7 @@ class Generate(RunSpec):
     out: str | None = None  # a .jsonl file of the results; null: they are printed
     overwrite: bool = False  # a file that is there already
     search: Any = None
-    # most tokens of a text; null: as many as the model has places, or 128
+    # most tokens of a text; null: as many as the model has positions, or 128
     max_new: Count | None = None
     batch_size: Count = 32  # prompts at the same time
     top: Count = 5  # candidates for each mask

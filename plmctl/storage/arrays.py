@@ -1,14 +1,21 @@
-"""Arrays that grow on disk: `.npy` files written piece by piece, with a hash of their content."""
+"""Arrays on disk: `.npy` files that grow piece by piece, with a hash of their content, and `.npz`
+files of several arrays.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import zipfile
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.lib import format as npy
+
+from plmctl.core.errors import DataError
+from plmctl.storage.atomic import open_atomic
 
 
 class ArrayWriter:
@@ -71,3 +78,30 @@ def hash_array(array: np.ndarray) -> str:
     for start in range(0, len(array), 1 << 22):
         digest.update(np.ascontiguousarray(array[start : start + (1 << 22)]).data)
     return digest.hexdigest()
+
+
+def write_npz(file: Path, arrays: Iterable[tuple[str, np.ndarray]]) -> None:
+    """Write named arrays as an .npz that appears when it is complete; one array is in memory at a
+    time.
+    """
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with (
+            open_atomic(file, "wb") as stream,
+            zipfile.ZipFile(_WriteOnly(stream), "w", allowZip64=True) as archive,
+        ):
+            for name, array in arrays:
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    npy.write_array(member, array, allow_pickle=False)
+    except OSError as error:
+        what, fix = f"cannot write: {error.strerror or error}", "out=<a writable file with room>"
+        raise DataError(what, file=file, fix=fix) from error
+
+
+class _WriteOnly:
+    """A stream without positions: a zip file then puts sizes behind its members, as a pipe and a
+    device need it.
+    """
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self.write, self.flush, self.close = stream.write, stream.flush, stream.close
