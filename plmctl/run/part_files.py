@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
+
 from hydra._internal.config_repository import ConfigRepository
 from hydra.core.object_type import ObjectType
 from hydra.plugins.config_source import ConfigResult
 
-# Hydra asks for each file in every composition, and copies what it changes
-_PARSED: dict[tuple[str, str, str], ConfigResult | None] = {}
+# what was read; bytes, since a composition writes into what it gets
+_PARSED: dict[tuple[str, str, str], bytes] = {}
 
 
 class PartFiles(ConfigRepository):
@@ -26,5 +28,6 @@ class PartFiles(ConfigRepository):
             return super().load_config(config_path)
         key = source.provider, source.path, config_path
         if key not in _PARSED:
-            _PARSED[key] = super().load_config(config_path)
-        return _PARSED[key]
+            _PARSED[key] = pickle.dumps(super().load_config(config_path))
+        parsed: ConfigResult = pickle.loads(_PARSED[key])
+        return parsed
