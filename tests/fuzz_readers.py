@@ -400,14 +400,14 @@ def use(model: Path) -> object:
     import torch
 
     import plmctl
-    from plmctl.run.embedding import batch_of
+    from plmctl.run.embedding import make_batch
     from plmctl.run.embedding_lines import EmbeddingLine
 
     loaded = plmctl.load(model)
     if not loaded.source.has_tokenizer or loaded.source.spelling is None:
         with torch.inference_mode():
             return (
-                loaded.model(batch_of([EmbeddingLine([1, 2, 3])]))
+                loaded.model(make_batch([EmbeddingLine([1, 2, 3])]))
                 if "encoder" not in (loaded.config["model"])
                 else None
             )

@@ -20,7 +20,7 @@ from plmctl.run.compose import compose, composed
 from plmctl.run.convert import convert
 from plmctl.run.distill_words import as_training
 from plmctl.run.resume import resume_spec
-from plmctl.run.side_by_side import ModelColumn, SideBySide, share
+from plmctl.run.side_by_side import ModelColumn, SideBySide, compute_share
 from plmctl.run.spec import Provenance
 
 TINY = ["size=tiny", "size.width=16", "size.num_heads=2", "size.inner_width=32"]
@@ -421,9 +421,9 @@ def test_a_recipe_that_says_it_is_taken_at_its_word(tmp_path: Path) -> None:
 
 
 def test_shares_and_ratios() -> None:
-    assert share(0.9, 0.8, largest_is_best=True) == pytest.approx(1.125)
-    assert share(4.0, 3.0, largest_is_best=False) == pytest.approx(0.75)
-    assert share(-0.1, 0.5, largest_is_best=True) is None
+    assert compute_share(0.9, 0.8, largest_is_best=True) == pytest.approx(1.125)
+    assert compute_share(4.0, 3.0, largest_is_best=False) == pytest.approx(0.75)
+    assert compute_share(-0.1, 0.5, largest_is_best=True) is None
     teacher = ModelColumn("teacher", "t", 1000, 4_000_000, 12, {1: 8.0}, {"f1": 0.8})
     student = ModelColumn("student", "s", 250, 1_000_000, 3, {1: 2.0}, {"f1": 0.6})
     made = SideBySide([teacher], student, metric="f1", place="cpu")

@@ -24,7 +24,7 @@ from plmctl.run.overrides import spell
 from plmctl.run.spec import Provenance, key_of, thaw
 from plmctl.run.stage_settings import check_updates
 from plmctl.run.token_settings import refuse_decided
-from plmctl.run.tokenize import sources
+from plmctl.run.tokenize import find_sources
 from plmctl.tasks.base import Task
 from plmctl.tasks.inference import check_splits
 from plmctl.text.corpus import write_task
@@ -111,7 +111,7 @@ def find_missing_text(data: Config) -> Iterator[DataError]:
         if nothing or is_tokens(path) or str(path).startswith("hf:"):
             continue
         try:
-            for source in sources(data, path):
+            for source in find_sources(data, path):
                 if source is not None:
                     source.files()
         except DataError as error:

@@ -13,7 +13,7 @@ from plmctl.core.terminal import remark, tell
 from plmctl.report import checked
 from plmctl.report.checked import make_lines
 from plmctl.run.data_check import check_files
-from plmctl.run.tokenize import progress
+from plmctl.run.tokenize import show_progress
 from plmctl.storage.atomic import is_stream
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def check(spec: Check) -> int:
     """
     if spec.out and Path(spec.out).suffix not in (".md", ".html") and not is_stream(Path(spec.out)):
         raise UsageError(f"--out {spec.out}: a .md or a .html file")
-    with progress() as say:
+    with show_progress() as say:
         report = check_files(spec, say)
     tell(
         json.dumps(report.as_json(), ensure_ascii=False)

@@ -26,7 +26,7 @@ from plmctl.training.processes.world import device_of
 
 def augment(spec: Augment) -> int:
     """Write `out` and say what is in it."""
-    out, work = new_folder(spec.out), augmentation(spec)
+    out, work = new_folder(spec.out), plan_augmentation(spec)
     work.write(out)
     before, counted, several = work.examples, work.counted, work.counted["of several tokens"]
     if not counted["replaceable"]:
@@ -48,7 +48,7 @@ def augment(spec: Augment) -> int:
     return 0
 
 
-def augmentation(spec: Augment) -> Augmentation:
+def plan_augmentation(spec: Augment) -> Augmentation:
     """The augmentation that the settings of the command describe, with its model loaded."""
     task, sheet = _open_task(spec)
     given = {"vectors": spec.vectors, "stop_words": spec.stop_words}

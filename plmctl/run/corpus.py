@@ -16,7 +16,7 @@ from plmctl.data.sharing import share_tokenizer
 from plmctl.data.tokenizing import TokenizingJob, find_cache_folder, open_or_tokenize
 from plmctl.data.verified import verify_once
 from plmctl.run.build import plain
-from plmctl.run.tokenize import job, progress
+from plmctl.run.tokenize import make_job, show_progress
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.unknown import refuse_unknown, unknown_share
 from plmctl.text.vocab import Vocab
@@ -57,9 +57,11 @@ def open_corpus(cfg: Any) -> Corpus:
         source: {name: _hashable(part.get("path")) for name, part in node["corpora"].items()}
         for source, node in sources(cfg).items()
     }
-    with progress() as say:
+    with show_progress() as say:
         jobs = {
-            path: job(cfg, path, say=say) for parts in paths.values() for path in parts.values()
+            path: make_job(cfg, path, say=say)
+            for parts in paths.values()
+            for path in parts.values()
         }
         lent = _shared_tokenizer(cfg, jobs)
         if lent is not None:

@@ -17,7 +17,7 @@ from plmctl.data.shards import Shards, is_tokens
 from plmctl.data.survey import TextSource, survey_text
 from plmctl.data.tokenizing import TokenizingJob
 from plmctl.run.build import build, plain
-from plmctl.run.tokenize import sources
+from plmctl.run.tokenize import find_sources
 from plmctl.text import segment
 from plmctl.text.tokenizer import Tokenizer
 
@@ -50,7 +50,7 @@ def _check_text(spec: Check, say: Say) -> Report:
     if is_tokens(path):
         train, valid, tokenizer, layout = _open_tokens(spec, path)
         return tokens.check(train, valid, tokenizer, layout, say=say)
-    source, held = sources(plain(spec.data), path)
+    source, held = find_sources(plain(spec.data), path)
     report = text.check(source, held, say=say)
     # no tokenizer is trained unasked
     if any(key.startswith("tokenizer") for key in spec.provenance.keys):

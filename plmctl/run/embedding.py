@@ -56,9 +56,9 @@ def embed(
     if logits and not heads_of_states(loaded.model):
         fix = "embed with a model that was saved with one"
         raise ConfigError("logits", True, "false: this model has no head", fix=fix)
-    for index in batches([len(line.ids) for line in lines], batch_size=batch_size):
+    for index in group_lines([len(line.ids) for line in lines], batch_size=batch_size):
         some = [lines[i] for i in index]
-        batch = batch_of(some, loaded.source.spelling).to(precision.device)
+        batch = make_batch(some, loaded.source.spelling).to(precision.device)
         with precision.autocast():
             hidden = loaded.model(batch, record=HIDDEN)
             # [B, layers, T, W]
@@ -121,9 +121,9 @@ def _find_last(real: Tensor) -> Tensor:
     return real.shape[1] - 1 - real.long().flip(1).argmax(1)
 
 
-def batches(lengths: Sequence[int], *, batch_size: int) -> Iterator[list[int]]:
-    """Numbers of the lines that are not empty, longest first, so that too little memory shows at
-    once.
+def group_lines(lengths: Sequence[int], *, batch_size: int) -> Iterator[list[int]]:
+    """Batches of numbers of the lines that are not empty, the longest first, so that too little
+    memory shows at once.
     """
     order = sorted((i for i, length in enumerate(lengths) if length), key=lambda i: -lengths[i])
     while order:
@@ -132,7 +132,7 @@ def batches(lengths: Sequence[int], *, batch_size: int) -> Iterator[list[int]]:
         order = order[size:]
 
 
-def batch_of(lines: Sequence[EmbeddingLine], spelling: Spelling | None = None) -> Batch:
+def make_batch(lines: Sequence[EmbeddingLine], spelling: Spelling | None = None) -> Batch:
     """The lines side by side, padded to the longest, with the characters of their words where
     `spelling` knows them.
     """
@@ -185,7 +185,7 @@ def count_states(loaded: Loaded) -> int:
     stack.
     """
     with torch.inference_mode():
-        hidden = loaded.model(batch_of([EmbeddingLine([0])]), record=HIDDEN)
+        hidden = loaded.model(make_batch([EmbeddingLine([0])]), record=HIDDEN)
     return len(hidden.recorded["hidden"])
 
 

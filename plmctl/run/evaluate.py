@@ -17,7 +17,7 @@ from plmctl.heads.base import language_heads
 from plmctl.run.adapt import framing
 from plmctl.run.assemble import longest
 from plmctl.run.build import build, plain
-from plmctl.run.held_out import score, unlabelled
+from plmctl.run.held_out import score_held_out, suggest_task
 from plmctl.run.loading import Loaded, load_for
 from plmctl.run.model_facts import reading
 from plmctl.run.predict import predict, show_scores
@@ -61,7 +61,7 @@ def evaluate(spec: Evaluate) -> int:
         _measure_text(spec, loaded, task, precision)
     elif isinstance(task, HeldOut):
         extra = {"checkpoint": str(loaded.source.folder)}
-        scores = score(spec, loaded, task, precision)
+        scores = score_held_out(spec, loaded, task, precision)
         show_scores("held-out rows", scores, as_json=spec.provenance.json, extra=extra)
     else:
         if task.path != loaded.own_task().get("path"):
@@ -139,7 +139,7 @@ def _choose_task(spec: Evaluate, loaded: Loaded) -> dict[str, Any]:
             raise ConfigError(changed[0], "", "of which task?", fix=fix)
         if not own:
             others = "the run of a finetune, or task=<name> for a published classifier"
-            what, fix = "it was not fine-tuned on a task", f"{unlabelled(loaded)}{others}"
+            what, fix = "it was not fine-tuned on a task", f"{suggest_task(loaded)}{others}"
             raise ConfigError("checkpoint", spec.checkpoint, what, fix=fix)
         return own
     asked: dict[str, Any] = plain(spec.task)
@@ -211,7 +211,7 @@ def _measure_text(
         has, fix = ", ".join(model.heads) or "no head", "a checkpoint with such a head"
         raise UsageError(
             f"task=lm asks a head that predicts tokens of a text; this checkpoint has {has}\n"
-            f"  fix: {unlabelled(loaded)}{fix}"
+            f"  fix: {suggest_task(loaded)}{fix}"
         )
     text = Text.of(_read_texts(spec), loaded.tokenizer)
     share = unknown.unknown_share([token for ids in text.ids for token in ids], loaded.vocab)

@@ -24,7 +24,7 @@ from plmctl.run.model_facts import remark_on_pattern
 from plmctl.run.parents import build_task
 from plmctl.run.predict import predict, show_scores
 from plmctl.run.resolve import resolve_finetuning
-from plmctl.run.rewrite import by_teacher
+from plmctl.run.rewrite import replace_targets
 from plmctl.run.schema import Finetune
 from plmctl.run.session import After, Session, run_session
 from plmctl.run.spec import thaw
@@ -67,7 +67,7 @@ def finetune(spec: Finetune, after: After = lambda session, result: result) -> i
             return 0
 
     def prepare(spec: Finetune) -> tuple[Finetune, Tokenizer]:
-        spec = by_teacher(spec)
+        spec = replace_targets(spec)
         return spec, _tokenizer(spec)
 
     return run_session(

@@ -18,7 +18,7 @@ from plmctl.generation.answers import Answerer, MaskAnswers, TextAnswers, answer
 from plmctl.generation.prompts import PromptReader
 from plmctl.run.build import build
 from plmctl.run.loading import load_for
-from plmctl.run.prompting import prompt_reader
+from plmctl.run.prompting import make_prompt_reader
 from plmctl.run.schema import Generate
 from plmctl.run.spec import Provenance, key_of
 from plmctl.storage.atomic import refuse_existing
@@ -35,7 +35,7 @@ def generate(spec: Generate) -> int:
     loaded, precision = load_for(spec)
     if spec.top > (size := loaded.vocab.size):
         raise ConfigError("top", spec.top, f"at most {size}, the size of the vocabulary")
-    reader = prompt_reader(loaded, source)
+    reader = make_prompt_reader(loaded, source)
     _refuse_unused(reader.kind, spec.provenance)
     max_new, device = _max_new(spec, reader), precision.device
     as_json = spec.provenance.json or spec.out is not None

@@ -26,7 +26,7 @@ from plmctl.training.evaluation import Measured, measure
 from plmctl.training.processes.world import World
 
 
-def score(
+def score_held_out(
     spec: Evaluate, loaded: Loaded, part: HeldOut, precision: Precision
 ) -> dict[str, dict[str, float]]:
     """{corpus: {"loss/mlm": ..., "acc/mlm": ...}}; UsageError for a checkpoint that no `plmctl
@@ -66,7 +66,7 @@ def _spec_of_run(spec: Evaluate, loaded: Loaded, part: HeldOut) -> Any:
         )
         raise UsageError(
             f"checkpoint={spec.checkpoint}: {why}, so it has no objective\n"
-            f"  fix: {unlabelled(loaded)}the run of a plmctl pretrain"
+            f"  fix: {suggest_task(loaded)}the run of a plmctl pretrain"
         )
     confirm(named(own), spec.plugins, of=spec.checkpoint)
     keys, tokenizer = spec.provenance.keys, str(loaded.source.folder / "tokenizer")
@@ -90,9 +90,9 @@ def _spec_of_run(spec: Evaluate, loaded: Loaded, part: HeldOut) -> Any:
     return spec_of("pretrain", run, spec.provenance)
 
 
-def unlabelled(loaded: Loaded) -> str:
-    """What a checkpoint can be asked of text without labels, with a comma behind it; nothing for
-    one that no such task fits.
+def suggest_task(loaded: Loaded) -> str:
+    """A task on text without labels that fits a checkpoint, with a comma behind it; "" if none
+    does.
     """
     if language_heads(loaded.model):
         return "task=lm data.path=<text>, "

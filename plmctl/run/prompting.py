@@ -1,4 +1,4 @@
-"""What reads the prompts of a loaded model."""
+"""How a loaded model reads prompts."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from plmctl.run.model_facts import reading
 from plmctl.tasks.generation import Generation
 
 
-def prompt_reader(loaded: Loaded, source: str) -> PromptReader:
-    """Reads texts of `source` for a model, as its training or its task laid them out; UsageError
-    where it can neither write nor fill masks.
+def make_prompt_reader(loaded: Loaded, source: str) -> PromptReader:
+    """What makes prompts of the texts of `source`, as the model's training or its task laid them
+    out; UsageError for a model that can neither write nor fill masks.
     """
     model, tokenizer = loaded.model, loaded.tokenizer
     kind = "source" if model.backbone.writes == "target" else "text"
@@ -27,12 +27,12 @@ def prompt_reader(loaded: Loaded, source: str) -> PromptReader:
     except UsageError:
         if not heads_about(model, "text") or kind != "text" or tokenizer.vocab.mask is None:
             raise
-        return PromptReader(model, tokenizer, "fill", source, _template(loaded, "fill"))
-    task = writing_task(loaded, loaded.own_task())
-    return PromptReader(model, tokenizer, kind, source, _template(loaded, kind), task)
+        return PromptReader(model, tokenizer, "fill", source, _choose_template(loaded, "fill"))
+    task = build_writing_task(loaded, loaded.own_task())
+    return PromptReader(model, tokenizer, kind, source, _choose_template(loaded, kind), task)
 
 
-def writing_task(loaded: Loaded, node: Mapping[str, Any]) -> Generation | None:
+def build_writing_task(loaded: Loaded, node: Mapping[str, Any]) -> Generation | None:
     """The task of a config for this model, if it is one whose answers are texts.
 
     It has no metrics, whose libraries may be missing here.
@@ -46,7 +46,7 @@ def writing_task(loaded: Loaded, node: Mapping[str, Any]) -> Generation | None:
     return task
 
 
-def _template(loaded: Loaded, kind: str) -> Sequence[str]:
+def _choose_template(loaded: Loaded, kind: str) -> Sequence[str]:
     """The special tokens of the rows that the model was trained on, around "A", the text; a text
     that goes on is not closed.
     """

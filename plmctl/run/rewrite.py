@@ -18,7 +18,7 @@ from plmctl.run.identity import identity
 from plmctl.run.loading import Loaded, load
 from plmctl.run.make_spec import spec_of
 from plmctl.run.plugins import option
-from plmctl.run.prompting import prompt_reader, writing_task
+from plmctl.run.prompting import build_writing_task, make_prompt_reader
 from plmctl.run.writing import Rewrite
 from plmctl.storage.resumable import new_folder
 from plmctl.tasks.generation import Generation
@@ -27,7 +27,7 @@ from plmctl.training.processes.world import device_of
 
 def rewrite(spec: Rewrite) -> int:
     """Write `out` and say what is in it."""
-    out, work = new_folder(spec.out), rewriting(spec)
+    out, work = new_folder(spec.out), plan_rewriting(spec)
     work.write(out)
     count, names = len(work.examples), work.names
     if spec.provenance.json:
@@ -43,7 +43,7 @@ def rewrite(spec: Rewrite) -> int:
     return 0
 
 
-def rewriting(spec: Rewrite) -> Rewriting:
+def plan_rewriting(spec: Rewrite) -> Rewriting:
     """What `checkpoint` is to write for the sources of a task, with `search` and `pick`."""
     device = device_of(spec.device, "device")
     search = build(spec.search, {}, spec.plugins, path="search")
@@ -52,7 +52,7 @@ def rewriting(spec: Rewrite) -> Rewriting:
         allowed = "at least 2: pick=nearest chooses among them"
         raise ConfigError("search.count", search.count, allowed, fix="search.count=5")
     loaded = load(spec.checkpoint, plugins=spec.plugins)
-    task, reader = _choose_task(spec, loaded), _reader(spec, loaded)
+    task, reader = _choose_task(spec, loaded), _make_reader(spec, loaded)
     pick: Pick = pick_likeliest
     if nearest:
         pick = Nearest(tokenize=task.tokenize, lowercase=task.lowercase)
@@ -68,17 +68,18 @@ def rewriting(spec: Rewrite) -> Rewriting:
     )
 
 
-def by_teacher(spec: Any) -> Any:
-    """The fine-tuning `spec` with texts of `teacher` in place of the targets that it would read.
+def replace_targets(spec: Any) -> Any:
+    """The fine-tuning `spec` with texts of `teacher` in place of the targets that it would read;
+    `spec` itself without `distill.rewrite`.
 
-    They are written once, into a folder of the cache called by all that decides them. Nothing where
-    that is done already.
+    They are written once, into a folder of the cache whose name is a hash of all that decides them.
     """
     settings = (spec.get("distill") or {}).get("rewrite")
     if not settings:
         return spec
-    whose = {"checkpoint": spec.teacher, "task": plain(spec.task), "device": spec.train.device}
-    work = rewriting(spec_of("rewrite", {**plain(settings), **whose, "out": "."}, spec.provenance))
+    own = {"checkpoint": spec.teacher, "task": plain(spec.task), "device": spec.train.device}
+    settings = {**plain(settings), **own, "out": "."}
+    work = plan_rewriting(spec_of("rewrite", settings, spec.provenance))
     out = find_cache_folder(spec.data.cache_dir) / f"by-teacher-{work.identity[:16]}"
     if not out.exists():
         work.write(out)
@@ -95,18 +96,18 @@ def _choose_task(spec: Rewrite, loaded: Loaded) -> Generation:
     if not node:
         what, fix = "must be given: whose sources are they?", "task=translation task.path=<folder>"
         raise ConfigError("task", ..., what, fix=fix)
-    task = writing_task(loaded, node)
+    task = build_writing_task(loaded, node)
     if task is None:
         allowed = "a task whose targets are texts: translation, summarization, seq2seq"
         raise ConfigError("task", node.get("name"), allowed)
     return task
 
 
-def _reader(spec: Rewrite, loaded: Loaded) -> PromptReader:
+def _make_reader(spec: Rewrite, loaded: Loaded) -> PromptReader:
     """How the teacher reads a source; ConfigError for a model that does not write one text for
     another.
     """
-    reader = prompt_reader(loaded, "train")
+    reader = make_prompt_reader(loaded, "train")
     if reader.kind == "source" or (reader.kind == "text" and reader.task is not None):
         return reader
     what = "a decoder that was fine-tuned on no task that writes"

@@ -93,7 +93,7 @@ def _measure_time(model: Model, batch: Batch, forward: Forward, precision: Preci
     return time.perf_counter() - began
 
 
-def share(student: float, teacher: float, *, largest_is_best: bool) -> float | None:
+def compute_share(student: float, teacher: float, *, largest_is_best: bool) -> float | None:
     """What the student keeps of the teacher's score: 1 is as good; for a loss, the teacher's
     divided by the student's.
     """
@@ -122,7 +122,7 @@ class SideBySide:
         teacher = self.teachers[0].scores.get(self.metric) if self.teachers else None
         if student is None or teacher is None:
             return None
-        return share(student, teacher, largest_is_best=self.largest_is_best)
+        return compute_share(student, teacher, largest_is_best=self.largest_is_best)
 
     def to_json(self) -> dict[str, Any]:
         """{title: the numbers of a model}, and the share."""

@@ -32,21 +32,21 @@ def tokenize(spec: Tokenize) -> int:
     if is_tokens(path):
         allowed = "holds tokens already; give the text they were made from"
         raise ConfigError("data.path", path, allowed)
-    with progress(_spell_command(spec.provenance)) as say:
-        work = job(spec, path, say=say, processes=spec.processes)
+    with show_progress(_spell_command(spec.provenance)) as say:
+        work = make_job(spec, path, say=say, processes=spec.processes)
         refuse_other_tokens(work, Path(spec.out).expanduser())
         manifest = tokenizing.tokenize(work, spec.out)
     tell("\n".join(describe_tokens(manifest, spec.out)))
     return 0
 
 
-def job(spec: Any, path: Any, *, say: Say, processes: int | None = None) -> TokenizingJob:
+def make_job(spec: Any, path: Any, *, say: Say, processes: int | None = None) -> TokenizingJob:
     """The job of the text at `path`, as the `data` and `tokenizer` of a spec describe it."""
     data = plain(spec.data)
     recipe: Recipe = build(spec.tokenizer, plugins=spec.plugins, path="tokenizer")
     if data["segment"] is not None:
         segment.find(data["segment"], spec.plugins)
-    source, valid = sources(data, plain(path))
+    source, valid = find_sources(data, plain(path))
     return TokenizingJob(
         source,
         recipe,
@@ -59,7 +59,7 @@ def job(spec: Any, path: Any, *, say: Say, processes: int | None = None) -> Toke
     )
 
 
-def sources(data: dict[str, Any], path: Any) -> tuple[TextSource, TextSource | None]:
+def find_sources(data: dict[str, Any], path: Any) -> tuple[TextSource, TextSource | None]:
     """The text at `path` and that of data.valid_path."""
 
     def wrong(name: str, allowed: str, fix: str = "") -> ConfigError:
@@ -98,7 +98,7 @@ def _spell_command(given: Provenance) -> str:
 
 
 @contextmanager
-def progress(command: str = "the same command") -> Iterator[Say]:
+def show_progress(command: str = "the same command") -> Iterator[Say]:
     """How far tokenizing is, and, where it is stopped, the command that goes on."""
     try:
         with show_bytes() as say:

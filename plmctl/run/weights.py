@@ -46,15 +46,15 @@ def take(
         fix = "take its size, position and model settings"
         raise DataError(f"its weights do not fit this model, {why}", file=source, fix=fix)
     random = [*fit.missing, *(line.partition(" ")[0] for line in fit.reshaped)]
-    new = ", ".join(parts_of(random, among=model.state_dict(keep_vars=True)))
-    left = ", ".join([*parts_of(fit.unexpected, among=tensors), *unused])
+    new = ", ".join(name_parts(random, among=model.state_dict(keep_vars=True)))
+    left = ", ".join([*name_parts(fit.unexpected, among=tensors), *unused])
     message = f"from {source}: {len(fit.taken)} tensors taken"
     message += f"; new and random: {new}" if new else ", nothing is new"
     say(message + (f"; not used: {left}" if left else ""))
     return fit
 
 
-def parts_of(names: Sequence[str], *, among: Iterable[str]) -> list[str]:
+def name_parts(names: Sequence[str], *, among: Iterable[str]) -> list[str]:
     """`names` of tensors with whole parts (`heads.class`, `backbone.decoder.stack`) in place of
     all that these have `among`.
     """

@@ -18,7 +18,7 @@ from plmctl.cli.app import make_app
 from plmctl.generation import answers as command
 from plmctl.generation.answers import trim_incomplete
 from plmctl.generation.prompts import Prompt, PromptReader
-from plmctl.run.prompting import prompt_reader
+from plmctl.run.prompting import make_prompt_reader
 
 SMALL = [
     "size=tiny",
@@ -149,10 +149,10 @@ def test_masks_are_filled(run: Callable[[str], str]) -> None:
         loaded.vocab.mask,
         loaded.vocab.sep,
     ]
-    prompt = prompt_reader(loaded, "prompt")("return a [MASK] of <mask>", 0)
+    prompt = make_prompt_reader(loaded, "prompt")("return a [MASK] of <mask>", 0)
     assert prompt.ids == ids
     with torch.no_grad():
-        batch = prompt_reader(loaded, "prompt").batch([prompt])
+        batch = make_prompt_reader(loaded, "prompt").batch([prompt])
         shares = torch.softmax(loaded.model.heads["mlm"](loaded.model(batch).last[0]), -1)
     for place, some in zip(
         [i for i, token in enumerate(ids) if token == loaded.vocab.mask],
@@ -170,7 +170,7 @@ def test_masks_are_filled(run: Callable[[str], str]) -> None:
 def test_a_source_is_written_out_with_its_sentinels(run: Callable[[str], str]) -> None:
     loaded = plmctl.load(run("two").removeprefix("checkpoint="))
     sentinel = loaded.tokenizer.roles.sentinels[0]
-    reader = prompt_reader(loaded, "prompt")
+    reader = make_prompt_reader(loaded, "prompt")
     prompt = reader(f"Return {sentinel} of", 0)
     assert reader.kind == "source"
     assert loaded.vocab.sentinels[0] in prompt.ids

@@ -23,7 +23,7 @@ from plmctl.run.convert import convert
 from plmctl.run.loading import find, load, open_source
 from plmctl.run.schema import Pretrain
 from plmctl.run.spec import Part
-from plmctl.run.weights import initialize, parts_of, take
+from plmctl.run.weights import initialize, name_parts, take
 from plmctl.training.checkpoint import Checkpoints, Snapshot, _seal, tensors_of
 from plmctl.training.progress import Progress
 
@@ -228,11 +228,11 @@ def test_parts_that_are_whole_are_named_as_parts() -> None:
         "backbone.stack.b.bias",
         "heads.mlm.bias",
     ]
-    assert parts_of(["backbone.stack.a.weight", "backbone.stack.a.bias"], among=own) == [
+    assert name_parts(["backbone.stack.a.weight", "backbone.stack.a.bias"], among=own) == [
         "backbone.stack.a"
     ]
-    assert parts_of(["backbone.stack.a.bias"], among=own) == ["backbone.stack.a.bias"]
-    assert parts_of(own, among=own) == ["backbone.query", "backbone.stack", "heads.mlm"]
+    assert name_parts(["backbone.stack.a.bias"], among=own) == ["backbone.stack.a.bias"]
+    assert name_parts(own, among=own) == ["backbone.query", "backbone.stack", "heads.mlm"]
 
 
 @pytest.mark.parametrize("to", ["hf", "plmctl"])

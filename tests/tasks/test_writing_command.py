@@ -12,7 +12,7 @@ from plmctl.data.loader import collate
 from plmctl.run import compose as config
 from plmctl.run.action import perform
 from plmctl.run.loading import load
-from plmctl.run.prompting import prompt_reader
+from plmctl.run.prompting import make_prompt_reader
 from plmctl.tasks import written
 from tests.tasks.writing import parallel
 
@@ -164,7 +164,7 @@ def test_generate_asks_as_the_task_does(kind, tmp_path, capsys):
     )
     with pytest.raises(ConfigError, match=longer):
         _run("finetune", *again, "task.max_length=80", "task.max_target=50")
-    reader = prompt_reader(loaded := load(tmp_path / "run"), "x")
+    reader = make_prompt_reader(loaded := load(tmp_path / "run"), "x")
     examples = [reader.task.parse(line, number) for number, line in enumerate(sources, 1)]
     asked = reader.task._prompts(collate(reader.task.encode(examples, loaded.tokenizer), {})).seqs[
         reader.kind

@@ -15,7 +15,7 @@ from plmctl.data import encoding, tokenizing
 from plmctl.data.shards import Shards
 from plmctl.data.survey import TextSource
 from plmctl.data.tokenizing import TokenizingJob
-from plmctl.run.tokenize import sources
+from plmctl.run.tokenize import find_sources
 from plmctl.text.reader import read_pairs
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.train import KINDS
@@ -137,9 +137,9 @@ def test_validation_needs_its_translations_too(files: tuple[Path, Path]) -> None
     data = dict.fromkeys(("field", "lines", "valid_target_path", "target_path"))
     data |= {"path": files[0], "valid_path": files[0], "spans": [], "tags": [], "fields": []}
     with pytest.raises(ConfigError, match=r"fix: data\.valid_target_path=<the translations"):
-        sources({**data, "target_path": files[1]}, files[0])
+        find_sources({**data, "target_path": files[1]}, files[0])
     with pytest.raises(ConfigError, match=r"data\.path is not parallel text\s+fix: leave it out"):
-        sources({**data, "valid_target_path": files[1]}, files[0])
+        find_sources({**data, "valid_target_path": files[1]}, files[0])
 
 
 @pytest.mark.shared
