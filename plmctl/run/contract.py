@@ -10,13 +10,13 @@ the model on the meta device.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from plmctl.core.batch import IGNORE, Rows, Seq
-from plmctl.core.errors import ConfigError, PlmctlError, UsageError, collect, raise_all
+from plmctl.core.errors import ConfigError, PlmctlError, collect, raise_all
 from plmctl.core.fields import Fields, glossary, held_by_data, sequences
 from plmctl.core.locate import locate
 from plmctl.data.shards import is_tokens
@@ -50,16 +50,18 @@ def check_contract(
 
     config = plain(cfg)
     errors: list[PlmctlError] = []
-    objectives: dict[str, tuple[Objective, str | None]] = {}  # and the source that each looks at
+    objectives: dict[str, Objective] = {}
+    source_of: dict[str, str | None] = {}  # the one that an objective looks at
     with collect(errors), without_weights():
         model = build_model(config, vocab_size=vocab_size, vocab=TINY, plugins=plugins)
         errors += find_too_long(config, model.backbone.max_length)
         errors += find_unspelled(config, model.backbone.of_words, plugins)
         given = known_to_objectives(model, TINY, vocab_size=vocab_size)
         for name, node in (config["objective"] or {}).items():  # some are built around the model
+            path = f"objective.{name}"
             with collect(errors):
-                part, _, source = entry(node, f"objective.{name}")
-                objectives[name] = (build(part, given, plugins, path=f"objective.{name}"), source)
+                part, _, source_of[name] = entry(node, path)
+                objectives[name] = build(part, given, plugins, path=path)
         _check_freezing(model, config)
     for source, node in ((config["data"] or {}).get("sources") or {None: {}}).items():
         with collect(errors):
@@ -68,21 +70,16 @@ def check_contract(
                 for slot in ("format", "noise")
             )
             looking = {
-                name: part
-                for name, (part, on) in objectives.items()
-                if source is None or on in (None, source)
+                name: objective
+                for name, objective in objectives.items()
+                if source is None or source_of[name] in (None, source)
             }
             if not errors:
                 errors += _check_source(config, format, noise, looking, model, config_dirs, plugins)
-    parts = {name: part for name, (part, _) in objectives.items()}
-    errors += find_peeking(parts, model.backbone) if parts else []
+    errors += find_peeking(objectives, model.backbone) if objectives else []
     errors += find_nothing_to_learn(config)
-    errors += (
-        find_wrong_numbers(config, plugins)
-        if config.get("optim") and config.get("schedule")
-        else []
-    )
-    errors += find_too_few_rows(config, parts)
+    errors += find_wrong_numbers(config, plugins)
+    errors += find_too_few_rows(config, objectives)
     raise_all(errors)
     return model
 
@@ -105,7 +102,7 @@ def _check_source(
     model: Model,
     config_dirs: Sequence[str],
     plugins: Sequence[str],
-) -> list[UsageError]:
+) -> list[ConfigError]:
     """What does not fit between the rows of one source and the parts that read them."""
     heads, backbone = dict(model.heads), {"model": model.backbone}
     errors = [
@@ -124,13 +121,12 @@ def _check_source(
     return errors
 
 
-def find_nothing_to_learn(config: Mapping[str, Any]) -> list[UsageError]:
+def find_nothing_to_learn(config: Mapping[str, Any]) -> Iterator[ConfigError]:
     """A run with neither an objective nor a teacher."""
-    if config["objective"] or config.get("distill"):
-        return []
-    alone = "distill=minilm teacher=runs/<run>, whose student learns of layers alone"
-    allowed = "something to learn: without an objective there is no loss"
-    return [ConfigError("objective", [], allowed, fix=f"objective=[mlm], or {alone}")]
+    if not config["objective"] and not config.get("distill"):
+        alone = "distill=minilm teacher=runs/<run>, whose student learns of layers alone"
+        allowed = "something to learn: without an objective there is no loss"
+        yield ConfigError("objective", [], allowed, fix=f"objective=[mlm], or {alone}")
 
 
 def find_mismatches(
@@ -141,7 +137,7 @@ def find_mismatches(
     model: Mapping[str, Any],
     config_dirs: Sequence[str] = (),
     plugins: Sequence[str] = (),
-) -> list[UsageError]:
+) -> Iterator[ConfigError]:
     """Every field that a part asks for and nothing gives, and every head that an objective looks
     up and nobody made.
     """
@@ -165,32 +161,20 @@ def find_mismatches(
     givers = find_providers(config_dirs, plugins) if lacks else {}
     # what the labels make of these fields comes with them
     helped = {asker for asker, field in lacks if field in givers}
-    lacks = [
-        (asker, field)
-        for asker, field in lacks
-        if field in givers or field in taken or asker not in helped
-    ]
-    errors: list[UsageError] = [
-        report_lack(asker, field, known, givers, taken.get(field)) for asker, field in lacks
-    ]
+    for asker, field in lacks:
+        if field in givers or field in taken or asker not in helped:
+            yield report_lack(asker, field, known, givers, taken.get(field))
     made = sorted(heads)
     for name, objective in objectives.items():
+        allowed = f"objective.{name} looks up this head; there are {', '.join(made) or 'none'}"
+        fix = f"conf/objective/{name}.yaml shows how it is made"
         for head in sorted(objective.facts.heads - set(made)):
-            allowed = f"objective.{name} looks up this head; there are {', '.join(made) or 'none'}"
-            errors.append(
-                ConfigError(
-                    f"heads.{head}",
-                    ...,
-                    allowed,
-                    fix=f"conf/objective/{name}.yaml shows how it is made",
-                )
-            )
-    return errors
+            yield ConfigError(f"heads.{head}", ..., allowed, fix=fix)
 
 
 def find_unmeasured(
     format: Format, noise: Mapping[str, Noise], objectives: Mapping[str, Objective]
-) -> list[UsageError]:
+) -> Iterator[ConfigError]:
     """Every field of an objective that training gives and validation, which has a noise of its
     own, does not.
     """
@@ -198,20 +182,13 @@ def find_unmeasured(
     for part in noise.values():
         there = (there - part.removes) | part.writes
     known = glossary([format, *noise.values(), *objectives.values()])
-    errors: list[UsageError] = []
     for name, objective in objectives.items():
-        for field in sorted(
-            objective.facts.needs - there - derive_targets(objective, there, known)
-        ):
+        lacks = objective.facts.needs - there - derive_targets(objective, there, known)
+        for field in sorted(lacks):
             if not held_by_data(field, known):
-                allowed = (
-                    f"needs '{field}'{explain_field(field, known)} in validation too,"
-                    " and eval.noise does not give it"
-                )
-                errors.append(
-                    ConfigError(f"objective.{name}", ..., allowed, fix="eval.noise='${noise}'")
-                )
-    return errors
+                needed = f"needs '{field}'{explain_field(field, known)} in validation too"
+                allowed = f"{needed}, and eval.noise does not give it"
+                yield ConfigError(f"objective.{name}", ..., allowed, fix="eval.noise='${noise}'")
 
 
 def find_miscounts(
@@ -220,100 +197,68 @@ def find_miscounts(
     heads: Mapping[str, Any],
     config_dirs: Sequence[str] = (),
     plugins: Sequence[str] = (),
-) -> list[UsageError]:
+) -> Iterator[ConfigError]:
     """Every head with more or fewer outputs than the format has numbers for the label that it
     answers.
     """
-    errors: list[UsageError] = []
     for name, objective in objectives.items():
         for label, head in objective.facts.label_heads.items():
-            words, outputs = (
-                format.meanings.get(label),
-                getattr(heads.get(head), "num_classes", None),
-            )
+            words = format.meanings.get(label)
+            outputs = getattr(heads.get(head), "num_classes", None)
             if words is None or outputs in (None, len(words)):
                 continue
             meant = "; ".join(f"{number} = {meaning}" for number, meaning in enumerate(words))
-            allowed = (
-                f"{len(words)}, as many as the format tells apart (labels.{label} {meant}),"
-                f" which objective.{name} asks"
-            )
+            numbers = f"{len(words)}, as many as the format tells apart (labels.{label} {meant})"
+            path = f"heads.{head}.num_classes"
             fitting = find_objectives(len(words), config_dirs)
-            swaps = [
-                ",".join(other if it == name else it for it in objectives)
-                for other in fitting
-                if other not in objectives
-            ]
-            fix = [f"objective=[{swap}]" for swap in swaps[:SHOWN]]
-            fix = [f"heads.{head}.num_classes={len(words)}"] if name in fitting else fix
-            fix += [
-                f"format={other}"
-                for other in find_formats(label, outputs, config_dirs, plugins)[:SHOWN]
-            ]
-            errors.append(
-                ConfigError(f"heads.{head}.num_classes", outputs, allowed, fix=" or ".join(fix))
+            others = [other for other in fitting if other not in objectives][:SHOWN]
+            swaps = (
+                ",".join(other if own == name else own for own in objectives) for other in others
             )
-    return errors
+            fixes = [f"objective=[{swap}]" for swap in swaps]
+            fixes = [f"{path}={len(words)}"] if name in fitting else fixes
+            formats = find_formats(label, outputs, config_dirs, plugins)[:SHOWN]
+            fix = " or ".join([*fixes, *(f"format={other}" for other in formats)])
+            yield ConfigError(path, outputs, f"{numbers}, which objective.{name} asks", fix=fix)
 
 
-def find_unpaired(format: Format, config: Mapping[str, Any]) -> list[UsageError]:
+def find_unpaired(format: Format, config: Mapping[str, Any]) -> Iterator[ConfigError]:
     """A format of parallel text over text of which nothing says that it is; several texts are
     looked at when they are read.
     """
     data = config.get("data") or {}
-    if (
-        not format.parallel
-        or data.get("sources")
-        or data.get("mixture")
-        or is_tokens(data.get("path"))
-    ):
-        return []
-    if data.get("target_path") or data.get("fields"):
-        return []
-    fix = (
-        "data.path=<lines> data.target_path=<their translations>,"
-        " or data.fields=[source,target] of one .tsv or .jsonl"
-    )
-    return [ConfigError("data.target_path", None, "this format reads parallel text", fix=fix)]
+    stated = any(data.get(key) for key in ("sources", "mixture", "target_path", "fields"))
+    if format.parallel and not stated and not is_tokens(data.get("path")):
+        fix = (
+            "data.path=<lines> data.target_path=<their translations>,"
+            " or data.fields=[source,target] of one .tsv or .jsonl"
+        )
+        yield ConfigError("data.target_path", None, "this format reads parallel text", fix=fix)
 
 
-def find_too_long(config: Mapping[str, Any], places: int | None) -> list[UsageError]:
+def find_too_long(config: Mapping[str, Any], places: int | None) -> Iterator[ConfigError]:
     """Every length of a row, read or written, beyond the places that the model has."""
     from plmctl.run.assemble import row_lengths
 
-    return [
-        ConfigError(
-            path,
-            length,
-            f"at most {places}, the places that the model has",
-            fix=f"position.max_length={length}",
-        )
-        for path, length in row_lengths(config).items()
-        if places is not None and length > places
-    ]
+    allowed = f"at most {places}, the places that the model has"
+    for path, length in row_lengths(config).items():
+        if places is not None and length > places:
+            yield ConfigError(path, length, allowed, fix=f"position.max_length={length}")
 
 
 def find_unspelled(
     config: Mapping[str, Any], of_words: bool, plugins: Sequence[str]
-) -> list[UsageError]:
+) -> Iterator[ConfigError]:
     """A model that reads the characters of words, beside a tokenizer that cuts words; a given
     one is asked when it is read.
     """
     node = config.get("tokenizer") or {}
-    if (
-        not of_words
-        or node.get("path")
-        or is_tokens((config.get("data") or {}).get("path"))
-        or "_target_" not in node
-    ):
-        return []
-    kind = getattr(locate(node["_target_"], plugins), "kind", None)
-    allowed = "word: this model reads the characters of whole words"
-    return (
-        []
-        if kind in (None, "word")
-        else [ConfigError("tokenizer", kind, allowed, fix="tokenizer=word")]
-    )
+    given = node.get("path") or is_tokens((config.get("data") or {}).get("path"))
+    if of_words and not given and "_target_" in node:
+        kind = getattr(locate(node["_target_"], plugins), "kind", None)
+        if kind not in (None, "word"):
+            allowed = "word: this model reads the characters of whole words"
+            yield ConfigError("tokenizer", kind, allowed, fix="tokenizer=word")
 
 
 def find_wrong_numbers(config: Mapping[str, Any], plugins: Sequence[str]) -> list[PlmctlError]:
@@ -323,12 +268,14 @@ def find_wrong_numbers(config: Mapping[str, Any], plugins: Sequence[str]) -> lis
     import torch
 
     errors: list[PlmctlError] = []
+    if not (config.get("optim") and config.get("schedule")):
+        return errors
+    shapes = {
+        "backbone.stack.blocks.f.0.cell.up.weight": (2, 2),
+        "backbone.embedding.norm.weight": (2,),
+    }
+    small = [(name, torch.nn.Parameter(torch.zeros(shape))) for name, shape in shapes.items()]
     with collect(errors):
-        shapes = {
-            "backbone.stack.blocks.f.0.cell.up.weight": (2, 2),
-            "backbone.embedding.norm.weight": (2,),
-        }
-        small = [(name, torch.nn.Parameter(torch.zeros(shape))) for name, shape in shapes.items()]
         build(config["optim"], plugins=plugins, path="optim")(parameters=small)
     with collect(errors):
         build(config["schedule"], plugins=plugins, path="schedule")
@@ -337,57 +284,43 @@ def find_wrong_numbers(config: Mapping[str, Any], plugins: Sequence[str]) -> lis
 
 def find_too_few_rows(
     config: Mapping[str, Any], objectives: Mapping[str, Objective]
-) -> list[UsageError]:
+) -> Iterator[ConfigError]:
     """Every stage whose micro-batches have fewer rows than an objective compares."""
     train = config.get("train") or {}
-    errors: list[UsageError] = []
     for number, stage in enumerate(train.get("stages") or [{}]):
         own = {**train, **{key.removeprefix("train."): value for key, value in stage.items()}}
-        key, processes = (
-            ("micro_batch_size", 1)
-            if own.get("micro_batch_size")
-            else ("batch_size", train.get("processes", 1))
-        )
+        key, processes = "batch_size", train.get("processes", 1)
+        if own.get("micro_batch_size"):
+            key, processes = "micro_batch_size", 1
         where = f"train.stages.{number}.train.{key}" if f"train.{key}" in stage else f"train.{key}"
         for name, objective in objectives.items():
-            least = objective.facts.least_rows * processes
+            rows = objective.facts.least_rows
+            least = rows * processes
             if own.get(key, least) < least:
-                allowed = (
-                    f"at least {least}: objective.{name} compares"
-                    f" {objective.facts.least_rows} rows or more of a micro-batch"
-                )
-                errors.append(ConfigError(where, own[key], allowed, fix=f"{where}={least}"))
-    return errors
+                compares = f"objective.{name} compares {rows} rows or more of a micro-batch"
+                allowed = f"at least {least}: {compares}"
+                yield ConfigError(where, own[key], allowed, fix=f"{where}={least}")
 
 
 def derive_targets(objective: Objective, there: Iterable[str], known: Fields) -> set[str]:
     """The targets that `objective.labels` makes out of a row by itself, found by showing it one
     row of zeros.
     """
-    length = 4
     held = {field for field in objective.facts.needs if held_by_data(field, known)}
     fields = {*there, *held}
-    tracks = {
-        field.partition(".")[2]: np.zeros((1, length), np.int64)
-        for field in fields
-        if field.startswith("tracks.")
-    }
-    tracks.pop("real", None)
-    targets = {
-        field.partition(".")[2]: np.full((1, length), IGNORE)
-        for field in fields
-        if field.startswith("targets.")
-    }
-    seq = Seq(np.zeros((1, length), np.int64), np.full(1, length), tracks)
-    spans = {
-        field.partition(".")[2]: np.zeros((0, 4), np.int64)
-        for field in held
-        if field.startswith("spans.")
-    }
-    rows = Rows(
-        np.zeros(1, np.int64), dict.fromkeys(sequences(fields, known), seq), targets, spans=spans
-    )
     absent = objective.facts.needs - fields
-    if any(field.startswith("tracks.") for field in absent) or sequences(absent, known):
+    if _names(absent, "tracks") or sequences(absent, known):
         return set()  # it would not find what it reads: reported as lacking
+    zeros = np.zeros((1, 4), np.int64)
+    tracks = {name: zeros.copy() for name in _names(fields, "tracks") if name != "real"}
+    targets = {name: np.full_like(zeros, IGNORE) for name in _names(fields, "targets")}
+    spans = {name: np.zeros((0, 4), np.int64) for name in _names(held, "spans")}
+    seq = Seq(zeros, np.full(1, zeros.shape[1]), tracks)
+    seqs = dict.fromkeys(sequences(fields, known), seq)
+    rows = Rows(np.zeros(1, np.int64), seqs, targets, spans=spans)
     return {f"targets.{name}" for name in objective.labels(rows)}
+
+
+def _names(fields: Iterable[str], group: str) -> list[str]:
+    """`segment` of `tracks.segment`, for the fields of a group."""
+    return [field.partition(".")[2] for field in fields if field.startswith(f"{group}.")]

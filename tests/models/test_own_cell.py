@@ -12,7 +12,7 @@ from plmctl.core.errors import ConfigError, UsageError
 from plmctl.models.base import Model
 from plmctl.run.assemble import build_model
 from plmctl.run.compose import compose
-from plmctl.run.contract import TINY
+from plmctl.run.stand_in import TINY
 
 PLUGIN = "plmctl_scale"
 SOURCE = """
