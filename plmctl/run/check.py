@@ -43,11 +43,11 @@ def check_settings(spec: Pretrain) -> None:
         processes = max(environment()[2], spec.train.processes)
         check_updates(spec, processes=processes, plugins=spec.plugins)
     if spec.init_into and not spec.init:
-        told = "says where the weights of init=... go, and there are none"
-        errors.append(ConfigError("init_into", spec.init_into, told))
+        allowed = "says where the weights of init=... go, and there are none"
+        errors.append(ConfigError("init_into", spec.init_into, allowed))
     if spec.kept_layers and not spec.init:
-        told = "says which layers of init=... to take, and there is none"
-        errors.append(ConfigError("kept_layers", thaw(spec.kept_layers), told))
+        allowed = "says which layers of init=... to take, and there is none"
+        errors.append(ConfigError("kept_layers", thaw(spec.kept_layers), allowed))
     raise_all(errors)
 
 

@@ -21,12 +21,14 @@ GIVERS = {"format": "provides", "noise": "writes"}
 
 def find_objectives(outputs: int, config_dirs: Sequence[str]) -> list[str]:
     """The objectives in conf/ that bring a head of so many outputs."""
-    found = [
-        (file.stem, (load(file).get("heads") or {}).values())
+    heads = {
+        file.stem: (load(file).get("heads") or {}).values()
         for file in _find_files("objective", config_dirs)
-    ]
+    }
     return [
-        name for name, nodes in found if any(node.get("num_classes") == outputs for node in nodes)
+        name
+        for name, nodes in heads.items()
+        if any(node.get("num_classes") == outputs for node in nodes)
     ]
 
 
@@ -34,11 +36,11 @@ def find_formats(
     label: str, outputs: int, config_dirs: Sequence[str], plugins: Sequence[str]
 ) -> list[str]:
     """The formats in conf/ that number so many relations of `label`."""
-    found = {file.stem: _build_part(file, plugins) for file in _find_files("format", config_dirs)}
+    formats = {file.stem: _build_part(file, plugins) for file in _find_files("format", config_dirs)}
     return [
         name
-        for name, part in found.items()
-        if len(getattr(part, "meanings", {}).get(label, ())) == outputs
+        for name, format in formats.items()
+        if len(getattr(format, "meanings", {}).get(label, ())) == outputs
     ]
 
 
@@ -50,13 +52,13 @@ def find_providers(
 
     Parts that the recipes use come first.
     """
-    found: dict[str, list[str]] = {}
+    providers: dict[str, list[str]] = {}
     for slot, attribute in GIVERS.items():
         for file in _find_files(slot, config_dirs):
+            setting = f"{slot}=[{file.stem}]" if slot == "noise" else f"{slot}={file.stem}"
             for field in getattr(_build_part(file, plugins), attribute, ()):
-                setting = f"{slot}=[{file.stem}]" if slot == "noise" else f"{slot}={file.stem}"
-                found.setdefault(field, []).append(setting)
-    return found
+                providers.setdefault(field, []).append(setting)
+    return providers
 
 
 def _find_files(slot: str, config_dirs: Sequence[str]) -> list[Path]:
@@ -74,12 +76,11 @@ def _build_part(file: Path, plugins: Sequence[str]) -> Any:
     """The part that a file describes, since some know only then what they add; None where it
     cannot be made by itself.
     """
+    given = {"vocab": TINY, "max_length": 8}
     try:
         # what part files may refer to
-        whole = work_out({"train": {"batch_size": 2}, "part": load(file)})
-        return build(
-            whole["part"], {"vocab": TINY, "max_length": 8}, plugins, path=file.parent.name
-        )
+        settings = work_out({"train": {"batch_size": 2}, "part": load(file)})
+        return build(settings["part"], given, plugins, path=file.parent.name)
     except (UsageError, ValueError):  # a part of a plugin that is not given, or one that needs more
         return None
 
@@ -93,21 +94,22 @@ def explain_field(field: str, known: Fields) -> str:
 def report_lack(
     asker: str, field: str, known: Fields, givers: Mapping[str, Sequence[str]], taken: str | None
 ) -> ConfigError:
+    """A field that nothing gives to a part, with the settings that would.
+
+    Args:
+        asker: Where the part stands in the config.
+        field: What it needs.
+        known: The glossary.
+        givers: {field: settings that give it}.
+        taken: The noise that took the field away; None: there was none.
+    """
     if taken is not None:
         gone = f"needs '{field}', which noise.{taken} turns into a source and a target"
-        return ConfigError(
-            asker,
-            ...,
-            gone,
-            fix="another noise, or a model and an objective that read source and target",
-        )
+        fix = "another noise, or a model and an objective that read source and target"
+        return ConfigError(asker, ..., gone, fix=fix)
     settings = givers.get(field, ())
     fix = " or ".join(settings[:SHOWN]) if settings else "no part in conf/ gives it"
     others = ", ".join(setting.partition("=")[2].strip("[]") for setting in settings[SHOWN:])
     fix += f" (or {others})" if others else ""
-    return ConfigError(
-        asker,
-        ...,
-        f"needs '{field}'{explain_field(field, known)}, which nothing here gives",
-        fix=fix,
-    )
+    allowed = f"needs '{field}'{explain_field(field, known)}, which nothing here gives"
+    return ConfigError(asker, ..., allowed, fix=fix)

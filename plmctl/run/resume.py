@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +18,11 @@ from plmctl.run.walks import leaves
 from plmctl.storage.reading import read_text
 
 LENGTH_KEYS = frozenset(f"train.{name}" for name in LENGTHS)
-MAY_CHANGE = LENGTH_KEYS | {
-    *(
-        f"train.{name}"
-        for name in (
-            "eval_every",
-            "save_every",
-            "log_every",
-            "device",
-            "processes",
-            "micro_batch_size",
-            "checkpoint_activations",
-        )
-    ),
+MAY_CHANGE = {
+    *LENGTH_KEYS,
+    *("train.eval_every", "train.save_every", "train.log_every"),
+    *("train.device", "train.processes", "train.micro_batch_size"),
+    "train.checkpoint_activations",
     *("run.dir", "run.name", "run.resume"),
 }
 
@@ -60,18 +52,13 @@ def resume_spec(given: Provenance) -> RunSpec:
         )
     confirm(recorded(saved), given.plugins, of=f"run.dir={folder}")
     changes = [] if only_where else list(_differences(saved, given, folder))
-    raise_all(
-        [
-            ConfigError(
-                key,
-                new,
-                f"the run was started with {old!r}; --resume keeps it",
-                fix=f"leave out {key}, or start a new run.dir",
-            )
-            for key, old, new in changes
-            if key not in MAY_CHANGE
-        ]
-    )
+    errors: list[ConfigError] = []
+    for key, old, new in changes:
+        if key not in MAY_CHANGE:
+            started = f"the run was started with {old!r}; --resume keeps it"
+            fix = f"leave out {key}, or start a new run.dir"
+            errors.append(ConfigError(key, new, started, fix=fix))
+    raise_all(errors)
     noted = tuple(
         f"{key}: {old} -> {new}" for key, old, new in changes if not key.startswith("run.")
     )
@@ -87,27 +74,17 @@ def compare_with_checkpoint(checkpoint: Path, spec: RunSpec) -> list[str]:
     UsageError for all that would make another run. Where the data lie may change: they are known by
     their content.
     """
-    saved = read_spec(checkpoint, spec.provenance)
-    old, new = dict(leaves(thaw(saved))), dict(leaves(thaw(spec)))
-    changed = {
-        key: (old.get(key), new.get(key))
-        for key in dict.fromkeys([*old, *new])
-        if old.get(key) != new.get(key)
-    }
-    raise_all(
-        [
-            ConfigError(
-                key,
-                after,
-                f"{checkpoint} was trained with {before!r}; --resume keeps it",
-                fix=f"{key}: {before} in config.yaml of the run, or a new run.dir",
-            )
-            for key, (before, after) in changed.items()
-            if key not in MAY_CHANGE
-            and not key.startswith("run.")
-            and not (key.startswith(("data.", "task.")) and is_path(key))
-        ]
-    )
+    old, new = _flatten(read_spec(checkpoint, spec.provenance)), _flatten(spec)
+    errors: list[ConfigError] = []
+    for key in dict.fromkeys([*old, *new]):
+        before, after = old.get(key), new.get(key)
+        of_data = key.startswith(("data.", "task.")) and is_path(key)
+        if before == after or key in MAY_CHANGE or key.startswith("run.") or of_data:
+            continue
+        trained = f"{checkpoint} was trained with {before!r}; --resume keeps it"
+        fix = f"{key}: {before} in config.yaml of the run, or a new run.dir"
+        errors.append(ConfigError(key, after, trained, fix=fix))
+    raise_all(errors)
     return [
         f"{key} {old.get(key)} -> {new.get(key)}"
         for key in ROUNDING
@@ -124,15 +101,13 @@ def _rows(values: Mapping[str, Any], key: str) -> Any:
 
 def run_dir(given: Provenance) -> Path:
     """The folder that --resume names; UsageError where there is none."""
-    said = [text.partition("=")[2] for text in given.overrides if text.startswith("run.dir=")]
-    if not said:
-        raise UsageError(
-            f"--resume needs the run\n  fix: plmctl {given.command} --resume"
-            " run.dir=runs/<name>/<id>"
-        )
-    if not Path(said[-1]).expanduser().is_dir():
-        raise UsageError(f"--resume: there is no folder {said[-1]}")
-    return Path(said[-1]).expanduser()
+    folders = [text.partition("=")[2] for text in given.overrides if text.startswith("run.dir=")]
+    if not folders:
+        fix = f"plmctl {given.command} --resume run.dir=runs/<name>/<id>"
+        raise UsageError(f"--resume needs the run\n  fix: {fix}")
+    if not Path(folders[-1]).expanduser().is_dir():
+        raise UsageError(f"--resume: there is no folder {folders[-1]}")
+    return Path(folders[-1]).expanduser()
 
 
 def _differences(saved: RunSpec, given: Provenance, folder: Path) -> Iterator[tuple[str, Any, Any]]:
@@ -147,8 +122,9 @@ def _differences(saved: RunSpec, given: Provenance, folder: Path) -> Iterator[tu
     keys = given.keys
     replaced = keys | (LENGTH_KEYS if keys & LENGTH_KEYS else set())  # one length clears the others
     kept = [text for text in first if key_of(text) not in replaced]
+    asked = dataclasses.replace(given, recipe=recipe, overrides=tuple(first), resume=False)
     try:
-        before = _leaves_of(given, recipe, first)
+        before = _flatten(composed(asked).spec)
     except UsageError as error:
         fix = (
             "give run.dir alone; or go to the folder where the run was started, with the same"
@@ -157,17 +133,16 @@ def _differences(saved: RunSpec, given: Provenance, folder: Path) -> Iterator[tu
         raise UsageError(
             f"--resume reads the first words of the run again: {error}\n  fix: {fix}"
         ) from error
-    after = _leaves_of(given, recipe, [*kept, *given.overrides])
-    old = dict(leaves(thaw(saved)))
+    changed = dataclasses.replace(asked, overrides=(*kept, *given.overrides))
+    after, old = _flatten(composed(changed).spec), _flatten(saved)
     for key in dict.fromkeys([*before, *after]):
         if before.get(key) != after.get(key) != old.get(key):
             yield key, old.get(key), after.get(key)
 
 
-def _leaves_of(given: Provenance, recipe: str | None, words: Sequence[str]) -> dict[str, Any]:
-    """{dotted key: value} of what these words compose."""
-    asked = dataclasses.replace(given, recipe=recipe, overrides=tuple(words), resume=False)
-    return dict(leaves(thaw(composed(asked).spec)))
+def _flatten(spec: RunSpec | None) -> dict[str, Any]:
+    """{dotted key: value} of a spec."""
+    return dict(leaves(thaw(spec)))
 
 
 def _first_words(folder: Path) -> list[str]:

@@ -12,18 +12,8 @@ from plmctl.run.build import build, plain
 from plmctl.run.corpus import sources
 from plmctl.run.schema import Data
 
-OF_THE_TEXT = (
-    "valid_path",
-    "valid_share",
-    "field",
-    "spans",
-    "tags",
-    "target_path",
-    "valid_target_path",
-    "fields",
-    "lines",
-    "segment",
-)
+# what says how text is read, which the tokens of a text have decided
+OF_THE_TEXT = tuple(name for name in Data() if name not in ("path", "cache_dir"))
 
 
 def refuse_decided(cfg: Any, named: Collection[str], plugins: Sequence[str] = ()) -> None:
@@ -46,18 +36,13 @@ def refuse_decided(cfg: Any, named: Collection[str], plugins: Sequence[str] = ()
     others = dict(_other_tokenizer(cfg, settings, named, plugins))
     if len(folders) == len(paths):
         others |= _other_text(cfg, settings["settings"], named)
-    fix = "leave it out, or give the text in place of its tokens"
-    raise_all(
-        [
-            ConfigError(
-                key,
-                cfg.select(key) if key != "tokenizer" else _kind(cfg, plugins),
-                f"the tokens of {folders[0]} decide this{known}",
-                fix=fix,
-            )
-            for key, known in others.items()
-        ]
-    )
+    errors: list[ConfigError] = []
+    for key, known in others.items():
+        value = cfg.select(key) if key != "tokenizer" else _kind(cfg, plugins)
+        allowed = f"the tokens of {folders[0]} decide this{known}"
+        fix = "leave it out, or give the text in place of its tokens"
+        errors.append(ConfigError(key, value, allowed, fix=fix))
+    raise_all(errors)
 
 
 def _kind(cfg: Any, plugins: Sequence[str]) -> str:
