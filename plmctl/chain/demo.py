@@ -23,10 +23,13 @@ from pathlib import Path
 from plmctl.core.children import child_environment
 from plmctl.core.errors import PlmctlError, UsageError
 from plmctl.core.terminal import remark, tell
+from plmctl.data.baseline import measure_unigram_baseline
+from plmctl.data.shards import Shards
 from plmctl.report.chart import Curve, draw_lines
 from plmctl.report.page import Block, Chart, Code, Heading, Paragraph, TableBlock, write_page
 from plmctl.report.runs import RunLog
 from plmctl.text.corpus import write_task
+from plmctl.text.tokenizer import Tokenizer
 
 MARK = ".plmctl-demo"  # in folders that the demo made and may therefore empty
 UPDATES = 2400  # of pretraining
@@ -135,10 +138,6 @@ def masked_claims(tokens: Path, log: RunLog) -> list[Claim]:
     """Loss and accuracy on hidden validation tokens against knowing only how frequent each token
     is.
     """
-    from plmctl.data.baseline import measure_unigram_baseline
-    from plmctl.data.shards import Shards
-    from plmctl.text.tokenizer import Tokenizer
-
     vocab = Tokenizer.load(tokens / "tokenizer").vocab
     train, valid = (Shards.open(tokens, split=split) for split in ("train", "valid"))
     known = measure_unigram_baseline(train.ids, valid.ids, ignored=vocab.special)

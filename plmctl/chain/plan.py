@@ -21,13 +21,7 @@ from plmctl.chain.stages import (
 )
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.data.shards import is_tokens
-from plmctl.jobs.configs import (
-    BUILTIN,
-    Configs,
-    find_missing_text,
-    spell_changes,
-    write_builtin_task,
-)
+from plmctl.jobs.configs import BUILTIN, Configs, find_missing_text, spell_changes, spell_task
 from plmctl.jobs.job import REFERENCE, Config, Job, locate_runs
 from plmctl.jobs.key import compute_key
 from plmctl.run import schema
@@ -146,8 +140,7 @@ class _Planner:
         builtin = name in DOCSTRINGS
         part = "classification" if builtin else name
         words = [
-            f"task={part}",
-            f"task.path={write_builtin_task() if path == BUILTIN else path}",
+            *spell_task(part, path),
             f"checkpoint={self.pretrained[OWN].reference}",
             *(_without(SMALL, own) if builtin else ()),
             *own,

@@ -118,6 +118,12 @@ def find_missing_text(data: Config) -> Iterator[DataError]:
             yield error
 
 
+def spell_task(name: str, path: Any, cache_dir: str | None = None) -> tuple[str, str]:
+    """The words that choose a task and its files; "builtin": the docstrings of this Python."""
+    files = write_builtin_task(cache_dir) if path == BUILTIN else path
+    return f"task={name}", f"task.path={spell(files)}"
+
+
 def write_builtin_task(cache_dir: str | None = None) -> Path:
     """The folder of the labelled docstrings of this Python, written once into the user's cache."""
     folder = find_cache_folder(cache_dir) / f"docstrings-{platform.python_version()}"

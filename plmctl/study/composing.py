@@ -10,13 +10,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 
 from plmctl.core.errors import ConfigError, PlmctlError, UsageError, raise_all
-from plmctl.jobs.configs import (
-    BUILTIN,
-    Configs,
-    find_missing_text,
-    spell_changes,
-    write_builtin_task,
-)
+from plmctl.jobs.configs import Configs, find_missing_text, spell_changes, spell_task
 from plmctl.jobs.job import Config
 from plmctl.nn.last_maps import find_last_maps
 from plmctl.run import schema
@@ -25,7 +19,6 @@ from plmctl.run.check import Outline, outline_pretraining
 from plmctl.run.estimate import estimate
 from plmctl.run.glossary import token_targets
 from plmctl.run.make_spec import spec_of
-from plmctl.run.overrides import spell
 from plmctl.run.schema import Pretrain
 from plmctl.run.spec import Provenance, thaw
 from plmctl.run.teachers import check_teacher
@@ -66,8 +59,7 @@ class Composer:
         """Every arm; raises what is wrong with any of them, or with what they share."""
         for name, task in self.study.tasks.items():
             with self._collect(f"finetune.tasks.{name}"):
-                words = (*self._spell_task(task), *self.study.finetune, *task.overrides)
-                config = self.configs.compose("finetune", words)
+                config = self._compose_task(task, (*self.study.finetune, *task.overrides))
                 self.tasks[name] = self.configs.read_task(task.task, config, {"pooling": "first"})
         evals: dict[str, Config] = {}
         for name, node in self.study.evals.items():
@@ -141,7 +133,7 @@ class Composer:
     ) -> Config:
         own = (*self.study.finetune, *task.overrides, *point, *arm.finetune)
         refuse_another_model(own, OF_THE_MODEL, key="arms")
-        config = self.configs.compose("finetune", (*self._spell_task(task), *own))
+        config = self._compose_task(task, own)
         teacher = {"teacher": arm.teacher} if arm.teacher and config["distill"] else {}
         check_teacher(spec_of("finetune", config | teacher, self.given))
         bound, length = self.configs.max_length(model), config["task"]["max_length"]
@@ -152,13 +144,9 @@ class Composer:
             raise ConfigError(path, length, allowed, fix=fix)
         return config
 
-    def _spell_task(self, task: StudyTask) -> tuple[str, ...]:
-        path = (
-            write_builtin_task(self.study.data.get("cache_dir"))
-            if task.path == BUILTIN
-            else task.path
-        )
-        return f"task={task.task}", f"task.path={spell(path)}", "checkpoint=null"
+    def _compose_task(self, task: StudyTask, words: Sequence[str]) -> Config:
+        task_words = spell_task(task.task, task.path, self.study.data.get("cache_dir"))
+        return self.configs.compose("finetune", (*task_words, "checkpoint=null", *words))
 
     @contextlib.contextmanager
     def _collect(self, what: str) -> Iterator[None]:

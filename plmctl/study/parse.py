@@ -173,14 +173,10 @@ class _Parser:
         metrics: Mapping[str, Metric],
     ) -> None:
         """Whatever refers to something by name finds it, and no name stands for two things."""
-        for group, names, taken in (
-            ("finetune.tasks", tasks, [PRETRAIN]),
-            ("eval", evals, [PRETRAIN, *tasks]),
-        ):
-            for name in names:
-                if name in taken:
-                    self._wrong(f"{group}.{name}", ..., "this name is taken already")
         sources = [PRETRAIN, *tasks]
+        taken = [f"finetune.tasks.{name}" for name in tasks if name == PRETRAIN]
+        for path in (*taken, *(f"eval.{name}" for name in evals if name in sources)):
+            self._wrong(path, ..., "this name is taken already")
         for name, node in evals.items():
             self._known(f"eval.{name}.of", [node.of], sources)
         others = [arm for arm in arms if arm != str(self.cfg["baseline"])]
