@@ -35,8 +35,6 @@ class Cost:
     # forward multiply-adds by kind of module, the head at its share p
     macs_per_token: dict[str, float]
     flops_per_token: float  # forward and backward, of a teacher only forward, of one real token
-    # the same with 6 L T d: only the half of the scores that a causal pattern needs
-    causal_flops_per_token: float
     saved_per_row: float  # numbers that one row keeps for the backward pass
     # of one real token, by stacks that keep less than their backward pass needs; no useful work
     recomputed_flops_per_token: float = 0.0
@@ -46,25 +44,17 @@ class Cost:
     def total_parameters(self) -> int:
         return sum(self.parameters.values())
 
-    def mfu(self, tokens_per_second: float, peak_flops: float) -> float:
-        """Share of the device's peak that useful work reaches."""
-        return self.flops_per_token * tokens_per_second / peak_flops
-
     def memory(self, *, rows: int, activation_bytes: int = 2) -> dict[str, float]:
         """Estimated peak bytes of training `rows` rows at once: fp32 weights, gradients and two
         AdamW moments, activations.
         """
-        weights, activations = (
-            4.0 * self.total_parameters,
-            rows * self.saved_per_row * activation_bytes,
-        )
-        held = {"teachers": 4.0 * self.held} if self.held else {}
+        weights = 4.0 * self.total_parameters
         return {
             "weights": weights,
             "gradients": weights,
             "optimizer": 2 * weights,
-            "activations": activations,
-            **held,
+            "activations": rows * self.saved_per_row * activation_bytes,
+            **({"teachers": 4.0 * self.held} if self.held else {}),
         }
 
 
@@ -76,35 +66,33 @@ def cost(
     objective: Objective | None = None,
     target_length: int = 0,
 ) -> Cost:
-    """The cost for rows of `length` tokens; `predicted[head]` is the share of positions that a
-    language-model head is given.
-
-    A model that writes what it does not read has `target_length` tokens more in a row. With
-    `objective`, what it owns counts
-    too: networks (a generator, whose head is given as many positions as the most asked one) as
-    "generator", parameters as "objective"; heads `at_every_token` are given all positions, and its
+    """The cost of a model, and of what an objective owns: networks (a generator, whose head is
+    given as many positions as the most asked one) as "generator", parameters as "objective"; its
     `helpers` count as "teacher", forward. Drawing samples is not counted.
+
+    Args:
+        length: tokens of a row.
+        predicted: the share of positions that a language-model head is given; a head
+            `at_every_token` is given all.
+        target_length: tokens of a row more, which a model writes and does not read.
     """
-    own = _learning(model, objective, length, target_length, predicted)
+    student = _learning(model, objective, length, target_length, predicted)
     facts = objective.facts if objective else Facts()
-    everywhere = facts.at_every_token
     for teacher, names in facts.helpers:
         heads = {name: head for name, head in teacher.heads.items() if name in names}
-        shares = {name: 1.0 if name in everywhere else predicted.get(name, 0.0) for name in heads}
-        found = _learning(
+        shares = dict(predicted) | dict.fromkeys(facts.at_every_token, 1.0)
+        answering = _learning(
             Model(backbone=teacher.backbone, heads=heads), None, length, target_length, shares
         )
-        macs = own.macs_per_token | {
-            "teacher": own.macs_per_token.get("teacher", 0.0) + sum(found.macs_per_token.values())
-        }
-        own = replace(
-            own,
+        macs = dict(student.macs_per_token)
+        macs["teacher"] = macs.get("teacher", 0.0) + sum(answering.macs_per_token.values())
+        student = replace(
+            student,
             macs_per_token=macs,
-            flops_per_token=own.flops_per_token + found.flops_per_token / 3,
-            causal_flops_per_token=own.causal_flops_per_token + found.causal_flops_per_token / 3,
-            held=own.held + sum(_parameters(teacher).values()),
+            flops_per_token=student.flops_per_token + answering.flops_per_token / 3,
+            held=student.held + sum(_parameters(teacher).values()),
         )
-    return own
+    return student
 
 
 def _learning(
@@ -126,31 +114,21 @@ def _learning(
         work, kept = _head(head, 1.0 if name in everywhere else seldom, tokens)
         macs["heads"] += work
         saved += kept
-    # a kernel that leaves out keys out of reach computes no half that a causal pattern forbids
-    whole = all(row.keys is None for _, row in model.backbone.stacks(length, target_length))
-    scores = macs["attention scores"] if whole else 0.0
     for part in objective.modules() if objective else ():
         if not any(parameter.requires_grad for parameter in part.parameters()):
             continue  # a copy that learns nothing
         if isinstance(part, Backbone):
             inner, kept, again = _backbone(part, length, target_length)
             recomputed += again
-            work, scores = sum(inner.values()), scores + inner["attention scores"]
+            work = sum(inner.values())
         elif isinstance(part, LMHead):
             work, kept = _head(part, max(predicted.values(), default=0.0), tokens)
         else:
             continue
         macs["generator"], saved = macs.get("generator", 0.0) + work, saved + kept
-    full = 6 * sum(macs.values())
     beside = own_parameters(objective, model) if objective else 0
-    return Cost(
-        _parameters(model) | ({"objective": beside} if beside else {}),
-        macs,
-        full,
-        full - 3 * scores,
-        saved,
-        2 * recomputed,
-    )
+    parameters = _parameters(model) | ({"objective": beside} if beside else {})
+    return Cost(parameters, macs, 6 * sum(macs.values()), saved, 2 * recomputed)
 
 
 def own_parameters(objective: Objective, model: Model) -> int:
@@ -220,10 +198,9 @@ def _tables(head: nn.Module) -> list[LMHead]:
 
 def _embedding(backbone: Backbone) -> dict[str, float]:
     """The linear map behind factorised tables, where there is one."""
-    outside = set(_linears(backbone)) - {
-        part for stack in backbone.modules() if isinstance(stack, Stack) for part in _linears(stack)
-    }
-    weights = sum(part.weight.numel() for part in outside)
+    stacks = [part for part in backbone.modules() if isinstance(part, Stack)]
+    inside = {part for stack in stacks for part in _linears(stack)}
+    weights = sum(part.weight.numel() for part in set(_linears(backbone)) - inside)
     return {"embedding": float(weights)} if weights else {}
 
 
@@ -241,7 +218,7 @@ def _parameters(model: Model) -> dict[str, int]:
     """{part: numbers}: the embedding, position and stack of the backbone, then every head; a
     shared tensor counts once.
     """
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     seen: set[int] = set()
     parts = {
         **dict(model.backbone.named_children()),
@@ -250,5 +227,5 @@ def _parameters(model: Model) -> dict[str, int]:
     for name, part in parts.items():
         new = {key: p for key, p in part.named_parameters() if id(p) not in seen}
         seen |= {id(p) for p in new.values()}
-        found[name] = sum(p.numel() for p in real(part, new).values())
-    return found
+        counts[name] = sum(p.numel() for p in real(part, new).values())
+    return counts

@@ -134,7 +134,6 @@ def train(session: Session) -> Result:
         rank=world.rank,
         noise=task.noise(tokenizer.vocab),
     )
-    every = batches.updates_per_epoch
 
     def evaluate(model: Model) -> dict[str, float]:
         if dev is None or not world.main:
@@ -146,7 +145,7 @@ def train(session: Session) -> Result:
         session,
         model=model,
         objective=penalize(model, objective),
-        budget=budget_of(spec, updates_per_epoch=every),
+        budget=budget_of(spec, updates_per_epoch=batches.updates_per_epoch),
         stages=[
             Stage(batches=lambda: batches, trainable=spec.train.trainable, frozen=spec.train.frozen)
         ],
@@ -154,7 +153,7 @@ def train(session: Session) -> Result:
         extras=lambda folder: tokenizer.save(folder / TOKENIZER),
         keep_best=task.metrics[0] if objective.facts.heads_learn else "",
         best_is_largest=task.best_is_largest,
-        settings={name: every for name in ("eval_every", "save_every") if spec.train[name] is None},
+        every=batches.updates_per_epoch,
     )
     if world.main and not result.exit_code:
         return replace(result, checkpoint=_conclude(session, task, model, data))

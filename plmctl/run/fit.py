@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,33 +38,25 @@ def fit(
     flops_per_token: float = 0.0,
     keep_best: str = "loss",
     best_is_largest: bool = False,
-    settings: Mapping[str, Any] | None = None,
+    every: int | None = None,
 ) -> Result:
     """Build the trainer from `optim`, `schedule` and `train`, take up the newest checkpoint of a
     resumed run, and train.
+
+    Args:
+        every: updates from one validation, and from one checkpoint, to the next, where `train`
+            leaves that open; None: a tenth of the run.
     """
     spec, world, train = session.spec, session.world, session.spec.train
-    # of runs measured otherwise, "ten times a run" is not known: every 200 updates
-    steps = budget.steps or 2000
-    tenth = max(1, steps // 10)
-
-    def save_extras(folder: Path) -> None:
-        write_spec(spec, folder)
-        extras(folder)
-
-    checkpoints = Checkpoints(
-        session.folder / "checkpoints",
-        extras=save_extras,
-        keep_last=train.keep_last,
-        say=session.say,
-    )
-    numbers = Settings(
+    # of runs measured otherwise, "a tenth of the run" is not known: 200 updates
+    every = every or max(1, (budget.steps or 2000) // 10)
+    settings = Settings(
         clip=train.clip,
         log_every=train.log_every,
         max_bad_steps=train.max_bad_steps,
         seed=spec.seed,
-        eval_every=tenth if train.eval_every is None else train.eval_every,
-        save_every=tenth if train.save_every is None else train.save_every,
+        eval_every=every if train.eval_every is None else train.eval_every,
+        save_every=every if train.save_every is None else train.save_every,
         keep_best=keep_best if train.keep_best and evaluate else "",
         best_is_largest=best_is_largest,
         flops_per_token=flops_per_token,
@@ -82,36 +73,45 @@ def fit(
         stages=stages,
         precision=session.precision,
         strategy=choose_strategy(world),
-        checkpoints=checkpoints,
+        checkpoints=_checkpoints(session, extras),
         log=session.log,
         evaluate=evaluate,
-        settings=replace(numbers, **(settings or {})),
+        settings=settings,
         layers=find_last_maps(model) if train.get("grad_norms") else None,
     )
     if spec.provenance.resume:
         _go_on(session, trainer)
-    for backbone in dict.fromkeys(
-        [model.backbone, *(part for part in objective.modules() if isinstance(part, Backbone))]
-    ):
+    inner = [part for part in objective.modules() if isinstance(part, Backbone)]
+    for backbone in dict.fromkeys([model.backbone, *inner]):
         compile_backbone(backbone, train.compile, world.device, say=session.say)
     return trainer.fit()
+
+
+def _checkpoints(session: Session, extras: Callable[[Path], None]) -> Checkpoints:
+    """The checkpoints of a run, each with its spec and what `extras` writes."""
+
+    def save_extras(folder: Path) -> None:
+        write_spec(session.spec, folder)
+        extras(folder)
+
+    folder, keep = session.folder / "checkpoints", session.spec.train.keep_last
+    return Checkpoints(folder, extras=save_extras, keep_last=keep, say=session.say)
 
 
 def _go_on(session: Session, trainer: Trainer) -> None:
     """Take up the newest checkpoint; begin at update 0 where the run saved none."""
     newest = trainer.checkpoints.newest()
     if newest is None and trainer.checkpoints.steps():
+        folder = trainer.checkpoints.folder
+        again = f"remove {quoted(folder)} to begin the run again at update 0"
         raise DataError(
             "every checkpoint of this run is damaged",
-            file=trainer.checkpoints.folder,
-            fix=(
-                f"remove {quoted(trainer.checkpoints.folder)} to begin the run again at update 0,"
-                " or start a new run.dir"
-            ),
+            file=folder,
+            fix=f"{again}, or start a new run.dir",
         )
     if newest:
-        if others := compare_with_checkpoint(newest, session.spec):
-            session.say(f"not bit-exact from here on: {', '.join(others)}")
+        if changed := compare_with_checkpoint(newest, session.spec):
+            session.say(f"not bit-exact from here on: {', '.join(changed)}")
         trainer.resume(newest)
     if session.world.main and (session.folder / METRICS).exists():
         cut_back(session.folder, trainer.progress.step)

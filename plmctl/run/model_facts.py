@@ -17,9 +17,9 @@ def pooling(config: Any, plugins: Sequence[str] = ()) -> str:
     """Which token stands for a row: what `model.classifier.pooling` says; else the "last" where
     some see none behind them.
     """
-    told = (config["model"].get("classifier") or {}).get("pooling")
-    if told:
-        return str(told)
+    stated = (config["model"].get("classifier") or {}).get("pooling")
+    if stated:
+        return str(stated)
     pattern = pattern_of(config, plugins)
     return "first" if all(pattern.looks_ahead(segment) for segment in (0, 1)) else "last"
 
@@ -54,23 +54,23 @@ def remark_on_pattern(
     tokens, of the formats without one}; or nothing.
     """
     longest = max(row_lengths(plain(config)).values()) if length is None else length
-    told = pattern_of(config, plugins).remark(longest + getattr(backbone, "memory", 0))
-    found = {"pattern": told} if told else {}
+    pattern = pattern_of(config, plugins).remark(longest + getattr(backbone, "memory", 0))
     parts = [part for part in backbone.modules() if isinstance(part, Encoder)]
     kernels = dict.fromkeys(part.kernel.remark(part.pattern, longest) for part in parts)
-    return found | ({"attention": "; ".join(filter(None, kernels))} if any(kernels) else {})
+    remarks = {"pattern": pattern, "attention": "; ".join(filter(None, kernels))}
+    return {name: remark for name, remark in remarks.items() if remark}
 
 
 def heads_about(config: Any, plugins: Sequence[str] = ()) -> list[str]:
     """What the heads of a config answer about, as far as they say so; a setting counts before
     what the class says.
     """
-    found = (
+    nodes = [node for node in (config.get("heads") or {}).values() if node]
+    stated = [
         node.get("about") or getattr(locate(node["_target_"], plugins), "about", None)
-        for node in (config.get("heads") or {}).values()
-        if node
-    )
-    return [about for about in found if about]
+        for node in nodes
+    ]
+    return [about for about in stated if about]
 
 
 def pattern_of(config: Any, plugins: Sequence[str]) -> Pattern:

@@ -31,31 +31,23 @@ def describe_run(
     loader: Loader,
 ) -> list[str]:
     """What will be trained, for how long, where, and on what: the first lines of a run."""
-    spec, world = session.spec, session.world
-    millions, beside = count(model) / 1e6, own_parameters(objective, model) / 1e6
-    place = f"{world.device.type} in {session.precision.name}" + (
-        f", {world.size} processes" if world.size > 1 else ""
-    )
-    place += "" if session.precision.name == "fp32" else ", validation too"
-    asked = " + ".join(spec.objective or ("its teacher's layers alone",))
+    spec, world, precision = session.spec, session.world, session.precision.name
+    questions = " + ".join(spec.objective or ("its teacher's layers alone",))
+    size, beside = f"{count(model) / 1e6:.2f} M parameters", own_parameters(objective, model) / 1e6
+    size += f" and {beside:.2f} M of the objective" if beside else ""
+    place = f"{world.device.type} in {precision}"
+    place += f", {world.size} processes" if world.size > 1 else ""
+    place += "" if precision == "fp32" else ", validation too"
+    rows = f"{spec.train.batch_size} rows of at most {spec.format.max_length} tokens"
+    tokenizer = corpus.tokenizer
     lines = [
-        (
-            f"{spec.run.name}: {asked}, {millions:.2f} M parameters"
-            f"{f' and {beside:.2f} M of the objective' if beside else ''}, "
-            f"{corpus.vocab.size:,} {corpus.tokenizer.kind} tokens"
-        ),
-        (
-            f"{budget} of {spec.train.batch_size} rows of at most {spec.format.max_length} tokens,"
-            f" on {place}; {session.folder}"
-        ),
+        f"{spec.run.name}: {questions}, {size}, {corpus.vocab.size:,} {tokenizer.kind} tokens",
+        f"{budget} of {rows}, on {place}; {session.folder}",
     ]
-    lines += [
-        line
-        for name, each in loader.sources.items()
-        for line in _describe_source(name, each, corpus.tokenizer)
-    ]
-    parts = [part for source in corpus.train.values() for part in source.values()]
-    lines += [line.strip() for part in parts for line in too_much_held_out(part.manifest)]
+    for name, source in loader.sources.items():
+        lines += _describe_source(name, source, tokenizer)
+    for shards in [shards for corpora in corpus.train.values() for shards in corpora.values()]:
+        lines += [line.strip() for line in too_much_held_out(shards.manifest)]
     remarks = remark_on_pattern(spec, model.backbone, spec.plugins)
     return [*lines, *(f"{name} {remark}" for name, remark in remarks.items())]
 
@@ -64,35 +56,30 @@ def _describe_source(name: str, source: RowSource, tokenizer: Tokenizer) -> list
     """How many rows the corpora of a source have, how often a mixture reads them, and what of
     their text is not known.
     """
-    reader = source.reader
-    corpora = reader.corpora(name)
-    lines = []
-    for corpus, (each, share) in corpora.items():
-        plan = each.plan(0)
-        shown = {
-            key: value
-            for key, value in plan.report.items()
-            if value and key not in ("laid_out", "specials")
-        }
-        told = ", ".join(f"{value:,} {key.replace('_', ' ')}" for key, value in shown.items())
-        times = share * reader.rows_per_epoch / plan.rows
-        mixed = (
-            f"; {share:.1%} of the mixture's rows, {times:.2f} times in its epoch"
-            if len(corpora) > 1
-            else ""
+    mixture, lines = source.reader, []
+    corpora = mixture.corpora(name)
+    for corpus, (reader, share) in corpora.items():
+        plan, shards = reader.plan(0), reader.shards
+        counts = {key: number for key, number in plan.report.items() if number}
+        report = ", ".join(
+            f"{number:,} {key.replace('_', ' ')}"
+            for key, number in counts.items()
+            if key not in ("laid_out", "specials")
         )
-        unknown = describe_unknown(unknown_share(sample_corpus(each.shards.ids), tokenizer.vocab))
-        lines.append(
-            f"{corpus}: {plan.rows:,} rows an epoch; {told}{mixed}{unknown and '; '}{unknown}"
-        )
+        times = share * mixture.rows_per_epoch / plan.rows
+        mixed = f"{share:.1%} of the mixture's rows, {times:.2f} times in its epoch"
+        unknown = describe_unknown(unknown_share(sample_corpus(shards.ids), tokenizer.vocab))
+        facts = [report, mixed if len(corpora) > 1 else "", unknown]
+        remarks = [f"{plan.rows:,} rows an epoch; {'; '.join(filter(None, facts))}"]
         if source.noise and "tracks.word_start" in source.noise.reads:
-            lines += [f"{corpus}: {line}" for line in warn_of_missing_words(each.shards, tokenizer)]
-        if (gone := lost(plan.report) / max(1, len(each.shards.ids))) > MUCH:
-            lines.append(f"{corpus}: {gone:.0%} of its tokens stand in no row. {KEEP}")
-        lines += [f"{corpus}: {line}"] if (line := each.format.left_out(each.shards, plan)) else []
+            remarks += warn_of_missing_words(shards, tokenizer)
+        gone = lost(plan.report) / max(1, len(shards.ids))
+        remarks += [f"{gone:.0%} of its tokens stand in no row. {KEEP}"] if gone > MUCH else []
+        remarks += filter(None, [reader.format.left_out(shards, plan)])
+        lines += [f"{corpus}: {remark}" for remark in remarks]
     if len(corpora) > 1:
         lines.append(
-            f"{name}: an epoch of the mixture is {reader.rows_per_epoch:,} rows,"
+            f"{name}: an epoch of the mixture is {mixture.rows_per_epoch:,} rows,"
             " as many as all its corpora have"
         )
     return lines
@@ -103,34 +90,24 @@ def check_languages(spec: Pretrain, loader: Loader) -> None:
     all.
     """
     # of two stacks, both ends have the same
-    path = "encoder.embedding" if spec.model.get("encoder") else "embedding"
-    table, told = spec.select(f"model.{path}.languages") or 0, False
-    for name, source in loader.sources.items() if table else ():
+    stack = "encoder." if spec.model.get("encoder") else ""
+    path = f"model.{stack}embedding.languages"
+    vectors, told_apart = spec.select(path) or 0, False
+    for name, source in loader.sources.items() if vectors else ():
         for corpus, (reader, _) in source.reader.corpora(name).items():
-            told = (
-                told
-                or "tracks.language" in reader.format.provides
-                or "language" in reader.shards.tracks
-            )
-            if table < (found := reader.format.languages(reader.shards)):
+            told_apart |= "tracks.language" in reader.format.provides
+            told_apart |= "language" in reader.shards.tracks
+            languages = reader.format.languages(reader.shards)
+            if vectors < languages:
                 allowed = (
-                    f"at least {found}, or 0 (none):"
-                    f" the rows of '{corpus}' have languages up to number {found - 1}"
+                    f"at least {languages}, or 0 (none):"
+                    f" the rows of '{corpus}' have languages up to number {languages - 1}"
                 )
-                raise ConfigError(
-                    f"model.{path}.languages", table, allowed, fix=f"model.{path}.languages={found}"
-                )
-    if table and not told:
-        fix = (
-            f"model.{path}.languages=0, or data.tags=[language] of .jsonl,"
-            " or format=text_pair of parallel text"
-        )
-        raise ConfigError(
-            f"model.{path}.languages",
-            table,
-            "0 (none): no text says which language it is in",
-            fix=fix,
-        )
+                raise ConfigError(path, vectors, allowed, fix=f"{path}={languages}")
+    if vectors and not told_apart:
+        allowed = "0 (none): no text says which language it is in"
+        other = "data.tags=[language] of .jsonl, or format=text_pair of parallel text"
+        raise ConfigError(path, vectors, allowed, fix=f"{path}=0, or {other}")
 
 
 def check_memory(model: Model, loader: Loader) -> None:
@@ -139,10 +116,8 @@ def check_memory(model: Model, loader: Loader) -> None:
     for source in loader.sources.values() if memory else ():
         for reader, _ in source.reader.corpora("").values():
             rows = reader.plan(0).rows // (reader.format.streams or 1)
-            if memory > (found := rows * (reuse or reader.format.max_length)):
-                allowed = (
-                    f"at most {found}, the tokens that a stream of this corpus hands on in an epoch"
-                )
-                raise ConfigError(
-                    "model.memory", memory, allowed, fix=f"model.memory={found}, or more text"
-                )
+            tokens = rows * (reuse or reader.format.max_length)
+            if memory > tokens:
+                allowed = f"at most {tokens}, the tokens that a stream of this corpus hands on"
+                fix = f"model.memory={tokens}, or more text"
+                raise ConfigError("model.memory", memory, f"{allowed} in an epoch", fix=fix)
