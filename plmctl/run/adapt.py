@@ -15,7 +15,7 @@ from plmctl.models.base import Model
 from plmctl.nn.tables import token_rows
 from plmctl.run.assemble import find_long_rows, row_lengths, settle_lengths
 from plmctl.run.loading import Source, open_source
-from plmctl.run.make_spec import make_spec
+from plmctl.run.make_spec import spec_of
 from plmctl.run.model_facts import pooling
 from plmctl.run.references import work_out
 from plmctl.run.schema import Finetune, Pretrain
@@ -61,7 +61,7 @@ def adopt(spec: Pretrain) -> Pretrain:
     heads |= {
         name: node for name, node in (source.config.get("heads") or {}).items() if name in heads
     }
-    made = spec.replace({**nodes, "heads": heads, "tokenizer": _tokenizer(spec, source)})
+    adopted = spec.replace({**nodes, "heads": heads, "tokenizer": _tokenizer(spec, source)})
     written = spec.provenance.written or spec
     for path in kept:  # with its references: its numbers are those of the adopted size
         part: Any = written
@@ -71,8 +71,8 @@ def adopt(spec: Pretrain) -> Pretrain:
             name = path.removeprefix("model.")
             allowed = f"no part of this run's model{nearest(name, spec.model)}"
             raise ConfigError("own", name, allowed)
-        made = made.with_value(path, part)
-    return made.replace({"model": work_out(thaw(made))["model"]}) if kept else made
+        adopted = adopted.with_value(path, part)
+    return adopted.replace({"model": work_out(thaw(adopted))["model"]}) if kept else adopted
 
 
 def graft(spec: Pretrain) -> Pretrain:
@@ -123,10 +123,8 @@ def graft(spec: Pretrain) -> Pretrain:
     tree = thaw(spec.provenance.written or spec)
     tree["tokenizer"], tree["model"][into] = _tokenizer(spec, source), network
     tree |= {name: source.config[name] for name in ("size", "position")}
-    made, errors = make_spec("pretrain", work_out(tree), spec.provenance)
-    raise_all(errors)
-    assert isinstance(made, Pretrain)
-    return made
+    grafted: Pretrain = spec_of("pretrain", work_out(tree), spec.provenance)
+    return grafted
 
 
 def complete(spec: Finetune) -> Finetune:
@@ -134,19 +132,16 @@ def complete(spec: Finetune) -> Finetune:
     backbone.
     """
     if spec.kept_layers and not spec.checkpoint:
-        told = "says which layers of checkpoint=... to take; there is none"
+        allowed = "says which layers of checkpoint=... to take; there is none"
         fix = "checkpoint=<run>, or size.num_layers=<number> for a new model"
-        raise ConfigError("kept_layers", thaw(spec.kept_layers), told, fix=fix)
+        raise ConfigError("kept_layers", thaw(spec.kept_layers), allowed, fix=fix)
     if spec.checkpoint is not None:
         refuse_another_model(spec.provenance.overrides, OF_THE_MODEL, key="checkpoint")
         source = open_source(spec.checkpoint, thaw(spec.kept_layers), plugins=spec.plugins)
         spec = spec.replace({name: source.config.get(name) for name in OF_THE_MODEL})
-        framed = {
-            f"task.{name}": value
-            for name, value in framing(source.config).items()
-            if spec.task.get(name, 0) is None
-        }
-        spec = spec.replace(framed)
+        templates = framing(source.config)
+        unset = [name for name in templates if spec.task.get(name, 0) is None]
+        spec = spec.replace({f"task.{name}": templates[name] for name in unset})
         if "classifier" not in spec.model:
             classifier = _classifier(spec, source.config.get("heads") or {})
             spec = spec.with_value("model.classifier", classifier)
@@ -166,11 +161,11 @@ def fit_language_heads(spec: Finetune, task: Task) -> Finetune:
     write: the checkpoint's own, else a tied one.
     """
     missing = sorted(task.facts.heads - set(spec.heads))
-    own: Mapping[str, Any] = {}
+    trained: Mapping[str, Any] = {}
     if missing and spec.checkpoint:
-        own = open_source(spec.checkpoint, plugins=spec.plugins).config.get("heads") or {}
-    made = {**LANGUAGE_HEAD, "about": task.language_heads_about}
-    return spec.replace({f"heads.{name}": own.get(name) or made for name in missing})
+        trained = open_source(spec.checkpoint, plugins=spec.plugins).config.get("heads") or {}
+    new = {**LANGUAGE_HEAD, "about": task.language_heads_about}
+    return spec.replace({f"heads.{name}": trained.get(name) or new for name in missing})
 
 
 def check_length(spec: Finetune, task: Task) -> None:
@@ -180,11 +175,10 @@ def check_length(spec: Finetune, task: Task) -> None:
         source = open_source(spec.checkpoint, plugins=spec.plugins)
         bound = source.config["position"].get("max_length")
     if bound is not None and task.longest > bound:
-        own = {"max_length": task.max_length, "max_target": getattr(task, "max_target", None)}
         fits = [
             f"task.{name}={length}"
             for name, length in task.fit_lengths(bound).items()
-            if length != own[name]
+            if length != getattr(task, name)
         ]
         more = f"; with task.max_target a row has {task.longest} tokens"
         more = "" if task.longest == task.max_length else more
@@ -207,13 +201,13 @@ def with_new_tokens(model: Model, tensors: Mapping[str, Tensor]) -> dict[str, Te
     """`tensors` of a checkpoint with as many rows of tokens as `model` has: those it lacks are
     the model's first ones.
     """
-    own = dict(model.named_parameters(remove_duplicate=False))
-    found = dict(tensors)
+    parameters, filled = dict(model.named_parameters(remove_duplicate=False)), dict(tensors)
     for name, rows in token_rows(model).items():
-        if name in found and len(found[name]) < rows:
-            new = own[name][len(found[name]) : rows].detach().to(found[name].dtype)
-            found[name] = torch.cat([found[name], new.to(found[name].device)])
-    return found
+        table = tensors.get(name)
+        if table is not None and len(table) < rows:
+            new = parameters[name][len(table) : rows].detach()
+            filled[name] = torch.cat([table, new.to(table)])
+    return filled
 
 
 def refuse_another_model(words: Sequence[str], decided: Sequence[str], *, key: str) -> None:
@@ -240,13 +234,13 @@ def _refuse_longer_rows(spec: Pretrain, position: Mapping[str, Any]) -> None:
     raise_all(find_long_rows(row_lengths(thaw(spec)), position.get("max_length"), known))
 
 
-def _check_kind(spec: Pretrain, found: Mapping[str, Any]) -> None:
+def _check_kind(spec: Pretrain, model: Mapping[str, Any]) -> None:
     """ConfigError where `own` would add parts to a model of another kind than the run's, which
     lacks what they refer to.
     """
-    theirs, ours = (node["_target_"].rpartition(".")[2] for node in (found, spec.model))
+    theirs, ours = (node["_target_"].rpartition(".")[2] for node in (model, spec.model))
     if theirs != ours:
-        lacks = [name for name in spec.model if name not in found and name not in spec.own]
+        lacks = [name for name in spec.model if name not in model and name not in spec.own]
         without = f" without {', '.join(lacks)}" if lacks else ""
         allowed = (
             f"a model of the kind {ours}, to which own=[{', '.join(spec.own)}] adds;"
@@ -269,9 +263,8 @@ def _classifier(spec: Finetune, heads: Mapping[str, Any]) -> dict[str, bool]:
     """What a checkpoint means that does not say it: BERT's pooler if it has one, GPT's bare
     head, otherwise RoBERTa's.
     """
-    causal = pooling(spec, spec.plugins) == "last"
-    dense = POOLER not in heads and not causal
-    return {"pooler": POOLER in heads, "dense": dense, "bias": not causal}
+    causal, pooler = pooling(spec, spec.plugins) == "last", POOLER in heads
+    return {"pooler": pooler, "dense": not pooler and not causal, "bias": not causal}
 
 
 def _fit_heads(spec: Finetune) -> Finetune:
@@ -284,15 +277,13 @@ def _fit_heads(spec: Finetune) -> Finetune:
     settings.pop("pooling", None)
     pooled = settings.pop("pooler", False)
     heads = {name: node for name, node in spec.heads.items() if name != POOLER or pooled}
-    spec = spec.replace({"heads": heads})
-    return spec.replace(
-        {
-            f"heads.{name}.{key}": value
-            for name in (name for name, node in heads.items() if _decides_about_rows(spec, node))
-            for key, value in settings.items()
-            if f"heads.{name}.{key}" not in spec.provenance.keys
-        }
-    )
+    changes = {
+        f"heads.{name}.{key}": value
+        for name, node in heads.items()
+        for key, value in settings.items()
+        if _decides_about_rows(spec, node) and f"heads.{name}.{key}" not in spec.provenance.keys
+    }
+    return spec.replace({"heads": heads, **changes})
 
 
 def _decides_about_rows(spec: Finetune, node: Mapping[str, Any]) -> bool:

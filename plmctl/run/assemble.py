@@ -71,20 +71,13 @@ def build_model(
     """
     config = settle_lengths(config, plugins=plugins)
     nodes = (config.get("heads") or {}) if heads is None else plain(heads)
-    given: dict[str, Any] = {
-        "vocab_size": vocab_size,
-        **config["size"],
-        "max_length": longest(config),
-    }
+    given = {"vocab_size": vocab_size, **config["size"], "max_length": longest(config)}
     given |= {"vocab": vocab} if vocab else {}
     with torch.random.fork_rng(devices=[]):
-        tables = given | {
-            "width": (config["model"].get("embedding") or {}).get("table_width") or given["width"]
-        }
-        slots = {
-            name: build(config[name], tables, plugins, path=name)
-            for name in ("pattern", "position")
-        }
+        width = (config["model"].get("embedding") or {}).get("table_width") or given["width"]
+        tables, slots = given | {"width": width}, {}
+        for name in ("pattern", "position"):
+            slots[name] = build(config[name], tables, plugins, path=name)
         if config.get("kernel"):
             slots["attention_kernel"] = build(config["kernel"], {}, plugins, path="kernel")
         backbone = build(config["model"], given | slots, plugins, path="model")
@@ -94,14 +87,14 @@ def build_model(
             num_layers=backbone.num_layers,
             token_embedding=backbone.token_embedding,
         )
-        made: dict[str, nn.Module] = {}
+        built: dict[str, nn.Module] = {}
         for name in dict.fromkeys([*BEFORE_HEADS, *nodes]):
             if nodes.get(name) is None:
                 continue
-            made[name] = build(nodes[name], given | known.by_name(), plugins, path=f"heads.{name}")
+            built[name] = build(nodes[name], given | known.by_name(), plugins, path=f"heads.{name}")
             if name in BEFORE_HEADS:  # it decides how wide the next ones are
-                known = replace(known, width=made[name].width)  # type: ignore[arg-type]
-        model = Model(backbone=backbone, heads=made)
+                known = replace(known, width=built[name].width)  # type: ignore[arg-type]
+        model = Model(backbone=backbone, heads=built)
     if seed is not None:
         if backbone.initializer is None:
             raise ConfigError(
@@ -188,10 +181,9 @@ def longest(config: Mapping[str, Any]) -> int | None:
     """The longest row that `config` ever makes: of its position, its format, its sources'
     formats, and those of all stages.
     """
-    own = (config.get("position") or {}).get("max_length")
-    return max(
-        [*row_lengths(config).values(), *([int(own)] if own is not None else [])], default=None
-    )
+    positions = (config.get("position") or {}).get("max_length")
+    lengths = list(row_lengths(config).values())
+    return max([*lengths, *([] if positions is None else [int(positions)])], default=None)
 
 
 def find_long_rows(lengths: Mapping[str, int], places: int | None, which: str) -> list[ConfigError]:
@@ -211,20 +203,15 @@ def row_lengths(config: Mapping[str, Any]) -> dict[str, int]:
     """
     train, data = config.get("train") or {}, config.get("data") or {}
     formats = {"format": config.get("format")}
-    formats |= {
-        f"data.sources.{name}.format": (node or {}).get("format")
-        for name, node in (data.get("sources") or {}).items()
-    }
-    found = {
+    for name, node in (data.get("sources") or {}).items():
+        formats[f"data.sources.{name}.format"] = (node or {}).get("format")
+    lengths = {
         f"{path}.{name}": (node or {}).get(name)
         for path, node in formats.items()
         for name in LENGTHS
     }
     for number, stage in enumerate(train.get("stages") or []):
-        wanted = {
-            key: value
-            for key, value in stage.items()
-            if key.endswith(tuple(f"format.{name}" for name in LENGTHS))
-        }
-        found |= {f"train.stages.{number}.{key}": value for key, value in wanted.items()}
-    return {path: int(length) for path, length in found.items() if length is not None}
+        for key, value in stage.items():
+            if key.endswith(tuple(f"format.{name}" for name in LENGTHS)):
+                lengths[f"train.stages.{number}.{key}"] = value
+    return {path: int(length) for path, length in lengths.items() if length is not None}

@@ -51,78 +51,70 @@ class Corpus:
         }
 
 
-def open_corpus(cfg: Any) -> Corpus:
+def open_corpus(spec: Any) -> Corpus:
     """Open the token directories of all sources and corpora; raw text is tokenized first, once."""
+    cache_dir = spec.data.cache_dir
     paths = {
         source: {name: _hashable(part.get("path")) for name, part in node["corpora"].items()}
-        for source, node in sources(cfg).items()
+        for source, node in sources(spec).items()
     }
     with show_progress() as say:
         jobs = {
-            path: make_job(cfg, path, say=say)
-            for parts in paths.values()
-            for path in parts.values()
+            path: make_job(spec, path, say=say)
+            for corpora in paths.values()
+            for path in corpora.values()
         }
-        lent = _shared_tokenizer(cfg, jobs)
-        if lent is not None:
+        shared = _shared_tokenizer(spec, jobs)
+        if shared is not None:
             jobs = {
-                path: replace(each, recipe=replace(each.recipe, path=str(lent)))
+                path: replace(each, recipe=replace(each.recipe, path=str(shared)))
                 for path, each in jobs.items()
             }
-        folders = {
-            path: open_or_tokenize(each, cache_dir=cfg.data.cache_dir)
-            for path, each in jobs.items()
-        }
-    tokenizer = _common_tokenizer(cfg, folders.values(), lent)
+        folders = {path: open_or_tokenize(each, cache_dir=cache_dir) for path, each in jobs.items()}
+    tokenizer = _common_tokenizer(spec, folders.values(), shared)
     train, valid = (
         {
             source: {
-                name: Shards.open(folders[path], split, given=path) for name, path in parts.items()
+                name: Shards.open(folders[path], split, given=path)
+                for name, path in corpora.items()
             }
-            for source, parts in paths.items()
+            for source, corpora in paths.items()
         }
         for split in SPLITS
     )
     with show_bytes() as say:
-        for shards in [
-            shards for parts in (*train.values(), *valid.values()) for shards in parts.values()
-        ]:
-            verify_once(shards, find_cache_folder(cfg.data.cache_dir), say=say)
+        for corpora in (*train.values(), *valid.values()):
+            for shards in corpora.values():
+                verify_once(shards, find_cache_folder(cache_dir), say=say)
     _refuse_unknown_text(folders, tokenizer)
-    held = {
-        source: {name: shards for name, shards in parts.items() if len(shards.ids)}
-        for source, parts in valid.items()
+    held_out = {
+        source: {name: shards for name, shards in corpora.items() if len(shards.ids)}
+        for source, corpora in valid.items()
     }
-    share = (cfg.get("train") or {}).get("share", 1.0)  # runs of before have none
     train = {
-        source: {name: part.first(share) for name, part in parts.items()}
-        for source, parts in train.items()
+        source: {name: shards.first(spec.train.share) for name, shards in corpora.items()}
+        for source, corpora in train.items()
     }
-    return Corpus(train, held, tokenizer)
+    return Corpus(train, held_out, tokenizer)
 
 
-def _common_tokenizer(cfg: Any, folders: Iterable[Path], lent: Path | None) -> Tokenizer:
+def _common_tokenizer(spec: Any, folders: Iterable[Path], shared: Path | None) -> Tokenizer:
     """The tokenizer that all token directories were made with; DataError for another one."""
-    wanted = cfg.tokenizer.get("path") if cfg.tokenizer else None
-    given = wanted or lent or next(iter(folders))
-    tokenizer = Tokenizer.load(given)
-    whose = (
-        "the one the model starts from"
-        if cfg.init
-        else "tokenizer.path"
-        if wanted
-        else "that of the first corpus"
-    )
-    for home in folders:
-        found = read_manifest(home)["tokenizer"]["fingerprint"]
-        if found != tokenizer.fingerprint:
+    stated = spec.tokenizer.get("path") if spec.tokenizer else None
+    path = stated or shared or next(iter(folders))
+    tokenizer = Tokenizer.load(path)
+    which = "tokenizer.path" if stated else "that of the first corpus"
+    which = "the one the model starts from" if spec.init else which
+    for folder in folders:
+        fingerprint = read_manifest(folder)["tokenizer"]["fingerprint"]
+        if fingerprint != tokenizer.fingerprint:
             raise DataError(
-                f"these tokens were made with another tokenizer than {whose} ({given}): {found},"
-                f" not {tokenizer.fingerprint}",
-                file=home,
+                f"these tokens were made with another tokenizer than {which} ({path}):"
+                f" {fingerprint}, not {tokenizer.fingerprint}",
+                file=folder,
                 fix=(
                     "give the text instead of its tokens,"
-                    f" or tokenize it again with tokenizer.path={given}"
+                    f" or tokenize it again with tokenizer.path={path}"
                 ),
             )
     return tokenizer
@@ -139,52 +131,52 @@ def _refuse_unknown_text(folders: Mapping[Any, Path], tokenizer: Tokenizer) -> N
         refuse_unknown(unknown_share(sample, tokenizer.vocab), file=path or home, fix=fix)
 
 
-def _shared_tokenizer(cfg: Any, jobs: Mapping[Any, TokenizingJob]) -> Path | None:
+def _shared_tokenizer(spec: Any, jobs: Mapping[Any, TokenizingJob]) -> Path | None:
     """What several texts share where no tokenizer is given: that of the first token directory,
     or one trained on all.
     """
-    if len(jobs) == 1 or (cfg.tokenizer and cfg.tokenizer.get("path")):
+    if len(jobs) == 1 or (spec.tokenizer and spec.tokenizer.get("path")):
         return None
     known = next((Path(path).expanduser() for path in jobs if is_tokens(path)), None)
-    return known or share_tokenizer(list(jobs.values()), cache_dir=cfg.data.cache_dir)
+    return known or share_tokenizer(list(jobs.values()), cache_dir=spec.data.cache_dir)
 
 
-def sources(cfg: Any) -> dict[str, dict[str, Any]]:
+def sources(spec: Any) -> dict[str, dict[str, Any]]:
     """{name: {corpora, format, noise, weight}}; a run without `data.sources` has one source,
     called "text".
     """
-    common = {"format": plain(cfg.format), "noise": plain(cfg.noise), "weight": 1.0}
-    given = plain(cfg.data.sources) or {"text": {}}
+    common = {"format": plain(spec.format), "noise": plain(spec.noise), "weight": 1.0}
+    given = plain(spec.data.sources) or {"text": {}}
     return {
-        name: {**common, **node, "corpora": _corpora(cfg, name, node)}
+        name: {**common, **node, "corpora": _corpora(spec, name, node)}
         for name, node in given.items()
     }
 
 
-def _corpora(cfg: Any, source: str, node: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _corpora(spec: Any, source: str, node: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """{corpus: {path, weight}} of a source: its mixture, or its path as one corpus; by default
     those of `data`.
     """
-    own = node if "mixture" in node or "path" in node else plain(cfg.data)
+    own = node if "mixture" in node or "path" in node else plain(spec.data)
     return own.get("mixture") or {source: {"path": own.get("path")}}
 
 
-def check_data(cfg: Any) -> None:
+def check_data(spec: Any) -> None:
     """The settings of sources and mixtures, before any data are read; all mistakes are raised
     together.
     """
-    data = plain(cfg.data)
+    data = plain(spec.data)
     errors: list[UsageError] = []
     mixtures = {"data.mixture": data["mixture"]}
+    known = f"there is no such setting; there are {', '.join(SOURCE_KEYS)}"
     for name, node in data["sources"].items():
-        known = f"there is no such setting; there are {', '.join(SOURCE_KEYS)}"
-        for key in [key for key in node if key not in SOURCE_KEYS]:
-            errors.append(
-                ConfigError(
-                    f"data.sources.{name}.{key}", node[key], known + nearest(key, SOURCE_KEYS)
-                )
-            )
-        mixtures[f"data.sources.{name}.mixture"] = node.get("mixture")
+        path = f"data.sources.{name}"
+        errors += [
+            ConfigError(f"{path}.{key}", value, known + nearest(key, SOURCE_KEYS))
+            for key, value in node.items()
+            if key not in SOURCE_KEYS
+        ]
+        mixtures[f"{path}.mixture"] = node.get("mixture")
     mixtures = {path: mixture for path, mixture in mixtures.items() if mixture}
     for path, mixture in mixtures.items():
         errors += check_mixture(mixture, data["temperature"], path)
@@ -193,16 +185,11 @@ def check_data(cfg: Any) -> None:
             allowed = f"each corpus of {path} holds documents of its own out"
             errors.append(ConfigError("data.valid_path", data["valid_path"], allowed, fix=fix))
     if data["temperature"] is not None and not mixtures:
-        errors.append(
-            ConfigError(
-                "data.temperature", data["temperature"], "has no effect without data.mixture"
-            )
-        )
+        allowed = "has no effect without data.mixture"
+        errors.append(ConfigError("data.temperature", data["temperature"], allowed))
     if data["path"] is not None and data["mixture"]:
-        fix = "make it one of the mixture's corpora"
-        errors.append(
-            ConfigError("data.path", data["path"], "has no effect beside data.mixture", fix=fix)
-        )
+        allowed, fix = "has no effect beside data.mixture", "make it one of the mixture's corpora"
+        errors.append(ConfigError("data.path", data["path"], allowed, fix=fix))
     raise_all(errors)
 
 

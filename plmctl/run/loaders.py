@@ -47,8 +47,8 @@ class BatchFields:
     def by(cls, model: Model, objective: Objective | None = None) -> BatchFields:
         """All that the model, the objective and its teachers read."""
         facts = objective.facts if objective else Facts()
-        models = [model, *(helper for helper, _ in facts.helpers)]
-        parts = [part for each in models for part in each.backbone.parts()]
+        backbones = [model.backbone, *(helper.backbone for helper, _ in facts.helpers)]
+        parts = [part for backbone in backbones for part in backbone.parts()]
         uses = facts.uses.union(*(getattr(part, "uses", ()) for part in parts))
         labels = objective.labels if objective else None
         return cls(model.backbone.needs | facts.needs, uses, labels)
@@ -62,19 +62,18 @@ def describe_unread(source: RowSource, read: frozenset[str]) -> list[str]:
     """A line for every track beyond the common ones that batches leave out: no part reads it, or
     not every corpus has it.
     """
-    noise, readers = source.noise, [reader for reader, _ in source.reader.corpora("").values()]
-    made = noise.writes if noise else frozenset[str]()
-    there = [
-        made | each.format.provides | {f"tracks.{name}" for name in each.shards.tracks}
-        for each in readers
+    noise = source.noise
+    written = noise.writes if noise else frozenset[str]()
+    given = [
+        written | reader.format.provides | {f"tracks.{name}" for name in reader.shards.tracks}
+        for reader, _ in source.reader.corpora("").values()
     ]
-    somewhere, everywhere = frozenset[str]().union(*there), there[0].intersection(*there)
-    missing = read & (somewhere - everywhere)
+    somewhere, everywhere = frozenset[str]().union(*given), given[0].intersection(*given)
     idle = somewhere - read - (noise.reads | noise.uses if noise else frozenset())
     why = dict.fromkeys(idle, "no part says in `needs` or `uses` that it reads it")
-    why |= dict.fromkeys(missing, "not every corpus has it")
-    own = sorted(field for field in why if field.startswith("tracks.") and field not in COMMON)
-    return [f"{field} is left out: {why[field]}" for field in own]
+    why |= dict.fromkeys(read & (somewhere - everywhere), "not every corpus has it")
+    tracks = sorted(field for field in why if field.startswith("tracks.") and field not in COMMON)
+    return [f"{field} is left out: {why[field]}" for field in tracks]
 
 
 def open_training_loader(

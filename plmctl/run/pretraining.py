@@ -47,7 +47,7 @@ def pretrain(spec: Pretrain, after: After = lambda session, result: result) -> i
     given = spec.provenance
     spec, outline, misfit = resolve_pretraining(spec)
     if given.preview:
-        _preview(spec, asked=misfit is None)
+        _preview(spec, fits=misfit is None)
     if misfit:
         raise misfit
     if given.dry_run and outline:
@@ -71,11 +71,11 @@ def commands_after(spec: Pretrain) -> list[str]:
     text = "data.path=<text> data.target_path=<translations>" if pairs else "data.path=<text>"
     lines = [] if pairs else ["plmctl finetune task=sst2 task.path=<folder> checkpoint={run}"]
     parts = [locate(node["_target_"], spec.plugins) for node in (spec.objective or {}).values()]
-    asked = {part.facts.asks_next for part in parts if hasattr(part, "facts")} - {None}
-    if asked:
+    predicted = {part.facts.asks_next for part in parts if hasattr(part, "facts")} - {None}
+    if predicted:
         lines.append('plmctl generate checkpoint={run} prompt="<text>"')
     if spec.objective:
-        task = "lm" if "text" in {*asked, *heads_about(spec, spec.plugins)} else "held_out"
+        task = "lm" if "text" in {*predicted, *heads_about(spec, spec.plugins)} else "held_out"
         lines.append(f"plmctl eval task={task} {text} checkpoint={{run}}")
     return [*lines, "plmctl report {run}"]
 
@@ -217,14 +217,14 @@ def _flops_per_token(model: Model, objective: Objective, source: RowSource) -> f
     ).flops_per_token
 
 
-def _preview(spec: Pretrain, *, asked: bool) -> None:
+def _preview(spec: Pretrain, *, fits: bool) -> None:
     """Print the first rows of training, of each source, as a person reads them.
 
     Args:
-        asked: With what the objective derives.
+        fits: The objective reads these rows, and what it derives of them is shown, too.
     """
     corpus, console, objective, fields = open_corpus(spec), screen(), None, BatchFields()
-    if asked:
+    if fits:
         vocab, plugins = corpus.vocab, spec.plugins
         with without_weights():
             model = build_model(spec, vocab_size=vocab.size, vocab=vocab, plugins=plugins)

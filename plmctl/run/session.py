@@ -26,7 +26,8 @@ from plmctl.training.trainer import Result
 
 # whoever sets it (torchrun, `launch`, the user) decides the number of threads
 THREADS = "OMP_NUM_THREADS"
-# what the main process does before there are others: read the data, which may change the spec
+# what every process does first, the main one before there are others: read the data, which may
+# change the spec
 Prepare = Callable[[Any], tuple[Any, Any]]
 
 
@@ -69,7 +70,7 @@ def run_session(spec: Any, prepare: Prepare, train: Callable[[Session], Result],
         return _sitting(spec, prepare, None, train, then)
     with contextlib.ExitStack() as stack:
         lock: dict[str, int] = {}
-        spec, prepared, made = _open(
+        spec, prepared, created = _open(
             spec, prepare, lambda folder: lock.update(stack.enter_context(rundir.locked(folder)))
         )
         try:
@@ -77,8 +78,8 @@ def run_session(spec: Any, prepare: Prepare, train: Callable[[Session], Result],
                 return _launch(spec, lock)
             return _sitting(spec, prepare, prepared, train, then)
         finally:
-            if made is not None:
-                rundir.take_back(Path(spec.run.dir), made)
+            if created is not None:
+                rundir.take_back(Path(spec.run.dir), created)
 
 
 def quoted(path: Path) -> str:
@@ -92,8 +93,8 @@ def _sitting(
     """This process' part, once the directory is open; returns the exit code."""
     world = join(spec.train.device)
     try:
-        own = spec.provenance
-        spec = replace(world.broadcast(spec), provenance=own)
+        # the words of the command line stay those of this process
+        spec = replace(world.broadcast(spec), provenance=spec.provenance)
         if not world.main:
             spec, prepared = prepare(spec)
         session = _session(spec, world, prepared)
@@ -145,8 +146,8 @@ def _session(spec: Any, world: World, prepared: Any) -> Session:
     for change in given.changes:
         log.say(f"resumed with another {change}")
     if given.resume:
-        others = ("train.processes", "train.threads")
-        as_before = not any(change.startswith(others) for change in given.changes)
+        keys = ("train.processes", "train.threads")
+        as_before = not any(change.startswith(keys) for change in given.changes)
         rundir.restore_environment(folder, log.say, threads=as_before and THREADS not in os.environ)
     if world.device.type == "cpu":
         keep_freed_memory()
