@@ -132,7 +132,7 @@ def plan_stages(recipe: str, header: Header, words: ChainWords) -> list[ChainSta
 def _read_stages(header: Header) -> list[ChainStage]:
     """The stages that stand in the lines `# Before:`, in their words but `run.dir`."""
     stages, runs = [], dict[str, str]()
-    for line in header.each("Before"):
+    for line in header.texts("Before"):
         words = header.words(line)
         run = next((value_of(word) for word in words if key_of(word) == "run.dir"), "")
         if words[:2] != ["plmctl", "pretrain"] or not run:

@@ -26,20 +26,15 @@ def commands(folder: Path = COMMANDS) -> dict[str, Callable[..., None]]:
         for file in sorted(folder.glob("*.py"))
         if file.stem != "__init__"
     ]
-    found = [
-        (command, function)
-        for module in modules
-        for function in vars(module).values()
-        if (command := declared(function)) is not None
-    ]
-    ordered = sorted(found, key=lambda pair: pair[0].place)
-    return {command.name: function for command, function in ordered}
+    functions = [function for module in modules for function in vars(module).values()]
+    known = {about: function for function in functions if (about := declared(function))}
+    return {about.name: known[about] for about in sorted(known, key=lambda about: about.place)}
 
 
 def declared(function: object) -> Command | None:
     """The declaration that `@command` gave a function."""
-    made = getattr(function, "command", None)
-    return made if isinstance(made, Command) else None
+    about = getattr(function, "command", None)
+    return about if isinstance(about, Command) else None
 
 
 def make_app(folder: Path = COMMANDS) -> typer.Typer:
@@ -56,7 +51,7 @@ def make_app(folder: Path = COMMANDS) -> typer.Typer:
     for name, function in known.items():
         verb, _, inner = name.partition(" ")
         if inner and verb not in groups:
-            others = [each.partition(" ")[2] for each in known if each.startswith(f"{verb} ")]
+            others = [other.partition(" ")[2] for other in known if other.startswith(f"{verb} ")]
             about = f"Commands on {verb}: {', '.join(others)}."
             groups[verb] = typer.Typer(no_args_is_help=True, help=about)
             app.add_typer(groups[verb], name=verb)

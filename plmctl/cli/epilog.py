@@ -57,15 +57,13 @@ def spell_setting(option: str, value: str, command: str) -> str:
 
 def _of_task(name: str) -> list[tuple[str, str]]:
     """(task.key=default, meaning) of a task, without those of the parts in it."""
-    found = list_settings(conf_dir() / "task" / f"{name}.yaml", types=False)
-    inner = tuple(f"{each.path}." for each in found if each.target and each.path != "task")
-    own = [
-        each
-        for each in found
-        if each.path.startswith("task.") and not each.target and not each.path.startswith(inner)
-    ]
+    listed = list_settings(conf_dir() / "task" / f"{name}.yaml", types=False)
+    parts = tuple(f"{part.path}." for part in listed if part.target and part.path != "task")
     return [
-        (f"{each.path}={each.default}", each.meaning) for each in own if each.path != "task.name"
+        (f"{setting.path}={setting.default}", setting.meaning)
+        for setting in listed
+        if setting.path.startswith("task.") and setting.path != "task.name"
+        if not setting.target and not setting.path.startswith(parts)
     ]
 
 

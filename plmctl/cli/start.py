@@ -106,12 +106,12 @@ def _compose(given: Provenance) -> RunSpec:
     """
     from plmctl.run.compose import attempt
 
-    made = attempt(given)
-    if made.errors:
+    composition = attempt(given)
+    if composition.errors:
         from plmctl.run.parents import check_parents
 
-        raise_all(check_parents(made.spec, list(made.errors)))
-    return made.spec
+        raise_all(check_parents(composition.spec, composition.errors))
+    return composition.spec
 
 
 def sort_words(words: Sequence[str], *, resume: bool) -> tuple[str | None, list[str]]:

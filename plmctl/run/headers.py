@@ -30,11 +30,11 @@ class Header:
     fields: tuple[tuple[str, str], ...]
     lines: tuple[str, ...]  # as they stand
 
-    def each(self, name: str) -> list[str]:
+    def texts(self, name: str) -> list[str]:
         return [text for field, text in self.fields if field == name]
 
     def text(self, name: str) -> str:
-        return next(iter(self.each(name)), "")
+        return next(iter(self.texts(name)), "")
 
     def command(self, name: str = "Launch") -> list[str]:
         """The words of a launch line, without the remark in brackets behind it."""
@@ -58,13 +58,13 @@ def header(file: Path) -> Header:
     about: list[str] = []
     fields: list[tuple[str, list[str]]] = []
     for line in lines:
-        found = FIELD.fullmatch(line)
-        if found and (fields or found[1] in FIRST):
-            fields.append((found[1], [found[2]]))
+        stated = FIELD.fullmatch(line)
+        if stated and (fields or stated[1] in FIRST):
+            fields.append((stated[1], [stated[2]]))
         else:
             (fields[-1][1] if fields else about).append(line.lstrip("# "))
-    whole = tuple((name, " ".join(filter(None, text))) for name, text in fields)
-    return Header(file, " ".join(about), whole, tuple(lines))
+    joined = tuple((name, " ".join(filter(None, text))) for name, text in fields)
+    return Header(file, " ".join(about), joined, tuple(lines))
 
 
 def describe_options(folder: Path) -> list[tuple[str, str]]:

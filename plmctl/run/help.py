@@ -31,36 +31,37 @@ def explain(
     """
     slots = {group: part_files(group, config_dirs) for group in _groups(config_dirs)}
     if what is None:
-        _list(
-            {f"plmctl help {group}": ", ".join(files) for group, files in slots.items()}
-            | {f"plmctl help {FIELDS}": "what rows and batches carry: names, shapes, meanings"},
-            as_json=as_json,
-        )
+        lines = {f"plmctl help {group}": ", ".join(files) for group, files in slots.items()}
+        lines[f"plmctl help {FIELDS}"] = "what rows and batches carry: names, shapes, meanings"
+    elif what == FIELDS:
+        lines = _describe_fields(config_dirs, plugins)
+    elif what in slots:
+        lines = {f"{what}={name}": header(file).about for name, file in slots[what].items()}
+    else:
+        _explain_part(_find_file(what, slots), plugins, as_json=as_json)
         return
-    if what == FIELDS:
-        _list(_fields(config_dirs, plugins), as_json=as_json)
-        return
-    if what in slots:
-        _list(
-            {f"{what}={name}": header(file).about for name, file in slots[what].items()},
-            as_json=as_json,
-        )
-        return
-    file = _chosen(what, slots)
-    found = list_settings(file, plugins)
     if as_json:
-        tell(json.dumps([dataclasses.asdict(each) for each in found], indent=1, ensure_ascii=False))
+        tell(json.dumps(lines, indent=1, ensure_ascii=False))
+    else:
+        _print(lines)
+
+
+def _explain_part(file: Path, plugins: Sequence[str], *, as_json: bool) -> None:
+    settings = list_settings(file, plugins)
+    if as_json:
+        nodes = [dataclasses.asdict(setting) for setting in settings]
+        tell(json.dumps(nodes, indent=1, ensure_ascii=False))
         return
     tell(f"{file}\n{header(file).about}")
     for target in targets(file):
         tell(f"\n{target.rpartition('.')[2]}: {inspect.getdoc(locate(target, plugins)) or ''}")
-    if drawn := _picture(file, plugins):
-        tell(f"\n{drawn}")
+    if picture := _draw(file, plugins):
+        tell(f"\n{picture}")
     tell("")
-    _list({f"{each.path}={each.default}": _words(each) for each in found}, as_json=False)
+    _print({f"{setting.path}={setting.default}": _describe(setting) for setting in settings})
 
 
-def _picture(file: Path, plugins: Sequence[str]) -> str:
+def _draw(file: Path, plugins: Sequence[str]) -> str:
     """What a part with its defaults draws of itself, if it can (`picture`)."""
     node = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
     target = node.get("_target_") if isinstance(node, dict) else None
@@ -69,61 +70,49 @@ def _picture(file: Path, plugins: Sequence[str]) -> str:
     return str(build(node, plugins=plugins, path=file.parent.name).picture())
 
 
-def _fields(config_dirs: Sequence[str], plugins: Sequence[str]) -> dict[str, str]:
+def _describe_fields(config_dirs: Sequence[str], plugins: Sequence[str]) -> dict[str, str]:
     """{name: what it is, and the parts that introduce it}."""
-    found = {}
-    for name, (field, settings) in known_fields(config_dirs, plugins).items():
-        origin = f" ({', '.join(settings)})" if settings else ""
-        found[name] = f"{field.words}{origin}"
-    return found
+    return {
+        name: f"{field.words} ({', '.join(parts)})" if parts else field.words
+        for name, (field, parts) in known_fields(config_dirs, plugins).items()
+    }
 
 
 def _groups(config_dirs: Sequence[str]) -> list[str]:
     folders = [conf_dir(), *map(Path, config_dirs)]
-    return sorted(
-        {
-            place.name
-            for folder in folders
-            for place in folder.iterdir()
-            if place.is_dir() and place.name != "recipes"
-        }
-    )
+    groups = {place.name for folder in folders for place in folder.iterdir() if place.is_dir()}
+    return sorted(groups - {"recipes"})
 
 
-def _chosen(what: str, slots: Mapping[str, Mapping[str, Path]]) -> Path:
+def _find_file(what: str, slots: Mapping[str, Mapping[str, Path]]) -> Path:
     """The file of `noise=span_mask`, or of a name that only one slot has."""
     group, _, name = what.rpartition("=")
-    named = {
-        f"{slot}={each}": file for slot, files in slots.items() for each, file in files.items()
+    choices = {
+        f"{slot}={part}": file for slot, files in slots.items() for part, file in files.items()
     }
     matching = [
-        choice for choice in named if choice == what or (not group and choice.endswith(f"={name}"))
+        choice
+        for choice in choices
+        if choice == what or (not group and choice.endswith(f"={name}"))
     ]
     if len(matching) > 1:
         fix = "\n  fix: " + " or ".join(f"plmctl help {choice}" for choice in matching)
         raise UsageError(f"{what}: several slots have a part of this name{fix}")
     if not matching:
-        known = [
-            *slots,
-            FIELDS,
-            *(slots.get(group) or [name for files in slots.values() for name in files]),
-        ]
+        parts = slots.get(group) or [part for files in slots.values() for part in files]
+        near = nearest(name, [*slots, FIELDS, *parts])
         raise UsageError(
-            f"{what}: there is no such slot or part{nearest(name, known)};"
-            " plmctl help lists the slots"
+            f"{what}: there is no such slot or part{near}; plmctl help lists the slots"
         )
-    return named[matching[0]]
+    return choices[matching[0]]
 
 
-def _words(setting: Setting) -> str:
+def _describe(setting: Setting) -> str:
     needed = "must be given" if not setting.default else ""
     return "; ".join(filter(None, [setting.meaning, setting.kind, needed]))
 
 
-def _list(lines: Mapping[str, str], *, as_json: bool) -> None:
-    if as_json:
-        tell(json.dumps(lines, indent=1, ensure_ascii=False))
-        return
+def _print(lines: Mapping[str, str]) -> None:
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
     table.add_column(overflow="fold", max_width=48)
     table.add_column(overflow="fold")

@@ -15,9 +15,9 @@ def identity(source: Source) -> str:
     nodes = {
         name: source.config.get(name) for name in ("model", "position", "pattern", "size", "heads")
     }
-    found = hashlib.sha256(json.dumps(nodes, sort_keys=True, default=str).encode())
+    digest = hashlib.sha256(json.dumps(nodes, sort_keys=True, default=str).encode())
     for name, tensor in sorted(source.tensors.items()):
-        found.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
-        found.update(tensor.contiguous().flatten().view(torch.uint8).numpy().data)
-    found.update(source.tokenizer.fingerprint.encode())
-    return found.hexdigest()
+        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+        digest.update(tensor.contiguous().flatten().view(torch.uint8).numpy().data)
+    digest.update(source.tokenizer.fingerprint.encode())
+    return digest.hexdigest()

@@ -22,7 +22,7 @@ class Injected:
 
     def by_name(self) -> dict[str, Any]:
         """{name: value}, as `build` takes it."""
-        return {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
 
 @dataclass(frozen=True, kw_only=True)

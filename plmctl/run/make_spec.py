@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, TypeVar
 
 from plmctl.core.errors import ConfigError, nearest, raise_all
 from plmctl.core.values import fit
@@ -14,6 +14,8 @@ from plmctl.run.build import MISSING
 from plmctl.run.other_names import ours
 from plmctl.run.schema import MANY, VERBS, hints
 from plmctl.run.spec import Provenance, Record, RunSpec, freeze
+
+Group = TypeVar("Group", bound=Record)
 
 
 def make_spec(
@@ -31,16 +33,11 @@ def make_spec(
     errors: list[ConfigError] = []
     kind = VERBS[verb]
     if saved:
-        needed = (
-            name for name, each in kind.__dataclass_fields__.items() if each.default == MISSING
-        )
+        needed = (field.name for field in dataclasses.fields(kind) if field.default == MISSING)
         settings = {**dict.fromkeys(needed), **settings}
-    top = hints(kind)
-    made = _make_record(
-        kind, settings, "", errors, top=top, more={"provenance": provenance or Provenance(verb)}
-    )
-    assert isinstance(made, RunSpec)
-    return made, [error for error in errors if not saved or error.value is not ...]
+    spec = _make_record(kind, settings, "", errors, top=hints(kind))
+    spec = replace(spec, provenance=provenance or Provenance(verb))
+    return spec, [error for error in errors if not saved or error.value is not ...]
 
 
 def spec_of(verb: str, settings: Mapping[str, Any], provenance: Provenance | None = None) -> Any:
@@ -52,26 +49,25 @@ def spec_of(verb: str, settings: Mapping[str, Any], provenance: Provenance | Non
 
 
 def _make_record(
-    kind: type[Record],
+    kind: type[Group],
     settings: Mapping[str, Any],
     path: str,
     errors: list[ConfigError],
     *,
     top: Collection[str],
-    more: Mapping[str, Any] | None = None,
-) -> Record:
+) -> Group:
     """The record of one group of settings; `top`: the first words of all keys of the command."""
-    annotations, values = hints(kind), dict(more or {})
+    annotations, values = hints(kind), {}
     for key, value in settings.items():
         where = f"{path}{key}"
         hint = annotations.get(key)
         if hint is None:
-            known = [f"{path}{name}" for name in annotations]
             other = ours(where, lambda name: name.partition(".")[0] in top)
-            meant = (
+            known = [f"{path}{name}" for name in annotations]
+            near = (
                 f" (did you mean '{other.partition('=')[0]}'?)" if other else nearest(where, known)
             )
-            errors.append(ConfigError(where, value, f"there is no such setting{meant}"))
+            errors.append(ConfigError(where, value, f"there is no such setting{near}"))
         elif not _is_group(hint):
             values[key] = freeze(_fit_value(kind, key, where, value, hint, errors))
         elif isinstance(value, Mapping):
@@ -86,8 +82,7 @@ def _fit_value(
     kind: type[Record], key: str, where: str, value: Any, hint: Any, errors: list[ConfigError]
 ) -> Any:
     """`value` as its annotation wants it; with a problem, as it is."""
-    defaults = {each.name: each.default for each in dataclasses.fields(cast(Any, kind))}
-    needed = hint is Any and defaults[key] == MISSING
+    needed = hint is Any and getattr(kind, key) == MISSING
     if (isinstance(value, str) and value == MISSING) or (needed and not _is_chosen(key, value)):
         errors.append(ConfigError(where, ..., "must be given", fix=f"{where}=..."))
         return value

@@ -86,12 +86,12 @@ def studies(config_dirs: Sequence[str] = ()) -> dict[str, Path]:
 def recipe_names(config_dirs: Sequence[str] = ()) -> list[str]:
     """Every recipe that has a name, the user's own first."""
     folders = [*(Path(folder, "recipes") for folder in config_dirs), recipes_dir()]
-    found = [
+    names = [
         file.relative_to(folder).with_suffix("")
         for folder in folders
         for file in sorted(folder.rglob("*.yaml"))
     ]
-    return list(dict.fromkeys(str(name) for name in found if name.parts[0] != STUDIES))
+    return list(dict.fromkeys(str(name) for name in names if name.parts[0] != STUDIES))
 
 
 def option_name(recipe: str) -> str:

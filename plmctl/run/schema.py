@@ -381,5 +381,5 @@ def is_literal(key: str) -> bool:
 @functools.cache
 def hints(kind: type[Record]) -> dict[str, Any]:
     """{setting: its annotation, with its rules} of a group of settings, in order."""
-    found = typing.get_type_hints(kind, include_extras=True)
-    return {name: found[name] for name in kind._keys()}
+    annotations = typing.get_type_hints(kind, include_extras=True)
+    return {name: annotations[name] for name in kind._keys()}

@@ -26,9 +26,9 @@ def settings(verb: str) -> list[tuple[str, str]]:
 
 
 def _settings(group: type[Record], path: str) -> Iterator[tuple[str, str]]:
-    made = group()
+    defaults = group()
     for name, hint in hints(group).items():
-        value, key = made[name], f"{path}{name}"
+        value, key = defaults[name], f"{path}{name}"
         if isinstance(value, Record):
             yield from _settings(type(value), f"{key}.")
         # parts are listed by themselves
@@ -41,7 +41,8 @@ def _settings(group: type[Record], path: str) -> Iterator[tuple[str, str]]:
 
 def _comment(group: type, name: str) -> str:
     """What stands behind a field of a class in its line, or else in lines of their own above it."""
-    return next((found for base in group.__mro__ if (found := _comments(base).get(name))), "")
+    comments = (_comments(base).get(name) for base in group.__mro__)
+    return next(filter(None, comments), "")
 
 
 @functools.cache
@@ -49,13 +50,13 @@ def _comments(group: type) -> dict[str, str]:
     """{field: the comment beside it} of the fields that a class itself lists."""
     if not dataclasses.is_dataclass(group):
         return {}
-    found: dict[str, str] = {}
+    comments: dict[str, str] = {}
     above: list[str] = []
     for line in inspect.getsource(group).splitlines():
         if line.lstrip().startswith("# "):
             above.append(line.lstrip().removeprefix("# "))
             continue
         if field := re.match(r"    (\w+): .*?(?:  # (.*))?$", line):
-            found[field[1]] = field[2] or " ".join(above)
+            comments[field[1]] = field[2] or " ".join(above)
         above = []
-    return found
+    return comments

@@ -92,7 +92,7 @@ class Record(Mapping[str, Any]):
     @classmethod
     def _keys(cls) -> tuple[str, ...]:
         fields = dataclasses.fields(cls)  # type: ignore[arg-type]
-        return tuple(each.name for each in fields if not each.metadata.get("beside"))
+        return tuple(field.name for field in fields if not field.metadata.get("beside"))
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ def _misfits(cfg: Any, staged: Any, number: int, plugins: Sequence[str]) -> list
         "format": plain(staged.format),
         "noise": plain(staged.noise) or {},
     }
-    found = [
+    errors = [
         *make_spec("pretrain", {"train": content.pop("train")})[1],
         *check_parts(content, plugins),
     ]
@@ -69,7 +69,7 @@ def _misfits(cfg: Any, staged: Any, number: int, plugins: Sequence[str]) -> list
         ConfigError(
             f"train.stages.{number}.{error.path}", error.value, error.allowed, fix=error.fix
         )
-        for error in found
+        for error in errors
         if isinstance(error, ConfigError) and error.path in own
     ]
 

@@ -60,21 +60,21 @@ def _other_tokenizer(
         for key in named
         if key.partition(".")[0] == "tokenizer" and "tokenizer.path" not in named
     ]
-    made = manifest["settings"]["tokenizer"]
-    now = build(cfg.tokenizer, plugins=plugins, path="tokenizer").settings() if keys else {}
+    theirs = manifest["settings"]["tokenizer"]
+    ours = build(cfg.tokenizer, plugins=plugins, path="tokenizer").settings() if keys else {}
     for key in sorted(keys):
         name = key.partition(".")[2] or "kind"
         if "path" in manifest["tokenizer"]:
             yield key, f": their tokenizer is that of {manifest['tokenizer']['path']}"
-        elif now.get(name) != made.get(name):
-            yield key, f": {made.get(name)}"
+        elif ours.get(name) != theirs.get(name):
+            yield key, f": {theirs.get(name)}"
 
 
 def _other_text(
-    cfg: Any, made: Mapping[str, Any], named: Collection[str]
+    cfg: Any, theirs: Mapping[str, Any], named: Collection[str]
 ) -> Iterator[tuple[str, str]]:
     default = Data()
     for name in OF_THE_TEXT:
         value = plain(cfg.data[name])
-        if f"data.{name}" in named and value not in (getattr(default, name), made.get(name)):
-            yield f"data.{name}", f": {made[name]}" if name in made else ""
+        if f"data.{name}" in named and value not in (getattr(default, name), theirs.get(name)):
+            yield f"data.{name}", f": {theirs[name]}" if name in theirs else ""

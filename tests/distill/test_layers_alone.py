@@ -366,7 +366,7 @@ def test_who_is_not_asked_costs_nothing(place: Path, tmp_path: Path) -> None:
 def test_the_stages_behind_general_distillation_are_commands_that_compose() -> None:
     lines = [
         header(find_recipe("tinybert")).words(line)[1:]
-        for line in header(find_recipe("tinybert")).each("Then")
+        for line in header(find_recipe("tinybert")).texts("Then")
     ]
     assert [line[0] for line in lines] == ["finetune", "data", "distill", "distill"]
     assert compose("augment", None, lines[1][2:]).copies == 20

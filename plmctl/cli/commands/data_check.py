@@ -43,7 +43,7 @@ def pathless(words: list[str], out: str | None = None) -> list[str]:
     or text or tokens.
     """
     slot = "task" if any(word.startswith("task=") for word in words) else "data"
-    found = [
+    settings = [
         word if "=" in word or word.startswith("~") else f"{slot}.path={word}" for word in words
     ]
-    return [*found, *([f"out={out}"] if out else [])]
+    return [*settings, *([f"out={out}"] if out else [])]
