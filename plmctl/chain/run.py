@@ -8,8 +8,9 @@ import contextlib
 import json
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from plmctl.chain import page
 from plmctl.chain.plan import RecipeChain, plan
@@ -99,8 +100,8 @@ def _open_journal(chain: RecipeChain, out: Path) -> JobJournal:
     def tell_event(event: Event, job: Job, why: str) -> None:
         head = heads[job.name]
         if event in ("started", "resumed"):
-            for note in _describe_changes(job, out):
-                remark(f"{head}: {note}")
+            if changes := _describe_changes(job, out):
+                remark(f"{head}: {changes}")
             verb = "goes on" if event == "resumed" else "starts"
             remark(f"{head}: {verb}\n$ {job.line(runs)}")
         elif event == "finished":
@@ -114,27 +115,29 @@ def _open_journal(chain: RecipeChain, out: Path) -> JobJournal:
     return journal
 
 
-def _describe_changes(job: Job, out: Path) -> Iterator[str]:
-    """What differs from the newest folder of a step of this name, which stays as it is."""
+def _describe_changes(job: Job, out: Path) -> str:
+    """What differs from the newest folder of a step of this name, which stays as it is; empty
+    where there is none.
+    """
     others = [
         file.parent
         for file in out.glob(f"{job.label}-*/{RECORD}")
         if file.parent.name.rpartition("-")[0] == job.label and file.parent.name != job.name
     ]
-    if others and not (out / job.name).exists():
-        newest = max(others, key=lambda folder: folder.stat().st_mtime)
-        before = dict(leaves(json.loads((newest / RECORD).read_text(encoding="utf-8"))["plan"]))
-        now = dict(leaves(json.loads(json.dumps(job.config))))
-        shown = {
-            path: " -> ".join(
-                str(values.get(path)).removeprefix(REFERENCE) for values in (before, now)
-            )
-            for path in {**before, **now}
-            if before.get(path) != now.get(path) and not path.startswith(("run.", "recipe"))
-        }
-        changes = [f"{path}: {change}" for path, change in shown.items()]
-        more = f" and {len(changes) - 4} more" if len(changes) > 4 else ""
-        yield (
-            f"differs from {newest}, which stays"
-            f" ({', '.join(changes[:4]) or 'a file has changed'}{more}); starts anew"
-        )
+    if not others or (out / job.name).exists():
+        return ""
+    newest = max(others, key=lambda folder: folder.stat().st_mtime)
+    plans = json.loads((newest / RECORD).read_text(encoding="utf-8"))["plan"], job.config
+    before, now = (dict(leaves(json.loads(json.dumps(plan)))) for plan in plans)
+    changes = [
+        f"{path}: {_show_value(before.get(path))} -> {_show_value(now.get(path))}"
+        for path in before | now
+        if before.get(path) != now.get(path) and not path.startswith(("run.", "recipe"))
+    ]
+    more = f" and {len(changes) - 4} more" if len(changes) > 4 else ""
+    listed = ", ".join(changes[:4]) or "a file has changed"
+    return f"differs from {newest}, which stays ({listed}{more}); starts anew"
+
+
+def _show_value(value: Any) -> str:
+    return str(value).removeprefix(REFERENCE)

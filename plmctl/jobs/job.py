@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 from plmctl.core.terminal import remark
 from plmctl.run.plugins import as_words
 from plmctl.run.spec import Provenance
+from plmctl.run.walks import scalars_in
 
 REFERENCE = "job:"  # in configs and words, "job:<name>" stands for the run of the job <name>
 RUN = "run"  # in the folder of a job: what the command makes
@@ -50,7 +51,7 @@ class Job:
     @functools.cached_property
     def needs(self) -> tuple[str, ...]:
         """The jobs whose runs its config names, in the order of the config."""
-        texts = (value for _, value in leaves(self.config) if isinstance(value, str))
+        texts = (value for _, value in scalars_in(self.config) if isinstance(value, str))
         names = (text.removeprefix(REFERENCE) for text in texts if text.startswith(REFERENCE))
         return tuple(dict.fromkeys(names))
 
@@ -105,12 +106,3 @@ def resolve(value: Any, runs: Mapping[str, str]) -> Any:
     for name, run in runs.items():  # in a word: "checkpoint=job:<name>"
         value = value.replace(REFERENCE + name, run)
     return value
-
-
-def leaves(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """(dotted key, value) of everything in nested mappings and lists; an empty one is a value."""
-    if isinstance(node, (Mapping, Sequence)) and not isinstance(node, str) and node:
-        for name, value in node.items() if isinstance(node, Mapping) else enumerate(node):
-            yield from leaves(value, f"{path}.{name}" if path else str(name))
-    else:
-        yield path, node

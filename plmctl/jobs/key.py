@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.data.shards import MANIFEST, is_tokens
-from plmctl.jobs.job import REFERENCE, leaves
+from plmctl.jobs.job import REFERENCE
 from plmctl.run.format_1 import ADDED, TARGETS
 from plmctl.run.schema import is_path
+from plmctl.run.walks import scalars_in
 
 WITHOUT_EFFECT = {  # on any figure of the table: another value makes no other job
     "recipe",
@@ -37,7 +38,7 @@ def compute_key(verb: str, config: Mapping[str, Any]) -> str:
     """
     counted = {
         path: _identify(path, value)
-        for path, value in leaves(config)
+        for path, value in scalars_in(config)
         if not _is_without_effect(path) and not _is_later_default(path, value)
     }
     text = json.dumps([verb, counted], sort_keys=True, default=str)

@@ -27,6 +27,15 @@ def leaves(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield path, node
 
 
+def scalars_in(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """(dotted key, value) of everything in nested mappings and lists; an empty one is a value."""
+    if isinstance(node, (Mapping, list, tuple)) and node:
+        for key, value in node.items() if isinstance(node, Mapping) else enumerate(node):
+            yield from scalars_in(value, f"{path}.{key}" if path else str(key))
+    else:
+        yield path, node
+
+
 def paths(tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
     """Every dotted key of nested mappings, those of groups, too."""
     for key, value in tree.items():

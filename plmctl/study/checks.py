@@ -10,6 +10,7 @@ from typing import Any
 
 from plmctl.core.errors import ConfigError, UsageError, nearest
 from plmctl.jobs.job import Config
+from plmctl.run.walks import select
 from plmctl.study.composing import ComposedArm
 from plmctl.study.study import PRETRAIN, Metric, Study
 from plmctl.tasks.base import Task
@@ -57,7 +58,7 @@ def _other_validation(arms: Mapping[str, Config]) -> list[UsageError]:
     errors: list[UsageError] = []
     for name, config in arms.items():
         for key in (*MEASURED, *HELD_OUT, *(() if config["data"]["valid_path"] else SHARE)):
-            own, other = _at(config, key), _at(reference, key)
+            own, other = select(config, key), select(reference, key)
             if own != other:
                 leave = f"leave {key} out of arms; set it in pretrain"
                 fix = "give data.valid_path" if key.startswith("data.") else leave
@@ -87,13 +88,6 @@ def _other_tokens(metrics: Mapping[str, Metric], arms: Mapping[str, Config]) -> 
 def _no_metric(path: str, key: str, owner: str, has: Collection[str]) -> ConfigError:
     known = f"it has {', '.join(sorted(has))}"
     return ConfigError(path, key, f"{owner} does not produce it{nearest(key, has)}; {known}")
-
-
-def _at(config: Config, path: str) -> Any:
-    value: Any = config
-    for key in path.split("."):
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return value
 
 
 def _short(value: Any) -> str:
