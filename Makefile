@@ -6,7 +6,8 @@ PIP    := $(PY) -m pip --disable-pip-version-check --quiet --no-input
 TESTS  ?=
 WORKERS ?= 2
 # Tests start many processes: each would compile all of plmctl anew without its bytecode.
-PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(PY) -m pytest -n $(WORKERS) --dist loadfile
+# In their own order: xdist would run the files with the fewest tests, which are the longest, last.
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

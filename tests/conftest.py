@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,12 @@ with contextlib.suppress(ImportError):
     import absl.logging
 
     absl.logging.get_absl_handler().python_handler.stream = sys.__stderr__
+
+
+def pytest_collection_finish() -> None:
+    """Keep what is imported by now out of every later collection of garbage: it stays."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")

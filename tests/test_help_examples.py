@@ -1,10 +1,11 @@
-"""The two examples at the end of each command's --help run, one after the other in one folder:
-narrower, and on less text.
+"""The two examples at the end of each command's --help run, in one folder after those of the
+commands that they need: narrower, and on less text.
 """
 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,30 +13,37 @@ from typer.testing import CliRunner
 
 from plmctl.cli.app import commands, declared, make_app
 from plmctl.text import corpus
-from plmctl.text.corpus import load_documents
+from plmctl.text.corpus import CorpusDocument, extract_paragraphs, load_topics
 
 EXAMPLES = {name: declared(function).examples for name, function in commands().items()}
-ORDER = (
-    "tokenize",
-    "data check",
-    "pretrain",
-    "finetune",
-    "data augment",
-    "data rewrite",
-    "distill",
-    "eval",
-    "convert",
-    "embed",
-    "generate",
-    "average",
-    "ablate",
-    "report",
-    "recipes ls",
-    "recipes show",
-    "recipes cp",
-    "recipes run",
-    "help",
-)
+# whose examples make what those of a command read
+NEEDS: dict[str, tuple[str, ...]] = {
+    "tokenize": (),
+    "data check": ("tokenize",),
+    "pretrain": (),
+    "finetune": ("tokenize", "pretrain"),
+    "data augment": ("pretrain",),
+    "data rewrite": ("tokenize",),
+    "distill": ("finetune",),
+    "eval": ("finetune",),
+    "convert": ("pretrain",),
+    "embed": ("convert",),
+    "generate": ("pretrain",),
+    "average": ("pretrain",),
+    "ablate": (),
+    "report": ("finetune", "ablate"),
+    "recipes ls": (),
+    "recipes show": ("tokenize",),
+    "recipes cp": (),
+    "recipes run": (),
+    "help": (),
+}
+MAKES = {
+    "tokenize": "tokens/manifest.json",
+    "data check": "checked_files/lengths.svg",
+    "convert": "exported/model.safetensors",
+    "report": "compared.md",
+}
 # wherever a new model is trained
 NARROW = ["size.width=32", "size.inner_width=64", "train.batch_size=4"]
 TRANSLATOR = (
@@ -55,45 +63,60 @@ REVIEWS = [
 
 
 def test_every_command_has_two() -> None:
-    assert set(EXAMPLES) == set(ORDER)
+    assert set(EXAMPLES) == set(NEEDS)
     assert all(len(lines) == 2 for lines in EXAMPLES.values())
 
 
-def test_they_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    folder = tmp_path / "glue/SST-2"
+class Workshop:
+    """A folder with data, in which the examples of each command are run once."""
+
+    def __init__(self) -> None:
+        self.ran: set[str] = set()
+
+    def run(self, command: str) -> None:
+        """Run the examples of a command, after those that it needs."""
+        if command in self.ran:
+            return
+        for needed in NEEDS[command]:
+            self.run(needed)
+        for line in [*([TRANSLATOR] if command == "data rewrite" else []), *EXAMPLES[command]]:
+            words = shlex.split(line.replace("vocab_size=4096", "vocab_size=1024"))[1:]
+            words += NARROW if "size=tiny" in words else []
+            own_tokens = command in ("pretrain", "recipes run")
+            words += ["tokenizer.vocab_size=1024"] if own_tokens else []
+            # its jobs in this process, one after the other
+            words += ["hydra/launcher=basic"] if command == "ablate" else []
+            result = CliRunner().invoke(make_app(), words)
+            assert result.exit_code == 0, f"{line}\n{result.output}\n{result.exception!r}"
+        self.ran.add(command)
+
+
+@pytest.fixture(scope="module")
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
+    place = tmp_path_factory.mktemp("workshop")
+    folder = place / "glue/SST-2"
     folder.mkdir(parents=True)
     for split in ("train", "dev"):
         rows = "".join(f"{text}\t{label}\n" for text, label in REVIEWS)
         (folder / f"{split}.tsv").write_text(f"sentence\tlabel\n{rows}", encoding="utf-8")
-    Path("README.md").write_text(
+    (place / "README.md").write_text(
         "Any text will do.\n\nIt has two documents, and more than one sentence.\n" * 9,
         encoding="utf-8",
     )
-    Path("en-de").mkdir()
+    (place / "en-de").mkdir()
     for split, language in (("train", "en"), ("train", "de"), ("dev", "en"), ("dev", "de")):
-        Path(f"en-de/{split}.{language}").write_text(
+        (place / f"en-de/{split}.{language}").write_text(
             "a red house\nold\n" * 4 if language == "en" else "ein rotes Haus\nalt\n" * 4
         )
-    documents = load_documents()[::4]
-    monkeypatch.setattr(corpus, "load_documents", lambda: documents)
-    for line in (
-        line
-        for verb in ORDER
-        for line in [*([TRANSLATOR] if verb == "data rewrite" else []), *EXAMPLES[verb]]
-    ):
-        words = shlex.split(line)[1:]
-        words += NARROW if "size=tiny" in words else []
-        words += (
-            ["tokenizer.vocab_size=2048"]
-            if words[0] == "pretrain" or words[:2] == ["recipes", "run"]
-            else []
-        )
-        # its jobs in this process, one after the other
-        words += ["hydra/launcher=basic"] if words[0] == "ablate" else []
-        result = CliRunner().invoke(make_app(), words)
-        assert result.exit_code == 0, f"{line}\n{result.output}\n{result.exception!r}"
-    assert Path("tokens/manifest.json").exists()
-    assert Path("exported/model.safetensors").exists()
-    assert Path("compared.md").exists()
-    assert Path("checked_files/lengths.svg").exists()
+    pages = (extract_paragraphs(text) for _, text in sorted(load_topics().items()))
+    documents = tuple(CorpusDocument("a page", tuple(page)) for page in pages if page)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        patch.setattr(corpus, "load_documents", lambda: documents)
+        yield Workshop()
+
+
+@pytest.mark.parametrize("command", NEEDS)
+def test_they_run(command: str, workshop: Workshop) -> None:
+    workshop.run(command)
+    assert Path(MAKES.get(command, ".")).exists()

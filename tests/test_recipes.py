@@ -143,6 +143,8 @@ def test_the_loss_falls_on_one_repeated_batch(recipe: str, tokens_of: Callable[.
             group["lr"] = 5e-3
         optimizer.step()
         losses.append(loss.item())
+        if losses[-1] < 0.7 * losses[0]:
+            break
     assert losses[-1] < 0.7 * losses[0]
 
 

@@ -112,7 +112,7 @@ def test_dropout_is_exact_in_expectation(name: str) -> None:
     plan = Banded(block=16).plan(PATTERNS[name] & Padding(), seq)
     given = {"q_positions": positions(seq), "k_positions": positions(seq)}
     torch.manual_seed(0)
-    many = torch.stack([plan.attend(q, k, v, dropout=0.2, **given) for _ in range(1500)])
+    many = torch.stack([plan.attend(q, k, v, dropout=0.2, **given) for _ in range(500)])
     plain = plan.attend(q, k, v, **given)
     error = many.std(0) / math.sqrt(len(many))
     assert ((many.mean(0) - plain).abs() <= 6 * error + 1e-9).all()
@@ -120,9 +120,9 @@ def test_dropout_is_exact_in_expectation(name: str) -> None:
 
 
 def test_the_gradient_under_dropout_is_that_of_the_same_draw() -> None:
-    seq = rows(padded=False, packed=False)
-    plan, place = Banded(block=16).plan(Window(reach=5), seq), positions(seq)
-    q, k, v = (x[:1, :1].detach().requires_grad_() for x in inputs())
+    seq = rows(padded=False, packed=False, length=37)
+    place = positions(seq)
+    q, k, v = (x[:1, :1].detach().requires_grad_() for x in inputs(37))
     one = Seq(seq.ids[:1], seq.length[:1], {}, full=True)
     plan = Banded(block=16).plan(Window(reach=5), one)
 
@@ -130,7 +130,7 @@ def test_the_gradient_under_dropout_is_that_of_the_same_draw() -> None:
         torch.manual_seed(5)
         return plan.attend(*given, q_positions=place, k_positions=place, dropout=0.25).sum(2)
 
-    assert torch.autograd.gradcheck(run, (q, k, v))
+    assert torch.autograd.gradcheck(run, (q, k, v), fast_mode=True)
 
 
 def test_only_what_is_in_reach_is_computed() -> None:
