@@ -71,7 +71,9 @@ def run_session(spec: Any, prepare: Prepare, train: Callable[[Session], Result],
     with contextlib.ExitStack() as stack:
         lock: dict[str, int] = {}
         spec, prepared, created = _open(
-            spec, prepare, lambda folder: lock.update(stack.enter_context(rundir.locked(folder)))
+            spec,
+            prepare,
+            lambda folder: lock.update(stack.enter_context(rundir.lock_folder(folder))),
         )
         try:
             if size == 1 and spec.train.processes > 1:
@@ -79,7 +81,7 @@ def run_session(spec: Any, prepare: Prepare, train: Callable[[Session], Result],
             return _sitting(spec, prepare, prepared, train, then)
         finally:
             if created is not None:
-                rundir.take_back(Path(spec.run.dir), created)
+                rundir.undo_create(Path(spec.run.dir), created)
 
 
 def quoted(path: Path) -> str:

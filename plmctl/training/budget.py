@@ -36,8 +36,8 @@ class Budget:
         """The budget of the four settings of `train`; `epochs` becomes updates by
         `updates_per_epoch`, rounded up.
         """
-        given = {"steps": steps, "tokens": tokens, "epochs": epochs, "minutes": minutes}
-        set_ = {name: value for name, value in given.items() if value is not None}
+        settings = {"steps": steps, "tokens": tokens, "epochs": epochs, "minutes": minutes}
+        set_ = {name: value for name, value in settings.items() if value is not None}
         if len(set_) != 1:
             raise ConfigError(
                 "train",

@@ -248,13 +248,13 @@ def tensors_of(module: nn.Module, *, without: nn.Module | None = None) -> dict[s
 
     Only the rows of tokens of padded tables.
     """
-    seen = (
+    excluded = (
         set() if without is None else {id(t) for t in without.state_dict(keep_vars=True).values()}
     )
     tensors, state = {}, module.state_dict(keep_vars=True)
     for name, tensor in real(module, state).items():
-        if id(state[name]) not in seen:
-            seen.add(id(state[name]))
+        if id(state[name]) not in excluded:
+            excluded.add(id(state[name]))
             tensors[name] = tensor.detach()
     return tensors
 
@@ -285,7 +285,7 @@ def load_tensors(
     own = tensors_of(module, without=without)
     aliases = module.state_dict(keep_vars=True)
     targets = real(module, aliases)
-    taken, reshaped, covered = [], [], set()
+    copied, reshaped, covered = [], [], set()
     for name, tensor in tensors.items():
         if name not in aliases:
             continue
@@ -293,14 +293,14 @@ def load_tensors(
             reshaped.append(f"{name} {problem}")
             continue
         targets[name].copy_(tensor)
-        taken.append(name)
+        copied.append(name)
         covered.add(id(aliases[name]))
     missing = [
         name
         for name in own
         if id(aliases[name]) not in covered and not any(r.startswith(f"{name} ") for r in reshaped)
     ]
-    return Fit(taken, missing, [name for name in tensors if name not in aliases], reshaped)
+    return Fit(copied, missing, [name for name in tensors if name not in aliases], reshaped)
 
 
 def _misfit(tensor: Tensor, target: Tensor) -> str:

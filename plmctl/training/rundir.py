@@ -41,12 +41,12 @@ def refuse_used(folder: Path) -> None:
     """Raise UsageError if `folder` is not empty: a run never overwrites another."""
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"run.dir={folder} is a file\n  fix: another run.dir")
-    if folder.exists() and not _left_by_a_start(folder):
+    if folder.exists() and not _holds_only_a_start(folder):
         go_on = "--resume to continue that run, or " if (folder / CONFIG).is_file() else ""
         raise UsageError(f"run.dir={folder} is not empty\n  fix: {go_on}another run.dir")
 
 
-def _left_by_a_start(folder: Path) -> bool:
+def _holds_only_a_start(folder: Path) -> bool:
     """Whether the folder holds only what a start leaves that was interrupted before the config was
     written.
     """
@@ -88,20 +88,20 @@ def create(
         for name, text in zip(FILES, texts, strict=True):
             write_text(folder / name, text)
     except OSError as error:
-        take_back(folder, created)
+        undo_create(folder, created)
         raise DataError(
             f"cannot write the run directory: {error.strerror}",
             file=folder,
             fix="run.dir=<a writable folder>",
         ) from error
     except KeyboardInterrupt:
-        take_back(folder, created)
+        undo_create(folder, created)
         raise
     return created
 
 
 @contextlib.contextmanager
-def locked(folder: Path) -> Iterator[dict[str, int]]:
+def lock_folder(folder: Path) -> Iterator[dict[str, int]]:
     """Lock `folder`, so that no other process trains in it.
 
     Yields:
@@ -130,7 +130,7 @@ def locked(folder: Path) -> Iterator[dict[str, int]]:
         yield {LOCKED: file.fileno()}
 
 
-def take_back(folder: Path, made: Sequence[Path]) -> None:
+def undo_create(folder: Path, created: Sequence[Path]) -> None:
     """Undo `create`, unless an update was made in `folder`.
 
     Args:
@@ -145,8 +145,8 @@ def take_back(folder: Path, made: Sequence[Path]) -> None:
     with contextlib.suppress(OSError):
         for name in (*FILES, LOCK):
             (folder / name).unlink(missing_ok=True)
-        for place in made:
-            place.rmdir()
+        for path in created:
+            path.rmdir()
 
 
 def environment() -> dict[str, Any]:

@@ -70,8 +70,10 @@ class Buckets:
         self._expected: list[bool] = expected
         self._buckets: list[Bucket] = []
         size = 0
-        for parameter, wanted in zip(reversed(self.parameters), reversed(expected), strict=True):
-            if not wanted:
+        for parameter, has_gradient in zip(
+            reversed(self.parameters), reversed(expected), strict=True
+        ):
+            if not has_gradient:
                 continue
             own = parameter.numel() * parameter.element_size()
             last = self._buckets[-1].members if self._buckets else []
