@@ -131,9 +131,9 @@ class AlbertFamily(BertFamily):
             for name, tensor in tensors.items()
             if name.removeprefix(self.prefix).startswith(f"{MAP}.")
         }
-        wanted = _identity(numbers.width)
+        identity = _identity(numbers.width)
         if any(
-            not tensor.float().equal(wanted[name.rpartition(".")[2]])
+            not tensor.float().equal(identity[name.rpartition(".")[2]])
             for name, tensor in maps.items()
         ):
             allowed = (

@@ -25,7 +25,7 @@ from plmctl.interop.names import NameRule, Tensors, find_missing
 Node = dict[str, Any]
 
 
-def _numbered(labels: Mapping[str, str]) -> bool:
+def _has_default_names(labels: Mapping[str, str]) -> bool:
     return all(key.isdecimal() and key.isascii() for key in labels)
 
 
@@ -36,7 +36,9 @@ class PublishedConfig(TypedDict):
     tie_word_embeddings: NotRequired[bool]
     pad_token_id: NotRequired[int | None]
     id2label: NotRequired[
-        Annotated[dict[str, str], values.Rule(_numbered, "numbers from 0 on, each with a name")]
+        Annotated[
+            dict[str, str], values.Rule(_has_default_names, "numbers from 0 on, each with a name")
+        ]
         | None
     ]
 
@@ -253,9 +255,9 @@ class Family:
         """The differences of `config` from this family, as `path=value (family: value)`; none if it
         is a member.
         """
-        wanted: Node = self.nodes(numbers)
-        nodes = {name: _drop_unused_cells(config[name]) for name in wanted if name != "size"}
-        differences = _differences(nodes, {name: wanted[name] for name in nodes}, "")
+        published: Node = self.nodes(numbers)
+        nodes = {name: _drop_unused_cells(config[name]) for name in published if name != "size"}
+        differences = _differences(nodes, {name: published[name] for name in nodes}, "")
         for name, node in (config.get("heads") or {}).items():
             if node is not None and any(
                 name in architecture.heads for architecture in self.architectures
@@ -280,11 +282,11 @@ class Family:
                 " heads"
             )
             raise ConfigError(f"heads.{between[0]}", ", ".join(heads), allowed, fix=fix)
-        chosen = next(a for a in self.architectures if set(a.heads) <= set(heads))
-        if "pooler" in heads and not chosen.bare:
-            chosen = self.with_pooler(chosen)
-        lost = [name for name in heads if name not in chosen.heads]
-        if lost and chosen.bare:
+        architecture = next(a for a in self.architectures if set(a.heads) <= set(heads))
+        if "pooler" in heads and not architecture.bare:
+            architecture = self.with_pooler(architecture)
+        lost = [name for name in heads if name not in architecture.heads]
+        if lost and architecture.bare:
             able = [a for a in self.architectures if lost[0] in a.heads]
             needs = (
                 "; ".join(f"{a.name} has {', '.join(a.heads)}" for a in able)
@@ -301,7 +303,7 @@ class Family:
                 f"heads that a published class has: {needs}",
                 fix=fix,
             )
-        return chosen, lost
+        return architecture, lost
 
     def architecture_of(self, name: str | None, tensors: Mapping[str, Tensor]) -> Architecture:
         """The class called `name` (None: any), or one with more heads if their tensors are there.
@@ -324,11 +326,11 @@ class Family:
             for a in self.architectures
             if set(matching.heads) < set(a.heads) and not matching.bare and a.in_file(tensors)
         ]
-        chosen = max([matching, *more], key=lambda a: len(a.heads))
-        carried = not chosen.bare and all(
+        architecture = max([matching, *more], key=lambda a: len(a.heads))
+        carried = not architecture.bare and all(
             self.prefix + part in tensors for rule in self.pooler for part in rule.theirs
         )
-        return self.with_pooler(chosen) if carried else chosen
+        return self.with_pooler(architecture) if carried else architecture
 
     def bare_in(self, tensors: Mapping[str, Tensor]) -> Architecture:
         """The backbone alone, or with its pooler, whichever is in `tensors` (without prefix)."""
@@ -395,21 +397,21 @@ def _at(config: Mapping[str, Any], path: str) -> Any:
     return node
 
 
-def _differences(ours: Any, wanted: Any, path: str) -> list[str]:
+def _differences(ours: Any, published: Any, path: str) -> list[str]:
     """The leaves in which two nodes differ; omitted parameters have the default of the
     signature.
     """
-    if isinstance(ours, Mapping) and isinstance(wanted, Mapping):
-        if ours.get("_target_") != wanted.get("_target_"):
-            return [f"{path}={_shown(ours)} (published: {_shown(wanted)})"]
-        ours, wanted = _with_defaults(ours), _with_defaults(wanted)
-        keys = [key for key in dict.fromkeys([*ours, *wanted]) if key not in FREE]
+    if isinstance(ours, Mapping) and isinstance(published, Mapping):
+        if ours.get("_target_") != published.get("_target_"):
+            return [f"{path}={_shown(ours)} (published: {_shown(published)})"]
+        ours, published = _with_defaults(ours), _with_defaults(published)
+        keys = [key for key in dict.fromkeys([*ours, *published]) if key not in FREE]
         return [
             line
             for key in keys
-            for line in _differences(ours.get(key), wanted.get(key), f"{path}.{key}".lstrip("."))
+            for line in _differences(ours.get(key), published.get(key), f"{path}.{key}".lstrip("."))
         ]
-    return [] if ours == wanted else [f"{path}={_shown(ours)} (published: {_shown(wanted)})"]
+    return [] if ours == published else [f"{path}={_shown(ours)} (published: {_shown(published)})"]
 
 
 def _with_defaults(node: Mapping[str, Any]) -> Node:

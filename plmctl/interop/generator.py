@@ -48,10 +48,10 @@ def extract_generator(
 
 def _config(config: Mapping[str, Any], node: Node, *, table_width: int) -> Node:
     """The nodes of the model, with the generator's own numbers."""
-    given, stack = node["_given_"], node["backbone"]["stack"]
+    numbers, stack = node["_given_"], node["backbone"]["stack"]
     cells = {letter: dict(cell) for letter, cell in stack["cells"].items()}
-    cells["a"] |= {"num_heads": given["num_heads"]}
-    cells["f"] |= {"inner_width": given["inner_width"]}
+    cells["a"] |= {"num_heads": numbers["num_heads"]}
+    cells["f"] |= {"inner_width": numbers["inner_width"]}
     model = {
         **{
             key: part
@@ -62,7 +62,7 @@ def _config(config: Mapping[str, Any], node: Node, *, table_width: int) -> Node:
         "stack": {**stack, "cells": cells},
     }
     return {
-        "size": {**config["size"], **given},
+        "size": {**config["size"], **numbers},
         "position": config["position"],
         "pattern": node["backbone"]["pattern"],
         "model": model,

@@ -9,13 +9,13 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.values import Count, Number, Rate
 from plmctl.interop.bert import encoder_nodes, task_head
 from plmctl.interop.family import Architecture, Family, Node, Numbers, PublishedConfig
-from plmctl.interop.names import NameRule, linear, same, transposed
+from plmctl.interop.names import NameRule, linear, same, transpose
 
 CELLS: list[NameRule] = [
-    *linear("backbone.stack.blocks.a.{i}.cell.qkv", "h.{i}.attn.c_attn", weight=transposed),
-    *linear("backbone.stack.blocks.a.{i}.cell.out", "h.{i}.attn.c_proj", weight=transposed),
-    *linear("backbone.stack.blocks.f.{i}.cell.up", "h.{i}.mlp.c_fc", weight=transposed),
-    *linear("backbone.stack.blocks.f.{i}.cell.down", "h.{i}.mlp.c_proj", weight=transposed),
+    *linear("backbone.stack.blocks.a.{i}.cell.qkv", "h.{i}.attn.c_attn", weight=transpose),
+    *linear("backbone.stack.blocks.a.{i}.cell.out", "h.{i}.attn.c_proj", weight=transpose),
+    *linear("backbone.stack.blocks.f.{i}.cell.up", "h.{i}.mlp.c_fc", weight=transpose),
+    *linear("backbone.stack.blocks.f.{i}.cell.down", "h.{i}.mlp.c_proj", weight=transpose),
 ]
 CLM = [same("heads.clm.weight", "lm_head.weight", optional=True)]
 

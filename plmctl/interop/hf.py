@@ -314,10 +314,10 @@ def _outputs(head: str, ours: Mapping[str, Tensor]) -> int:
 def _labels(settings: Mapping[str, Any], architecture: Architecture) -> dict[str, Any]:
     named = settings.get("id2label") or {}
     names = [named[key] for key in sorted(named, key=int)]
-    wanted = {"class", "tag"} & set(architecture.heads) and names != [
+    class_heads = {"class", "tag"} & set(architecture.heads) and names != [
         f"LABEL_{i}" for i in range(len(names))
     ]
-    return {"labels": names} if wanted else {}
+    return {"labels": names} if class_heads else {}
 
 
 def _id2label(

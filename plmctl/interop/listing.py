@@ -11,21 +11,24 @@ from typing import Any
 
 def list_systems() -> list[tuple[str, str]]:
     """(`model_type` of its config.json, the systems it stands for) of every family, by name."""
-    found = []
+    systems = []
     for file in sorted(Path(__file__).parent.glob("*.py")):
         for node in ast.parse(file.read_text(encoding="utf-8")).body:
             facts = _constants(node) if isinstance(node, ast.ClassDef) else {}
             if {"model_type", "systems"} <= facts.keys():
-                found.append((str(facts["model_type"]), ", ".join(facts["systems"])))
-    return sorted(found)
+                systems.append((str(facts["model_type"]), ", ".join(facts["systems"])))
+    return sorted(systems)
 
 
 def _constants(node: ast.ClassDef) -> dict[str, Any]:
     """The attributes of a class whose values are written out."""
     assigned = [
-        (each.targets[0] if isinstance(each, ast.Assign) else each.target, each.value)
-        for each in node.body
-        if isinstance(each, ast.Assign | ast.AnnAssign)
+        (
+            statement.targets[0] if isinstance(statement, ast.Assign) else statement.target,
+            statement.value,
+        )
+        for statement in node.body
+        if isinstance(statement, ast.Assign | ast.AnnAssign)
     ]
     return {
         target.id: ast.literal_eval(value)

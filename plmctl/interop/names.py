@@ -31,19 +31,22 @@ class NameRule:
 
 def same(ours: str, theirs: str, *, optional: bool = False) -> NameRule:
     """Another name for the same tensor."""
-    return NameRule(ours, (theirs,), lambda found: found[0], lambda tensor: [tensor], optional)
+    return NameRule(ours, (theirs,), lambda tensors: tensors[0], lambda tensor: [tensor], optional)
 
 
-def fused(ours: str, *theirs: str) -> NameRule:
+def fuse(ours: str, *theirs: str) -> NameRule:
     """Our rows are all of theirs, one tensor after the other (q, k, v)."""
     return NameRule(
-        ours, theirs, lambda found: torch.cat(list(found)), lambda tensor: tensor.chunk(len(theirs))
+        ours,
+        theirs,
+        lambda tensors: torch.cat(list(tensors)),
+        lambda tensor: tensor.chunk(len(theirs)),
     )
 
 
-def transposed(ours: str, theirs: str) -> NameRule:
+def transpose(ours: str, theirs: str) -> NameRule:
     """They store a linear map as [in, out] (GPT-2's Conv1D, TensorFlow's kernels)."""
-    return NameRule(ours, (theirs,), lambda found: found[0].T, lambda tensor: [tensor.T])
+    return NameRule(ours, (theirs,), lambda tensors: tensors[0].T, lambda tensor: [tensor.T])
 
 
 def skip_rows(ours: str, theirs: str, *, rows: int) -> NameRule:
@@ -53,7 +56,7 @@ def skip_rows(ours: str, theirs: str, *, rows: int) -> NameRule:
     return NameRule(
         ours,
         (theirs,),
-        lambda found: found[0][rows:],
+        lambda tensors: tensors[0][rows:],
         lambda tensor: [torch.cat([tensor.new_zeros(rows, tensor.shape[1]), tensor])],
         note=f"its first {rows} rows, which no token uses, are zeros",
     )
@@ -63,9 +66,9 @@ def linear(
     ours: str, *theirs: str, weight: Callable[..., NameRule] = same, bias: bool = True
 ) -> list[NameRule]:
     """The rules for `.weight` and `.bias` of a module; several of theirs are fused."""
-    weight = fused if len(theirs) > 1 else weight
+    weight = fuse if len(theirs) > 1 else weight
     rules = [weight(f"{ours}.weight", *(f"{name}.weight" for name in theirs))]
-    other = fused if len(theirs) > 1 else same
+    other = fuse if len(theirs) > 1 else same
     return [*rules, other(f"{ours}.bias", *(f"{name}.bias" for name in theirs))] if bias else rules
 
 

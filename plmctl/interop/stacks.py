@@ -180,8 +180,8 @@ class EncoderDecoderFamily(Family):
         assert isinstance(numbers, StackNumbers)
         above = [rule for rule in rules if rule.ours.startswith("backbone.decoder.stack.")]
         below = [rule for rule in rules if rule not in above]
-        found = find_missing(tensors, below, num_layers=numbers.num_layers)
-        return found + find_missing(tensors, above, num_layers=numbers.decoder_layers)
+        absent = find_missing(tensors, below, num_layers=numbers.num_layers)
+        return absent + find_missing(tensors, above, num_layers=numbers.decoder_layers)
 
     def adapt(self, numbers: Numbers, tensors: Tensors) -> tuple[Numbers, Tensors]:
         """Give equal tables one name, whatever aliases the file has: `shared`, that of the decoder,
@@ -205,9 +205,11 @@ class EncoderDecoderFamily(Family):
         below = known.get(encoder, table)
         above = known.get(decoder, below)
         output = known.get(OUTPUT, above)
-        found = replace(numbers, tied=output.equal(above), shared=above.equal(below))
-        own = ({} if found.shared else {decoder: above}) | ({} if found.tied else {OUTPUT: output})
-        return found, rest | {shared: below} | own
+        adapted = replace(numbers, tied=output.equal(above), shared=above.equal(below))
+        own = ({} if adapted.shared else {decoder: above}) | (
+            {} if adapted.tied else {OUTPUT: output}
+        )
+        return adapted, rest | {shared: below} | own
 
     def complete(self, tensors: Tensors, numbers: Numbers, architecture: Architecture) -> Tensors:
         assert isinstance(numbers, StackNumbers)
@@ -218,8 +220,8 @@ class EncoderDecoderFamily(Family):
         if self.one_table(numbers):
             return tensors
         above = tensors.get(prefix + DECODER, below)
-        found = {prefix + ENCODER: below.clone(), prefix + DECODER: above.clone()}
-        return found | ({OUTPUT: above.clone()} if HEAD in architecture.heads else {}) | tensors
+        tables = {prefix + ENCODER: below.clone(), prefix + DECODER: above.clone()}
+        return tables | ({OUTPUT: above.clone()} if HEAD in architecture.heads else {}) | tensors
 
     def one_table(self, numbers: StackNumbers) -> bool:
         """Whether files of this member have one table for everything."""

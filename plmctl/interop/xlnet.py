@@ -30,40 +30,40 @@ SUMMARY = linear("heads.pooler.dense", "sequence_summary.summary")
 def projection_rules(num_heads: int) -> list[NameRule]:
     """The rules for the maps: theirs are [W, H, D], ours are matrices; keys and values are one."""
 
-    def joined(found: Sequence[Tensor]) -> Tensor:
-        return torch.cat([tensor.flatten(1).T for tensor in found])
+    def join(tensors: Sequence[Tensor]) -> Tensor:
+        return torch.cat([tensor.flatten(1).T for tensor in tensors])
 
     def split(ours: Tensor, parts: int = 1) -> list[Tensor]:
         return [part.T.unflatten(1, (num_heads, -1)) for part in ours.chunk(parts)]
 
-    def reshaped(ours: str, theirs: str, axis: int, *, optional: bool = False) -> NameRule:
+    def reshape(ours: str, theirs: str, axis: int, *, optional: bool = False) -> NameRule:
         """Our tensor has one more axis of size 1."""
         return NameRule(
             ours,
             (theirs,),
-            lambda found: found[0].unsqueeze(axis),
+            lambda tensors: tensors[0].unsqueeze(axis),
             lambda tensor: [tensor.squeeze(axis)],
             optional,
         )
 
     return [
         *(
-            NameRule(f"{CELL}.{ours}.weight", (f"{THEIRS}.{name}",), joined, split)
+            NameRule(f"{CELL}.{ours}.weight", (f"{THEIRS}.{name}",), join, split)
             for ours, name in (("q", "q"), ("place", "r"))
         ),
         NameRule(
-            f"{CELL}.kv.weight", (f"{THEIRS}.k", f"{THEIRS}.v"), joined, lambda ours: split(ours, 2)
+            f"{CELL}.kv.weight", (f"{THEIRS}.k", f"{THEIRS}.v"), join, lambda ours: split(ours, 2)
         ),
         NameRule(
             f"{CELL}.out.weight",
             (f"{THEIRS}.o",),
-            lambda found: found[0].flatten(1),
+            lambda tensors: tensors[0].flatten(1),
             lambda ours: [ours.unflatten(1, (num_heads, -1))],
         ),
-        reshaped(f"{CELL}.content_bias", f"{THEIRS}.r_w_bias", 1),
-        reshaped(f"{CELL}.place_bias", f"{THEIRS}.r_r_bias", 1),
-        reshaped(f"{CELL}.segment_bias", f"{THEIRS}.r_s_bias", 1),
-        reshaped(f"{CELL}.segments", f"{THEIRS}.seg_embed", 2),
+        reshape(f"{CELL}.content_bias", f"{THEIRS}.r_w_bias", 1),
+        reshape(f"{CELL}.place_bias", f"{THEIRS}.r_r_bias", 1),
+        reshape(f"{CELL}.segment_bias", f"{THEIRS}.r_s_bias", 1),
+        reshape(f"{CELL}.segments", f"{THEIRS}.seg_embed", 2),
     ]
 
 
@@ -226,7 +226,7 @@ class XLNetFamily(Family):
     def measure(
         self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
     ) -> Numbers:
-        found, model = super().measure(config, tensors, pad), config.get("model") or {}
+        numbers, model = super().measure(config, tensors, pad), config.get("model") or {}
         return replace(
-            found, max_length=0, memory=model.get("memory") or 0, reuse=model.get("reuse")
+            numbers, max_length=0, memory=model.get("memory") or 0, reuse=model.get("reuse")
         )

@@ -19,7 +19,7 @@ from plmctl.cli.app import make_app
 from plmctl.core.errors import ConfigError
 from plmctl.interop import hf
 from plmctl.run.convert import convert
-from tests.interop.test_families import batch, inputs, there_and_back
+from tests.interop.test_families import assert_round_trip, batch, inputs
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.parity
@@ -77,7 +77,7 @@ def test_import_agrees(
 def test_there_and_back_is_bitwise(
     name: str, embedding: int, published: Any, tmp_path: Path
 ) -> None:
-    there_and_back(
+    assert_round_trip(
         *published(name, num_labels=2 if "Question" in name else 3, embedding_size=embedding),
         tmp_path,
     )

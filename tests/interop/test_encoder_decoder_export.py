@@ -18,7 +18,7 @@ from plmctl.run.compose import compose
 from plmctl.run.stand_in import TINY
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.training.checkpoint import tensors_of
-from tests.interop.test_encoder_decoders import ENDS, agree, inputs, theirs
+from tests.interop.test_encoder_decoders import ENDS, assert_agrees, inputs, theirs
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.parity
@@ -67,7 +67,7 @@ def test_a_recipe_exports_to_its_family(recipe: str, changes: list[str], tmp_pat
     batch = inputs(*ENDS["padded"])
     with torch.no_grad():
         found = model.heads["seq2seq"](model(batch).last)
-    agree({"seq2seq": found}, {"seq2seq": theirs(again.eval(), batch)["seq2seq"]}, batch)
+    assert_agrees({"seq2seq": found}, {"seq2seq": theirs(again.eval(), batch)["seq2seq"]}, batch)
     back = hf.read(tmp_path)
     assert back.tensors.keys() == tensors_of(model).keys()
     assert all(tensor.equal(back.tensors[name]) for name, tensor in tensors_of(model).items())

@@ -90,7 +90,7 @@ def theirs(model: Any, batch: Batch) -> dict[str, Tensor]:
     return found | ({"seq2seq": out.logits} if "logits" in out else {})
 
 
-def agree(
+def assert_agrees(
     found: dict[str, Tensor], wanted: dict[str, Tensor], batch: Batch, tolerance: float = 1e-5
 ) -> None:
     """Of values of size 1, and of larger ones (logits by T5's tables) in proportion."""
@@ -137,12 +137,12 @@ def test_import_agrees(member: str, lengths: tuple[list[int], list[int]], publis
     model, folder = published(name, **changes)
     loaded, batch = plmctl.load(folder), inputs(*lengths)
     assert not loaded.source.unused
-    agree(ours(loaded, batch), theirs(model, batch), batch)
+    assert_agrees(ours(loaded, batch), theirs(model, batch), batch)
     loaded.model.double(), model.double()
     same_sinusoids(loaded, model)
     with Double():
         wanted = theirs(model, batch)
-    agree(ours(loaded, batch), wanted, batch, 1e-10)
+    assert_agrees(ours(loaded, batch), wanted, batch, 1e-10)
 
 
 @pytest.mark.parametrize("member", MEMBERS)
@@ -261,7 +261,7 @@ def test_a_bias_of_the_output_is_carried(name: str, published, tmp_path: Path) -
     batch = inputs(*ENDS["padded"])
     for model in _again(name, folder, tmp_path):
         assert model.final_logits_bias.equal(bias)
-        agree(ours(plmctl.load(tmp_path / "ours"), batch), theirs(model, batch), batch)
+        assert_agrees(ours(plmctl.load(tmp_path / "ours"), batch), theirs(model, batch), batch)
 
 
 def test_an_output_table_of_its_own_is_carried(published, tmp_path: Path) -> None:
@@ -273,7 +273,7 @@ def test_an_output_table_of_its_own_is_carried(published, tmp_path: Path) -> Non
     batch = inputs(*ENDS["padded"])
     for model in _again(name, folder, tmp_path):
         assert model.lm_head.weight.equal(table)
-        agree(ours(plmctl.load(tmp_path / "ours"), batch), theirs(model, batch), batch)
+        assert_agrees(ours(plmctl.load(tmp_path / "ours"), batch), theirs(model, batch), batch)
     assert json.loads((tmp_path / "hf/config.json").read_text())["tie_word_embeddings"] is False
     config = plmctl.load(tmp_path / "ours").config
     config["heads"]["seq2seq"]["scaled"] = True  # nothing in config.json would say so

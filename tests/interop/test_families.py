@@ -125,7 +125,7 @@ def theirs(
     return found | ({key: out.logits} if key else {})
 
 
-def agree(found: dict[str, Tensor], wanted: dict[str, Tensor], mask: Tensor) -> None:
+def assert_agrees(found: dict[str, Tensor], wanted: dict[str, Tensor], mask: Tensor) -> None:
     for name, value in wanted.items():
         tokens = value.shape[:2] == mask.shape
         assert_close(
@@ -148,15 +148,15 @@ def test_import_agrees(name: str, length: list[int], published) -> None:
     loaded = plmctl.load(folder)
     assert not loaded.source.unused
     ids, mask = inputs(length)
-    agree(ours(loaded, batch(ids, mask)), theirs(model, ids, mask), mask)
+    assert_agrees(ours(loaded, batch(ids, mask)), theirs(model, ids, mask), mask)
 
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_there_and_back_is_bitwise(name: str, published, tmp_path: Path) -> None:
-    there_and_back(*published(name, num_labels=labels(name)), tmp_path)
+    assert_round_trip(*published(name, num_labels=labels(name)), tmp_path)
 
 
-def there_and_back(model: Any, folder: Path, tmp_path: Path) -> None:
+def assert_round_trip(model: Any, folder: Path, tmp_path: Path) -> None:
     """Published -> plmctl -> published -> plmctl: what transformers reads is the same model, and
     our tensors the same bits.
     """
@@ -184,7 +184,7 @@ def test_segments_agree(published) -> None:
     model, folder = published("BertForPreTraining")
     ids, mask = inputs([9, 9])
     segment = (torch.arange(9) > 4).long().expand(2, 9)
-    agree(
+    assert_agrees(
         ours(plmctl.load(folder), batch(ids, mask, segment)),
         theirs(model, ids, mask, segment),
         mask,
@@ -202,7 +202,7 @@ def test_a_roberta_without_token_type_stays_without(published, tmp_path: Path) -
     convert(tmp_path / "a", tmp_path / "b", to="hf")
     back = transformers.RobertaForMaskedLM.from_pretrained(tmp_path / "b").eval()
     ids, mask = inputs([9, 5])
-    agree(theirs(back, ids, mask), theirs(model, ids, mask), mask)
+    assert_agrees(theirs(back, ids, mask), theirs(model, ids, mask), mask)
 
 
 def test_ties_are_kept_and_untied_tables_too(published, tmp_path: Path) -> None:
@@ -215,10 +215,10 @@ def test_ties_are_kept_and_untied_tables_too(published, tmp_path: Path) -> None:
         loaded = plmctl.load(folder)
         ids, mask = inputs([9, 9])
         assert loaded.model.heads[key].weight is not None
-        agree(ours(loaded, batch(ids, mask)), theirs(model, ids, mask), mask)
+        assert_agrees(ours(loaded, batch(ids, mask)), theirs(model, ids, mask), mask)
         convert(folder, tmp_path / f"hf-{key}", to="hf")
         back = getattr(transformers, name).from_pretrained(tmp_path / f"hf-{key}").eval()
-        agree(theirs(back, ids, mask), theirs(model, ids, mask), mask)
+        assert_agrees(theirs(back, ids, mask), theirs(model, ids, mask), mask)
 
 
 def test_label_names_and_regression(published, tmp_path: Path) -> None:
@@ -287,4 +287,4 @@ def test_bert_base_agrees(published) -> None:
     """
     model, folder = published("BertForPreTraining", perturb=0.01, **BASE)
     ids, mask = inputs([128, 77])
-    agree(ours(plmctl.load(folder), batch(ids, mask)), theirs(model, ids, mask), mask)
+    assert_agrees(ours(plmctl.load(folder), batch(ids, mask)), theirs(model, ids, mask), mask)

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 import plmctl
 from plmctl.core.errors import DataError
 from plmctl.interop import weights
-from plmctl.interop.names import fused, linear, same, skip_rows, to_ours, to_theirs, transposed
+from plmctl.interop.names import fuse, linear, same, skip_rows, to_ours, to_theirs, transpose
 
 
 def test_every_rule_and_its_inverse() -> None:
@@ -31,9 +31,9 @@ def test_every_rule_and_its_inverse() -> None:
         "x": q,
     }
     rules = [
-        fused("b.{i}.qkv", "l.{i}.q", "l.{i}.k", "l.{i}.v"),
+        fuse("b.{i}.qkv", "l.{i}.q", "l.{i}.k", "l.{i}.v"),
         skip_rows("place", "p", rows=2),
-        transposed("conv", "c"),
+        transpose("conv", "c"),
         same("one", "o"),
     ]
     ours, left = to_ours(theirs, rules)

@@ -17,7 +17,7 @@ import plmctl
 from plmctl.core.batch import Batch, Seq, Targets
 from plmctl.core.errors import ConfigError
 from plmctl.interop import hf
-from tests.interop.test_families import there_and_back
+from tests.interop.test_families import assert_round_trip
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.parity
@@ -216,7 +216,7 @@ def test_the_next_token_is_what_transformers_predicts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_there_and_back_is_bitwise(name: str, tmp_path: Path) -> None:
-    there_and_back(
+    assert_round_trip(
         published(tmp_path / "published", name, num_labels=2), tmp_path / "published", tmp_path
     )
 
