@@ -144,7 +144,7 @@ def _from_text(text: str, loaded: Loaded, length: int | None) -> EmbeddingLine:
     row, cut = [i for part in parts for i in part], len(ids) > room
     if spelling is None:
         return EmbeddingLine(row, cut=cut)
-    return EmbeddingLine(spelling.known(row).tolist(), spelled=row, cut=cut)
+    return EmbeddingLine(spelling.replace_unknown(row).tolist(), spelled=row, cut=cut)
 
 
 def _from_ids(given: dict[str, Any]) -> EmbeddingLine:

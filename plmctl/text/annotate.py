@@ -84,7 +84,7 @@ def choose_word_starts(tokenizer: Tokenizer, segmenter: str | None) -> Track | N
     if segmenter is None and tokenizer.kind != "char":
         return None
     base = _character_words(tokenizer) if tokenizer.kind == "char" else _table_words(tokenizer)
-    return base if segmenter is None else _segmented(tokenizer, base, segmenter)
+    return base if segmenter is None else _start_segmented_words(tokenizer, base, segmenter)
 
 
 def _table_words(tokenizer: Tokenizer) -> Track:
@@ -119,7 +119,7 @@ def _firsts(lengths: np.ndarray) -> np.ndarray:
     return (np.cumsum(lengths) - lengths)[lengths > 0]
 
 
-def _segmented(tokenizer: Tokenizer, base: Track, name: str) -> Track:
+def _start_segmented_words(tokenizer: Tokenizer, base: Track, name: str) -> Track:
     """Chinese words by a segmenter: a token that begins inside a segmented word does not start one.
 
     Only words of two and more Chinese characters count (Cui et al., 2021, arXiv:1906.08101, sec.

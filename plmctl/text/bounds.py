@@ -17,10 +17,10 @@ def longest_line() -> int:
     """The number of bytes that a line may have where it is read in one piece (a row, a pair, an
     example): 16 MiB, or what the environment variable `LONGEST` says.
     """
-    given = os.environ.get(LONGEST, str(1 << 24))
-    if not given.isdecimal() or int(given) < 1:
-        raise ConfigError(LONGEST, given, "a number of bytes, 1 or more", fix=f"unset {LONGEST}")
-    return int(given)
+    setting = os.environ.get(LONGEST, str(1 << 24))
+    if not setting.isdecimal() or int(setting) < 1:
+        raise ConfigError(LONGEST, setting, "a number of bytes, 1 or more", fix=f"unset {LONGEST}")
+    return int(setting)
 
 
 def long_line_error(file: object, line: int | None = None, *, times: int = 1) -> DataError:

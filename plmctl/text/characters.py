@@ -120,11 +120,11 @@ class Spelling:
         """
         text = rows.seqs["text"]
         spelled = CharacterRows(np.concatenate([self._table, spell_words(self._new)]), text.ids)
-        words = replace(text, ids=self.known(text.ids))
+        words = replace(text, ids=self.replace_unknown(text.ids))
         spelled_out = Seq(spelled, text.length, view=True)
         return replace(rows, seqs={**rows.seqs, "text": words, "characters": spelled_out})
 
-    def known(self, ids: Any) -> np.ndarray:
+    def replace_unknown(self, ids: Any) -> np.ndarray:
         """`ids` with the id of the unknown word in place of all that lie beyond the vocabulary."""
         ids = np.asarray(ids)
         known: np.ndarray = np.where(ids < self.vocab.size, ids, self.vocab.id("unk"))
@@ -152,8 +152,8 @@ class CharacterRows:
         """The rows and their numbers, which decide the whole array."""
         return self._rows, self._numbers
 
-    def __getitem__(self, place: Any) -> np.ndarray:
-        return self._rows[self._numbers[place]]
+    def __getitem__(self, index: Any) -> np.ndarray:
+        return self._rows[self._numbers[index]]
 
 
 def spell_words(words: Iterable[str], width: int = WIDTH) -> np.ndarray:

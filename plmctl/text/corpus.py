@@ -213,11 +213,13 @@ def load_labelled(split: str) -> Iterator[LabelledDocstring]:
     text is in both.
     """
     rows = _rows()
-    held = _held_out(rows)
-    seen = {row.text for row in rows if row.module in held} if split == "train" else set()
+    dev_modules = _choose_dev_modules(rows)
+    dev_texts = (
+        {row.text for row in rows if row.module in dev_modules} if split == "train" else set()
+    )
     for row in rows:
-        if (row.module in held) == (split == "dev") and row.text not in seen:
-            seen.add(row.text)
+        if (row.module in dev_modules) == (split == "dev") and row.text not in dev_texts:
+            dev_texts.add(row.text)
             yield row
 
 
@@ -260,7 +262,7 @@ def _rows() -> list[LabelledDocstring]:
     return rows
 
 
-def _held_out(rows: list[LabelledDocstring]) -> frozenset[str]:
+def _choose_dev_modules(rows: list[LabelledDocstring]) -> frozenset[str]:
     """The modules of the dev split: some of each package, in the order of a hash, but never the
     largest.
     """

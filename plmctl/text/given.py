@@ -32,16 +32,16 @@ def read_texts(prompt: str | None, file: str | None) -> tuple[str, Iterator[str]
         )
     if file in (None, "-"):
         return "standard input", _lines(sys.stdin.buffer, "standard input")
-    place = Path(str(file)).expanduser()
+    path = Path(str(file)).expanduser()
     try:
-        stream = open_unpacked(place)
+        stream = open_unpacked(path)
     except OSError as error:
         raise DataError(
             f"cannot be read: {error.strerror}",
-            file=place,
+            file=path,
             fix="input=<a file of lines>, or - for standard input",
         ) from error
-    return str(file), _closing(stream, place)
+    return str(file), _closing(stream, path)
 
 
 def _closing(stream: BinaryIO, file: Path) -> Iterator[str]:

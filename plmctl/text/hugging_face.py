@@ -60,7 +60,7 @@ class _Config(TypedDict):
     add_prefix_space: NotRequired[bool | None]
 
 
-def read(place: Path) -> tuple[Backend, Roles, str]:
+def read(path: Path) -> tuple[Backend, Roles, str]:
     """Read the tokenizer of a Hugging Face folder, or of one of its files.
 
     Returns:
@@ -69,8 +69,8 @@ def read(place: Path) -> tuple[Backend, Roles, str]:
     Raises:
         DataError: if no tokenizer is there, or one that needs files which are missing.
     """
-    folder = place.parent if place.is_file() else place
-    files = {file.name: file for file in ([place] if place.is_file() else sorted(folder.iterdir()))}
+    folder = path.parent if path.is_file() else path
+    files = {file.name: file for file in ([path] if path.is_file() else sorted(folder.iterdir()))}
     config = {
         **_json(folder / "special_tokens_map.json"),
         **_json(folder / "tokenizer_config.json"),
@@ -95,13 +95,13 @@ def read(place: Path) -> tuple[Backend, Roles, str]:
         bare = _from_model(model, config)
         backend, kind = bare, bare.kind
     else:
-        wanted = "tokenizer.json, vocab.txt, vocab.json with merges.txt, or a sentencepiece *.model"
+        needed = "tokenizer.json, vocab.txt, vocab.json with merges.txt, or a sentencepiece *.model"
         raise DataError(
-            f"no tokenizer here: looked for {wanted}",
-            file=place,
+            f"no tokenizer here: looked for {needed}",
+            file=path,
             fix="tokenizer.path=<folder with one of these>",
         )
-    special = _roles(backend, config, place)
+    special = _roles(backend, config, path)
     return backend, _add_templates(backend, special), kind
 
 
@@ -216,7 +216,7 @@ def _from_model(file: Path, config: dict[str, Any]) -> SentencePiece | Rust:
             file=file,
             fix="put tokenizer.json beside it",
         )
-    listed = _listed(config)
+    listed = _list_further(config)
     t5 = "t5" in (
         _json(file.parent / "config.json").get("model_type"),
         str(config.get("tokenizer_class"))[:2].lower(),
@@ -232,12 +232,12 @@ def _add_special(tokenizer: tokenizers.Tokenizer, config: dict[str, Any]) -> tok
     return finish(tokenizer, _roles_among(set(tokenizer.get_vocab()), config))
 
 
-def _roles(backend: Backend, config: dict[str, Any], place: Path) -> Roles:
+def _roles(backend: Backend, config: dict[str, Any], path: Path) -> Roles:
     special = _roles_among(set(backend.tokens), config)
     if not special.pad:
         fix = 'name one as "pad_token" in tokenizer_config.json'
         raise DataError(
-            "no padding or end-of-text token among its special tokens", file=place, fix=fix
+            "no padding or end-of-text token among its special tokens", file=path, fix=fix
         )
     return special
 
@@ -257,7 +257,7 @@ def _roles_among(tokens: set[str], config: dict[str, Any]) -> Roles:
         named = {"bos": named["cls"], "eos": named["sep"], **named}
     named.setdefault("pad", named.get("eos") or "")
     named["sentinels"] = sort_numbered(roles.SENTINEL, tokens)
-    named["unused"] = sort_numbered(roles.UNUSED, tokens.intersection(_listed(config)))
+    named["unused"] = sort_numbered(roles.UNUSED, tokens.intersection(_list_further(config)))
     double = named.get("sep") == "</s>"  # RoBERTa's family
     named_pair = (
         ("cls", "A", "sep", "sep", "B", "sep") if double else ("cls", "A", "sep", "B", "sep")
@@ -298,7 +298,7 @@ def _spelling(config: dict[str, Any], name: str) -> str | None:
     return value["content"] if isinstance(value, dict) else value
 
 
-def _listed(config: dict[str, Any]) -> list[str]:
+def _list_further(config: dict[str, Any]) -> list[str]:
     """The further special tokens that a folder names; the key depends on the version of its
     library.
     """

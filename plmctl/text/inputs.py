@@ -43,12 +43,12 @@ def find_files(path: str | Path, setting: str = "data.path") -> list[Path]:
     Raises:
         DataError: if there are none, or one is empty.
     """
-    given = Path(path).expanduser()
-    if given.is_dir():
+    source = Path(path).expanduser()
+    if source.is_dir():
         files = sorted(
             file
-            for file in given.rglob("*")
-            if file.is_file() and not _hidden(file.relative_to(given))
+            for file in source.rglob("*")
+            if file.is_file() and not _hidden(file.relative_to(source))
         )
         chosen = [
             file for file in files if file.name.endswith(_SUFFIXES) or _WIKI.fullmatch(file.name)
@@ -56,18 +56,18 @@ def find_files(path: str | Path, setting: str = "data.path") -> list[Path]:
         if not chosen:
             raise DataError(
                 f"no text files in this folder (looked for {', '.join(_SUFFIXES)})",
-                file=given,
+                file=source,
                 fix=f"{setting}=<a file>",
             )
-    elif given.exists():
-        chosen = [given]
+    elif source.exists():
+        chosen = [source]
     else:
-        chosen = sorted(Path(name) for name in _matches(given) if Path(name).is_file())
+        chosen = sorted(Path(name) for name in _matches(source) if Path(name).is_file())
     if not chosen:
-        names = [str(file) for file in given.parent.iterdir()] if given.parent.is_dir() else []
+        names = [str(file) for file in source.parent.iterdir()] if source.parent.is_dir() else []
         raise DataError(
-            f"no such file, folder or pattern{nearest(str(given), names)}",
-            file=given,
+            f"no such file, folder or pattern{nearest(str(source), names)}",
+            file=source,
             fix=f"{setting}=<an existing one>",
         )
     for file in chosen:
@@ -104,24 +104,24 @@ def find_all(paths: str | Path | Iterable[str | Path], setting: str = "data.path
     return list(dict.fromkeys(inputs))
 
 
-def has_rows(given: Input) -> bool:
+def has_rows(source: Input) -> bool:
     """Whether the text is in fields of rows, and not in lines."""
-    return isinstance(given, DataSet) or given.name.removesuffix(".gz").removesuffix(
+    return isinstance(source, DataSet) or source.name.removesuffix(".gz").removesuffix(
         ".zst"
     ).endswith((*_JSON, _PARQUET, _CSV))
 
 
-def read_rows(given: Input, fields: Sequence[str]) -> Iterator[Row]:
+def read_rows(source: Input, fields: Sequence[str]) -> Iterator[Row]:
     """Yield (number, fields) of each row, with at least the columns named in `fields`."""
-    if isinstance(given, DataSet):
-        return given.rows()
-    if given.name.endswith(_PARQUET):
-        return _parquet_rows(given, fields)
-    return _csv_rows(given) if _CSV in given.suffixes[-2:] else _json_rows(given)
+    if isinstance(source, DataSet):
+        return source.rows()
+    if source.name.endswith(_PARQUET):
+        return _parquet_rows(source, fields)
+    return _csv_rows(source) if _CSV in source.suffixes[-2:] else _json_rows(source)
 
 
 def take_text(
-    row: dict[str, Any], field: str, given: Input, number: int, setting: str = "data.field"
+    row: dict[str, Any], field: str, source: Input, number: int, setting: str = "data.field"
 ) -> str:
     """The text in a field of a row.
 
@@ -130,7 +130,7 @@ def take_text(
     """
     if isinstance(value := row.get(field), str):
         if len(value) > longest_line():
-            raise long_line_error(given, number)
+            raise long_line_error(source, number)
         return value
     names = ", ".join(f"'{name}'" for name in row) or "none"
     texts = [name for name in row if isinstance(row[name], str)]
@@ -142,7 +142,7 @@ def take_text(
         message = (
             f"the field '{field}' holds {json.dumps(value, default=str)[:40]}, which is no text"
         )
-    raise DataError(message, file=given, line=number, fix=f"{setting}={longest}")
+    raise DataError(message, file=source, line=number, fix=f"{setting}={longest}")
 
 
 def read_lines(file: Path, *, cut: bool = True) -> Iterator[tuple[int, str]]:
@@ -173,8 +173,8 @@ def read_stream(
         if not started:
             chunk, started = chunk.removeprefix(b"\xef\xbb\xbf"), True
         line, rest = rest + chunk, b""
-        ended = line.endswith(b"\n")
-        if not ended and len(chunk) == limit:
+        complete = line.endswith(b"\n")
+        if not complete and len(chunk) == limit:
             if not cut:
                 raise long_line_error(file, number)
             end = line.rfind(b" ") + 1 or _character_end(line)
@@ -184,7 +184,7 @@ def read_stream(
         if blank > BLANK:
             raise blank_text_error(file, number)
         yield number, text
-        number += ended
+        number += complete
     if rest:
         yield number, _decode(rest, file, number)
 
@@ -193,8 +193,8 @@ def _matches(pattern: Path) -> list[str]:
     """The files that a pattern matches; a letter like `[` in the name of an existing folder is an
     ordinary letter.
     """
-    there = next(folder for folder in pattern.parents if folder.is_dir())
-    literal = os.path.join(escape(str(there)), pattern.relative_to(there))
+    existing = next(folder for folder in pattern.parents if folder.is_dir())
+    literal = os.path.join(escape(str(existing)), pattern.relative_to(existing))
     return glob(literal, recursive=True) or glob(str(pattern), recursive=True)
 
 
@@ -235,10 +235,10 @@ def _parquet_rows(file: Path, fields: Sequence[str]) -> Iterator[Row]:
     try:
         with parquet.ParquetFile(file, pre_buffer=False, memory_map=True) as table:
             known = table.schema_arrow.names
-            chosen, number = [name for name in fields if name in known], 0
-            missing = len(chosen) < len(set(fields))
+            columns, number = [name for name in fields if name in known], 0
+            missing = len(columns) < len(set(fields))
             for batch in table.iter_batches(
-                1 if missing else 256, columns=known if missing else chosen
+                1 if missing else 256, columns=known if missing else columns
             ):
                 for row in batch.to_pylist():
                     number += 1

@@ -53,8 +53,8 @@ def read(
     for name, tag in names.items():
         given = row.get(name)
         if not isinstance(given, list):
-            there = ", ".join(f"'{key}'" for key in row)
-            message = f"no list in a field '{name}' (this line has {there}){nearest(name, row)}"
+            fields = ", ".join(f"'{key}'" for key in row)
+            message = f"no list in a field '{name}' (this line has {fields}){nearest(name, row)}"
             raise DataError(
                 message,
                 file=file,
@@ -125,11 +125,11 @@ class Placer:
         overlap = (spans[:, 0] < table[:, 1:2]) & (spans[:, 1] > table[:, :1])  # [m, tokens]
         some = overlap.any(1)
         first, last = overlap.argmax(1), overlap.shape[1] - 1 - overlap[:, ::-1].argmax(1)
-        kept, taken = [], -1
+        kept, last_taken = [], -1
         for number in np.flatnonzero(some).tolist():
-            if first[number] > taken:
-                taken = int(last[number])
-                kept.append((first[number], taken + 1 - first[number], table[number, 2]))
+            if first[number] > last_taken:
+                last_taken = int(last[number])
+                kept.append((first[number], last_taken + 1 - first[number], table[number, 2]))
         left[f"'{name}' without a token"] += int((~some).sum())
         left[f"'{name}' that share a token with the one before"] += int(some.sum()) - len(kept)
         return np.array(kept, np.int64).reshape(-1, 3)

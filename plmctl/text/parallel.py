@@ -27,11 +27,11 @@ def pair_files(
             fix="name as many files in data.target_path as in data.path, in the same order",
         )
     for source, target in zip(sources, targets, strict=True):
-        for given in (source, target):
-            if isinstance(given, DataSet) or inputs.has_rows(given):
+        for path in (source, target):
+            if isinstance(path, DataSet) or inputs.has_rows(path):
                 raise DataError(
                     "has rows, not lines",
-                    file=given,
+                    file=path,
                     fix="data.fields=[<source>,<target>] without data.target_path",
                 )
         assert isinstance(source, Path)
@@ -44,7 +44,7 @@ def pair_files(
             yield Document([left[1].strip(), right[1].strip()], f"{source}:{left[0]}", pair=True)
 
 
-def pair_fields(given: Sequence[inputs.Input], fields: Sequence[str]) -> Iterator[Document]:
+def pair_fields(sources: Sequence[inputs.Input], fields: Sequence[str]) -> Iterator[Document]:
     """Yield two fields of each row, or two columns of a .tsv: by the names in its first line, or by
     their numbers from 1.
     """
@@ -55,17 +55,21 @@ def pair_fields(given: Sequence[inputs.Input], fields: Sequence[str]) -> Iterato
             "two different fields: source and target",
             fix="data.fields=[en,de]",
         )
-    for each in given:
-        table = isinstance(each, Path) and each.name.endswith(_TABLES)
-        if not table and not inputs.has_rows(each):
+    for source in sources:
+        table = isinstance(source, Path) and source.name.endswith(_TABLES)
+        if not table and not inputs.has_rows(source):
             raise DataError(
                 "has no fields: neither .jsonl, .tsv nor .parquet",
-                file=each,
+                file=source,
                 fix="data.target_path=<the file with the other language> instead of data.fields",
             )
-        for number, row in _table(each, fields) if table else read_rows(each, fields):  # type: ignore[arg-type]
-            sides = [take_text(row, name, each, number, "data.fields") for name in fields]
-            yield Document([side.strip() for side in sides], f"{each}:{number}", pair=True)
+        if isinstance(source, Path) and table:
+            rows = _table(source, fields)
+        else:
+            rows = read_rows(source, fields)
+        for number, row in rows:
+            sides = [take_text(row, name, source, number, "data.fields") for name in fields]
+            yield Document([side.strip() for side in sides], f"{source}:{number}", pair=True)
 
 
 def _table(file: Path, fields: Sequence[str]) -> Iterator[inputs.Row]:

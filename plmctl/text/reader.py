@@ -52,16 +52,16 @@ def read_documents(
         for text in load_documents():
             yield Document(text.paragraphs, f"builtin: {text.name}")
         return
-    for given in find_all(paths):
-        if names and not has_rows(given):
-            raise _no_rows(given, names)
-        layout_of_file = detect_layout(given, field=field, lines=lines)
+    for source in find_all(paths):
+        if names and not has_rows(source):
+            raise _no_rows(source, names)
+        layout_of_file = detect_layout(source, field=field, lines=lines)
         if layouts is not None:
-            layouts[str(given)] = layout_of_file
+            layouts[str(source)] = layout_of_file
         yield from (
-            _row_documents(given, field, names, layout_of_file)
-            if has_rows(given)
-            else _text_documents(given, layout_of_file)
+            _row_documents(source, field, names, layout_of_file)
+            if has_rows(source)
+            else _text_documents(source, layout_of_file)
         )
 
 
@@ -90,27 +90,27 @@ def read_pairs(
     )
 
 
-def _no_rows(given: object, names: Iterable[str]) -> DataError:
+def _no_rows(source: object, names: Iterable[str]) -> DataError:
     return DataError(
         f"data.spans and data.tags ({', '.join(names)}) need rows with fields",
-        file=given,
+        file=source,
         fix='.jsonl with lines like {"text": "...", "entity": [{"start": 3, "end": 9, "id": 17}]}',
     )
 
 
-def detect_layout(given: Input, *, field: str = "text", lines: str = "auto") -> TextLayout:
+def detect_layout(source: Input, *, field: str = "text", lines: str = "auto") -> TextLayout:
     """Detect how the lines of a file are to be read, from its first megabyte."""
     sample: list[str] = []
     size, blocks = 0, False
-    if has_rows(given):
-        for number, row in islice(read_rows(given, [field]), 200):
-            text = _clean(take_text(row, field, given, number))
+    if has_rows(source):
+        for number, row in islice(read_rows(source, [field]), 200):
+            text = _clean(take_text(row, field, source, number))
             sample += [*text.split("\n"), ""]
             size += len(text)
             if size > PART:
                 break
         return layout.detect_layout(sample, lines, blocks=True)
-    for _, line in read_lines(given):  # type: ignore[arg-type]
+    for _, line in read_lines(source):  # type: ignore[arg-type]
         size += len(line) + 1
         blocks = blocks or _DOC.fullmatch(line) is not None
         sample.append(line)
@@ -124,12 +124,12 @@ def detect_layout(given: Input, *, field: str = "text", lines: str = "auto") -> 
 
 
 def _row_documents(
-    given: Input, field: str, names: dict[str, bool], layout_of_file: TextLayout
+    source: Input, field: str, names: dict[str, bool], layout_of_file: TextLayout
 ) -> Iterator[Document]:
-    for number, row in read_rows(given, [field, *names]):
-        text = take_text(row, field, given, number)
-        marked = marks.read(row, text, names, file=given, line=number) if names else {}
-        collector = _Collector(f"{given}:{number}", layout_of_file, marked)
+    for number, row in read_rows(source, [field, *names]):
+        text = take_text(row, field, source, number)
+        marked = marks.read(row, text, names, file=source, line=number) if names else {}
+        collector = _Collector(f"{source}:{number}", layout_of_file, marked)
         for line in _clean(text).split("\n"):
             yield from collector.add(line.rstrip())
         yield from collector.close()
@@ -203,12 +203,12 @@ class _Collector:
     def _take_part(self) -> Iterator[Document]:
         self._end_paragraph()
         if self.paragraphs:
-            whole, marked = (
+            complete, marked = (
                 self.layout.lines == "sentence",
                 self._take_marks() if self.marks else {},
             )
             part = Document(
-                self.paragraphs, self.place, whole=whole, identity=self.identity, marks=marked
+                self.paragraphs, self.place, whole=complete, identity=self.identity, marks=marked
             )
             self.identity, self.paragraphs, self.size = part.identity, [], 0
             yield part

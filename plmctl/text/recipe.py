@@ -110,9 +110,9 @@ def choose_characters(counts: Counter[str], coverage: float) -> list[str]:
             characters[character] += count
     if not characters:
         raise no_text_error()
-    wanted, covered, chosen = coverage * characters.total(), 0, []
+    needed, covered, chosen = coverage * characters.total(), 0, []
     for character, count in sorted(characters.items(), key=lambda item: (-item[1], item[0])):
-        if covered >= wanted:
+        if covered >= needed:
             break
         chosen.append(character)
         covered += count

@@ -59,8 +59,8 @@ class Rust:
         if count > 2 * len(vocab) + SPARE:
             raise ValueError(f"its {len(vocab)} tokens have ids up to {count - 1}")
         self.tokens = [f"[unused id {i}]" for i in range(count)]
-        for token, place in vocab.items():
-            self.tokens[place] = token
+        for token, index in vocab.items():
+            self.tokens[index] = token
         self.special = [
             token.content
             for token in tokenizer.get_added_tokens_decoder().values()
@@ -130,7 +130,7 @@ def finish(
     if special.cls or framed:
         ids = [(token, tokenizer.token_to_id(token)) for token in special.tokens]
         around = [
-            " ".join(_typed(special, order, place) for place in range(len(order)))
+            " ".join(_add_segment(special, order, index) for index in range(len(order)))
             for order in (special.single, special.pair)
         ]
         tokenizer.post_processor = processors.TemplateProcessing(
@@ -139,7 +139,7 @@ def finish(
     return tokenizer
 
 
-def _typed(special: Roles, order: tuple[str, ...], index: int) -> str:
+def _add_segment(special: Roles, order: tuple[str, ...], index: int) -> str:
     """A role of a template with its segment: 1 from B on (BERT), and always 0 for RoBERTa, which
     has no segments.
 

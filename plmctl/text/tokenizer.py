@@ -124,22 +124,22 @@ class Tokenizer:
     @classmethod
     def learn(cls, texts: Iterable[str], recipe: Recipe) -> Tokenizer:
         """Learn a vocabulary by a recipe."""
-        seen = {"sentences": 0, "bytes": 0}
-        backend, special = recipe.train(_count(texts, seen))
+        amount = {"sentences": 0, "bytes": 0}
+        backend, special = recipe.train(_count(texts, amount))
         tokenizer = cls(backend=backend, roles_=special, kind=recipe.kind)
-        tokenizer.sampled = seen
+        tokenizer.sampled = amount
         return tokenizer
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the folder that `load` reads."""
-        place = Path(folder)
-        place.mkdir(parents=True, exist_ok=True)
+        path = Path(folder)
+        path.mkdir(parents=True, exist_ok=True)
         for name, content in self._backend.files().items():
-            (place / name).write_bytes(content)
+            (path / name).write_bytes(content)
         meta = {**self._meta(), "fingerprint": self.fingerprint} | (
             {"trained_on": self.sampled} if self.sampled else {}
         )
-        (place / META).write_text(
+        (path / META).write_text(
             json.dumps(meta, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
         )
 
@@ -151,58 +151,58 @@ class Tokenizer:
         Raises:
             DataError: if there is no tokenizer, or its files are damaged or do not belong together.
         """
-        place = Path(folder).expanduser()
-        if not place.exists():
+        path = Path(folder).expanduser()
+        if not path.exists():
             raise DataError(
                 "there is no such tokenizer folder",
-                file=place,
+                file=path,
                 fix="tokenizer.path=<folder with a tokenizer>",
             )
-        place = _within(place)
-        if place.is_dir():
-            refuse_links(place)
-        if not (place / META).exists():
-            with blame_tokenizer(place):
-                backend, special, kind = hugging_face.read(place)
+        path = _within(path)
+        if path.is_dir():
+            refuse_links(path)
+        if not (path / META).exists():
+            with blame_tokenizer(path):
+                backend, special, kind = hugging_face.read(path)
                 tokenizer = cls(backend=backend, roles_=special, kind=kind)
                 # computed now, so that special tokens that do not fit are reported here
                 assert tokenizer.vocab
             return tokenizer
-        meta = _read_meta(place / META)
-        with blame_tokenizer(place):
-            tokenizer = cls._restore(place, meta)
+        meta = _read_meta(path / META)
+        with blame_tokenizer(path):
+            tokenizer = cls._restore(path, meta)
         tokenizer.sampled = meta.get("trained_on", {})
         if meta["fingerprint"] != tokenizer.fingerprint:
             raise DataError(
                 "the files do not belong together (fingerprint)",
-                file=place,
+                file=path,
                 fix="copy the whole folder again",
             )
         return tokenizer
 
     @classmethod
-    def _restore(cls, place: Path, meta: _Meta) -> Tokenizer:
+    def _restore(cls, folder: Path, meta: _Meta) -> Tokenizer:
         backend: Backend
         special = Roles.read(dict(meta["roles"]))
-        if (place / sentence_piece.FILE).exists():
+        if (folder / sentence_piece.FILE).exists():
             backend = sentence_piece.SentencePiece(
-                (place / sentence_piece.FILE).read_bytes(), special
+                (folder / sentence_piece.FILE).read_bytes(), special
             )
-        elif (place / sentence_piece.GIVEN).exists():
+        elif (folder / sentence_piece.GIVEN).exists():
             added = order_appended(special.further)
             backend = sentence_piece.SentencePiece(
-                (place / sentence_piece.GIVEN).read_bytes(), added=added
+                (folder / sentence_piece.GIVEN).read_bytes(), added=added
             )
-        elif (place / rust.FILE).exists():
-            backend = inner = rust.Rust.read((place / rust.FILE).read_bytes(), place / rust.FILE)
-            if (place / segmented.FILE).exists():
+        elif (folder / rust.FILE).exists():
+            backend = inner = rust.Rust.read((folder / rust.FILE).read_bytes(), folder / rust.FILE)
+            if (folder / segmented.FILE).exists():
                 backend = SegmentedBackend(
-                    inner, (place / segmented.FILE).read_text(encoding="utf-8")
+                    inner, (folder / segmented.FILE).read_text(encoding="utf-8")
                 )
         else:
             raise DataError(
                 f"neither {sentence_piece.FILE} nor {rust.FILE} beside {META}",
-                file=place,
+                file=folder,
                 fix="copy the whole folder",
             )
         return cls(backend=backend, roles_=special, kind=meta["kind"])
@@ -265,18 +265,20 @@ class _Cache(dict[str, Any]):
         return result
 
 
-def _within(place: Path) -> Path:
+def _within(path: Path) -> Path:
     """The folder with our files, which may be further inside: in a token directory, a checkpoint,
     or a run's checkpoints.
     """
-    inner = [place, place / "tokenizer", *place.glob("checkpoints/step-*/tokenizer")]
-    return next((folder for folder in inner if (folder / META).exists()), place)
+    inner = [path, path / "tokenizer", *path.glob("checkpoints/step-*/tokenizer")]
+    return next((folder for folder in inner if (folder / META).exists()), path)
 
 
-def _count(texts: Iterable[str], seen: dict[str, int]) -> Iterator[str]:
+def _count(texts: Iterable[str], amount: dict[str, int]) -> Iterator[str]:
     for text in texts:
-        seen["sentences"] += 1
-        seen["bytes"] += len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+        amount["sentences"] += 1
+        amount["bytes"] += (
+            len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+        )
         yield from _cut_long_runs(replace_surrogates(text))
 
 

@@ -43,7 +43,7 @@ def lines() -> list[str]:
     return found
 
 
-def same_everywhere(loaded: Tokenizer, expected: list[list[int]], folder: Path) -> None:
+def assert_same_everywhere(loaded: Tokenizer, expected: list[list[int]], folder: Path) -> None:
     """Ids when loaded, when saved and loaded again, and when exported and read by
     `transformers`.
     """
@@ -88,7 +88,7 @@ def test_wordpiece(tmp_path: Path, wordpieces: list[str], form: str) -> None:
         (tmp_path / "theirs/vocab.txt").write_text("\n".join(pieces), encoding="utf-8")
     loaded = Tokenizer.load(tmp_path / "theirs")
     assert loaded.kind == "wordpiece"
-    same_everywhere(loaded, expected, tmp_path)
+    assert_same_everywhere(loaded, expected, tmp_path)
     assert exported_ids(loaded, tmp_path / "exported") == expected
 
 
@@ -110,7 +110,7 @@ def test_sentencepiece(tmp_path: Path, kind: str) -> None:
     expected = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue()).encode(lines())
     loaded = Tokenizer.load(tmp_path / "theirs")
     assert loaded.kind == kind
-    same_everywhere(loaded, expected, tmp_path)
+    assert_same_everywhere(loaded, expected, tmp_path)
     assert (tmp_path / "saved/spiece.model").read_bytes() == model.getvalue()
     score = loaded._backend.scores()  # type: ignore[attr-defined]
     pairs = zip(exported_ids(loaded, tmp_path / "exported"), expected, strict=True)
@@ -140,7 +140,7 @@ def test_byte_bpe(tmp_path: Path, form: str) -> None:
         original.save_model(str(tmp_path))
     loaded = Tokenizer.load(tmp_path)
     assert loaded.kind == "byte_bpe"
-    same_everywhere(loaded, expected, tmp_path)
+    assert_same_everywhere(loaded, expected, tmp_path)
     assert exported_ids(loaded, tmp_path / "exported") == expected
 
 
@@ -149,7 +149,7 @@ def test_what_is_trained_here(tmp_path: Path, kind: str) -> None:
     sample = lines()[: COUNT // 4] + lines()[COUNT : COUNT + COUNT // 4]
     tokenizer = Tokenizer.train(sample, kind=kind, vocab_size=SIZE, sentinels=10)
     expected = exported_ids(tokenizer, tmp_path / "exported")
-    same_everywhere(tokenizer, expected, tmp_path)
+    assert_same_everywhere(tokenizer, expected, tmp_path)
     assert Tokenizer.load(tmp_path / "exported").encode_batch(lines()) == expected
 
 
@@ -166,4 +166,4 @@ def test_a_tokenizer_json_of_the_library(tmp_path: Path) -> None:
         json.dumps({"eos_token": "</s>", "pad_token": "<pad>"}), encoding="utf-8"
     )
     expected = [encoding.ids for encoding in original.encode_batch(lines())]
-    same_everywhere(Tokenizer.load(tmp_path), expected, tmp_path)
+    assert_same_everywhere(Tokenizer.load(tmp_path), expected, tmp_path)
