@@ -41,7 +41,7 @@ def describe_tokens(manifest: dict[str, Any], out: object) -> list[str]:
             f" {counted(split['sentences'], 'sentence')}, {counted(split['tokens'], 'token')},"
             f" {ratio:.2f} bytes a token"
         )
-    lines += too_much_held_out(manifest)
+    lines += warn_of_large_share(manifest)
     readings = sorted({entry["lines"] for entry in manifest["files"] if entry.get("found")})
     if readings:
         lines.append(f"  lines are read as: {', '.join(readings)} (data.lines=auto)")
@@ -61,14 +61,14 @@ def describe_tokens(manifest: dict[str, Any], out: object) -> list[str]:
     return lines
 
 
-def too_much_held_out(manifest: Mapping[str, Any]) -> list[str]:
+def warn_of_large_share(manifest: Mapping[str, Any]) -> list[str]:
     """A warning if so few documents exist that validation takes far more than its share."""
     tokens = {name: split["tokens"] for name, split in manifest["splits"].items()}
-    share, wanted = (
+    share, valid_share = (
         tokens["valid"] / max(1, sum(tokens.values())),
         manifest["settings"]["valid_share"],
     )
-    if not wanted or share < max(0.2, 2 * wanted):
+    if not valid_share or share < max(0.2, 2 * valid_share):
         return []
     few = manifest["splits"]["train"]["documents"] + manifest["splits"]["valid"]["documents"]
     return [
@@ -86,12 +86,12 @@ def refuse_other_tokens(job: TokenizingJob, out: Path) -> None:
     except DataError:
         return
     files = [entry for source in (job.source, job.valid) if source for entry in source.content()]
-    given = Tokenizer.load(job.recipe.path).fingerprint if job.recipe.path else None
-    known = old["tokenizer"]["fingerprint"] if given or "path" in old["tokenizer"] else None
+    fingerprint = Tokenizer.load(job.recipe.path).fingerprint if job.recipe.path else None
+    known = old["tokenizer"]["fingerprint"] if fingerprint or "path" in old["tokenizer"] else None
     before = {"text": _hashes(old["files"]), "tokenizer": known, "settings": old["settings"]}
     now = {
         "text": _hashes(files),
-        "tokenizer": given,
+        "tokenizer": fingerprint,
         "settings": json.loads(json.dumps(job.settings())),
     }
     if changed := differences(before, now):

@@ -53,7 +53,7 @@ class DocumentEncoder:
             document.segments if self._tokenizer.lossless else document.sentences
             for document in documents
         ]
-        flat = [text for each in texts for text in each]
+        flat = [text for texts_of_document in texts for text in texts_of_document]
         ids, lengths = self._tokenizer.encode_flat(flat)
         if documents and documents[0].pair and not lengths.all():
             return self._encode_complete_pairs(documents, lengths)
@@ -61,7 +61,8 @@ class DocumentEncoder:
         spans, left = self._placer([document.marks for document in documents], texts, lengths)
         tags = {name: make_track(spans.pop(name), len(ids)) for name in self._tags}
         owner = np.repeat(
-            np.arange(len(documents)), np.array([len(each) for each in texts], np.int64)
+            np.arange(len(documents)),
+            np.array([len(texts_of_document) for texts_of_document in texts], np.int64),
         )
         # texts without tokens do not count as sentences
         sentences = np.bincount(owner[lengths > 0], minlength=len(documents))
@@ -113,11 +114,11 @@ def encode_documents(
         for chunk in itertools.chain(first, chunks):
             yield _by_split(encoder, chunk)
         return
-    chosen = "fork" if sys.platform == "linux" else "spawn"
+    method = "fork" if sys.platform == "linux" else "spawn"
     warned = os.environ.get("TOKENIZERS_PARALLELISM")
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # or the library complains at each fork
     pool = ProcessPoolExecutor(
-        processes, multiprocessing.get_context(chosen), _prepare, (tokenizer_folder, wanted)
+        processes, multiprocessing.get_context(method), _prepare, (tokenizer_folder, wanted)
     )
     try:
         waiting: deque[Future[dict[str, Encoded]]] = deque()

@@ -298,14 +298,18 @@ def collate(
         result = torch.from_numpy(np.ascontiguousarray(wide))
         return result.pin_memory() if pinned else result
 
-    def seq(given: Seq) -> Seq:
+    def seq(rows_of_seq: Seq) -> Seq:
         tracks = {
             name: tensor(x)
-            for name, x in given.tracks.items()
+            for name, x in rows_of_seq.tracks.items()
             if keep is None or f"tracks.{name}" in keep
         }
-        full = "real" not in given.tracks and bool((given.length == given.ids.shape[1]).all())
-        return Seq(tensor(given.ids), tensor(given.length), tracks, full, given.view)
+        full = "real" not in rows_of_seq.tracks and bool(
+            (rows_of_seq.length == rows_of_seq.ids.shape[1]).all()
+        )
+        return Seq(
+            tensor(rows_of_seq.ids), tensor(rows_of_seq.length), tracks, full, rows_of_seq.view
+        )
 
     def targets(name: str, labels: np.ndarray) -> Targets:
         slots = len(labels) * capacity.get(name, labels.shape[1])
@@ -321,9 +325,11 @@ def collate(
     tensors = {name: targets(name, labels) for name, labels in rows.targets.items()}
     counts = {name: target.count for name, target in tensors.items()}
     counts |= {name: _count_labels(label) for name, label in rows.labels.items()}
-    counted = [each for each in rows.seqs.values() if not each.view] or rows.seqs.values()
+    counted = [
+        seq_of_text for seq_of_text in rows.seqs.values() if not seq_of_text.view
+    ] or rows.seqs.values()
     counts |= {
-        "tokens": sum(int(each.length.sum()) for each in counted),
+        "tokens": sum(int(seq_of_text.length.sum()) for seq_of_text in counted),
         "rows": int((rows.key >= 0).sum()),
     }
     return Batch(

@@ -129,7 +129,7 @@ class Mixture:
     def state_at(self, position: MixturePosition) -> dict[str, Any]:
         """The state at a position, as JSON."""
         corpora = {
-            name: list(place) for name, place in zip(self.readers, position.corpora, strict=True)
+            name: list(pair) for name, pair in zip(self.readers, position.corpora, strict=True)
         }
         known = {"seed": self.seed, "stage": self.stage, "fingerprint": self.fingerprint}
         return {**known, "row": position.row, "corpora": corpora}
@@ -168,9 +168,9 @@ def compute_shares(
     Differs: sizes are tokens, where T5 counts examples and XLM sentences; T5's upper limit of a
     size is left out.
     """
-    given = {name: weight for name, weight in weights.items() if weight is not None}
-    if given:
-        parts = {name: float(given.get(name, 1.0)) for name in weights}
+    stated = {name: weight for name, weight in weights.items() if weight is not None}
+    if stated:
+        parts = {name: float(stated.get(name, 1.0)) for name in weights}
     else:
         parts = {name: float(n) ** (1.0 / (temperature or 1.0)) for name, n in tokens.items()}
     total = sum(parts.values())
@@ -225,8 +225,8 @@ def _check_weights(
                 fix="data.path=... for one",
             )
         ]
-    given = [weight for weight in weights.values() if weight is not None]
-    if given and temperature is not None:
+    stated = [weight for weight in weights.values() if weight is not None]
+    if stated and temperature is not None:
         fix = "leave out the weights, or the temperature"
         return [
             ConfigError(
@@ -234,14 +234,14 @@ def _check_weights(
             )
         ]
     parts = {name: 1.0 if weight is None else weight for name, weight in weights.items()}
-    if not given or min(given) >= 1 or math.isclose(sum(parts.values()), 1, abs_tol=1e-6):
+    if not stated or min(stated) >= 1 or math.isclose(sum(parts.values()), 1, abs_tol=1e-6):
         return []
     allowed = (
         "weights below 1 are shares of the rows and must add up to 1, these add up to"
         f" {sum(parts.values()):.6g}"
     )
-    allowed += " (without a weight it is 1)" if len(given) < len(weights) else ""
-    like = ", ".join(f"{name}: {weight / min(given):.3g}" for name, weight in parts.items())
+    allowed += " (without a weight it is 1)" if len(stated) < len(weights) else ""
+    like = ", ".join(f"{name}: {weight / min(stated):.3g}" for name, weight in parts.items())
     return [
         ConfigError(
             f"{path}.*.weight",

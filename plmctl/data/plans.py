@@ -41,13 +41,13 @@ def cache_plan(shards: Shards, key: object, make: Callable[[], Plan]) -> Plan:
     if len(shards.sentences) < LARGE or not home.is_dir():
         return make()
     digest = hashlib.blake2b(repr((shards.fingerprint, key)).encode(), digest_size=16).hexdigest()
-    place = home / FOLDER / digest
+    folder = home / FOLDER / digest
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        return _read(place)
+        return _read(folder)
     plan = make()
     with contextlib.suppress(OSError):
-        _write(place, plan)
-        _tidy(place, limit=shards.ids.nbytes)
+        _write(folder, plan)
+        _tidy(folder, limit=shards.ids.nbytes)
     return plan
 
 
@@ -63,12 +63,12 @@ def hash_code(source: str) -> str:
     return digest.hexdigest()
 
 
-def _read(place: Path) -> Plan:
-    note = json.loads((place / NOTE).read_text(encoding="utf-8"))
+def _read(folder: Path) -> Plan:
+    note = json.loads((folder / NOTE).read_text(encoding="utf-8"))
     arrays = {
-        name: _map_array(place / f"{name}.npy", length) for name, length in note["arrays"].items()
+        name: _map_array(folder / f"{name}.npy", length) for name, length in note["arrays"].items()
     }
-    os.utime(place)
+    os.utime(folder)
     return Plan(note["rows"], arrays, note["report"], note["width"])
 
 
@@ -80,18 +80,18 @@ def _map_array(file: Path, length: int) -> np.ndarray:
     return np.asarray(array)
 
 
-def _write(place: Path, plan: Plan) -> None:
-    place.parent.mkdir(exist_ok=True)
-    unfinished = Path(tempfile.mkdtemp(prefix=".new-", dir=place.parent))
+def _write(folder: Path, plan: Plan) -> None:
+    folder.parent.mkdir(exist_ok=True)
+    unfinished = Path(tempfile.mkdtemp(prefix=".new-", dir=folder.parent))
     try:
         for name, array in plan.arrays.items():
             np.save(unfinished / f"{name}.npy", array, allow_pickle=False)
         lengths = {name: len(array) for name, array in plan.arrays.items()}
         note = {"rows": plan.rows, "width": plan.width, "report": plan.report, "arrays": lengths}
         (unfinished / NOTE).write_text(json.dumps(note), encoding="utf-8")
-        if place.exists():  # damaged
-            shutil.rmtree(place)
-        unfinished.rename(place)
+        if folder.exists():  # damaged
+            shutil.rmtree(folder)
+        unfinished.rename(folder)
     except BaseException:  # an interrupt, too, must leave no unfinished folder
         shutil.rmtree(unfinished, ignore_errors=True)
         raise
@@ -107,11 +107,11 @@ def _tidy(newest: Path, limit: int) -> None:
         reverse=True,
     )
     total = _bytes(newest)
-    for place in others:
-        total += _bytes(place)
+    for folder in others:
+        total += _bytes(folder)
         if total > limit:
-            shutil.rmtree(place, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
 
 
-def _bytes(place: Path) -> int:
-    return sum(file.stat().st_size for file in place.iterdir())
+def _bytes(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.iterdir())

@@ -67,11 +67,11 @@ def preview(
     Tokens are compared position by position if the noise changed a sequence itself, and as a diff
     if it wrote another one (`source` beside `target`).
     """
-    shown = _Shown(before, after, pieces, mask, width, meanings or {}, fields)
-    paragraphs = [shown.row(row) for row in range(len(before.key))]
-    if shown.used:
+    view = _Shown(before, after, pieces, mask, width, meanings or {}, fields)
+    paragraphs = [view.row(row) for row in range(len(before.key))]
+    if view.used:
         legend = "  ".join(
-            f"{mark} {meaning}" for mark, (_, meaning) in MARKS.items() if mark in shown.used
+            f"{mark} {meaning}" for mark, (_, meaning) in MARKS.items() if mark in view.used
         )
         paragraphs.append(Text(f"marks: {legend}", "dim"))
     return Text("\n\n").join(paragraphs)
@@ -211,7 +211,7 @@ class _Shown:
         """Labels of the row's anchors, in words where the format has some, and values of the
         row.
         """
-        shown = []
+        lines = []
         if self.after.anchors is not None:
             mine = self.after.anchors[:, 0] == row
             for name, labels in self.after.labels.items():
@@ -220,9 +220,9 @@ class _Shown:
                     f"{x} ({words[x]})" if x in range(len(words)) else str(x)
                     for x in labels[mine].tolist()
                 ]
-                shown.append(f"  {name}: {', '.join(numbers)}")
-        shown += [f"  {name}: {values[row]}" for name, values in self.after.values.items()]
-        return [Text(line, "cyan") for line in shown]
+                lines.append(f"  {name}: {', '.join(numbers)}")
+        lines += [f"  {name}: {values[row]}" for name, values in self.after.values.items()]
+        return [Text(line, "cyan") for line in lines]
 
     def _tracks(self, seq: Seq, row: int, columns_of: Mapping[int, int]) -> list[Line]:
         """Numbers beside the tokens, as often as their field says."""
@@ -304,11 +304,11 @@ def _marks(
         here = j is not None and not yes and arrived[new[j]] > 0
         left.subtract([old[i]] if away and i is not None else [])
         arrived.subtract([new[j]] if here and j is not None else [])
-        gone = "<" if away else "-" if j is None else ""
-        come = (
+        before = "<" if away else "-" if j is None else ""
+        after = (
             ">" if here else "+" if i is None else "*" if j is not None and new[j] == mask else "~"
         )
-        marks.append((gone if i is not None else "", come if j is not None else ""))
+        marks.append((before if i is not None else "", after if j is not None else ""))
     return marks
 
 

@@ -45,12 +45,12 @@ class Picks:
     def __len__(self) -> int:
         return len(self.index)
 
-    def select(self, chosen: slice | np.ndarray) -> Picks:
+    def select(self, indices: slice | np.ndarray) -> Picks:
         """The picks at these indices."""
         return Picks(
-            self.epoch[chosen],
-            self.index[chosen],
-            None if self.corpus is None else self.corpus[chosen],
+            self.epoch[indices],
+            self.index[indices],
+            None if self.corpus is None else self.corpus[indices],
         )
 
 
@@ -240,8 +240,8 @@ class RowReader:
     def parts(self, picks: Picks) -> Iterator[CorpusPicks]:
         """The picked rows, one part for each epoch."""
         for epoch in np.unique(picks.epoch).tolist():
-            place = np.flatnonzero(picks.epoch == epoch)
-            yield CorpusPicks(place, self.rows(epoch, picks.index[place]), self.draws(epoch))
+            indices = np.flatnonzero(picks.epoch == epoch)
+            yield CorpusPicks(indices, self.rows(epoch, picks.index[indices]), self.draws(epoch))
 
     def corpora(self, name: str) -> dict[str, tuple[RowReader, float]]:
         """{corpus: (its reader, its share of the rows)}; here there is one, with the name of its

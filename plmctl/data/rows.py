@@ -97,7 +97,7 @@ def _join_seq(seqs: Sequence[Seq], indices: Sequence[np.ndarray]) -> Seq:
 def _join_each(
     maps: Sequence[Mapping[str, np.ndarray]], indices: Sequence[np.ndarray]
 ) -> dict[str, np.ndarray]:
-    return {name: _join_rows([each[name] for each in maps], indices) for name in maps[0]}
+    return {name: _join_rows([arrays[name] for arrays in maps], indices) for name in maps[0]}
 
 
 def _join_rows(arrays: Sequence[np.ndarray], indices: Sequence[np.ndarray]) -> np.ndarray:

@@ -127,34 +127,32 @@ class Shards:
         Raises:
             DataError: if the directory is damaged, or of another tokenizer.
         """
-        place = Path(folder).expanduser()
-        manifest = read_manifest(place)
+        path = Path(folder).expanduser()
+        manifest = read_manifest(path)
         if split not in SPLITS:
             raise DataError(
-                f"there is no split '{split}'; there are {', '.join(SPLITS)}", file=place
+                f"there is no split '{split}'; there are {', '.join(SPLITS)}", file=path
             )
-        stated, actual = manifest["tokenizer"]["fingerprint"], _fingerprint_in(place)
+        stated, actual = manifest["tokenizer"]["fingerprint"], _fingerprint_in(path)
         if stated != actual:
             fix = "tokenize the text again, or put the right tokenizer/ back"
             raise DataError(
                 f"its tokenizer/ ({actual}) is not the one its tokens were made with ({stated})",
-                file=place,
+                file=path,
                 fix=fix,
             )
         if tokenizer is not None and tokenizer.fingerprint != stated:
             raise DataError(
                 f"tokens of another tokenizer: {stated}, the one given is {tokenizer.fingerprint}",
-                file=place,
-                fix=f"use its tokenizer (tokenizer.path={place}), or tokenize the text again",
+                file=path,
+                fix=f"use its tokenizer (tokenizer.path={path}), or tokenize the text again",
             )
         try:
-            shards = cls(place, split, manifest)
-            shards.given = (
-                ", ".join(map(str, given)) if isinstance(given, tuple) else given or place
-            )
+            shards = cls(path, split, manifest)
+            shards.given = ", ".join(map(str, given)) if isinstance(given, tuple) else given or path
             return shards
         except (OSError, ValueError, KeyError) as error:
-            raise DataError(f"{DAMAGED} ({error})", file=place, fix=AGAIN) from error
+            raise DataError(f"{DAMAGED} ({error})", file=path, fix=AGAIN) from error
 
     @property
     def pairs(self) -> bool:
@@ -217,7 +215,7 @@ class Shards:
                 )
                 raise DataError(message, file=self._file(name), fix=AGAIN)
 
-    def stated_hashes(self) -> dict[Path, str]:
+    def list_stated_hashes(self) -> dict[Path, str]:
         """The files of the arrays, each with the hash in the manifest."""
         return {self._file(name): str(entry["sha256"]) for name, entry in self._stated.items()}
 
@@ -257,13 +255,13 @@ class Shards:
 
     def _check_lengths(self) -> None:
         """Raise DataError unless every token has its tracks, and every document its counts."""
-        wanted = dict.fromkeys(self.tracks, len(self.ids)) | dict.fromkeys(
+        lengths = dict.fromkeys(self.tracks, len(self.ids)) | dict.fromkeys(
             self.counts, len(self.documents) - 1
         )
-        for name, length in wanted.items():
-            if (found := self._stated[name]["length"]) != length:
+        for name, length in lengths.items():
+            if (stated := self._stated[name]["length"]) != length:
                 raise DataError(
-                    f"{DAMAGED}: it has {found} values, not {length}",
+                    f"{DAMAGED}: it has {stated} values, not {length}",
                     file=self._file(name),
                     fix=AGAIN,
                 )
@@ -278,9 +276,9 @@ class Shards:
         ):
             ends = [int(value) for value in (*offsets[:1], *offsets[-1:])]
             if ends != [0, last]:
-                found = f"it goes from {ends[0]} to {ends[1]}" if ends else "it is empty"
+                problem = f"it goes from {ends[0]} to {ends[1]}" if ends else "it is empty"
                 raise DataError(
-                    f"{DAMAGED}: {found}, not from 0 to {last}", file=self._file(name), fix=AGAIN
+                    f"{DAMAGED}: {problem}, not from 0 to {last}", file=self._file(name), fix=AGAIN
                 )
             if not _ascending(offsets):
                 raise DataError(
@@ -323,8 +321,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         spans = [
             f"{name}.{part}" for name in manifest.get("spans", ()) for part in SpanTrack._fields
         ]
-        wanted = ("ids", "sentences", "documents", *COUNTS, *manifest["tracks"], *spans)
-        if missing := [name for name in wanted if name not in arrays]:
+        needed = ("ids", "sentences", "documents", *COUNTS, *manifest["tracks"], *spans)
+        if missing := [name for name in needed if name not in arrays]:
             raise DataError(
                 f"a damaged manifest: {split} has no array '{missing[0]}'", file=file, fix=AGAIN
             )

@@ -34,11 +34,11 @@ def share_tokenizer(
         "settings": [job.settings() for job in jobs],
     }
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:24]
-    place = find_cache_folder(cache_dir) / f"tokenizer-{key}"
-    if (place / META).is_file():
-        return place
-    with open_journal(place, identity, wait=True, tell=jobs[0].tell) as journal:
-        if not (place / META).is_file():  # no other process has made it meanwhile
+    folder = find_cache_folder(cache_dir) / f"tokenizer-{key}"
+    if (folder / META).is_file():
+        return folder
+    with open_journal(folder, identity, wait=True, tell=jobs[0].tell) as journal:
+        if not (folder / META).is_file():  # no other process has made it meanwhile
             surveys = [
                 survey_text(
                     job.source,
@@ -51,5 +51,5 @@ def share_tokenizer(
             jobs[0].say("training the tokenizer", 0, 0)
             texts = (text for survey in surveys for text in choose_training_texts(survey, recipe))
             Tokenizer.learn(texts, recipe).save(journal.folder)
-            journal.finish(place)
-    return place
+            journal.finish(folder)
+    return folder

@@ -50,11 +50,9 @@ class TextSource:
     def __post_init__(self) -> None:
         check_names(self.spans, self.tags)
         if self.pairs and (self.spans or self.tags):
-            given = "spans" if self.spans else "tags"
+            kind = "spans" if self.spans else "tags"
             raise ConfigError(
-                f"data.{given}",
-                list(getattr(self, given)),
-                "parallel text has no spans and no tags",
+                f"data.{kind}", list(getattr(self, kind)), "parallel text has no spans and no tags"
             )
 
     @property

@@ -93,11 +93,11 @@ def tokenize(job: TokenizingJob, out: str | os.PathLike[str]) -> dict[str, Any]:
     Returns:
         Its manifest.
     """
-    place = Path(out).expanduser().absolute()
-    _refuse(place)
-    with open_journal(place, _identity(job), tell=job.tell) as journal:
+    folder = Path(out).expanduser().absolute()
+    _refuse(folder)
+    with open_journal(folder, _identity(job), tell=job.tell) as journal:
         manifest = _write(job, journal)
-        journal.finish(place)
+        journal.finish(folder)
     return manifest
 
 
@@ -111,22 +111,22 @@ def open_or_tokenize(
         return Path(job.source.path).expanduser()
     identity = _identity(job)
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:24]
-    place = find_cache_folder(cache_dir) / key
-    if _is_sound(place):
-        return place
-    with open_journal(place, identity, wait=True, tell=job.tell) as journal:
-        if not _is_sound(place):  # no other process has made it meanwhile
+    folder = find_cache_folder(cache_dir) / key
+    if _is_sound(folder):
+        return folder
+    with open_journal(folder, identity, wait=True, tell=job.tell) as journal:
+        if not _is_sound(folder):  # no other process has made it meanwhile
             _write(job, journal)
-            journal.finish(place)
-    return place
+            journal.finish(folder)
+    return folder
 
 
-def find_cache_folder(given: str | os.PathLike[str] | None = None) -> Path:
+def find_cache_folder(folder: str | os.PathLike[str] | None = None) -> Path:
     """`given`, else the environment variable PLMCTL_CACHE, else plmctl/ in the user's cache
     folder.
     """
-    if given or (given := os.environ.get("PLMCTL_CACHE")):
-        return Path(given).expanduser()
+    if folder or (folder := os.environ.get("PLMCTL_CACHE")):
+        return Path(folder).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "plmctl"
 
 
@@ -143,9 +143,9 @@ def _identity(job: TokenizingJob) -> dict[str, Any]:
     return {"version": VERSION, "text": texts, "settings": job.settings(), "tokenizer": tokenizer}
 
 
-def _is_sound(place: Path) -> bool:
+def _is_sound(folder: Path) -> bool:
     with contextlib.suppress(DataError):
-        return is_tokens(place) and bool(read_manifest(place))
+        return is_tokens(folder) and bool(read_manifest(folder))
     return False
 
 
@@ -277,8 +277,8 @@ class _SplitDocuments:
             yield document, "valid"
 
     def _is_held(self, identity: int) -> bool:
-        place = bisect_left(self._held, identity)
-        return place < len(self._held) and self._held[place] == identity
+        index = bisect_left(self._held, identity)
+        return index < len(self._held) and self._held[index] == identity
 
 
 class _Split:
@@ -412,11 +412,11 @@ def choose_training_texts(survey: Survey, recipe: Recipe) -> Iterator[str]:
             yield text
 
 
-def _refuse(place: Path) -> None:
-    if place.exists() and not place.is_dir():
-        raise UsageError(f"out={str(place)!r}: is a file\n  fix: out=<new folder>")
-    if place.is_dir() and any(place.iterdir()) and not is_tokens(place):
+def _refuse(folder: Path) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"out={str(folder)!r}: is a file\n  fix: out=<new folder>")
+    if folder.is_dir() and any(folder.iterdir()) and not is_tokens(folder):
         raise UsageError(
-            f"out={str(place)!r}: is not empty and holds no tokens of plmctl\n"
+            f"out={str(folder)!r}: is not empty and holds no tokens of plmctl\n"
             "  fix: out=<new folder>"
         )

@@ -24,7 +24,7 @@ def verify_once(shards: Shards, cache: Path, *, say: Say = ignore_progress) -> N
 
     If nothing can be written in `cache`, they are compared each time.
     """
-    mark = cache / FOLDER / _seen(shards)
+    mark = cache / FOLDER / _hash_files(shards)
     if mark.is_file():
         return
     say(f"comparing {shards.folder} ({shards.split}) with its manifest", 0, 0)
@@ -34,10 +34,10 @@ def verify_once(shards: Shards, cache: Path, *, say: Say = ignore_progress) -> N
         mark.touch()
 
 
-def _seen(shards: Shards) -> str:
+def _hash_files(shards: Shards) -> str:
     """A hash of what changes with every write to the files."""
     digest = hashlib.sha256()
-    for file, stated in sorted(shards.stated_hashes().items()):
+    for file, stated in sorted(shards.list_stated_hashes().items()):
         status = file.stat()
         facts = (
             str(file.resolve()),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from plmctl.core.errors import ConfigError
 from plmctl.data.check.tokens import KEEP, MUCH
-from plmctl.data.described import too_much_held_out
-from plmctl.data.formats.base import lost
+from plmctl.data.described import warn_of_large_share
+from plmctl.data.formats.base import count_lost
 from plmctl.data.loader import Loader, RowSource
 from plmctl.data.sample import sample_corpus
 from plmctl.data.words import warn_of_missing_words
@@ -47,7 +47,7 @@ def describe_run(
     for name, source in loader.sources.items():
         lines += _describe_source(name, source, tokenizer)
     for shards in [shards for corpora in corpus.train.values() for shards in corpora.values()]:
-        lines += [line.strip() for line in too_much_held_out(shards.manifest)]
+        lines += [line.strip() for line in warn_of_large_share(shards.manifest)]
     remarks = remark_on_pattern(spec, model.backbone, spec.plugins)
     return [*lines, *(f"{name} {remark}" for name, remark in remarks.items())]
 
@@ -73,9 +73,9 @@ def _describe_source(name: str, source: RowSource, tokenizer: Tokenizer) -> list
         remarks = [f"{plan.rows:,} rows an epoch; {'; '.join(filter(None, facts))}"]
         if source.noise and "tracks.word_start" in source.noise.reads:
             remarks += warn_of_missing_words(shards, tokenizer)
-        gone = lost(plan.report) / max(1, len(shards.ids))
+        gone = count_lost(plan.report) / max(1, len(shards.ids))
         remarks += [f"{gone:.0%} of its tokens stand in no row. {KEEP}"] if gone > MUCH else []
-        remarks += filter(None, [reader.format.left_out(shards, plan)])
+        remarks += filter(None, [reader.format.describe_left_out(shards, plan)])
         lines += [f"{corpus}: {remark}" for remark in remarks]
     if len(corpora) > 1:
         lines.append(

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
-from plmctl.data.formats.base import lost
+from plmctl.data.formats.base import count_lost
 from plmctl.data.shards import Shards
 from plmctl.data.survey import TextSource
 from plmctl.data.tokenizing import TokenizingJob, tokenize
@@ -63,8 +63,8 @@ def test_it_fills_many_rows(name: str, one_line: Path) -> None:
 
 
 def test_what_is_lost() -> None:
-    assert lost({"cut": 3, "dropped": 4, "padding": 9}) == 7
-    assert lost({}) == 0
+    assert count_lost({"cut": 3, "dropped": 4, "padding": 9}) == 7
+    assert count_lost({}) == 0
 
 
 def test_a_run_says_what_stands_in_no_row(one_line: Path, tmp_path: Path) -> None:

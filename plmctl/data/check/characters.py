@@ -67,7 +67,7 @@ class CharacterCounts:
             if unicodedata.category(c) in ("Cc", "Cs", "Co") and c not in _WHITE
         }
         lost = sum(control.values())
-        shown = ", ".join(
+        listing = ", ".join(
             f"U+{ord(c):04X} ({n:,})"
             for c, n in sorted(control.items(), key=lambda item: -item[1])[:3]
         )
@@ -95,7 +95,7 @@ class CharacterCounts:
             ),
             judge(
                 "control characters",
-                f"{lost:,}" + (f": {shown}" if shown else ""),
+                f"{lost:,}" + (f": {listing}" if listing else ""),
                 lost / total,
                 look=1e-6,
                 bad=1e-4,

@@ -30,11 +30,18 @@ class LabelledExample(Protocol):
     """The part of `plmctl.tasks.base.Example` that this check needs."""
 
     @property
-    def fields(self) -> Mapping[str, Any]: ...
+    def fields(self) -> Mapping[str, Any]:
+        """Its texts, by the names of the task's columns."""
+        ...
+
     @property
-    def label(self) -> Any: ...
+    def label(self) -> Any:
+        """Its label; None if it has none."""
+
     @property
-    def place(self) -> str: ...
+    def place(self) -> str:
+        """file:line, for messages."""
+        ...
 
 
 Key = tuple[str, ...]  # the texts that make two examples copies
@@ -92,10 +99,10 @@ def check(
         lengths.add(tokens)
         findings.append(_long(tokens, cut, train))
     half, most = lengths.quantile(0.5), lengths.quantile(0.95)
-    shown = f"half below {half:,} {unit}, 95% below {most:,}, the longest {lengths.largest:,}"
+    summary = f"half below {half:,} {unit}, 95% below {most:,}, the longest {lengths.largest:,}"
     findings.append(
         Finding(
-            "lengths", "ok", shown, numbers={"50%": half, "95%": most, "largest": lengths.largest}
+            "lengths", "ok", summary, numbers={"50%": half, "95%": most, "largest": lengths.largest}
         )
     )
     return Report(path, "labelled", findings, lengths, unit)
@@ -121,13 +128,13 @@ def _words(example: LabelledExample) -> int:
 
 
 def _sizes(splits: Splits, skipped: Mapping[str, int]) -> Finding:
-    shown = ", ".join(f"{name} {len(examples):,}" for name, examples in splits.items())
+    summary = ", ".join(f"{name} {len(examples):,}" for name, examples in splits.items())
     left = sum(skipped.values())
     numbers = {**{name: len(examples) for name, examples in splits.items()}, "passed over": left}
     dev = any(name.startswith("dev") for name in splits)
     return judge(
         "size",
-        shown + (f"; {left:,} broken rows are left out" if left else ""),
+        summary + (f"; {left:,} broken rows are left out" if left else ""),
         not dev or len(splits["train"]) < _LITTLE,
         look=0.5,
         bad=2,
@@ -150,22 +157,22 @@ def _balance(splits: Splits) -> list[Finding]:
         ]
     if _is_scale(train):
         values = np.array([float(label) for label in train.elements()])
-        shown = f"scores from {values.min():g} to {values.max():g}, mean {values.mean():.2f}"
-        return [Finding("labels", "ok", shown, numbers={"mean": float(values.mean())})]
+        summary = f"scores from {values.min():g} to {values.max():g}, mean {values.mean():.2f}"
+        return [Finding("labels", "ok", summary, numbers={"mean": float(values.mean())})]
     classes = isinstance(first.label, str) and "answers" not in first.fields
     share = train.most_common(1)[0][1] / train.total() if classes else 0.0
     rare = sorted(label for label, count in train.items() if count < _FEW)
-    shown = ", ".join(
+    summary = ", ".join(
         f"{label} {format_percent(count / train.total())}" for label, count in train.most_common(8)
     )
-    shown += ", ..." if len(train) > 8 else ""
+    summary += ", ..." if len(train) > 8 else ""
     few = f": {', '.join(rare[:5])}" if rare else ""
-    unseen = {name: sorted(set(found) - set(train)) for name, found in labels.items()}
-    strange = {name: found for name, found in unseen.items() if found}
+    unseen = {name: sorted(set(counts) - set(train)) for name, counts in labels.items()}
+    strange = {name: counts for name, counts in unseen.items() if counts}
     return [
         judge(
             "labels",
-            f"{len(train)}: {shown}",
+            f"{len(train)}: {summary}",
             share,
             look=0.85,
             bad=0.99,
@@ -173,7 +180,7 @@ def _balance(splits: Splits) -> list[Finding]:
                 f"Always predicting '{train.most_common(1)[0][0]}' is right that often: judge by"
                 " macro F1, not by accuracy."
             ),
-            numbers={name: dict(found) for name, found in labels.items()},
+            numbers={name: dict(counts) for name, counts in labels.items()},
         ),
         judge(
             "rare labels",
@@ -187,7 +194,7 @@ def _balance(splits: Splits) -> list[Finding]:
         Finding(
             "labels that train lacks",
             "bad" if strange else "ok",
-            "; ".join(f"{name}: {', '.join(found[:5])}" for name, found in strange.items())
+            "; ".join(f"{name}: {', '.join(counts[:5])}" for name, counts in strange.items())
             or "none",
             (
                 "No model can learn them: correct the spelling, or split the data again."
@@ -226,11 +233,13 @@ def _is_scale(labels: Counter[str]) -> bool:
 def _copies(splits: Splits, keys: Mapping[str, list[Key]]) -> list[Finding]:
     train = keys["train"]
     repeated = len(train) - len(set(train))
-    seen: dict[Key, list[LabelledExample]] = defaultdict(list)
+    by_content: dict[Key, list[LabelledExample]] = defaultdict(list)
     for key, example in zip(train, splits["train"], strict=True):
-        seen[key].append(example)
+        by_content[key].append(example)
     disputed = [
-        group for group in seen.values() if len({repr(example.label) for example in group}) > 1
+        group
+        for group in by_content.values()
+        if len({repr(example.label) for example in group}) > 1
     ]
     examples = sum(map(len, disputed))
     shown = f": {_place(disputed[0][0])} and {_place(disputed[0][1])}" if disputed else ""

@@ -139,7 +139,7 @@ def _sizes(counts: TextCounts) -> list[Finding]:
         and counts.all_lines / lengths.count < 1.1
         and lengths.quantile(0.5) < 200
     )
-    shown = (
+    summary = (
         f"5% below {quantiles['5%']:,} characters,"
         f" half below {quantiles['50%']:,}, 95% below {quantiles['95%']:,}"
     )
@@ -170,7 +170,7 @@ def _sizes(counts: TextCounts) -> list[Finding]:
             ),
             numbers={"characters": lengths.largest},
         ),
-        judge("lengths", shown, float(single), look=0.5, bad=2, advice=advice, numbers=quantiles),
+        judge("lengths", summary, float(single), look=0.5, bad=2, advice=advice, numbers=quantiles),
     ]
 
 
@@ -178,7 +178,7 @@ def _repeats(counts: TextCounts) -> list[Finding]:
     exact, folded, lines = counts.documents.share, counts.folded.share, counts.lines.share
     top = [(line, _count(counts.lines, line)) for line, _ in counts.often.most_common(100)]
     top = sorted(((line, count) for line, count in top if count > 1), key=lambda item: -item[1])[:5]
-    shown = "".join(f"; {count:,} x '{shorten(line, 40)}'" for line, count in top[:2])
+    examples = "".join(f"; {count:,} x '{shorten(line, 40)}'" for line, count in top[:2])
     advice = (
         "Copies are read as often as they occur and may be in train and validation:"
         " remove them before tokenizing."
@@ -186,7 +186,7 @@ def _repeats(counts: TextCounts) -> list[Finding]:
     return [
         judge(
             "duplicate documents",
-            f"{format_percent(exact)} are copies of an earlier one{_estimated(counts.documents)}",
+            f"{format_percent(exact)} are copies of an earlier one{_estimate(counts.documents)}",
             exact,
             look=0.001,
             bad=0.05,
@@ -196,7 +196,7 @@ def _repeats(counts: TextCounts) -> list[Finding]:
         judge(
             "near-duplicate documents",
             f"{format_percent(folded)} are copies but for case and white space"
-            f"{_estimated(counts.folded)}",
+            f"{_estimate(counts.folded)}",
             folded,
             look=0.001,
             bad=0.05,
@@ -206,7 +206,7 @@ def _repeats(counts: TextCounts) -> list[Finding]:
         judge(
             "duplicate lines",
             f"{format_percent(lines)} of the longer lines repeat an earlier"
-            f" one{_estimated(counts.lines)}{shown}",
+            f" one{_estimate(counts.lines)}{examples}",
             lines,
             look=0.05,
             bad=0.3,
@@ -220,5 +220,5 @@ def _count(lines: Repeats, line: str) -> int:
     return lines.count(hash_texts([line])[0])
 
 
-def _estimated(repeats: Repeats) -> str:
+def _estimate(repeats: Repeats) -> str:
     return "" if repeats.kept == 1 else f" (estimated from 1 in {1 / repeats.kept:.0f})"

@@ -18,7 +18,7 @@ from plmctl.data.check.characters import describe_shares, measure_scripts
 from plmctl.data.check.finding import Finding, LengthHistogram, Report, format_percent, judge
 from plmctl.data.check.hashes import Repeats, hash_stretches
 from plmctl.data.check.overlap import OverlapCounter, report_overlap
-from plmctl.data.formats.base import lost
+from plmctl.data.formats.base import count_lost
 from plmctl.data.shards import Shards
 from plmctl.data.survey import ignore_progress
 from plmctl.text.tokenizer import Tokenizer
@@ -174,17 +174,17 @@ def cut(train: Shards, format_: Format) -> Finding:
     """The tokens that the format's plan of the first epoch loses."""
     plan = format_.plan(train, seed=0, epoch=0, input_length=format_.max_length)
     report, total = plan.report, max(1, len(train.ids))
-    gone = lost(report) / total
+    share = count_lost(report) / total
     padding = int(report.get("padding", 0)) / max(1, plan.rows * plan.width)
     return judge(
         "rows",
-        f"{plan.rows:,} rows of {format_.max_length}: {format_percent(gone)} of the tokens are"
+        f"{plan.rows:,} rows of {format_.max_length}: {format_percent(share)} of the tokens are"
         f" lost, {format_percent(padding)} is padding",
-        max(gone, padding / 2),
+        max(share, padding / 2),
         look=0.05,
         bad=MUCH,
         advice=KEEP,
-        numbers={"rows": plan.rows, "lost": gone, "padding": padding, **report},
+        numbers={"rows": plan.rows, "lost": share, "padding": padding, **report},
     )
 
 

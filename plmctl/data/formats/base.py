@@ -29,7 +29,7 @@ class Plan:
     width: int = 0  # tokens of a row as `rows` lays it out, padding included
 
 
-def lost(report: Mapping[str, Any]) -> int:
+def count_lost(report: Mapping[str, Any]) -> int:
     """The tokens of the text that are in no row, by the report of a plan."""
     return sum(int(report.get(name, 0)) for name in ("cut", "dropped"))
 
@@ -73,7 +73,7 @@ class Format:
         a run trains on.
         """
 
-    def left_out(self, shards: Shards, plan: Plan) -> str:
+    def describe_left_out(self, shards: Shards, plan: Plan) -> str:
         """One line about what is in no row and why; "" if there is nothing to say."""
         return ""
 

@@ -94,7 +94,7 @@ class Blocks(Format):
         self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None
     ) -> Rows:
         layout = lay_rows(shards, plan, index, self.kinds, self.vocab, wanted)
-        seq = layout.seq if self.crossing else layout.isolated(layout.piece, layout.begin)
+        seq = layout.seq if self.crossing else layout.isolate(layout.piece, layout.begin)
         return Rows(key=index, seqs={"text": seq}, spans=layout.spans)
 
 

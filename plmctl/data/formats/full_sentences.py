@@ -102,5 +102,5 @@ class FullSentences(Format):
         self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None
     ) -> Rows:
         layout = lay_rows(shards, plan, index, self.kinds, self.vocab, wanted)
-        seq = layout.isolated(layout.piece, layout.begin) if self.packed else layout.seq
+        seq = layout.isolate(layout.piece, layout.begin) if self.packed else layout.seq
         return Rows(key=index, seqs={"text": seq}, spans=layout.spans)

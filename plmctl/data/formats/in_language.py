@@ -30,11 +30,11 @@ class InLanguage(Wrapped):
         if language < 0:
             raise ConfigError("format.language", language, "the number of a language, from 0 on")
         if "text" not in format.provides:
-            given = ", ".join(sorted(format.provides))
+            provided = ", ".join(sorted(format.provides))
             raise ConfigError(
                 "format.format",
                 type(format).__name__,
-                f"a format of plain text; this one gives {given}",
+                f"a format of plain text; this one gives {provided}",
             )
         super().__init__(format=format, provides=frozenset({"tracks.language"}), settings=language)
         self.language = language

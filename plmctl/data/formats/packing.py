@@ -45,17 +45,17 @@ def best_fit_decreasing(size: np.ndarray, capacity: int) -> tuple[np.ndarray, np
             if not any_open[room]:
                 room, missing = capacity, -(-len(items) // (capacity // length))
                 open_rows[room], rows = np.arange(rows, rows + missing), rows + missing
-            each = room // length
-            used, open_rows[room] = np.split(open_rows[room], [-(-len(items) // each)])
-            taken = min(len(items), len(used) * each)
-            row_of[items[:taken]] = np.repeat(used, each)[:taken]
+            items_per_row = room // length
+            used, open_rows[room] = np.split(open_rows[room], [-(-len(items) // items_per_row)])
+            count = min(len(items), len(used) * items_per_row)
+            row_of[items[:count]] = np.repeat(used, items_per_row)[:count]
             # the last row may take fewer than `each`
-            left = room - length * (taken - (len(used) - 1) * each)
-            for rest, of_rows in ((room - length * each, used[:-1]), (left, used[-1:])):
+            left = room - length * (count - (len(used) - 1) * items_per_row)
+            for rest, of_rows in ((room - length * items_per_row, used[:-1]), (left, used[-1:])):
                 open_rows[rest] = np.concatenate([open_rows[rest], of_rows])
                 any_open[rest] = len(open_rows[rest]) > 0
             any_open[room] = len(open_rows[room]) > 0
-            items = items[taken:]
+            items = items[count:]
     order = np.argsort(row_of, kind="stable")
     return order, np.searchsorted(row_of[order], np.arange(rows + 1))
 

@@ -33,11 +33,13 @@ class SegmentPairs(NamedTuple):
     b_start: np.ndarray
     b_end: np.ndarray
 
-    def select(self, chosen: np.ndarray) -> SegmentPairs:
-        return SegmentPairs(*(x[chosen] for x in self))
+    def select(self, pairs: np.ndarray) -> SegmentPairs:
+        """The pairs of these indices."""
+        return SegmentPairs(*(x[pairs] for x in self))
 
     @property
     def tokens(self) -> int:
+        """Tokens of all pairs."""
         return int((self.a_end - self.a_start).sum() + (self.b_end - self.b_start).sum())
 
 
@@ -102,18 +104,18 @@ def read_parallel(shards: Shards, who: str) -> SegmentPairs:
     Raises:
         DataError: if the text is not parallel.
     """
-    given = getattr(shards, "given", None)
+    path = getattr(shards, "given", None)
     if not shards.pairs:
         message = f"{who} reads parallel text, these tokens are plain text"
         raise DataError(
-            message, file=given, fix="give the translations, line by line: data.target_path=<text>"
+            message, file=path, fix="give the translations, line by line: data.target_path=<text>"
         )
     documents, sentences = np.asarray(shards.documents), np.asarray(shards.sentences)
     if (np.diff(documents) != 2).any():
         number = int(np.flatnonzero(np.diff(documents) != 2)[0])
         raise DataError(
             f"pair {number} is not one source and one target",
-            file=given,
+            file=path,
             fix="tokenize the text again",
         )
     return SegmentPairs(sentences[:-1:2], sentences[1::2], sentences[1::2], sentences[2::2])

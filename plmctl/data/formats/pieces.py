@@ -70,7 +70,7 @@ class Layout:
         """[n, T]: each slot filled with its value."""
         return np.repeat(values, self.slots).reshape(self.seq.ids.shape)
 
-    def isolated(self, number: np.ndarray, begin: np.ndarray) -> Seq:
+    def isolate(self, number: np.ndarray, begin: np.ndarray) -> Seq:
         """The sequence with `tracks.document` (a number for each slot) and positions counted from
         `begin` of each slot.
         """
@@ -147,10 +147,12 @@ def lay_pieces(
     added = [expand_runs(begin[last], slots[last])]  # positions of padding and special tokens
     ids[added[0]] = vocab.pad
     for number, wrap in enumerate(kinds):
-        chosen = np.flatnonzero((kind == number) & ~padding)
+        slots_of_kind = np.flatnonzero((kind == number) & ~padding)
         tokens = [*enumerate(wrap.before), *enumerate(wrap.after, start=-len(wrap.after))]
         for step, token in tokens:
-            added.append(begin[chosen] + (step if step >= 0 else slots[chosen] + step))
+            added.append(
+                begin[slots_of_kind] + (step if step >= 0 else slots[slots_of_kind] + step)
+            )
             ids[added[-1]] = token
     where = (begin[~padding], before[~padding], pieces.start, pieces.size)
     tracks = _tracks(shards, vocab, ids, source_offset, added, where, (n, width), wanted)

@@ -75,9 +75,11 @@ class Prefix(Format):
         """
         if not shards.pairs:
             return self.text.plan(shards, seed=seed, epoch=epoch, input_length=input_length)
-        given = read_parallel(shards, "format=prefix")
-        complete = given.select(
-            np.flatnonzero((given.a_end > given.a_start) & (given.b_end > given.b_start))
+        parallel = read_parallel(shards, "format=prefix")
+        complete = parallel.select(
+            np.flatnonzero(
+                (parallel.a_end > parallel.a_start) & (parallel.b_end > parallel.b_start)
+            )
         )
         b_end = np.minimum(complete.b_end, complete.b_start + self.target_length)
         a_end = np.minimum(
@@ -87,7 +89,7 @@ class Prefix(Format):
         kept = SegmentPairs(complete.a_start, a_end, complete.b_start, b_end)
         plan, _ = plan_pairs(shards, kept, self.kinds, input_length, packed=False)
         plan.report.update(
-            cut=complete.tokens - kept.tokens, dropped=given.tokens - complete.tokens
+            cut=complete.tokens - kept.tokens, dropped=parallel.tokens - complete.tokens
         )
         return plan
 

@@ -130,8 +130,10 @@ class Segments(Format):
         step, number = np.divmod(rows.key, self.streams)
         index = (plan.rows // self.streams - 1 - step) * self.streams + number
         seq = lay_rows(shards, plan, index, self.kinds, self.vocab, frozenset()).seq
-        place = np.arange(seq.ids.shape[1])
-        last = np.where(place < seq.length[:, None], seq.length[:, None] - 1 - place, place)
+        position = np.arange(seq.ids.shape[1])
+        last = np.where(
+            position < seq.length[:, None], seq.length[:, None] - 1 - position, position
+        )
         seq = replace(seq, ids=np.take_along_axis(seq.ids, last, 1), view=True)
         labels = np.full(seq.ids.shape, IGNORE, np.int32)
         labels[:, :-1] = np.where(seq.real[:, 1:], seq.ids[:, 1:], IGNORE)

@@ -130,7 +130,11 @@ class SentencePair(Format):
             np.flatnonzero(occurs & (self.labels == label))
             for label in range(self.labels.max() + 1)
         ]
-        self.meanings = {"pair": [" or ".join(KINDS[kind] for kind in each) for each in kinds]}
+        self.meanings = {
+            "pair": [
+                " or ".join(KINDS[kind] for kind in kinds_of_label) for kinds_of_label in kinds
+            ]
+        }
 
     def plan(self, shards: Shards, *, seed: int, epoch: int, input_length: int) -> Plan:
         room = input_length - self.specials
@@ -228,13 +232,11 @@ class SentencePair(Format):
         """
         start, middle, end = bounds[cuts.first], bounds[cuts.middle], bounds[cuts.last]
         pairs = SegmentPairs(start, middle.copy(), middle, end)
-        chosen = np.flatnonzero(cuts.fate == RANDOM)
-        document = np.searchsorted(documents, cuts.first[chosen], side="right") - 1
-        wanted = target[document] - (middle - start)[chosen]
-        begin, stop = _random_segments(
-            bounds, documents, document, 1 if self.single else wanted, rng
-        )
-        pairs.b_start[chosen], pairs.b_end[chosen] = begin, stop
+        random = np.flatnonzero(cuts.fate == RANDOM)
+        document = np.searchsorted(documents, cuts.first[random], side="right") - 1
+        room = target[document] - (middle - start)[random]
+        begin, stop = _random_segments(bounds, documents, document, 1 if self.single else room, rng)
+        pairs.b_start[random], pairs.b_end[random] = begin, stop
         swapped = np.flatnonzero(cuts.fate == PREVIOUS)
         for a, b in ((pairs.a_start, pairs.b_start), (pairs.a_end, pairs.b_end)):
             a[swapped], b[swapped] = b[swapped], a[swapped]
@@ -259,7 +261,7 @@ class SentencePair(Format):
         layout = lay_rows(shards, plan, index, self.kinds, self.vocab, wanted)
         second = (layout.piece >= 0) & (layout.piece % 2 == 1)
         seq = (
-            layout.isolated(layout.piece // 2, find_pair_begins(layout))
+            layout.isolate(layout.piece // 2, find_pair_begins(layout))
             if self.packed
             else layout.seq
         )

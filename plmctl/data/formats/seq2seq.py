@@ -85,11 +85,11 @@ class Seq2Seq(Format):
         """The same rows in every epoch; `input_length` is that of the source, which noise
         changes.
         """
-        given = read_parallel(shards, "format=seq2seq")
+        parallel = read_parallel(shards, "format=seq2seq")
         source_room, target_room = self._rooms(input_length)
-        a, b = given.a_end - given.a_start, given.b_end - given.b_start
+        a, b = parallel.a_end - parallel.a_start, parallel.b_end - parallel.b_start
         good = (a > 0) & (b > 0) & (self.truncated | ((a <= source_room) & (b <= target_room)))
-        complete = given.select(np.flatnonzero(good))
+        complete = parallel.select(np.flatnonzero(good))
         a_end, b_end = complete.a_start + source_room, complete.b_start + target_room
         kept = complete._replace(
             a_end=np.minimum(complete.a_end, a_end), b_end=np.minimum(complete.b_end, b_end)
@@ -98,13 +98,13 @@ class Seq2Seq(Format):
             shards, kept, self.kinds, input_length + self.target_length, packed=False
         )
         plan.report.update(
-            cut=complete.tokens - kept.tokens, dropped=given.tokens - complete.tokens
+            cut=complete.tokens - kept.tokens, dropped=parallel.tokens - complete.tokens
         )
         return plan
 
     def check(self, shards: Shards, plan: Plan) -> None:
         """DataError if every pair is too long; it names the length that all pairs need."""
-        if not plan.rows and (message := self.left_out(shards, plan)):
+        if not plan.rows and (message := self.describe_left_out(shards, plan)):
             pairs = read_parallel(shards, "format=seq2seq")
             lengths = ((pairs.a_end - pairs.a_start).max(), (pairs.b_end - pairs.b_start).max())
             limits = {"max_length": self.max_length, "target_length": self.target_length}
@@ -124,12 +124,12 @@ class Seq2Seq(Format):
                 fix=f"{fix or 'less noise'}, or format.truncated=true",
             )
 
-    def left_out(self, shards: Shards, plan: Plan) -> str:
-        given = read_parallel(shards, "format=seq2seq")
+    def describe_left_out(self, shards: Shards, plan: Plan) -> str:
+        parallel = read_parallel(shards, "format=seq2seq")
         source_room, target_room = self._rooms(plan.width - self.target_length)
         sources, targets = (
-            given.a_end - given.a_start > source_room,
-            given.b_end - given.b_start > target_room,
+            parallel.a_end - parallel.a_start > source_room,
+            parallel.b_end - parallel.b_start > target_room,
         )
         count = 0 if self.truncated else int((sources | targets).sum())
         if not count:

@@ -71,7 +71,7 @@ class TextPair(Format):
         language = np.where(real, layout.piece % 2, 0)
         if "language" in shards.tracks:
             language[real] = np.asarray(shards.tracks["language"])[Pieces.of(plan, index).start]
-        alone = layout.isolated(layout.piece // 2, layout.begin)
+        alone = layout.isolate(layout.piece // 2, layout.begin)
         seq = alone if self.packed else layout.seq.with_tracks(position=alone.tracks["position"])
         return Rows(
             key=index,

@@ -42,8 +42,8 @@ class Wrapped(Format):
     def check(self, shards: Shards, plan: Plan) -> None:
         self.format.check(shards, plan)
 
-    def left_out(self, shards: Shards, plan: Plan) -> str:
-        return self.format.left_out(shards, plan)
+    def describe_left_out(self, shards: Shards, plan: Plan) -> str:
+        return self.format.describe_left_out(shards, plan)
 
     def languages(self, shards: Shards) -> int:
         return self.format.languages(shards)
