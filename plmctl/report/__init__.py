@@ -1,24 +1,24 @@
-"""Reports: what runs and studies have left in their folders, on one page.
+"""Reports: one page on the folders of runs and studies.
 
-subject.py    what a report is about and what is wished for
-options.py    the same, as the command line says it
+subject.py    the subject of a report, and the options for optional panels
+wishes.py     these options, parsed from the command line
 build.py      all panels on one page
-panels/       the parts of a page, a file each
-runs.py       what a run's folder says
-studies.py    what a study's folder says
+panels/       the panels of a page, one file each
+runs.py       reads a run directory
+studies.py    reads the folder of a study
 mean_curves.py    learning curves of several runs as one, with a band
 statistics.py     differences, intervals, tests, verdicts
-study_tables.py   the rows of a study's table for people
+study_tables.py   the rows of a study's table as text
 page.py       blocks as HTML and Markdown
-style.py      their look, light and dark
+style.py      their style, light and dark
 chart.py      curves as SVG
 bars.py       histograms, and levels with their spread
 examples.py   the texts behind predictions
-glue.py       GLUE's averages, and people's scores
+glue.py       GLUE's averages, and the human baseline
 sentences.py  sentences as a batch
 layers.py     how far each layer moves its input
-maps.py       what heads attend to
-probing.py    what a linear map reads off each layer
+maps.py       attention maps
+probing.py    linear probes of each layer
 card.py       a model card
 checked.py    the page of a data check
 """

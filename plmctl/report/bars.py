@@ -15,8 +15,8 @@ _ROW = 36
 
 
 def draw_histogram(edges: Sequence[int], counts: Sequence[int], *, title: str, x: str) -> str:
-    """One SVG: a bar for each `counts[i]` between `edges[i]` and `edges[i + 1]`, its share of
-    all above it.
+    """One SVG with a bar for each `counts[i]` between `edges[i]` and `edges[i + 1]`, labelled with
+    its share of all.
     """
     total, most = max(1, sum(counts)), max(1, *counts, 1)
     step = (WIDTH - _LEFT - _RIGHT) / len(counts)
@@ -44,7 +44,7 @@ def draw_histogram(edges: Sequence[int], counts: Sequence[int], *, title: str, x
 
 @dataclass(frozen=True)
 class Level:
-    """One number under its name, with what it came from."""
+    """One number with its name and the values that it summarises."""
 
     name: str
     value: float
@@ -60,8 +60,9 @@ def draw_levels(
     marks: Mapping[str, float] | None = None,
     start: float | None = None,
 ) -> str:
-    """One SVG: for each level a dot on a line of its own below its name, the spread around it, its
-    points as small dots.
+    """One SVG: each level is a dot on a line below its name, with the spread around it and its
+    points as small dots. `marks` are dashed vertical lines; with `start`, the axis includes it and
+    lines begin there.
 
     `marks` are upright dashed lines; `start`, where given, is on the axis too, and lines begin
     there.
@@ -69,8 +70,8 @@ def draw_levels(
     marks = marks or {}
     numbers = [
         n
-        for each in levels
-        for n in (each.value - each.spread, each.value + each.spread, *each.points)
+        for level in levels
+        for n in (level.value - level.spread, level.value + level.spread, *level.points)
     ]
     numbers += [*marks.values(), *([start] if start is not None else [])]
     at = choose_ticks(min(numbers, default=0.0), max(numbers, default=1.0))
@@ -89,31 +90,31 @@ def draw_levels(
         parts.append(draw_rule("mark", (x1, top), (x1, bottom)))
         parts.append(draw_text(x1, top - 4, escape(name), "end" if x1 > WIDTH / 2 else "start"))
     begin = locate(at[0] if start is None else start)
-    for number, each in enumerate(levels):
-        parts += _draw_level(each, top + _ROW * number, locate, begin)
+    for number, level in enumerate(levels):
+        parts += _draw_level(level, top + _ROW * number, locate, begin)
     parts.append(draw_text(WIDTH / 2, bottom + 36, escape(x), "middle"))
     return draw_frame(parts, title=title, height=bottom + 46)
 
 
 def _draw_level(
-    each: Level, top: float, locate: Callable[[float], float], begin: float
+    level: Level, top: float, locate: Callable[[float], float], begin: float
 ) -> list[str]:
-    y, x = top + 26, locate(each.value)
-    out = [draw_text(_LEFT, top + 14, f"{escape(each.name)}: {each.value:.4g}")]
+    y, x = top + 26, locate(level.value)
+    out = [draw_text(_LEFT, top + 14, f"{escape(level.name)}: {level.value:.4g}")]
     out.append(draw_rule("stem", (begin, y), (x, y)))
-    if each.spread:
-        low, high = locate(each.value - each.spread), locate(each.value + each.spread)
+    if level.spread:
+        low, high = locate(level.value - level.spread), locate(level.value + level.spread)
         out.append(
             f'<line {style_series(0)} x1="{low}" y1="{y}" x2="{high}" y2="{y}"'
             ' stroke="currentColor" stroke-width="2"/>'
         )
     out += [
         f'<circle {style_series(1)} cx="{locate(point)}" cy="{y}" r="2.5" fill="currentColor"/>'
-        for point in each.points
+        for point in level.points
     ]
     out.append(
         f'<circle {style_series(0)} cx="{x}" cy="{y}" r="5"'
-        f' fill="currentColor"><title>{escape(each.name)}</title></circle>'
+        f' fill="currentColor"><title>{escape(level.name)}</title></circle>'
     )
     return out
 

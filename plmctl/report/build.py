@@ -14,11 +14,13 @@ LONG = 80  # characters of a title
 
 
 class Panel(Protocol):
-    """A file of panels/: what it has to say about a subject, which may be nothing."""
+    """A module of panels/."""
 
-    ORDER: int  # place on the page
+    ORDER: int  # position on the page
 
-    def panel(self, subject: Subject) -> list[Block]: ...
+    def panel(self, subject: Subject) -> list[Block]:
+        """The blocks on a subject; none if there is nothing to show."""
+        ...
 
 
 def load_panels() -> list[Panel]:
@@ -31,15 +33,19 @@ def load_panels() -> list[Panel]:
 
 
 def make_blocks(subject: Subject) -> list[Block]:
+    """The title of the page and the blocks of all panels."""
     names = ", ".join(run.name for run in subject.runs)
     named = names if len(names) <= LONG else f"{len(subject.runs)} runs"
     title = subject.study.title if subject.study else f"Report: {named}"
-    return [Heading(title, 1), *(block for each in load_panels() for block in each.panel(subject))]
+    return [
+        Heading(title, 1),
+        *(block for panel in load_panels() for block in panel.panel(subject)),
+    ]
 
 
 def write_report(subject: Subject, out: Path, *, markdown: bool = False) -> list[Path]:
-    """One self-contained `.html` file; with `markdown`, or where `out` is a `.md` file, the page
-    in Markdown beside it.
+    """Write one self-contained `.html` file; with `markdown`, or if `out` is a `.md` file, also the
+    page in Markdown.
     """
     page = make_blocks(subject)
     if markdown or out.suffix == ".md":

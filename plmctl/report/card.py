@@ -27,8 +27,8 @@ def make_card(
     library: str = "plmctl",
     plugins: Sequence[str] = (),
 ) -> str:
-    """README.md of the run in `folder`, whose settings are `config`; what is not known is said to
-    be not stated.
+    """README.md of the run in `folder` with the settings `config`; unknown facts are marked as not
+    stated.
 
     `library`: what reads the weights beside it. `plugins`: packages outside plmctl whose parts may
     be imported.
@@ -77,8 +77,8 @@ def make_card(
 
 
 def _pipeline(config: Mapping[str, Any], plugins: Sequence[str]) -> str:
-    """What the model does, in the words of Hugging Face's hub; empty where parts do not say it, or
-    are of a plug-in that may not be imported.
+    """The task of the model, in the words of Hugging Face's hub; empty if its parts do not say it,
+    or belong to a plug-in that may not be imported.
     """
     from plmctl.run.model_facts import heads_about
 
@@ -89,26 +89,26 @@ def _pipeline(config: Mapping[str, Any], plugins: Sequence[str]) -> str:
         model = locate((config.get("model") or {}).get("_target_"), plugins)
     except ValueError:
         return ""
-    found = [word for kind, word in PIPELINES.items() if kind in about]
-    other = found and getattr(model, "writes", "text") == "target"  # than what it reads
-    return "text2text-generation" if other else next(iter(found), "")
+    words = [word for kind, word in PIPELINES.items() if kind in about]
+    other = words and getattr(model, "writes", "text") == "target"  # than what it reads
+    return "text2text-generation" if other else next(iter(words), "")
 
 
 def _results(
     task: Mapping[str, Any], data: str, tag: str, scores: Mapping[str, Mapping[str, float]]
 ) -> list[dict[str, Any]]:
-    """One entry a split, as the leader boards of the hub read it; of what was measured, the
-    metrics of the task.
+    """One entry for each split, as the leader boards of the hub read it, with the task's own
+    metrics.
     """
-    asked = task.get("metrics") or ()
+    metrics = task.get("metrics") or ()
     return [
         {
             "task": {"type": tag or "other", "name": str(task.get("name"))},
             "dataset": {"name": data, "type": str(task.get("name")), "split": split},
             "metrics": [
-                {"type": each, "name": each, "value": float(value)}
-                for each, value in values.items()
-                if each in asked
+                {"type": metric, "name": metric, "value": float(value)}
+                for metric, value in values.items()
+                if metric in metrics
             ],
         }
         for split, values in scores.items()
@@ -116,7 +116,7 @@ def _results(
 
 
 def _data(config: Mapping[str, Any]) -> str:
-    """What it was trained on, without the folders that are the author's own business."""
+    """The training data, without the names of the author's folders."""
     task, data = config.get("task") or {}, config.get("data") or {}
     several = [*(data.get("mixture") or {}), *(data.get("sources") or {})]
     return (
@@ -136,7 +136,7 @@ def _names(paths: Any) -> str:
 def _body(
     folder: Path, config: Mapping[str, Any], scores: Mapping[str, Mapping[str, float]]
 ) -> list[Block]:
-    log = RunLog.begun(folder)
+    log = RunLog.read_started(folder)
     size, train = config.get("size") or {}, config.get("train") or {}
     facts = {
         "made with": "plmctl",

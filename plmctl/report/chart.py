@@ -28,8 +28,9 @@ def draw_lines(
     marks: Mapping[str, float] | None = None,
     bands: Mapping[str, Band] | None = None,
 ) -> str:
-    """One SVG with a line for each curve, a shade for each of `bands` (by the names of curves), a
-    dashed level for `marks`.
+    """One SVG with a line for each curve, a shaded area for each of `bands` (by the names of
+    curves) and a dashed line for each of `marks`. Points that are not finite are left out, and long
+    curves are thinned to keep the picture small.
 
     Points that are not finite are left out, and of long curves as many as keep the picture small.
     """
@@ -66,7 +67,7 @@ def draw_lines(
 
 
 def draw_frame(parts: Sequence[str], *, title: str, height: float, kind: str = "") -> str:
-    """The frame of a picture: its ground, its title, its parts."""
+    """The frame of a picture: background, title, content."""
     named = f' class="{kind}"' if kind else ""
     return "\n".join(
         [
@@ -83,15 +84,15 @@ def draw_frame(parts: Sequence[str], *, title: str, height: float, kind: str = "
     )
 
 
-def choose_ticks(low: float, high: float, wanted: int = 6, least: float = 0.0) -> list[float]:
-    """Round numbers, a constant step of 1, 2 or 5 times a power of ten apart, that enclose `low`
-    and `high`.
+def choose_ticks(low: float, high: float, count: int = 6, least: float = 0.0) -> list[float]:
+    """Round numbers that enclose `low` and `high`, with a constant step of 1, 2 or 5 times a power
+    of ten. `least`: the smallest step.
 
     `least`: the smallest step.
     """
     if high - low <= 1e-12 * max(abs(low), abs(high), 1.0):
         low, high = low - 0.5, high + 0.5
-    rough = (high - low) / (wanted - 1)
+    rough = (high - low) / (count - 1)
     power = 10.0 ** math.floor(math.log10(rough))
     step = max(
         least, next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
@@ -101,14 +102,14 @@ def choose_ticks(low: float, high: float, wanted: int = 6, least: float = 0.0) -
 
 
 def thin(curve: Sequence[Point], most: int = 600) -> list[Point]:
-    """At most about `most` points: every k-th, the last one always kept."""
+    """At most about `most` points: every k-th and the last one."""
     every = max(1, math.ceil(len(curve) / most))
     kept = list(curve[::every])
     return kept if kept[-1] == curve[-1] else [*kept, curve[-1]]
 
 
 def shorten_number(value: float) -> str:
-    """A number at an axis: 20k, 1.5M."""
+    """A number as axis label: 20k, 1.5M."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size * 10 or (
             abs(value) >= size and value % (size / 10) == 0 and size > 1e3
@@ -118,7 +119,7 @@ def shorten_number(value: float) -> str:
 
 
 class _Frame:
-    """Numbers to pixels."""
+    """Maps numbers to pixels."""
 
     def __init__(self, x0: float, x1: float, y0: float, y1: float) -> None:
         self.x0, self.x1, self.y0, self.y1 = x0, x1, y0, y1
@@ -181,11 +182,11 @@ def _level(name: str, level: float, frame: _Frame) -> str:
 
 
 def _legend(names: Sequence[str]) -> tuple[list[str], int]:
-    """Names below the picture, as many to a line as fit; how many lines that makes."""
+    """Draw the names below the picture, as many on a line as fit; the number of lines."""
     out, left, row = [], 8.0, 0
     for number, name in enumerate(names):
-        shown = name if len(name) <= 70 else f"{name[:69]}…"
-        width = 34 + 6.8 * len(shown)  # of sans-serif letters of 13 pixels, on average
+        label = name if len(name) <= 70 else f"{name[:69]}…"
+        width = 34 + 6.8 * len(label)  # of sans-serif letters of 13 pixels, on average
         if left > 8 and left + width > WIDTH - 8:
             left, row = 8.0, row + 1
         y = _HEIGHT + _LEGEND * row + 8
@@ -193,6 +194,6 @@ def _legend(names: Sequence[str]) -> tuple[list[str], int]:
             f'<line {style_series(number)} x1="{left:g}" y1="{y - 4}" x2="{left + 20:g}"'
             f' y2="{y - 4}" stroke="currentColor" stroke-width="3"/>'
         )
-        out.append(draw_text(f"{left + 24:g}", y, escape(shown)))
+        out.append(draw_text(f"{left + 24:g}", y, escape(label)))
         left += width
     return out, (row + 1 if names else 0)

@@ -1,4 +1,4 @@
-"""The page of a data check: verdicts, numbers, and the picture of the lengths."""
+"""The page of a data check: verdicts, numbers, and a histogram of lengths."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def make_blocks(report: Report) -> list[Block]:
 
 
 def write(report: Report, out: Path) -> list[Path]:
-    """A `.md` file with its pictures and the same page as `.html`; anything else is that page
-    alone; returns the files.
+    """Write the page: for a `.md` file with its pictures also the same page as `.html`, otherwise
+    only that page; return the files.
     """
     page = make_blocks(report)
     if out.suffix == ".md":
@@ -57,7 +57,7 @@ def write(report: Report, out: Path) -> list[Path]:
 
 
 def make_lines(report: Report) -> list[str]:
-    """The same for a terminal."""
+    """The report as lines for a terminal."""
     width = max(len(finding.name) for finding in report.findings)
     lines = [f"{report.path}: {report.kind}, {report.verdict}"]
     for finding in report.findings:

@@ -1,6 +1,4 @@
-"""`plmctl data check`: what a careful person looks for in text, tokens or labelled files before
-a long run.
-"""
+"""`plmctl data check`: checks of text, tokens or labelled files before a long run."""
 
 from __future__ import annotations
 
@@ -21,8 +19,8 @@ if TYPE_CHECKING:
 
 
 def check(spec: Check) -> int:
-    """Check, say it, and write the page where one is asked for; what is found changes no exit
-    code.
+    """Check, print the findings, and write the page if `out` is given; findings do not change the
+    exit code.
     """
     if spec.out and Path(spec.out).suffix not in (".md", ".html") and not is_stream(Path(spec.out)):
         raise UsageError(f"--out {spec.out}: a .md or a .html file")

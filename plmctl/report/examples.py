@@ -17,8 +17,8 @@ Rows = Sequence[Mapping[str, Any]]
 def collect_by_split(
     subject: Subject, title: str, of: Callable[[ReportedRun, str, Rows], list[Block]]
 ) -> list[Block]:
-    """What `of` says of the predictions of every run and split, each under its name; all under
-    `title`, if that is anything.
+    """The blocks of `of` for the predictions of every run and split, each with a heading; all under
+    `title` if there are any.
     """
     blocks: list[Block] = []
     for run in subject.runs:
@@ -29,8 +29,8 @@ def collect_by_split(
 
 
 def load_texts(run: ReportedRun, split: str) -> tuple[Sequence[Mapping[str, Any]] | None, str]:
-    """(the fields of every example of a split, in the order of its predictions; why there are
-    none).
+    """(the fields of every example of a split, in the order of its predictions; or why they cannot
+    be read).
     """
     try:
         return _fields(run, split), ""
@@ -39,7 +39,7 @@ def load_texts(run: ReportedRun, split: str) -> tuple[Sequence[Mapping[str, Any]
 
 
 def has_class_probabilities(row: Mapping[str, Any]) -> bool:
-    """Whether a prediction chooses one of several answers, each with its probability."""
+    """Whether a prediction chooses one of several labels, each with its probability."""
     known, guess = row.get("probabilities"), row.get("guess")
     if isinstance(known, dict):
         return isinstance(guess, str) and guess in known
@@ -47,7 +47,7 @@ def has_class_probabilities(row: Mapping[str, Any]) -> bool:
 
 
 def join_texts(fields: Mapping[str, Any]) -> str:
-    """The texts of an example in one line."""
+    """The texts of an example on one line."""
     words = [
         " ".join(value) if isinstance(value, list) and name == "words" else value
         for name, value in fields.items()
@@ -73,7 +73,9 @@ def _fields(run: ReportedRun, split: str) -> Sequence[Mapping[str, Any]]:
     examples = build(node, reading(run.log.config, run.plugins), run.plugins, path="task").read(
         split
     )
-    if [example.id for example in examples] != [each["id"] for each in run.predictions[split]]:
+    if [example.id for example in examples] != [
+        prediction["id"] for prediction in run.predictions[split]
+    ]:
         raise DataError(
             f"the files of the task are other ones by now: {node.get('path')}", file=run.folder
         )

@@ -1,5 +1,5 @@
-"""GLUE's averages, and what people reach (Wang et al., 2019, arXiv:1804.07461; Nangia and
-Bowman, 2019, arXiv:1905.10425).
+"""GLUE's averages, and the human baseline (Wang et al., 2019, arXiv:1804.07461; Nangia and Bowman,
+2019, arXiv:1905.10425).
 """
 
 from __future__ import annotations
@@ -39,22 +39,20 @@ Scores = Mapping[str, Mapping[str, float]]  # task: {metric: percent}
 
 
 def read_scores(metrics: Mapping[str, Mapping[str, float]], task: str) -> dict[str, float]:
-    """The scores of `task` on its dev split in percent, those of MNLI's mismatched set beside
-    them.
-    """
+    """The scores of `task` on its dev split in percent, with those of MNLI's mismatched set."""
     names = HUMAN[task]
-    found = {
+    scores = {
         name: 100 * value for name, value in (metrics.get("dev") or {}).items() if name in names
     }
     other = {
         f"{name}, mismatched": 100 * value
         for name, value in (metrics.get("dev_mismatched") or {}).items()
     }
-    return found | {name: value for name, value in other.items() if name in names}
+    return scores | {name: value for name, value in other.items() if name in names}
 
 
 def score(task: str, values: Mapping[str, float]) -> float | None:
-    """The mean of the task's metrics; None where one is missing."""
+    """The mean of the task's metrics; None if one is missing."""
     return (
         statistics.fmean(values[name] for name in HUMAN[task])
         if set(HUMAN[task]) <= set(values)
@@ -63,7 +61,7 @@ def score(task: str, values: Mapping[str, float]) -> float | None:
 
 
 def average_scores(scores: Scores) -> float | None:
-    """GLUE's macro-average over the eight tasks without WNLI; None unless all of them are there."""
+    """GLUE's macro-average over the eight tasks without WNLI; None if a task is missing."""
     return _average([score(task, scores.get(task, {})) for task in COUNTED])
 
 

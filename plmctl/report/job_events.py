@@ -1,4 +1,4 @@
-"""What has happened to the jobs of a folder: the one file in which each of them writes it down."""
+"""The journal of a folder of jobs: one file to which each job appends its events."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Event = Literal["started", "resumed", "finished", "interrupted", "failed", "stop
 
 @dataclass(frozen=True)
 class LastEvent:
-    """How a job stands by the journal.
+    """The state of a job by the journal.
 
     Args:
         event: the last one; "" where there was none.
@@ -38,7 +38,8 @@ class LastEvent:
 
 
 class JobEvents:
-    """The journal of a folder of jobs; `last`: {job: its last event}, by their first events.
+    """The journal of a folder of jobs; `last` maps each job to its last event, in the order of
+    first events.
 
     A folder of the first version has no journal: the files in the folders of its jobs say the
     same, until the first line is written.
@@ -57,7 +58,7 @@ class JobEvents:
         return self.last.get(job, LastEvent())
 
     def read(self) -> None:
-        """Read what has been written since the last time, by any process."""
+        """Read the events that any process has appended since the last call."""
         records, self._end = read_lines(self.file, self._end)
         for record in records:
             self._take(record)

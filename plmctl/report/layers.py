@@ -18,7 +18,7 @@ from plmctl.run.loading import Loaded
 
 @dataclass(frozen=True)
 class Move:
-    """What one layer does to the states that it is given, averaged over tokens."""
+    """The change that one layer makes to its input, averaged over tokens."""
 
     distance: float  # L2
     angle: float  # degrees
@@ -43,7 +43,7 @@ def measure_moves(states: Sequence[Tensor], real: Tensor) -> list[Move]:
 
 @torch.inference_mode()
 def measure_layers(loaded: Loaded, sentences: Sequence[str] = SENTENCES) -> tuple[list[Move], int]:
-    """(the moves of every layer of a trained model, over how many tokens of `sentences`, special
+    """(the moves of every layer of a trained model, the number of tokens of `sentences`, special
     ones included).
     """
     batch, rows = batch_sentences(loaded, sentences)

@@ -1,5 +1,5 @@
-"""What a head attends to, drawn as lines between two columns of tokens (after Vig, 2019,
-arXiv:1906.05714, its head view).
+"""Attention maps, drawn as lines between two columns of tokens (after Vig, 2019, arXiv:1906.05714,
+its head view).
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def measure_attention(
 
 
 def draw_attention(tokens: Sequence[str], weights: Sequence[Sequence[float]], *, title: str) -> str:
-    """One SVG: from every token (left) to those it attends to (right), a line as opaque as the
-    weight.
+    """One SVG with a line from each token (left) to each token that it attends to (right); the
+    weight is the opacity.
     """
     strongest = [
         torch.tensor(row).topk(min(_STRONGEST, len(row))).indices.tolist() for row in weights
@@ -73,7 +73,7 @@ def draw_attention(tokens: Sequence[str], weights: Sequence[Sequence[float]], *,
 
 
 def check(heads: Sequence[tuple[int, int]], layers: Sequence[Tensor]) -> None:
-    """UsageError for a head that is not there."""
+    """Raise UsageError for a head that the model does not have."""
     for layer, head in heads:
         if not (0 <= layer < len(layers) and 0 <= head < len(layers[layer])):
             shape = f"{len(layers)} layers of {len(layers[0])} heads, counted from 0"

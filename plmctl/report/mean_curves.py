@@ -15,8 +15,8 @@ AXES = {"steps": "updates", "tokens": "tokens", "flops": "training FLOPs", "time
 def read_curve(
     log: RunLog, name: str, by: str, flops_per_token: float
 ) -> list[tuple[float, float, float]]:
-    """(update, x, value) of a metric; x between two records of the counters is on the line
-    between them.
+    """(update, x, value) of a metric; between two records of the counter, x is interpolated
+    linearly.
     """
     counter = {"tokens": "tokens", "flops": "tokens", "time": "seconds"}.get(by)
     scale = flops_per_token if by == "flops" else 1.0
@@ -28,7 +28,7 @@ def read_curve(
 
 
 def average_curves(runs: Sequence[Run]) -> Curve:
-    """The mean over seeds, at the updates at which all of them were measured."""
+    """The mean over seeds, at the updates where every seed has a value."""
     return [(x, statistics.fmean(values)) for x, values in _at_each_step(runs)]
 
 
@@ -40,7 +40,8 @@ def draw_means(
     y: str,
     unit: Callable[[float], float] = float,
 ) -> str:
-    """One SVG: for each group of repeated runs its mean, shaded from the lowest to the highest.
+    """One SVG with the mean of each group of repeated runs, shaded from the lowest to the highest
+    run.
 
     Args:
         groups: by names; one whose runs were never measured at the same update has no line.
@@ -61,7 +62,7 @@ def draw_means(
 
 
 def _at_each_step(runs: Sequence[Run]) -> list[tuple[float, list[float]]]:
-    """(mean of x, values) at the updates at which all runs were measured."""
+    """(mean of x, values) at the updates where every run has a value."""
     by_step = [{step: (x, value) for step, x, value in run} for run in runs]
     steps = sorted(set.intersection(*(set(points) for points in by_step))) if runs else []
     return [

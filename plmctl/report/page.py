@@ -19,17 +19,23 @@ from plmctl.storage.paths import inside
 
 @dataclass(frozen=True)
 class Heading:
+    """A heading of the page; level 1 is its title, level 2 a part."""
+
     text: str
     level: int = 2
 
 
 @dataclass(frozen=True)
 class Paragraph:
+    """A paragraph of plain text."""
+
     text: str
 
 
 @dataclass(frozen=True)
 class TableBlock:
+    """A table; numbers in its cells are aligned to the right."""
+
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
     # of each cell, 0 to 1; a hint for the eye, Markdown has none
@@ -38,18 +44,22 @@ class TableBlock:
 
 @dataclass(frozen=True)
 class Chart:
+    """A picture, as SVG text."""
+
     name: str  # the file name without `.svg`
     svg: str
 
 
 @dataclass(frozen=True)
 class Code:
+    """Text that is shown as it is, in a fixed-width font."""
+
     text: str
 
 
 @dataclass(frozen=True)
 class Folded:
-    """Blocks that a reader opens; Markdown shows them."""
+    """Blocks that are hidden in HTML until a reader opens them; Markdown shows them."""
 
     title: str
     blocks: Sequence[Block]
@@ -57,7 +67,7 @@ class Folded:
 
 Block = Heading | Paragraph | TableBlock | Chart | Code | Folded
 _NUMBER = re.compile(r"[-+−]?[\d.,]+( ?%)?( ± [\d.,e-]+)?")
-# what Markdown would take for markup; a_b is none
+# characters that Markdown would take for markup; a_b is none
 _MARK = re.compile(r"[*<`]|(?<![^\W_])_|_(?![^\W_])")
 
 
@@ -84,7 +94,7 @@ def write_html(blocks: Sequence[Block], out: Path) -> Path:
 
 
 def find_charts(blocks: Sequence[Block]) -> Iterator[Chart]:
-    """All charts, those in folded parts too."""
+    """All charts, also those in folded blocks."""
     for block in blocks:
         if isinstance(block, Chart):
             yield block
@@ -163,7 +173,7 @@ def _markdown(block: Block, charts: str) -> str:
 
 
 def _cell(text: str) -> str:
-    """What ends a cell or a line in Markdown, as what does not."""
+    """The text of a cell, with the characters escaped that end a cell or a line in Markdown."""
     return " ".join(_literal(text).replace("|", "\\|").splitlines())
 
 

@@ -1,5 +1,5 @@
-"""Linear probes: what a linear map alone reads off each layer's states (Tenney et al., 2019;
-Hewitt and Liang, 2019).
+"""Linear probes: how well a linear map predicts labels from each layer's states (Tenney et al.,
+2019; Hewitt and Liang, 2019).
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ _LONGEST = 128  # tokens of a row
 
 @dataclass(frozen=True)
 class Item:
-    """One thing that is asked: a word in its sentence, or one word in two."""
+    """One labelled item: a word in its sentence, or one word in two sentences."""
 
-    places: Sequence[tuple[int, int]]  # (sentence, word)
+    positions: Sequence[tuple[int, int]]  # (sentence, word)
     label: str
     word: str
 
 
 @dataclass(frozen=True)
 class ProbeItems:
-    """The items that maps are trained and scored on, and the sentences that they are in."""
+    """The items for training and scoring, and their sentences."""
 
     sentences: Sequence[Sequence[str]]
     train: Sequence[Item]
@@ -51,8 +51,8 @@ class ProbeItems:
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """Accuracy on held-out items after each layer, the embedding output first, and what needs no
-    model.
+    """Accuracy on held-out items after each layer, the embedding output first, and of two baselines
+    without a model.
     """
 
     accuracy: list[float]
@@ -64,8 +64,8 @@ class ProbeResult:
 
 
 def split_items(labels: Labels) -> ProbeItems:
-    """The first four fifths of the items of `labels` to train on, the others to score; DataError
-    where they are too few.
+    """The items of `labels`: the first four fifths for training, the others for scoring; DataError
+    if there are too few.
     """
     sentences, items = read(labels)
     train, test = _split(items)
@@ -75,7 +75,7 @@ def split_items(labels: Labels) -> ProbeItems:
 
 
 def probe(loaded: Loaded, question: ProbeItems) -> ProbeResult:
-    """A linear map for each layer.
+    """Train and score a linear map for each layer.
 
     Of a word in two sentences the map reads `|u - v|` and `u * v` of its states u, v; test words
     are none of training's (Pilehvar and Camacho-Collados, 2019, WiC). The state of a word is that
@@ -83,8 +83,10 @@ def probe(loaded: Loaded, question: ProbeItems) -> ProbeResult:
     """
     train, test = question.train, question.test
     names = {name: number for number, name in enumerate(sorted({item.label for item in train}))}
-    wanted = sorted({place[0] for item in (*train, *test) for place in item.places})
-    states = _states(loaded, [question.sentences[n] for n in wanted], wanted)
+    sentences_used = sorted(
+        {position[0] for item in (*train, *test) for position in item.positions}
+    )
+    states = _states(loaded, [question.sentences[n] for n in sentences_used], sentences_used)
     x, y = _features(train, states), torch.tensor([names[item.label] for item in train])
     test_x, test_y = (
         _features(test, states),
@@ -161,7 +163,9 @@ def _pairs(file: Path) -> tuple[list[list[str]], list[Item]]:
             texts = [str(row[name]).split() for name in ("sentence1", "sentence2")] if row else []
             word = str(row["word"]) if row else ""
             items += (
-                [Item(_places(word, texts, len(sentences)), str(row["label"]), word)] if row else []
+                [Item(_find_word(word, texts, len(sentences)), str(row["label"]), word)]
+                if row
+                else []
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             names = "word, sentence1, sentence2, label"
@@ -170,9 +174,9 @@ def _pairs(file: Path) -> tuple[list[list[str]], list[Item]]:
     return sentences, items
 
 
-def _places(word: str, texts: Sequence[Sequence[str]], start: int) -> list[tuple[int, int]]:
-    """Of each text the word with the longest beginning in common with `word`: the files do not
-    say where it stands.
+def _find_word(word: str, texts: Sequence[Sequence[str]], start: int) -> list[tuple[int, int]]:
+    """(sentence, word) for each text: the word with the longest common prefix with `word`, since
+    the files do not give its position.
     """
 
     def common(other: str) -> int:
@@ -187,10 +191,10 @@ def _places(word: str, texts: Sequence[Sequence[str]], start: int) -> list[tuple
 
 
 def _split(items: Sequence[Item]) -> tuple[list[Item], list[Item]]:
-    """Four fifths and the rest, cut between sentences; of pairs, every fifth word is kept, with
-    all that is asked of it.
+    """Four fifths and the rest, cut between sentences; for pairs every fifth word is held out, with
+    all of its items.
     """
-    if items and len(items[0].places) > 1:
+    if items and len(items[0].positions) > 1:
         words = list(dict.fromkeys(item.word for item in items))
         known = {word for index, word in enumerate(words) if index % 5 < 4}
         train, test = (
@@ -198,7 +202,7 @@ def _split(items: Sequence[Item]) -> tuple[list[Item], list[Item]]:
         )
         return train[:TRAIN], test[:TEST]
     cut = len(items) * 4 // 5
-    while 0 < cut < len(items) and items[cut - 1].places[0][0] == items[cut].places[0][0]:
+    while 0 < cut < len(items) and items[cut - 1].positions[0][0] == items[cut].positions[0][0]:
         cut += 1
     return list(items[: min(cut, TRAIN)]), list(items[cut : cut + TEST])
 
@@ -238,7 +242,7 @@ def _features(items: Sequence[Item], states: dict[tuple[int, int], Tensor]) -> T
     """[L + 1, N, W], of pairs [L + 1, N, 2 W]."""
     features = []
     for item in items:
-        u, *rest = (states[place] for place in item.places)
+        u, *rest = (states[position] for position in item.positions)
         features.append(torch.cat([(u - rest[0]).abs(), u * rest[0]], -1) if rest else u)
     return torch.stack(features, 1)
 

@@ -1,4 +1,4 @@
-"""What a run directory says about itself: its numbers, its settings, and how far it is."""
+"""The contents of a run directory: its numbers, its settings, and how far it is."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ class RunLog:
 
     @classmethod
     def read(cls, folder: Path) -> RunLog:
-        """Needs `metrics.jsonl`; DataError where it is missing, empty or broken (but for a last
-        line that a kill cut short).
+        """Read a run directory; DataError if `metrics.jsonl` is missing, empty or damaged (a last
+        line that was cut short is ignored).
         """
         file = folder / METRICS
         if not file.is_file():
             raise DataError("this is not a run directory: no metrics.jsonl in it", file=folder)
-        log = cls.begun(folder)
+        log = cls.read_started(folder)
         if not log.series:
             raise DataError("no metric has been logged yet", file=file)
         return log
 
     @classmethod
-    def begun(cls, folder: Path) -> RunLog:
-        """The same of a run that may have logged nothing yet."""
+    def read_started(cls, folder: Path) -> RunLog:
+        """Read a run directory that may have logged nothing yet."""
         file = folder / METRICS
         series: dict[str, list[tuple[float, float]]] = {}
         text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
@@ -57,15 +57,15 @@ class RunLog:
 
     @property
     def step(self) -> int:
-        """The last update that anything was logged of."""
+        """The last update with a record."""
         return int(max((curve[-1][0] for curve in self.series.values()), default=0))
 
     def last(self, name: str) -> float | None:
-        """The last value of a metric, None where it was never logged."""
+        """The last value of a metric; None if it was never logged."""
         return self.series[name][-1][1] if name in self.series else None
 
     def curves(self, group: str) -> dict[str, Curve]:
-        """The curves under `group` ("loss"), training and evaluation alike: `{"loss/mlm": ...,
+        """The curves of `group` ("loss") in training and evaluation: `{"loss/mlm": ...,
         "valid/loss/mlm": ...}`.
         """
         return {
@@ -77,15 +77,15 @@ class RunLog:
 
 @dataclass(frozen=True)
 class Standing:
-    """How far a run is; `why` says what that is known from."""
+    """How far a run is; `why` gives the reason in words."""
 
     state: Literal["finished", "still going", "stopped", "unknown"]
     why: str
 
 
 def find_standing(log: RunLog, now: float | None = None) -> Standing:
-    """From the length that the config states, what was logged, and when; no other process is
-    asked.
+    """Find how far a run is, from the length in its config and the time of its last record; no
+    process is asked.
     """
     share, length = _done(log)
     if (share is not None and share >= 1) or (log.folder / RESULT).is_file():
@@ -113,9 +113,7 @@ def find_standing(log: RunLog, now: float | None = None) -> Standing:
 
 
 def _done(log: RunLog) -> tuple[float | None, str]:
-    """(the share that is done, None where only an epoch's length would tell; the length in
-    words).
-    """
+    """(the share that is done, None if the length of an epoch is unknown; the length in words)."""
     train = log.config.get("train") or {}
     so_far = {
         "steps": log.step,
@@ -130,8 +128,8 @@ def _done(log: RunLog) -> tuple[float | None, str]:
 
 
 def read_result(folder: Path) -> dict[str, Any] | None:
-    """result.json of a fine-tuned run (or of an evaluation); None where there is none, or half
-    of one.
+    """result.json of a fine-tuned run or an evaluation; None if there is none, or an incomplete
+    one.
     """
     file = folder / RESULT
     try:
@@ -142,7 +140,7 @@ def read_result(folder: Path) -> dict[str, Any] | None:
 
 
 def read_predictions(folder: Path) -> dict[str, list[dict[str, Any]]]:
-    """{split: predictions} of a fine-tuned run; a line that is no JSON ends a file."""
+    """{split: predictions} of a fine-tuned run; a file ends at the first line that is not JSON."""
     predictions = {}
     for file in sorted((folder / "predictions").glob("*.jsonl")):
         rows = list(_json_lines(file))

@@ -19,8 +19,8 @@ Verdict = Literal["held", "not held", "undecided", ""]
 
 @dataclass(frozen=True)
 class Difference:
-    """Arm minus baseline: the mean, its interval, the p of "no difference", and over how many
-    seeds (or pairs of seeds).
+    """Arm minus baseline: the mean, its confidence interval, the p-value of "no difference", and
+    the number of seeds (or pairs of seeds).
     """
 
     mean: float
@@ -32,14 +32,12 @@ class Difference:
 
 
 def summarise(values: Sequence[float]) -> tuple[float, float | None]:
-    """Mean and standard deviation (n - 1 below the line; None for one value)."""
+    """Mean and sample standard deviation (divided by n - 1; None for one value)."""
     return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None
 
 
 def compare(arm: Mapping[int, float], baseline: Mapping[int, float]) -> Difference | None:
-    """The difference of two arms whose values are known by seed; paired over the seeds that both
-    have, if there are two.
-    """
+    """The difference of two arms with values by seed; paired if at least two seeds are in both."""
     both = [seed for seed in arm if seed in baseline]
     if len(both) > 1:
         return compare_pairs([arm[seed] for seed in both], [baseline[seed] for seed in both])
@@ -73,21 +71,21 @@ def compare_unpaired(arm: Sequence[float], baseline: Sequence[float]) -> Differe
 
 
 def correct(ps: Sequence[float | None]) -> list[float | None]:
-    """Each p corrected for the number of them: the k-th smallest of m times (m - k + 1), never
-    falling (Holm, 1979).
+    """Holm's correction of p-values: the k-th smallest of m is multiplied by m - k + 1, never
+    decreasing (Holm, 1979); None stays None.
     """
-    known = sorted((p, place) for place, p in enumerate(ps) if p is not None)
+    known = sorted((p, index) for index, p in enumerate(ps) if p is not None)
     corrected: list[float | None] = [None] * len(ps)
     highest = 0.0
-    for rank, (p, place) in enumerate(known):
+    for rank, (p, index) in enumerate(known):
         highest = max(highest, min(1.0, (len(known) - rank) * p))
-        corrected[place] = highest
+        corrected[index] = highest
     return corrected
 
 
 def judge(expected: str, difference: Difference | None, p: float | None) -> Verdict:
-    """Held: the expected sign, and p says so; not held: the other sign, and p says so; otherwise
-    undecided.
+    """ "held": the expected sign with a significant p-value; "not held": the other sign,
+    significant; otherwise "undecided".
     """
     if not expected:
         return ""
@@ -153,7 +151,7 @@ def _difference(
 
 
 def _root(function: Callable[[float], float], low: float, high: float) -> float:
-    """Where a falling function crosses zero."""
+    """The zero of a decreasing function, by bisection."""
     for _ in range(200):
         middle = (low + high) / 2
         low, high = (middle, high) if function(middle) > 0 else (low, middle)

@@ -1,5 +1,5 @@
-"""What a study's folder says about itself: its settings, its table where it has one, and how
-each job stands.
+"""The contents of a study's folder: its settings, its table if there is one, and the state of each
+job.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ENDED: dict[str, Standing] = {"finished": "done", "stopped": "stopped early", "
 
 @dataclass(frozen=True)
 class JobFolder:
-    """One job of a study, as it stands."""
+    """One job of a study and its state."""
 
     verb: str
     label: str  # the first cell that asked for it
@@ -36,14 +36,14 @@ class JobFolder:
 
     @property
     def arm(self) -> str | None:
-        """The arm that its label names; None of a job that arms share."""
+        """The arm in its label; None for a job that several arms share."""
         cell = _CELL.fullmatch(self.label)
         return cell["arm"] if cell else None
 
     @cached_property
     def log(self) -> RunLog:
-        """What its run has logged by now."""
-        return RunLog.begun(self.folder / "run")
+        """The log of its run so far."""
+        return RunLog.read_started(self.folder / "run")
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class StudyFolder:
 
     @classmethod
     def read(cls, folder: Path) -> StudyFolder:
-        """Read a folder; DataError where it holds no study that can be read."""
+        """Read a folder; DataError if it holds no readable study."""
         settings = _json(folder / STUDY)
         if settings is None:
             raise DataError(
@@ -76,7 +76,7 @@ class StudyFolder:
 
     @cached_property
     def jobs(self) -> list[JobFolder]:
-        """Those of the study as it was last started, in the order of their first starts."""
+        """The jobs of the latest start of the study, in the order of their first starts."""
         labels = self._labels
         if labels is None:
             return self._all
@@ -88,14 +88,14 @@ class StudyFolder:
 
     @cached_property
     def superseded(self) -> list[JobFolder]:
-        """Those of the study as it was before it was edited, which count for nothing any more."""
+        """The jobs of an earlier version of the study, which no longer count."""
         labels = self._labels
         return [] if labels is None else [job for job in self._all if job.folder.name not in labels]
 
     @property
     def _labels(self) -> Mapping[str, str] | None:
-        """{job: what it is}, as the last start planned it; None of a study from before that was
-        written down.
+        """{job: its label}, as the latest start planned it; None for a study that an older version
+        wrote without labels.
         """
         labels = self.settings.get("jobs")
         return labels if isinstance(labels, dict) else None
@@ -111,7 +111,7 @@ class StudyFolder:
 
     @property
     def table_is_old(self) -> bool:
-        """Whether the last start has not come to the end at which the table is made."""
+        """Whether the latest start has not reached its end, where the table is written."""
         files = self.folder / TABLE, self.folder / STUDY
         return files[0].is_file() and files[0].stat().st_mtime_ns < files[1].stat().st_mtime_ns
 
@@ -137,7 +137,7 @@ def _make_job(folder: Path, last: LastEvent) -> JobFolder:
 
 
 def _json(file: Path) -> dict[str, Any] | None:
-    """None where there is no such file, or half of one."""
+    """The JSON of a file; None if there is none, or an incomplete one."""
     try:
         record = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):

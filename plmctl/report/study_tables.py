@@ -1,4 +1,4 @@
-"""The rows of table.json as tables for people."""
+"""The rows of table.json as readable tables."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ READING = (
 
 
 def explain_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """How all tables of a study are to be read."""
+    """A paragraph on how to read all tables of a study."""
     return READING.format(
         level=1 - ALPHA, count=sum(row["p"] is not None for row in rows), alpha=ALPHA
     )
 
 
 def make_metric_table(rows: Sequence[Mapping[str, Any]]) -> TableBlock:
-    """The rows of one metric, as in table.json, for people."""
+    """The rows of one metric of table.json, as (head, rows) of text."""
     unit = next((row["unit"] for row in rows if row["published"] is not None), None)
     head = ["arm", "n", "mean ± sd", "difference", "interval", "p (Holm)", "expected", "verdict"]
     head += [f"published, {unit}"] if unit is not None else []
@@ -34,7 +34,7 @@ def make_metric_table(rows: Sequence[Mapping[str, Any]]) -> TableBlock:
             row["arm"],
             str(row["n"]),
             format_spread(row["mean"], row["sd"]),
-            _signed(row["difference"]),
+            _format_signed(row["difference"]),
         ]
         line += [
             _interval(row["low"], row["high"]),
@@ -47,7 +47,7 @@ def make_metric_table(rows: Sequence[Mapping[str, Any]]) -> TableBlock:
 
 
 def make_cost_table(costs: Sequence[Mapping[str, Any]]) -> TableBlock:
-    """What each arm cost, as in table.json, for people."""
+    """The cost of each arm in table.json, as (head, rows) of text."""
     head = [
         "arm",
         "parameters",
@@ -57,38 +57,40 @@ def make_cost_table(costs: Sequence[Mapping[str, Any]]) -> TableBlock:
     ]
     lines = [
         [
-            each["arm"],
-            f"{each['parameters']:,}",
-            _whole(each["tokens"]),
-            format_number(each["flops"]),
-            _whole(each["seconds"]),
+            cost["arm"],
+            f"{cost['parameters']:,}",
+            _format_integer(cost["tokens"]),
+            format_number(cost["flops"]),
+            _format_integer(cost["seconds"]),
         ]
-        for each in costs
+        for cost in costs
     ]
     return TableBlock(head, lines)
 
 
 def format_budget(budget: Mapping[str, float | None]) -> str:
-    """`2,000 steps`; "none" of a study without one."""
+    """`2,000 steps`; "none" for a study without a budget."""
     return ", ".join(f"{value:,} {kind}" for kind, value in budget.items() if value) or "none"
 
 
 def format_number(value: float | None) -> str:
-    """Four figures; nothing of None."""
+    """A number with four significant digits; "" for None."""
     return "" if value is None else f"{value:.4g}"
 
 
-def _whole(value: float | None) -> str:
+def _format_integer(value: float | None) -> str:
     return "" if value is None else f"{value:,.0f}"
 
 
 def _figures(value: float, digits: int, sign: str = "-") -> str:
-    """`digits` of them, and of a large number all before the point: 220, not 2.2e+02."""
+    """A number with `digits` significant digits, and with all digits before the point: 220, not
+    2.2e+02.
+    """
     large = abs(value) >= 10**digits - 0.5
     return f"{value:{sign},.0f}" if large else f"{value:{sign}.{digits}g}"
 
 
-def _signed(value: float | None) -> str:
+def _format_signed(value: float | None) -> str:
     return "" if value is None else _figures(value, 4, "+")
 
 

@@ -1,4 +1,4 @@
-"""The look of a page, for light and dark screens, and the colours of what is drawn on it.
+"""The style of a page in light and dark mode, and the colours of its pictures.
 
 A picture says its light colours itself, as attributes, and stands alone; a dark page replaces them
 through its classes: `paper` the ground, `grid` and `axis` the lines, `c0` to `c5` the series, by
@@ -31,7 +31,8 @@ STYLE = (
     + "svg .grid{stroke:#33373d}svg .axis{stroke:#9aa0a6}}"
     "body{font-family:system-ui,sans-serif;max-width:60rem;margin:1.5rem auto;padding:0 1rem;"
     "line-height:1.45;background:var(--paper);color:var(--ink);overflow-wrap:break-word}"
-    "a{color:var(--link)}h1{font-size:1.5rem}h2{font-size:1.2rem;margin-top:2.2rem}h3{font-size:1rem}"
+    "a{color:var(--link)}h1{font-size:1.5rem}h2{font-size:1.2rem;margin-top:2.2rem}"
+    "h3{font-size:1rem}"
     "nav ul{padding:0;list-style:none;display:flex;flex-wrap:wrap;gap:.3rem 1rem}"
     ".wide,pre{overflow-x:auto}table{border-collapse:collapse;font-size:.9rem}"
     "td,th{border:1px solid var(--rule);padding:.2rem .5rem;text-align:left;vertical-align:top;"
@@ -45,7 +46,7 @@ STYLE = (
 
 
 def style_series(number: int) -> str:
-    """The attributes of a series: its class, its colour, and the dashes that tell the seventh
+    """The attributes of a series: its class, its colour, and dashes that distinguish the seventh
     line from the first.
     """
     dash = DASHES[number // len(SERIES) % len(DASHES)]

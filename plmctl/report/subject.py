@@ -1,4 +1,4 @@
-"""What a report is about, and what the reader wishes to see of it."""
+"""The subject of a report, and the optional panels that a reader asks for."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Labels:
 
 @dataclass(frozen=True)
 class Wishes:
-    """What is drawn only where it is asked for."""
+    """The options for panels that are drawn only on request."""
 
     heads: Sequence[tuple[int, int]] = ()  # (layer, head) whose attention is drawn, from 0
     sentences: Sequence[str] = ()  # on which; none: two of those that come with plmctl
@@ -40,8 +40,8 @@ class Wishes:
 
 @dataclass(frozen=True)
 class ReportedRun:
-    """One run directory under the name that it has on the page; `group`: that of its repetitions
-    with other seeds.
+    """A run directory with its name on the page; `group` is the name that its repetitions with
+    other seeds share.
     """
 
     name: str
@@ -56,13 +56,13 @@ class ReportedRun:
 
     @property
     def task(self) -> str:
-        """The name of the task that it was fine-tuned on; empty for a pretraining."""
+        """The name of the task of a fine-tuning; empty for pretraining."""
         return str((self.log.config.get("task") or {}).get("name") or "")
 
     @cached_property
     def loaded(self) -> Loaded:
-        """Its model, its best checkpoint if it has one; DataError where there is none, or one of
-        another version's parts.
+        """Its model, from the best checkpoint if there is one; DataError if there is none, or the
+        parts of another version.
         """
         from plmctl.run.loading import load  # brings torch, which whoever reads logs does not need
 
@@ -76,7 +76,7 @@ class ReportedRun:
 
     @cached_property
     def result(self) -> dict[str, Any] | None:
-        """The scores of a fine-tuning; None where there are none."""
+        """The scores of a fine-tuning; None if there are none."""
         return read_result(self.folder)
 
     @cached_property
@@ -87,7 +87,7 @@ class ReportedRun:
 
 @dataclass(frozen=True)
 class Subject:
-    """Runs side by side, or one study."""
+    """Several runs, or one study."""
 
     runs: Sequence[ReportedRun] = ()
     study: StudyFolder | None = None
@@ -97,7 +97,7 @@ class Subject:
 def find_subject(
     folders: Sequence[Path], wishes: Wishes | None = None, plugins: Sequence[str] = ()
 ) -> Subject:
-    """The subject that `folders` are; DataError for a folder that is neither run nor study."""
+    """Read the runs or the study in `folders`; DataError for a folder that is neither."""
     wishes = wishes or Wishes()
     studies = [folder for folder in folders if is_study(folder)]
     if studies and len(folders) > 1:
@@ -110,19 +110,19 @@ def find_subject(
     folders = [inner for folder in folders for inner in _jobs(folder)]
     for folder in folders:
         _check(folder)
-    return Subject(_named(folders, plugins), wishes=wishes)
+    return Subject(_name_runs(folders, plugins), wishes=wishes)
 
 
 def _jobs(folder: Path) -> list[Path]:
-    """The runs of a sweep, where `folder` holds one; otherwise itself."""
+    """The runs of a sweep if `folder` holds one; otherwise the folder itself."""
     if (folder / METRICS).is_file() or (folder / CONFIG).is_file():
         return [folder]
     return [job for job in find_folders(folder) if (job / CONFIG).is_file()] or [folder]
 
 
-def _named(folders: Sequence[Path], plugins: Sequence[str]) -> list[ReportedRun]:
-    """Runs by the names of their folders, the jobs of a sweep by what it varied; by their paths
-    where names are not unique.
+def _name_runs(folders: Sequence[Path], plugins: Sequence[str]) -> list[ReportedRun]:
+    """Name runs by their folders, the jobs of a sweep by the varied settings; by their paths if
+    names are not unique.
     """
     jobs = [read_record(folder) for folder in folders]
     names = [
@@ -134,7 +134,7 @@ def _named(folders: Sequence[Path], plugins: Sequence[str]) -> list[ReportedRun]
         name_job(job, seeds=False) or "all seeds" if job.get("varied") else None for job in jobs
     ]
     return [
-        ReportedRun(name, RunLog.begun(folder), group, plugins)
+        ReportedRun(name, RunLog.read_started(folder), group, plugins)
         for name, folder, group in zip(names, folders, groups, strict=True)
     ]
 
@@ -147,8 +147,10 @@ def _check(folder: Path) -> None:
         )
     if (folder / METRICS).is_file() or (folder / CONFIG).is_file():
         return
-    wanted = (f"{pattern}/{name}" for pattern in ("*", "jobs/*/run") for name in (METRICS, STUDY))
-    inside = sorted(file.parent for each in wanted for file in folder.glob(each))
+    patterns = (f"{pattern}/{name}" for pattern in ("*", "jobs/*/run") for name in (METRICS, STUDY))
+    inside = sorted(
+        file.parent for pattern_of_file in patterns for file in folder.glob(pattern_of_file)
+    )
     fix = (
         f"give one of those in it: {', '.join(map(str, inside[:5]))}"
         if inside

@@ -1,5 +1,5 @@
-"""What the jobs of a sweep say about themselves: what was varied, how they ended, their numbers,
-and the table of all.
+"""The results of the jobs of a sweep: the varied settings, exit codes, metrics, and the table of
+all jobs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FEW = 3  # metrics that are shown; the file of comma-separated values has all
 
 
 def read_record(folder: Path) -> dict[str, Any]:
-    """What the job of this folder left; empty where it is none of a sweep."""
+    """The record of the job in this folder; empty if it belongs to no sweep."""
     try:
         record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -39,12 +39,12 @@ def find_folders(folder: Path) -> list[Path]:
 
 
 def read_records(folder: Path) -> list[dict[str, Any]]:
-    """What they left."""
+    """The records of all jobs of a sweep, in the order of their numbers."""
     return list(_read_jobs(folder).values())
 
 
 def _read_jobs(folder: Path) -> dict[str, dict[str, Any]]:
-    """{the folder of a job: what it left}, by number."""
+    """{folder of a job: its record}, in the order of the numbers of the jobs."""
     last = JobEvents(folder).last.items()
     records = {name: event.record for name, event in last if event.record}
     numbers = {name: record.get("job") for name, record in records.items()}
@@ -52,15 +52,15 @@ def _read_jobs(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def name_job(job: dict[str, Any], *, seeds: bool = True) -> str:
-    """The settings that the sweep varied, as this job has them; without `seeds`, what it shares
-    with its repetitions.
+    """The varied settings with their values in this job; without `seeds`, a name that its
+    repetitions share.
     """
     return " ".join(text for text in job.get("varied") or () if seeds or _key(text) not in SEEDS)
 
 
 def make_table(jobs: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
-    """(head, rows): a row for each job, and behind them one for all that differ in their seeds
-    alone.
+    """(head, rows): a row for each job, then one for each group of jobs that differ only in their
+    seeds.
     """
     names = list(dict.fromkeys(key for job in jobs for key in job["metrics"]))
     shown = (
@@ -93,8 +93,8 @@ def make_table(jobs: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str
 
 
 def write(jobs: Sequence[dict[str, Any]], folder: Path) -> Path:
-    """The table as Markdown, and every number with every varied setting as comma-separated
-    values; returns the former.
+    """Write the table as Markdown, and all metrics and varied settings as comma-separated values;
+    return the Markdown.
     """
     write_text(
         folder / PAGE,
@@ -103,7 +103,7 @@ def write(jobs: Sequence[dict[str, Any]], folder: Path) -> Path:
         ),
     )
     pairs = [dict(_pair(text) for text in job.get("varied") or ()) for job in jobs]
-    varied = list(dict.fromkeys(key for each in pairs for key in each))
+    varied = list(dict.fromkeys(key for pair in pairs for key in pair))
     metrics = list(dict.fromkeys(key for job in jobs for key in job["metrics"]))
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

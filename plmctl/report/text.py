@@ -1,4 +1,4 @@
-"""Numbers and settings as a page shows them."""
+"""Format numbers and settings for a page."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def format_number(value: float | None, digits: int = 4) -> str:
-    """`1,234`, `0.9123`, `1.2e-07`; nothing for None."""
+    """`1,234`, `0.9123`, `1.2e-07`; "" for None."""
     if value is None:
         return ""
     if not math.isfinite(value):
@@ -16,12 +16,12 @@ def format_number(value: float | None, digits: int = 4) -> str:
 
 
 def format_percent(value: float | None) -> str:
-    """`12.3%`; nothing for None."""
+    """`12.3%`; "" for None."""
     return "" if value is None else f"{100 * value:.1f}%"
 
 
 def format_setting(value: Any) -> str:
-    """A leaf of a config; of the class of a part its own name."""
+    """A value of a config as text; for the class of a part, its short name."""
     if isinstance(value, list):
         return f"[{', '.join(map(format_setting, value))}]"
     text = (
@@ -31,6 +31,6 @@ def format_setting(value: Any) -> str:
 
 
 def clip(text: str, most: int = 240) -> str:
-    """A text in one line of at most about `most` characters."""
+    """A text on one line, cut to about `most` characters."""
     text = " ".join(str(text).split())
     return text if len(text) <= most else f"{text[:most]}…"

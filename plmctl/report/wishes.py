@@ -1,4 +1,4 @@
-"""The words of `plmctl report` that say what is drawn, parsed."""
+"""Parse the options of `plmctl report` that choose what is drawn."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from plmctl.report.subject import Labels, Wishes
 
 
 def parse_wishes(heads: str | None, sentences: Sequence[str], probes: Sequence[str]) -> Wishes:
-    """What is asked for, parsed; UsageError for what cannot be."""
-    chosen = [_head(word) for word in (heads or "").split(",") if word.strip()]
-    if sentences and not chosen:
+    """Parse the options for optional panels; UsageError for a wrong one."""
+    parsed = [_head(word) for word in (heads or "").split(",") if word.strip()]
+    if sentences and not parsed:
         raise UsageError("--sentence: of which heads?\n  fix: --attention 0.0 before it")
-    return Wishes(chosen, list(sentences), dict(_probe(word) for word in probes))
+    return Wishes(parsed, list(sentences), dict(_probe(word) for word in probes))
 
 
 def parse_facts(words: Sequence[str]) -> Mapping[str, str]:
-    """{key: value}."""
+    """Parse `key=value` facts for the model card."""
     facts = {}
     for word in words:
         key, equals, value = word.partition("=")

@@ -28,7 +28,7 @@ def write(
     facts: Mapping[str, str] | None = None,
     plugins: Sequence[str] = (),
 ) -> list[Path]:
-    """Write the page, and the card where one is asked for; returns the files.
+    """Write the page, and the model card if `card` is given; return the files.
 
     Args:
         folders: Runs, or one study.
@@ -57,7 +57,7 @@ def write(
 
 
 def _check_files(out: Path, markdown: bool, card: Path | None, facts: Mapping[str, str]) -> None:
-    """UsageError for a page of no known kind, or a card in its place."""
+    """Raise UsageError for a page with an unknown suffix, or a card in place of the page."""
     if out.suffix not in SUFFIXES and not is_stream(out):
         raise UsageError(f"--out {out}: a {' or a '.join(SUFFIXES)} file\n  fix: --out {out}.html")
     if facts and card is None:
@@ -70,20 +70,20 @@ def _check_files(out: Path, markdown: bool, card: Path | None, facts: Mapping[st
 
 
 def _check_subject(subject: Subject, card: Path | None) -> None:
-    """UsageError for what is asked of a study and only runs have, or of several runs."""
+    """Raise UsageError for options that only runs have, or only one run."""
     if card is not None and len(subject.runs) != 1:
         raise UsageError("--card: of one run, not of several or of a study")
     if subject.study and (subject.wishes.heads or subject.wishes.probes):
-        asked = "--attention" if subject.wishes.heads else "--probe"
+        option = "--attention" if subject.wishes.heads else "--probe"
         raise UsageError(
-            f"{asked}: of runs, not of a study\n  fix: plmctl report"
+            f"{option}: of runs, not of a study\n  fix: plmctl report"
             f" {subject.study.folder}/jobs/<job>/run"
         )
 
 
 def _remark_on_plugins(run: ReportedRun) -> None:
-    """Where a run's model is made with code that may not be imported, its page is made without
-    it.
+    """Note the runs whose model needs code that may not be imported; their pages have no panels of
+    the model.
     """
     from plmctl.run.assemble import NODES  # brings torch, which a report on a study does not need
 

@@ -76,7 +76,7 @@ def test_word_sense(trained: Path, tmp_path: Path) -> None:
     ]
     (tmp_path / "wic.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     sentences, items = probing.read(Labels(tmp_path / "wic.jsonl"))
-    assert [[sentences[s][w] for s, w in item.places] for item in items[:2]] == [
+    assert [[sentences[s][w] for s, w in item.positions] for item in items[:2]] == [
         ["w0ords", "W0ord"],
         ["w1ords", "W1ord"],
     ]

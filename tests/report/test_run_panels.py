@@ -146,7 +146,7 @@ def test_a_run_from_a_checkpoint_has_its_tokenizer(tmp_path: Path) -> None:
 def test_many_settings_of_one_run_alone_are_folded(run: Path, tmp_path: Path) -> None:
     task = {f"setting{n:02}": n for n in range(differences.FEW + 1)}
     other = fabricated.run(
-        tmp_path / "b", config={**RunLog.begun(run).config, "position": task, "seed": 7}
+        tmp_path / "b", config={**RunLog.read_started(run).config, "position": task, "seed": 7}
     )
     _, shared, folded = differences.panel(find_subject([run, other]))
     assert isinstance(shared, TableBlock)
@@ -188,7 +188,7 @@ def test_curves_of_few_and_of_many_runs(tmp_path: Path) -> None:
 
 
 def test_a_run_that_is_still_going(run: Path) -> None:
-    log = RunLog.begun(run)
+    log = RunLog.read_started(run)
     log.config["train"] = {"steps": 40}
     found = find_standing(log)
     assert (found.state, "25% of 40 updates" in found.why) == ("still going", True)

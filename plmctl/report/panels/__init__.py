@@ -1,7 +1,7 @@
-"""The parts of a report, a file each: `ORDER`, its place on the page, and `panel(subject) ->
+"""The panels of a report, one file each: `ORDER`, its position on the page, and `panel(subject) ->
 blocks`, which may be none.
 
-A new file here is on the next page; nothing else has to know of it.
+A new file here is part of the next page; no other change is needed.
 
 of runs       overview, differences, curves, throughput, scores, glue, confusion, tags, answers,
               mistakes, settings

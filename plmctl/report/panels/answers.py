@@ -1,4 +1,4 @@
-"""Questions: how answers go wrong, and the ones furthest off."""
+"""Question answering: the kinds of wrong answers, and the most confident wrong ones."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ KINDS = {
 
 
 def panel(subject: Subject) -> list[Block]:
-    """How the answers of each split go wrong, and the worst of them."""
+    """For each split the kinds of wrong answers, and the worst of them."""
     return collect_by_split(subject, "Answers", _blocks)
 
 
 def classify_answer(row: Mapping[str, Any], *, threshold: float | None) -> str:
-    """One of `KINDS`; `threshold`: above these odds the answer is empty, None where every
-    question has one.
+    """One of `KINDS`; above the odds `threshold` the answer is empty, None if every question has an
+    answer.
     """
     golds, guess = row["golds"], answer(row, threshold)
     if not golds:
@@ -44,7 +44,7 @@ def classify_answer(row: Mapping[str, Any], *, threshold: float | None) -> str:
 
 
 def answer(row: Mapping[str, Any], threshold: float | None) -> str:
-    """The answer that counts: empty above the threshold."""
+    """The predicted answer: empty above the threshold."""
     return "" if threshold is not None and row["null_odds"] > threshold else str(row["guess"] or "")
 
 

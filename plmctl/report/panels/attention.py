@@ -1,4 +1,4 @@
-"""What chosen heads attend to on chosen sentences; drawn where heads are chosen."""
+"""Attention maps of chosen heads on chosen sentences; only with `--attention`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ READING = (
 
 
 def panel(subject: Subject) -> list[Block]:
-    """UsageError for heads that none of the runs has: of models of unlike depth, one may lack
-    what another has.
-    """
+    """Pictures of the chosen heads; UsageError for heads that none of the runs has."""
     if not subject.wishes.heads:
         return []
     blocks: list[Block] = [Heading("Attention"), Paragraph(READING)]

@@ -1,4 +1,4 @@
-"""Which class is taken for which."""
+"""Confusion matrices of classes."""
 
 from __future__ import annotations
 

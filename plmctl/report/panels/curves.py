@@ -1,6 +1,4 @@
-"""Loss, accuracy and scores along training and on what was held out, and the last value of
-everything that was logged.
-"""
+"""Loss, accuracy and scores in training and validation, and the last value of every metric."""
 
 from __future__ import annotations
 
@@ -33,9 +31,9 @@ def panel(subject: Subject) -> list[Block]:
         drawn: dict[str, list[Run]] = {}
         for shown, repeated in groups.items():
             every = [_curves(run, kind, few=len(groups) <= FEW) for run in repeated]
-            for name in dict.fromkeys(name for each in every for name in each):
+            for name in dict.fromkeys(name for curves in every for name in curves):
                 same: list[Run] = [
-                    [(x, x, y) for x, y in each[name]] for each in every if name in each
+                    [(x, x, y) for x, y in curves[name]] for curves in every if name in curves
                 ]
                 label = f"{shown} ({len(same)})" if len(same) > 1 else shown
                 drawn[name if len(groups) == len(subject.runs) == 1 else f"{label}: {name}"] = same

@@ -1,4 +1,4 @@
-"""The settings in which runs differ, or of a single run the ones that a reader asks for first."""
+"""The settings in which runs differ; for a single run, its most important settings."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def panel(subject: Subject) -> list[Block]:
         # a run from a checkpoint has the tokenizer of that
         unused = "tokenizer." if configs[0].get("checkpoint") else "-"
         rows = [
-            [path, chosen]
+            [path, part]
             for path in FIRST
-            if not path.startswith(unused) and (chosen := _chosen(configs[0], path))
+            if not path.startswith(unused) and (part := _find_choice(configs[0], path))
         ]
         return [Heading("Settings"), TableBlock(["setting", *names], rows)]
     rows = find_differences(configs)
@@ -74,14 +74,14 @@ def panel(subject: Subject) -> list[Block]:
 
 
 def _parts(configs: list[dict[str, Any]], rows: list[list[str]]) -> list[list[str]]:
-    """The parts that were chosen, of the slots whose settings are in `rows`; where they differ."""
+    """The chosen parts of the slots in which runs differ."""
     slots = dict.fromkeys(path.split(".")[0] for path, *_ in rows)
-    parts = [[slot, *(_named(config.get(slot)) for config in configs)] for slot in slots]
+    parts = [[slot, *(_name_part(config.get(slot)) for config in configs)] for slot in slots]
     return [row for row in parts if len(set(row[1:])) > 1]
 
 
-def _named(slot: Any) -> str:
-    """The class of a part, or the names of the parts that a slot holds."""
+def _name_part(slot: Any) -> str:
+    """The class of a part, or the names of the parts in a slot."""
     if not isinstance(slot, dict):
         return ""
     inner = [
@@ -91,20 +91,26 @@ def _named(slot: Any) -> str:
 
 
 def find_differences(configs: list[dict[str, Any]]) -> list[list[str]]:
-    """One line for each setting of which not all have the same value; a run that lacks it has an
-    empty cell.
-    """
+    """One line for each setting that differs; the cell of a run without it is empty."""
     settings = [dict(leaves(config)) for config in configs]
-    paths = dict.fromkeys(path for each in settings for path in each if not path.startswith(OWN))
+    paths = dict.fromkeys(
+        path for run_settings in settings for path in run_settings if not path.startswith(OWN)
+    )
     rows = []
     for path in paths:
-        cells = [format_setting(each[path]) if path in each else "" for each in settings]
-        if any(each.get(path, ...) != settings[0].get(path, ...) for each in settings[1:]):
+        cells = [
+            format_setting(run_settings[path]) if path in run_settings else ""
+            for run_settings in settings
+        ]
+        if any(
+            run_settings.get(path, ...) != settings[0].get(path, ...)
+            for run_settings in settings[1:]
+        ):
             rows.append([path, *cells])
     return rows
 
 
-def _chosen(config: Mapping[str, Any], path: str) -> str:
+def _find_choice(config: Mapping[str, Any], path: str) -> str:
     value: Any = config
     for key in path.split("."):
         value = value.get(key) if isinstance(value, dict) else None

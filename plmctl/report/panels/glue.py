@@ -1,5 +1,5 @@
-"""GLUE: a score for each task, the averages as published, and each task as a share of what
-people reach.
+"""GLUE: a score for each task, the averages as published, and each task as a share of the human
+baseline.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ Scores = dict[str, dict[str, float]]
 
 
 def panel(subject: Subject) -> list[Block]:
+    """A table of tasks and averages, and for each checkpoint a picture of its scores."""
     groups = group_runs(subject.runs)
     if not groups:
         return []
@@ -59,9 +60,9 @@ def group_runs(runs: Sequence[ReportedRun]) -> dict[str, Scores]:
     }
 
 
-def _means(each: Sequence[dict[str, float]]) -> dict[str, float]:
-    names = [name for name in each[0] if all(name in values for values in each)]
-    return {name: statistics.fmean(values[name] for values in each) for name in names}
+def _means(scores_of_runs: Sequence[dict[str, float]]) -> dict[str, float]:
+    names = [name for name in scores_of_runs[0] if all(name in values for values in scores_of_runs)]
+    return {name: statistics.fmean(values[name] for values in scores_of_runs) for name in names}
 
 
 def _table(groups: dict[str, Scores]) -> TableBlock:
@@ -91,5 +92,5 @@ def _cell(task: str, values: Mapping[str, float]) -> str:
 
 def _average(average: Callable[[glue.Scores], float | None], scores: glue.Scores) -> str:
     value = average(scores)
-    there = sum(glue.score(task, scores.get(task, {})) is not None for task in glue.COUNTED)
-    return f"{there} of {len(glue.COUNTED)} tasks" if value is None else f"{value:.1f}"
+    count = sum(glue.score(task, scores.get(task, {})) is not None for task in glue.COUNTED)
+    return f"{count} of {len(glue.COUNTED)} tasks" if value is None else f"{value:.1f}"

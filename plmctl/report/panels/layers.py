@@ -1,4 +1,4 @@
-"""What each layer changes, a curve for each run."""
+"""The change that each layer makes to its input, one curve for each run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KINDS = (
 
 
 def panel(subject: Subject) -> list[Block]:
-    """A chart of distances and one of angles; a line for a run without a model."""
+    """A chart of distances and one of angles; a remark for a run without a model."""
     if not subject.runs:
         return []
     # brings torch, which whoever reads logs does not need
@@ -38,8 +38,8 @@ def panel(subject: Subject) -> list[Block]:
     blocks: list[Block] = [Heading("What each layer changes"), Paragraph(text)]
     for name, title, y in KINDS:
         curves: dict[str, Curve] = {
-            run: [(float(layer), getattr(move, name)) for layer, move in enumerate(found, 1)]
-            for run, found in moves.items()
+            run: [(float(layer), getattr(move, name)) for layer, move in enumerate(layers, 1)]
+            for run, layers in moves.items()
         }
         if curves:
             blocks.append(Chart(f"layer_{name}", draw_lines(curves, title=title, x="layer", y=y)))

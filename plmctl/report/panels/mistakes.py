@@ -1,4 +1,4 @@
-"""The examples that a model gets wrong with most confidence."""
+"""The most confident wrong predictions."""
 
 from __future__ import annotations
 
@@ -38,9 +38,11 @@ def _blocks(run: ReportedRun, split: str, rows: Rows) -> list[Block]:
     lines = []
     for index in worst:
         row, weight = rows[index], _weight(rows[index])
-        shown = f"{weight:.2f}" if numbers else format_percent(weight)
+        probability = f"{weight:.2f}" if numbers else format_percent(weight)
         text = [clip(join_texts(fields[index]))] if fields else []
-        lines.append([str(row["id"]), _label(row, "gold"), _label(row, "guess"), shown, *text])
+        lines.append(
+            [str(row["id"]), _label(row, "gold"), _label(row, "guess"), probability, *text]
+        )
     about = f"{FAR if numbers else SURE} {len(wrong):,} of {len(rows):,} are wrong. {note}".strip()
     table: list[Block] = [TableBlock([*head, *(["text"] if fields else [])], lines)]
     return [Paragraph(about), *(table if lines else [])]

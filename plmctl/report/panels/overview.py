@@ -1,4 +1,4 @@
-"""Which runs these are, and how far each is."""
+"""The runs of the page, and how far each is."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ EMPTY = "{}: no metric has been logged yet."
 
 
 def panel(subject: Subject) -> list[Block]:
-    """A table of the runs, with what is odd about them."""
+    """A table of the runs, with remarks."""
     if not subject.runs:
         return []
     rows, notes = [], []
     for run in subject.runs:
         standing = find_standing(run.log)
-        made = run.task or f"pretraining, {format_setting(run.log.config.get('recipe'))}"
-        rows.append([run.name, str(run.folder), made, standing.state, standing.why])
+        purpose = run.task or f"pretraining, {format_setting(run.log.config.get('recipe'))}"
+        rows.append([run.name, str(run.folder), purpose, standing.state, standing.why])
         notes += [CUT.format(run.name)] if run.log.cut else []
         notes += [EMPTY.format(run.name)] if not run.log.series else []
     return [

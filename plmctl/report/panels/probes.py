@@ -1,6 +1,4 @@
-"""What a linear map can read off each layer: part of speech, word sense, whatever labels are
-given.
-"""
+"""The accuracy of a linear map from each layer to labels: part of speech, word sense, or others."""
 
 from __future__ import annotations
 
@@ -24,6 +22,7 @@ READING = (
 
 
 def panel(subject: Subject) -> list[Block]:
+    """For each set of labelled words a chart of accuracy by layer, and a table."""
     if not subject.wishes.probes or not subject.runs:
         return []
     from plmctl.report.probing import (
@@ -36,7 +35,7 @@ def panel(subject: Subject) -> list[Block]:
         curves: dict[str, Curve] = {}
         marks: dict[str, float] = {}
         rows, notes = [], []
-        # a file that cannot be read is no run's fault, and ends the report
+        # an unreadable file of labels is the fault of no run, so it ends the report
         question = split_items(labels)
         for run in subject.runs:
             try:

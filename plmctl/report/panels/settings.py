@@ -1,5 +1,5 @@
-"""All settings of every run, folded; of many runs those of the first, from which the others
-differ as told before.
+"""All settings of every run, folded; of many runs only those of the first (the panel of
+differences shows the others).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ FEW = 8
 
 
 def panel(subject: Subject) -> list[Block]:
+    """For each run a folded block with its overrides and its config."""
     blocks: list[Block] = []
     for run in subject.runs[: FEW if len(subject.runs) <= FEW else 1]:
         file = run.folder / CONFIG

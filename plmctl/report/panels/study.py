@@ -1,4 +1,4 @@
-"""What a study compares, and how far it is."""
+"""The arms of a study, and how far it is."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def panel(subject: Subject) -> list[Block]:
 
 
 def _arms(study: StudyFolder) -> list[Block]:
-    """In what the arms differ: their own words."""
+    """The settings in which the arms differ."""
     rows = []
-    for name, given in (study.settings.get("arms") or {}).items():
-        own = given if isinstance(given, dict) else {"overrides": given}
+    for name, settings in (study.settings.get("arms") or {}).items():
+        own = settings if isinstance(settings, dict) else {"overrides": settings}
         words = [str(word) for part in ("overrides", "finetune") for word in own.get(part) or []]
         other = [
             f"{key}={value}" for key, value in own.items() if key not in ("overrides", "finetune")

@@ -1,4 +1,4 @@
-"""What each arm of a study cost."""
+"""The cost of each arm of a study."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def panel(subject: Subject) -> list[Block]:
     table = subject.study.table if subject.study else None
     if not table or not table.get("costs"):
         return []
-    seconds = [each["seconds"] for each in table["costs"] if each["seconds"] is not None]
+    seconds = [row["seconds"] for row in table["costs"] if row["seconds"] is not None]
     total = len(table["seeds"]) * sum(seconds) / 3600
     hours = Paragraph(f"Means over seeds; about {total:.2f} hours of training in all.")
     return [Heading("Cost of an arm"), hours, make_cost_table(table["costs"])]

@@ -1,4 +1,4 @@
-"""Curves of a study: validation by arm, a mean over the seeds that are there."""
+"""Validation curves of a study by arm, averaged over the finished seeds."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def panel(subject: Subject) -> list[Block]:
 
 
 def _series(arms: Sequence[Sequence[RunLog]]) -> list[str]:
-    """What most arms have of a validation loss: its terms, or the whole where there are none."""
+    """The validation losses that most arms have: the terms, or the total if there are none."""
     names = [name for logs in arms for name in dict.fromkeys(n for log in logs for n in log.series)]
     shared = [
         name
         for name in dict.fromkeys(names)
         if name.startswith("valid/loss/") and names.count(name) * 2 >= len(arms)
     ]
-    whole = any("valid/loss" in log.series for logs in arms for log in logs)
-    return shared or (["valid/loss"] if whole else [])
+    has_total = any("valid/loss" in log.series for logs in arms for log in logs)
+    return shared or (["valid/loss"] if has_total else [])

@@ -1,4 +1,4 @@
-"""The jobs of a study: those that failed with their reasons, and all of them with their folders."""
+"""The jobs of a study: failed ones with their reasons, and all with their folders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of a study: for each metric means, differences, verdicts, and a picture of them."""
+"""The table of a study: for each metric the means, differences and verdicts, and a picture."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def panel(subject: Subject) -> list[Block]:
             *([Paragraph(about)] if about else []),
             make_metric_table(own),
         ]
-        there = [row for row in own if row["mean"] is not None]
+        measured = [row for row in own if row["mean"] is not None]
         known = [
             Level(row["arm"], row["mean"], row["sd"] or 0.0, list(row["values"].values()))
-            for row in there
+            for row in measured
         ]
         if known:
             base = next((row["mean"] for row in own if row["arm"] == table["baseline"]), None)

@@ -1,6 +1,4 @@
-"""Tagged spans: what of each type is found, how the others go wrong, and sentences in which they
-do.
-"""
+"""Tagged spans: precision and recall of each type, kinds of errors, and sentences with errors."""
 
 from __future__ import annotations
 
@@ -40,12 +38,14 @@ def _blocks(run: ReportedRun, split: str, rows: Rows) -> list[Block]:
     )
     unlike = [index for index, (golds, guesses) in enumerate(pairs) if golds != guesses]
     worst = sorted(unlike, key=lambda index: -len(pairs[index][0] ^ pairs[index][1]))[:MOST]
-    shown = [[_marked(rows[index]["words"], spans) for spans in pairs[index]] for index in worst]
+    sentences = [
+        [_mark_spans(rows[index]["words"], spans) for spans in pairs[index]] for index in worst
+    ]
     head = ["type", "gold", "guessed", "right", "precision", "recall"]
     return [
         TableBlock(head, [_row(kind, pairs) for kind in kinds]),
         wrong,
-        *([TableBlock(["gold", "guess"], shown)] if shown else []),
+        *([TableBlock(["gold", "guess"], sentences)] if sentences else []),
     ]
 
 
@@ -63,19 +63,19 @@ def _row(kind: str, pairs: Sequence[tuple[set[Entity], set[Entity]]]) -> list[st
 
 def classify_errors(gold: set[Entity], guess: set[Entity]) -> list[str]:
     """One of `KINDS` for every span that is not exactly right; a gold span and the guess that
-    meets it are one error.
+    overlaps it are one error.
     """
-    errors, met = [], set()
+    errors, matched = [], set()
     for _, first, last in sorted(gold - guess):
         others = {span for span in guess - gold if span[1] <= last and first <= span[2]}
-        met |= others
+        matched |= others
         same = any(span[1:] == (first, last) for span in others)
         errors.append("another type" if same else "other bounds" if others else "missed")
-    return errors + ["made up"] * len(guess - gold - met)
+    return errors + ["made up"] * len(guess - gold - matched)
 
 
-def _marked(words: Sequence[str], spans: set[Entity]) -> str:
-    """`[EU]ORG rejects ...`."""
+def _mark_spans(words: Sequence[str], spans: set[Entity]) -> str:
+    """The words with their spans in brackets: `[EU]ORG rejects ...`."""
     begins = {first: "[" for _, first, _ in spans}
     ends = {last: f"]{kind}" for kind, _, last in spans}
     return " ".join(

@@ -1,6 +1,4 @@
-"""How fast training went: tokens a second, the share of time that waits for data, and of the
-device's peak that is used.
-"""
+"""The speed of training: tokens per second, the share of time that waits for data, and MFU."""
 
 from __future__ import annotations
 
