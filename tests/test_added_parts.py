@@ -53,7 +53,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy
 
 
-def run_tests(tree: Path, *words: str) -> None:
+def assert_tests_pass(tree: Path, *words: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", *words, "-m", "not slow and not gpu"],
         cwd=tree,
@@ -69,7 +69,7 @@ def test_added_parts_are_known_and_their_tests_are_run_together(tree: Path) -> N
     """Files of one name in two folders, shuffled, with a part of what goes over all parts."""
     own = sorted(added_parts.tests(), key=lambda path: path[::-1])
     names = "thirds or every_third or doubled or other_ or learned_anew or halved"
-    run_tests(
+    assert_tests_pass(
         tree,
         *own,
         "tests/test_recipes.py",
@@ -82,4 +82,4 @@ def test_added_parts_are_known_and_their_tests_are_run_together(tree: Path) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize("name", GENERAL)
 def test_what_goes_over_all_parts_passes(name: str, tree: Path) -> None:
-    run_tests(tree, f"tests/{name}.py")
+    assert_tests_pass(tree, f"tests/{name}.py")

@@ -133,6 +133,7 @@ def config(*names: str, **slots: Any) -> dict[str, Any]:
 
 
 def test_real_parts_fit() -> None:
+    """`check_contract` raises ConfigErrors where parts do not fit."""
     check_contract(config("mlm"))
     check_contract(config("mlm", "nsp", format="sentence_pair"))
     check_contract(config("clm", noise=[], pattern="causal", model="decoder"))

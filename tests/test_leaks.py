@@ -233,10 +233,10 @@ def test_two_stacks(recipe: str, tokens_of: Callable[..., Path]) -> None:
     """
     model, found = batches(recipe, tokens_of)
     for batch in found:
-        read_and_written(model, batch)
+        assert_reads_source_and_past(model, batch)
 
 
-def read_and_written(model: Model, batch: Batch) -> None:
+def assert_reads_source_and_past(model: Model, batch: Batch) -> None:
     source, target = batch.seqs["source"], batch.seqs["target"]
     with looked_up(model) as looks:
         states = model(batch).last

@@ -230,6 +230,7 @@ def test_an_objective_with_a_target_of_its_own(
 def test_a_target_made_of_a_track_that_only_the_text_can_have(
     config: Callable[..., DictConfig], conf: str
 ) -> None:
+    """`check_contract` raises ConfigErrors for a field that nothing can give."""
     check_contract(config("noise=[]", "objective=[sense]"), [PLUGIN], [conf])
 
 

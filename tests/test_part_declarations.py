@@ -108,7 +108,7 @@ def test_every_part_of_every_file_is_one() -> None:
     "target",
     [
         "plmctl.training.processes.launch.launch",
-        "plmctl.training.rundir.take_back",
+        "plmctl.training.rundir.undo_create",
         "plmctl.training.rundir.create",
         "plmctl.training.checkpoint.Checkpoints._remove",
         "plmctl.training.log.cut_back",

@@ -79,7 +79,7 @@ def example(kind: str) -> str:
     return next(text for name, text in BLOCKS if name == kind)
 
 
-def check_command(line: str, *extra: str) -> None:
+def assert_composes(line: str, *extra: str) -> None:
     """Parse `line` as the program does and compose its config; nothing is read or trained."""
     _, verb, *words = shlex.split(line)
     command = typer.main.get_command(cli.make_app()).commands[verb]
@@ -125,7 +125,7 @@ def test_command_composes(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
         monkeypatch.chdir(tmp_path)
         shutil.copy(ROOT / "recipes/bert.yaml", "mine.yaml")
         Path("rates.yaml").write_text(blocks_of("docs/own.md", "yaml")[-1], encoding="utf-8")
-    check_command(line)
+    assert_composes(line)
 
 
 @pytest.mark.parametrize(("page", "target"), LINKS)
@@ -238,7 +238,7 @@ def test_example_objective_equals_its_formula_and_composes(tmp_path, monkeypatch
 
     line = "plmctl pretrain bert objective=[focal_mlm] objective.focal_mlm.gamma=1.5"
     assert line in README
-    check_command(line, "--plugin", "readme_parts", "--config-dir", str(tmp_path / "conf"))
+    assert_composes(line, "--plugin", "readme_parts", "--config-dir", str(tmp_path / "conf"))
     sys.modules.pop("readme_parts.focal_mlm")
 
 
@@ -263,7 +263,7 @@ def test_example_pattern_equals_its_definition_and_composes(
             assert bool(seen[query, key]) == (query // 3 == key // 3)
     assert pattern.reach() == (2, 2)
     words = ("--plugin", "pages_parts", "--config-dir", str(tmp_path / "conf"))
-    check_command("plmctl pretrain bert pattern=blockwise pattern.size=32", *words)
+    assert_composes("plmctl pretrain bert pattern=blockwise pattern.size=32", *words)
     sys.modules.pop("pages_parts")
 
 

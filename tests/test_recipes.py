@@ -221,6 +221,9 @@ def recipes_text(recipe: str) -> str:
     ("recipe", "words"), VARIANTS, ids=lambda value: value if isinstance(value, str) else value[0]
 )
 def test_every_variant_of_a_header_composes(recipe: str, words: list[str]) -> None:
+    """`compose` raises for a setting that does not exist, `check_contract` for parts that do not
+    fit.
+    """
     launch = header(recipes_dir() / f"{recipe}.yaml").command()[3:]
     check_contract(compose("pretrain", recipe, [*launch, *words]))
 

@@ -43,7 +43,7 @@ def plmctl(*words: str) -> str:
     return result.output
 
 
-def goes_on(verb: str, folder: Path, *words: str) -> None:
+def assert_resumes(verb: str, folder: Path, *words: str) -> None:
     """A run of 3 updates, and one that lost all after the second and went on."""
     whole, part = folder / "whole", folder / "part"
     plmctl(verb, *words, "train.steps=3", *STEPS, f"run.dir={whole}")
@@ -61,7 +61,7 @@ def goes_on(verb: str, folder: Path, *words: str) -> None:
     "recipe", [recipe for recipe in RECIPES if recipe not in (*TAUGHT, "distilbert")]
 )
 def test_a_recipe(recipe: str, tokens_of: Callable[..., Path], tmp_path: Path) -> None:
-    goes_on(
+    assert_resumes(
         "pretrain",
         tmp_path,
         recipe,
@@ -90,4 +90,4 @@ def test_a_fine_tuning(task: str, tmp_path: Path) -> None:
         "train.batch_size=4",
     ]
     words += ["model=encoder_decoder", "task.max_target=24"] if task == "seq2seq" else []
-    goes_on("finetune", tmp_path, *words)
+    assert_resumes("finetune", tmp_path, *words)

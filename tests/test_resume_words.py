@@ -141,21 +141,21 @@ def test_ctrl_c_while_the_folder_is_made_leaves_nothing(
 def test_one_process_at_a_time_trains_in_a_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with rundir.locked(tmp_path) as given:
+    with rundir.lock_folder(tmp_path) as given:
         with (
             pytest.raises(
                 UsageError,
                 match=r"(?s)another process is training there.*fix: wait until it has ended",
             ),
-            rundir.locked(tmp_path),
+            rundir.lock_folder(tmp_path),
         ):
             pass
         for name, number in given.items():
             monkeypatch.setenv(name, str(number))
-        with rundir.locked(tmp_path) as further:  # a process that was started with the lock
+        with rundir.lock_folder(tmp_path) as further:  # a process that was started with the lock
             assert not further
         monkeypatch.undo()
-    with rundir.locked(tmp_path):
+    with rundir.lock_folder(tmp_path):
         pass
 
 
@@ -166,7 +166,7 @@ def test_a_file_system_without_locks_is_told(
         raise OSError(37, "No locks available")
 
     monkeypatch.setattr("plmctl.training.rundir.fcntl.flock", flock)
-    with rundir.locked(tmp_path):
+    with rundir.lock_folder(tmp_path):
         pass
     assert (
         "cannot be locked (No locks available): make sure that no other process trains there"

@@ -99,7 +99,7 @@ def test_no_command_calls_what_a_config_names(
 ) -> None:
     kept = tmp_path / "kept"
     (kept / "checkpoints").mkdir(parents=True)
-    target = {"_target_": "plmctl.training.rundir.take_back", "folder": str(kept), "made": []}
+    target = {"_target_": "plmctl.training.rundir.undo_create", "folder": str(kept), "made": []}
 
     def harm(config: dict[str, Any]) -> None:
         config["position"] = target
@@ -124,7 +124,7 @@ def test_no_command_calls_what_a_config_names(
 def test_not_inside_of_a_part_either(honest: Path, tmp_path: Path, where: str) -> None:
     kept = tmp_path / "kept"
     (kept / "checkpoints").mkdir(parents=True)
-    node = {"_target_": "plmctl.training.rundir.take_back", "folder": str(kept), "made": []}
+    node = {"_target_": "plmctl.training.rundir.undo_create", "folder": str(kept), "made": []}
     places = {
         "model": lambda config: config["model"]["stack"]["cells"].update(a=node),
         "heads": lambda config: config["heads"].update(pooler=node),

@@ -95,7 +95,8 @@ def taught(place, name, method, *words, **flags):
 
 def tensors(file):
     with safe_open(file, "pt") as opened:
-        return {name: list(opened.get_slice(name).get_shape()) for name in opened.keys()}  # noqa: SIM118
+        names = opened.keys()
+        return {name: list(opened.get_slice(name).get_shape()) for name in names}
 
 
 def test_the_student_is_an_ordinary_checkpoint_without_the_teacher(place):
@@ -155,7 +156,7 @@ def test_several_teachers(place):
     )
 
 
-def refused(place, said, *words, name="refused"):
+def assert_refused(place, said, *words, name="refused"):
     with pytest.raises(UsageError, match=f"(?s){said}"):
         tuned(place, name, *words)
     assert not (place / name).exists()
@@ -163,13 +164,15 @@ def refused(place, said, *words, name="refused"):
 
 def test_what_does_not_meet_is_said_before_any_work(place, tmp_path):
     teacher = f"teacher={place / 'teacher'}"
-    refused(
+    assert_refused(
         place,
         "teacher=None: a run, a checkpoint or a Hugging Face folder.*distill=none",
         "distill=kd",
     )
-    refused(place, "teacher=.*nothing is learnt of it with distill=none.*distill=kd", teacher)
-    refused(
+    assert_refused(
+        place, "teacher=.*nothing is learnt of it with distill=none.*distill=kd", teacher
+    )
+    assert_refused(
         place,
         "distill.signals.hidden.layers='uniform': skip, last or a list.*3 layers do not divide the"
         " teacher's 4"
@@ -178,35 +181,35 @@ def test_what_does_not_meet_is_said_before_any_work(place, tmp_path):
         teacher,
         "size.num_layers=3",
     )
-    refused(
+    assert_refused(
         place,
         "size.num_heads=4: the 2 heads of the teacher",
         "distill=minilm",
         teacher,
         "size.num_heads=4",
     )
-    refused(
+    assert_refused(
         place,
         "size.width=8: the width 16 of the teacher",
         "distill=distilbert",
         teacher,
         "size.width=8",
     )
-    refused(
+    assert_refused(
         place,
         "task.max_length=32: at most 16, the longest row",
         "distill=kd",
         teacher,
         "task.max_length=32",
     )
-    refused(
+    assert_refused(
         place,
         "teacher_weights=.*only several teachers",
         "distill=kd",
         teacher,
         "teacher_weights=[1]",
     )
-    refused(
+    assert_refused(
         place,
         "teacher=.*student's labels in their order: bad, good; it has good, bad",
         "distill=kd",
@@ -250,8 +253,8 @@ def test_other_tokenizers_and_missing_heads(place, tokens_of):
         match=r"(?s)its own, char of .*, is another than the student's .*, wordpiece.*data.path=",
     ):
         trained(place, "x", data, "distill=kd", f"teacher={place / 'teacher'}")
-    refused(place, "teacher: a model with the head class.*has mlm", "distill=kd", teacher)
-    refused(
+    assert_refused(place, "teacher: a model with the head class.*has mlm", "distill=kd", teacher)
+    assert_refused(
         place,
         "(?s)teacher=.*fix: checkpoint=<a model with that tokenizer>, or checkpoint=null"
         " tokenizer.path=",

@@ -108,7 +108,9 @@ Ask = Callable[[Model, list[int], list[int]], torch.Tensor]
 
 
 @torch.no_grad()
-def agree(model: Model, given: list[list[int]], batch: Batch, ask: Ask) -> None:
+def assert_same_text_and_scores(
+    model: Model, given: list[list[int]], batch: Batch, ask: Ask
+) -> None:
     """The same argmax at every token of a greedy text, the same log-probabilities at every token
     of any text.
     """
@@ -135,7 +137,9 @@ def ask_decoder(model: Model, ids: list[int], text: list[int]) -> torch.Tensor:
 @pytest.mark.parametrize("position", ["learned", "sinusoidal", "rotary", "alibi", "none"])
 def test_decoders(position: str) -> None:
     given = prompts()
-    agree(made([*DECODER, f"position={position}"]), given, together(given), ask_decoder)
+    assert_same_text_and_scores(
+        made([*DECODER, f"position={position}"]), given, together(given), ask_decoder
+    )
 
 
 @pytest.mark.parametrize(
@@ -145,12 +149,16 @@ def test_decoders(position: str) -> None:
 )
 def test_patterns(pattern: Pattern) -> None:
     given = prompts()
-    agree(made([*DECODER, "position=learned"], pattern), given, together(given), ask_decoder)
+    assert_same_text_and_scores(
+        made([*DECODER, "position=learned"], pattern), given, together(given), ask_decoder
+    )
 
 
 def test_prompts_of_one_length_need_no_mask() -> None:
     given = prompts((4, 4, 4))
-    agree(made([*DECODER, "position=learned"]), given, together(given), ask_decoder)
+    assert_same_text_and_scores(
+        made([*DECODER, "position=learned"]), given, together(given), ask_decoder
+    )
 
 
 @pytest.mark.parametrize("position", ["learned", "rotary"])
@@ -167,7 +175,9 @@ def test_a_packed_prompt_goes_on_with_its_last_document(position: str) -> None:
         {k: torch.tensor(v) for k, v in tracks.items()},
         full=True,
     )
-    agree(model, [second, second[:2]], Batch(torch.arange(2), {"text": text}), ask_decoder)
+    assert_same_text_and_scores(
+        model, [second, second[:2]], Batch(torch.arange(2), {"text": text}), ask_decoder
+    )
 
 
 @pytest.mark.parametrize("position", ["learned", "sinusoidal", "rotary", "alibi"])
@@ -180,7 +190,9 @@ def test_encoder_decoders(position: str) -> None:
             model(Batch(torch.arange(1), {"source": one(ids), "target": target})).last[0, -1]
         )
 
-    agree(made([*TWO, f"position={position}"]), given, together(given, "source"), ask)
+    assert_same_text_and_scores(
+        made([*TWO, f"position={position}"]), given, together(given, "source"), ask
+    )
 
 
 def segments(ids: list[int], text: list[int]) -> list[int]:
@@ -194,7 +206,7 @@ def test_a_prefix_at_its_last_token(position: str) -> None:
         return model.heads["clm"](model(Batch(torch.arange(1), {"text": seq})).last[0, -1])
 
     given = prompts()
-    agree(
+    assert_same_text_and_scores(
         made([*DECODER, f"position={position}", "model.embedding.segments=2"], CausalWithPrefix()),
         given,
         together(given),
@@ -225,7 +237,7 @@ def test_a_mask_is_asked_and_forgotten(pattern: Pattern) -> None:
         pattern,
     )
     given = prompts()
-    agree(model, given, together(given), ask)
+    assert_same_text_and_scores(model, given, together(given), ask)
 
 
 MODELS = {

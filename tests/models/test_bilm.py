@@ -130,7 +130,10 @@ def test_streams_go_on_and_begin_anew() -> None:
         hidden = model(given, state)
         state = hidden.state
         found.append(hidden.streams)
-    both = lambda seqs: Seq(torch.cat([s.ids for s in seqs], 1), torch.full((2,), 14), full=True)  # noqa: E731
+
+    def both(seqs):
+        return Seq(torch.cat([s.ids for s in seqs], 1), torch.full((2,), 14), full=True)
+
     long = model(batch(text=both(parts), reverse=both(backs))).streams
     fresh = model(batch(text=parts[1], reverse=backs[1])).streams
     for name in ("forward", "backward"):

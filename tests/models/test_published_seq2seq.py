@@ -113,7 +113,7 @@ def fairseq(theirs: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def compare(model: Model, theirs: Any, atol: float) -> None:
+def assert_same_outputs(model: Model, theirs: Any, atol: float) -> None:
     made, given = batch()
     wanted = theirs(**given, use_cache=False)
     hidden = model(made)
@@ -168,7 +168,7 @@ def test_transformer(monkeypatch: pytest.MonkeyPatch) -> None:
         for side in ("encoder", "decoder")
     }
     put(fairseq(state) | tables, model)
-    compare(model, theirs, 2e-6)  # their sines are fp32
+    assert_same_outputs(model, theirs, 2e-6)  # their sines are fp32
 
 
 def test_bart() -> None:
@@ -196,7 +196,7 @@ def test_bart() -> None:
                 f"model.{side}.layernorm_embedding.{kind}"
             ]
     put(table, model)
-    compare(model, theirs, 1e-10)
+    assert_same_outputs(model, theirs, 1e-10)
 
 
 @pytest.mark.parametrize("gated", [False, True])
@@ -237,7 +237,7 @@ def test_t5(gated: bool) -> None:
         for n in range(2):
             table |= t5_layer(state, f"{side}.block.{n}.layer", f"{side}.stack.blocks", n, gated)
     put(table, model)
-    compare(model, theirs, 1e-5)  # their norms are fp32
+    assert_same_outputs(model, theirs, 1e-5)  # their norms are fp32
 
 
 def t5_layer(

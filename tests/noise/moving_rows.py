@@ -132,7 +132,7 @@ def numbered(rows: Rows) -> Rows:
     )
 
 
-def equal(one: Rows, two: Rows) -> None:
+def assert_equal_rows(one: Rows, two: Rows) -> None:
     """Every array of both is the same."""
     assert one.seqs.keys() == two.seqs.keys()
     for name, seq in one.seqs.items():

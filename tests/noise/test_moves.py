@@ -33,9 +33,9 @@ from tests.noise.moving_rows import (
     EOS,
     MASK,
     SEP,
+    assert_equal_rows,
     check_followed,
     check_moved,
-    equal,
     make_rows,
     make_vocab,
     numbered,
@@ -109,8 +109,8 @@ def test_same_bytes_whatever_the_batch(name, shape):
     rows = make_rows(40, 50, **SHAPES[shape])
     whole = noise(rows, Draws(0, 3))
     for part in np.array_split(np.random.default_rng(0).permutation(40), 3):
-        equal(noise(some(rows, part), Draws(0, 3)), some(whole, part))
-    equal(noise(rows, Draws(0, 3)), whole)
+        assert_equal_rows(noise(some(rows, part), Draws(0, 3)), some(whole, part))
+    assert_equal_rows(noise(rows, Draws(0, 3)), whole)
     other = noise(rows, Draws(0, 4))
     if name != "autoencode":
         assert any(
@@ -124,7 +124,7 @@ def test_same_bytes_whatever_the_batch(name, shape):
 def test_the_rows_given_are_not_changed(name):
     rows, again = make_rows(6, 40, packed=True), make_rows(6, 40, packed=True)
     (MOVING | REST)[name](rows, Draws(0, 0))
-    equal(rows, again)
+    assert_equal_rows(rows, again)
 
 
 @pytest.mark.parametrize("name", MOVING | REST)
@@ -209,7 +209,7 @@ def test_permuted_is_a_bijection_of_slots():
     take = np.concatenate([np.random.default_rng(r).permutation(8) + 8 * r for r in range(3)])
     after = permute(rows, take)
     assert np.array_equal(after.seqs["text"].tracks["origin"].ravel(), take)
-    equal(permute(after, np.argsort(take)), rows_without_broken_spans(rows, after))
+    assert_equal_rows(permute(after, np.argsort(take)), rows_without_broken_spans(rows, after))
 
 
 def rows_without_broken_spans(rows: Rows, after: Rows) -> Rows:
