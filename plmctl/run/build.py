@@ -49,9 +49,9 @@ def build(
     node, given = plain(node), given or {}
     raise_all(check(node, given, plugins, path=path))
     errors: list[UsageError] = []
-    made = _make(node, given, plugins, Any, path, errors)
+    built = _build(node, given, plugins, Any, path, errors)
     raise_all(errors)
-    return made
+    return built
 
 
 def check(
@@ -119,7 +119,7 @@ def entry(node: Any, path: str = "objective") -> tuple[dict[str, Any], float, st
     return part, float(weight), source
 
 
-def _make(
+def _build(
     node: Any,
     given: Mapping[str, Any],
     plugins: Sequence[str],
@@ -130,38 +130,24 @@ def _make(
     """The object of a plain node that a parameter of this annotation takes."""
     if isinstance(node, list):
         return [
-            _make(child, given, plugins, annotation, _join(path, place), errors)
+            _build(child, given, plugins, annotation, _join(path, place), errors)
             for place, child in enumerate(node)
         ]
     if not isinstance(node, dict):
         return node
     before, given = len(errors), {**given, **(node.get("_given_") or {})}
-    part = (
-        locate(TARGETS.get(node["_target_"], node["_target_"]), plugins)
-        if "_target_" in node
-        else None
-    )
-    wanted = parameters(part) if part else {}
-    inside = {key: parameter.annotation for key, parameter in wanted.items()}
-    made = {
-        key: _make(
-            child,
-            given,
-            plugins,
-            inside.get(key, Any) if part else annotation,
-            _join(path, key),
-            errors,
-        )
-        for key, child in node.items()
-        if key not in MARKS
-    }
+    part = _locate(node, plugins) if "_target_" in node else None
+    known = parameters(part) if part else {}
+    values = {}
+    for key, child in node.items():
+        if key not in MARKS:
+            inside = known[key].annotation if key in known else Any if part else annotation
+            values[key] = _build(child, given, plugins, inside, _join(path, key), errors)
     if part is None or len(errors) > before:
-        return made
-    arguments = {
-        key: fit(value, wanted[key].annotation) if key in wanted else value
-        for key, value in made.items()
-    }
-    arguments = {name: given[name] for name in wanted if name in given} | arguments
+        return values
+    arguments = {name: given[name] for name in known if name in given}
+    for key, value in values.items():
+        arguments[key] = fit(value, known[key].annotation) if key in known else value
     if node.get("_partial_", asks_for_factory(annotation)):
         return functools.partial(part, **arguments)
     try:
@@ -169,9 +155,9 @@ def _make(
     # the part knows the parameter, only we know where in the config it stands
     except ConfigError as error:
         name = error.path.rpartition(".")[2]
-        fix = _join(path, error.fix) if error.fix.partition("=")[0] in wanted else error.fix
-        known = ConfigError(_join(path, name), error.value, error.allowed, fix=fix)
-        errors.append(known if name in wanted else error)
+        fix = _join(path, error.fix) if error.fix.partition("=")[0] in known else error.fix
+        placed = ConfigError(_join(path, name), error.value, error.allowed, fix=fix)
+        errors.append(placed if name in known else error)
         return None
 
 
@@ -194,64 +180,56 @@ def _check(
             for error in _check(child, given, plugins, slot, annotation, _join(path, key))
         ]
     try:
-        made = locate(TARGETS.get(node["_target_"], node["_target_"]), plugins)
+        part = _locate(node, plugins)
     except ValueError as error:
         return [ConfigError(_join(path, "_target_"), node["_target_"], str(error))]
-    wanted = (
-        f"a part of the slot '{slot}', and this one is of '{declared(made)}'"
-        if declared(made) != slot
-        else ""
-    )
-    if wanted := wanted or misfit(made, annotation):
-        return [ConfigError(_join(path, "_target_"), node["_target_"], f"must be {wanted}")]
+    allowed = misfit(part, annotation)
+    if declared(part) != slot:
+        allowed = f"a part of the slot '{slot}', and this one is of '{declared(part)}'"
+    if allowed:
+        return [ConfigError(_join(path, "_target_"), node["_target_"], f"must be {allowed}")]
     given = given if given is None else {*given, *(node.get("_given_") or ())}
     partial = node.get("_partial_", asks_for_factory(annotation))
     names = None if given is None or partial else set(given)
     settings = {key: value for key, value in node.items() if key not in MARKS}
-    annotations = {key: parameter.annotation for key, parameter in parameters(made).items()}
+    known = parameters(part)
     errors: list[UsageError] = []
     for key, value in settings.items():
-        inside = annotations.get(key, Any)
+        inside = known[key].annotation if key in known else Any
         errors += _check(value, given, plugins, slot_of(key, inside), inside, _join(path, key))
-    return errors + _bind(made, settings, names, path)
+    return errors + _check_arguments(part, settings, names, path)
 
 
-def _bind(
-    part: Callable[..., Any], node: dict[str, Any], given: set[str] | None, path: str
+def _check_arguments(
+    part: Callable[..., Any], settings: dict[str, Any], given: set[str] | None, path: str
 ) -> list[UsageError]:
-    wanted, name = parameters(part), part.__qualname__
+    """Every setting that the part does not take, and every one that it needs and is not there."""
+    known, name = parameters(part), part.__qualname__
     errors: list[UsageError] = []
     open_ended = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(part).parameters.values())
-    for key, value in node.items():
+    for key, value in settings.items():
         where = _join(path, key)
-        if key not in wanted:
-            if not open_ended:
-                takes = f"it takes {', '.join(wanted)}" if wanted else "it takes nothing"
-                errors.append(
-                    ConfigError(
-                        where, value, f"{name} has no '{key}'{nearest(key, wanted)}; {takes}"
-                    )
-                )
+        if key not in known:
+            takes = f"it takes {', '.join(known)}" if known else "it takes nothing"
+            allowed = f"{name} has no '{key}'{nearest(key, known)}; {takes}"
+            errors += [] if open_ended else [ConfigError(where, value, allowed)]
         elif value == MISSING:
             errors.append(ConfigError(where, ..., "must be given", fix=f"{where}=..."))
         elif not any(targets_in(value)):  # those have been checked by themselves
             try:
-                fit(value, wanted[key].annotation)
+                fit(value, known[key].annotation)
             except ValueError as error:
                 errors.append(ConfigError(where, value, str(error)))
-    if given is not None:
-        missing = [
-            p
-            for key, p in wanted.items()
-            if p.default is p.empty and key not in node and key not in given
-        ]
-        errors += [
-            ConfigError(
-                _join(path, p.name), ..., f"{name} needs it", fix=f"{_join(path, p.name)}=..."
-            )
-            for p in missing
-        ]
+    for key, parameter in known.items() if given is not None else ():
+        if parameter.default is parameter.empty and key not in {*settings, *(given or ())}:
+            where = _join(path, key)
+            errors.append(ConfigError(where, ..., f"{name} needs it", fix=f"{where}=..."))
     return errors
+
+
+def _locate(node: Mapping[str, Any], plugins: Sequence[str]) -> Callable[..., Any]:
+    """What a node names, by its name of today."""
+    return locate(TARGETS.get(node["_target_"], node["_target_"]), plugins)
 
 
 def _join(path: str, key: object) -> str:

@@ -164,11 +164,8 @@ def refuse_infinite(tensors: Mapping[str, Tensor], *, file: object) -> None:
         if tensor.is_floating_point() and not tensor.isfinite().all()
     ]
     if broken:
-        raise DataError(
-            f"not finite: {', '.join(broken)}",
-            file=file,
-            fix="use a checkpoint from before it diverged",
-        )
+        fix = "use a checkpoint from before it diverged"
+        raise DataError(f"not finite: {', '.join(broken)}", file=file, fix=fix)
 
 
 def open_source(
@@ -189,9 +186,9 @@ def open_source(
     folder = find(path)
     refuse_links(folder)
     if not (folder / "config.yaml").is_file():
-        found = (elmo if elmo.is_elmo(folder) else hf).read(folder)
-        refuse_references(found.config, file=folder)
-        source = Source(folder, found.config, found.tensors, found.unused, plugins, published=True)
+        model = (elmo if elmo.is_elmo(folder) else hf).read(folder)
+        refuse_references(model.config, file=folder)
+        source = Source(folder, model.config, model.tensors, model.unused, plugins, published=True)
         _refuse_misfit(source, again="download it again")
         return source
     problem = damage(folder)
@@ -248,21 +245,15 @@ def find(path: str | os.PathLike[str]) -> Path:
     """
     place = Path(path).expanduser()
     if not place.exists():
-        near = _near(place)
-        hub = (
-            not near
-            and _HUB.fullmatch(str(path))
-            and not (place.parent.name and place.parent.exists())
-        )
-        fix = (
-            f"download it first: hf download {path} --local-dir {path}" if hub else "check the path"
-        )
-        raise DataError(
-            f"there is no such run, checkpoint or Hugging Face folder{near}", file=place, fix=fix
-        )
+        near, fix = _near(place), "check the path"
+        inside = place.parent.name and place.parent.exists()  # of a folder that is here
+        if not near and not inside and _HUB.fullmatch(str(path)):
+            fix = f"download it first: hf download {path} --local-dir {path}"
+        problem = f"there is no such run, checkpoint or Hugging Face folder{near}"
+        raise DataError(problem, file=place, fix=fix)
     if not place.is_dir():
-        of_a_model = any((place.parent / name).is_file() for name in ("config.yaml", "config.json"))
-        folder = place.parent if of_a_model else "the folder of a run or a model"
+        inside = any((place.parent / name).is_file() for name in ("config.yaml", "config.json"))
+        folder = place.parent if inside else "the folder of a run or a model"
         raise DataError("is a file, but a folder is needed", file=place, fix=f"give {folder}")
     if (place / "model.safetensors").is_file() and (place / "config.yaml").is_file():
         return place
@@ -295,8 +286,8 @@ def _near(place: Path) -> str:
 
 def _best(checkpoints: Path) -> Path:
     """The checkpoint that validated best where the run kept one, otherwise the newest."""
-    passed: list[str] = []
-    newest = Checkpoints(checkpoints, say=passed.append).newest()
+    damaged: list[str] = []
+    newest = Checkpoints(checkpoints, say=damaged.append).newest()
     if newest is None:
         broken = [
             f"{folder.name}: {damage(folder)}" for folder in sorted(checkpoints.glob("step-*"))
@@ -305,14 +296,13 @@ def _best(checkpoints: Path) -> Path:
         fix = "copy the whole run again" if broken else "train until the first save"
         raise DataError(f"no complete checkpoint here{detail}", file=checkpoints, fix=fix)
     best = progress_of(newest).best_step
-    folder = checkpoints / f"step-{best}"
-    problem = damage(folder) if best is not None and folder.is_dir() else ""
-    passed += (
-        [f"{folder}: {problem}"]
-        if problem and not any(folder.name in line for line in passed)
-        else []
-    )
-    chosen = folder if best is not None and folder.is_dir() and not problem else newest
-    for line in passed:
+    folder, chosen = checkpoints / f"step-{best}", newest
+    if best is not None and folder.is_dir():
+        problem = damage(folder)
+        if not problem:
+            chosen = folder
+        elif not any(folder.name in line for line in damaged):
+            damaged.append(f"{folder}: {problem}")
+    for line in damaged:
         remark(f"{line}; {chosen.name} is taken")
     return chosen
