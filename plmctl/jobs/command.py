@@ -14,33 +14,29 @@ from plmctl.run.spec import Provenance, RunSpec, thaw
 RESUMABLE = ("pretrain", "finetune")
 
 
-def execute(record: dict[str, Any], run: Path) -> int:
-    """Run the command of a job's record; what it makes goes into `run`. Returns its exit code."""
+def execute(record: dict[str, Any], run: Path) -> Any:
+    """Run the command of a job's record, and return what it returns; what it makes goes into
+    `run`.
+    """
     verb, words, plugins = record["verb"], tuple(record["words"]), tuple(record["plugins"])
     given = Provenance(verb, overrides=words, plugins=plugins, json=verb == "eval")
-    if verb in RESUMABLE and (saved := _saved(record, run)) is not None:
-        return _perform(saved.asked(overrides=(), changes=()))
     config = record["config"]
+    place: dict[str, Any] = {"out": str(run)}
     if verb in RESUMABLE:
+        if (saved := _read_saved(record, run)) is not None:
+            return action.perform(saved.asked(overrides=(), changes=()))
         shutil.rmtree(run, ignore_errors=True)
-        place: dict[str, Any] = {"run": {**config["run"], "dir": str(run)}}
-    else:
-        place = {"out": str(run)}
+        place = {"run": {**config["run"], "dir": str(run)}}
     spec = spec_of(verb, config | place, given)
     if verb != "eval":
-        return _perform(spec)
+        return action.perform(spec)
     shutil.rmtree(run, ignore_errors=True)
     run.mkdir(parents=True)
     with (run / "result.json").open("w", encoding="utf-8") as out, contextlib.redirect_stdout(out):
-        return _perform(spec)
+        return action.perform(spec)
 
 
-def _perform(spec: RunSpec) -> int:
-    result = action.perform(spec)
-    return result if isinstance(result, int) else 0
-
-
-def _saved(record: dict[str, Any], run: Path) -> RunSpec | None:
+def _read_saved(record: dict[str, Any], run: Path) -> RunSpec | None:
     """The spec of a run that can be resumed: it has a checkpoint, and lies where it started."""
     from plmctl.run.resume import resume_spec
     from plmctl.training.checkpoint import Checkpoints

@@ -28,8 +28,8 @@ from plmctl.training.stop import STOPPED
 
 RECORD, LOG, LOCK = "job.json", "log.txt", "lock"
 
-# does what a record says, in the folder of its run; returns the exit code
-Execute = Callable[[dict[str, Any], Path], int]
+# does what a record says, in the folder of its run; a whole number that it returns is its exit code
+Execute = Callable[[dict[str, Any], Path], Any]
 
 
 @dataclass(frozen=True)

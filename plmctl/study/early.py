@@ -33,6 +33,6 @@ def reason_to_stop(run: Path, study: Study, flops_per_token: float) -> str:
         worse = value < stop.bound if rises else value > stop.bound
         if x / whole >= stop.after and (worse or not math.isfinite(value)):
             side = "below" if rises else "above"
-            found = f"{stop.metric} was {value:.4g} after update {step:.0f}"
-            return f"{found}, {side} {stop.bound:g}"
+            measured = f"{stop.metric} was {value:.4g} after update {step:.0f}"
+            return f"{measured}, {side} {stop.bound:g}"
     return ""
