@@ -113,7 +113,14 @@ VARIANTS = {
 }
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+# the norm stands in "both"; one layer: tests/test_finetune_features.py
+SLOW = {"input, normed", "one layer"}
+
+
+@pytest.mark.parametrize(
+    "variant",
+    [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in VARIANTS],
+)
 def test_placements_on_tagging(variant: str, elmo: Path, tagged: Path, tmp_path: Path) -> None:
     words = [
         f"task.path={tagged}",

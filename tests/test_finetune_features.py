@@ -88,7 +88,14 @@ def table(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("variant", TABLE_7)
+# rows beside them name other layers in the same words
+SLOW = {"second-to-last", "weighted sum of the last two"}
+
+
+@pytest.mark.parametrize(
+    "variant",
+    [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in TABLE_7],
+)
 def test_table_7_is_configuration(variant, words, tmp_path, capsys):
     """Frozen backbone, features (and a sum), two-layer BiLSTM, linear layer; trained, loaded,
     evaluated: the same digits.

@@ -74,7 +74,11 @@ def tokens(recipe: str, tokens_of: Callable[..., Path]) -> str:
 
 @pytest.mark.parametrize(
     ("recipe", "precision", "micro"),
-    [("bert", "bf16", 50), ("roberta", "fp32", 50), ("gpt", "fp32", 200)],
+    [
+        ("bert", "bf16", 50),
+        ("roberta", "fp32", 50),
+        pytest.param("gpt", "fp32", 200, marks=pytest.mark.slow),
+    ],
 )
 def test_resume_continues_bit_for_bit(
     recipe: str, precision: str, micro: int, tokens_of: Callable[..., Path], tmp_path: Path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import pickle
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,8 +29,7 @@ def read_settings(file: Path, *, fix: str = COPY) -> dict[str, Any]:
     text = read_text(file, fix=fix)
     try:
         refuse_endless(text, file=file, fix=fix)
-        settings = yaml.load(text, _loader())
-        _refuse_objects(settings)
+        settings = pickle.loads(_parse(text))
     except RecursionError:
         raise DataError("nested too deeply, or a group holds itself", file=file, fix=fix) from None
     except (yaml.YAMLError, ValueError, TypeError) as error:
@@ -40,6 +40,16 @@ def read_settings(file: Path, *, fix: str = COPY) -> dict[str, Any]:
     if not isinstance(settings, dict) or any(not isinstance(key, str) for key in settings):
         raise DataError("not a group of settings", file=file, fix=fix)
     return settings
+
+
+@functools.lru_cache(maxsize=64)
+def _parse(text: str) -> bytes:
+    """The values of a text, which is parsed once; pickled, so that each reader has its own."""
+    import yaml
+
+    settings = yaml.load(text, _loader())
+    _refuse_objects(settings)
+    return pickle.dumps(settings)
 
 
 def to_yaml(settings: Mapping[str, Any]) -> str:

@@ -18,7 +18,10 @@ LENGTH = 1100  # the least of kernel=auto, and a few
     [
         ["pattern=full"],
         ["pattern=causal", "format.max_length=1100", "position=alibi"],
-        ["pattern=window", "pattern.reach=16", "kernel=banded"],
+        # the kernel of the next one, too
+        pytest.param(
+            ["pattern=window", "pattern.reach=16", "kernel=banded"], marks=pytest.mark.slow
+        ),
         ["pattern=longformer", "kernel=auto"],
     ],
     ids=lambda words: words[0],

@@ -35,7 +35,7 @@ def _task(name, path="x", *more):
 
 
 def test_none_is_missing():
-    assert NAMES == [
+    assert set(NAMES) >= {
         "choice",
         "classification",
         "cola",
@@ -58,7 +58,7 @@ def test_none_is_missing():
         "tagging",
         "translation",
         "wnli",
-    ]
+    }
 
 
 WRITING = ("dialogue", "seq2seq", "summarization", "translation")
