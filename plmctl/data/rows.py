@@ -13,16 +13,16 @@ import numpy as np
 from plmctl.core.batch import IGNORE, Rows, Seq
 
 
-def join(parts: Sequence[Rows], places: Sequence[np.ndarray] | None = None) -> Rows:
+def join(parts: Sequence[Rows], targets: Sequence[np.ndarray] | None = None) -> Rows:
     """Join the rows of `parts`, which have the same fields and widths: one after the other, or each
-    at its indices in `places`.
+    at its indices in `targets`.
 
     Anchors, their labels and spans follow their rows, and come in the order of rows.
     """
     if len(parts) == 1:
         return parts[0]
     first, offset = parts[0], np.cumsum([0] + [len(part.key) for part in parts])
-    indices = [np.arange(a, b) for a, b in pairwise(offset)] if places is None else places
+    indices = [np.arange(a, b) for a, b in pairwise(offset)] if targets is None else targets
     anchors, labels = first.anchors, first.labels
     if anchors is not None:
         anchors, lines = _join_tables([part.anchors for part in parts], indices)

@@ -1,7 +1,7 @@
 """A record of arrays that were compared with their manifest: they are read completely the first
 time and after a change.
 
-<cache>/verified/<hash>: an empty file; the hash is of the arrays' places, sizes, times, inodes and
+<cache>/verified/<hash>: an empty file; the hash is of the arrays' paths, sizes, times, inodes and
 stated hashes. A bit that a disk turns later, without a write, is found by `plmctl data check`,
 which reads everything.
 """
