@@ -403,7 +403,7 @@ def _differences(ours: Any, published: Any, path: str) -> list[str]:
     """
     if isinstance(ours, Mapping) and isinstance(published, Mapping):
         if ours.get("_target_") != published.get("_target_"):
-            return [f"{path}={_shown(ours)} (published: {_shown(published)})"]
+            return [f"{path}={_format_value(ours)} (published: {_format_value(published)})"]
         ours, published = _with_defaults(ours), _with_defaults(published)
         keys = [key for key in dict.fromkeys([*ours, *published]) if key not in FREE]
         return [
@@ -411,7 +411,11 @@ def _differences(ours: Any, published: Any, path: str) -> list[str]:
             for key in keys
             for line in _differences(ours.get(key), published.get(key), f"{path}.{key}".lstrip("."))
         ]
-    return [] if ours == published else [f"{path}={_shown(ours)} (published: {_shown(published)})"]
+    return (
+        []
+        if ours == published
+        else [f"{path}={_format_value(ours)} (published: {_format_value(published)})"]
+    )
 
 
 def _with_defaults(node: Mapping[str, Any]) -> Node:
@@ -422,6 +426,6 @@ def _with_defaults(node: Mapping[str, Any]) -> Node:
     return {name: p.default for name, p in known.items() if p.default is not p.empty} | dict(node)
 
 
-def _shown(node: Any) -> str:
+def _format_value(node: Any) -> str:
     target = node.get("_target_") if isinstance(node, Mapping) else None
     return str(target).rpartition(".")[2] if target else str(node)

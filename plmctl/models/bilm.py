@@ -161,7 +161,7 @@ class BiLM(Backbone):
     def _stack(
         self, lstms: nn.ModuleList, x: Tensor, reading: _ReadingOrder, memory: Sequence[Tensor]
     ) -> tuple[list[Tensor], Memory]:
-        """(x and the output of each layer at the places of the text, the memory after the last
+        """(x and the output of each layer at the positions of the text, the memory after the last
         token).
         """
         y, outputs, states = reading.apply(x), [x], list[State]()

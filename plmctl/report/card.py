@@ -14,7 +14,7 @@ from plmctl.report.runs import RunLog, read_predictions, read_result
 from plmctl.report.text import format_number
 
 FACTS = ("license", "language", "name")  # what no config knows
-# what a head of a pretrained model answers about: Hugging Face's name of what the model does
+# what a head of a pretrained model predicts: Hugging Face's name of the task
 PIPELINES = {"text": "fill-mask", "next": "text-generation"}
 UNSTATED = "Not stated."
 
