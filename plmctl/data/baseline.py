@@ -1,5 +1,5 @@
-"""The scores of a model that knows only how often each token occurs: any training must beat
-them.
+"""The scores of models that only count: how often each token occurs, and how often behind which.
+Any training must beat the first, and a model that reads its context the second.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+PRIORS = (3, 10, 30, 100, 300, 1000, 3000)  # of which the bigram baseline takes the best
 _CHUNK = 1 << 22  # bincount widens its input to int64: 32 MiB at a time, however large the shards
 
 
@@ -65,6 +66,71 @@ def measure_unigram_baseline(
         frequent_accuracy=float(valid_counts[frequent] / total),
         tokens=total,
     )
+
+
+def measure_bigram_baseline(
+    train: np.ndarray, valid: np.ndarray, *, ignored: np.ndarray, most: int = 1 << 22
+) -> float:
+    """The loss in nats a token of `valid [M]` ids, each given the one before it, by counts of
+    `train [N]` ids.
+
+    `p(w | v) = (c(v, w) + k p(w)) / (c(v) + k)` with training counts c, the frequencies p of
+    `measure_unigram_baseline`, and the k of `PRIORS` under which the training pairs are likeliest
+    when each is left out of the counts. Pairs over the ends of documents count as others do.
+
+    Args:
+        ignored: [V] bool marks ids that are never predicted (special tokens).
+        most: training tokens that are counted; of more, pieces spread over all of them.
+
+    Raises:
+        ValueError: if no pair of `valid` may be predicted.
+
+    Source: MacKay and Peto, 1995, A hierarchical Dirichlet language model, eq. 7; leaving one
+    out: Ney, Essen and Kneser, 1994.
+    """
+    size, predicted = len(ignored), ~ignored
+    asked_before, asked = _pairs(valid, predicted)
+    if not len(asked):
+        raise ValueError("no validation token may be predicted")
+    frequencies = (count_tokens(train, size) * predicted + 1.0) * predicted
+    frequencies /= frequencies.sum()
+    before, after = (
+        np.concatenate(parts)
+        for parts in zip(*(_pairs(piece, predicted) for piece in _spread(train, most)), strict=True)
+    )
+    keys, counts = np.unique(before * size + after, return_counts=True)
+    behind = np.bincount(before, minlength=size)  # c(v)
+    prior = min(
+        PRIORS,
+        key=lambda k: (
+            -np.dot(
+                counts,
+                np.log(counts - 1 + k * frequencies[keys % size])
+                - np.log(behind[keys // size] - 1 + k),
+            )
+        ),
+    )
+    found = np.searchsorted(keys, asked_before * size + asked).clip(max=max(len(keys) - 1, 0))
+    seen = (
+        np.where(keys[found] == asked_before * size + asked, counts[found], 0) if len(keys) else 0
+    )
+    chance = (seen + prior * frequencies[asked]) / (behind[asked_before] + prior)
+    return float(-np.log(chance).mean())
+
+
+def _pairs(ids: np.ndarray, predicted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The tokens that may be predicted, behind the ones before them: two `[n]` int64."""
+    before, after = ids[:-1].astype(np.int64), ids[1:].astype(np.int64)
+    kept = predicted[after]
+    return before[kept], after[kept]
+
+
+def _spread(ids: np.ndarray, most: int, pieces: int = 64) -> list[np.ndarray]:
+    """All of `ids`, or `pieces` of it at equal distances with `most` tokens together."""
+    if len(ids) <= most:
+        return [ids]
+    starts = np.linspace(0, len(ids) - most // pieces, pieces).astype(np.int64)
+    return [ids[start : start + most // pieces] for start in starts]
 
 
 def _chunks(ids: np.ndarray) -> Iterator[np.ndarray]:

@@ -2,12 +2,18 @@
 
 import math
 from collections import Counter
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from plmctl.data import baseline
-from plmctl.data.baseline import count_tokens, measure_unigram_baseline
+from plmctl.data.baseline import (
+    PRIORS,
+    count_tokens,
+    measure_bigram_baseline,
+    measure_unigram_baseline,
+)
 
 
 def test_it_equals_the_definition(monkeypatch):
@@ -56,3 +62,57 @@ def test_an_id_outside_the_vocabulary_is_an_error():
 def test_nothing_to_predict_is_an_error():
     with pytest.raises(ValueError, match="no validation token"):
         measure_unigram_baseline(np.array([1]), np.array([0]), ignored=np.array([True, False]))
+
+
+def bigram_loss_by_loops(train, valid, ignored):
+    """The definition, a pair at a time."""
+    kept = [int(i) for i in train if not ignored[i]]
+    size = sum(not i for i in ignored)
+    chance = {
+        i: (kept.count(i) + 1) / (len(kept) + size) for i in range(len(ignored)) if not ignored[i]
+    }
+    pairs = [(int(v), int(w)) for v, w in pairwise(train) if not ignored[w]]
+    together, behind = Counter(pairs), Counter(v for v, _ in pairs)
+
+    def log_p(v, w, k, left_out=0):
+        seen = together[v, w] - left_out + k * chance[w]
+        return math.log(seen / (behind[v] - left_out + k))
+
+    prior = max(PRIORS, key=lambda k: sum(log_p(v, w, k, 1) for v, w in pairs))
+    asked = [(int(v), int(w)) for v, w in pairwise(valid) if not ignored[w]]
+    return -sum(log_p(v, w, prior) for v, w in asked) / len(asked)
+
+
+@pytest.mark.parametrize("next_of", [1, 3, 9])  # how many tokens may follow one
+def test_the_bigram_baseline_equals_the_definition(next_of):
+    random = np.random.default_rng(next_of)
+    ids = [0]
+    for _ in range(500):
+        ids.append((ids[-1] * 5 + int(random.integers(next_of))) % 12)
+    train, valid = np.array(ids[:400], np.uint16), np.array(ids[400:], np.uint16)
+    ignored = np.zeros(13, bool)
+    ignored[[3, 12]] = True
+    found = measure_bigram_baseline(train, valid, ignored=ignored)
+    assert found == pytest.approx(bigram_loss_by_loops(train, valid, ignored), rel=1e-12)
+    alone = measure_unigram_baseline(train, valid, ignored=ignored).unigram_loss
+    assert found < alone
+
+
+def test_independent_tokens_have_the_same_two_baselines():
+    random = np.random.default_rng(2)
+    train, valid = (random.choice(8, 20_000, p=np.arange(1, 9) / 36) for _ in range(2))
+    nothing = np.zeros(8, bool)
+    found = measure_bigram_baseline(train, valid, ignored=nothing)
+    alone = measure_unigram_baseline(train, valid, ignored=nothing).unigram_loss
+    assert found == pytest.approx(alone, abs=0.005)
+
+
+def test_pieces_of_a_large_corpus_stand_for_all_of_it():
+    ids = np.tile(np.arange(50), 2000)  # each token has one that follows it
+    found = measure_bigram_baseline(ids, ids, ignored=np.zeros(50, bool), most=6400)
+    assert found < 0.1
+
+
+def test_no_pair_to_predict_is_an_error():
+    with pytest.raises(ValueError, match="no validation token"):
+        measure_bigram_baseline(np.array([0, 1]), np.array([0]), ignored=np.zeros(2, bool))
