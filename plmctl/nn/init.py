@@ -61,6 +61,17 @@ def scaled_residual(module: nn.Module, *, std: float, generator: Generator) -> N
 
 
 @part_of("initializer")
+def zero_residual(module: nn.Module, *, std: float, generator: Generator) -> None:
+    """`normal`, then each block's output projection 0: every block is the identity before the first
+    update (Goyal et al., 2017, arXiv:1706.02677, sec. 5.1, for the last norms of residual blocks;
+    Zhang et al., 2019, arXiv:1901.09321, sec. 3, for their last maps).
+    """
+    normal(module, std=std, generator=generator)
+    for block in (block for block in module.modules() if isinstance(block, Block)):
+        block.cell.projection.weight.data.zero_()
+
+
+@part_of("initializer")
 def xavier(module: nn.Module, *, std: float, generator: Generator) -> None:
     """Tables `~ N(0, std^2 / W)`, matrices `~ U(-a, a)`, a = std sqrt(6 / (rows + columns)); those
     of q, k and v count as one.

@@ -163,3 +163,30 @@ def test_first_weights_that_stand_for_the_scale_make_scores_as_small(projections
     # a token with itself is another matter where q = k
     scores = (q @ k.T).detach()[~torch.eye(400, dtype=torch.bool)]
     assert float(scores.std()) == pytest.approx(1.0, rel=0.15)
+
+
+@pytest.mark.parametrize("scores", SCORES)
+@torch.no_grad()
+def test_normed_queries_and_keys_are_the_loop(scores: str) -> None:
+    """Each head's q and k over its root mean square, times learned weights (Henry et al., 2020)."""
+    cell, x = made(scores, qk_norm=True), stream()
+    assert cell.q_norm is not None
+    assert cell.k_norm is not None
+    cell.q_norm.weight.uniform_(0.5, 2.0)
+    cell.k_norm.weight.uniform_(0.5, 2.0)
+    expected = []
+    for row in x:
+        q, k, v = (cell.qkv(row)[:, n * W : (n + 1) * W] for n in range(3))
+        for t in range(T):
+            for head in range(H):
+                own = slice(head * D, (head + 1) * D)
+                for vector, weight in ((q[t], cell.q_norm.weight), (k[t], cell.k_norm.weight)):
+                    size = math.sqrt(sum(float(vector[own][i]) ** 2 for i in range(D)) / D + 1e-6)
+                    vector[own] = vector[own] / size * weight
+        mean = mixed(scores, cell, q, k, v, causal=True)
+        expected.append(mean @ cell.out.weight.T + cell.out.bias)
+    result = cell(Streams({"text": x}), context())
+    torch.testing.assert_close(result, torch.stack(expected), rtol=1e-10, atol=1e-10)
+    cache = Cache.of(1)
+    steps = [cell(Streams({"text": x[:, t : t + 1]}), context(1, cache, t)) for t in range(T)]
+    torch.testing.assert_close(torch.cat(steps, 1), result, rtol=1e-12, atol=1e-12)

@@ -18,7 +18,7 @@ from plmctl.nn.cells.feedforward import FeedForward, find_activation
 from plmctl.nn.cells.glu import GLU
 from plmctl.nn.dropout import Dropout
 from plmctl.nn.env import Env, Streams
-from plmctl.nn.init import normal, scaled_residual, truncated_normal
+from plmctl.nn.init import normal, scaled_residual, truncated_normal, zero_residual
 from plmctl.nn.norm import layer_norm, rms_norm
 from plmctl.nn.positions import ALiBi, Learned, NoPosition, Rotary, Sinusoidal
 from plmctl.nn.residual import PostNorm, PreNorm, SandwichNorm
@@ -120,6 +120,10 @@ def test_feed_forward_cells_are_their_formulas() -> None:
     g = GLU(width=W, inner_width=12, activation="silu")
     gate = g.gate(x)
     assert torch.allclose(g(_text(x), ENV), g.down(gate * torch.sigmoid(gate) * g.up(x)), atol=1e-6)
+    squared = FeedForward(width=W, inner_width=12, activation="square_relu")
+    inner = squared.up(x)
+    expected = squared.down(torch.where(inner > 0, inner * inner, 0.0))
+    assert torch.allclose(squared(_text(x), ENV), expected, atol=1e-6)
     with pytest.raises(ConfigError, match="did you mean 'gelu'"):
         find_activation("gellu")
 
@@ -187,7 +191,7 @@ def test_rms_norm() -> None:
     )
 
 
-@pytest.mark.parametrize("rule", [normal, truncated_normal, scaled_residual])
+@pytest.mark.parametrize("rule", [normal, truncated_normal, scaled_residual, zero_residual])
 def test_initial_weights_follow_the_seed_and_the_rule(rule: object) -> None:
     def build() -> Stack:
         width = 64
@@ -202,9 +206,8 @@ def test_initial_weights_follow_the_seed_and_the_rule(rule: object) -> None:
     cell = a.blocks["f"][0].cell.requires_grad_(False)  # type: ignore[index]
     std = {truncated_normal: 0.02 * 0.8796}.get(rule, 0.02)  # sd of a normal cut at 2 sd: 0.8796
     assert float(cell.up.weight.std()) == pytest.approx(std, rel=0.02)
-    assert float(cell.down.weight.std()) == pytest.approx(
-        0.01 if rule is scaled_residual else std, rel=0.02
-    )
+    of_output = {scaled_residual: 0.01, zero_residual: 0.0}.get(rule, std)
+    assert float(cell.down.weight.std()) == pytest.approx(of_output, rel=0.02)
     assert rule is not truncated_normal or float(cell.up.weight.abs().max()) <= 0.04
     assert not cell.up.bias.any()
     assert (a.final_norm.weight == 1).all()

@@ -9,14 +9,15 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from plmctl.attention.kernels.dense import Mask
 from plmctl.attention.op import BoundOp
 from plmctl.core.batch import Seq
 from plmctl.core.errors import ConfigError, UsageError
 from plmctl.nn.cache import Cache
-from plmctl.nn.cells.base import Cell
-from plmctl.nn.cells.convolution import Convolution
+from plmctl.nn.cells.base import Cell, RowSize
+from plmctl.nn.cells.convolution import Convolution, DepthwiseConvolution
 from plmctl.nn.cells.recurrent import GRU, LSTM
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.init import normal
@@ -33,6 +34,7 @@ KINDS: dict[str, Callable[[bool], Cell]] = {
     "convolution": lambda causal: Convolution(
         width=W, hidden_width=HIDDEN, kernel=3, causal=causal
     ),
+    "depthwise": lambda causal: DepthwiseConvolution(width=W, kernel=3, causal=causal),
 }
 KIND = pytest.mark.parametrize("kind", KINDS)
 CAUSAL = pytest.mark.parametrize("causal", [True, False])
@@ -124,10 +126,20 @@ def convolved(cell: Convolution, x: Tensor, causal: bool) -> Tensor:
     return torch.stack(found)
 
 
+def convolved_by_column(cell: DepthwiseConvolution, x: Tensor, causal: bool) -> Tensor:
+    """One document [T, W] -> [T, W], by torch's own convolution with a group for each column."""
+    before = cell.kernel - 1 if causal else cell.kernel // 2
+    padded = functional.pad(x.T, (before, cell.kernel - 1 - before))
+    return functional.conv1d(padded, cell.taps.weight[:, None], groups=W).T
+
+
 def alone(cell: Cell, x: Tensor, causal: bool) -> Tensor:
-    return (
-        convolved(cell, x, causal) if isinstance(cell, Convolution) else recurrent(cell, x, causal)
-    )  # type: ignore[arg-type]
+    if isinstance(cell, Convolution):
+        return convolved(cell, x, causal)
+    if isinstance(cell, DepthwiseConvolution):
+        return convolved_by_column(cell, x, causal)
+    assert isinstance(cell, LSTM | GRU)
+    return recurrent(cell, x, causal)
 
 
 @KIND
@@ -165,7 +177,7 @@ def test_no_gradient_crosses_documents_padding_or_time(kind: str, causal: bool) 
     cell, x = made(kind, causal), stream().requires_grad_()
     y = cell(streams(x), packed(DOCUMENTS))
     weights = torch.randn(W, dtype=torch.float64)
-    reach = 3 if isinstance(cell, Convolution) else 99
+    reach = 99 if isinstance(cell, LSTM | GRU) else 3
     for row, place in ((0, 3), (0, 4), (1, 4), (2, 3)):
         (grad,) = torch.autograd.grad(y[row, place] @ weights, x, retain_graph=True)
         for t in range(7):
@@ -240,6 +252,11 @@ def test_an_even_window_has_no_middle() -> None:
     with pytest.raises(ConfigError, match="odd"):
         Convolution(width=W, hidden_width=HIDDEN, kernel=2, causal=False)
     assert Convolution(width=W, hidden_width=HIDDEN, kernel=2, causal=True).reach == 1
+
+
+def test_a_depthwise_convolution_counts_its_taps() -> None:
+    cell = DepthwiseConvolution(width=W, kernel=3, causal=False)
+    assert cell.work(RowSize(tokens=7)).macs == 7 * 3 * W
 
 
 @pytest.mark.parametrize("kind", ["lstm", "gru"])

@@ -24,7 +24,10 @@ class Attention(Cell):
     `scores`: scaled, dot (Raffel et al., 2020, T5) or general, see nn/scores.py. `projections`:
     "shared", one map makes q and k, `qkv.weight [2 H D, W]` (Kitaev et al., 2020, arXiv:2001.04451,
     sec. 2); "none": q, k and v of a head are its D columns of the stream, and only `out` is
-    learned.
+    learned. `qk_norm`: every query and key is divided by its root mean square over its D columns
+    and multiplied by learned weights, one for each column and the same in all heads, before
+    positions turn it (Henry et al., 2020, arXiv:2010.04245, with a norm for a learned temperature;
+    Dehghani et al., 2023, arXiv:2302.05442, sec. 2.2, with layer norms).
     Differs: shared keys keep their length, and a token sees itself.
     """
 
@@ -41,6 +44,7 @@ class Attention(Cell):
         bias: bool = True,
         scores: str = "scaled",
         projections: str = "own",
+        qk_norm: bool = False,
     ) -> None:
         super().__init__()
         if head_width is None:
@@ -65,6 +69,9 @@ class Attention(Cell):
             nn.Identity() if projections == "none" else nn.Linear(width, rows, bias=bias)
         )
         self.score = make_score(scores, num_heads=num_heads, head_width=self.head_width)
+        self.q_norm, self.k_norm = (
+            nn.RMSNorm(self.head_width, eps=1e-6) if qk_norm else None for _ in range(2)
+        )
         self.out = nn.Linear(inner, width, bias=bias)
 
     @property
@@ -87,6 +94,8 @@ class Attention(Cell):
         projected = self.qkv(streams["text"]).unflatten(-1, (-1, self.num_heads, self.head_width))
         projected = projected.permute(2, 0, 3, 1, 4).unbind(0)
         q, k, v = (projected[index] for index in self.map_of)  # [B, H, T, D] each
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = self.q_norm(q), self.k_norm(k)
         if env.recorder is not None:
             env.recorder.vectors(q, k, v)
         dropout = self.dropout if self.training else 0.0

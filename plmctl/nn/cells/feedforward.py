@@ -16,10 +16,17 @@ from plmctl.nn.env import Env, Streams
 
 Activation = Callable[[Tensor], Tensor]
 
+
+def square_relu(x: Tensor) -> Tensor:
+    """`max(x, 0)^2` (So et al., 2021, arXiv:2109.08668, sec. 4)."""
+    return F.relu(x).square()
+
+
 ACTIVATIONS: dict[str, Activation] = {
     "gelu": F.gelu,  # erf form (Hendrycks and Gimpel, 2016, arXiv:1606.08415)
     "gelu_tanh": partial(F.gelu, approximate="tanh"),  # the form in the released BERT and GPT code
     "relu": F.relu,
+    "square_relu": square_relu,
     "silu": F.silu,
     "sigmoid": F.sigmoid,
     "tanh": F.tanh,
