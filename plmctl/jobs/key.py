@@ -14,7 +14,7 @@ from typing import Any
 
 from plmctl.data.shards import MANIFEST, is_tokens
 from plmctl.jobs.job import REFERENCE
-from plmctl.run.format_1 import ADDED, TARGETS
+from plmctl.run.format_1 import ADDED, LATER_CELLS, TARGETS
 from plmctl.run.schema import is_path
 from plmctl.run.walks import scalars_in
 
@@ -36,10 +36,14 @@ def compute_key(verb: str, config: Mapping[str, Any]) -> str:
     """16 hexadecimal digits: the same for the same work on the same files, wherever the study
     lies, whatever its parts are called by now, and whatever may be set besides by now.
     """
+    settings = dict(scalars_in(config))
+    unused = _list_unused_cells(settings)
     counted = {
         path: _identify(path, value)
-        for path, value in scalars_in(config)
-        if not _is_without_effect(path) and not _is_later_default(path, value)
+        for path, value in settings.items()
+        if not (
+            _is_without_effect(path) or _is_later_default(path, value) or path.startswith(unused)
+        )
     }
     text = json.dumps([verb, counted], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -89,6 +93,16 @@ def _identify(path: str, value: Any) -> Any:
 def _is_later_default(path: str, value: Any) -> bool:
     """Whether it is a setting that came later, with the value of before."""
     return any(f".{path}".endswith(f".{name}") and ADDED[name] == value for name in ADDED)
+
+
+def _list_unused_cells(settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """The paths of cells that came later and that no layout runs: "model.stack.cells.s."."""
+    return tuple(
+        f"{path.removesuffix('layout')}cells.{letter}."
+        for path, layout in settings.items()
+        if path.endswith(".layout")
+        for letter in LATER_CELLS - set(str(layout))
+    )
 
 
 def _is_without_effect(path: str) -> bool:

@@ -49,7 +49,9 @@ ADDED: dict[str, Any] = {
     "checkpoint_activations": False,
     "about": "next",
     "kernel._target_": "plmctl.attention.kernels.auto.Auto",
+    "qk_norm": False,
 }
+LATER_CELLS = {"s"}  # letters that conf/model had not: they count where a layout runs them
 
 # language-model heads by the names that they had where they predict the next token: today they say
 # so themselves

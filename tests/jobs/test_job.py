@@ -114,6 +114,15 @@ def test_a_setting_that_came_later_counts_where_it_changes_something(
     assert compute_key("pretrain", changed(config, f"train.{name}", "another")) != before
 
 
+def test_a_cell_that_came_later_counts_where_a_layout_runs_it(config: dict[str, Any]) -> None:
+    def key(layout: str, kernel: int | None) -> str:
+        cells = {"a": {"bias": True}} | ({} if kernel is None else {"s": {"kernel": kernel}})
+        return compute_key("pretrain", changed(config, "stack", {"layout": layout, "cells": cells}))
+
+    assert key("af*2", 3) == key("af*2", None)
+    assert key("saf*2", 3) != key("saf*2", 4)
+
+
 # of the first format; they name the folders that half-done studies and chains go on with
 KEYS = {
     "pretrain bert": "d3bc76df78dbede0",
