@@ -1,7 +1,7 @@
 """Processor seconds of an update, and of a written token, in two checkouts of this repository.
 
     python benchmarks/two_trees.py ../before .
-    python benchmarks/two_trees.py ../before . --recipes gpt electra --pairs 5
+    python benchmarks/two_trees.py ../before . --recipes gpt electra --rounds 5
 
 The runs of both checkouts alternate, and the shortest counts: whatever else the machine does can
 only add to it. A long run less a short one is shared out, so that starting does not count.

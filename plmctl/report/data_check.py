@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 def check(spec: Check) -> int:
-    """Check, print the findings, and write the page if `out` is given; findings do not change the
-    exit code.
+    """Check the files, show the findings, and write the page if `out` is given; findings do not
+    change the exit code.
     """
     if spec.out and Path(spec.out).suffix not in (".md", ".html") and not is_stream(Path(spec.out)):
         raise UsageError(f"--out {spec.out}: a .md or a .html file")

@@ -271,8 +271,10 @@ def test_dropout_resumes_with_the_global_generator() -> None:
     [batch(ids(2)), batch(ids(2), torch.tensor([9, 4]), document=DOCUMENT)],
     ids=["full", "packed"],
 )
-def test_the_model_is_one_graph(given: Batch) -> None:
+@pytest.mark.parametrize("dynamic", [False, True], ids=["one length", "any length"])
+def test_the_model_is_one_graph(given: Batch, dynamic: bool) -> None:
     torch.manual_seed(0)
     model = perturbed(encoder(pattern=Causal())).eval()
-    graph = torch.compile(model, backend="eager", fullgraph=True)
+    torch.compiler.reset()
+    graph = torch.compile(model, backend="eager", fullgraph=True, dynamic=dynamic)
     torch.testing.assert_close(graph(given).last, model(given).last, atol=1e-6, rtol=1e-6)

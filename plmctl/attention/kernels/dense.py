@@ -53,7 +53,9 @@ class Mask(KernelPlan):
         """
         active = pattern.simplify(seq)
         if isinstance(active, Causal) and k_offset in (0, seq.ids.shape[1] - 1):
-            return cls(None, causal=k_offset == 0 and seq.ids.shape[1] > 1)
+            if k_offset == 0 and seq.ids.shape[1] > 1:
+                return cls(None, causal=True)
+            return cls(None)
         return cls(active.dense(seq, k_offset=k_offset))
 
     def derive(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor] | None:
