@@ -2,11 +2,15 @@
 Ctrl-C ends without a word.
 """
 
+import atexit
+import gc
 import signal
 
 
 def main() -> None:
     """Run the command line."""
+    # else the interpreter looks through every object of torch before it ends: 0.3 s
+    atexit.register(gc.freeze)
     usual = signal.getsignal(signal.SIGINT) == signal.default_int_handler
     if usual:
         # an exception in the middle of an import would be a traceback

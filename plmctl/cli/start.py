@@ -68,13 +68,12 @@ def _go(given: Provenance, print_config: bool, multirun: bool) -> int:
                 " name the run.dir or the settings of one job"
             )
         return sweep(given)
-    if given.resume:
+    with _without_collector():
+        from plmctl.run.action import find_action
         from plmctl.run.resume import resume_spec
 
-        spec = resume_spec(given)
-    else:
-        with _without_collector():
-            spec = _compose(given)
+        spec = resume_spec(given) if given.resume else _compose(given)
+        action = find_action(spec)
     if print_config:
         from plmctl.storage.settings_file import to_yaml
 
@@ -82,9 +81,7 @@ def _go(given: Provenance, print_config: bool, multirun: bool) -> int:
         head = "".join(f"# unused, its part is not chosen: {line}\n" for line in unused)
         tell(head + to_yaml(thaw(spec)), end="")
         return 0
-    from plmctl.run.action import perform
-
-    result = perform(spec)
+    result = action(spec)
     return result if isinstance(result, int) else 0
 
 

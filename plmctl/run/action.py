@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from plmctl.run.spec import RunSpec
@@ -23,8 +23,15 @@ ACTIONS = {
 }
 
 
-def perform(spec: RunSpec) -> int | Mapping[str, Any] | None:
-    """Do what the command of `spec` says with it; returns an exit code, or what was measured."""
+Result = int | Mapping[str, Any] | None  # an exit code, or what was measured
+
+
+def find_action(spec: RunSpec) -> Callable[[RunSpec], Result]:
+    """The function of the command of `spec`."""
     module, _, name = ACTIONS[spec.provenance.command].partition(":")
-    function = getattr(importlib.import_module(module), name)
-    return function(spec)  # type: ignore[no-any-return]
+    return getattr(importlib.import_module(module), name)  # type: ignore[no-any-return]
+
+
+def perform(spec: RunSpec) -> Result:
+    """Do what the command of `spec` says with it."""
+    return find_action(spec)(spec)
