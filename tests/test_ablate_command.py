@@ -32,6 +32,14 @@ def ablate(*words: str) -> Any:
 
 # many arms; another study of the same paper stays
 SLOW = {
+    "albert_embedding",  # albert_sharing
+    "albert_pairs",
+    "bert_layers",  # bert_tasks
+    "bert_masks",
+    "elmo_data",  # elmo_layers
+    "elmo_places",
+    "gpt_lstm",  # gpt_pretraining
+    "roberta_data",  # roberta_batch
     "bart_noises",  # bart_objectives
     "electra",  # electra_generator
     "encoders_short",  # encoders

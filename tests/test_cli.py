@@ -57,7 +57,7 @@ class Command:
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch) -> Command:
     made = Command()
-    monkeypatch.setattr(action, "perform", lambda spec: made.run(spec))
+    monkeypatch.setattr(action, "find_action", lambda spec: made.run)
     return made
 
 

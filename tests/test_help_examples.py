@@ -116,7 +116,14 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
         yield Workshop()
 
 
-@pytest.mark.parametrize("command", NEEDS)
+# other tests run these commands, in the same form
+LONG = {"ablate", "report", "distill", "data rewrite", "recipes run"}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in NEEDS],
+)
 def test_they_run(command: str, workshop: Workshop) -> None:
     workshop.run(command)
     assert Path(MAKES.get(command, ".")).exists()

@@ -75,7 +75,7 @@ def tokens(recipe: str, tokens_of: Callable[..., Path]) -> str:
 @pytest.mark.parametrize(
     ("recipe", "precision", "micro"),
     [
-        ("bert", "bf16", 50),
+        pytest.param("bert", "bf16", 50, marks=pytest.mark.slow),
         ("roberta", "fp32", 50),
         pytest.param("gpt", "fp32", 200, marks=pytest.mark.slow),
     ],

@@ -102,7 +102,8 @@ def lines(folder):
     return found
 
 
-def test_killed_at_ten_places_the_batches_are_the_same(tmp_path):
+@pytest.mark.parametrize("kills", [3, pytest.param(10, marks=pytest.mark.slow)])
+def test_killed_at_several_places_the_batches_are_the_same(tmp_path, kills):
     """SIGKILL; each process goes on from the state its predecessor saved last, so some updates
     are read several times.
     """
@@ -112,7 +113,7 @@ def test_killed_at_ten_places_the_batches_are_the_same(tmp_path):
         (tmp_path / name).mkdir()
     killed_loader.main(tmp_path / "whole", updates, 0.0)
     killed, reached = tmp_path / "killed", []
-    for place in np.linspace(3, updates - 6, 10).astype(int):
+    for place in np.linspace(3, updates - 6, kills).astype(int):
         child = context.Process(target=killed_loader.main, args=(killed, updates, 0.01))
         child.start()
         while child.is_alive() and not (
@@ -123,7 +124,7 @@ def test_killed_at_ten_places_the_batches_are_the_same(tmp_path):
         child.join()
         assert child.exitcode == -9
         reached.append(max(lines(killed)))
-    assert len(set(reached)) == 10
+    assert len(set(reached)) == kills
     killed_loader.main(killed, updates, 0.0)
     assert lines(killed) == lines(tmp_path / "whole")
     assert sorted(lines(killed)) == list(range(updates))

@@ -124,6 +124,7 @@ def launched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "one"
 
 
+@pytest.mark.slow
 def test_side_by_side_it_ends_in_the_same_table_and_a_changed_arm_runs(
     here: Path, launched: Path
 ) -> None:
