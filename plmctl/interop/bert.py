@@ -57,7 +57,10 @@ ACTIVATIONS = {
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
     "relu": "relu",
+    "relu2": "square_relu",
     "silu": "silu",
+    "sigmoid": "sigmoid",
+    "tanh": "tanh",
 }
 
 

@@ -31,7 +31,10 @@ ACTIVATIONS = {
     "gelu_pytorch_tanh": "gelu_tanh",
     "gelu": "gelu",
     "relu": "relu",
+    "relu2": "square_relu",
     "silu": "silu",
+    "sigmoid": "sigmoid",
+    "tanh": "tanh",
 }
 
 
