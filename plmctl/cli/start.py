@@ -69,11 +69,7 @@ def _go(given: Provenance, print_config: bool, multirun: bool) -> int:
             )
         return sweep(given)
     with _without_collector():
-        from plmctl.run.action import find_action
-        from plmctl.run.resume import resume_spec
-
-        spec = resume_spec(given) if given.resume else _compose(given)
-        action = find_action(spec)
+        spec = _decide(given)
     if print_config:
         from plmctl.storage.settings_file import to_yaml
 
@@ -81,6 +77,10 @@ def _go(given: Provenance, print_config: bool, multirun: bool) -> int:
         head = "".join(f"# unused, its part is not chosen: {line}\n" for line in unused)
         tell(head + to_yaml(thaw(spec)), end="")
         return 0
+    from plmctl.run.action import find_action
+
+    with _without_collector():
+        action = find_action(spec)  # imports it, which --print-config does without
     result = action(spec)
     return result if isinstance(result, int) else 0
 
@@ -95,6 +95,15 @@ def _without_collector() -> Iterator[None]:
         yield
     finally:
         gc.enable()
+
+
+def _decide(given: Provenance) -> RunSpec:
+    """The spec of the run to go on with, or a new one."""
+    if given.resume:
+        from plmctl.run.resume import resume_spec
+
+        return resume_spec(given)
+    return _compose(given)
 
 
 def _compose(given: Provenance) -> RunSpec:

@@ -55,8 +55,7 @@ def measure_unigram_baseline(
     total = int(valid_counts.sum())
     if total == 0:
         raise ValueError("no validation token may be predicted")
-    # add one: a token never seen in training has a chance
-    log_p = np.log((train_counts + 1.0) / (train_counts.sum() + predicted.sum()))
+    log_p = np.log(_estimate_frequencies(train_counts, predicted))
     share = valid_counts[valid_counts > 0] / total
     frequent = int(train_counts.argmax())
     return UnigramBaseline(
@@ -92,8 +91,7 @@ def measure_bigram_baseline(
     asked_before, asked = _pairs(valid, predicted)
     if not len(asked):
         raise ValueError("no validation token may be predicted")
-    frequencies = (count_tokens(train, size) * predicted + 1.0) * predicted
-    frequencies /= frequencies.sum()
+    frequencies = _estimate_frequencies(count_tokens(train, size) * predicted, predicted)
     before, after = (
         np.concatenate(parts)
         for parts in zip(*(_pairs(piece, predicted) for piece in _spread(train, most)), strict=True)
@@ -116,6 +114,13 @@ def measure_bigram_baseline(
     )
     chance = (seen + prior * frequencies[asked]) / (behind[asked_before] + prior)
     return float(-np.log(chance).mean())
+
+
+def _estimate_frequencies(counts: np.ndarray, predicted: np.ndarray) -> np.ndarray:
+    """[V] `(c_v + 1) / (N + V')`, of the V' tokens that are `predicted`; by the added one, a token
+    never seen in training has a chance.
+    """
+    return (counts + 1.0) / (counts.sum() + predicted.sum())  # type: ignore[no-any-return]
 
 
 def _pairs(ids: np.ndarray, predicted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

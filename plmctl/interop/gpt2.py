@@ -7,6 +7,7 @@ from typing import Any, NotRequired
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.values import Count, Number, Rate
+from plmctl.interop import bert
 from plmctl.interop.bert import encoder_nodes, task_head
 from plmctl.interop.family import Architecture, Family, Node, Numbers, PublishedConfig
 from plmctl.interop.names import NameRule, linear, same, transpose
@@ -26,16 +27,8 @@ def score_rules(head: str) -> list[NameRule]:
 
 
 TIES = {"lm_head.weight": "wte.weight"}
-ACTIVATIONS = {
-    "gelu_new": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "gelu": "gelu",
-    "relu": "relu",
-    "relu2": "square_relu",
-    "silu": "silu",
-    "sigmoid": "sigmoid",
-    "tanh": "tanh",
-}
+# the first one holds where config.json names none
+ACTIVATIONS = {"gelu_new": "gelu_tanh", **bert.ACTIVATIONS}
 
 
 class GPTConfig(PublishedConfig):
