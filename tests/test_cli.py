@@ -19,12 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from omegaconf import OmegaConf
 from typer.testing import CliRunner
 
 from plmctl.cli import app as cli
 from plmctl.core.errors import DataError
-from plmctl.jobs.sweep import read_last_metrics, score
+from plmctl.jobs.sweep_job import read_last_metrics, score
 from plmctl.run import action
 from plmctl.run.saved import write_spec
 from tests import probe
@@ -58,6 +59,7 @@ class Command:
 def command(monkeypatch: pytest.MonkeyPatch) -> Command:
     made = Command()
     monkeypatch.setattr(action, "find_action", lambda spec: made.run)
+    monkeypatch.setattr(action, "check", lambda spec: None)  # its parts are no real ones
     return made
 
 
@@ -237,7 +239,8 @@ def test_a_sweep_runs_every_job_in_its_folder_and_survives_a_failure(
     ]
     assert command.calls[0][1].overrides == ("optim.lr=1", "train.steps=1000.0")
     table = done.stdout[done.stdout.index("3 jobs") :]
-    assert "ValueError: broken" in " ".join(table.split()) or "failed (1)" in table
+    assert "failed (1)" in table
+    assert "job 1: ValueError: broken job" in table
     assert "valid/loss" in table
 
 
@@ -258,7 +261,14 @@ def test_a_sweep_says_and_keeps_what_it_varied(plmctl: Invoke, command: Command)
         table.count(text) for text in ("noise=[token_mask]", "noise=[drop]", "seed=2", "optim.lr")
     ] == [3, 3, 2, 0]
     folder = Path("swept").resolve()
-    assert done.stderr == "table: swept/sweep.md\n"
+    assert done.stderr.splitlines() == [
+        *(
+            f"job {2 * place + seed - 1} of 4: noise={noise} seed={seed}"
+            for place, noise in enumerate(("[token_mask]", "[drop]"))
+            for seed in (1, 2)
+        ),
+        "table: swept/sweep.md",
+    ]
     assert Path("swept/sweep.md").read_text(encoding="utf-8").splitlines()[2:] == [
         "| job | varied | status | valid/loss |",
         "| --- | --- | --- | --- |",
@@ -294,6 +304,43 @@ def test_sweeps_of_groups_ranges_recipes_and_paths(plmctl: Invoke, command: Comm
         == 0
     )
     assert [call[0].size.width for call in command.calls] == [256, 128]
+
+
+@pytest.mark.parametrize(
+    ("words", "folders"),
+    [
+        (["hydra/launcher=basic"], ["0", "1"]),  # which is given what was composed
+        (["hydra/sweeper=basic"], ["0", "1"]),  # which makes the jobs itself
+        (["hydra.sweep.subdir=rate-${optim.lr}"], ["rate-1", "rate-2"]),
+    ],
+)
+def test_launchers_and_sweepers_of_hydra_run_the_jobs(
+    plmctl: Invoke, command: Command, words: list[str], folders: list[str]
+) -> None:
+    done = plmctl("pretrain", "probe", "-m", "optim.lr=1,2", "hydra.sweep.dir=swept", *words)
+    assert done.exit_code == 0, done.stderr
+    assert [(Path(c.run.dir).name, c.optim.lr) for c, _ in command.calls] == [
+        (name, rate) for name, rate in zip(folders, (1, 2), strict=True)
+    ]
+    with Path("swept/sweep.csv").open(encoding="utf-8") as file:
+        rows = [(row["job"], row["optim.lr"], row["valid/loss"]) for row in csv.DictReader(file)]
+    assert rows == [("0", "1", "2"), ("1", "2", "4")]
+
+
+def test_a_job_is_composed_once(
+    plmctl: Invoke, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    composed: list[Any] = []
+    compose = ConfigLoaderImpl._load_configuration_impl
+
+    def count(self: Any, *args: Any, **options: Any) -> Any:
+        composed.append(options)
+        return compose(self, *args, **options)
+
+    monkeypatch.setattr(ConfigLoaderImpl, "_load_configuration_impl", count)
+    assert plmctl("pretrain", "probe", "-m", "seed=1,2,3,4").exit_code == 0
+    assert len(command.calls) == 4
+    assert len(composed) == 2  # the parts of all of them, and the settings of Hydra
 
 
 def test_a_comma_in_the_folder_of_a_sweep_is_a_letter(
@@ -364,9 +411,13 @@ def test_a_sweep_goes_on_where_it_was_stopped(
     shutil.rmtree("my sweep/1")
     assert plmctl(*line[1:], own=False).exit_code == 0
     assert started == [(2, False)]
+    # no old score stands beside a new value
+    started.clear()
     done = plmctl(*words[:-1], "optim.lr=1,2,4", "hydra.sweep.dir=my sweep")
-    assert done.exit_code == 1
-    assert "the run was started with 3" in done.stderr
+    assert (done.exit_code, started) == (2, [])
+    assert "job 2: " in done.stderr
+    assert "optim.lr=4: the run was started with 3\n  fix: run.dir=<another" in done.stderr
+    assert Path("my sweep/sweep.csv").read_text(encoding="utf-8") == table
 
 
 def saved_run(plmctl: Invoke, command: Command, tmp_path: Path) -> Path:

@@ -5,6 +5,7 @@ what is allowed, the fix.
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import shlex
 import shutil
@@ -27,6 +28,7 @@ from plmctl.run.session import quoted
 from plmctl.run.settings import settings
 from plmctl.training import checkpoint, rundir
 from plmctl.training.checkpoint import Checkpoints, Snapshot
+from plmctl.training.stop import Stop
 
 TINY = [
     "size=tiny",
@@ -276,9 +278,55 @@ def test_damaged_checkpoints(plmctl: Invoke, tmp_path: Path, shards: str) -> Non
     assert Path("run/metrics.jsonl").read_text() == metrics
 
 
-def test_a_sweep_lists_what_failed_below_its_table(plmctl: Invoke, shards: str) -> None:
-    output = plmctl("pretrain", "bert", "-m", *TINY, shards, "optim.lr=1e-3,abc", code=1)
-    assert "job 1: optim.lr='abc': must be a number" in output
+def test_a_sweep_with_a_bad_value_begins_nothing_and_runs_once_it_is_corrected(
+    plmctl: Invoke, shards: str
+) -> None:
+    words = ("pretrain", "bert", "-m", *TINY, shards, "run.dir=sweep", "train.save_every=0")
+    output = plmctl(*words, "optim.lr=1e-3,abc", "seed=1,-2", code=2)
+    assert "2 problems" in output
+    assert "jobs 2, 3: optim.lr='abc': must be a number" in output
+    assert "jobs 1, 3: seed=-2" in output
+    # what fits no model, too
+    output = plmctl(*words, "model.stack.cells.a.num_heads=2,3", code=2)
+    assert "job 1: " in output
+    assert "num_heads" in output
+    assert not Path("sweep").exists()
+    # a folder that holds only what is left of a job that never trained
+    Path("sweep/1").mkdir(parents=True)
+    refused = {"job": 1, "overrides": ["optim.lr=abc"], "varied": ["optim.lr=abc"], "code": 2}
+    record = json.dumps({**refused, "metrics": {}, "dir": "sweep/1"})
+    Path("sweep/1/job.json").write_text(record, encoding="utf-8")
+    plmctl(*words, "optim.lr=1e-3,2e-3", code=0)
+    table = Path("sweep/sweep.csv").read_text(encoding="utf-8")
+    assert [line.split(",")[:3] for line in table.splitlines()[1:]] == [
+        ["0", "0.001", "ok"],
+        ["1", "0.002", "ok"],
+    ]
+    # the same settings, said otherwise, are done; others are refused before any work
+    output = plmctl(*words, "optim.lr=1e-3,2e-3", "seed=0", code=0)
+    assert "job 1 of 2: finished before: optim.lr=0.002" in output
+    output = plmctl(*words, "optim.lr=1e-3,3e-3", code=2)
+    assert "sweep/1 holds another run: optim.lr=0.003: the run was started with 0.002" in output
+    assert "fix: run.dir=<another folder> for the sweep, or remove " in output
+    output = plmctl("pretrain", "roberta", *words[2:], "optim.lr=1e-3,2e-3", code=2)
+    assert "sweep/0 holds another run: the run was started with the recipe bert" in output
+    assert Path("sweep/sweep.csv").read_text(encoding="utf-8") == table
+
+
+def test_a_stopped_sweep_goes_on_with_one_command(
+    plmctl: Invoke, shards: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("pretrain", "bert", "-m", *TINY, shards, "seed=1,2", "run.dir=sweep")
+    with monkeypatch.context() as patch:
+        patch.setattr(Stop, "agree", lambda self, counts: setattr(self, "number", signal.SIGTERM))
+        output = plmctl(*words, code=143)
+    assert "stopped after 1 updates, all saved\n" in output
+    assert output.count("To go on:") == 1
+    assert "| 0 | seed=1 | stopped |" in Path("sweep/sweep.md").read_text(encoding="utf-8")
+    output = plmctl(*shlex.split(output.splitlines()[-1])[1:], code=0)
+    assert "job 0 of 2: goes on: seed=1" in output
+    table = Path("sweep/sweep.md").read_text(encoding="utf-8")
+    assert [f"| {job} | seed={job + 1} | ok |" in table for job in (0, 1)] == [True, True]
 
 
 def test_the_end_of_a_run_says_what_to_do_next(plmctl: Invoke, shards: str) -> None:

@@ -95,9 +95,9 @@ def test_a_text_beside_tokens_is_still_read_as_the_user_says(
     assert "tokenizer='bpe'" in error
 
 
-@pytest.mark.parametrize(("sweep", "code"), [([], 2), (["-m"], 1)])
+@pytest.mark.parametrize("sweep", [[], ["-m"]])
 def test_the_command_refuses_before_it_writes(
-    tokens_of: TokensOf, tmp_path: Path, sweep: list[str], code: int
+    tokens_of: TokensOf, tmp_path: Path, sweep: list[str]
 ) -> None:
     words = [
         *sweep,
@@ -107,7 +107,7 @@ def test_the_command_refuses_before_it_writes(
         "size=tiny",
     ]
     result = CliRunner().invoke(make_app(), ["pretrain", "bert", *words])
-    assert result.exit_code == code
+    assert result.exit_code == 2
     assert "tokenizer='char'" in result.output + result.stderr
     assert not list(tmp_path.rglob("config.yaml"))
 

@@ -19,12 +19,12 @@ def execute(record: dict[str, Any], run: Path) -> Any:
     `run`.
     """
     verb, words, plugins = record["verb"], tuple(record["words"]), tuple(record["plugins"])
-    given = Provenance(verb, overrides=words, plugins=plugins, json=verb == "eval")
+    given = Provenance(verb, overrides=words, plugins=plugins, json=verb == "eval", within=True)
     config = record["config"]
     place: dict[str, Any] = {"out": str(run)}
     if verb in RESUMABLE:
         if (saved := _read_saved(record, run)) is not None:
-            return action.perform(saved.asked(overrides=(), changes=()))
+            return action.perform(saved.asked(overrides=(), changes=(), within=True))
         shutil.rmtree(run, ignore_errors=True)
         place = {"run": {**config["run"], "dir": str(run)}}
     spec = spec_of(verb, config | place, given)

@@ -1,167 +1,236 @@
-"""`-m/--multirun`: Hydra's sweeper makes the jobs, each has a folder, and a table is the end."""
+"""`-m/--multirun`: several jobs of one command, composed and checked before the first one begins;
+each has a folder, and a table is the end.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import os
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from plmctl.core.errors import raise_all
+from plmctl.core.errors import PlmctlError, UsageError, collect, raise_all
 from plmctl.core.terminal import remark, screen, tell
 from plmctl.jobs.job import remark_next
+from plmctl.jobs.sweep_job import SweepJob, score, write_end
 from plmctl.jobs.work import LauncherTask, Outcome, attempt
 from plmctl.report import sweeps
-from plmctl.report.job_events import JobEvents
-from plmctl.report.runs import CONFIG
-from plmctl.run import action
-from plmctl.run.compose import composed
-from plmctl.run.composer import LauncherJob, current_job, open_composer, store_recipe
+from plmctl.run.compose import Composition, attempt_jobs, composed
+from plmctl.run.composer import HydraComposer, LauncherJob, current_job, open_composer, store_recipe
 from plmctl.run.finish import finish
 from plmctl.run.overrides import OverrideWord, quote
 from plmctl.run.recipes import option_name
-from plmctl.run.references import UnresolvedReference, work_out
-from plmctl.run.resume import resume_spec
-from plmctl.run.spec import Provenance, key_of
-from plmctl.storage.atomic import write_json
-from plmctl.storage.lines import read_lines
+from plmctl.run.spec import Provenance, RunSpec, key_of
 
 SWEEP_DIR = "hydra.sweep.dir"
-
-
-@dataclass(frozen=True)
-class SweepJob:
-    """One job as a launcher calls it: it writes down how it ended, so that the sweep goes on.
-
-    A run that an earlier start of the sweep has finished is not made again, and one that it left
-    behind is resumed.
-    """
-
-    given: Provenance
-    swept: frozenset[str]  # the settings that jobs differ in
-    folder: Path  # of the sweep
-
-    def __call__(self, settings: dict[str, Any]) -> Outcome:
-        job, events = current_job(), JobEvents(self.folder)
-        name, run = os.path.relpath(job.folder, self.folder), _run_folder(settings) or job.folder
-        known = events.of(name).record or {}
-        finished = events.of(name).event == "finished" and known.get("overrides") == job.words
-        if finished and self._makes_runs and (run / CONFIG).is_file():
-            return Outcome(0, result=score(known["metrics"]))
-        outcome = attempt(lambda: self._run(settings, job))
-        result = outcome.result if isinstance(outcome.result, Mapping) else {}
-        record: dict[str, Any] = {
-            "job": job.number,
-            "overrides": job.words,
-            "varied": [word for word in job.words if key_of(word) in self.swept],
-            "code": outcome.code,
-            "dir": str(run),
-            "metrics": dict(result) or read_last_metrics(run),
-        }
-        record |= {"error": outcome.error.splitlines()[0]} if outcome.error else {}
-        with contextlib.suppress(OSError):  # a full disk ends the job, not the sweep
-            write_json(job.folder / sweeps.RECORD, record)
-            events.write(outcome.event if self._makes_runs else "started", name, record=record)
-        return replace(outcome, result=score(record["metrics"]))
-
-    @property
-    def _makes_runs(self) -> bool:
-        return not (self.given.dry_run or self.given.preview)
-
-    def _run(self, settings: dict[str, Any], job: LauncherJob) -> Any:
-        names = {option_name(name): name for name in (self.given.recipe or "").split(",") if name}
-        recipe = names.get(str(job.choices.get("recipe")))
-        words = [
-            OverrideWord(text, key_of(text), text, group=key_of(text) in job.choices)
-            for text in job.words
-            if not text.startswith("recipe=")
-        ]
-        given = replace(self.given, recipe=recipe, overrides=tuple(word.text for word in words))
-        spec, errors = finish(settings, words, given)
-        raise_all(errors)
-        assert spec is not None
-        key = "run.dir" if "run" in spec else "out" if "out" in spec else ""
-        if key and not spec.select(key):
-            spec = spec.replace({key: str(job.folder)})
-        if key == "run.dir" and self._makes_runs and Path(spec.select(key), CONFIG).is_file():
-            own = (*given.overrides, f"run.dir={spec.select(key)}")
-            spec = resume_spec(replace(given, overrides=own, resume=True))
-        return action.perform(spec)
+OF_LAUNCHERS = ("hydra/launcher", "hydra.launcher.")  # who runs the jobs, and its settings
+# a run directory starts empty, and keeps its own log
+QUIET = {"hydra.output_subdir": "null", "hydra/job_logging": "none"}
+FEW = 8  # numbers of jobs in a message
 
 
 def sweep(given: Provenance) -> int:
     """Run every job of a sweep.
 
     Returns:
-        0 when all succeeded, 1 when one failed, 130 when it was interrupted.
+        0 when all succeeded, 1 when one failed, 130, 143 or 129 when a signal ended it.
+
+    Raises:
+        UsageError: All that is wrong with any job; none has begun.
     """
-    config_dirs = given.config_dirs
+    given = replace(given, overrides=tuple(map(_share_folder, given.overrides)))
+    compositions = attempt_jobs(given)
+    if compositions is None:
+        return _conclude(given, *_search(given))
+    jobs = [job for job in compositions if isinstance(job, Composition)]
+    problems = [job.errors if isinstance(job, Composition) else job for job in compositions]
+    raise_all(_join(problems))
+    of_hydra = [word for word in jobs[0].words if not word.sample]
+    with _open_sweep(given, jobs[0].words, jobs[0].spec.provenance.recipe or "") as (hydra, words):
+        place, varied_by_hydra = hydra.sweep_folder(words)
+    launcher = [word.text for word in of_hydra if word.key != SWEEP_DIR]
+    if varied_by_hydra or not all(word.startswith(OF_LAUNCHERS) for word in launcher):
+        return _conclude(given, *_search(given))
+    folder = Path(place)
+    placed = _place(jobs, folder.resolve())
+    code = _launch(given, placed, folder, launcher) if launcher else _run_here(placed)
+    return _conclude(given, folder, code)
+
+
+def _join(problems: Sequence[Sequence[PlmctlError]]) -> Iterator[PlmctlError]:
+    """Yield every problem once, with the numbers of its jobs where it is not one of all jobs."""
+    jobs: dict[str, list[int]] = {}
+    for number, errors in enumerate(problems):
+        for error in dict.fromkeys(map(str, errors)):
+            jobs.setdefault(error, []).append(number)
+    by_text = {str(error): error for errors in problems for error in errors}
+    for text, numbers in jobs.items():
+        if len(numbers) == len(problems):
+            yield by_text[text]
+            continue
+        more = f" and {len(numbers) - FEW} more" if len(numbers) > FEW else ""
+        listed = ", ".join(map(str, numbers[:FEW]))
+        yield UsageError(f"job{'s' * (len(numbers) > 1)} {listed}{more}: {text}")
+
+
+def _place(compositions: Sequence[Composition], folder: Path) -> list[SweepJob]:
+    """The jobs with their places in the folder of the sweep; raises what is wrong with any of
+    them, or with a run that lies there.
+    """
+    several = len({job.spec.provenance.recipe for job in compositions}) > 1
+    jobs: list[SweepJob] = []
+    problems: list[list[PlmctlError]] = []
+    for number, composed_job in enumerate(compositions):
+        words = [word for word in composed_job.words if word.sample]
+        varied = {word.key for word in words if word.swept} | ({"recipe"} if several else set())
+        job = _make_job(composed_job.spec, words, varied, folder, folder / str(number), number)
+        problems.append([])
+        with collect(problems[-1]):
+            jobs.append(job.place())
+            jobs[-1].check()
+    raise_all(_join(problems))
+    return jobs
+
+
+def _make_job(
+    spec: RunSpec,
+    words: Sequence[OverrideWord],
+    varied: Collection[str],
+    sweep: Path,
+    folder: Path,
+    number: int | None,
+) -> SweepJob:
+    """The job with these words, of which those with the keys in `varied` differ between jobs."""
+    texts = tuple(word.text for word in words)
+    recipe = spec.provenance.recipe
+    every = (*texts, *([f"recipe={option_name(recipe)}"] if recipe else []))
+    different = tuple(text for text in every if key_of(text) in varied)
+    return SweepJob(sweep, number, folder, every, different, spec.asked(overrides=texts))
+
+
+def _run_here(jobs: Sequence[SweepJob]) -> int:
+    """Run one job after the other in this process; the code of the signal that ended one, or 0."""
+    try:
+        for job in jobs:
+            state = "finished before: " if job.done else ""
+            state = state or ("goes on: " if job.spec.provenance.resume else "")
+            remark(f"job {job.number} of {len(jobs)}: {state}{job.label}")
+            outcome = job.do()
+            if outcome.stopped:
+                return outcome.code
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def _launch(
+    given: Provenance, jobs: Sequence[SweepJob], folder: Path, launcher: Sequence[str]
+) -> int:
+    """Give all jobs to a Hydra launcher, which composes nothing of them; 130 after a signal."""
+    numbers = ",".join(str(job.number) for job in jobs)
+    words = [f"+number={numbers}", *(f"{key}={value}" for key, value in QUIET.items())]
+    words += [quote(f"{SWEEP_DIR}={folder}"), *launcher]
+    words += ["hydra/hydra_logging=none"] if given.json else []
+    with open_composer(given.verb, given.config_dirs) as composer:
+        task = LauncherTask(_LaunchedJobs(tuple(jobs)))
+        return 130 if composer.multirun(task, words, plain=True) else 0
+
+
+@dataclass(frozen=True)
+class _LaunchedJobs:
+    """What a launcher calls with the number of a job."""
+
+    jobs: tuple[SweepJob, ...]
+
+    def __call__(self, settings: dict[str, Any]) -> Outcome:
+        return self.jobs[settings["number"]].do()
+
+
+def _search(given: Provenance) -> tuple[Path, int]:
+    """Have a sweeper of Hydra choose the jobs by the scores of earlier ones; the folder, and 130
+    after a signal.
+    """
     words = composed(given, sweep=True).words
-    keys = [word.key for word in words]
-    overrides = [_shared_folder(word) for word in words]
-    # a run directory starts empty, and keeps its own log
-    quiet = {"hydra.output_subdir": "null", "hydra/job_logging": "none"}
-    overrides += [f"{key}={value}" for key, value in quiet.items() if key not in keys]
-    overrides += ["hydra/hydra_logging=none"] if given.json else []
-    recipes = [name for name in (given.recipe or "").split(",") if name]
-    with open_composer(given.verb, config_dirs) as composer:
-        if recipes:
-            options = [store_recipe(name, config_dirs) for name in recipes]
-            overrides += [f"recipe={','.join(options)}"]
+    with _open_sweep(given, words, given.recipe or "") as (composer, overrides):
         folder, swept = composer.sweep_folder(overrides)
-        swept |= {word.key for word in words if word.text != word.sample}
-        swept |= {"recipe"} if len(recipes) > 1 else set()
+        swept |= {word.key for word in words if word.swept}
+        swept |= {"recipe"} if "," in (given.recipe or "") else set()
         overrides = [text for text in overrides if not text.startswith(f"{SWEEP_DIR}=")]
         overrides += [quote(f"{SWEEP_DIR}={folder}")]
-        task = LauncherTask(SweepJob(given, frozenset(swept), Path(folder).resolve()))
-        interrupted = composer.multirun(task, overrides)
-    records = sweeps.read_records(Path(folder))
-    tell(json.dumps(records)) if given.json else _print_table(records, Path(folder))
+        task = LauncherTask(_FoundJob(given, frozenset(swept), Path(folder).resolve()))
+        return Path(folder), 130 if composer.multirun(task, overrides) else 0
+
+
+@dataclass(frozen=True)
+class _FoundJob:
+    """What a launcher calls with the settings that a search has found."""
+
+    given: Provenance
+    varied: frozenset[str]
+    sweep: Path
+
+    def __call__(self, settings: dict[str, Any]) -> Outcome:
+        own, jobs = current_job(), list[SweepJob]()
+        composing = attempt(lambda: jobs.append(self._compose(settings, own)))
+        if not composing.code:
+            placing = attempt(lambda: jobs.append(jobs[0].place()))
+            if not placing.code:
+                return jobs[1].do()
+            composing = placing
+        write_end(self.sweep, own.folder, composing, {"job": own.number, "overrides": own.words})
+        return replace(composing, result=score({}))
+
+    def _compose(self, settings: dict[str, Any], own: LauncherJob) -> SweepJob:
+        names = {option_name(name): name for name in (self.given.recipe or "").split(",") if name}
+        words = [
+            OverrideWord(text, key_of(text), text, group=key_of(text) in own.choices)
+            for text in own.words
+            if not text.startswith("recipe=")
+        ]
+        given = replace(self.given, recipe=names.get(str(own.choices.get("recipe"))))
+        given = replace(given, overrides=tuple(word.text for word in words))
+        spec, errors = finish(settings, words, given)
+        raise_all(errors)
+        assert spec is not None
+        return _make_job(spec, words, self.varied, self.sweep, own.folder, own.number)
+
+
+@contextlib.contextmanager
+def _open_sweep(
+    given: Provenance, words: Sequence[OverrideWord], recipes: str
+) -> Iterator[tuple[HydraComposer, list[str]]]:
+    """Hydra, and the words of a sweep as it is given them."""
+    keys = [word.key for word in words]
+    overrides = [word.text for word in words]
+    overrides += [f"{key}={value}" for key, value in QUIET.items() if key not in keys]
+    overrides += ["hydra/hydra_logging=none"] if given.json else []
+    with open_composer(given.verb, given.config_dirs) as composer:
+        options = [store_recipe(name, given.config_dirs) for name in recipes.split(",") if name]
+        yield composer, [*overrides, *([f"recipe={','.join(options)}"] if options else [])]
+
+
+def _conclude(given: Provenance, folder: Path, code: int) -> int:
+    """Show and write the table, and say how to go on where something is left; the exit code."""
+    records = sweeps.read_records(folder)
+    tell(json.dumps(records)) if given.json else _print_table(records, folder)
     if records:
-        remark(f"table: {sweeps.write(records, Path(folder))}")
-    code = 130 if interrupted else int(any(record["code"] for record in records))
+        remark(f"table: {sweeps.write(records, folder)}")
+    what = "stopped" if code else "some jobs failed"
+    code = code or int(any(record["code"] for record in records))
     if code:
-        typed = [word for word in given.overrides if key_of(word) not in ("run.dir", SWEEP_DIR)]
+        typed = [word for word in given.overrides if key_of(word) != SWEEP_DIR]
         recipe = [given.recipe] if given.recipe else []
         line = (given.command, *recipe, "-m", *typed, f"{SWEEP_DIR}={folder}")
-        remark_next("stopped" if interrupted else "some jobs failed", *line, given=given)
+        remark_next(what, *line, given=given)
     return code
 
 
-def read_last_metrics(folder: Path) -> dict[str, float]:
-    """The last value of every number in metrics.jsonl, or the scores of dev in result.json."""
-    file, result = folder / "metrics.jsonl", folder / "result.json"
-    # fine-tuning: the scores of the checkpoint that is kept, not of the last one
-    if result.is_file():
-        scores = json.loads(result.read_text(encoding="utf-8"))["metrics"].get("dev") or {}
-        return {f"valid/{name}": float(value) for name, value in scores.items()}
-    last = {key: value for record in read_lines(file)[0] for key, value in record.items()}
-    return {key: value for key, value in last.items() if isinstance(value, (int, float))}
-
-
-def score(metrics: Mapping[str, Any]) -> float:
-    """What a searching sweeper minimises: the validation loss, else the training loss, else nan."""
-    names = ["valid/loss", "loss/valid", "loss"]
-    names += [key for key in metrics if "valid" in key and "loss" in key]
-    return next((float(metrics[name]) for name in names if name in metrics), float("nan"))
-
-
-def _shared_folder(word: OverrideWord) -> str:
+def _share_folder(word: str) -> str:
     """A `run.dir` that is the same for every job holds their folders."""
-    shared = word.key == "run.dir" and word.text == word.sample and "${" not in word.text
-    return word.text.replace("run.dir=", f"{SWEEP_DIR}=", 1) if shared else word.text
-
-
-def _run_folder(settings: dict[str, Any]) -> Path | None:
-    """The `run.dir` of a job, where its words decide it."""
-    try:
-        run = work_out(settings).get("run") or {}
-    except UnresolvedReference:
-        return None
-    return Path(run["dir"]) if run.get("dir") else None
+    shared = key_of(word) == "run.dir" and "${" not in word
+    return quote(word).replace("run.dir=", f"{SWEEP_DIR}=", 1) if shared else word
 
 
 def _print_table(records: list[dict[str, Any]], folder: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from plmctl.report.job_events import JobEvents
 from plmctl.report.page import Heading, TableBlock, render_markdown
 from plmctl.storage.atomic import write_text
+from plmctl.training.stop import STOPPED
 
 RECORD = "job.json"  # in each job's folder, whatever launcher ran it
 PAGE, SHEET = "sweep.md", "sweep.csv"
@@ -118,7 +119,8 @@ def write(jobs: Sequence[dict[str, Any]], folder: Path) -> Path:
 
 
 def _status(job: dict[str, Any]) -> str:
-    return "ok" if not job["code"] else f"failed ({job['code']})"
+    code = job["code"]
+    return "ok" if not code else "stopped" if code in STOPPED else f"failed ({code})"
 
 
 def _pair(text: str) -> tuple[str, str]:

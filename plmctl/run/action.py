@@ -22,16 +22,32 @@ ACTIONS = {
     "ablate": "plmctl.study.run:ablate",
 }
 
+# what opens, builds and compares all that a spec names, and raises what does not fit
+CHECKS = {
+    "pretrain": "plmctl.run.resolve:resolve_pretraining",
+    "finetune": "plmctl.run.resolve:resolve_finetuning",
+}
 
 Result = int | Mapping[str, Any] | None  # an exit code, or what was measured
 
 
 def find_action(spec: RunSpec) -> Callable[[RunSpec], Result]:
     """The function of the command of `spec`."""
-    module, _, name = ACTIONS[spec.provenance.command].partition(":")
-    return getattr(importlib.import_module(module), name)  # type: ignore[no-any-return]
+    return _import(ACTIONS[spec.provenance.command])
 
 
 def perform(spec: RunSpec) -> Result:
     """Do what the command of `spec` says with it."""
     return find_action(spec)(spec)
+
+
+def check(spec: RunSpec) -> None:
+    """Raise what is wrong with a new run, before anything is written."""
+    if place := CHECKS.get(spec.provenance.verb):
+        _import(place)(spec)
+
+
+def _import(place: str) -> Callable[[RunSpec], Any]:
+    """The function at `module:name`."""
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(module), name)  # type: ignore[no-any-return]

@@ -7,15 +7,17 @@ from __future__ import annotations
 import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
-from plmctl.core.errors import ConfigError, PlmctlError, UsageError, raise_all
-from plmctl.run.composer import open_composer, set_values, store_recipe, to_plain
+from plmctl.core.errors import ConfigError, PlmctlError, UsageError, flatten, raise_all
+from plmctl.run.composer import HydraComposer, open_composer, set_values, store_recipe, to_plain
 from plmctl.run.finish import finish
 from plmctl.run.overrides import OverrideWord, read, settle
 from plmctl.run.recipes import find_study, is_shipped, option_name
 from plmctl.run.spec import Provenance, RunSpec
 
+SWEEPER = "hydra/sweeper"  # the word that leaves the choice of jobs to a search
 # what shipped files made together: they do not change while a process runs
 _SHIPPED: dict[tuple[str, ...], bytes] = {}
 
@@ -66,46 +68,101 @@ def attempt(
         known: Remembers what a user's part files made together, for callers that compose many
             configs of few choices in a row.
     """
-    verb, recipe, config_dirs = given.verb, given.recipe, given.config_dirs
-    if verb == "ablate":
-        recipe = str(find_study(recipe or "", config_dirs))
-    names = [name for name in ((recipe or "").split(",") if sweep else [recipe]) if name]
-    if recipe and verb != "pretrain" and not recipe.endswith((".yaml", ".yml")):
+    given = _with_study(given)
+    names = [
+        name for name in ((given.recipe or "").split(",") if sweep else [given.recipe]) if name
+    ]
+    with open_composer(given.verb, given.config_dirs) as composer:
+        words, errors = read(given.overrides, composer, sweep=sweep)
+        for name in names[1:]:
+            store_recipe(name, given.config_dirs)
+        first = replace(given, recipe=names[0] if names else None)
+        return _compose_words(first, words, errors, composer, known)
+
+
+def attempt_jobs(given: Provenance) -> list[Composition | list[PlmctlError]] | None:
+    """Compose every job of a sweep, each once, in the order of their numbers.
+
+    Returns:
+        The composition of each job, or what is wrong with one that cannot be composed at all; None
+        where a search chooses the jobs.
+
+    Raises:
+        UsageError: Words that cannot be read, all together.
+    """
+    given, known = _with_study(given), dict[tuple[str, ...], bytes]()
+    with open_composer(given.verb, given.config_dirs) as composer:
+        words, errors = read(given.overrides, composer, sweep=True)
+        raise_all(errors)
+        of_hydra = [word for word in words if not word.sample]
+        settings = sorted((word for word in words if word.sample), key=lambda word: not word.group)
+        if not all(word.in_jobs for word in settings) or SWEEPER in {word.key for word in of_hydra}:
+            return None
+        # of two words for the same key the second one counts
+        settings = list({word.text.partition("=")[0]: word for word in settings}.values())
+        names = [name for name in (given.recipe or "").split(",") if name]
+        jobs: list[Composition | list[PlmctlError]] = []
+        for *texts, name in product(*(word.in_jobs for word in settings), names or [""]):
+            own = [word.of_job(text) for word, text in zip(settings, texts, strict=True)]
+            job = replace(given, recipe=name or None, overrides=tuple(texts))
+            try:
+                jobs.append(_compose_words(job, [*own, *of_hydra], [], composer, known))
+            except PlmctlError as error:
+                jobs.append(flatten(error))
+        return jobs
+
+
+def _with_study(given: Provenance) -> Provenance:
+    """The command line with the file of a study as its recipe; UsageError for one that no command
+    but pretrain takes.
+    """
+    if given.verb == "ablate":
+        return replace(given, recipe=str(find_study(given.recipe or "", given.config_dirs)))
+    recipe = given.recipe
+    if recipe and given.verb != "pretrain" and not recipe.endswith((".yaml", ".yml")):
         raise UsageError(
             f"'{recipe}': recipes are for pretrain;"
-            f" {verb} takes key=value settings, or your own ./file.yaml of them"
+            f" {given.verb} takes key=value settings, or your own ./file.yaml of them"
         )
-    with open_composer(verb, config_dirs) as composer:
-        if not config_dirs and all(map(is_shipped, names)):
-            known = _SHIPPED
-        chosen = [f"recipe={option_name(name)}" for name in names[:1]]
-        words, errors = read(given.overrides, composer, sweep=sweep)
-        groups = [word for word in words if word.group]
-        choices = (verb, *chosen, *(word.sample for word in groups))
-        bad: list[UsageError] = []
-        if known and choices in known:
-            config = pickle.loads(known[choices])
-        else:
-            for name in names:
-                store_recipe(name, config_dirs)
-            config, bad = composer.compose_all(chosen, [word.sample for word in groups])
-            if known is not None and not bad:
-                known[choices] = pickle.dumps(config)
-        values, unknown = settle(
-            [word for word in words if not word.group and word.sample],
-            to_plain(config),
-            given.plugins,
-            composer,
-        )
-        unset = set_values(config, [word.sample for word in values])
-    words = groups + values + [word for word in words if not word.sample]
-    known_by = replace(given, recipe=names[0] if names else None)
-    spec, misfits = finish(to_plain(config), words, known_by)
+    return given
+
+
+def _compose_words(
+    given: Provenance,
+    words: Sequence[OverrideWord],
+    errors: Sequence[PlmctlError],
+    composer: HydraComposer,
+    known: dict[tuple[str, ...], bytes] | None,
+) -> Composition:
+    """Compose the words of one command line, in which `errors` were found."""
+    recipe, config_dirs = given.recipe, given.config_dirs
+    if not config_dirs and (recipe is None or is_shipped(recipe)):
+        known = _SHIPPED
+    chosen = [f"recipe={option_name(recipe)}"] if recipe else []
+    groups = [word for word in words if word.group]
+    choices = (given.verb, *chosen, *(word.sample for word in groups))
+    bad: list[UsageError] = []
+    if known and choices in known:
+        config = pickle.loads(known[choices])
+    else:
+        if recipe:
+            store_recipe(recipe, config_dirs)
+        config, bad = composer.compose_all(chosen, [word.sample for word in groups])
+        if known is not None and not bad:
+            known[choices] = pickle.dumps(config)
+    values, unknown = settle(
+        [word for word in words if not word.group and word.sample],
+        to_plain(config),
+        given.plugins,
+        composer,
+    )
+    unset = set_values(config, [word.sample for word in values])
+    spec, misfits = finish(to_plain(config), [*groups, *values], given)
     problems = [*errors, *bad, *_no_echoes(errors, [*unknown, *unset], misfits)]
     if spec is None:
         raise_all(problems)
     assert spec is not None
-    return Composition(spec, words, problems)
+    return Composition(spec, [*groups, *values, *(w for w in words if not w.sample)], problems)
 
 
 def _no_echoes(

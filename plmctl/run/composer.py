@@ -61,6 +61,19 @@ class Override:
         else:
             yield from (f"{key}={value}" for value in self._parsed.sweep_string_iterator())
 
+    def in_jobs(self) -> tuple[str, ...]:
+        """The override of each job of a sweep, spelled as Hydra does; none for an interval, whose
+        jobs a search chooses.
+        """
+        if self.endless:
+            return ()
+        if self._parsed.is_delete():
+            return (str(self._parsed.input_line),)
+        if self.sweeps:
+            return tuple(self.words())
+        value = self._parsed.get_value_element_as_str()
+        return (f"{self._parsed.get_key_element()}={value}",)
+
 
 @dataclass(frozen=True)
 class LauncherJob:

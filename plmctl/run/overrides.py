@@ -36,6 +36,8 @@ class OverrideWord:
     key: str
     sample: str
     group: bool = False  # chooses a part file, rather than setting a value
+    swept: bool = False
+    in_jobs: tuple[str, ...] = ()  # as each job of a sweep has it; none where a search chooses
 
     @property
     def mark(self) -> str:
@@ -46,6 +48,10 @@ class OverrideWord:
     def value(self) -> str:
         """What stands behind the equals sign."""
         return self.text.partition("=")[2]
+
+    def of_job(self, text: str) -> OverrideWord:
+        """This word as one job of a sweep has it, one of `in_jobs`."""
+        return replace(self, text=text, sample=text)
 
     def added(self) -> OverrideWord:
         """This word for a key that is not there yet."""
@@ -150,8 +156,16 @@ def _read(text: str, composer: HydraComposer, sweep: bool) -> OverrideWord:
         )
         raise ConfigError(key, value, "these are several values", fix=fix)
     options = composer.options(key)
+    word = OverrideWord(
+        text,
+        key,
+        next(override.words()),
+        group=bool(options),
+        swept=override.sweeps,
+        in_jobs=override.in_jobs(),
+    )
     if not options:
-        return OverrideWord(text, key, next(override.words()))
+        return word
     chosen = override.choices()
     for place, option in enumerate(chosen):
         if key in MANY and option in chosen[:place] and not override.sweeps:
@@ -164,8 +178,8 @@ def _read(text: str, composer: HydraComposer, sweep: bool) -> OverrideWord:
     if override.removes:
         # Hydra deletes no list of options, and takes no null
         text = f"{key}=[]" if key in MANY else f"~{key}"
-        return OverrideWord(text, key, text, group=True)
-    return OverrideWord(text, key, next(override.words()), group=True)
+        return replace(word, text=text, sample=text, in_jobs=(text,))
+    return word
 
 
 @dataclass(frozen=True)

@@ -99,6 +99,13 @@ def _rows(values: Mapping[str, Any], key: str) -> Any:
     return values["train.batch_size"] // values["train.processes"]
 
 
+def first_words(folder: Path) -> list[str]:
+    """The settings on the command line that started the run; its recipe is in the config."""
+    file = folder / "overrides.txt"
+    words = read_text(file).splitlines() if file.is_file() else []
+    return [word for word in words if "=" in word or word.startswith("~")]
+
+
 def run_dir(given: Provenance) -> Path:
     """The folder that --resume names; UsageError where there is none."""
     folders = [text.partition("=")[2] for text in given.overrides if text.startswith("run.dir=")]
@@ -118,7 +125,7 @@ def _differences(saved: RunSpec, given: Provenance, folder: Path) -> Iterator[tu
     them.
     """
     recipe = given.recipe or saved.get("recipe")
-    first = _first_words(folder)
+    first = first_words(folder)
     keys = given.keys
     replaced = keys | (LENGTH_KEYS if keys & LENGTH_KEYS else set())  # one length clears the others
     kept = [text for text in first if key_of(text) not in replaced]
@@ -143,10 +150,3 @@ def _differences(saved: RunSpec, given: Provenance, folder: Path) -> Iterator[tu
 def _flatten(spec: RunSpec | None) -> dict[str, Any]:
     """{dotted key: value} of a spec."""
     return dict(leaves(thaw(spec)))
-
-
-def _first_words(folder: Path) -> list[str]:
-    """The settings on the command line that started the run; its recipe is in the config."""
-    file = folder / "overrides.txt"
-    words = read_text(file).splitlines() if file.is_file() else []
-    return [word for word in words if "=" in word or word.startswith("~")]

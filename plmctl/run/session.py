@@ -165,7 +165,8 @@ def _say_farewell(result: Result, spec: RunSpec, then: Next) -> None:
     run, plugins = quoted(folder), option(given.plugins)
     if result.exit_code:
         again = f"plmctl {given.command} --resume run.dir={run}{plugins}"
-        remark(f"stopped after {result.progress.step} updates, all saved. To go on:\n  {again}")
+        go_on = "" if given.within else f". To go on:\n  {again}"
+        remark(f"stopped after {result.progress.step} updates, all saved{go_on}")
         return
     remark(f"run: {folder}\ncheckpoint: {result.checkpoint}")
     remark("\n".join(["next:", *(f"  {line.format(run=run)}{plugins}" for line in then(spec))]))

@@ -109,6 +109,7 @@ class Provenance:
     preview: int = 0  # rows to show
     json: bool = False
     submission: bool = False
+    within: bool = False  # a job of a sweep, study or chain, which says how to go on with all of it
     launcher: tuple[str, ...] = ()  # of a study's jobs: hydra/launcher=... and its settings
     changes: tuple[str, ...] = ()  # what --resume was allowed to change: "key: old -> new"
     # the command that was typed, where its settings are those of another, `verb`: distill

@@ -32,7 +32,8 @@ def tokenize(spec: Tokenize) -> int:
     if is_tokens(path):
         allowed = "holds tokens already; give the text they were made from"
         raise ConfigError("data.path", path, allowed)
-    with show_progress(_spell_command(spec.provenance)) as say:
+    given = spec.provenance
+    with show_progress("" if given.within else _spell_command(given)) as say:
         work = make_job(spec, path, say=say, processes=spec.processes)
         refuse_other_tokens(work, Path(spec.out).expanduser())
         manifest = tokenizing.tokenize(work, spec.out)
@@ -98,11 +99,14 @@ def _spell_command(given: Provenance) -> str:
 
 
 @contextmanager
-def show_progress(command: str = "the same command") -> Iterator[Say]:
-    """How far tokenizing is, and, where it is stopped, the command that goes on."""
+def show_progress(command: str = "") -> Iterator[Say]:
+    """How far tokenizing is, and, where it is stopped, the command that goes on; by default the
+    one that was typed.
+    """
     try:
         with show_bytes() as say:
             yield say
     except KeyboardInterrupt:
-        remark(f"tokenizing was stopped, its finished parts are kept. To go on:\n  {command}")
+        again = f". To go on:\n  {command}" if command else "; the same command goes on with them"
+        remark(f"tokenizing was stopped, its finished parts are kept{again}")
         raise

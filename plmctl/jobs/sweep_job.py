@@ -1,0 +1,194 @@
+"""One job of a sweep: the run that an earlier start left in its folder, and the record that it
+leaves itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from plmctl.core.errors import UsageError, flatten
+from plmctl.jobs.work import Outcome, attempt
+from plmctl.report import sweeps
+from plmctl.report.job_events import Event, JobEvents, LastEvent
+from plmctl.report.runs import CONFIG
+from plmctl.run import action
+from plmctl.run.resume import first_words, resume_spec
+from plmctl.run.saved import read_spec
+from plmctl.run.spec import RunSpec
+from plmctl.storage.atomic import write_json
+from plmctl.storage.lines import read_lines
+
+FOLDERS = ("run.dir", "out")  # the settings that say where a command writes
+
+
+@dataclass(frozen=True)
+class SweepJob:
+    """One job, composed.
+
+    Args:
+        sweep: the folder of the sweep.
+        number: from 0, in the order of the sweep; None where a launcher has no numbers.
+        folder: where its record lies, and its run where its words say nothing else.
+        words: all its settings, and its recipe.
+        varied: those of its words in which jobs differ.
+        spec: what it does.
+        done: whether an earlier start has finished it.
+    """
+
+    sweep: Path
+    number: int | None
+    folder: Path
+    words: tuple[str, ...]
+    varied: tuple[str, ...]
+    spec: RunSpec
+    done: bool = False
+
+    @property
+    def label(self) -> str:
+        """Its name for people."""
+        return " ".join(self.varied or self.words)
+
+    @property
+    def run(self) -> Path:
+        """Where it writes."""
+        places = (self.spec.select(key) for key in FOLDERS)
+        return Path(next(filter(None, places), self.folder))
+
+    @property
+    def makes_runs(self) -> bool:
+        """Whether it does more than to show what it would do."""
+        given = self.spec.provenance
+        return not (given.dry_run or given.preview)
+
+    def place(self) -> SweepJob:
+        """This job with its own folder, and done or resumed where that holds its run.
+
+        Raises:
+            UsageError: The folder holds a run with other settings.
+        """
+        spec = self.spec.asked(within=True)
+        key = next((key for key in FOLDERS if key.partition(".")[0] in spec), "")
+        if key and not spec.select(key):
+            spec = spec.replace({key: str(self.folder)})
+        job = replace(self, spec=spec)
+        config = job.run / CONFIG
+        # an empty one is that of a start which ended before anything was saved
+        if not (self.makes_runs and config.is_file() and config.stat().st_size):
+            return job
+        finished = job._last.event == "finished"
+        if finished and (job._last.record or {}).get("overrides") == list(self.words):
+            return replace(job, done=True)
+        spec = job._resume()
+        return replace(job, spec=spec, done=finished and not spec.provenance.changes)
+
+    def check(self) -> None:
+        """Raise what is wrong with a job that would begin, before it does."""
+        if self.makes_runs and not self.done and not self.spec.provenance.resume:
+            action.check(self.spec)
+
+    def do(self) -> Outcome:
+        """Do it unless it is done, and write down how it ended; the result is the score that a
+        search minimises.
+        """
+        if self.done:
+            record = self._last.record or {}
+            if record.get("overrides") != list(self.words):
+                self.write_end(Outcome(0), record["metrics"])
+            return Outcome(0, result=score(record["metrics"]))
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if self.makes_runs:  # what is left of a job that never began is no run
+            (self.folder / sweeps.RECORD).unlink(missing_ok=True)
+        outcome = attempt(lambda: action.perform(self.spec))
+        result = outcome.result if isinstance(outcome.result, Mapping) else {}
+        metrics = dict(result) or read_last_metrics(self.run)
+        self.write_end(outcome, metrics)
+        return replace(outcome, result=score(metrics))
+
+    def write_end(self, outcome: Outcome, metrics: Mapping[str, Any]) -> None:
+        """Write down how it ended."""
+        known = {
+            "job": self.number,
+            "overrides": list(self.words),
+            "varied": list(self.varied),
+            "dir": str(self.run),
+            "metrics": metrics,
+        }
+        event = outcome.event if self.makes_runs else "started"
+        write_end(self.sweep, self.folder, outcome, known, event=event)
+
+    @property
+    def _name(self) -> str:
+        return os.path.relpath(self.folder, self.sweep)
+
+    @property
+    def _last(self) -> LastEvent:
+        return JobEvents(self.sweep).of(self._name)
+
+    def _resume(self) -> RunSpec:
+        """The spec of the run in its folder, to go on with; UsageError for one with other
+        settings.
+        """
+        given, saved = self.spec.provenance, read_spec(self.run)
+        recipe = saved and saved.get("recipe")
+        words = () if first_words(self.run) == list(given.overrides) else given.overrides
+        try:
+            if recipe and recipe != self.spec.get("recipe"):
+                raise UsageError(f"the run was started with the recipe {recipe}")
+            asked = replace(given, overrides=(*words, f"run.dir={self.run}"), resume=True)
+            return resume_spec(asked)
+        except UsageError as error:
+            reasons = [str(reason).partition("; --resume")[0] for reason in flatten(error)]
+            raise UsageError(
+                f"{self.run} holds another run: {'; '.join(reasons)}"
+                f"\n  fix: run.dir=<another folder> for the sweep, or remove {self.run}"
+            ) from None
+
+
+def write_end(
+    sweep: Path,
+    folder: Path,
+    outcome: Outcome,
+    known: Mapping[str, Any],
+    *,
+    event: Event | None = None,
+) -> None:
+    """Write down how a job ended.
+
+    Args:
+        sweep: the folder of its sweep.
+        folder: its own.
+        outcome: of what it did.
+        known: its record so far.
+        event: for the journal; by default that of the outcome.
+    """
+    record = {"varied": [], "dir": str(folder), "metrics": {}, **known, "code": outcome.code}
+    record |= {"error": outcome.error.splitlines()[0]} if outcome.error else {}
+    with contextlib.suppress(OSError):  # a full disk ends the job, not the sweep
+        write_json(folder / sweeps.RECORD, record)
+        JobEvents(sweep).write(
+            event or outcome.event, os.path.relpath(folder, sweep), record=record
+        )
+
+
+def read_last_metrics(folder: Path) -> dict[str, float]:
+    """The last value of every number in metrics.jsonl, or the scores of dev in result.json."""
+    file, result = folder / "metrics.jsonl", folder / "result.json"
+    # fine-tuning: the scores of the checkpoint that is kept, not of the last one
+    if result.is_file():
+        scores = json.loads(result.read_text(encoding="utf-8"))["metrics"].get("dev") or {}
+        return {f"valid/{name}": float(value) for name, value in scores.items()}
+    last = {key: value for record in read_lines(file)[0] for key, value in record.items()}
+    return {key: value for key, value in last.items() if isinstance(value, (int, float))}
+
+
+def score(metrics: Mapping[str, Any]) -> float:
+    """What a searching sweeper minimises: the validation loss, else the training loss, else nan."""
+    names = ["valid/loss", "loss/valid", "loss"]
+    names += [key for key in metrics if "valid" in key and "loss" in key]
+    return next((float(metrics[name]) for name in names if name in metrics), float("nan"))
