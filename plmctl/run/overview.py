@@ -73,7 +73,7 @@ def _describe_source(name: str, source: RowSource, tokenizer: Tokenizer) -> list
         remarks = [f"{plan.rows:,} rows an epoch; {'; '.join(filter(None, facts))}"]
         if source.noise and "tracks.word_start" in source.noise.reads:
             remarks += warn_of_missing_words(shards, tokenizer)
-        gone = count_lost(plan.report) / max(1, len(shards.ids))
+        gone = count_lost(plan) / max(1, len(shards.ids))
         remarks += [f"{gone:.0%} of its tokens stand in no row. {KEEP}"] if gone > MUCH else []
         remarks += filter(None, [reader.format.describe_left_out(shards, plan)])
         lines += [f"{corpus}: {remark}" for remark in remarks]

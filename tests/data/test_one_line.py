@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
-from plmctl.data.formats.base import count_lost
+from plmctl.data.formats.base import Plan, count_lost
 from plmctl.data.shards import Shards
 from plmctl.data.survey import TextSource
 from plmctl.data.tokenizing import TokenizingJob, tokenize
@@ -62,9 +62,27 @@ def test_it_fills_many_rows(name: str, one_line: Path) -> None:
     assert plan.rows >= 10
 
 
-def test_what_is_lost() -> None:
-    assert count_lost({"cut": 3, "dropped": 4, "padding": 9}) == 7
-    assert count_lost({}) == 0
+def test_what_is_lost_in_a_plan_that_repeats_nothing() -> None:
+    assert count_lost(Plan(1, {}, {"cut": 3, "dropped": 4, "padding": 9})) == 7
+    assert count_lost(Plan(1, {})) == 0
+
+
+@pytest.mark.parametrize("length", [16, 128])
+@pytest.mark.parametrize("name", ["sentence_pair", "stream_pair", "segment_pair", "blocks"])
+def test_what_is_lost_is_what_no_row_holds(name: str, length: int, one_line: Path) -> None:
+    """Counted one token after the other; a row that repeats a token cannot lose it twice."""
+    shards = Shards.open(one_line)
+    words = [f"format={name}", f"format.max_length={length}", "train.steps=1", "objective=[mlm]"]
+    words += ["format.streams=2", "format.reuse_length=8"] if name == "stream_pair" else []
+    given = {"vocab": Tokenizer.load(one_line).vocab}
+    format = build(compose("pretrain", None, words).format, given, path="format")
+    plan = format.plan(shards, seed=0, epoch=0, input_length=length)
+    lost = set(range(len(shards.ids)))
+    for start, size in zip(plan.arrays["start"], plan.arrays["size"], strict=True):
+        lost -= set(range(start, start + size))
+    assert count_lost(plan) == len(lost)
+    if name == "sentence_pair" and length == 16:  # more was cut than the text has tokens
+        assert plan.report["cut"] + plan.report["dropped"] > len(shards.ids) > len(lost)
 
 
 def test_a_run_says_what_stands_in_no_row(one_line: Path, tmp_path: Path) -> None:

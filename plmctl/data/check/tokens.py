@@ -174,7 +174,7 @@ def cut(train: Shards, format_: Format) -> Finding:
     """The tokens that the format's plan of the first epoch loses."""
     plan = format_.plan(train, seed=0, epoch=0, input_length=format_.max_length)
     report, total = plan.report, max(1, len(train.ids))
-    share = count_lost(report) / total
+    share = count_lost(plan) / total
     padding = int(report.get("padding", 0)) / max(1, plan.rows * plan.width)
     return judge(
         "rows",

@@ -29,9 +29,20 @@ class Plan:
     width: int = 0  # tokens of a row as `rows` lays it out, padding included
 
 
-def count_lost(report: Mapping[str, Any]) -> int:
-    """The tokens of the text that are in no row, by the report of a plan."""
-    return sum(int(report.get(name, 0)) for name in ("cut", "dropped"))
+def count_lost(plan: Plan) -> int:
+    """The tokens of the text that are in no row of a plan.
+
+    Where a plan reads tokens more than once (random pairs), what it cut may stand in other rows:
+    what counts then is which tokens no piece holds.
+    """
+    if not plan.report.get("repeated"):
+        return sum(int(plan.report.get(name, 0)) for name in ("cut", "dropped"))
+    order = np.argsort(plan.arrays["start"], kind="stable")
+    start = np.asarray(plan.arrays["start"])[order]
+    end = np.maximum.accumulate(start + np.asarray(plan.arrays["size"])[order])
+    before = np.concatenate([[0], end[:-1]])  # the tokens below are counted already
+    held = np.maximum(0, end - np.maximum(start, before)).sum()
+    return int(plan.report["tokens"]) - int(held)
 
 
 @base_of("format")
