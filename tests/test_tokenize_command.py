@@ -126,6 +126,32 @@ def test_finished_tokens_of_something_else_are_not_written_over(text: Path, tmp_
     assert (tmp_path / "out/train.ids.npy").read_bytes() == before
 
 
+@pytest.mark.parametrize(
+    ("kind", "size", "why"),
+    [("wordpiece", 50, "% of the tokens are unknown"), ("byte_bpe", 288, "3.0 tokens a character")],
+)
+def test_a_tokenizer_of_another_language_is_warned_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str, size: int, why: str
+) -> None:
+    """Chinese text with an English tokenizer is unknown, or spelled in bytes; English is not."""
+    texts = {
+        "english": "The cat sat on the mat. Dogs bark at night.\n\n" * 60,
+        "other": "今天天气很好我们去公园看花\n\n" * 60,
+    }
+    given = [f"tokenizer={kind}", f"tokenizer.vocab_size={size}"]
+    said = {}
+    for name, content in texts.items():
+        (tmp_path / f"{name}.txt").write_text(content, encoding="utf-8")
+        words = [f"data.path={tmp_path / name}.txt", f"out={tmp_path / name}", *given]
+        perform(compose("tokenize", None, words))
+        said[name] = capsys.readouterr().out
+        given = [f"tokenizer.path={tmp_path / 'english'}"]
+    assert "does not fit" not in said["english"]
+    warning = next(line for line in said["other"].splitlines() if "does not fit" in line)
+    assert why in warning
+    assert "fix: train one on it (without tokenizer.path=)" in warning
+
+
 def test_ctrl_c_names_the_command_that_goes_on(text: Path, tmp_path: Path) -> None:
     words = ["tokenize", f"data.path={text}", "tokenizer.vocab_size=66", f"out={tmp_path / 'out'}"]
     code = (

@@ -11,10 +11,17 @@ from typing import Any
 
 from plmctl.core.errors import DataError, UsageError
 from plmctl.core.terminal import counted
-from plmctl.data.shards import read_manifest
+from plmctl.data.sample import sample_corpus
+from plmctl.data.shards import Shards, read_manifest
 from plmctl.data.tokenizing import TokenizingJob
 from plmctl.storage.journal import differences
 from plmctl.text.tokenizer import Tokenizer
+from plmctl.text.unknown import describe_unknown, unknown_share
+from plmctl.text.vocab import Vocab
+
+MUCH_UNKNOWN = 0.05  # of the tokens: more than a tokenizer of this kind of text has
+# tokens a character: those of a tokenizer of this kind of text have one character or more each
+MANY_PIECES = 1.2
 
 
 def describe_tokens(manifest: dict[str, Any], out: object) -> list[str]:
@@ -75,6 +82,23 @@ def warn_of_large_share(manifest: Mapping[str, Any]) -> list[str]:
         f"  {share:.0%} of the text is held out, because there are only {few:,} documents: put"
         " blank lines between documents, or give data.valid_path=..."
     ]
+
+
+def warn_of_poor_fit(shards: Shards, vocab: Vocab) -> list[str]:
+    """A warning if the tokenizer knows little of the text, or spells its characters in bytes, as
+    an English one does with Chinese.
+    """
+    unknown = unknown_share(sample_corpus(shards.ids), vocab)
+    pieces = len(shards.ids) / max(1, int(shards.counts["characters"].sum()))
+    given = "path" in shards.manifest["tokenizer"]
+    fix = "train one on it (without tokenizer.path=)" if given else "more tokenizer.vocab_size="
+    if unknown > MUCH_UNKNOWN:
+        why, fix = describe_unknown(unknown), f"{fix}, or tokenizer=byte_bpe, which knows any text"
+    elif pieces > MANY_PIECES:
+        why = f"{pieces:.1f} tokens a character"
+    else:
+        return []
+    return [f"  {shards.split}: {why}: the tokenizer does not fit this text; fix: {fix}"]
 
 
 def refuse_other_tokens(job: TokenizingJob, out: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from plmctl.core.errors import ConfigError
 from plmctl.data.check.tokens import KEEP, MUCH
-from plmctl.data.described import warn_of_large_share
+from plmctl.data.described import warn_of_large_share, warn_of_poor_fit
 from plmctl.data.formats.base import count_lost
 from plmctl.data.loader import Loader, RowSource
 from plmctl.data.sample import sample_corpus
@@ -47,7 +47,11 @@ def describe_run(
     for name, source in loader.sources.items():
         lines += _describe_source(name, source, tokenizer)
     for shards in [shards for corpora in corpus.train.values() for shards in corpora.values()]:
-        lines += [line.strip() for line in warn_of_large_share(shards.manifest)]
+        warnings = [
+            *warn_of_large_share(shards.manifest),
+            *warn_of_poor_fit(shards, tokenizer.vocab),
+        ]
+        lines += [line.strip() for line in warnings]
     remarks = remark_on_pattern(spec, model.backbone, spec.plugins)
     return [*lines, *(f"{name} {remark}" for name, remark in remarks.items())]
 

@@ -13,8 +13,8 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.progress import Say, show_bytes
 from plmctl.core.terminal import remark, tell
 from plmctl.data import tokenizing
-from plmctl.data.described import describe_tokens, refuse_other_tokens
-from plmctl.data.shards import is_tokens
+from plmctl.data.described import describe_tokens, refuse_other_tokens, warn_of_poor_fit
+from plmctl.data.shards import Shards, is_tokens
 from plmctl.data.survey import TextSource
 from plmctl.data.tokenizing import TokenizingJob
 from plmctl.run.build import build, plain
@@ -23,6 +23,7 @@ from plmctl.run.schema import Tokenize
 from plmctl.run.spec import Provenance
 from plmctl.text import segment
 from plmctl.text.inputs import find_all
+from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.train import Recipe
 
 
@@ -37,7 +38,9 @@ def tokenize(spec: Tokenize) -> int:
         work = make_job(spec, path, say=say, processes=spec.processes)
         refuse_other_tokens(work, Path(spec.out).expanduser())
         manifest = tokenizing.tokenize(work, spec.out)
-    tell("\n".join(describe_tokens(manifest, spec.out)))
+    lines = describe_tokens(manifest, spec.out)
+    vocab = Tokenizer.load(spec.out).vocab
+    tell("\n".join([*lines, *warn_of_poor_fit(Shards.open(spec.out), vocab)]))
     return 0
 
 
