@@ -52,3 +52,71 @@ def test_one_wrong_parent_is_told_as_it_is(tmp_path: Path, monkeypatch: pytest.M
     done = CliRunner().invoke(make_app(), ["pretrain", "init=no/model"])
     assert done.exit_code == 3
     assert "problems" not in done.output + done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["pretrain", "bert", "data.path=nothere.txt"],
+        ["pretrain", "bert", "data.valid_path=nothere.txt"],
+        ["pretrain", "tlm", "data.path=nothere.txt", "data.target_path=nothere.txt"],
+        ["finetune", "task=sst2", "task.path=nothere.txt", "checkpoint=null"],
+        ["distill", "bert", "data.path=nothere.txt", "teacher=nothere.txt"],
+    ],
+)
+def test_a_dry_run_finds_the_files_that_the_run_reads(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the message of the run itself."""
+    monkeypatch.chdir(tmp_path)
+    dry, real = (
+        CliRunner().invoke(make_app(), [*words, "train.device=cpu", *more])
+        for more in (["--dry-run"], [])
+    )
+    assert (dry.exit_code, dry.output) == (real.exit_code, real.output)
+    assert dry.exit_code in (2, 3)
+    assert "nothere.txt: " in dry.output
+    assert not list(tmp_path.iterdir())
+
+
+def test_every_corpus_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    told = problems("pretrain", "data.mixture={a:{path:no/a},b:{path:no/b}}", "--dry-run")
+    assert [line.partition(":")[0] for line in told] == ["no/a", "no/b"]
+
+
+def test_types_and_ranges_and_files_in_one_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What one part refuses is told whatever is wrong elsewhere, each with its full key."""
+    monkeypatch.chdir(tmp_path)
+    words = ["train.batch_size=many", "train.clip=x", "model.embedding.dropout=2", "optim.lr=-1"]
+    words += ["noise.rate=2", "schedule.warmup_share=3", "format.max_length=2", "data.path=no/text"]
+    words += ["pattern=window", "pattern.reach=-1"]
+    told = problems("pretrain", "bert", *words)
+    keys = [line.partition(": ")[0].partition("=")[0] for line in told]
+    assert sorted(keys) == sorted(
+        [
+            *("train.batch_size", "train.clip", "model.embedding.dropout", "optim.lr"),
+            *("noise.token_mask.rate", "schedule.warmup_share", "format.max_length", "no/text"),
+            "pattern.reach",
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("word", "answer"),
+    [
+        ("model.embedding.dropout=2", "model.embedding.dropout=2: must be 0 or more, and less"),
+        ("model.embedding.dropout=x", "model.embedding.dropout='x': must be a number"),
+        ("model.stack.cells.f.activation=no", "model.stack.cells.f.activation='no': one of gelu"),
+        ("model.stack.cells.k.kernel=0 model.stack.layout=kf*2", "model.stack.cells.k.kernel=0: "),
+        ("heads.mlm.transform=no", "heads.mlm.transform="),
+    ],
+)
+def test_a_mistake_is_told_once_and_with_its_full_key(word: str, answer: str) -> None:
+    """Also of a part that another part makes, and of a value that other settings refer to."""
+    done = CliRunner().invoke(make_app(), ["pretrain", "bert", *word.split(), "--dry-run"])
+    assert done.exit_code == 2
+    assert done.output.startswith(f"plmctl: {answer}")
+    assert "problems" not in done.output

@@ -95,6 +95,6 @@ def _evaluate(annotation: Any, scope: dict[str, Any]) -> Any:
 
     carrier.__annotations__ = {"value": annotation}
     try:
-        return typing.get_type_hints(carrier, globalns=scope)["value"]
+        return typing.get_type_hints(carrier, globalns=scope, include_extras=True)["value"]
     except NameError:
         return Any

@@ -27,6 +27,7 @@ Count = Annotated[int, Rule(lambda n: n > 0, "1 or more")]
 Number = Annotated[float, Rule(lambda x: x >= 0, "0 or more")]
 Amount = Annotated[float, Rule(lambda x: x > 0, "more than 0")]
 Rate = Annotated[float, Rule(lambda x: 0 <= x <= 1, "between 0 and 1")]
+DropoutRate = Annotated[float, Rule(lambda x: 0 <= x < 1, "0 or more, and less than 1")]
 Share = Annotated[float, Rule(lambda x: 0 < x <= 1, "more than 0, at most 1")]
 
 

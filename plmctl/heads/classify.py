@@ -7,6 +7,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from plmctl.core.parts import part_of
+from plmctl.core.values import DropoutRate
 from plmctl.heads.base import About, ClassHead
 from plmctl.nn.cells.feedforward import find_activation
 from plmctl.nn.dropout import Dropout
@@ -29,7 +30,7 @@ class Classify(ClassHead):
         *,
         width: int,
         num_classes: int,
-        dropout: float,
+        dropout: DropoutRate,
         dense: bool = False,
         activation: str = "tanh",
         bias: bool = True,

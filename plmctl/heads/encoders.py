@@ -11,6 +11,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
+from plmctl.core.values import DropoutRate
 from plmctl.nn.dropout import Dropout
 from plmctl.nn.init import Starting
 
@@ -26,7 +27,9 @@ class Recurrent(Starting):
 
     kind: type[nn.LSTM | nn.GRU]
 
-    def __init__(self, *, width: int, hidden_width: int, num_layers: int, dropout: float) -> None:
+    def __init__(
+        self, *, width: int, hidden_width: int, num_layers: int, dropout: DropoutRate
+    ) -> None:
         super().__init__()
         self.width = 2 * hidden_width
         between = dropout if num_layers > 1 else 0.0
@@ -83,7 +86,7 @@ class CNN(nn.Module):
     """
 
     def __init__(
-        self, *, width: int, hidden_width: int, num_layers: int, kernel: int, dropout: float
+        self, *, width: int, hidden_width: int, num_layers: int, kernel: int, dropout: DropoutRate
     ) -> None:
         super().__init__()
         if kernel % 2 == 0:

@@ -13,6 +13,7 @@ from torch import Generator, Tensor, nn
 from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
+from plmctl.core.values import DropoutRate
 from plmctl.models.base import Hidden, Model
 from plmctl.nn.dropout import Dropout
 from plmctl.nn.init import Starting
@@ -125,7 +126,7 @@ class ScalarMix(Layers, Starting, Restrained):
         layers: Sequence[int] | None = None,
         norm: bool = False,
         penalty: float = 0.0,
-        dropout: float = 0.0,
+        dropout: DropoutRate = 0.0,
     ) -> None:
         mixed = range(1, num_layers + 1) if layers is None else layers
         super().__init__(width=width, num_layers=num_layers, layers=mixed)
@@ -173,7 +174,7 @@ class Beside(nn.Module):
         layers: Sequence[int] | None = None,
         norm: bool = False,
         penalty: float = 0.0,
-        dropout: float = 0.0,
+        dropout: DropoutRate = 0.0,
     ) -> None:
         super().__init__()
         self.mix = ScalarMix(

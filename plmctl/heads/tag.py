@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from plmctl.core.parts import part_of
+from plmctl.core.values import DropoutRate
 from plmctl.heads.base import About, ClassHead
 from plmctl.nn.dropout import Dropout
 
@@ -16,7 +17,7 @@ class Tag(ClassHead):
     about: About = "tokens"
     of_task = True
 
-    def __init__(self, *, width: int, num_classes: int, dropout: float) -> None:
+    def __init__(self, *, width: int, num_classes: int, dropout: DropoutRate) -> None:
         super().__init__()
         self.dropout = Dropout(rate=dropout)
         self.linear = nn.Linear(width, num_classes)

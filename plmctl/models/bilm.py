@@ -14,6 +14,7 @@ from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
+from plmctl.core.values import DropoutRate
 from plmctl.models.base import Backbone, Hidden
 from plmctl.models.encoder import Initializer
 from plmctl.nn.char_cnn import CharCNN
@@ -64,7 +65,7 @@ class BiLM(Backbone):
         num_layers: int,
         words: Callable[..., CharCNN],
         hidden_width: int,
-        dropout: float,
+        dropout: DropoutRate,
         clip: float | None,
         skip: bool,
         one_boundary: bool,

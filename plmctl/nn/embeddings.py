@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from plmctl.core.batch import Seq
 from plmctl.core.parts import part_of
+from plmctl.core.values import DropoutRate
 from plmctl.nn.dropout import Dropout
 from plmctl.nn.positions import Position
 from plmctl.nn.tables import TokenTable
@@ -33,7 +34,7 @@ class Embedding(nn.Module):
         *,
         vocab_size: int,
         width: int,
-        dropout: float,
+        dropout: DropoutRate,
         segments: int = 0,
         languages: int = 0,
         norm: Callable[..., nn.Module] | None = None,

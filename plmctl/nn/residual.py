@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from plmctl.core.parts import part_of
+from plmctl.core.values import DropoutRate
 from plmctl.nn.cells.base import Cell
 from plmctl.nn.dropout import Dropout
 from plmctl.nn.env import Env, Streams
@@ -78,7 +79,7 @@ class PostNorm:
     """
 
     norm: Norm
-    dropout: float
+    dropout: DropoutRate
 
     def block(self, cell: Cell) -> Block:
         """A block around `cell`."""
@@ -97,7 +98,7 @@ class PreNorm:
     """
 
     norm: Norm
-    dropout: float
+    dropout: DropoutRate
     final_norm: bool = True  # the released Transformer-XL has none
 
     def block(self, cell: Cell) -> Block:
@@ -117,7 +118,7 @@ class SandwichNorm:
     """
 
     norm: Norm
-    dropout: float
+    dropout: DropoutRate
 
     def block(self, cell: Cell) -> Block:
         """A block around `cell`."""

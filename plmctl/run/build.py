@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from plmctl.core.errors import ConfigError, UsageError, nearest, raise_all
@@ -148,17 +149,54 @@ def _build(
     arguments = {name: given[name] for name in known if name in given}
     for key, value in values.items():
         arguments[key] = fit(value, known[key].annotation) if key in known else value
+    # a built part that it is given stands elsewhere in the config
+    own = {name for name in known if name in values or _is_plain(given.get(name))}
     if node.get("_partial_", asks_for_factory(annotation)):
-        return functools.partial(part, **arguments)
+        return _Factory(part, path, own, arguments)
     try:
         return part(**arguments)
-    # the part knows the parameter, only we know where in the config it stands
     except ConfigError as error:
-        name = error.path.rpartition(".")[2]
-        fix = _join(path, error.fix) if error.fix.partition("=")[0] in known else error.fix
-        placed = ConfigError(_join(path, name), error.value, error.allowed, fix=fix)
-        errors.append(placed if name in known else error)
+        errors.append(_place(error, path, own))
         return None
+
+
+class _Placed(ConfigError):
+    """A mistake of a part whose config path is known; the part knows its parameter alone."""
+
+
+class _Factory(functools.partial[Any]):
+    """A factory of a part, whose mistakes name the place of the factory in the config."""
+
+    path: str
+    own: set[str]  # parameters that stand at this place
+
+    def __new__(cls, part: Any, path: str, own: set[str], arguments: Mapping[str, Any]) -> _Factory:
+        factory = super().__new__(cls, part, **arguments)
+        factory.path, factory.own = path, own
+        return factory
+
+    def __call__(self, /, *args: Any, **more: Any) -> Any:
+        try:
+            return super().__call__(*args, **more)
+        except ConfigError as error:
+            raise _place(error, self.path, self.own) from None
+
+
+def _place(error: ConfigError, path: str, own: Collection[str]) -> ConfigError:
+    """The mistake of a part that stands at `path` and has its `own` parameters there."""
+    name = error.path.rpartition(".")[2]
+    if isinstance(error, _Placed) or name not in own:
+        return error
+
+    def join(key: re.Match[str]) -> str:
+        return _join(path, key[0]) if key[0] in own else key[0]
+
+    fix = re.sub(r"(?<![\w.])\w+(?==)", join, error.fix)
+    return _Placed(_join(path, name), error.value, error.allowed, fix=fix)
+
+
+def _is_plain(value: Any) -> bool:
+    return value is None or isinstance(value, (bool, int, float, str))
 
 
 def _check(

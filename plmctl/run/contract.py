@@ -20,6 +20,7 @@ from plmctl.core.errors import ConfigError, PlmctlError, collect, raise_all
 from plmctl.core.fields import Fields, glossary, held_by_data, sequences
 from plmctl.core.locate import locate
 from plmctl.data.shards import is_tokens
+from plmctl.run.alone import find_wrong_numbers
 from plmctl.run.build import build, entry, plain
 from plmctl.run.glossary import fields_in, known_fields
 from plmctl.run.peeking import find_altered, find_answered_elsewhere, find_peeking, find_unheard
@@ -64,18 +65,26 @@ def check_contract(
                 objectives[name] = build(part, given, plugins, path=path)
         _check_freezing(model, config)
     for source, node in ((config["data"] or {}).get("sources") or {None: {}}).items():
-        with collect(errors):
-            format, noise = (
-                build(node.get(slot, config[slot]) or {}, {"vocab": TINY}, plugins, path=slot)
-                for slot in ("format", "noise")
-            )
-            looking = {
-                name: objective
-                for name, objective in objectives.items()
-                if source is None or source_of[name] in (None, source)
-            }
-            if not errors:
-                errors += _check_source(config, format, noise, looking, model, config_dirs, plugins)
+        read: dict[str, Any] = {}
+        for slot in ("format", "noise"):
+            with collect(errors):
+                part = node.get(slot, config[slot]) or {}
+                read[slot] = build(part, {"vocab": TINY}, plugins, path=slot)
+        looking = {
+            name: objective
+            for name, objective in objectives.items()
+            if source is None or source_of[name] in (None, source)
+        }
+        if not errors:
+            with collect(errors):
+                errors += _check_source(
+                    config,
+                    **read,
+                    objectives=looking,
+                    model=model,
+                    config_dirs=config_dirs,
+                    plugins=plugins,
+                )
     errors += find_peeking(objectives, model.backbone) if objectives else []
     errors += find_nothing_to_learn(config)
     errors += find_wrong_numbers(config, plugins)
@@ -259,27 +268,6 @@ def find_unspelled(
         if kind not in (None, "word"):
             allowed = "word: this model reads the characters of whole words"
             yield ConfigError("tokenizer", kind, allowed, fix="tokenizer=word")
-
-
-def find_wrong_numbers(config: Mapping[str, Any], plugins: Sequence[str]) -> list[PlmctlError]:
-    """What optimizer and schedule say of their numbers, asked over a small matrix of the blocks
-    and a vector of the rest.
-    """
-    import torch
-
-    errors: list[PlmctlError] = []
-    if not (config.get("optim") and config.get("schedule")):
-        return errors
-    shapes = {
-        "backbone.stack.blocks.f.0.cell.up.weight": (2, 2),
-        "backbone.embedding.norm.weight": (2,),
-    }
-    small = [(name, torch.nn.Parameter(torch.zeros(shape))) for name, shape in shapes.items()]
-    with collect(errors):
-        build(config["optim"], plugins=plugins, path="optim")(parameters=small)
-    with collect(errors):
-        build(config["schedule"], plugins=plugins, path="schedule")
-    return errors
 
 
 def find_too_few_rows(

@@ -19,7 +19,7 @@ from plmctl.run.build import MISSING, check_parts, parameters_of
 from plmctl.run.make_spec import make_spec
 from plmctl.run.overrides import OverrideWord
 from plmctl.run.recipes import conf_dir, load
-from plmctl.run.references import UnresolvedReference, work_out
+from plmctl.run.references import UnresolvedReference, at_origin, find_origin, work_out
 from plmctl.run.run_name import runs_of
 from plmctl.run.spec import Part, Provenance, RunSpec
 from plmctl.run.walks import leaves, references_in, select
@@ -61,7 +61,8 @@ def finish(
     ]
     known = replace(provenance, removed=tuple(removed), written=Part(settings))
     spec, misfits = make_spec(provenance.verb, content, known)
-    return spec, [*errors, *misfits, *_size_keys(content), *check_parts(content, plugins)]
+    errors += [*misfits, *_size_keys(content), *check_parts(content, plugins)]
+    return spec, at_origin(errors, settings)
 
 
 def _explain_unresolved(
@@ -199,17 +200,9 @@ def _home(path: str) -> str:
     return path if os.path.exists(path) else os.path.expanduser(path)
 
 
-def _follow(settings: Mapping[str, Any], path: str, depth: int = 8) -> Any:
-    """The value at a dotted key; where it, or a group on the way, is one reference (`${noise}`),
-    what that stands for.
-    """
-    node: Any = settings
-    for key in path.split("."):
-        node = node.get(key) if isinstance(node, Mapping) else None
-        whole = re.fullmatch(r"\$\{([\w.]+)\}", node) if isinstance(node, str) else None
-        if whole and depth:
-            node = _follow(settings, whole[1], depth - 1)
-    return node
+def _follow(settings: Mapping[str, Any], path: str) -> Any:
+    """The value at a dotted key, behind the references on the way (`${noise}`)."""
+    return select(settings, find_origin(settings, path))
 
 
 def _set(settings: Any, path: str, value: Any) -> None:

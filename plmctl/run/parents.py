@@ -12,12 +12,16 @@ from typing import Any
 
 from plmctl.core.errors import ConfigError, PlmctlError, UsageError, collect, flatten, raise_all
 from plmctl.data.shards import is_tokens, read_manifest
-from plmctl.run.build import build
+from plmctl.run.alone import find_wrong_parts
+from plmctl.run.build import build, plain
+from plmctl.run.corpus import sources
 from plmctl.run.headers import naming_source
 from plmctl.run.loading import open_source
 from plmctl.run.model_facts import reading
-from plmctl.run.schema import Finetune
+from plmctl.run.references import at_origin
+from plmctl.run.schema import Finetune, Pretrain
 from plmctl.run.spec import RunSpec
+from plmctl.run.tokenize import find_sources
 from plmctl.tasks import inference
 from plmctl.tasks.base import Task
 from plmctl.text.tokenizer import Tokenizer
@@ -47,19 +51,23 @@ def check_splits(spec: Finetune, task: Task) -> None:
 
 
 def check_parents(spec: RunSpec, known: list[PlmctlError]) -> list[PlmctlError]:
-    """`known` problems of a spec, and those of everything that it starts from, each once.
+    """`known` problems of a spec, those of its parts alone, and those of everything that it starts
+    from, each once, at the setting where it is written.
 
     Task files are read unless a setting that decides how is among the known ones.
     """
-    errors = list(known)
+    errors = [*known, *find_wrong_parts(spec, known)]
     for open_parent in _parents(spec):
         with collect(errors):
             open_parent()
     slots = {error.path.partition(".")[0] for error in known if isinstance(error, ConfigError)}
+    if "data" not in slots:
+        with collect(errors):
+            check_texts(spec)
     if isinstance(spec, Finetune) and slots.isdisjoint(OF_TASKS):
         with collect(errors):
             check_splits(spec, build_task(spec))
-    return errors
+    return at_origin(errors, spec.provenance.written)
 
 
 @contextlib.contextmanager
@@ -77,9 +85,29 @@ def _parents(spec: RunSpec) -> Iterator[Callable[[], object]]:
         for path in _texts(spec.get(key)):
             yield partial(open_source, path, plugins=spec.plugins)
     yield from (partial(Tokenizer.load, path) for path in _texts(spec.select("tokenizer.path")))
-    for path in _texts(spec.select("data.path")):
-        if is_tokens(path):
-            yield partial(read_manifest, Path(path).expanduser())
+
+
+def check_texts(spec: RunSpec) -> None:
+    """Raise where a text, or a folder of tokens, that a run reads is not there."""
+    errors: list[PlmctlError] = []
+    for path in _list_read(spec):
+        with collect(errors):
+            if is_tokens(path):
+                read_manifest(Path(path).expanduser())
+            else:
+                find_sources(plain(spec["data"]), path)[0].files()
+    raise_all(errors)
+
+
+def _list_read(spec: RunSpec) -> list[Any]:
+    """The paths of the texts that a run reads: of its corpora, or for a tokenizer; None: the
+    built-in text.
+    """
+    if isinstance(spec, Pretrain):
+        corpora = [node["corpora"] for node in sources(spec).values()]
+        return [corpus.get("path") for parts in corpora for corpus in parts.values()]
+    given = isinstance(spec, Finetune) and (spec.checkpoint or spec.select("tokenizer.path"))
+    return [] if given or "data" not in spec else [plain(spec.select("data.path"))]
 
 
 def _texts(value: Any) -> list[str]:

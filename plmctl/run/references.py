@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+from plmctl.core.errors import ConfigError, PlmctlError
 
 
 class UnresolvedReference(ValueError):
@@ -48,3 +51,31 @@ def work_out(settings: Mapping[str, Any]) -> dict[str, Any]:
         path = getattr(error, "full_key", None) or "config"
         raise UnresolvedReference(path, str(error).splitlines()[0]) from error
     return {str(key): value for key, value in dict(values).items()}  # type: ignore[arg-type]
+
+
+def find_origin(settings: Mapping[str, Any], path: str, depth: int = 8) -> str:
+    """The dotted key at which the value of another one is written: with `dropout: ${size.dropout}`
+    that is `size.dropout`; itself where nothing on the way is one whole reference.
+    """
+    node, keys = settings, path.split(".")
+    for place, key in enumerate(keys):
+        node = node.get(key) if isinstance(node, Mapping) else None  # type: ignore[assignment]
+        whole = re.fullmatch(r"\$\{([\w.]+)\}", node) if isinstance(node, str) else None
+        if whole and depth:
+            return find_origin(settings, ".".join([whole[1], *keys[place + 1 :]]), depth - 1)
+    return path
+
+
+def at_origin(errors: Iterable[PlmctlError], settings: Mapping[str, Any]) -> list[PlmctlError]:
+    """The errors, each at the setting that its value is written in: what only refers to a wrong
+    value is no second mistake.
+    """
+    moved: dict[str, PlmctlError] = {}
+    for error in errors:
+        if isinstance(error, ConfigError):
+            origin = find_origin(settings, error.path)
+            if origin != error.path:
+                fix = error.fix.replace(f"{error.path}=", f"{origin}=")
+                error = ConfigError(origin, error.value, error.allowed, fix=fix)
+        moved.setdefault(str(error), error)
+    return list(moved.values())

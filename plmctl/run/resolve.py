@@ -10,7 +10,7 @@ from typing import TypeVar
 from plmctl.core.errors import PlmctlError, UsageError, flatten
 from plmctl.run.adapt import adapt, check_length, complete, fit_language_heads, fit_task
 from plmctl.run.check import Outline, check_finetuning, check_pretraining, check_settings
-from plmctl.run.parents import build_task, check_splits, checking_parents
+from plmctl.run.parents import build_task, check_splits, check_texts, checking_parents
 from plmctl.run.plugins import confirm
 from plmctl.run.run_name import runs_of
 from plmctl.run.schema import Finetune, Pretrain
@@ -36,7 +36,10 @@ def resolve_pretraining(spec: Pretrain) -> tuple[Pretrain, Outline | None, Usage
             spec = decide_place(adapt(spec))
             spec = with_tokenizer(spec, spec.init)
     try:
-        return spec, check_pretraining(spec), None
+        with checking_parents(spec):
+            outline = check_pretraining(spec)
+            check_texts(spec)
+        return spec, outline, None
     except UsageError as error:
         if not (spec.provenance.preview and _makes_rows(error)):
             raise
@@ -57,8 +60,10 @@ def resolve_finetuning(spec: Finetune) -> tuple[Finetune, Task, Outline]:
         spec = fit_language_heads(spec, task)
         check_length(spec, task)
         check_splits(spec, task)
+        check_texts(spec)
         spec = with_tokenizer(fit_task(spec, task), spec.checkpoint)
-    return spec, task, check_finetuning(spec, task)
+    with checking_parents(spec):
+        return spec, task, check_finetuning(spec, task)
 
 
 def decide_place(spec: Training) -> Training:

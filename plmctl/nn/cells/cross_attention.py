@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
+from plmctl.core.values import DropoutRate
 from plmctl.nn.cells.base import Cell, RowSize, Work, check_heads
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.scores import make_score
@@ -30,7 +31,7 @@ class CrossAttention(Cell):
         *,
         width: int,
         num_heads: int,
-        dropout: float,
+        dropout: DropoutRate,
         head_width: int | None = None,
         bias: bool = True,
         scores: str = "scaled",

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from plmctl.core.errors import ConfigError, nearest
 from plmctl.core.parts import part_of
+from plmctl.core.values import DropoutRate
 from plmctl.nn.cells.base import Cell
 from plmctl.nn.dropout import Dropout
 from plmctl.nn.env import Env, Streams
@@ -56,7 +57,7 @@ class FeedForward(Cell):
         width: int,
         inner_width: int,
         activation: str,
-        dropout: float = 0.0,
+        dropout: DropoutRate = 0.0,
         bias: bool = True,
     ) -> None:
         super().__init__()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from plmctl.core.parts import part_of
+from plmctl.core.values import DropoutRate
 from plmctl.nn.cells.base import Cell
 from plmctl.nn.cells.feedforward import find_activation
 from plmctl.nn.dropout import Dropout
@@ -23,7 +24,7 @@ class GLU(Cell):
         width: int,
         inner_width: int,
         activation: str,
-        dropout: float = 0.0,
+        dropout: DropoutRate = 0.0,
         bias: bool = False,
     ) -> None:
         super().__init__()

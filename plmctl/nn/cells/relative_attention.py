@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
+from plmctl.core.values import DropoutRate
 from plmctl.nn.cells.base import Cell, RowSize, Work, check_heads
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.relations import Relations, RelativeOp
@@ -38,7 +39,7 @@ class RelativeAttention(Cell):
         *,
         width: int,
         num_heads: int,
-        dropout: float,
+        dropout: DropoutRate,
         segments: bool = False,
         head_width: int | None = None,
     ) -> None:
