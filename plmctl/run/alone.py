@@ -54,10 +54,9 @@ def find_wrong_numbers(config: Mapping[str, Any], plugins: Sequence[str]) -> lis
         "backbone.embedding.norm.weight": (2,),
     }
     small = [(name, torch.nn.Parameter(torch.zeros(shape))) for name, shape in shapes.items()]
-    for slot, arguments in (("optim", {"parameters": small}), ("schedule", None)):
-        if config.get(slot):
-            with collect(errors):
-                part = build(config[slot], plugins=plugins, path=slot)
-                if arguments:
-                    part(**arguments)
+    for slot in ("optim", "schedule"):
+        with collect(errors):
+            part = build(config[slot], plugins=plugins, path=slot) if config.get(slot) else None
+            if slot == "optim" and callable(part):  # a factory, of parameters
+                part(parameters=small)
     return errors
