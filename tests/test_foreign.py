@@ -73,6 +73,11 @@ def test_no_name_of_theirs_is_a_setting_of_ours(trees: list[dict[str, Any]]) -> 
         ),
         ("hidden_size=64", "size.width", "size.width=64"),
         ("num_hidden_layers=2", "size.num_layers", "size.num_layers=2"),
+        (
+            "model.activation=silu",
+            "model.stack.cells.f.activation",
+            "model.stack.cells.f.activation=silu",
+        ),
         ("save_steps=5", "train.save_every", "train.save_every=5"),
         ("logging_steps=5", "train.log_every", "train.log_every=5"),
         ("max_seq_length=64", "format.max_length", "format.max_length=64"),

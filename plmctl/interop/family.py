@@ -21,6 +21,7 @@ from plmctl.core.locate import locate, parameters
 from plmctl.core.values import Count
 from plmctl.heads.features import BEFORE_HEADS
 from plmctl.interop.names import NameRule, Tensors, find_missing
+from plmctl.nn.layout import count_copies, parse, spell_layer
 
 Node = dict[str, Any]
 
@@ -158,6 +159,8 @@ class Family:
     activations: Mapping[str, str]  # theirs -> ours
     # without the prefix; files of any class may have it, even if the class does not use it
     pooler: Sequence[NameRule] = ()
+    # heads in its files that no class of `transformers` reads: one of another shape is left out
+    unread: tuple[str, ...] = ()
 
     @property
     def heads(self) -> set[str]:
@@ -206,8 +209,8 @@ class Family:
         return self.activations[name]
 
     def activation_name(self, ours: str) -> str:
-        """The published name of our activation."""
-        return next((theirs for theirs, name in self.activations.items() if name == ours), ours)
+        """The published name of our activation, which is one of the family's."""
+        return next(theirs for theirs, name in self.activations.items() if name == ours)
 
     def measure(
         self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
@@ -252,18 +255,33 @@ class Family:
         return tensors
 
     def find_differences(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
-        """The differences of `config` from this family, as `path=value (family: value)`; none if it
-        is a member.
+        """The differences of a backbone from this family, as `path=value (published: value)`; none
+        if it is a member.
         """
         published: Node = self.nodes(numbers)
         nodes = {name: _drop_unused_cells(config[name]) for name in published if name != "size"}
-        differences = _differences(nodes, {name: published[name] for name in nodes}, "")
-        for name, node in (config.get("heads") or {}).items():
-            if node is not None and any(
-                name in architecture.heads for architecture in self.architectures
-            ):
-                differences += _differences(node, self.head(name, numbers, 0), f"heads.{name}")
+        return _differences(nodes, {name: published[name] for name in nodes}, "")
+
+    def find_unstated(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
+        """The settings of a backbone of this structure, and of the heads that some class has, that
+        a published folder cannot state; as `find_differences`.
+        """
+        differences: list[str] = []
+        named = dict.fromkeys(self.activations.values())
+        if numbers.activation not in named:
+            ours = f"model.stack.cells.f.activation={numbers.activation}"
+            differences.append(f"{ours} (published: {' or '.join(named)})")
+        for name, lines in self.compare_heads(config, numbers).items():
+            differences += [] if name in self.unread else lines
         return differences
+
+    def compare_heads(self, config: Mapping[str, Any], numbers: Numbers) -> dict[str, list[str]]:
+        """{name: differences} of every head that some class of the family has."""
+        return {
+            name: _differences(node, self.head(name, numbers, 0), f"heads.{name}")
+            for name, node in (config.get("heads") or {}).items()
+            if node is not None and name in self.heads
+        }
 
     def list_unexpressed(self, config: Mapping[str, Any]) -> list[str]:
         """Export: the properties of a member that a published folder does not state, in words."""
@@ -371,9 +389,29 @@ def find_token_table(tensors: Mapping[str, Tensor]) -> Tensor | None:
 
 
 def count_layers(layout: str, letters: str = "af") -> int:
-    """How often a layout of one group repeats it; 0 for other layouts."""
-    count = layout.removeprefix(f"{letters}*")
-    return int(count) if count.isdecimal() else 0
+    """How many layers of `letters` a layout has, going by the first of them; 0 without a layout."""
+    return sum(step.letter == letters[0] for step in parse(layout)) if layout else 0
+
+
+def spell_layouts(node: Any) -> Any:
+    """The node with `af*2` for every layout of cells that says the same otherwise: `afaf`."""
+    if not isinstance(node, Mapping):
+        return node
+    spelled = {key: spell_layouts(child) for key, child in node.items()}
+    if isinstance(layout := spelled.get("layout"), str) and "cells" in spelled:
+        spelled["layout"] = _spell_layout(layout)
+    return spelled
+
+
+def _spell_layout(layout: str) -> str:
+    steps = parse(layout)
+    if len(steps) > sum(count_copies(steps).values()):  # some run more than once
+        return layout
+    for size in range(1, len(steps) + 1):
+        times, group = len(steps) // size, spell_layer(steps[:size])
+        if group * times == spell_layer(steps):
+            return f"{group}*{times}"
+    return layout
 
 
 def _drop_unused_cells(node: Any) -> Any:
@@ -409,7 +447,11 @@ def _differences(ours: Any, published: Any, path: str) -> list[str]:
         return [
             line
             for key in keys
-            for line in _differences(ours.get(key), published.get(key), f"{path}.{key}".lstrip("."))
+            for line in (
+                _differences(ours.get(key), published[key], f"{path}.{key}".lstrip("."))
+                if key in published
+                else [f"{path}.{key}={_format_value(ours[key])} (it has no published name)"]
+            )
         ]
     return (
         []

@@ -27,6 +27,7 @@ from plmctl.interop.family import (
     drop_aliases,
     find_token_table,
     refuse_huge,
+    spell_layouts,
 )
 from plmctl.interop.gpt1 import GPTFamily
 from plmctl.interop.gpt2 import GPT2Family
@@ -159,9 +160,11 @@ def export(
             "model", kind, "ELMo has no class in transformers, so there is no such folder", fix=fix
         )
     pad = (config.get("origin") or {}).get("pad", 0) if pad is None else pad
-    family, numbers = _match_family(config, tensors, pad)
+    config = {**config, "model": spell_layouts(config["model"])}
+    family, numbers, misfits = _match_family(config, tensors, pad)
     heads = [name for name, node in (config.get("heads") or {}).items() if node is not None]
-    architecture, lost = family.architecture_for(heads)
+    architecture, lost = family.architecture_for([name for name in heads if name not in misfits])
+    lost += misfits
     kept = {
         name: t
         for name, t in tensors.items()
@@ -265,44 +268,71 @@ def _family_of(settings: Mapping[str, Any], folder: Path) -> tuple[Family, str |
     return family, name
 
 
+@dataclass(frozen=True)
+class _Comparison:
+    """Our model as a member of one family."""
+
+    family: Family
+    numbers: Numbers
+    differences: list[str]  # of the structure
+    unstated: list[str]  # settings
+    misfits: list[str]  # heads of another shape, which are left out
+    unknown: list[str]  # heads that no class of the family has
+
+    @property
+    def distance(self) -> tuple[bool, bool, int, int]:
+        """Another kind of model is further away than another structure, that further than a head
+        that is lost, and that further than any number of other settings.
+        """
+        another = any(line.startswith("model=") for line in self.differences)
+        different = len(self.differences) + len(self.unstated)
+        lost = len(self.misfits) + len(self.unknown)
+        return another, bool(self.differences), lost, different
+
+
 def _match_family(
     config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
-) -> tuple[Family, Numbers]:
-    """The family of `config`: the one that it came from, or one that has its heads; else a
-    ConfigError with the differences.
+) -> tuple[Family, Numbers, list[str]]:
+    """The family with the structure and the heads of `config`, first of all the one that it came
+    from, and the heads of another shape; else a ConfigError with the differences.
     """
     if find_token_table(tensors) is None:
         allowed = f"a model that a published class has: this one has neither {' nor '.join(TOKENS)}"
         raise ConfigError("model", config["model"].get("_target_"), allowed)
-    heads, origin = config.get("heads") or {}, (config.get("origin") or {}).get("family")
-    candidates = sorted(
-        FAMILIES, key=lambda family: (family.model_type != origin, not set(heads) <= family.heads)
+    origin = (config.get("origin") or {}).get("family")
+    candidates = sorted(FAMILIES, key=lambda family: family.model_type != origin)
+    nearest_one = min(
+        (_compare(family, config, tensors, pad) for family in candidates),
+        key=lambda comparison: comparison.distance,
     )
-    comparisons = [
-        (
-            family,
-            numbers := family.measure(config, tensors, pad),
-            family.find_differences(config, numbers),
-        )
-        for family in candidates
-    ]
-    family, numbers, differences = min(comparisons, key=_distance)
-    if differences:
-        names = ", ".join(f.model_type for f in FAMILIES)
+    if differences := nearest_one.differences + nearest_one.unstated:
+        kind, names = nearest_one.family.model_type, ", ".join(f.model_type for f in FAMILIES)
         raise ConfigError(
             "model",
-            family.model_type,
-            f"no published family ({names}) has this structure; the nearest, {family.model_type}, "
+            kind,
+            f"no published family ({names}) has this structure; the nearest, {kind}, "
             "differs in\n    " + "\n    ".join(differences),
-            fix="export a model without these changes",
+            fix="train without these settings; this model can only be kept in plmctl's own format:"
+            " --to plmctl",
         )
-    return family, numbers
+    return nearest_one.family, nearest_one.numbers, nearest_one.misfits
 
 
-def _distance(comparison: tuple[Family, Numbers, list[str]]) -> tuple[bool, int]:
-    """Another kind of model is further away than any number of other settings."""
-    differences = comparison[2]
-    return any(line.startswith("model=") for line in differences), len(differences)
+def _compare(
+    family: Family, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
+) -> _Comparison:
+    """What the model and its heads would lose in one family."""
+    numbers = family.measure(config, tensors, pad)
+    compared = family.compare_heads(config, numbers)
+    heads = [name for name, node in (config.get("heads") or {}).items() if node is not None]
+    return _Comparison(
+        family,
+        numbers,
+        differences=family.find_differences(config, numbers),
+        unstated=family.find_unstated(config, numbers),
+        misfits=[name for name, lines in compared.items() if lines and name in family.unread],
+        unknown=[name for name in heads if name not in family.heads],
+    )
 
 
 def _outputs(head: str, ours: Mapping[str, Tensor]) -> int:

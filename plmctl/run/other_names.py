@@ -48,6 +48,7 @@ OURS = {
     "size.num_layers": "num_hidden_layers n_layer n_layers num_layers encoder_layers",
     "size.num_heads": "num_attention_heads n_head n_heads nhead attention_heads",
     "size.inner_width": "intermediate_size d_ff ffn_dim n_inner",
+    "model.stack.cells.f.activation": "activation activation_function activation_fn hidden_act",
     "model.embedding.dropout": "dropout hidden_dropout_prob hidden_dropout resid_pdrop embd_pdrop",
     "model.stack.cells.a.dropout": "attention_dropout attention_probs_dropout_prob attn_pdrop",
     "pattern.reach": "pattern.width pattern.window attention_window sliding_window window_size",
