@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from plmctl.cli.app import make_app
 from plmctl.run.recipes import recipe_names, recipes_dir
 from plmctl.study import run as running
+from tests.marks import mark_slow
 from tests.study import toy_study
 
 STUDIES = sorted(file.stem for file in (recipes_dir() / "studies").glob("*.yaml"))
@@ -34,13 +35,19 @@ def ablate(*words: str) -> Any:
 SLOW = {
     "albert_embedding",  # albert_sharing
     "albert_pairs",
+    "attention_scores",  # transformer
+    "positions",  # modern_encoder
     "bert_layers",  # bert_tasks
     "bert_masks",
+    "bert_sizes",
     "elmo_data",  # elmo_layers
     "elmo_places",
     "gpt_lstm",  # gpt_pretraining
     "roberta_data",  # roberta_batch
-    "bart_noises",  # bart_objectives
+    "bart_noises",  # mass_span
+    "bart_objectives",
+    "structbert",  # bert_tasks
+    "two_ways",  # elmo_layers
     "electra",  # electra_generator
     "encoders_short",  # encoders
     "prenorm_warmup",  # prenorm_gradients
@@ -50,10 +57,7 @@ SLOW = {
 }
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in STUDIES],
-)
+@pytest.mark.parametrize("name", mark_slow(STUDIES, SLOW))
 def test_shipped_studies_plan_without_any_file(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,6 +20,7 @@ from plmctl.tasks import batches
 from plmctl.text.characters import Spelling
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.training.checkpoint import read
+from tests.marks import mark_slow
 
 QUICK = ["train.precision=fp32", "train.threads=1"]
 TUNED = [
@@ -113,14 +114,11 @@ VARIANTS = {
 }
 
 
-# the norm stands in "both"; one layer: tests/test_finetune_features.py
-SLOW = {"input, normed", "one layer"}
+# "both" has the norm, the input and the top; one layer: tests/test_finetune_features.py
+SLOW = {"input", "input, normed", "top", "one layer"}
 
 
-@pytest.mark.parametrize(
-    "variant",
-    [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in VARIANTS],
-)
+@pytest.mark.parametrize("variant", mark_slow(VARIANTS, SLOW))
 def test_placements_on_tagging(variant: str, elmo: Path, tagged: Path, tmp_path: Path) -> None:
     words = [
         f"task.path={tagged}",

@@ -29,6 +29,7 @@ from plmctl.run.settings import settings
 from plmctl.training import checkpoint, rundir
 from plmctl.training.checkpoint import Checkpoints, Snapshot
 from plmctl.training.stop import Stop
+from tests.marks import mark_slow
 
 TINY = [
     "size=tiny",
@@ -337,7 +338,7 @@ def test_the_end_of_a_run_says_what_to_do_next(plmctl: Invoke, shards: str) -> N
     assert all(len(line) <= 128 for line in output.splitlines() if line.startswith("step"))
 
 
-@pytest.mark.parametrize("kind", ["unigram", "wordpiece"])
+@pytest.mark.parametrize("kind", mark_slow(("unigram", "wordpiece"), slow=("wordpiece",)))
 def test_ctrl_c_during_tokenizing_keeps_what_is_done(tmp_path: Path, kind: str) -> None:
     """Even while sentencepiece works, which hears no signals itself."""
     text = tmp_path / "text.txt"

@@ -22,6 +22,7 @@ from plmctl.run.resume import resume_spec
 from plmctl.run.saved import read_spec
 from plmctl.run.spec import Provenance
 from plmctl.training.checkpoint import read
+from tests.marks import mark_slow
 
 SMALL = [
     "checkpoint=null",
@@ -89,13 +90,10 @@ def table(tmp_path_factory) -> Path:
 
 
 # rows beside them name other layers in the same words
-SLOW = {"second-to-last", "weighted sum of the last two"}
+SLOW = {"last", "second-to-last", "weighted sum of the last two", "sum of the last two"}
 
 
-@pytest.mark.parametrize(
-    "variant",
-    [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in TABLE_7],
-)
+@pytest.mark.parametrize("variant", mark_slow(TABLE_7, SLOW))
 def test_table_7_is_configuration(variant, words, tmp_path, capsys):
     """Frozen backbone, features (and a sum), two-layer BiLSTM, linear layer; trained, loaded,
     evaluated: the same digits.
@@ -119,8 +117,16 @@ def test_table_7_is_configuration(variant, words, tmp_path, capsys):
         assert saved.model["heads.features.scores"].any()  # zeros at first
 
 
-@pytest.mark.parametrize("encoder", ["bilstm", "gru", "cnn"])
-@pytest.mark.parametrize("task", ["classification", "regression"])
+# each encoder once, and each task
+ENCODED = [
+    (task, encoder)
+    for task in ("classification", "regression")
+    for encoder in ("bilstm", "gru", "cnn")
+]
+OTHERS = {("classification", "gru"), ("regression", "bilstm"), ("regression", "cnn")}
+
+
+@pytest.mark.parametrize(("task", "encoder"), mark_slow(ENCODED, OTHERS))
 def test_encoders_serve_classifiers_of_rows(encoder, task, table, tmp_path):
     """No value depends on the padding that other rows bring."""
     run_dir = tuned(tmp_path / "run", table, f"head_encoder={encoder}", *NARROW, task=task)

@@ -1,5 +1,5 @@
 """The two examples at the end of each command's --help run, in one folder after those of the
-commands that they need: narrower, and on less text.
+commands that they need: narrower, shorter, and on less text.
 """
 
 from __future__ import annotations
@@ -82,6 +82,7 @@ class Workshop:
         for line in [*([TRANSLATOR] if command == "data rewrite" else []), *EXAMPLES[command]]:
             words = shlex.split(line.replace("vocab_size=4096", "vocab_size=1024"))[1:]
             words += NARROW if "size=tiny" in words else []
+            words += ["train.steps=5"] if "train.steps=50" in words else []
             own_tokens = command in ("pretrain", "recipes run")
             words += ["tokenizer.vocab_size=1024"] if own_tokens else []
             # its jobs in this process, one after the other

@@ -303,7 +303,11 @@ def test_preview_of_a_mixture_shows_both(
     ("noise", "marks"),
     [
         ("[text_infill]", ["target  ", "source  ", "*<mask>", "- deleted"]),
-        ("[sentence_permute]", ["target  ", "source  ", "sentence", "> moved here"]),
+        pytest.param(
+            "[sentence_permute]",
+            ["target  ", "source  ", "sentence", "> moved here"],
+            marks=pytest.mark.slow,
+        ),
         ("[token_mask,token_shuffle]", ["before   ", "mlm ", "shuffle ", ">"]),
         ("[factorization_order]", ["plm ", "order "]),
     ],

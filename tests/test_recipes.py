@@ -389,6 +389,7 @@ def check_fit(recipe: str, words: list[str]) -> None:
     for _ in range(3):  # its noise, its objective, and the noise of validation
         try:
             check_contract(compose("pretrain", recipe, words))
+            return
         except UsageError as refused:
             fix = getattr(refused, "fix", "").partition(" or ")[0].replace("'", "")
             if not fix:

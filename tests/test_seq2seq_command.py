@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
+from tests.marks import mark_slow
 
 TINY = [
     "size=tiny",
@@ -55,7 +56,10 @@ def data(tokens_of: Callable[..., Path]) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("recipe", ["transformer", "bart", "mass", "t5"])
+# one of parallel text, one of text that is made noisy
+@pytest.mark.parametrize(
+    "recipe", mark_slow(("transformer", "bart", "mass", "t5"), slow=("mass", "t5"))
+)
 def test_a_run_that_was_interrupted_ends_as_if_it_had_not_been(
     recipe: str, data: dict[str, str], tmp_path: Path
 ) -> None:

@@ -110,7 +110,9 @@ class XLNet(Backbone):
         self.memory, self.reuse, self.two_streams = memory, reuse, two_streams
         self.pattern = pattern & Padding() & Documents() & Order()
         self.query_pattern = pattern & Padding() & Documents() & Order(strict=True)
-        self.query = nn.Parameter(torch.randn(1, embedding.width) * 0.02) if two_streams else None
+        self.query = (
+            nn.Parameter(torch.empty(1, embedding.width).normal_(std=0.02)) if two_streams else None
+        )
         self.streams = frozenset({"query"}) if two_streams else frozenset()
         self.initializer, self.classifier = initializer, dict(classifier or {})
         self.needs = frozenset({"text", *(["values.continues"] if memory else [])}) | pattern.needs

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
+from typing import Any
 
 from hydra._internal.config_repository import ConfigRepository
 from hydra.core.object_type import ObjectType
@@ -31,3 +33,9 @@ class PartFiles(ConfigRepository):
             _PARSED[key] = pickle.dumps(super().load_config(config_path))
         parsed: ConfigResult = pickle.loads(_PARSED[key])
         return parsed
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> PartFiles:
+        """A copy with the same sources, which nothing changes; Hydra copies the repository for
+        every composition, to look for other sources.
+        """
+        return copy.copy(self)

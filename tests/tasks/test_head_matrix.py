@@ -17,6 +17,7 @@ from plmctl.run.resolve import build_task
 from plmctl.tasks import batches, encode, inference
 from plmctl.tasks.base import Example
 from plmctl.text.tokenizer import Tokenizer
+from tests.marks import mark_slow
 
 WIDE = ["size.width=32", "size.num_heads=2", "size.inner_width=48", "size.num_layers=2"]
 BACKBONES = {
@@ -111,7 +112,12 @@ POSSIBLE = [
 ]
 
 
-@pytest.mark.parametrize(("task", "backbone"), POSSIBLE)
+# these ask of a row, or of its tokens, as classification and tagging do
+ALIKE = {"pair_classification", "regression", "choice", "squad"}
+SLOW = [case for case in POSSIBLE if case[0] in ALIKE and case[1] not in ("encoder", "bilm")]
+
+
+@pytest.mark.parametrize(("task", "backbone"), mark_slow(POSSIBLE, SLOW))
 def test_trains(task, backbone, tokenizer):
     """A step against the gradient, which reaches the backbone, makes the loss smaller."""
     part, model, batch = _ready(task, backbone, tokenizer)

@@ -64,11 +64,9 @@ class RelativeAttention(Cell):
             nn.Linear(width, inner, bias=False),
             nn.Linear(inner, width, bias=False),
         )
-        self.content_bias = nn.Parameter(torch.randn(shape) * 0.02)  # u
-        self.place_bias = nn.Parameter(torch.randn(shape) * 0.02)  # v
-        self.segment_bias = nn.Parameter(torch.randn(shape) * 0.02) if segments else None  # s
-        # e_same, e_different
-        self.segments = nn.Parameter(torch.randn(2, *shape) * 0.02) if segments else None
+        self.content_bias, self.place_bias = _draw(*shape), _draw(*shape)  # u, v
+        self.segment_bias = _draw(*shape) if segments else None  # s
+        self.segments = _draw(2, *shape) if segments else None  # e_same, e_different
 
     @property
     def projection(self) -> nn.Linear:  # type: ignore[override]
@@ -135,3 +133,8 @@ class RelativeAttention(Cell):
         if relations.reversed is None:
             return relations.gather(torch.einsum("bhqd,nhd->bhqn", q, r[0]))
         return relations.gather(torch.einsum("bhqd,bnhd->bhqn", q, r[relations.reversed.long()]))
+
+
+def _draw(*shape: int) -> nn.Parameter:
+    """A parameter of normal numbers, which is not drawn where it has no memory."""
+    return nn.Parameter(torch.empty(shape).normal_(std=0.02))
