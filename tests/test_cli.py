@@ -95,6 +95,7 @@ def test_a_command_appears_when_its_file_is_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize("verb", list(cli.commands()))
 def test_each_help_has_two_examples(plmctl: Invoke, verb: str) -> None:
     shown = plmctl(*verb.split(), "--help", own=False).output
+    assert plmctl(*verb.split(), "-h", own=False).output == shown
     assert len(re.findall(rf"^  plmctl {verb} \S", shown, re.MULTILINE)) == 2
     if verb == "pretrain":
         assert re.search(r"^  tiny +tiny, 2 layers of 128", shown, re.MULTILINE)
@@ -473,7 +474,7 @@ def test_resume_refuses_what_would_change_the_run(
     )
     assert done.exit_code == 2
     assert "optim.lr=1: the run was started with 0.5" in done.stderr
-    assert "size.width=256: the run was started with 128" in done.stderr
+    assert "size='mini': changes size.num_layers from 2 to 4 and 4 other sett" in done.stderr
     assert "needs the run" in plmctl("pretrain", "--resume").stderr
     assert "no folder" in plmctl("pretrain", "--resume", "run.dir=none").stderr
     assert not command.calls

@@ -120,3 +120,10 @@ def test_a_mistake_is_told_once_and_with_its_full_key(word: str, answer: str) ->
     assert done.exit_code == 2
     assert done.output.startswith(f"plmctl: {answer}")
     assert "problems" not in done.output
+
+
+@pytest.mark.parametrize("words", [["eval"], ["generate"], ["embed", "input=a.txt", "out=a.npz"]])
+def test_a_checkpoint_that_was_not_given_is_said_once(words: list[str]) -> None:
+    done = CliRunner().invoke(make_app(), words)
+    assert done.exit_code == 2
+    assert done.stderr == "plmctl: checkpoint: must be given\n  fix: checkpoint=...\n"

@@ -4,11 +4,13 @@ first time.
 
 from __future__ import annotations
 
+import shlex
+import shutil
 from pathlib import Path
 
 import pytest
 
-from plmctl.core.errors import ConfigError, UsageError
+from plmctl.core.errors import ConfigError, DataError, UsageError, flatten
 from plmctl.run.compose import compose
 from plmctl.run.resume import resume_spec
 from plmctl.run.saved import spec_text
@@ -51,7 +53,10 @@ def test_finetune_needs_neither_task_nor_checkpoint_again(tmp_path: Path) -> Non
     assert (cfg.train.steps, cfg.train.minutes) == (None, 1)
     for word, message in (
         ("task.path=other", "started with 'data'"),
-        ("task=rte", "task.name='rte'"),
+        (
+            "task=rte",
+            r"task='rte': changes task\.\w+ from .* and \d+ other settings; --resume keeps",
+        ),
         ("seed=1", "seed=1"),
     ):
         with pytest.raises(UsageError, match=message):
@@ -69,7 +74,7 @@ def test_a_recipe_of_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ("train.steps: 6 -> 12",),
     )
     with pytest.raises(
-        ConfigError, match=r"noise\.token_mask\.rate=0\.2: the run was started with 0\.15"
+        ConfigError, match=r"noise\.rate='0\.2': changes noise\.token_mask\.rate from 0\.15 to 0\.2"
     ):
         resume_spec(with_words(flags, "noise.rate=0.2"))
     Path("mine.yaml").unlink()
@@ -107,9 +112,7 @@ def test_a_start_that_was_cut_off(tmp_path: Path, left: tuple[str, ...]) -> None
     words = (f"run.dir={folder}",)
     with pytest.raises(
         UsageError,
-        match=(
-            r"(?s)run holds no config; .*stopped before anything.*fix: the command that started it"
-        ),
+        match=(r"(?s)run holds no config.*; .*stopped before.*fix: the command that started it"),
     ):
         resume_spec(Provenance("pretrain", overrides=words, resume=True))
     cfg = resume_spec(Provenance("pretrain", "gpt", overrides=words, resume=True))
@@ -172,3 +175,42 @@ def test_a_file_system_without_locks_is_told(
         "cannot be locked (No locks available): make sure that no other process trains there"
         in capsys.readouterr().err
     )
+
+
+def test_the_word_that_was_given_is_named_once(tmp_path: Path) -> None:
+    """What follows from it is counted."""
+    flags = started("pretrain", tmp_path / "run", "bert", "size=tiny", "data.path=text.txt")
+    with pytest.raises(ConfigError) as error:
+        resume_spec(with_words(flags, "size=mini"))
+    assert str(error.value) == (
+        "size='mini': changes size.num_layers from 2 to 4 and 9 other settings;"
+        " --resume keeps those of the run\n  fix: leave out size=mini, or start a new run.dir"
+    )
+    with pytest.raises(UsageError) as errors:
+        resume_spec(with_words(flags, "size=mini", "seed=7"))
+    paths = [problem.path for problem in flatten(errors.value) if isinstance(problem, ConfigError)]
+    assert paths == ["size", "seed"]
+
+
+@pytest.mark.parametrize("lost", ["emptied", "removed"])
+def test_a_run_that_lost_its_config(tmp_path: Path, lost: str) -> None:
+    """The message names a copy that brings it back."""
+    folder = tmp_path / "a run"
+    flags = started("pretrain", folder, "gpt", "seed=3")
+    config = folder / "config.yaml"
+    for step in (9, 10):
+        copy = folder / "checkpoints" / f"step-{step}" / "config.yaml"
+        copy.parent.mkdir(parents=True)
+        copy.write_text(config.read_text(encoding="utf-8"), encoding="utf-8")
+    config.unlink()
+    if lost == "emptied":
+        config.touch()
+    with pytest.raises(UsageError, match=r"is not empty\n  fix: another run.dir"):
+        rundir.refuse_used(folder)
+    what = "the file is empty" if lost == "emptied" else "there is no such file"
+    with pytest.raises(DataError, match=f"config.yaml: {what}, .*newest") as error:
+        resume_spec(flags)
+    fix = shlex.split(str(error.value).partition("fix: ")[2])
+    assert fix == ["cp", str(folder / "checkpoints" / "step-10" / "config.yaml"), str(config)]
+    shutil.copy(*fix[1:])
+    assert resume_spec(flags).seed == 3

@@ -44,6 +44,7 @@ def make_app(folder: Path = COMMANDS) -> typer.Typer:
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},  # of every command, too
     )
     app.callback()(_about)
     groups: dict[str, typer.Typer] = {}

@@ -39,7 +39,8 @@ def read(file: Path, loaded: Loaded, *, field: str = "text") -> list[EmbeddingLi
             the text.
 
     Raises:
-        DataError: for a line that the model cannot read; it names file and line.
+        DataError: for a line that the model cannot read; it names file and line. And for a file
+            without a text.
     """
     file, lines, limits = file.expanduser(), list[EmbeddingLine](), _Limits.of(loaded)
     for number, content in _read_contents(file, field):
@@ -52,6 +53,8 @@ def read(file: Path, loaded: Loaded, *, field: str = "text") -> list[EmbeddingLi
         except ValueError as error:
             raise DataError(str(error), file=file, line=number) from error
         lines.append(line)
+    if not any(line.ids for line in lines):
+        raise DataError("there is no text in it", file=file, fix="a text on each line")
     for number, line in enumerate(lines, 1):
         if line.real and line.real[-1] and not line.real[0]:
             remark(

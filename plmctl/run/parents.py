@@ -13,7 +13,7 @@ from typing import Any
 from plmctl.core.errors import ConfigError, PlmctlError, UsageError, collect, flatten, raise_all
 from plmctl.data.shards import is_tokens, read_manifest
 from plmctl.run.alone import find_wrong_parts
-from plmctl.run.build import build, plain
+from plmctl.run.build import MISSING, build, plain
 from plmctl.run.corpus import sources
 from plmctl.run.headers import naming_source
 from plmctl.run.loading import open_source
@@ -111,6 +111,6 @@ def _list_read(spec: RunSpec) -> list[Any]:
 
 
 def _texts(value: Any) -> list[str]:
-    """A text, or those of a list; none where there is something else."""
+    """A text, or those of a list; none where there is something else, or nothing was given."""
     values = value if isinstance(value, tuple) else (value,)
-    return [text for text in values if isinstance(text, str)]
+    return [text for text in values if isinstance(text, str) and text != MISSING]

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from plmctl.core.errors import ConfigError, UsageError, raise_all
+from plmctl.core.errors import ConfigError, DataError, UsageError, raise_all
 from plmctl.run.compose import composed
 from plmctl.run.plugins import confirm, recorded
-from plmctl.run.saved import read_spec
+from plmctl.run.saved import CONFIG, read_spec
 from plmctl.run.schema import LENGTHS, is_path
 from plmctl.run.spec import Provenance, RunSpec, key_of, thaw
 from plmctl.run.walks import leaves
 from plmctl.storage.reading import read_text
+
+Change = tuple[str, Any, Any]  # a setting, its value in the run, and the new one
 
 LENGTH_KEYS = frozenset(f"train.{name}" for name in LENGTHS)
 MAY_CHANGE = {
@@ -36,10 +39,13 @@ def resume_spec(given: Provenance) -> RunSpec:
     only_where = all(text.startswith("run.") for text in given.overrides)
     saved = read_spec(folder, given)
     if saved is None:  # nothing was saved yet: the run starts at 0
+        _refuse_lost_config(folder)
         if only_where and not given.recipe:
+            empty = f" ({CONFIG} is empty)" if (folder / CONFIG).is_file() else ""
             raise UsageError(
-                f"--resume: {folder} holds no config; its run was stopped before anything was"
-                " saved\n  fix: the command that started it, without --resume"
+                f"--resume: {folder} holds no config{empty}; its run was stopped before anything"
+                " was saved\n  fix: the command that started it, without --resume; if the folder"
+                " has other files, with another run.dir"
             )
         spec = composed(dataclasses.replace(given, resume=False)).spec
         return spec.replace({"run.resume": True})
@@ -52,19 +58,66 @@ def resume_spec(given: Provenance) -> RunSpec:
         )
     confirm(recorded(saved), given.plugins, of=f"run.dir={folder}")
     changes = [] if only_where else list(_differences(saved, given, folder))
-    errors: list[ConfigError] = []
-    for key, old, new in changes:
-        if key not in MAY_CHANGE:
-            started = f"the run was started with {old!r}; --resume keeps it"
-            fix = f"leave out {key}, or start a new run.dir"
-            errors.append(ConfigError(key, new, started, fix=fix))
-    raise_all(errors)
+    raise_all(_refuse_changes(changes, given))
     noted = tuple(
         f"{key}: {old} -> {new}" for key, old, new in changes if not key.startswith("run.")
     )
     spec = saved.replace({key: new for key, _, new in changes})
     spec = spec.replace({"run.dir": str(folder), "run.resume": True})
     return dataclasses.replace(spec, provenance=dataclasses.replace(given, changes=noted))
+
+
+def _refuse_lost_config(folder: Path) -> None:
+    """Raise DataError where a run has checkpoints, but its own config is empty or gone."""
+    copies = {
+        int(step): file
+        for file in folder.glob(f"checkpoints/step-*/{CONFIG}")
+        if (step := file.parent.name.removeprefix("step-")).isdecimal() and file.stat().st_size
+    }
+    if copies:
+        file = folder / CONFIG
+        what = "the file is empty" if file.exists() else "there is no such file"
+        problem = f"{what}, without which the run cannot go on; its newest checkpoint has a copy"
+        fix = shlex.join(["cp", str(copies[max(copies)]), str(file)])
+        raise DataError(problem, file=file, fix=fix)
+
+
+def _refuse_changes(changes: Sequence[Change], given: Provenance) -> Iterator[ConfigError]:
+    """An error for each word of the command line that changes what may not change.
+
+    What only follows from a word is counted: `size=mini` changes the model, too.
+    """
+    refused = {key: (old, new) for key, old, new in changes if key not in MAY_CHANGE}
+    words = [word for word in given.overrides if not word.startswith("run.")] if refused else []
+    causes = {
+        word: names
+        for word in words
+        if (names := [name for name in refused if f"{name}.".startswith(f"{key_of(word)}.")])
+        or len(words) == 1
+    }
+    rest = [name for name in refused if name not in {*itertools.chain(*causes.values())}]
+    of_groups = [word for word in causes if key_of(word) not in refused]  # size=, optim=
+    followed = next(iter([*of_groups, *causes]), "")
+    for word, names in causes.items():
+        key = key_of(word)
+        first, *others = [*names, *rest] if word == followed else names
+        old, new = refused[first]
+        if (first, others) == (key, []):
+            yield _keeps(key, old, new)
+            continue
+        many = f" and {len(others)} other setting{'s' * (len(others) > 1)}" if others else ""
+        change = f"changes {first} from {old!r} to {new!r}{many}; --resume keeps those of the run"
+        fix = f"leave out {word}, or start a new run.dir"
+        yield ConfigError(key, word.partition("=")[2] or ..., change, fix=fix)
+    if not causes:
+        for name in rest:
+            yield _keeps(name, *refused[name])
+
+
+def _keeps(key: str, old: Any, new: Any) -> ConfigError:
+    """A setting that differs from that of the run."""
+    started = f"the run was started with {old!r}; --resume keeps it"
+    return ConfigError(key, new, started, fix=f"leave out {key}, or start a new run.dir")
 
 
 def compare_with_checkpoint(checkpoint: Path, spec: RunSpec) -> list[str]:
@@ -117,7 +170,7 @@ def run_dir(given: Provenance) -> Path:
     return Path(folders[-1]).expanduser()
 
 
-def _differences(saved: RunSpec, given: Provenance, folder: Path) -> Iterator[tuple[str, Any, Any]]:
+def _differences(saved: RunSpec, given: Provenance, folder: Path) -> Iterator[Change]:
     """(key, old, new) for every setting that the words of this command line change, and that is not
     as saved.
 

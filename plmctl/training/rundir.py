@@ -42,7 +42,9 @@ def refuse_used(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"run.dir={folder} is a file\n  fix: another run.dir")
     if folder.exists() and not _holds_only_a_start(folder):
-        go_on = "--resume to continue that run, or " if (folder / CONFIG).is_file() else ""
+        file = folder / CONFIG
+        started = file.is_file() and file.stat().st_size > 0
+        go_on = "--resume to continue that run, or " if started else ""
         raise UsageError(f"run.dir={folder} is not empty\n  fix: {go_on}another run.dir")
 
 

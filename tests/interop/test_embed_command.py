@@ -301,3 +301,17 @@ def test_other_bad_input(published, with_tokenizer, tmp_path: Path, capsys) -> N
     file.write_text("the " * 50)
     assert len(read(file, plmctl.load(folder))[0].ids) == 12
     assert "1 of 1 lines are longer than 12 tokens" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("lines.txt", ""), ("lines.txt", "\n \n"), ("lines.tsv", "id\ttext\n")]
+)
+def test_a_file_without_a_text(
+    name: str, text: str, published, with_tokenizer, tmp_path: Path
+) -> None:
+    _, folder = published("BertModel")
+    file = tmp_path / name
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(DataError, match=rf"{name}: there is no text in it\n  fix: a text on each"):
+        run(with_tokenizer(folder), file)
+    assert not (tmp_path / "out.npz").exists()
