@@ -5,6 +5,7 @@ codes.
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -120,6 +121,32 @@ def test_labelled_files(sst2: Path, tokens_of: Callable[..., Path]) -> None:
         "task=classification", f"task.path={sst2}", "task.columns.text=0", "task.columns.label=1"
     )
     assert "the first line (sentence, label) names the columns" in numbered["header"]["found"]
+
+
+def test_text_with_labels_names_the_command_that_checks_them(tmp_path: Path) -> None:
+    rows = [{"text": text, "label": label} for text, label in REVIEWS]
+    single, pairs = tmp_path / "my reviews.jsonl", tmp_path / "pairs"
+    single.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    pairs.mkdir()
+    (pairs / "dev.tsv").write_text("no header\t1\n", encoding="utf-8")
+    lines = ["text2\ttext\tlabel", *(f"{text}\tfilm\t{label}" for text, label in REVIEWS)]
+    (pairs / "train.tsv").write_text("\n".join(lines), encoding="utf-8")
+    said = str(found(str(single))["labels"]["found"])
+    assert said.endswith("task=classification  checks the labels")
+    words = shlex.split(said.removeprefix("not looked at: ").partition("  ")[0])
+    assert words[:3] == ["plmctl", "data", "check"]
+    assert found(*words[3:])["report"]["kind"] == "labelled"
+    # a folder of tables, which has no text to check
+    code, said = check(str(pairs))
+    assert code == 3
+    assert f"labels: plmctl data check {pairs} task=pair_classification" in said
+    # columns with names of their own
+    (tmp_path / "own.csv").write_text("text,stars\ngreat acting,5\n", encoding="utf-8")
+    assert "task=, which names their columns (text, stars): plmctl help task" in str(
+        found(str(tmp_path / "own.csv"))["labels"]["found"]
+    )
+    (tmp_path / "plain.jsonl").write_text('{"text": "great acting"}\n', encoding="utf-8")
+    assert "labels" not in found(str(tmp_path / "plain.jsonl"))
 
 
 def test_mistakes(tmp_path: Path, small_text: Path, tokens_of: Callable[..., Path]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from plmctl.core.errors import UsageError
+from plmctl.core.errors import DataError, UsageError
 from plmctl.core.progress import Say
 from plmctl.data import tokenizing
 from plmctl.data.check import text, tokens
@@ -17,6 +17,7 @@ from plmctl.data.shards import Shards, is_tokens
 from plmctl.data.survey import TextSource, survey_text
 from plmctl.data.tokenizing import TokenizingJob
 from plmctl.run.build import build, plain
+from plmctl.run.labelled_files import describe_labels
 from plmctl.run.tokenize import find_sources
 from plmctl.text import segment
 from plmctl.text.tokenizer import Tokenizer
@@ -51,7 +52,15 @@ def _check_text(spec: Check, say: Say) -> Report:
         train, valid, tokenizer, layout = _open_tokens(spec, path)
         return tokens.check(train, valid, tokenizer, layout, say=say)
     source, held = find_sources(plain(spec.data), path)
-    report = text.check(source, held, say=say)
+    labels = describe_labels(path, spec.provenance.config_dirs)
+    try:
+        report = text.check(source, held, say=say)
+    except DataError as error:
+        if not labels:
+            raise
+        raise DataError(f"{error}\n  labels: {labels}") from None
+    if labels:
+        report.findings.append(Finding("labels", "ok", f"not looked at: {labels}"))
     # no tokenizer is trained unasked
     if any(key.startswith("tokenizer") for key in spec.provenance.keys):
         report.findings.extend(_check_sample(spec, source, say))
