@@ -330,12 +330,31 @@ def test_a_stopped_sweep_goes_on_with_one_command(
     assert [f"| {job} | seed={job + 1} | ok |" in table for job in (0, 1)] == [True, True]
 
 
-def test_the_end_of_a_run_says_what_to_do_next(plmctl: Invoke, shards: str) -> None:
-    output = plmctl("pretrain", "bert", *TINY, shards, "run.dir=my run", code=0)
-    assert "bert: mlm + nsp, " in output
+def test_every_line_after_a_run_is_a_command_that_works(
+    plmctl: Invoke, tokens_of: Callable[..., Path]
+) -> None:
+    shards = f"data.path={tokens_of('bpe')}"
+    output = plmctl("pretrain", "gpt", *TINY, shards, "run.dir=my run", code=0)
+    assert "gpt: clm, " in output
     assert "2 updates of 4 rows of at most 32 tokens, on cpu" in output
-    assert "checkpoint='my run'" in output
     assert all(len(line) <= 128 for line in output.splitlines() if line.startswith("step"))
+    commands = read_next(output)
+    assert [words[0] for words in commands] == ["finetune", "generate", "eval", "report"]
+    assert "checkpoint=my run" in commands[0]
+    for words in commands[1:]:
+        plmctl(*words, code=0)
+    short = ("train.epochs=null", "train.steps=1", "run.dir=tuned")
+    commands = read_next(plmctl(*commands[0], *short, code=0))
+    assert [words[0] for words in commands] == ["eval", "eval", "report"]
+    for words in commands:
+        done = CliRunner().invoke(make_app(), words, input="a text of mine\n")
+        assert done.exit_code == 0, done.output
+
+
+def read_next(output: str) -> list[list[str]]:
+    """The words of the commands behind `next:`."""
+    lines = output.partition("next:\n")[2].splitlines()
+    return [shlex.split(line, comments=True)[1:] for line in lines if "plmctl " in line]
 
 
 @pytest.mark.parametrize("kind", mark_slow(("unigram", "wordpiece"), slow=("wordpiece",)))

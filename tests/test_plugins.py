@@ -104,7 +104,7 @@ def run(home: Path, tokens_of: Callable[..., Path]) -> str:
     )
     after = done.stderr.partition("next:\n")[2].splitlines()
     assert len(after) == 3
-    assert all(line.endswith(f" --plugin {PLUGIN}") for line in after)
+    assert all(shlex.split(line, comments=True)[-2:] == ["--plugin", PLUGIN] for line in after)
     return "run"
 
 

@@ -181,7 +181,7 @@ def next_commands(folder: Path) -> list[str]:
     return [
         f"{program} {resume}    # go on where the demo stopped",
         f"{program} convert {folder / 'finetune'} {folder / 'hf'} --to hf    # for transformers",
-        f"{program} pretrain roberta size=mini data.path=<your text files> train.minutes=60",
+        f"{program} pretrain roberta size=mini train.minutes=60    # on your text: and data.path=",
     ]
 
 

@@ -21,7 +21,7 @@ from plmctl.chain.stages import (
 )
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.data.shards import is_tokens
-from plmctl.jobs.configs import BUILTIN, Configs, find_missing_text, spell_changes, spell_task
+from plmctl.jobs.configs import Configs, find_missing_text, spell_changes, spell_task
 from plmctl.jobs.job import REFERENCE, Config, Job, locate_runs
 from plmctl.jobs.key import compute_key
 from plmctl.run import schema
@@ -31,6 +31,7 @@ from plmctl.run.loading import open_source
 from plmctl.run.model_facts import reading
 from plmctl.run.recipes import conf_dir, load
 from plmctl.run.spec import Provenance, key_of, thaw
+from plmctl.tasks.builtin import BUILTIN
 
 DOCSTRINGS = {"docstrings": BUILTIN}  # the labelled text that comes with Python: needs no download
 # of it, as in `make demo`

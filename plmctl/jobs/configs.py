@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from plmctl.core.errors import AbsentData, ConfigError, DataError
 from plmctl.data.shards import is_tokens
-from plmctl.data.tokenizing import find_cache_folder
 from plmctl.jobs.job import Config
 from plmctl.run.assemble import settle_lengths
 from plmctl.run.build import build
@@ -26,10 +21,8 @@ from plmctl.run.stage_settings import check_updates
 from plmctl.run.token_settings import refuse_decided
 from plmctl.run.tokenize import find_sources
 from plmctl.tasks.base import Task
+from plmctl.tasks.builtin import BUILTIN, write_builtin_task
 from plmctl.tasks.inference import check_splits
-from plmctl.text.corpus import write_task
-
-BUILTIN = "builtin"  # as a task's path: the labelled docstrings that come with Python
 
 
 class Configs:
@@ -122,14 +115,3 @@ def spell_task(name: str, path: Any, cache_dir: str | None = None) -> tuple[str,
     """The words that choose a task and its files; "builtin": the docstrings of this Python."""
     files = write_builtin_task(cache_dir) if path == BUILTIN else path
     return f"task={name}", f"task.path={spell(files)}"
-
-
-def write_builtin_task(cache_dir: str | None = None) -> Path:
-    """The folder of the labelled docstrings of this Python, written once into the user's cache."""
-    folder = find_cache_folder(cache_dir) / f"docstrings-{platform.python_version()}"
-    if not folder.is_dir():
-        partial = folder.with_name(f"{folder.name}.{os.getpid()}")
-        write_task(partial)
-        with contextlib.suppress(OSError):  # somebody else was faster
-            partial.rename(folder)
-    return folder

@@ -11,10 +11,10 @@ from plmctl.distill.augmentation import Augmenter
 from plmctl.distill.augmented import Augmentation
 from plmctl.distill.function_words import ENGLISH
 from plmctl.distill.neighbours import Neighbours
+from plmctl.run.after_writing import spell_next
 from plmctl.run.build import build
 from plmctl.run.identity import identity
 from plmctl.run.loading import load
-from plmctl.run.plugins import option
 from plmctl.run.writing import Augment
 from plmctl.storage.resumable import hash_file, new_folder
 from plmctl.tasks import files
@@ -42,8 +42,7 @@ def augment(spec: Augment) -> int:
         f"{spec.out}: {before:,} examples became {counted['examples']:,}\n"
         f"  of {counted['words']:,} words but function words, {counted['replaceable']:,} may be"
         f" replaced{stayed if several and spec.vectors is None else ''}\n"
-        f"next: plmctl finetune task={spec.task.get('name')} task.path={spec.out}"
-        f" ...{option(spec.plugins)}"
+        f"{spell_next(spec, spec.task.get('name'), work.task)}"
     )
     return 0
 

@@ -45,11 +45,11 @@ from plmctl.training.stages import Stage
 from plmctl.training.trainer import Result
 
 TOKENIZER = "tokenizer"  # folder of the run and of each checkpoint
-AFTER = (
-    "plmctl eval checkpoint={run}",
-    "plmctl eval checkpoint={run} input=<unlabelled lines>",
-    "plmctl report {run}",
-)
+AFTER = {
+    "plmctl eval checkpoint={run}": "",
+    "plmctl eval checkpoint={run} input=-": "of the texts that you type, one a line, to Ctrl-D",
+    "plmctl report {run}": "",
+}
 
 
 def finetune(spec: Finetune, after: After = lambda session, result: result) -> int:
@@ -74,7 +74,7 @@ def finetune(spec: Finetune, after: After = lambda session, result: result) -> i
         spec,
         prepare=prepare,
         train=lambda session: after(session, train(session)),
-        then=lambda spec: list(AFTER),
+        then=lambda spec: AFTER,
     )
 
 

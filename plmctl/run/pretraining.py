@@ -63,21 +63,28 @@ def pretrain(spec: Pretrain, after: After = lambda session, result: result) -> i
     )
 
 
-def commands_after(spec: Pretrain) -> list[str]:
+def commands_after(spec: Pretrain) -> dict[str, str]:
     """What one does with a pretrained model: by its heads, whether it reads one text and writes
-    another, and in which rows.
+    another, and in which rows; {a command: a remark on it}.
     """
     pairs = bool(spec.data.target_path or spec.data.fields)
-    text = "data.path=<text> data.target_path=<translations>" if pairs else "data.path=<text>"
-    lines = [] if pairs else ["plmctl finetune task=sst2 task.path=<folder> checkpoint={run}"]
+    commands: dict[str, str] = {}
+    if not pairs:
+        length = (spec.format or {}).get("max_length")
+        rows = f" task.max_length={length}" if length else ""
+        commands[
+            f"plmctl finetune task=classification task.path=builtin{rows} checkpoint={{run}}"
+        ] = "on labels of your own: plmctl help task"
     parts = [locate(node["_target_"], spec.plugins) for node in (spec.objective or {}).values()]
     predicted = {part.facts.asks_next for part in parts if hasattr(part, "facts")} - {None}
     if predicted:
-        lines.append('plmctl generate checkpoint={run} prompt="<text>"')
-    if spec.objective:
-        task = "lm" if "text" in {*predicted, *heads_about(spec, spec.plugins)} else "held_out"
-        lines.append(f"plmctl eval task={task} {text} checkpoint={{run}}")
-    return [*lines, "plmctl report {run}"]
+        commands['plmctl generate checkpoint={run} prompt="Once upon a time"'] = ""
+    if spec.objective and (spec.data.valid_path or spec.data.valid_share):
+        lm = "text" in {*predicted, *heads_about(spec, spec.plugins)}
+        text = "data.path and data.target_path" if pairs else "data.path"
+        about = f"of another text: task={'lm' if lm else 'held_out'} and its {text}"
+        commands["plmctl eval task=held_out checkpoint={run}"] = about
+    return {**commands, "plmctl report {run}": ""}
 
 
 def train(session: Session) -> Result:

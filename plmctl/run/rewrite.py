@@ -13,11 +13,11 @@ from plmctl.data.tokenizing import find_cache_folder
 from plmctl.distill.rewriting import Rewriting
 from plmctl.distill.sequence import Nearest, Pick, pick_likeliest
 from plmctl.generation.prompts import PromptReader
+from plmctl.run.after_writing import spell_next
 from plmctl.run.build import build, plain
 from plmctl.run.identity import identity
 from plmctl.run.loading import Loaded, load
 from plmctl.run.make_spec import spec_of
-from plmctl.run.plugins import option
 from plmctl.run.prompting import build_writing_task, make_prompt_reader
 from plmctl.run.writing import Rewrite
 from plmctl.storage.resumable import new_folder
@@ -34,12 +34,9 @@ def rewrite(spec: Rewrite) -> int:
         tell(json.dumps({"out": spec.out, "sources": count, **work.counted}))
         return 0
     counted = ", ".join(f"{value:,} {what}" for what, value in work.counted.items() if value)
-    columns = f"task.columns.source={names['source']} task.columns.target={names['target']}"
+    columns = [f"task.columns.{side}={names[side]}" for side in ("source", "target")]
     tell(f"{spec.out}: targets of {count:,} sources" + (f"; {counted}" if counted else ""))
-    tell(
-        f"next: plmctl finetune task={work.task.name} task.path={spec.out} {columns}"
-        f" ...{option(spec.plugins)}"
-    )
+    tell(spell_next(spec, work.task.name, work.task, columns))
     return 0
 
 

@@ -47,9 +47,8 @@ class Session:
 
 
 After = Callable[[Session, Result], Result]  # what another command does once the training is over
-Next = Callable[
-    [Any], list[str]
-]  # commands that go on from a spec's run, with {run} for its folder
+# {a command that goes on from a spec's run, with {run} for its folder: a remark on it, or ""}
+Next = Callable[[Any], Mapping[str, str]]
 
 
 def run_session(spec: Any, prepare: Prepare, train: Callable[[Session], Result], then: Next) -> int:
@@ -169,4 +168,8 @@ def _say_farewell(result: Result, spec: RunSpec, then: Next) -> None:
         remark(f"stopped after {result.progress.step} updates, all saved{go_on}")
         return
     remark(f"run: {folder}\ncheckpoint: {result.checkpoint}")
-    remark("\n".join(["next:", *(f"  {line.format(run=run)}{plugins}" for line in then(spec))]))
+    lines = (
+        f"  {command.format(run=run)}{plugins}" + (f"  # {about}" if about else "")
+        for command, about in then(spec).items()
+    )
+    remark("\n".join(["next:", *lines]))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.core.errors import AbsentData, DataError
+from plmctl.tasks.builtin import BUILTIN, write_builtin_task
 from plmctl.text.bounds import FILE_LINES, long_line_error, longest_line
 from plmctl.text.inputs import read_lines
 from plmctl.text.undecodable import undecodable_error
@@ -95,8 +96,12 @@ def match_patterns(
 
 
 def existing(path: Any) -> Path:
-    """`path`, with `~` filled in; DataError that lists what is beside it where there is nothing."""
+    """`path`, with `~` filled in, or the folder of what is built in; DataError that lists what is
+    beside it where there is nothing.
+    """
     place = Path(path).expanduser()
+    if path == BUILTIN and not place.exists():
+        return write_builtin_task()
     if not place.exists():
         near = sorted(f.name for f in place.parent.iterdir())[:12] if place.parent.is_dir() else []
         raise AbsentData(

@@ -4,6 +4,7 @@ the command writes.
 
 import json
 import random
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -186,10 +187,12 @@ def test_writes_the_table_with_copies_behind_each_example(run, tmp_path, capsys)
     path, out = reviews(tmp_path), tmp_path / "out"
     words = ["task=sst2", f"task.path={path}", f"checkpoint={run}", "copies=3", "candidates=30"]
     command(*words, f"out={out}")
-    assert (
-        f"70 examples became {len((out / 'train.tsv').read_text().splitlines()) - 1}"
-        in capsys.readouterr().out
-    )
+    said = capsys.readouterr().out
+    assert f"70 examples became {len((out / 'train.tsv').read_text().splitlines()) - 1}" in said
+    # the command that it names works as it stands
+    following = shlex.split(said.partition("next: plmctl ")[2], comments=True)
+    done = CliRunner().invoke(make_app(), [*following, "--dry-run"])
+    assert done.exit_code == 0, done.output
     before = [line.split("\t") for line in (path / "train.tsv").read_text().splitlines()]
     after = [line.split("\t") for line in (out / "train.tsv").read_text().splitlines()]
     assert after[0] == before[0]

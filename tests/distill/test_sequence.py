@@ -4,6 +4,7 @@ the command writes.
 
 import json
 import math
+import shlex
 from collections import Counter
 from contextlib import nullcontext
 from pathlib import Path
@@ -90,6 +91,10 @@ def test_targets_are_what_the_teacher_writes(teacher, tmp_path, capsys):
     out = tmp_path / "out"
     command(f"checkpoint={teacher}", f"out={out}", "batch_size=4")
     said = capsys.readouterr().out
+    # the command that it names works as it stands
+    following = shlex.split(said.partition("next: plmctl ")[2], comments=True)
+    done = CliRunner().invoke(make_app(), [*following, "--dry-run"])
+    assert done.exit_code == 0, done.output
     found = lines(out / "train.jsonl")
     assert [row["en"] for row in found] == [source for source, _ in PAIRS]
     (tmp_path / "sources").write_text("".join(f"{source}\n" for source, _ in PAIRS))
