@@ -26,6 +26,7 @@ from plmctl.data.tokenizing import TokenizingJob, open_or_tokenize, tokenize
 from plmctl.storage.arrays import ArrayWriter, hash_array
 from plmctl.storage.journal import Journal, differences, open_journal
 from plmctl.text.train import KINDS
+from tests.marks import mark_slow
 
 # One process: tokenize argv[1] into argv[2]; argv[3] is run first, to make it die.
 CHILD = """
@@ -140,7 +141,16 @@ def calls(done: subprocess.CompletedProcess[str]) -> dict[str, int]:
     return json.loads(done.stdout.rpartition("CALLS ")[2])
 
 
-@pytest.mark.parametrize("moment", DEATHS)
+# another moment before, or after, the same step stays
+SLOW = {
+    "while the journal is written",
+    "at the first stretch",
+    "at the third stretch",
+    "before the manifest",
+}
+
+
+@pytest.mark.parametrize("moment", mark_slow(DEATHS, SLOW))
 def test_killed_and_started_again(
     text: Path, whole: dict[str, bytes], tmp_path: Path, moment: str
 ) -> None:

@@ -6,6 +6,7 @@ A new strategy is one line in `toy_strategy.STRATEGIES`.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -26,16 +27,26 @@ from tests.training.toy_strategy import (
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="module", params=STRATEGIES)
-def seen(request, tmp_path_factory):
-    """What each process of the strategy left, by rank."""
-    folder, processes = tmp_path_factory.mktemp("strategy"), STRATEGIES[request.param][0]
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """What the processes of all strategies left; those of one number of processes run together."""
+    folder, names = tmp_path_factory.mktemp("strategy"), defaultdict(list)
+    for name, (processes, _) in STRATEGIES.items():
+        names[processes].append(name)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(ROOT))
         patch.setenv("OMP_NUM_THREADS", "1")
-        words = [request.param, str(folder)]
-        assert launch(processes, words, module="tests.training.toy_strategy") == 0
-    return [torch.load(folder / f"{rank}.pt") for rank in range(processes)]
+        for processes, together in names.items():
+            words = [str(folder), *together]
+            assert launch(processes, words, module="tests.training.toy_strategy") == 0
+    return folder
+
+
+@pytest.fixture(scope="module", params=STRATEGIES)
+def seen(request, folder):
+    """What each process of the strategy left, by rank."""
+    processes = STRATEGIES[request.param][0]
+    return [torch.load(folder / f"{request.param}-{rank}.pt") for rank in range(processes)]
 
 
 @pytest.fixture(scope="module")

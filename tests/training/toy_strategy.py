@@ -1,5 +1,5 @@
-"""One process of test_strategy: `python -m toy_strategy <strategy> <folder>` trains a small model
-twice and leaves what it saw in `<folder>/<rank>.pt`.
+"""One process of test_strategy: `python -m toy_strategy <folder> <strategy> ...` trains a small
+model twice with each strategy and leaves what it saw in `<folder>/<strategy>-<rank>.pt`.
 """
 
 from __future__ import annotations
@@ -113,8 +113,13 @@ def state(strategy: Strategy, module: nn.Module, optimizer: AdamW) -> dict[str, 
     }
 
 
-def main(name: str, folder: str) -> None:
+def main(folder: str, *names: str) -> None:
     world = join("cpu")
+    for name in names:
+        leave_what_is_seen(name, world, Path(folder))
+
+
+def leave_what_is_seen(name: str, world: World, folder: Path) -> None:
     strategy = STRATEGIES[name][1](world)
     updates, module, optimizer = trained(strategy, seed=world.rank)
     saved = state(strategy, module, optimizer)
@@ -127,7 +132,8 @@ def main(name: str, folder: str) -> None:
     strategy.load_module(other, saved["module"], file=Path("model.safetensors"))
     strategy.load_optimizer(fresh, named, saved["optimizer"], rows={})
     seen = {"updates": updates, "again": again, "counts": counts(strategy), "saved": saved}
-    torch.save({**seen, "loaded": state(strategy, other, fresh)}, f"{folder}/{world.rank}.pt")
+    loaded = state(strategy, other, fresh)
+    torch.save({**seen, "loaded": loaded}, folder / f"{name}-{world.rank}.pt")
 
 
 if __name__ == "__main__":
