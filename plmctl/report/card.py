@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.core.locate import locate
-from plmctl.report.page import Block, Heading, Paragraph, TableBlock, render_markdown
+from plmctl.report.page import MARK, Block, Heading, Paragraph, TableBlock, render_markdown
 from plmctl.report.runs import RunLog, read_predictions, read_result
 from plmctl.report.text import format_number
 
@@ -71,9 +71,8 @@ def make_card(
     import yaml
 
     head = yaml.safe_dump(front, sort_keys=False, allow_unicode=True)
-    return f"---\n{head}---\n\n# {name}\n\n" + render_markdown(
-        _body(folder, config, scores), charts=""
-    )
+    body = render_markdown(_body(folder, config, scores), charts="")
+    return f"---\n{head}---\n\n# {name}\n\n{body}\n{MARK}\n"
 
 
 def _pipeline(config: Mapping[str, Any], plugins: Sequence[str]) -> str:

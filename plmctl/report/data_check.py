@@ -10,6 +10,7 @@ from plmctl.core.errors import UsageError
 from plmctl.core.terminal import remark, tell
 from plmctl.report import checked
 from plmctl.report.checked import make_lines
+from plmctl.report.page import list_pages, refuse_foreign
 from plmctl.run.data_check import check_files
 from plmctl.run.tokenize import show_progress
 from plmctl.storage.atomic import is_stream
@@ -24,6 +25,8 @@ def check(spec: Check) -> int:
     """
     if spec.out and Path(spec.out).suffix not in (".md", ".html") and not is_stream(Path(spec.out)):
         raise UsageError(f"--out {spec.out}: a .md or a .html file")
+    if spec.out:
+        refuse_foreign(list_pages(Path(spec.out)), "--out")
     with show_progress() as say:
         report = check_files(spec, say)
     tell(

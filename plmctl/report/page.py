@@ -11,9 +11,9 @@ from functools import partial
 from html import escape
 from pathlib import Path
 
-from plmctl.core.errors import DataError
+from plmctl.core.errors import DataError, UsageError
 from plmctl.report.style import STYLE
-from plmctl.storage.atomic import write_text
+from plmctl.storage.atomic import is_stream, write_text
 from plmctl.storage.paths import inside
 
 
@@ -65,10 +65,33 @@ class Folded:
     blocks: Sequence[Block]
 
 
+MARK = "<!-- written by plmctl -->"  # in every page and card; HTML and Markdown hide it
 Block = Heading | Paragraph | TableBlock | Chart | Code | Folded
 _NUMBER = re.compile(r"[-+−]?[\d.,]+( ?%)?( ± [\d.,e-]+)?")
 # characters that Markdown would take for markup; a_b is none
 _MARK = re.compile(r"[*<`]|(?<![^\W_])_|_(?![^\W_])")
+
+
+def refuse_foreign(files: Sequence[Path], option: str) -> None:
+    """Raise UsageError for a file with something in it that plmctl did not write.
+
+    Args:
+        files: What would be written; an older page of ours is renewed.
+        option: The one that names them.
+    """
+    for file in files:
+        if not file.is_file() or is_stream(file):
+            continue
+        text = file.read_text(encoding="utf-8", errors="replace")
+        if text.strip() and MARK not in text:
+            problem = f"{option}: {file} is there already, and plmctl did not write it"
+            raise UsageError(f"{problem}\n  fix: another {option}, or remove that file")
+
+
+def list_pages(out: Path, *, markdown: bool = False) -> list[Path]:
+    """The pages that `out` stands for: a `.md` file has the same page as `.html` beside it."""
+    both = markdown or out.suffix == ".md"
+    return [out.with_suffix(suffix) for suffix in (".html", ".md")] if both else [out]
 
 
 def write_page(blocks: Sequence[Block], out: Path) -> list[Path]:
@@ -81,7 +104,7 @@ def write_page(blocks: Sequence[Block], out: Path) -> list[Path]:
         folder.mkdir(exist_ok=True)
         written.append(inside(folder, f"{chart.name}.svg", partial(DataError, file=folder)))
         write_text(written[-1], chart.svg + "\n")
-    write_text(out, render_markdown(blocks, charts=folder.name))
+    write_text(out, f"{render_markdown(blocks, charts=folder.name)}\n{MARK}\n")
     return written
 
 
@@ -128,7 +151,8 @@ def render_html(blocks: Sequence[Block], *, title: str) -> str:
         '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(title)}</title><style>{STYLE}</style>"
     )
-    return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>\n{body}\n</body></html>\n'
+    page = f'<html lang="en"><head>{head}</head><body>\n{body}\n</body></html>'
+    return f"<!doctype html>\n{MARK}\n{page}\n"
 
 
 class _Names:

@@ -11,6 +11,7 @@ from plmctl.core.errors import DataError, UsageError
 from plmctl.core.terminal import remark
 from plmctl.report.build import write_report
 from plmctl.report.card import make_card
+from plmctl.report.page import list_pages, refuse_foreign
 from plmctl.report.subject import ReportedRun, Subject, Wishes, find_subject
 from plmctl.run.plugins import confirm, named
 from plmctl.storage.atomic import is_stream, write_text
@@ -57,16 +58,20 @@ def write(
 
 
 def _check_files(out: Path, markdown: bool, card: Path | None, facts: Mapping[str, str]) -> None:
-    """Raise UsageError for a page with an unknown suffix, or a card in place of the page."""
+    """Raise UsageError for a page with an unknown suffix, a card in place of the page, or files in
+    their places that plmctl did not write.
+    """
     if out.suffix not in SUFFIXES and not is_stream(out):
         raise UsageError(f"--out {out}: a {' or a '.join(SUFFIXES)} file\n  fix: --out {out}.html")
     if facts and card is None:
         raise UsageError("--fact: for a model card\n  fix: --card README.md before it")
-    both = markdown or out.suffix == ".md"
-    pages = [out.with_suffix(suffix) for suffix in SUFFIXES] if both else [out]
+    pages = list_pages(out, markdown=markdown)
     if card is not None and card.resolve() in [page.resolve() for page in pages]:
         other = card.with_name(f"{out.stem}-card.md")
         raise UsageError(f"--card {card}: the page itself is written there\n  fix: --card {other}")
+    refuse_foreign(pages, "--out")
+    if card is not None:
+        refuse_foreign([card], "--card")
 
 
 def _check_subject(subject: Subject, card: Path | None) -> None:

@@ -277,6 +277,34 @@ def test_mistakes(
     assert "Traceback" not in done.output
 
 
+@pytest.mark.parametrize(
+    ("theirs", "words"),
+    [
+        ("report.html", []),
+        ("r.md", ["--out", "r.md"]),
+        ("r.html", ["--out", "r.md"]),
+        ("r.md", ["--out", "r.html", "--markdown"]),
+        ("README.md", ["--card", "README.md"]),
+    ],
+)
+def test_a_file_that_plmctl_did_not_write_stays(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, theirs: str, words: list[str]
+) -> None:
+    """A page or a card of ours is renewed."""
+    monkeypatch.chdir(tmp_path)
+    file = Path(theirs)
+    file.write_text("my own notes\n", encoding="utf-8")
+    done = report("a run", *words)
+    assert done.exit_code == 2
+    assert f"{theirs} is there already, and plmctl did not write it\n  fix: another" in done.stderr
+    assert file.read_text(encoding="utf-8") == "my own notes\n"
+    assert not [page for page in tmp_path.glob("*.*") if page.name != theirs]
+    file.unlink()
+    for _ in range(2):
+        done = report("a run", *words)
+        assert (done.exit_code, done.stderr) == (0, "")
+
+
 def test_scores_side_by_side(tmp_path: Path) -> None:
     one = fabricated.tuned(tmp_path / "one", LABELS, {"dev": {"accuracy": 0.9}})
     two = fabricated.tuned(tmp_path / "two", LABELS, {"dev": {"accuracy": 0.8, "loss": 0.5}})
