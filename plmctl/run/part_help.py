@@ -61,8 +61,14 @@ def list_settings(
 
 def targets(file: Path) -> list[str]:
     """The classes of the parts that the file chooses, the outermost of each."""
-    content = yaml.safe_load(file.read_text(encoding="utf-8"))
-    return [part["_target_"] for _, part in parts_in(content)]
+    return list(_targets_in(file.read_text(encoding="utf-8")))
+
+
+@functools.lru_cache(maxsize=1024)
+def _targets_in(text: str) -> tuple[str, ...]:
+    """Those of the text of a part file; all files are read whenever a field is lacking."""
+    content = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    return tuple(part["_target_"] for _, part in parts_in(content))
 
 
 @functools.cache
