@@ -52,6 +52,11 @@ def test_text_with_a_page(small_text: Path, tmp_path: Path) -> None:
     assert check(str(small_text), "--out", str(tmp_path / "b.html"))[0] == 0
     assert "<rect" in (tmp_path / "b.html").read_text(encoding="utf-8")
     assert check(str(small_text), "--out", "page.pdf")[0] == 2
+    theirs = tmp_path / "theirs.md"
+    theirs.write_text("my own notes", encoding="utf-8")
+    assert check(str(small_text), "--out", str(theirs))[0] == 2
+    assert theirs.read_text(encoding="utf-8") == "my own notes"
+    assert check(str(small_text), "--out", str(tmp_path / "b.html"))[0] == 0  # ours is renewed
 
 
 def test_escape_codes_of_users_do_not_reach_the_terminal(tmp_path: Path) -> None:
