@@ -32,6 +32,7 @@ from plmctl.nn.residual import PostNorm, PreNorm
 from plmctl.nn.stack import Stack
 from plmctl.nn.tables import count
 from plmctl.training.checkpoint import load_exactly
+from tests.marks import mark_slow
 
 V, T = 50, 9
 
@@ -266,13 +267,15 @@ def test_dropout_resumes_with_the_global_generator() -> None:
     assert not torch.equal(first, model(batch(ids(2))).last)
 
 
+GIVEN = {"full": batch(ids(2)), "packed": batch(ids(2), torch.tensor([9, 4]), document=DOCUMENT)}
+GRAPHS = [(rows, lengths) for rows in GIVEN for lengths in ("one length", "any length")]
+
+
 @pytest.mark.parametrize(
-    "given",
-    [batch(ids(2)), batch(ids(2), torch.tensor([9, 4]), document=DOCUMENT)],
-    ids=["full", "packed"],
+    ("rows", "lengths"), mark_slow(GRAPHS, [("full", "one length"), ("packed", "any length")])
 )
-@pytest.mark.parametrize("dynamic", [False, True], ids=["one length", "any length"])
-def test_the_model_is_one_graph(given: Batch, dynamic: bool) -> None:
+def test_the_model_is_one_graph(rows: str, lengths: str) -> None:
+    given, dynamic = GIVEN[rows], lengths == "any length"
     torch.manual_seed(0)
     model = perturbed(encoder(pattern=Causal())).eval()
     torch.compiler.reset()
