@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -127,3 +129,75 @@ def test_a_checkpoint_that_was_not_given_is_said_once(words: list[str]) -> None:
     done = CliRunner().invoke(make_app(), words)
     assert done.exit_code == 2
     assert done.stderr == "plmctl: checkpoint: must be given\n  fix: checkpoint=...\n"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "train.updates=5",
+        "train.stepz=5",
+        "learning_rate=1e-3",
+        "torch_compile='true'",
+        "train.compile='false'",
+        "train.clip='1'",
+        "optim.lr='1e-3'",
+        "model.stack.cells.a.dropout='0.2'",
+        "run.nam='it s'",
+        "run.name=a(b",
+        "data.field=it's",
+        "gradient_clip_val=1",
+        "noise.span_mask.rat=0.2 noise=span_mask",
+        "pattern=alibi",
+        "model=bert",
+        "train.micro_batch_size=5 train.batch_size=8",
+        "train.batch_size=3 train.processes=2",
+        "format.max_length=600 position.max_length=512",
+        "pattern.reach=-1 pattern=window",
+        "kernel.block=0 kernel=banded",
+        "objective=[mlm,mlm]",
+        "size.num_heads=3",
+        "schedule.warmup=5",
+        "objective.mine={_target_:plmctl.objectives.mlm.MLM,weight:1}",
+    ],
+)
+def test_every_fix_works_as_it_is_typed(
+    wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a shell, and then for plmctl: in place of the first word, it leaves nothing wrong."""
+    monkeypatch.chdir(tmp_path)
+    words, app = wrong.split(" ") if "it s" not in wrong else [wrong], make_app()
+    base = ["size=tiny", "train.device=cpu", "train.steps=3"]
+
+    def pretrain(*given: str) -> str:
+        return CliRunner().invoke(app, ["pretrain", "bert", *base, *given, "--dry-run"]).output
+
+    fixes = re.findall(r"^  fix: (.*)$", pretrain(*words), re.MULTILINE)
+    assert fixes
+    for fix in fixes:
+        for choice in re.split(r",? or (?=[\w.@]+=)", fix):
+            typed = shlex.split(choice)
+            if typed[0] == "plmctl":
+                assert CliRunner().invoke(app, [*typed[1:], "--dry-run"]).exit_code == 0
+                continue
+            keys = {word.partition("=")[0] for word in typed}
+            others = [word for word in words[1:] if word.partition("=")[0] not in keys]
+            # a fix of another setting may also stand beside the word
+            told = [pretrain(*others, *typed), pretrain(words[0], *others, *typed)]
+            assert not all("plmctl:" in output for output in told), f"{choice}\n{told[0]}"
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+        ("train.updates=5", "did you mean 'train.steps'?"),
+        ("train.seed=5", "did you mean 'eval.seed' or 'seed'?"),
+        ("train.foo=5", ""),
+        ("data.text=5", ""),
+        ("train.stepz=5", "did you mean 'train.steps'?"),
+        ("model=bert", "bert is a recipe, not a model"),
+    ],
+)
+def test_a_wrong_name_is_led_to_the_right_one_or_to_none(word: str, hint: str) -> None:
+    done = CliRunner().invoke(make_app(), ["pretrain", word, "--dry-run"])
+    assert hint in done.output
+    assert bool(hint) == ("did you mean" in done.output or "is a recipe" in done.output)

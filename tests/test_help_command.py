@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -16,12 +17,13 @@ from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
 from plmctl.core.locate import parameters
-from plmctl.core.values import describe_values
+from plmctl.core.values import Amount, Count, describe_values
 from plmctl.noise.span_mask import SpanMask
 from plmctl.noise.token_mask import TokenMask
 from plmctl.run.injected import ToNoises
 from plmctl.run.part_help import list_settings
 from plmctl.run.recipes import conf_dir, part_files
+from plmctl.run.settings import settings
 
 SLOTS = sorted(place.name for place in conf_dir().iterdir() if place.is_dir())
 
@@ -71,6 +73,7 @@ def test_settings_that_the_file_leaves_out_come_from_the_signature(tmp_path: Pat
         "kind": "a number",
         "meaning": "of all",
         "target": "",
+        "owners": [],
     }
     left_out = {
         name for name, each in parameters(TokenMask).items() if each.default is not each.empty
@@ -104,8 +107,8 @@ def test_slots_and_parts_are_listed() -> None:
 def test_mistakes() -> None:
     assert (
         said("help", "spanmask", code=2)
-        == "plmctl: spanmask: there is no such slot or part (did you mean 'span_mask'?); plmctl"
-        " help lists the slots\n"
+        == "plmctl: spanmask: there is no such slot, part or setting (did you mean 'span_mask'?);"
+        " plmctl help lists the slots\n"
     )
     told = said("help", "prefix", code=2)
     assert (
@@ -115,12 +118,75 @@ def test_mistakes() -> None:
 
 
 def test_kinds_are_words() -> None:
-    assert [describe_values(each) for each in (int, float | None, bool, list[str])] == [
+    kinds = (int, float | None, bool, list[str], Count, Amount | None, str | None, Any, Any | None)
+    assert [describe_values(each) for each in kinds] == [
         "a whole number",
         "a number or null",
         "true or false",
         "a list, like [a,b]",
+        "a whole number, 1 or more",
+        "a number (more than 0) or null",
+        "null or text",
+        "",
+        "",
     ]
+
+
+@pytest.mark.parametrize(
+    ("what", "lines"),
+    [
+        (
+            "train.minutes",
+            [
+                "train.minutes=null  of wall-clock time, evaluation included;"
+                " a number (more than 0) or null [plmctl pretrain, plmctl finetune]"
+            ],
+        ),
+        (
+            "train.precision",
+            [
+                "train.precision=auto  of the computation; weights stay fp32;"
+                " one of auto, fp32, bf16, fp16 [plmctl pretrain, plmctl finetune]"
+            ],
+        ),
+        (
+            "optim.betas",
+            ["optim.betas=[0.9, 0.999]  a list, like [a,b] [optim=adamw, optim=lamb, optim=muon]"],
+        ),
+        (
+            "noise.mean_length",
+            ["noise.span_sentinel.mean_length=3.0", "noise.text_infill.mean_length=3.0"],
+        ),
+    ],
+)
+def test_one_setting(what: str, lines: list[str]) -> None:
+    """Default, comment, allowed values, and whose it is, of plumbing and of parts."""
+    shown = said("help", what).splitlines()
+    assert len(shown) >= len(lines)
+    for line in lines:
+        assert any(text.startswith(line) for text in shown), shown
+
+
+def test_the_same_key_of_several_commands_and_a_group() -> None:
+    """None hides another, and a group lists what --help of the command lists."""
+    shown = said("help", "seed").splitlines()
+    assert all(line.startswith("seed=0") for line in shown)
+    assert sum("plmctl pretrain" in line for line in shown) == 1
+    assert sum("plmctl finetune" in line for line in shown) == 1
+    keys = [line.partition("=")[0] for line in said("help", "train").splitlines()]
+    listed = [key.partition("=")[0] for key, _ in settings("pretrain")]
+    assert keys == [key for key in listed if key.startswith("train.")]
+    assert "(did you mean 'train.minutes'?)" in said("help", "train.minute", code=2)
+    assert json.loads(said("help", "train.minutes", "--json"))[0]["path"] == "train.minutes"
+
+
+def test_no_key_is_broken_in_a_pipe() -> None:
+    """Whatever a terminal's width would be, each setting has one line."""
+    done = CliRunner().invoke(make_app(), ["help", "encoder"], env={"COLUMNS": "40"})
+    listed = list_settings(conf_dir() / "model" / "encoder.yaml")
+    lines = done.stdout.splitlines()
+    for setting in listed:
+        assert any(line.startswith(f"{setting.path}={setting.default}") for line in lines)
 
 
 def test_help_of_finetune_shows_the_settings_of_a_task() -> None:

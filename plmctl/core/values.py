@@ -68,14 +68,29 @@ def fit(value: Any, annotation: Any) -> Any:
 
 def describe_values(annotation: Any) -> str:
     """What values an annotation allows, "a whole number or null"; empty where anything goes."""
-    rules = [
-        rule.words for rule in getattr(annotation, "__metadata__", ()) if isinstance(rule, Rule)
-    ]
+    if typing.get_origin(annotation) in (Union, types.UnionType):
+        choices = sorted(typing.get_args(annotation), key=lambda choice: choice is str)
+        kinds = [_describe_kind(choice) for choice in choices]
+        rules = [", ".join(_list_rules(choice)) for choice in choices]
+        words = [
+            f"{kind} ({rule})" if rule else kind for kind, rule in zip(kinds, rules, strict=True)
+        ]
+        return " or ".join(dict.fromkeys(words)) if all(kinds) else ""
+    kind = _describe_kind(annotation)
+    return ", ".join([kind, *_list_rules(annotation)]) if kind else ""
+
+
+def _describe_kind(annotation: Any) -> str:
     try:
         fit(object(), annotation)
     except ValueError as error:
-        return ", ".join([str(error).removeprefix("must be "), *rules])
+        return str(error).removeprefix("must be ")
     return ""
+
+
+def _list_rules(annotation: Any) -> list[str]:
+    metadata = getattr(annotation, "__metadata__", ())
+    return [rule.words for rule in metadata if isinstance(rule, Rule)]
 
 
 def takes_mapping(annotation: Any) -> bool:
@@ -104,7 +119,8 @@ def _fit_literal(value: Any, allowed: tuple[Any, ...]) -> Any:
         if type(choice) is type(value) and choice == value:
             return value
     words = [str(choice).lower() if isinstance(choice, bool) else str(choice) for choice in allowed]
-    raise ValueError(f"must be one of {', '.join(words)}{nearest(str(value), words)}")
+    near = "" if value in words else nearest(str(value), words)
+    raise ValueError(f"must be one of {', '.join(words)}{near}")
 
 
 def _fit_union(value: Any, choices: tuple[Any, ...]) -> Any:

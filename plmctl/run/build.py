@@ -12,6 +12,7 @@ network).
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import re
@@ -26,6 +27,7 @@ from plmctl.run.format_1 import TARGETS
 from plmctl.run.spec import Part, Record, thaw
 from plmctl.run.walks import parts_in, targets_in
 
+_WORDS = {"true": True, "false": False, "null": None}
 MARKS = ("_target_", "_partial_", "_given_")
 
 
@@ -257,12 +259,25 @@ def _check_arguments(
             try:
                 fit(value, known[key].annotation)
             except ValueError as error:
-                errors.append(ConfigError(where, value, str(error)))
+                errors.append(refuse_value(where, value, known[key].annotation, error))
     for key, parameter in known.items() if given is not None else ():
         if parameter.default is parameter.empty and key not in {*settings, *(given or ())}:
             where = _join(path, key)
             errors.append(ConfigError(where, ..., f"{name} needs it", fix=f"{where}=..."))
     return errors
+
+
+def refuse_value(where: str, value: Any, annotation: Any, error: ValueError) -> ConfigError:
+    """The error of a value that its annotation does not allow; for a number or a word in quotes,
+    which make a text of it, the fix is to leave them out.
+    """
+    fix = ""
+    if isinstance(value, str):
+        bare = value.strip("'\"")
+        with contextlib.suppress(ValueError):
+            fit(_WORDS[bare] if bare in _WORDS else float(bare), annotation)
+            fix = f"{where}={bare}"
+    return ConfigError(where, value, str(error), fix=fix)
 
 
 def _locate(node: Mapping[str, Any], plugins: Sequence[str]) -> Callable[..., Any]:

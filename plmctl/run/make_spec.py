@@ -8,10 +8,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from plmctl.core.errors import ConfigError, nearest, raise_all
+from plmctl.core.errors import ConfigError, raise_all
 from plmctl.core.values import fit
-from plmctl.run.build import MISSING
-from plmctl.run.other_names import ours
+from plmctl.run.build import MISSING, refuse_value
+from plmctl.run.other_names import did_you_mean, guess, ours
 from plmctl.run.schema import MANY, VERBS, hints
 from plmctl.run.spec import Provenance, Record, RunSpec, freeze
 
@@ -64,9 +64,7 @@ def _make_record(
         if hint is None:
             other = ours(where, lambda name: name.partition(".")[0] in top)
             known = [f"{path}{name}" for name in annotations]
-            near = (
-                f" (did you mean '{other.partition('=')[0]}'?)" if other else nearest(where, known)
-            )
+            near = did_you_mean([other.partition("=")[0]] if other else guess(where, known))
             errors.append(ConfigError(where, value, f"there is no such setting{near}"))
         elif not _is_group(hint):
             values[key] = freeze(_fit_value(kind, key, where, value, hint, errors))
@@ -89,7 +87,7 @@ def _fit_value(
     try:
         return fit(value, hint)
     except ValueError as error:
-        errors.append(ConfigError(where, value, str(error)))
+        errors.append(refuse_value(where, value, hint, error))
         return value
 
 

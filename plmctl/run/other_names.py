@@ -1,10 +1,14 @@
-"""What other trainers call our settings, so that whoever comes from them is told the name that
-is right here.
+"""What users call our settings, by the habit of other trainers or by mistake, and the name that is
+right here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import difflib
+from collections.abc import Callable, Iterable
+
+SPELT_ALIKE = 0.7  # of the letters of two last words; less is another word
+SHOWN = 3  # settings of one name that a message lists
 
 # ours -> theirs: a setting, or a setting with the value that says it; a name with a dot is meant
 # with it
@@ -31,7 +35,7 @@ OURS = {
     "train.epochs": "epochs num_epochs n_epochs max_epoch max_epochs num_train_epochs",
     "train.steps": (
         "steps max_steps num_steps total_steps train_steps num_train_steps max_update max_updates"
-        " max_iters"
+        " max_iters updates num_updates"
     ),
     "train.precision=fp16": "fp16 half",
     "train.precision=bf16": "bf16",
@@ -99,3 +103,34 @@ def ours(key: str, known: Callable[[str], bool]) -> str:
         ),
         "",
     )
+
+
+def guess(key: str, known: Iterable[str]) -> list[str]:
+    """The `known` settings that a wrong key may mean: those of its last word, wherever they stand;
+    else one that is spelt alike.
+
+    The group of a key is not compared letter by letter: `train.` would make all of its settings
+    look alike.
+    """
+    keys = list(known)
+    group, dot, name = key.rpartition(".")
+    same = [other for other in keys if other.endswith(f".{key}")]
+    same = same or [other for other in keys if other.rpartition(".")[2] == name]
+    if len(same) > SHOWN:
+        least = min(other.count(".") for other in same)
+        same = [other for other in same if other.count(".") == least]
+    if same:
+        return same[:SHOWN]
+    beside: dict[str, str] = {}
+    for other in keys:
+        if other.startswith(f"{group}{dot}"):
+            beside.setdefault(other.rpartition(".")[2], other)
+    if alike := difflib.get_close_matches(name, beside, n=1, cutoff=SPELT_ALIKE):
+        return [beside[alike[0]]]
+    return difflib.get_close_matches(key, keys, n=1, cutoff=0.85)
+
+
+def did_you_mean(keys: Iterable[str]) -> str:
+    """` (did you mean 'a' or 'b'?)`, or the empty string."""
+    words = " or ".join(f"'{key}'" for key in keys)
+    return f" (did you mean {words}?)" if words else ""

@@ -7,13 +7,15 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from plmctl.core.errors import ConfigError, PlmctlError, UsageError, collect, nearest
 from plmctl.run.build import parameters_of
-from plmctl.run.other_names import ours
+from plmctl.run.other_names import did_you_mean, guess, ours
+from plmctl.run.recipes import recipe_names, slots
 from plmctl.run.schema import MANY, is_literal, is_path, is_written
 from plmctl.run.walks import paths, select
 
@@ -114,6 +116,17 @@ def spell(value: Any) -> str:
     return f"[{','.join(map(spell, value))}]" if isinstance(value, (list, tuple)) else str(value)
 
 
+def spell_word(text: str) -> str:
+    """An override as one types it into a shell: in quotes where the shell would change it.
+
+    A placeholder, <a or b>, is no shell's business: a user replaces it.
+    """
+    if re.fullmatch(r"[\w./,:+=@%^\[\]~-]*", text) or re.search(r"<[^<>]*>", text):
+        return text
+    easy = "'" in text and not re.search(r'["$`!\\]', text)
+    return f'"{text}"' if easy else shlex.quote(text)
+
+
 def settle(
     words: Sequence[OverrideWord],
     tree: Mapping[str, Any],
@@ -142,8 +155,9 @@ def _read(text: str, composer: HydraComposer, sweep: bool) -> OverrideWord:
     try:
         override = composer.parse(text)
     except ValueError as error:
-        fix = f"quote a value that has special letters: {key}=\"'{value}'\""
-        raise UsageError(f"{text}: cannot be read ({error})\n  fix: {fix}") from None
+        why = f"cannot be read ({error}); a value with special letters stands in quotes"
+        fix = spell_word(f"{key}={_quote(value)}")
+        raise UsageError(f"{text}: {why}\n  fix: {fix}") from None
     key = override.key
     if override.of_hydra and not sweep:
         raise UsageError(f"{text}: hydra's own settings need -m/--multirun")
@@ -173,13 +187,28 @@ def _read(text: str, composer: HydraComposer, sweep: bool) -> OverrideWord:
             twice = f"{option} is named twice, and counts once"
             raise ConfigError(key, f"[{','.join(chosen)}]", twice, fix=fix)
         if option not in options:
-            unknown = f"there is no such {key}{nearest(option, options)}"
-            raise ConfigError(key, option, f"{unknown}; there are {', '.join(options)}")
+            raise _explain_option(key, option, options, composer)
     if override.removes:
         # Hydra deletes no list of options, and takes no null
         text = f"{key}=[]" if key in MANY else f"~{key}"
         return replace(word, text=text, sample=text, in_jobs=(text,))
     return word
+
+
+def _explain_option(
+    key: str, option: str, options: Sequence[str], composer: HydraComposer
+) -> ConfigError:
+    """A part that a slot does not have: the recipe, or the part of another slot, of that name."""
+    recipes = recipe_names() if composer.verb == "pretrain" else []
+    owners = [group for group in slots() if group != key and option in composer.options(group)]
+    known = f"there are {', '.join(options)}"
+    if option in recipes:
+        allowed, fix = f"{option} is a recipe, not a {key}", f"plmctl pretrain {option}"
+    elif owners:
+        allowed, fix = f"{option} is a part of '{owners[0]}'", f"{owners[0]}={option}"
+    else:
+        allowed, fix = f"there is no such {key}{nearest(option, options)}", ""
+    return ConfigError(key, option, f"{allowed}; {known}", fix=fix)
 
 
 @dataclass(frozen=True)
@@ -253,28 +282,31 @@ class _Settings:
         if name in takes and not word.mark:
             return word.added()
         known = [*paths(self.tree), *(f"{slot}.{parameter}" for parameter in takes)]
-        raise self._explain_unknown(word, node, known)
+        raise self._explain_unknown(word, known)
 
-    def _explain_unknown(self, word: OverrideWord, node: Any, known: Sequence[str]) -> ConfigError:
-        """A setting that the command does not take; `node` is what stands in its slot."""
+    def _explain_unknown(self, word: OverrideWord, known: Sequence[str]) -> ConfigError:
+        """A setting that the command does not take."""
 
         def is_settable(key: str) -> bool:
             return self._is_settable(key, known) or bool(self._find_choice(key))
 
-        allowed = "there is no such setting"
+        allowed, value = "there is no such setting", word.value
+        if re.fullmatch(r"""(['"])[\w.+-]+\1""", value):  # no letter in it needs them
+            value = value[1:-1]
         if other := ours(word.key, is_settable):
-            key, _, value = other.partition("=")
+            key, _, stated = other.partition("=")
             choice = "" if self._is_settable(key, known) else self._find_choice(key)
-            fix = f"{choice} {key}={value or word.value}".strip()
+            fix = f"{choice} {spell_word(f'{key}={stated or value}')}".strip()
             return ConfigError(word.key, word.value, f"{allowed} (did you mean '{key}'?)", fix=fix)
         if choice := self._find_choice(word.key):
             allowed = f"{word.key.rpartition('.')[0]} has no such setting as it is chosen"
-            return ConfigError(word.key, word.value, allowed, fix=f"{choice} {word.text}")
-        same = [f"'{path}'" for path in known if path.endswith(f".{word.key}")]
-        hint = f" (did you mean {' or '.join(same)}?)" if same else nearest(word.key, known)
-        adds = word.value.startswith("{") and isinstance(node, Mapping) and not _is_part(node)
-        fix = f"'+{word.text}', which adds it" if adds else ""
-        return ConfigError(word.key, word.value, f"{allowed}{hint}", fix=fix)
+            fix = f"{choice} {spell_word(word.text)}"
+            return ConfigError(word.key, word.value, allowed, fix=fix)
+        meant = guess(word.key, known)
+        fix = spell_word(f"{meant[0]}={value}") if len(meant) == 1 else ""
+        if word.value.startswith("{") and word.key.rpartition(".")[0] in MANY:
+            allowed, fix = f"{allowed}; a + before it adds one", spell_word(f"+{word.text}")
+        return ConfigError(word.key, word.value, f"{allowed}{did_you_mean(meant)}", fix=fix)
 
     def _is_settable(self, key: str, known: Sequence[str]) -> bool:
         """Whether the command takes the setting as its parts are chosen."""

@@ -20,21 +20,10 @@ from plmctl.core.values import describe_values
 from plmctl.run.build import MARKS, MISSING
 from plmctl.run.overrides import spell
 from plmctl.run.recipes import conf_dir
-from plmctl.run.settings import settings
+from plmctl.run.settings import Setting, list_plumbing
 from plmctl.run.walks import parts_in
 
 _PACKAGE = re.compile(r"^# @package (\S+)", re.MULTILINE)
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One setting as `plmctl help` shows it."""
-
-    path: str
-    default: str  # as a file writes it; empty: it must be given
-    kind: str = ""  # what its values are, in words
-    meaning: str = ""
-    target: str = ""  # of a part: its class
 
 
 def list_settings(
@@ -74,8 +63,8 @@ def _targets_in(text: str) -> tuple[str, ...]:
 @functools.cache
 def _read_plumbing() -> dict[str, str]:
     """{path: meaning} of the settings that are no part's."""
-    lines = [*settings("finetune"), *settings("pretrain")]
-    return {line.partition("=")[0]: meaning for line, meaning in lines}
+    listed = [*list_plumbing("finetune"), *list_plumbing("pretrain")]
+    return {setting.path: setting.meaning for setting in listed}
 
 
 def _list_inherited(file: Path, plugins: Sequence[str], types: bool) -> list[Setting]:

@@ -26,6 +26,13 @@ def recipes_dir() -> Path:
     return _shipped("recipes")
 
 
+def slots(config_dirs: Sequence[str] = ()) -> list[str]:
+    """The slots that have part files, in conf/ or in the user's folders."""
+    folders = [conf_dir(), *map(Path, config_dirs)]
+    groups = {place.name for folder in folders for place in folder.iterdir() if place.is_dir()}
+    return sorted(groups - {"recipes"})
+
+
 def part_files(group: str, config_dirs: Sequence[str] = ()) -> dict[str, Path]:
     """{name: file} of the parts of a slot; a user's own hides one of conf/ that is called the
     same.

@@ -9,6 +9,7 @@ import functools
 import inspect
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from plmctl.core.values import describe_values
@@ -18,25 +19,45 @@ from plmctl.run.schema import VERBS, hints
 from plmctl.run.spec import Record
 
 
+@dataclass(frozen=True)
+class Setting:
+    """One setting as `plmctl help` shows it."""
+
+    path: str
+    default: str  # as a file writes it; empty: it must be given
+    kind: str = ""  # what its values are, in words
+    meaning: str = ""
+    target: str = ""  # of a part: its class
+    owners: tuple[str, ...] = ()  # the commands or parts that take it, where it is shown alone
+
+
 def settings(verb: str) -> list[tuple[str, str]]:
     """(key=default, its meaning: the comment beside it in the file of its class) of the plumbing
     of `verb`, for --help.
     """
-    return list(_settings(VERBS[verb], ""))
+    lines = []
+    for setting in list_plumbing(verb):
+        closed = setting.kind if setting.kind.startswith("one of ") else ""
+        words = "; ".join(filter(None, [setting.meaning, closed]))
+        lines.append((f"{setting.path}={setting.default}", words))
+    return lines
 
 
-def _settings(group: type[Record], path: str) -> Iterator[tuple[str, str]]:
+def list_plumbing(verb: str) -> list[Setting]:
+    """The settings of `verb` that are no part's."""
+    return list(_list_group(VERBS[verb], ""))
+
+
+def _list_group(group: type[Record], path: str) -> Iterator[Setting]:
     defaults = group()
     for name, hint in hints(group).items():
         value, key = defaults[name], f"{path}{name}"
         if isinstance(value, Record):
-            yield from _settings(type(value), f"{key}.")
+            yield from _list_group(type(value), f"{key}.")
         # parts are listed by themselves
         elif hint is not Any and name != "recipe" and key != "run.resume":
             shown = "" if value == MISSING else spell(value)
-            words = [_comment(group, name), describe_values(hint)]
-            closed = words[1].startswith("one of ")
-            yield f"{key}={shown}", "; ".join(filter(None, words if closed else words[:1]))
+            yield Setting(key, shown, describe_values(hint), _comment(group, name))
 
 
 def _comment(group: type, name: str) -> str:

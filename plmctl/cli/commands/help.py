@@ -10,15 +10,15 @@ from plmctl.cli.declare import command
 from plmctl.cli.options import ConfigDir, Json, Plugin
 
 What = Annotated[
-    str | None, typer.Argument(metavar="[SLOT | PART | SLOT=PART]", show_default=False)
+    str | None, typer.Argument(metavar="[SLOT | PART | SLOT=PART | SETTING]", show_default=False)
 ]
 
 
-@command("help", place=200, examples=("plmctl help noise", "plmctl help span_mask"))
+@command("help", place=200, examples=("plmctl help span_mask", "plmctl help train.minutes"))
 def explain(
     what: What = None, as_json: Json = False, config_dir: ConfigDir = None, plugin: Plugin = None
 ) -> None:
-    """Explain a part and its settings.
+    """Explain a part and its settings, or one setting.
 
     Each setting is shown with its meaning, type and default. A slot lists its parts; without a
     name, all slots are listed.
