@@ -225,7 +225,7 @@ def test_ids_beyond_the_vocabulary_leave_nothing_behind(
     output = plmctl(*words, "model.start=3")
     assert "task=lm" not in output
     assert "plmctl generate checkpoint=" in output
-    assert "plmctl eval task=held_out data.path=<text>" in output
+    assert "plmctl eval task=held_out checkpoint=" in output
 
 
 def test_pairs_that_are_too_long(data: dict[str, str], tmp_path: Path) -> None:
