@@ -54,11 +54,19 @@ class JobJournal:
         tell: Callable[[Event, Job, str], None] = lambda event, job, why: None,
         rule: Callable[[Job, Path], str] = lambda job, run: "",
     ) -> None:
-        self.jobs, self.folder, self.tell, self.rule = jobs, folder, tell, rule
+        self.folder, self.tell, self.rule = folder, tell, rule
         self.events = JobEvents(folder)
-        self.runs = locate_runs(jobs, folder.resolve())
-        self.needed = {name for job in jobs.values() for name in job.needs}
-        self.states = {name: self._find(job) for name, job in jobs.items()}
+        self.jobs: dict[str, Job] = {}
+        self.states: dict[str, State] = {}
+        self.add(jobs)
+
+    def add(self, jobs: Mapping[str, Job]) -> None:
+        """Take further jobs in, each behind those that it needs; the others stay as they are."""
+        self.jobs |= jobs
+        self.runs = locate_runs(self.jobs, self.folder.resolve())
+        self.needed = {name for job in self.jobs.values() for name in job.needs}
+        new = (name for name in jobs if name not in self.states)
+        self.states |= {name: self._find(self.jobs[name]) for name in new}
 
     def locate(self, name: str) -> Path:
         """The folder of a job."""

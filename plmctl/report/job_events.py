@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Container
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -11,6 +13,7 @@ from plmctl.run.format_1 import read_job_events
 from plmctl.storage.lines import append_line, read_lines
 
 JOURNAL = "journal.jsonl"
+STARTS = ("started", "resumed")
 ENDS = ("finished", "failed", "stopped")  # what must survive a power cut
 
 Event = Literal["started", "resumed", "finished", "interrupted", "failed", "stopped", "skipped"]
@@ -79,3 +82,29 @@ class JobEvents:
         known = {key: record[key] for key in vars(before) if key in record}
         known["seconds"] = before.seconds + known.get("seconds", 0.0)
         self.last[name] = replace(before, **{"why": "", "kept": True, "record": None, **known})
+
+
+def measure_time(folder: Path, jobs: Container[str]) -> float:
+    """The seconds of wall-clock time in which at least one of these jobs ran, over all starts.
+
+    What ran when a start was killed, and could not say so, is not counted.
+
+    Args:
+        folder: of the jobs.
+        jobs: their names; others in the folder are passed over.
+    """
+    begun: dict[str, float] = {}
+    spans: list[tuple[float, float]] = []
+    for line in read_lines(folder / JOURNAL)[0]:
+        job, now = str(line.get("job")), float(line.get("time", 0))
+        if job not in jobs:
+            continue
+        if line.get("event") in STARTS:
+            begun[job] = now
+        elif job in begun:
+            spans.append((begun.pop(job), now))
+    total, end = 0.0, -math.inf
+    for first, last in sorted(spans):
+        total += max(0.0, last - max(first, end))
+        end = max(end, last)
+    return total

@@ -6,6 +6,7 @@ All of it from definitions and the standard library; the tests compare it with S
 
 from __future__ import annotations
 
+import functools
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +30,15 @@ class Difference:
     p: float | None
     n: int
     test: Literal["paired t", "Welch t", "none"]
+    error: float | None = None  # standard error of the mean
+    freedom: float | None = None  # degrees of freedom of t
+
+    def interval(self, level: float) -> tuple[float, float] | None:
+        """The confidence interval that misses the true difference with probability `level`."""
+        if self.error is None or self.freedom is None:
+            return None
+        half = quantile(level, self.freedom) * self.error
+        return self.mean - half, self.mean + half
 
 
 def summarise(values: Sequence[float]) -> tuple[float, float | None]:
@@ -83,6 +93,21 @@ def correct(ps: Sequence[float | None]) -> list[float | None]:
     return corrected
 
 
+def find_levels(ps: Sequence[float | None]) -> list[float | None]:
+    """The level below which each p-value has to be, the others being as they are, so that Holm's
+    correction leaves it below ALPHA; None stays None.
+
+    The k-th smallest of m is tested at ALPHA / (m - k + 1). After the first that is not below its
+    level, none is: these all share that level.
+    """
+    rejected = sum(p is not None and p < ALPHA for p in correct(ps))
+    known = sorted((p, index) for index, p in enumerate(ps) if p is not None)
+    levels: list[float | None] = [None] * len(ps)
+    for rank, (_, index) in enumerate(known):
+        levels[index] = ALPHA / (len(known) - min(rank, rejected))
+    return levels
+
+
 def judge(expected: str, difference: Difference | None, p: float | None) -> Verdict:
     """ "held": the expected sign with a significant p-value; "not held": the other sign,
     significant; otherwise "undecided".
@@ -101,12 +126,13 @@ def two_sided(t: float, freedom: float) -> float:
     return 0.0 if math.isinf(t) else incomplete_beta(freedom / 2, 0.5, freedom / (freedom + t * t))
 
 
+@functools.cache
 def quantile(p: float, freedom: float) -> float:
     """The t >= 0 with `two_sided(t) = p`, by bisection."""
     low, high = 0.0, 1.0
     while two_sided(high, freedom) > p:
         low, high = high, 2 * high
-    return _root(lambda t: two_sided(t, freedom) - p, low, high)
+    return find_root(lambda t: two_sided(t, freedom) - p, low, high)
 
 
 def incomplete_beta(a: float, b: float, x: float) -> float:
@@ -145,14 +171,16 @@ def _difference(
     mean: float, error: float, freedom: float, n: int, test: Literal["paired t", "Welch t"]
 ) -> Difference:
     if error <= 1e-12 * abs(mean):  # every seed gave the same difference
-        return Difference(mean, mean, mean, 0.0 if mean else 1.0, n, test)
-    half = quantile(ALPHA, freedom) * error
-    return Difference(mean, mean - half, mean + half, two_sided(mean / error, freedom), n, test)
+        return Difference(mean, mean, mean, 0.0 if mean else 1.0, n, test, 0.0, freedom)
+    half, p = quantile(ALPHA, freedom) * error, two_sided(mean / error, freedom)
+    return Difference(mean, mean - half, mean + half, p, n, test, error, freedom)
 
 
-def _root(function: Callable[[float], float], low: float, high: float) -> float:
+def find_root(
+    function: Callable[[float], float], low: float, high: float, *, halvings: int = 200
+) -> float:
     """The zero of a decreasing function, by bisection."""
-    for _ in range(200):
+    for _ in range(halvings):
         middle = (low + high) / 2
         low, high = (middle, high) if function(middle) > 0 else (low, middle)
     return (low + high) / 2

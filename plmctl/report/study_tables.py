@@ -6,27 +6,57 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from plmctl.report.page import TableBlock
+from plmctl.report.power import POWER
 from plmctl.report.statistics import ALPHA
 
 READING = (
-    "Mean ± standard deviation over seeds. Difference: arm minus baseline, with its {level:.0%}"
+    "Mean ± standard deviation over seeds. Difference: arm minus baseline, with its {level}"
     " interval by Student's t over pairs of equal seeds (Welch's where the seeds differ). p: the"
     " paired test, corrected by Holm for all {count} comparisons of this table. Verdict on the"
     " expected direction: held or not held where p < {alpha:g}, else undecided at this scale."
 )
+DETECTABLE = (
+    " Detectable: the smallest true difference that so many seeds with this spread show with"
+    " {power:.0%} probability (noncentral t, at the level that the correction leaves)."
+)
+SEQUENCE = (
+    " Seeds were spent in rounds, {seeds} of at most {most}, with a look at the results after each."
+    " p is corrected for the number of looks too; the interval and what is detectable are at the"
+    " level of the newest look. So it costs no error rate to stop as soon as all is decided."
+)
 
 
-def explain_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A paragraph on how to read all tables of a study."""
-    return READING.format(
-        level=1 - ALPHA, count=sum(row["p"] is not None for row in rows), alpha=ALPHA
-    )
+def explain_table(table: Mapping[str, Any]) -> str:
+    """A paragraph on how to read all tables of a study, by its table.json."""
+    rows, looks = table["rows"], table.get("looks") or []
+    level = "corrected" if looks else f"{1 - ALPHA:.0%}"
+    count = sum(row["p"] is not None for row in rows)
+    text = READING.format(level=level, count=count, alpha=ALPHA)
+    if any(row.get("detectable") is not None for row in rows):
+        text += DETECTABLE.format(power=POWER)
+    if looks:
+        seeds = ", ".join(str(look["seeds"]) for look in looks)
+        text += SEQUENCE.format(seeds=seeds, most=table["most_seeds"])
+    return text
+
+
+def count_seeds(table: Mapping[str, Any]) -> str:
+    """`3 seeds`, or `3 to 7 seeds` where arms have different numbers, as rounds leave them."""
+    most = len(table["seeds"])
+    if "looks" not in table:
+        return f"{most} seeds"
+    counts = [row["n"] for row in table["rows"]]
+    least, most = min(counts), max(counts)
+    return f"{most} seeds" if least == most else f"{least} to {most} seeds"
 
 
 def make_metric_table(rows: Sequence[Mapping[str, Any]]) -> TableBlock:
     """The rows of one metric of table.json, as (head, rows) of text."""
     unit = next((row["unit"] for row in rows if row["published"] is not None), None)
-    head = ["arm", "n", "mean ± sd", "difference", "interval", "p (Holm)", "expected", "verdict"]
+    head = ["arm", "n", "mean ± sd", "difference", "interval"]
+    # tables of older versions say nothing of it
+    power = any("detectable" in row for row in rows)
+    head += [*(["detectable"] if power else []), "p (Holm)", "expected", "verdict"]
     head += [f"published, {unit}"] if unit is not None else []
     lines = []
     for row in rows:
@@ -38,9 +68,10 @@ def make_metric_table(rows: Sequence[Mapping[str, Any]]) -> TableBlock:
         ]
         line += [
             _interval(row["low"], row["high"]),
+            *([format_detectable(row.get("detectable"))] if power else []),
             _p(row["p_holm"]),
             row["expected"],
-            _verdict(row["verdict"]),
+            _verdict(row["verdict"], row.get("detectable")),
         ]
         lines.append([*line, *([format_number(row["published"])] if unit is not None else [])])
     return TableBlock(head, lines)
@@ -69,8 +100,9 @@ def make_cost_table(costs: Sequence[Mapping[str, Any]]) -> TableBlock:
 
 
 def format_budget(budget: Mapping[str, float | None]) -> str:
-    """`2,000 steps`; "none" for a study without a budget."""
-    return ", ".join(f"{value:,} {kind}" for kind, value in budget.items() if value) or "none"
+    """`2,000 steps`, of each pretraining; "none" for a study without a budget."""
+    amounts = [f"{value:,} {kind}" for kind, value in budget.items() if value and kind != "hours"]
+    return ", ".join(amounts) or "none"
 
 
 def format_number(value: float | None) -> str:
@@ -111,5 +143,14 @@ def _p(p: float | None) -> str:
     return "" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def _verdict(verdict: str) -> str:
-    return "undecided at this scale" if verdict == "undecided" else verdict
+def format_detectable(value: float | None) -> str:
+    """`0.021`; "" for None."""
+    return "" if value is None else _figures(value, 2)
+
+
+def _verdict(verdict: str, detectable: float | None) -> str:
+    if verdict != "undecided":
+        return verdict
+    if detectable is None:
+        return "undecided at this scale"
+    return f"undecided (could have seen {format_detectable(detectable)})"

@@ -282,6 +282,13 @@ class Limit(Record):
 
 
 @dataclass(frozen=True)
+class StudyBudget(Limit):
+    # of wall-clock time for the study as a whole, over all starts, beside one of the others: no
+    # seed begins that would not fit
+    hours: Amount | None = None
+
+
+@dataclass(frozen=True)
 class Ablate(RunSpec):
     recipe: str | None = None  # the study's file
     title: str | None = None
@@ -290,10 +297,13 @@ class Ablate(RunSpec):
     keep: bool = False  # checkpoints of fine-tuned models
     # what learning curves go by; null: the budget
     curves: Literal["steps", "tokens", "flops", "time"] | None = None
-    seeds: tuple[Whole, ...] = (0, 1, 2)  # of pretraining
+    seeds: tuple[Whole, ...] = (0, 1, 2)  # of pretraining; with `until`, at most these
+    # decided: the first three seeds of every arm, then one more a round, for the arms of which an
+    # expectation is still undecided; null: all seeds of all arms
+    until: Literal["decided"] | None = None
     data: Data = Data()  # of every arm
-    # of pretraining, the same for all arms
-    budget: Limit = Limit()
+    # of each pretraining, the same for all arms; hours: of the study
+    budget: StudyBudget = StudyBudget()
     baseline: str = MISSING  # the arm that the others are compared with
     # {name: [overrides] or {recipe, overrides, ...}}
     arms: Mapping[str, Any] = Part({})

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from plmctl.report.statistics import ALPHA
-from plmctl.report.study_tables import format_spread
+from plmctl.report.study_tables import count_seeds, format_spread
 
 _SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -18,7 +18,7 @@ _SPECIAL = {
     "|": r"\textbar{}",
     **{letter: f"\\{letter}" for letter in "&%$#_{}"},
 }
-NOTE = "Mean $\\pm$ standard deviation over {seeds} seeds; best means in bold{star}."
+NOTE = "Mean $\\pm$ standard deviation over {seeds}; best means in bold{star}."
 STAR = "; $^{{*}}$: differs from {baseline}, $p < {alpha:g}$ (paired $t$, Holm)"
 
 
@@ -41,7 +41,7 @@ def format_latex(record: Mapping[str, Any], lower: Collection[str]) -> str:
     head, *body = (" & ".join(line) + r" \\" for line in lines)
     starred = any(_differs(row) for row in rows)
     star = STAR.format(baseline=escape(str(record["baseline"])), alpha=ALPHA) if starred else ""
-    note = NOTE.format(seeds=len(record["seeds"]), star=star)
+    note = NOTE.format(seeds=count_seeds(record), star=star)
     return "\n".join(
         [
             "% needs \\usepackage{booktabs}; written by plmctl ablate",

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from plmctl.core.errors import ConfigError, UsageError, nearest, raise_all
 from plmctl.core.values import fit
+from plmctl.report.sequences import FIRST
 from plmctl.run.build import MISSING
 from plmctl.study.arms import expand, make_arm
 from plmctl.study.study import (
@@ -73,6 +74,8 @@ class _Parser:
         left_out = [f"finetune.tasks.{task}.path=..." for task in waiting]
         waiting += [key for key, node in evals.items() if node.of in waiting]
         kind = budget[0] if budget else "steps"
+        metrics = {key: metric for key, metric in metrics.items() if metric.of not in waiting}
+        self._check_rounds(metrics)
         return Study(
             name=name,
             title=cfg["title"] or name,
@@ -87,11 +90,13 @@ class _Parser:
             points=self._expand(finetune.grid, "finetune.grid: ") or [()],
             restarts=self._node(Restarts, restarts, "finetune.restarts") or Restarts(),
             evals={key: node for key, node in evals.items() if key not in waiting},
-            metrics={key: metric for key, metric in metrics.items() if metric.of not in waiting},
+            metrics=metrics,
             stop=self._node(StopRule, cfg["stop"], "stop") if cfg["stop"] else None,
             left_out=left_out,
             curves=cfg["curves"] or {"minutes": "time"}.get(kind, kind),
             keep=cfg["keep"],
+            until=cfg["until"],
+            hours=cfg["budget"]["hours"],
         )
 
     def _arms(self, recipe: str) -> dict[str, Arm]:
@@ -124,7 +129,7 @@ class _Parser:
             return []
 
     def _budget(self, needed: bool) -> tuple[str, float] | None:
-        budget = self.cfg["budget"]
+        budget = {name: value for name, value in self.cfg["budget"].items() if name != "hours"}
         chosen = {name: value for name, value in budget.items() if value is not None}
         if len(chosen) > 1 or (needed and not chosen):
             stated = f"there are {', '.join(chosen)}" if chosen else "there is none"
@@ -145,6 +150,20 @@ class _Parser:
         if not self.cfg["metrics"]:
             fix = "metrics: {loss: {of: pretrain, key: loss}}"
             self._wrong("metrics", ..., "at least one", fix)
+
+    def _check_rounds(self, metrics: Mapping[str, Metric]) -> None:
+        """Seeds can be spent in rounds until something is decided."""
+        if self.cfg["until"] is None or not metrics:
+            return
+        if not any(metric.expect for metric in metrics.values()):
+            allowed = "needs something to decide: on which side of the baseline an arm is expected"
+            fix = "metrics.<name>.expect={<arm>: higher}, or leave until out"
+            self._wrong("until", self.cfg["until"], allowed, fix)
+        seeds = self.cfg["seeds"]
+        if len(seeds) <= FIRST:
+            allowed = f"until=decided spends first {FIRST} of them, then one more a round; it needs"
+            fix = "seeds=[0,1,2,3,4,5,6,7,8,9], which are the most that it may spend"
+            self._wrong("seeds", list(seeds), f"{allowed} {FIRST + 1} or more", fix)
 
     def _check_teachers(self, arms: Mapping[str, Arm]) -> None:
         names = list(arms)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from plmctl.core.errors import ConfigError, UsageError, raise_all
 from plmctl.data.shards import is_tokens
@@ -57,6 +57,12 @@ class StudyPlan:
     def behind(self, cell: StudyCell) -> set[str]:
         """The jobs of a cell and all that they start from."""
         return close_over(cell.jobs, lambda name: self.jobs[name].needs)
+
+    def select(self, cells: Sequence[StudyCell]) -> StudyPlan:
+        """The plan of some of its cells alone, with all that they start from."""
+        needed = set[str]().union(*map(self.behind, cells))
+        jobs = {name: job for name, job in self.jobs.items() if name in needed}
+        return replace(self, jobs=jobs, cells=cells)
 
     def flops_per_token(self, pretrain: str) -> float:
         """Of a job that pretrains."""

@@ -18,9 +18,11 @@ from plmctl.run.build import plain
 from plmctl.run.recipes import studies
 from plmctl.run.schema import Ablate
 from plmctl.study.early import reason_to_stop
+from plmctl.study.looks import open_looks
 from plmctl.study.parse import parse
 from plmctl.study.plan import StudyPlan, plan
 from plmctl.study.results import Results
+from plmctl.study.rounds import Rounds
 from plmctl.study.show import describe_plan, show_plan, show_table
 from plmctl.study.table import write_table
 
@@ -43,10 +45,11 @@ def ablate(spec: Ablate) -> int:
     planned = plan(parse(settings, name=file.stem, config_dirs=given.config_dirs), given)
     if given.dry_run:
         states = make_journal(planned, folder).states
+        looks = open_looks(planned, folder, states)
         if given.json:
-            tell(json.dumps(describe_plan(planned, states)))
+            tell(json.dumps(describe_plan(planned, states, looks)))
         else:
-            show_plan(planned, states, folder)
+            show_plan(planned, states, folder, looks)
         return 0
     _check_launcher(given.launcher, spec.processes)
     code, record = _run(planned, folder, settings, given.launcher)
@@ -79,16 +82,26 @@ def _run(
     for line in plan.study.left_out:
         remark(f"left out, and its metrics with it, until it is given: {line}")
     labels = {name: job.label for name, job in plan.jobs.items()}
+    looks = open_looks(plan, folder, make_journal(plan, folder).states)
     with hold_folder(folder, {**settings, "jobs": labels}, kind="study", command="plmctl ablate"):
-        journal = make_journal(plan, folder)
-        with show_jobs(journal, live=not launcher):
-            if launcher:
-                code = run_launched(journal, launcher)
-            else:
-                code = Processes(journal, settings["processes"]).run()
-        notes = [EDITED] if _hash(file) != before else []
-        results = Results(plan, journal.states, journal.locate)
-        record = write_table(plan.study, results, folder, notes=notes)
+        whole, code = make_journal(plan, folder), 0
+        journal = JobJournal({}, folder / JOBS, rule=whole.rule)
+        rounds = Rounds(plan, whole.states, journal, looks)
+        for _ in rounds:
+            with show_jobs(journal, live=not launcher):
+                if launcher:
+                    code = run_launched(journal, launcher)
+                else:
+                    code = Processes(journal, settings["processes"]).run()
+            if code > 1:
+                break
+        notes = [
+            *([EDITED] if _hash(file) != before else []),
+            *([rounds.end] if rounds.end else []),
+        ]
+        results = Results(rounds.part, journal.states, journal.locate)
+        seconds = rounds.measure_time()
+        record = write_table(plan.study, results, folder, notes=notes, looks=looks, seconds=seconds)
     for note in record["notes"]:
         remark(note)
     return code, record

@@ -9,15 +9,20 @@ from typing import Any
 
 from rich.table import Table
 
+from plmctl.core.progress import clock
 from plmctl.core.terminal import print_table, screen, tell
 from plmctl.jobs.journal import State
-from plmctl.report.study_tables import format_number
+from plmctl.report.statistics import ALPHA
+from plmctl.report.study_tables import format_detectable, format_number
 from plmctl.run.schema import LENGTHS
+from plmctl.study.looks import Looks
 from plmctl.study.plan import StudyPlan
 
 
-def show_plan(plan: StudyPlan, states: Mapping[str, State], folder: Path) -> None:
-    """Print the jobs and their cost."""
+def show_plan(
+    plan: StudyPlan, states: Mapping[str, State], folder: Path, looks: Looks | None
+) -> None:
+    """Print the jobs, their cost, and in which rounds they run."""
     console, seeds, arms = screen(), len(plan.study.seeds), estimate_costs(plan)
     console.print(
         f"{len(plan.cells)} combinations: {len(plan.arms)} arms x {seeds} seeds, in {folder}"
@@ -37,20 +42,43 @@ def show_plan(plan: StudyPlan, states: Mapping[str, State], folder: Path) -> Non
         table.add_section()
         table.add_row("total", "", "", format_number(sum(known)), format_number(sum(known) * seeds))
     console.print(table)
+    if looks:
+        _show_rounds(looks)
+    if hours := plan.study.hours:
+        console.print(f"budget.hours={hours:g}: no seed begins that would not fit into this time")
     for line in _lengths(plan):
         console.print(line)
     for line in plan.study.left_out:
         console.print(f"left out until it is given: {line}")
 
 
-def describe_plan(plan: StudyPlan, states: Mapping[str, State]) -> dict[str, Any]:
+def describe_plan(
+    plan: StudyPlan, states: Mapping[str, State], looks: Looks | None
+) -> dict[str, Any]:
     """The same for programs."""
     jobs = [
         {"job": name, "label": job.label, "state": states[name].kind}
         for name, job in plan.jobs.items()
     ]
     costs, left_out = estimate_costs(plan), plan.study.left_out
-    return {"cells": len(plan.cells), "jobs": jobs, "arms": costs, "left_out": left_out}
+    record = {"cells": len(plan.cells), "jobs": jobs, "arms": costs, "left_out": left_out}
+    schedule = (
+        [{"seeds": seeds, "share": share} for seeds, share in looks.schedule()] if looks else []
+    )
+    return record | ({"looks": schedule} if looks else {})
+
+
+def _show_rounds(looks: Looks) -> None:
+    """Print the rounds of a study, and what part of the level each may spend."""
+    study, before = looks.study, 0
+    title = "Rounds; an arm whose expectations are decided gets no more seeds"
+    table = Table("look after", "its seeds", "share of the level", "", title=title)
+    for seeds, share in looks.schedule():
+        own = ", ".join(map(str, study.seeds[before:seeds]))
+        made = "made" if seeds <= looks.seeds else ""
+        table.add_row(f"{seeds} seeds", own, f"{share:.1%} of {ALPHA:g}", made)
+        before = seeds
+    screen().print(table)
 
 
 def estimate_costs(plan: StudyPlan) -> list[dict[str, Any]]:
@@ -75,12 +103,15 @@ def show_table(record: Mapping[str, Any]) -> None:
     columns = {name: [str(row[name]) for row in rows] for name in ("metric", "arm", "n")}
     for head, name in {"mean": "mean", "sd": "sd", "diff": "difference", "p": "p_holm"}.items():
         columns[head] = [format_number(row[name]) for row in rows]
+    columns["detectable"] = [format_detectable(row["detectable"]) for row in rows]
     columns |= {name: [row[name] for row in rows] for name in ("expected", "verdict")}
     columns["published"] = [
         f"{format_number(row['published'])} {row['unit']}".strip() for row in rows
     ]
     shown = {head: column for head, column in columns.items() if any(column)}
     print_table(list(shown), zip(*shown.values(), strict=True))
+    if record["seconds"]:
+        tell(f"time taken: {clock(record['seconds'])}")
     for job in record["missing"]:
         tell(f"{job['state']}: {job['label']}: {job['why'].splitlines()[0]}")
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from plmctl.core.values import Amount, Count, Rule
+from plmctl.report.sequences import Comparison
 
 PRETRAIN = "pretrain"  # as what a metric or an evaluation is of
 
@@ -146,6 +147,7 @@ class Study:
     """One study, checked.
 
     Args:
+        seeds: of every arm; with `until`, at most these.
         budget: of every pretraining, ("steps", 300); None where there is none.
         data: settings of the text that all pretrainings read.
         pretrain: overrides of all pretrainings.
@@ -154,6 +156,8 @@ class Study:
         left_out: settings that a task waits for, which is left out without.
         curves: what learning curves go by.
         keep: whether checkpoints of fine-tuning are kept.
+        until: "decided": seeds are spent in rounds until every expectation is decided.
+        hours: of wall-clock time for the whole study; None where there is no limit.
     """
 
     name: str
@@ -174,3 +178,11 @@ class Study:
     left_out: list[str]
     curves: str
     keep: bool
+    until: str | None = None
+    hours: float | None = None
+
+    @property
+    def comparisons(self) -> list[Comparison]:
+        """Every metric of every arm but the baseline."""
+        others = [arm for arm in self.arms if arm != self.baseline]
+        return [(metric, arm) for metric in self.metrics for arm in others]

@@ -10,10 +10,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from plmctl.core.progress import clock
 from plmctl.report.mean_curves import AXES, draw_means
 from plmctl.report.page import Block, Chart, Heading, Paragraph, TableBlock, write_page
-from plmctl.report.statistics import Difference, compare, correct, judge, summarise
+from plmctl.report.power import find_detectable
+from plmctl.report.sequences import Comparison, Evidence, Look, evaluate_looks
+from plmctl.report.statistics import ALPHA, Difference, compare, summarise
 from plmctl.report.study_tables import (
+    count_seeds,
     explain_table,
     format_budget,
     make_cost_table,
@@ -21,6 +25,7 @@ from plmctl.report.study_tables import (
 )
 from plmctl.storage.atomic import write_json, write_text
 from plmctl.study.latex import format_latex
+from plmctl.study.looks import Looks, judge_tested
 from plmctl.study.results import Results, list_missing
 from plmctl.study.study import PRETRAIN, Metric, Study
 
@@ -33,34 +38,49 @@ CHOSEN = "Settings of fine-tuning are chosen on the dev split that is reported, 
 Row = dict[str, Any]
 
 
-def make_rows(study: Study, results: Results) -> list[Row]:
-    """One row for each metric and arm, the baseline first; plain numbers and names."""
+def make_rows(study: Study, results: Results, looks: Looks | None = None) -> list[Row]:
+    """One row for each metric and arm, the baseline first; plain numbers and names.
+
+    Args:
+        study: whose results these are.
+        results: of its jobs.
+        looks: what p-values and verdicts follow from; without, from these results as they are.
+    """
     arms = [study.baseline, *(name for name in study.arms if name != study.baseline)]
     cells = [(name, arm) for name in study.metrics for arm in arms]
     values = {(name, arm): results.values(study.metrics[name], arm) for name, arm in cells}
-    differences = [
-        compare(values[name, arm], values[name, study.baseline]) if arm != study.baseline else None
+    differences = {
+        (name, arm): difference
         for name, arm in cells
-    ]
-    corrected = correct([difference.p if difference else None for difference in differences])
+        if arm != study.baseline
+        and (difference := compare(values[name, arm], values[name, study.baseline]))
+    }
+    tested = looks.test() if looks else _test_once(differences)
     return [
-        _row(study, name, arm, values[name, arm], difference, p)
-        for (name, arm), difference, p in zip(cells, differences, corrected, strict=True)
+        _row(study, cell, values[cell], differences.get(cell), tested.get(cell)) for cell in cells
     ]
+
+
+def _test_once(differences: Mapping[Comparison, Difference]) -> dict[Comparison, Evidence]:
+    """The ordinary test: one look, which has the whole level."""
+    known = [cell for cell, difference in differences.items() if difference.p is not None]
+    return evaluate_looks([Look(0, 1.0, differences)], known)
 
 
 def _row(
     study: Study,
-    name: str,
-    arm: str,
+    cell: Comparison,
     values: Mapping[int, float],
     difference: Difference | None,
-    p: float | None,
+    tested: Evidence | None,
 ) -> Row:
+    name, arm = cell
     metric = study.metrics[name]
     mean, deviation = summarise(list(values.values())) if values else (None, None)
     expected, published = metric.expect.get(arm, ""), metric.published
     known = published is not None and arm in published.values
+    limits = difference.interval(ALPHA * tested.share) if difference and tested else None
+    low, high = limits or (None, None)
     return {
         "metric": name,
         "arm": arm,
@@ -68,13 +88,14 @@ def _row(
         "mean": mean,
         "sd": deviation,
         "difference": difference.mean if difference else None,
-        "low": difference.low if difference else None,
-        "high": difference.high if difference else None,
+        "low": low,
+        "high": high,
+        "detectable": find_detectable(difference, tested.level if tested else None),
         "test": difference.test if difference else "",
-        "p": difference.p if difference else None,
-        "p_holm": p,
+        "p": tested.p if tested else None,
+        "p_holm": tested.p_holm if tested else None,
         "expected": expected,
-        "verdict": judge(expected, difference, p),
+        "verdict": judge_tested(expected, tested),
         "published": published.values[arm] if known else None,
         "unit": published.unit if known else "",
         "values": dict(values),
@@ -82,10 +103,28 @@ def _row(
 
 
 def write_table(
-    study: Study, results: Results, folder: Path, *, notes: Sequence[str] = ()
+    study: Study,
+    results: Results,
+    folder: Path,
+    *,
+    notes: Sequence[str] = (),
+    looks: Looks | None = None,
+    seconds: float = 0.0,
 ) -> dict[str, Any]:
-    """Write all forms of the table into the study's folder; returns what table.json holds."""
-    rows = make_rows(study, results)
+    """Write all forms of the table into the study's folder.
+
+    Args:
+        study: whose results these are.
+        results: of the jobs that were asked for.
+        folder: of the study.
+        notes: paragraphs behind the tables.
+        looks: what p-values and verdicts follow from; None: the results as they are.
+        seconds: of wall-clock time that the study has taken.
+
+    Returns:
+        What table.json holds.
+    """
+    rows = make_rows(study, results, looks)
     costs = [
         {"arm": arm, "parameters": results.plan.arms[arm].parameters, **results.cost(arm)}
         for arm in dict.fromkeys(study.arms)
@@ -97,14 +136,18 @@ def write_table(
         "study": study.name,
         "title": study.title,
         "baseline": study.baseline,
-        "seeds": study.seeds,
+        "seeds": [s for s in study.seeds if any(cell.seed == s for cell in results.plan.cells)],
         "budget": dict([study.budget] if study.budget else []),
+        "seconds": seconds,
         "rows": rows,
         "costs": costs,
         "missing": missing,
         "notes": notes,
         "about": {name: _describe(metric) for name, metric in study.metrics.items()},
     }
+    if looks:
+        record["looks"] = [{"seeds": look.seeds, "share": look.share} for look in looks.made]
+        record["most_seeds"] = len(study.seeds)
     write_json(folder / "table.json", record)
     write_text(folder / "table.csv", _csv(rows, costs))
     lower = {name for name, metric in study.metrics.items() if metric.lower_is_better}
@@ -116,8 +159,9 @@ def write_table(
 def _blocks(study: Study, results: Results, record: Mapping[str, Any]) -> list[Block]:
     rows: list[Row] = record["rows"]
     budget = format_budget(record["budget"])
-    seeds = ", ".join(map(str, study.seeds))
+    seeds = ", ".join(map(str, record["seeds"]))
     facts = f"Baseline: {study.baseline}. Seeds: {seeds}. Budget of every pretraining: {budget}."
+    facts += f" Time taken: {clock(record['seconds'])}." if record["seconds"] else ""
     blocks: list[Block] = [Heading(study.title, 1), Paragraph(facts)]
     for name in study.metrics:
         blocks += [
@@ -125,13 +169,13 @@ def _blocks(study: Study, results: Results, record: Mapping[str, Any]) -> list[B
             Paragraph(record["about"][name]),
             make_metric_table([row for row in rows if row["metric"] == name]),
         ]
-    blocks += [Paragraph(explain_table(rows)), *([Paragraph(CHOSEN)] if study.tasks else [])]
+    blocks += [Paragraph(explain_table(record)), *([Paragraph(CHOSEN)] if study.tasks else [])]
     blocks += [Heading("Cost of an arm, mean over seeds"), make_cost_table(record["costs"])]
     measured = [(name, metric) for name, metric in study.metrics.items() if metric.validated]
     blocks += [Heading("Learning curves on the held-out documents")] if measured else []
     for number, (name, metric) in enumerate(measured):
         runs = results.runs(metric, study.curves)
-        title = f"{name}, mean of {len(study.seeds)} seeds"
+        title = f"{name}, mean of {count_seeds(record)}"
         if any(len(repeated) > 1 for repeated in runs.values()):
             title += ", shaded from lowest to highest"
         svg = draw_means(runs, title=title, x=AXES[study.curves], y=name, unit=metric.unit)

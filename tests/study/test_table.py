@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scipy import stats
 
 from plmctl.jobs.journal import State
 from plmctl.report.mean_curves import average_curves, read_curve
@@ -109,7 +110,7 @@ def test_the_best_setting_on_dev_counts_with_the_mean_of_its_restarts(
 
 def test_the_table(plan: StudyPlan, here: Path) -> None:
     leave(plan, here)
-    table = write_table(plan.study, results(plan, here), here, notes=["a note"])
+    table = write_table(plan.study, results(plan, here), here, notes=["a note"], seconds=3723)
     rows = {(row["metric"], row["arm"]): row for row in table["rows"]}
     perplexity = rows["perplexity", "fast"]
     pairs = [math.exp(LOSS["fast", seed]) - math.exp(LOSS["slow", seed]) for seed in (0, 1)]
@@ -124,6 +125,12 @@ def test_the_table(plan: StudyPlan, here: Path) -> None:
     assert perplexity["p_holm"] == pytest.approx(min(1.0, 3 * perplexity["p"]))
     assert perplexity["verdict"] == ("held" if perplexity["p_holm"] < 0.05 else "undecided")
     assert rows["toy", "slow"]["difference"] is None
+    assert rows["toy", "slow"]["detectable"] is None
+    # of three comparisons, none of which is found: at a third of the level, one degree of freedom
+    error = abs(pairs[0] - pairs[1]) / 2
+    d, t = perplexity["detectable"] / error, stats.t.isf(0.05 / 6, 1)
+    power = stats.chi2.expect(lambda x: stats.norm.sf(t * x**0.5 - d), args=(1,))
+    assert power == pytest.approx(0.8, abs=1e-6)
     cost = {each["arm"]: each for each in table["costs"]}["fast"]
     assert cost["tokens"] == 1100
     assert cost["flops"] == pytest.approx(1100 * plan.arms["fast"].flops_per_token)
@@ -138,6 +145,9 @@ def test_the_table(plan: StudyPlan, here: Path) -> None:
         "a note",
         "0.825 ± 0.035",
         "for all 3 comparisons",
+        "Time taken: 1:02:03.",
+        "| detectable |",
+        "show with 80% probability",
         "curve-0-steps",
         "nobody",
     ):
@@ -256,3 +266,33 @@ def test_large_numbers_have_no_exponent(
         "unit": "",
     }
     assert list(make_metric_table([row]).rows[0][2:5]) == shown
+
+
+def test_an_undecided_verdict_says_what_could_have_been_seen() -> None:
+    row = {
+        "arm": "a",
+        "n": 3,
+        "mean": 0.8,
+        "sd": 0.01,
+        "difference": 0.01,
+        "low": -0.02,
+        "high": 0.04,
+        "detectable": 0.02134,
+        "p_holm": 0.4,
+        "expected": "higher",
+        "verdict": "undecided",
+        "published": None,
+        "unit": "",
+    }
+    table = make_metric_table([row])
+    (line,) = table.rows
+    assert dict(zip(table.head, line, strict=True))["detectable"] == "0.021"
+    assert line[-1] == "undecided (could have seen 0.021)"
+    decided = make_metric_table([{**row, "verdict": "held"}]).rows[0]
+    assert decided[-1] == "held"
+    # of one seed, and in a table of an older version
+    assert make_metric_table([{**row, "detectable": None}]).rows[0][-1] == "undecided at this scale"
+    del row["detectable"]
+    former = make_metric_table([row])
+    assert "detectable" not in former.head
+    assert former.rows[0][-1] == "undecided at this scale"

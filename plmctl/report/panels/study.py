@@ -30,6 +30,8 @@ def panel(subject: Subject) -> list[Block]:
     seeds = ", ".join(map(str, study.settings.get("seeds") or [])) or "not stated"
     budget = format_budget(study.settings.get("budget") or {})
     facts = f"{study.folder}. Jobs: {jobs}. Seeds: {seeds}. Budget of every pretraining: {budget}."
+    if hours := (study.settings.get("budget") or {}).get("hours"):
+        facts += f" Budget of the study: {hours:g} hours."
     blocks: list[Block] = [Paragraph(facts)]
     if study.table is None:
         blocks.append(Paragraph(NO_TABLE))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from plmctl.core.progress import clock
 from plmctl.report.page import Block, Heading, Paragraph
 from plmctl.report.study_tables import make_cost_table
 from plmctl.report.subject import Subject
@@ -15,6 +16,10 @@ def panel(subject: Subject) -> list[Block]:
     if not table or not table.get("costs"):
         return []
     seconds = [row["seconds"] for row in table["costs"] if row["seconds"] is not None]
-    total = len(table["seeds"]) * sum(seconds) / 3600
-    hours = Paragraph(f"Means over seeds; about {total:.2f} hours of training in all.")
-    return [Heading("Cost of an arm"), hours, make_cost_table(table["costs"])]
+    text = "Means over seeds."
+    if "looks" not in table:  # all arms have as many seeds
+        total = len(table["seeds"]) * sum(seconds) / 3600
+        text = f"Means over seeds; about {total:.2f} hours of training in all."
+    if table.get("seconds"):
+        text += f" The study has taken {clock(table['seconds'])} of wall-clock time."
+    return [Heading("Cost of an arm"), Paragraph(text), make_cost_table(table["costs"])]

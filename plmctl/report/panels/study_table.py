@@ -44,7 +44,7 @@ def panel(subject: Subject) -> list[Block]:
                 )
             )
     notes = [Paragraph(note) for note in table.get("notes") or []]
-    return [*blocks, Paragraph(explain_table(rows)), *notes]
+    return [*blocks, Paragraph(explain_table(table)), *notes]
 
 
 def _verdicts(rows: Sequence[Mapping[str, Any]]) -> list[Block]:
