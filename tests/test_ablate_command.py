@@ -105,6 +105,18 @@ def test_dry_run_shows_jobs_and_cost(here: Path) -> None:
     assert sorted(here.rglob("*")) == before
 
 
+def test_dry_run_shows_the_rounds(here: Path) -> None:
+    toy_study.write_study(here)
+    words = ("./toy.yaml", "--dry-run", "until=decided", "seeds=[0,1,2,7,9]", "budget.hours=2")
+    shown = ablate(*words).output
+    for text in ("0, 1, 2", "11.1% of 0.05", "33.3%", "55.6%", "budget.hours=2"):
+        assert text in shown
+    looks = json.loads(ablate(*words, "--json").stdout)["looks"]
+    assert [look["seeds"] for look in looks] == [3, 4, 5]
+    assert sum(look["share"] for look in looks) == pytest.approx(1)
+    assert "Rounds" not in ablate("./toy.yaml", "--dry-run").output
+
+
 def test_print_config(here: Path) -> None:
     toy_study.write_study(here)
     assert "baseline: slow" in ablate("./toy.yaml", "--print-config").output
@@ -119,6 +131,7 @@ def test_print_config(here: Path) -> None:
         (("bert_sizes", "baseline=6layers"), "did you mean '6 layers'"),
         (("bert_sizes", "budget.step=3"), "budget.steps"),
         (("bert_sizes", "budget.steps=0"), "1 or more"),
+        (("bert_sizes", "until=decided"), "seeds=[0,1,2,3,4,5,6,7,8,9]"),
         (("bert_sizes", "data.path=/no/such/file"), "/no/such/file"),
     ],
 )

@@ -108,7 +108,7 @@ def find_levels(ps: Sequence[float | None]) -> list[float | None]:
     return levels
 
 
-def judge(expected: str, difference: Difference | None, p: float | None) -> Verdict:
+def judge(expected: str, difference: Difference | None, p: float | None = None) -> Verdict:
     """ "held": the expected sign with a significant p-value; "not held": the other sign,
     significant; otherwise "undecided".
     """

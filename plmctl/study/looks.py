@@ -96,7 +96,7 @@ class Looks:
 
 def judge_tested(expected: str, tested: Evidence | None) -> str:
     """The verdict on an expectation after all looks."""
-    return judge(expected, tested and tested.difference, tested and tested.p_holm)
+    return judge(expected, tested.difference, tested.p_holm) if tested else judge(expected, None)
 
 
 def open_looks(plan: StudyPlan, folder: Path, states: Mapping[str, State]) -> Looks | None:

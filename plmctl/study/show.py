@@ -71,14 +71,15 @@ def describe_plan(
 def _show_rounds(looks: Looks) -> None:
     """Print the rounds of a study, and what part of the level each may spend."""
     study, before = looks.study, 0
-    title = "Rounds; an arm whose expectations are decided gets no more seeds"
-    table = Table("look after", "its seeds", "share of the level", "", title=title)
+    table = Table("look after", "new seeds", "share of the level", "", title="Rounds")
     for seeds, share in looks.schedule():
         own = ", ".join(map(str, study.seeds[before:seeds]))
         made = "made" if seeds <= looks.seeds else ""
         table.add_row(f"{seeds} seeds", own, f"{share:.1%} of {ALPHA:g}", made)
         before = seeds
-    screen().print(table)
+    console = screen()
+    console.print(table)
+    console.print("an arm whose expectations are all decided gets no more seeds")
 
 
 def estimate_costs(plan: StudyPlan) -> list[dict[str, Any]]:
@@ -103,7 +104,7 @@ def show_table(record: Mapping[str, Any]) -> None:
     columns = {name: [str(row[name]) for row in rows] for name in ("metric", "arm", "n")}
     for head, name in {"mean": "mean", "sd": "sd", "diff": "difference", "p": "p_holm"}.items():
         columns[head] = [format_number(row[name]) for row in rows]
-    columns["detectable"] = [format_detectable(row["detectable"]) for row in rows]
+    columns["detects"] = [format_detectable(row["detectable"]) for row in rows]
     columns |= {name: [row[name] for row in rows] for name in ("expected", "verdict")}
     columns["published"] = [
         f"{format_number(row['published'])} {row['unit']}".strip() for row in rows

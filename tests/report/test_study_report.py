@@ -43,6 +43,9 @@ def test_a_finished_study(study: Path) -> None:
     assert found.table("arm", "parameters")[0] == ["rate 0", "1,000", "4,000", "2.4e+07", "4"]
     assert found.table("arm", "its settings")[0] == ["rate 0 (baseline)", "optim.lr=0e-3"]
     assert "A note." in text
+    assert [row[5] for row in found.table("arm", "n")] == ["", "0.021", "0.021"]
+    assert "show with 80% probability" in text
+    assert "The study has taken 1:02:03 of wall-clock time." in text
     assert "Of what it is; higher is better." in text
     assert text.count("<svg") == 2  # one metric, one curve
     assert text.count("<polyline") == 3
@@ -66,6 +69,22 @@ def test_its_jobs(tmp_path: Path, former: bool) -> None:
     assert len(listed) == 8
     assert listed[0][:2] == ["pretrain rate 0, seed 0", "done"]
     assert (study / listed[0][-1]).is_dir()
+
+
+def test_a_study_that_was_looked_at(tmp_path: Path) -> None:
+    folder = fabricated.study(tmp_path / "rates")
+    settings = json.loads((folder / "study.json").read_text())
+    settings["budget"]["hours"] = 1.5
+    (folder / "study.json").write_text(json.dumps(settings))
+    table = json.loads((folder / "table.json").read_text())
+    table |= {"looks": [{"seeds": 3, "share": 0.25}, {"seeds": 4, "share": 0.75}]}
+    table |= {"most_seeds": 4}
+    (folder / "table.json").write_text(json.dumps(table))
+    text = page(folder)[1]
+    assert "Time budget of the study: 1:30:00." in text
+    assert "Budget of every pretraining: 40 steps." in text
+    assert "Seeds were spent in rounds, 3, 4 of at most 4" in text
+    assert "hours of training in all" not in text  # seeds differ from arm to arm
 
 
 def test_a_study_half_done(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from plmctl.core.progress import clock
 from plmctl.report.page import Block, Paragraph, TableBlock
 from plmctl.report.studies import StudyFolder
 from plmctl.report.study_tables import format_budget
@@ -31,7 +32,7 @@ def panel(subject: Subject) -> list[Block]:
     budget = format_budget(study.settings.get("budget") or {})
     facts = f"{study.folder}. Jobs: {jobs}. Seeds: {seeds}. Budget of every pretraining: {budget}."
     if hours := (study.settings.get("budget") or {}).get("hours"):
-        facts += f" Budget of the study: {hours:g} hours."
+        facts += f" Time budget of the study: {clock(3600 * hours)}."
     blocks: list[Block] = [Paragraph(facts)]
     if study.table is None:
         blocks.append(Paragraph(NO_TABLE))
