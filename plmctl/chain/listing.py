@@ -101,13 +101,13 @@ def _study(name: str, node: Mapping[str, Any], results: str) -> dict[str, str]:
         for word in node.get("grid") or ()
     ]
     arms = len(node.get("arms") or ()) + (math.prod(grid) if grid else 0)
-    amounts = (node.get("budget") or {}).items()
+    budget = {kind: value for kind, value in (node.get("budget") or {}).items() if kind != "hours"}
     return {
         "name": name,
         "title": str(node.get("title") or ""),
         "arms": str(arms),
         "seeds": str(len(node.get("seeds") or (0, 1, 2))),
-        "budget": next((f"{value:,} {kind}" for kind, value in amounts if value is not None), ""),
+        "budget": next((f"{value:,} {kind}" for kind, value in budget.items() if value), ""),
         "tasks": ", ".join((node.get("finetune") or {}).get("tasks") or ()),
         "results": "RESULTS.md" if f"{STUDIES}/{name}.yaml" in results else UNMEASURED,
     }
