@@ -16,10 +16,15 @@ def main() -> None:
         # an exception in the middle of an import would be a traceback
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from plmctl.cli.app import main as run
+    from plmctl.core.foreign import end_beside_threads
 
     if usual:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    run()
+    try:
+        run()
+    except SystemExit as end:
+        end_beside_threads(end.code)
+        raise
 
 
 if __name__ == "__main__":

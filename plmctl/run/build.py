@@ -154,7 +154,9 @@ def _build(
     # a built part that it is given stands elsewhere in the config
     own = {name for name in known if name in values or _is_plain(given.get(name))}
     if node.get("_partial_", asks_for_factory(annotation)):
-        return _Factory(part, path, own, arguments)
+        factory = _Factory(part, **arguments)
+        factory.path, factory.own = path, own
+        return factory
     try:
         return part(**arguments)
     except ConfigError as error:
@@ -171,11 +173,6 @@ class _Factory(functools.partial[Any]):
 
     path: str
     own: set[str]  # parameters that stand at this place
-
-    def __new__(cls, part: Any, path: str, own: set[str], arguments: Mapping[str, Any]) -> _Factory:
-        factory = super().__new__(cls, part, **arguments)
-        factory.path, factory.own = path, own
-        return factory
 
     def __call__(self, /, *args: Any, **more: Any) -> Any:
         try:

@@ -8,6 +8,7 @@ import difflib
 from collections.abc import Callable, Iterable
 
 SPELT_ALIKE = 0.7  # of the letters of two last words; less is another word
+MISSPELT = 0.93  # of a whole key; a letter is wrong
 SHOWN = 3  # settings of one name that a message lists
 
 # ours -> theirs: a setting, or a setting with the value that says it; a name with a dot is meant
@@ -114,6 +115,8 @@ def guess(key: str, known: Iterable[str]) -> list[str]:
     """
     keys = list(known)
     group, dot, name = key.rpartition(".")
+    if alike := difflib.get_close_matches(key, keys, n=1, cutoff=MISSPELT):
+        return alike
     same = [other for other in keys if other.endswith(f".{key}")]
     same = same or [other for other in keys if other.rpartition(".")[2] == name]
     if len(same) > SHOWN:

@@ -304,7 +304,8 @@ class _Settings:
             return ConfigError(word.key, word.value, allowed, fix=fix)
         meant = guess(word.key, known)
         fix = spell_word(f"{meant[0]}={value}") if len(meant) == 1 else ""
-        if word.value.startswith("{") and word.key.rpartition(".")[0] in MANY:
+        beside = select(self.tree, word.key.rpartition(".")[0])
+        if word.value.startswith("{") and isinstance(beside, Mapping) and not _is_part(beside):
             allowed, fix = f"{allowed}; a + before it adds one", spell_word(f"+{word.text}")
         return ConfigError(word.key, word.value, f"{allowed}{did_you_mean(meant)}", fix=fix)
 

@@ -8,16 +8,16 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass
-from threading import Thread
-from typing import Any, Literal
+from typing import Literal
 
 import sentencepiece
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from plmctl.core.errors import ConfigError, nearest
+from plmctl.core.foreign import run_in_thread
 from plmctl.core.parts import part_of
 from plmctl.text import roles, segmented
 from plmctl.text.backend import Backend
@@ -49,7 +49,7 @@ class _Pieces(Recipe):
             )
         special, model = self.special(families[self.specials]), io.BytesIO()
         try:
-            _run_in_thread(
+            run_in_thread(
                 sentencepiece.SentencePieceTrainer.train,
                 sentence_iterator=_nonempty(texts),
                 model_writer=model,
@@ -85,28 +85,6 @@ class _Pieces(Recipe):
             self.vocab_size,
             f"sentencepiece cannot train on this text: {message}",
         )
-
-
-def _run_in_thread(work: Callable[..., None], **arguments: Any) -> None:
-    """Run `work(**arguments)` in a thread, so that this one receives Ctrl-C at once; foreign code
-    would delay it by minutes.
-    """
-    errors: list[Exception] = []
-
-    def run() -> None:
-        try:
-            work(**arguments)
-        except (
-            Exception
-        ) as error:  # whatever it is: it crosses to the other thread and is raised there
-            errors.append(error)
-
-    thread = Thread(target=run, daemon=True)
-    thread.start()
-    while thread.is_alive():
-        thread.join(0.1)
-    if errors:
-        raise errors[0]
 
 
 @part_of("tokenizer")

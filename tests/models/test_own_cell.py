@@ -75,6 +75,7 @@ def test_causal_is_offered_to_cells_that_have_it() -> None:
 
 def test_without_a_plus_the_message_says_it() -> None:
     with pytest.raises(
-        UsageError, match=r"fix: '\+model\.stack\.cells\.z=\{_target_:a\.B\}', which"
+        UsageError,
+        match=r"a \+ before it adds one[^\n]*\n  fix: '\+model\.stack\.cells\.z=\{_target_:a\.B\}'",
     ):
         compose("pretrain", "bert", ["data.path=x", "model.stack.cells.z={_target_:a.B}"])
