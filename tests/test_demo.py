@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from plmctl.chain.demo import MARK, Claim, accuracy, main, prepare, task_claim
+from plmctl.chain.demo import MARK, Claim, last, main, masked_claim, prepare, task_claim
 from plmctl.core.errors import PlmctlError, UsageError
 from plmctl.report.runs import RunLog
 
@@ -50,15 +50,28 @@ def test_a_claim_holds_only_if_it_wins(value, margin, holds):
     assert claim.cells[-1] == ("yes" if holds else "NO")
 
 
-def test_the_majority_is_that_of_the_tested_examples(tmp_path):
-    (tmp_path / "dev.tsv").write_text(
-        "text\tlabel\tmodule\na b\txml\tm\nc\txml\tm\nd\thttp\tm\ne\turllib\tm\n"
-    )
-    claim = task_claim(tmp_path, run_log(tmp_path / "run", **{"valid/accuracy": 0.6}))
-    assert (claim.floor, claim.value, claim.holds) == (0.5, 0.6, True)
-    assert "3 packages" in claim.what
+def row(arm: str, low: float | None) -> dict:
+    return {"arm": arm, "low": low, "difference": 0.1}
+
+
+@pytest.mark.parametrize(("low", "holds"), [(0.02, True), (0.0, False), (-0.01, False)])
+def test_pretraining_helps_only_if_the_whole_interval_says_so(low, holds):
+    claim = task_claim({"rows": [row("scratch", None), row("pretrained", low)]})
+    assert (claim.value, claim.holds) == (low, holds)
+    assert "+0.100" in claim.what
+
+
+def test_a_comparison_that_failed_is_no_success():
+    with pytest.raises(PlmctlError, match="no seed"):
+        task_claim({"rows": [row("scratch", None), row("pretrained", None)]})
+
+
+@pytest.mark.parametrize(("loss", "holds"), [(4.9, True), (5.48, False), (6.0, False)])
+def test_the_loss_must_beat_pairs_of_words(loss, holds, tmp_path):
+    metrics = {"valid/loss/mlm": loss, "valid/bigram/mlm": 5.5, "valid/unigram/mlm": 7.0}
+    assert masked_claim(run_log(tmp_path / "run", **metrics)).holds is holds
 
 
 def test_a_metric_that_is_missing_is_named(tmp_path):
     with pytest.raises(PlmctlError, match="no 'valid/accuracy'; it has loss"):
-        accuracy(run_log(tmp_path / "run", loss=1.0))
+        last(run_log(tmp_path / "run", loss=1.0), "valid/accuracy")

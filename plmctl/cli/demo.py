@@ -1,5 +1,5 @@
-"""`python -m plmctl.cli.demo [FOLDER [UPDATES]]`: the whole main job on the text that ships with
-Python, which `make demo` runs.
+"""`python -m plmctl.cli.demo [FOLDER [MINUTES]]`: the whole main job on the text that comes with
+Python and torch, which `make demo` runs.
 """
 
 from __future__ import annotations

@@ -116,6 +116,11 @@ def measure_bigram_baseline(
     return float(-np.log(chance).mean())
 
 
+def measure_frequencies(ids: np.ndarray, vocab_size: int) -> np.ndarray:
+    """[V] share of each id in `ids [N]`, after each was seen once more, so that none is 0."""
+    return _estimate_frequencies(count_tokens(ids, vocab_size), np.ones(vocab_size, bool))
+
+
 def _estimate_frequencies(counts: np.ndarray, predicted: np.ndarray) -> np.ndarray:
     """[V] `(c_v + 1) / (N + V')`, of the V' tokens that are `predicted`; by the added one, a token
     never seen in training has a chance.

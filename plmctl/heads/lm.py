@@ -66,6 +66,10 @@ class LMHead(Padded, ClassHead):
     probability and no gradient. With `scaled`, states count W^-0.5 times: T5's tables are drawn
     from N(0, 1) (Raffel et al., 2020; mesh_tensorflow, transformer.py). `about`: whether it
     predicts the token at the position of a state, which noise masked ("text"), or the "next" one.
+
+    With `prior`, the bias starts at the log of how frequent each token is in the corpus, so that
+    no update is spent on frequencies (Lin et al., 2017, arXiv:1708.02002, sec. 3.3, for rare
+    classes).
     """
 
     about: About = "text"
@@ -84,11 +88,14 @@ class LMHead(Padded, ClassHead):
         chunk: int = 1 << 26,
         scaled: bool = False,
         about: Literal["text", "next"] = "text",
+        prior: bool = False,
     ) -> None:
         super().__init__()
         if about not in ("text", "next"):
             raise ConfigError("about", about, "text (the token at a position), or next")
-        self.about = about
+        if prior and not bias:
+            raise ConfigError("prior", prior, "false, or a head with a bias", fix="bias=true")
+        self.about, self.prior = about, prior
         self.vocab_size = vocab_size
         self.chunk = chunk  # the most logits held at once (2^26 in bf16: 128 MiB)
         self.factor = width**-0.5 if scaled else 1.0
@@ -123,6 +130,15 @@ class LMHead(Padded, ClassHead):
             if bias
             else None
         )
+
+    def start_from(self, frequencies: Tensor) -> None:
+        """Set the bias of a head with `prior`.
+
+        Args:
+            frequencies: [V] share of each token in the corpus, none 0.
+        """
+        if self.prior and self.bias is not None:
+            self.bias.data[: self.vocab_size] = frequencies.log().to(self.bias)
 
     @property
     def table(self) -> Tensor:

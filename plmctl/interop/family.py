@@ -59,6 +59,7 @@ FREE = frozenset(
         "initializer",
         "chunk",
         "num_classes",
+        "prior",
         "tied",
         "max_length",
         "max_targets",
@@ -271,6 +272,8 @@ class Family:
         if numbers.activation not in named:
             ours = f"model.stack.cells.f.activation={numbers.activation}"
             differences.append(f"{ours} (published: {' or '.join(named)})")
+        if _at(config, "model.classifier.pooling") == "mean":
+            differences.append("model.classifier.pooling=mean (published: one token)")
         for name, lines in self.compare_heads(config, numbers).items():
             differences += [] if name in self.unread else lines
         return differences

@@ -23,7 +23,7 @@ from plmctl.training.device.peak import peak_flops
 from plmctl.training.log import METRICS, cut_back
 from plmctl.training.stages import Stage
 from plmctl.training.strategy.choose import choose_strategy
-from plmctl.training.trainer import Evaluate, Result, Settings, Trainer
+from plmctl.training.trainer import Evaluate, Remark, Result, Settings, Trainer
 
 
 def fit(
@@ -36,6 +36,7 @@ def fit(
     evaluate: Evaluate | None,
     extras: Callable[[Path], None],
     flops_per_token: float = 0.0,
+    remark: Remark = lambda progress, metrics: (),
     keep_best: str = "loss",
     best_is_largest: bool = False,
     every: int | None = None,
@@ -76,6 +77,7 @@ def fit(
         checkpoints=_checkpoints(session, extras),
         log=session.log,
         evaluate=evaluate,
+        remark=remark,
         settings=settings,
         layers=find_last_maps(model) if train.get("grad_norms") else None,
     )

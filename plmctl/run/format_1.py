@@ -50,6 +50,7 @@ ADDED: dict[str, Any] = {
     "about": "next",
     "kernel._target_": "plmctl.attention.kernels.auto.Auto",
     "qk_norm": False,
+    "prior": False,
     "discriminator.activation": "gelu",
 }
 LATER_CELLS = {"s"}  # letters that conf/model had not: they count where a layout runs them

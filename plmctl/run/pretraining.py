@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
 
 from plmctl.core.batch import Batch
 from plmctl.core.fields import fields_of
 from plmctl.core.locate import locate
 from plmctl.core.terminal import screen
+from plmctl.data.baseline import measure_frequencies
 from plmctl.data.loader import RowSource
 from plmctl.data.preview import preview
+from plmctl.data.sample import sample_corpus
+from plmctl.heads.lm import LMHead
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective
 from plmctl.run import estimate
@@ -20,6 +27,7 @@ from plmctl.run.assemble import build_model, build_objective, without_weights
 from plmctl.run.corpus import Corpus, open_corpus
 from plmctl.run.cost import cost
 from plmctl.run.fit import budget_of, fit
+from plmctl.run.floors import Floors, asks_for_text, count_corpus
 from plmctl.run.glossary import token_targets
 from plmctl.run.loaders import BatchFields, describe_unread, open_held_out, open_training_loader
 from plmctl.run.model_facts import heads_about
@@ -98,6 +106,8 @@ def train(session: Session) -> Result:
     if spec.init and not any((session.folder / "checkpoints").glob("step-*")):
         into, layers = spec.init_into, thaw(spec.kept_layers)
         initialize(model, spec.init, into=into, layers=layers, plugins=plugins, say=session.say)
+    if not spec.init:
+        start_from_frequencies([model, own], corpus)
     objective = add_teacher(spec, model, own, say=session.say)
     fields = BatchFields.by(model, objective)
     loaders = [
@@ -117,6 +127,7 @@ def train(session: Session) -> Result:
         ]
     for line in dict.fromkeys(lines):
         session.say(line)
+    targets = sorted(token_targets(thaw(spec), plugins))
     try:
         return fit(
             session,
@@ -127,13 +138,26 @@ def train(session: Session) -> Result:
                 for number, loader in enumerate(loaders)
             ],
             budget=budget,
-            evaluate=_validation(session, objective, fields, sources),
+            evaluate=_validation(session, objective, fields, sources, targets),
+            remark=Floors(targets, thaw(spec)).remark,
             extras=lambda folder: corpus.tokenizer.save(folder / "tokenizer"),
             flops_per_token=_flops_per_token(model, objective, next(iter(sources.values()))),
         )
     finally:
         for loader in loaders:
             loader.close()
+
+
+def start_from_frequencies(modules: Sequence[nn.Module], corpus: Corpus) -> None:
+    """Tell every head that asks for it, also those of helpers, how frequent each token is."""
+    parts = dict.fromkeys(part for module in modules for part in module.modules())
+    heads = [part for part in parts if isinstance(part, LMHead) and part.prior]
+    if heads:
+        texts = [shards for corpora in corpus.train.values() for shards in corpora.values()]
+        sample = np.concatenate([sample_corpus(shards.ids) for shards in texts])
+        frequencies = torch.from_numpy(measure_frequencies(sample, corpus.vocab.size))
+        for head in heads:
+            head.start_from(frequencies)
 
 
 def _stage_settings(spec: Pretrain, number: int) -> dict[str, Any]:
@@ -143,10 +167,14 @@ def _stage_settings(spec: Pretrain, number: int) -> dict[str, Any]:
 
 
 def _validation(
-    session: Session, objective: Objective, fields: BatchFields, sources: Mapping[str, RowSource]
+    session: Session,
+    objective: Objective,
+    fields: BatchFields,
+    sources: Mapping[str, RowSource],
+    targets: Sequence[str],
 ) -> Callable[[Model], dict[str, float]] | None:
-    """Losses on the held-out documents, and bits per byte for every target made of tokens; None
-    without held-out text.
+    """Losses on the held-out documents, and for each of `targets`, those made of tokens, bits per
+    byte and what models reach that only count; None without held-out text.
     """
     spec, world = session.spec, session.world
     corpus: Corpus = session.prepared
@@ -156,7 +184,6 @@ def _validation(
             " gives one)"
         )
         return None
-    targets = sorted(token_targets(thaw(spec), spec.plugins))
     bytes_per_token = {}
     for title, (source, name) in corpus.held_out().items():
         # of parallel text, the bytes of one side alone are not known
@@ -164,11 +191,13 @@ def _validation(
             split = corpus.valid[source][name].manifest["splits"]["valid"]
             bytes_per_token[title] = split["bytes"] / max(1, split["tokens"])
     batches: dict[str, list[Batch]] = {}
+    counted: dict[str, float] = {}
 
     def evaluate(model: Model) -> dict[str, float]:
         if not batches:
             held_out = open_held_out(spec, corpus, world, fields)
             batches.update({title: list(rows) for title, rows in held_out.items()})
+            counted.update(_count(corpus, bytes_per_token, batches, targets))
         parts = {
             title: measure(model, objective, rows, world=world) for title, rows in batches.items()
         }
@@ -177,9 +206,26 @@ def _validation(
             for title, part in parts.items():
                 alone = _scores({title: part}, bytes_per_token, targets)
                 scores |= {f"{title}/{key}": value for key, value in alone.items()}
-        return scores
+        return scores | counted if scores else scores
 
     return evaluate
+
+
+def _count(
+    corpus: Corpus,
+    titles: Collection[str],
+    batches: Mapping[str, Sequence[Batch]],
+    targets: Sequence[str],
+) -> dict[str, float]:
+    """{"unigram/mlm", "bigram/mlm"}: the losses of models that only count, for targets that ask
+    for tokens of the text of `titles`.
+    """
+    rows = [batch for title in titles for batch in batches[title]]
+    asked = [name for name in targets if asks_for_text(rows, name, corpus.vocab)]
+    losses = count_corpus(corpus, titles) if asked else None
+    if losses is None:
+        return {}
+    return {f"{kind}/{name}": value for name in asked for kind, value in losses.items()}
 
 
 def _scores(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from plmctl.core.batch import IGNORE, Batch, Rows
@@ -79,7 +80,8 @@ class TaskSettings:
         columns: which columns are read.
         max_length: tokens of a row at most.
         metrics: what is scored; the first one chooses the best checkpoint.
-        pooling: which token stands for a row: "first" for an encoder, "last" for a causal decoder.
+        pooling: what stands for a row: the "first" token of an encoder, the "last" of a causal
+            decoder, the "mean" of all.
         path: a directory, a file, or the files of the splits.
         dev_share: the share of the training examples that is dev where no file is; None:
             `DEV_SHARE` of a single file, otherwise none.
@@ -357,15 +359,34 @@ class Task(Objective):
         raise NotImplementedError(type(self).__name__)
 
     def pool_rows(self, model: Model, batch: Batch, *, together: bool = False) -> Tensor:
-        """[N, W'] the features of the tokens that stand for rows, through the pooler where the
-        model has one.
+        """[N, W'] the features of the tokens that stand for rows, or their mean over all tokens,
+        through the pooler where the model has one.
 
         `together`: those of all rows of an example are added first.
         """
         assert batch.anchors is not None
-        features = features_of(model, batch)[batch.anchors[:, 0], batch.anchors[:, 1]]
+        features = features_of(model, batch)
+        if self.pooling == "mean":
+            features = average_rows(features, batch)
+        else:
+            features = features[batch.anchors[:, 0], batch.anchors[:, 1]]
         features = add_rows(features, batch) if together else features
         return pool(model, features)
+
+
+def average_rows(features: Tensor, batch: Batch) -> Tensor:
+    """[N, W] of `features [B, T, W]`: for each anchor, the mean over the tokens of its row, of a
+    packed row over those of its document.
+    """
+    assert batch.anchors is not None
+    rows, places = batch.anchors.T
+    text = batch.seqs[batch.input]
+    counted = text.real[rows]  # [N, T]
+    if "document" in text.tracks:
+        documents = text.tracks["document"][rows]
+        counted = counted & (documents == documents.gather(1, places[:, None]))
+    weights = counted.to(features) / counted.sum(1, keepdim=True)
+    return torch.einsum("nt,ntw->nw", weights, features[rows])
 
 
 def cut(text: str, length: int) -> str:

@@ -201,7 +201,7 @@ def _documents() -> Iterator[CorpusDocument]:
     for file, module in _sources((*PACKAGES, *MODULES)):
         paragraphs = [
             paragraph
-            for docstring in _docstrings(file)
+            for docstring in extract_docstrings(file)
             for paragraph in extract_paragraphs(docstring)
         ]
         if paragraphs:
@@ -255,7 +255,7 @@ def _rows() -> list[LabelledDocstring]:
     rows = []
     for file, module in _sources(LABELS):
         label = module.split(".")[0]
-        for docstring in _docstrings(file):
+        for docstring in extract_docstrings(file):
             text = " ".join(extract_paragraphs(docstring))
             if len(text) >= _SHORTEST:
                 rows.append(LabelledDocstring(text, label, module))
@@ -311,7 +311,7 @@ def _sources(names: tuple[str, ...]) -> Iterator[tuple[Path, str]]:
                 yield file, ".".join(part for part in parts if part != "__init__")
 
 
-def _docstrings(file: Path) -> list[str]:
+def extract_docstrings(file: Path) -> list[str]:
     """The docstrings of a file in the order of its source."""
     owners = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     docstrings: list[str] = []

@@ -18,7 +18,13 @@ from plmctl.storage.reading import parse_json
 from plmctl.training.meter import numbers_of
 
 METRICS = "metrics.jsonl"
-SHORT = {"grad_norm": "grad", "data_wait": "wait", "bits_per_byte": "bits/byte"}  # on the line
+SHORT = {  # on the line
+    "grad_norm": "grad",
+    "data_wait": "wait",
+    "bits_per_byte": "bits/byte",
+    "unigram": "unigram",
+    "bigram": "bigram",
+}
 HIDDEN = ("step", "tokens", "seconds", "skipped", "share", "stage")  # in the file, not on the line
 
 

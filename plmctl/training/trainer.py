@@ -49,6 +49,8 @@ from plmctl.training.strategy.base import Strategy
 from plmctl.training.update import Update
 
 Evaluate = Callable[[Model], dict[str, float]]
+# the lines that say what an evaluation means
+Remark = Callable[[Progress, Mapping[str, float]], Sequence[str]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +98,7 @@ class Trainer:
         checkpoints: Checkpoints,
         log: Log,
         evaluate: Evaluate | None = None,
+        remark: Remark = lambda progress, metrics: (),
         settings: Settings | None = None,
         layers: Mapping[str, Tensor] | None = None,
     ) -> None:
@@ -103,7 +106,8 @@ class Trainer:
         self.settings = settings or Settings()
         self.strategy, world = strategy, strategy.world
         self.model, self.objective = strategy.place(model), strategy.place(objective)
-        self.schedule, self.budget, self.stages, self.evaluate = schedule, budget, stages, evaluate
+        self.schedule, self.budget, self.stages = schedule, budget, stages
+        self.evaluate, self.remark = evaluate, remark
         self.precision, self.world, self.checkpoints, self.log = precision, world, checkpoints, log
         shared = set(model.parameters())
         extra = [
@@ -306,6 +310,8 @@ class Trainer:
                     **{f"valid/{name}": round_digits(value) for name, value in metrics.items()},
                 }
             )
+            for line in self.remark(p, metrics):
+                self.log.say(line)
         value, loss = (
             self.world.broadcast(metrics.get(name)) for name in (settings.keep_best, "loss")
         )

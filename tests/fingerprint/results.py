@@ -13,6 +13,7 @@ from zipfile import ZipFile
 
 CLOCK = {"tokens_per_second", "data_wait", "mfu", "seconds"}  # keys that the clock decides
 CLOCK |= {"latency of 1 row, ms", "latency of 32 rows, ms"}
+COUNTED = ("valid/unigram/", "valid/bigram/")
 PLACES = {"checkpoint", "folder", "dir", "predictions", "skipped", "bytes on disk"}  # of files
 SENTENCES = {"measured on", "about", "notes", "unknown"}  # for people
 IGNORED = CLOCK | PLACES | SENTENCES
@@ -63,12 +64,17 @@ def without(value: Any, keys: Collection[str]) -> Any:
     return value
 
 
+def learned(record: Record) -> Record:
+    """A record without the losses of models that only count, which no training changes."""
+    return {key: value for key, value in record.items() if not key.startswith(COUNTED)}
+
+
 def curves(folder: Path) -> list[list[Record]]:
     """The records of every metrics.jsonl in `folder` without what the clock decides."""
     found = []
     for file in folder.rglob("metrics.jsonl"):
         lines = file.read_text(encoding="utf-8").splitlines()
-        found.append([without(json.loads(line), CLOCK) for line in lines])
+        found.append([learned(without(json.loads(line), CLOCK)) for line in lines])
     return sorted(found, key=json.dumps)  # folders may be called by what decides their results
 
 

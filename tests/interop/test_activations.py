@@ -96,6 +96,18 @@ def test_gpt_has_no_name_for_the_exact_gelu() -> None:
         hf.export(config, tensors_of(model), pad=0)
 
 
+def test_no_published_class_takes_the_mean_of_a_row() -> None:
+    model, config = random_model("bert", "gelu", "+model.classifier.pooling=mean")
+    message = r"model\.classifier\.pooling=mean \(published: one token\)"
+    with pytest.raises(ConfigError, match=message):
+        hf.export(config, tensors_of(model), pad=0)
+
+
+def test_how_a_bias_began_is_nothing_to_export() -> None:
+    model, config = random_model("bert", "gelu", "heads.mlm.prior=true")
+    assert hf.export(config, tensors_of(model), pad=0).architecture == "BertForPreTraining"
+
+
 @pytest.mark.parametrize("layout", ["afaf", "af af"])
 def test_a_layout_may_be_spelled_in_other_ways(layout: str) -> None:
     model, config = random_model("bert", "gelu", f"model.stack.layout='{layout}'")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from plmctl.report.chart import Curve
 from plmctl.report.mean_curves import Run, draw_means
 from plmctl.report.page import Block, Chart, Folded, Heading, Paragraph, TableBlock
@@ -13,6 +15,7 @@ REPEATED = (
     "Runs that differ in their seeds alone:"
     " their mean, shaded from the lowest to the highest; in brackets how many."
 )
+COUNTED = {"unigram": "frequencies of words", "bigram": "frequencies of pairs"}
 FEW = 4  # runs of which every term has a curve; of more, the whole loss
 
 
@@ -38,7 +41,9 @@ def panel(subject: Subject) -> list[Block]:
                 label = f"{shown} ({len(same)})" if len(same) > 1 else shown
                 drawn[name if len(groups) == len(subject.runs) == 1 else f"{label}: {name}"] = same
         if drawn:
-            blocks.append(Chart(kind, draw_means(drawn, title=title, x="update", y=kind)))
+            marks = _counted(runs) if kind == "loss" else {}
+            picture = draw_means(drawn, title=title, x="update", y=kind, marks=marks)
+            blocks.append(Chart(kind, picture))
     skips = [
         f"{run.name}: {skipped:,.0f} updates were thrown away, their gradient was not finite."
         for run in runs
@@ -55,6 +60,19 @@ def panel(subject: Subject) -> list[Block]:
         *([Paragraph(" ".join(skips))] if skips else []),
         Folded("Last values", [last]),
     ]
+
+
+def _counted(runs: Sequence[ReportedRun]) -> dict[str, float]:
+    """The losses of models that only count, where all runs have the same ones."""
+    levels: dict[str, set[float]] = {}
+    for log in (run.log for run in runs):
+        for metric in log.series:
+            kind, _, target = metric.removeprefix("valid/").partition("/")
+            if kind in COUNTED:
+                levels.setdefault(f"{COUNTED[kind]} ({target})", set()).add(
+                    log.series[metric][-1][1]
+                )
+    return {name: values.pop() for name, values in levels.items() if len(values) == 1}
 
 
 def _curves(run: ReportedRun, group: str, *, few: bool) -> dict[str, Curve]:

@@ -1,0 +1,119 @@
+"""The floors of a pretraining: what models reach that only count, and when a run leaves them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from plmctl.core.batch import IGNORE, Batch
+from plmctl.data.baseline import measure_bigram_baseline, measure_unigram_baseline
+from plmctl.data.shards import Shards
+from plmctl.run.corpus import Corpus
+from plmctl.text.vocab import Vocab
+from plmctl.training.progress import Progress
+
+MOSTLY = 0.1  # of the labels that ask for text, at most so many are other tokens
+NEAR = 0.05  # nats within which a loss counts as that of the frequencies
+# modern_encoder leaves the frequencies of words after 0.4 M tokens, at size tiny and at size mini
+# (recipes/RESULTS.md); BERT with learned positions after 14 M
+OTHERS, PATIENCE = 0.4e6, 2e6  # tokens
+# what helped most there, first things first: (setting, where it stands, its part)
+LEVERS = (
+    ("position=rotary", "position", "Rotary"),
+    ("model.stack.residual._target_=plmctl.nn.residual.PreNorm", "model.stack.residual", "PreNorm"),
+)
+OTHERWISE = "a higher optim.lr with schedule.warmup_steps, or the recipe modern_encoder"
+
+
+def count_corpus(corpus: Corpus, titles: Collection[str]) -> dict[str, float] | None:
+    """{"unigram", "bigram"}: the losses, in nats a token of the held-out text of `titles`, of two
+    models that only count: how often each token occurs, and how often behind which. Each corpus is
+    as heavy as it has tokens; None where no text has a second token.
+    """
+    losses, weights = [], []
+    for title, (source, name) in corpus.held_out().items():
+        train, valid = corpus.train[source][name], corpus.valid[source][name]
+        if title in titles and not corpus.vocab.special[valid.ids[1:]].all():
+            losses.append(_count(train, valid, corpus.vocab))
+            weights.append(len(valid.ids))
+    if not losses:
+        return None
+    means = np.average(losses, axis=0, weights=weights).tolist()
+    return dict(zip(("unigram", "bigram"), means, strict=True))
+
+
+def _count(train: Shards, valid: Shards, vocab: Vocab) -> tuple[float, float]:
+    ignored = vocab.special
+    return (
+        measure_unigram_baseline(train.ids, valid.ids, ignored=ignored).unigram_loss,
+        measure_bigram_baseline(train.ids, valid.ids, ignored=ignored),
+    )
+
+
+def asks_for_text(batches: Iterable[Batch], target: str, vocab: Vocab) -> bool:
+    """Whether the labels of a target are tokens of text, of which the frequencies are known; the
+    sentinels of T5, say, are not.
+    """
+    for batch in batches:
+        if target in batch.targets:
+            found = batch.targets[target]
+            labels = found.ids[found.ids != IGNORE].cpu().numpy()  # [P]
+            if labels.size:
+                return bool(vocab.special[labels].mean() < MOSTLY)
+    return False
+
+
+class Floors:
+    """Says once when the validation of a run leaves the frequencies of words, when it passes those
+    of pairs, and when it has not left them by the time by which others have.
+
+    Args:
+        targets: those of the objective whose labels are tokens.
+        config: of the run, in which the advised setting is looked for.
+    """
+
+    def __init__(self, targets: Sequence[str], config: Mapping[str, Any]) -> None:
+        self.targets, self.config = targets, config
+        self.said: set[tuple[str, str]] = set()
+
+    def remark(self, progress: Progress, scores: Mapping[str, float]) -> list[str]:
+        """The lines after a validation: `scores` hold `loss/mlm`, `unigram/mlm` and `bigram/mlm`
+        for a target of this name.
+        """
+        lines = []
+        for name in self.targets:
+            if f"unigram/{name}" not in scores:
+                continue
+            kind, line = self._place(name, progress.tokens, scores)
+            if line and (name, kind) not in self.said:
+                self.said.add((name, kind))
+                lines.append(line)
+        return lines
+
+    def _place(self, name: str, tokens: int, scores: Mapping[str, float]) -> tuple[str, str]:
+        """Which of the models that count the run has passed, and the line that says so."""
+        loss = scores.get(f"nll/{name}", scores[f"loss/{name}"])
+        unigram, bigram = scores[f"unigram/{name}"], scores[f"bigram/{name}"]
+        after = f"after {tokens / 1e6:.2g} M tokens"
+        if loss < bigram:
+            return "bigram", f"{name}: below word pairs ({loss:.3f} < {bigram:.3f}) {after}"
+        if loss < unigram - NEAR:
+            left = f"left the frequencies of single words ({loss:.3f} < {unigram:.3f}) {after}"
+            return "unigram", f"{name}: {left}; word pairs are at {bigram:.3f}"
+        if tokens < PATIENCE:
+            return "", ""
+        still = f"still at the frequencies of single words ({unigram:.3f}) {after}"
+        others = f"modern_encoder left them after {OTHERS / 1e6:g} M"
+        return "late", f"{name}: {loss:.3f} is {still}; {others}. What helps most: {self._lever()}"
+
+    def _lever(self) -> str:
+        for setting, path, part in LEVERS:
+            node: Any = self.config
+            for key in path.split("."):
+                node = node.get(key) if isinstance(node, Mapping) else None
+            target = node.get("_target_", "") if isinstance(node, Mapping) else None
+            if target is not None and target.rpartition(".")[2] != part:
+                return setting
+        return OTHERWISE

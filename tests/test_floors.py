@@ -1,0 +1,112 @@
+"""Where a pretraining stands: the losses of counting beside its own, and the lines about them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from plmctl.data.shards import Shards
+from plmctl.report.build import make_blocks
+from plmctl.report.page import Chart
+from plmctl.report.subject import find_subject
+from plmctl.run.floors import OTHERWISE, Floors
+from plmctl.text.tokenizer import Tokenizer
+from plmctl.training.progress import Progress
+from tests.test_pretrain_command import TINY, pretrain
+
+ROTARY = {"_target_": "plmctl.nn.positions.Rotary"}
+PRE_NORM = {"stack": {"residual": {"_target_": "plmctl.nn.residual.PreNorm"}}}
+
+
+def scores(loss: float) -> dict[str, float]:
+    return {"loss/mlm": loss, "unigram/mlm": 7.0, "bigram/mlm": 5.5, "loss/nsp": 0.7}
+
+
+def lines(curve: list[tuple[float, float]], **config: object) -> list[str]:
+    """What is said over a curve of (million tokens, loss)."""
+    floors = Floors(["mlm"], config)
+    said = []
+    for tokens, loss in curve:
+        said += floors.remark(Progress(tokens=int(tokens * 1e6)), scores(loss))
+    return said
+
+
+def test_each_step_is_said_once() -> None:
+    said = lines(
+        [(0.1, 7.2), (0.3, 6.97), (0.5, 6.9), (0.7, 6.8), (2.5, 5.4), (3, 5.3), (3.5, 5.6)]
+    )
+    assert len(said) == 2
+    assert "left the frequencies of single words (6.900 < 7.000) after 0.5 M tokens" in said[0]
+    assert "below word pairs (5.400 < 5.500) after 2.5 M tokens" in said[1]
+
+
+def test_a_run_that_passes_both_at_once_is_told_of_the_second() -> None:
+    assert ["below word pairs" in line for line in lines([(1, 5.0)])] == [True]
+
+
+@pytest.mark.parametrize(
+    ("config", "lever"),
+    [
+        ({"position": {"_target_": "plmctl.nn.positions.Learned"}}, "position=rotary"),
+        (
+            {
+                "position": ROTARY,
+                "model": {"stack": {"residual": {"_target_": "plmctl.nn.residual.PostNorm"}}},
+            },
+            "model.stack.residual._target_=plmctl.nn.residual.PreNorm",
+        ),
+        ({"position": ROTARY, "model": PRE_NORM}, OTHERWISE),
+    ],
+)
+def test_a_run_that_stays_is_told_what_helps(config: dict, lever: str) -> None:
+    assert lines([(1.9, 7.1)], **config) == []  # others needed less, but not so much less
+    said = lines([(2, 7.1), (3, 6.99), (4, 6.5)], **config)
+    assert "still at the frequencies of single words" in said[0]
+    assert said[0].endswith(lever)
+    assert len(said) == 2
+    assert "left the frequencies" in said[1]
+
+
+def test_a_smoothed_loss_is_not_compared() -> None:
+    smooth = {**scores(7.5), "nll/mlm": 6.0}
+    assert "left" in Floors(["mlm"], {}).remark(Progress(tokens=1), smooth)[0]
+
+
+def test_the_run_shows_what_counting_reaches(
+    tokens_of: Callable[..., Path], tmp_path: Path
+) -> None:
+    """In the file as the definition says, on the line, in the picture of the report."""
+    home = tokens_of("wordpiece")
+    words = ["bert", *TINY, f"data.path={home}", "train.steps=4", f"run.dir={tmp_path / 'run'}"]
+    output = pretrain(*words)
+    train, valid = (Shards.open(home, split).ids for split in ("train", "valid"))
+    special = Tokenizer.load(home / "tokenizer").vocab.special
+    asked = [int(i) for i in valid if not special[i]]
+    counts = Counter(int(i) for i in train if not special[i])
+    total = sum(counts.values()) + int((~special).sum())
+    unigram = -np.mean([math.log((counts[i] + 1) / total) for i in asked])
+    records = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").open()]
+    last = next(record for record in reversed(records) if "valid/loss/mlm" in record)
+    assert last["valid/unigram/mlm"] == pytest.approx(unigram, rel=1e-5)
+    assert 0 < last["valid/bigram/mlm"] < last["valid/unigram/mlm"]
+    assert not any(key.endswith("/nsp") and "gram" in key for key in last)
+    assert f"unigram {unigram:.3g}" in output
+    blocks = make_blocks(find_subject([tmp_path / "run"]))
+    picture = next(block for block in blocks if isinstance(block, Chart) and block.name == "loss")
+    assert "frequencies of words (mlm)" in picture.svg
+    assert "frequencies of pairs" in picture.svg
+
+
+def test_sentinels_are_not_compared_with_words(
+    tokens_of: Callable[..., Path], tmp_path: Path
+) -> None:
+    home = tokens_of("unigram", "tokenizer.sentinels=20")
+    eval_noise = "eval.noise={span_sentinel:${noise.span_sentinel}}"
+    words = ["t5", *TINY, f"data.path={home}", "train.steps=2", f"run.dir={tmp_path}"]
+    assert "unigram" not in pretrain(*words, eval_noise).split("step 1")[1]
