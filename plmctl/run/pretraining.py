@@ -206,7 +206,8 @@ def _validation(
             for title, part in parts.items():
                 alone = _scores({title: part}, bytes_per_token, targets)
                 scores |= {f"{title}/{key}": value for key, value in alone.items()}
-        return scores | counted if scores else scores
+        floors = {key: value for key, value in counted.items() if _loss_of(key) in scores}
+        return {**scores, **floors}
 
     return evaluate
 
@@ -226,6 +227,11 @@ def _count(
     if losses is None:
         return {}
     return {f"{kind}/{name}": value for name in asked for kind, value in losses.items()}
+
+
+def _loss_of(floor: str) -> str:
+    """The loss that stands beside "unigram/mlm"; a term may have another name than its target."""
+    return f"loss/{floor.partition('/')[2]}"
 
 
 def _scores(
