@@ -13,10 +13,12 @@ from zipfile import ZipFile
 
 CLOCK = {"tokens_per_second", "data_wait", "mfu", "seconds"}  # keys that the clock decides
 CLOCK |= {"latency of 1 row, ms", "latency of 32 rows, ms"}
+# losses of models that only count, which no training changes
 COUNTED = ("valid/unigram/", "valid/bigram/")
 PLACES = {"checkpoint", "folder", "dir", "predictions", "skipped", "bytes on disk"}  # of files
 SENTENCES = {"measured on", "about", "notes", "unknown"}  # for people
-IGNORED = CLOCK | PLACES | SENTENCES
+POWER = {"detectable"}  # follows from the values beside it
+IGNORED = CLOCK | PLACES | SENTENCES | POWER
 PARTS = ("weights", "curve", "output")
 
 Fingerprint = dict[str, str | float]
@@ -56,17 +58,16 @@ def weights(folder: Path) -> str | None:
 
 
 def without(value: Any, keys: Collection[str]) -> Any:
-    """JSON data without `keys`, however deep they are."""
+    """JSON data without `keys` and without `COUNTED`, however deep they are."""
     if isinstance(value, Mapping):
-        return {key: without(each, keys) for key, each in value.items() if key not in keys}
+        return {
+            key: without(each, keys)
+            for key, each in value.items()
+            if key not in keys and not key.startswith(COUNTED)
+        }
     if isinstance(value, list):
         return [without(each, keys) for each in value]
     return value
-
-
-def learned(record: Record) -> Record:
-    """A record without the losses of models that only count, which no training changes."""
-    return {key: value for key, value in record.items() if not key.startswith(COUNTED)}
 
 
 def curves(folder: Path) -> list[list[Record]]:
@@ -74,7 +75,7 @@ def curves(folder: Path) -> list[list[Record]]:
     found = []
     for file in folder.rglob("metrics.jsonl"):
         lines = file.read_text(encoding="utf-8").splitlines()
-        found.append([learned(without(json.loads(line), CLOCK)) for line in lines])
+        found.append([without(json.loads(line), CLOCK) for line in lines])
     return sorted(found, key=json.dumps)  # folders may be called by what decides their results
 
 
