@@ -57,7 +57,7 @@ class Backbone(nn.Module):
     token_embedding: nn.Module  # has `.weight`, at least [V, W] or [V, E], for tied heads
     max_length: int | None  # longest row the positions allow
     # how fine-tuning classifies rows: `pooling` ("first": by the cls token, wherever it stands;
-    # "last": by the last token;
+    # "last": by the last token; "mean": by all;
     # absent: as the pattern lets tokens see), `pooler` (kept or not), and settings of the head
     classifier: Mapping[str, Any] = {}
 

@@ -162,10 +162,23 @@ def _compute_logits(loaded: Loaded, batch: Batch, features: Tensor) -> dict[str,
     for name in heads_of_states(loaded.model):
         read = features
         if heads[name].about == "rows":
-            rows = torch.arange(len(features), device=features.device)
-            read = pool(loaded.model, features[rows, _find_row_tokens(loaded, batch)])
+            averaged = getattr(heads[name], "of_task", False) and _kind(loaded) == "mean"
+            read = pool(loaded.model, _read_rows(loaded, batch, features, averaged=averaged))
         logits[f"logits_{name}" if logits else "logits"] = heads[name](read)
     return logits
+
+
+def _kind(loaded: Loaded) -> str:
+    """What stands for a row in fine-tuning."""
+    return pooling(loaded.config, loaded.source.plugins)
+
+
+def _read_rows(loaded: Loaded, batch: Batch, features: Tensor, *, averaged: bool) -> Tensor:
+    """[B, W] of `features [B, T, W]` what stands for each row."""
+    if averaged:
+        return _mean(features[:, None], batch.text.real)[:, 0]
+    rows = torch.arange(len(features), device=features.device)
+    return features[rows, _find_row_tokens(loaded, batch)]
 
 
 def _find_row_tokens(loaded: Loaded, batch: Batch) -> Tensor:
@@ -173,7 +186,7 @@ def _find_row_tokens(loaded: Loaded, batch: Batch) -> Tensor:
     padding where only that one sees all others.
     """
     real = batch.text.real
-    if pooling(loaded.config, loaded.source.plugins) == "first":
+    if _kind(loaded) != "last":
         return _find_first(real)
     return _find_last(
         real & (batch.text.ids != loaded.vocab.pad) if loaded.source.has_tokenizer else real

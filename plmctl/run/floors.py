@@ -17,7 +17,7 @@ from plmctl.training.progress import Progress
 MOSTLY = 0.1  # of the labels that ask for text, at most so many are other tokens
 NEAR = 0.05  # nats within which a loss counts as that of the frequencies
 # modern_encoder leaves the frequencies of words after 0.4 M tokens, at size tiny and at size mini
-# (recipes/RESULTS.md); BERT with learned positions after 14 M
+# (recipes/RESULTS.md); BERT's recipe, with learned positions, needs several times as many
 OTHERS, PATIENCE = 0.4e6, 2e6  # tokens
 # what helped most there, first things first: (setting, where it stands, its part)
 LEVERS = (

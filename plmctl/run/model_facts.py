@@ -6,18 +6,24 @@ from collections.abc import Sequence
 from typing import Any
 
 from plmctl.attention.patterns.base import Pattern
+from plmctl.core.errors import ConfigError, nearest
 from plmctl.core.locate import locate
 from plmctl.models.base import Backbone
 from plmctl.models.encoder import Encoder
 from plmctl.run.assemble import row_lengths
 from plmctl.run.build import build, plain
 
+POOLINGS = ("first", "last", "mean")  # what stands for a row
+
 
 def pooling(config: Any, plugins: Sequence[str] = ()) -> str:
-    """Which token stands for a row: what `model.classifier.pooling` says; else the "last" where
+    """What stands for a row: what `model.classifier.pooling` says; else the "last" where
     some see none behind them.
     """
     stated = (config["model"].get("classifier") or {}).get("pooling")
+    if stated and stated not in POOLINGS:
+        allowed = f"one of {', '.join(POOLINGS)}{nearest(str(stated), POOLINGS)}"
+        raise ConfigError("model.classifier.pooling", stated, allowed)
     if stated:
         return str(stated)
     pattern = pattern_of(config, plugins)

@@ -37,10 +37,11 @@ def lay_out(
 ) -> Row:
     """Segment A (and B) within the tokenizer's template, at most `max_length` tokens.
 
-    `pooling="first"`: the `cls` token stands for the row (BERT, RoBERTa); `"last"`: the last token
-    does, the only one that has seen all the others under a causal pattern (GPT's extract token:
-    Radford et al., 2018, sec. 3.3). Where that is also the padding (GPT-2), it is the last one
-    before it, which the published classifiers look for: the last that is not padding.
+    `pooling="first"`: the `cls` token stands for the row (BERT, RoBERTa); it is the anchor of
+    `"mean"`, too, for which all tokens stand. `"last"`: the last token does, the only one that has
+    seen all the others under a causal pattern (GPT's extract token: Radford et al., 2018, sec.
+    3.3). Where that is also the padding (GPT-2), it is the last one before it, which the published
+    classifiers look for: the last that is not padding.
     """
     room = max_length - specials(vocab, pair=b is not None)
     if room < 2:
@@ -64,7 +65,7 @@ def lay_out(
             ids.append(vocab.id(role))
     if not ids:  # an empty text and a template without specials
         ids.append(vocab.unk if vocab.unk is not None else vocab.pad)
-    anchor = cls if pooling == "first" and cls is not None else _last(ids, vocab.pad)
+    anchor = cls if pooling != "last" and cls is not None else _last(ids, vocab.pad)
     return Row(
         ids,
         a_start,

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-import torch
+import json
+from collections.abc import Callable
+from pathlib import Path
 
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from plmctl.cli.app import make_app
 from plmctl.core.batch import Batch, Seq
+from plmctl.core.errors import ConfigError
+from plmctl.run.model_facts import pooling
 from plmctl.tasks.base import average_rows
 
 
@@ -28,3 +38,55 @@ def test_a_packed_row_has_a_mean_for_each_document() -> None:
     found = average_rows(features, batch([6, 5], [(0, 0), (0, 2), (1, 0), (1, 3)], document))
     parts = [features[0, :2], features[0, 2:], features[1, :3], features[1, 3:5]]
     torch.testing.assert_close(found, torch.stack([part.mean(0) for part in parts]))
+
+
+def test_another_word_is_refused() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'mean'"):
+        pooling({"model": {"classifier": {"pooling": "means"}}})
+
+
+def test_embedding_and_evaluation_answer_alike(
+    tokens_of: Callable[..., Path], tmp_path: Path
+) -> None:
+    rows = [f"{'good' if i % 2 else 'bad'} text of {i} words" for i in range(8)]
+    text = "".join(f"{row}\t{row.split()[0]}\n" for row in rows)
+    for split in ("train", "dev"):
+        (tmp_path / f"{split}.tsv").write_text("text\tlabel\n" + text)
+    (tmp_path / "rows.txt").write_text("\n".join(rows) + "\n")
+    small = ["size=tiny", "size.width=32", "size.inner_width=64", "train.batch_size=4"]
+    new = [*small, "train.steps=3", "train.precision=fp32"]
+    run(
+        "pretrain",
+        "modern_encoder",
+        f"data.path={tokens_of('wordpiece')}",
+        "eval.rows=4",
+        *new,
+        f"run.dir={tmp_path / 'a'}",
+    )
+    run(
+        "finetune",
+        "task=classification",
+        f"task.path={tmp_path}",
+        f"checkpoint={tmp_path / 'a'}",
+        *new[3:],
+        "optim.lr=1e-2",
+        f"run.dir={tmp_path / 'b'}",
+    )
+    run("eval", f"checkpoint={tmp_path / 'b'}", f"out={tmp_path / 'e'}")
+    run(
+        "embed",
+        f"checkpoint={tmp_path / 'b'}",
+        f"input={tmp_path / 'rows.txt'}",
+        "logits=true",
+        f"out={tmp_path / 'v.npz'}",
+    )
+    vectors = np.load(tmp_path / "v.npz")
+    wanted = [json.loads(line) for line in (tmp_path / "e/dev.jsonl").open()]
+    for i, row in enumerate(wanted):
+        shares = torch.from_numpy(vectors[f"logits_{i}"]).softmax(0)
+        assert shares.tolist() == pytest.approx(list(row["probabilities"].values()), abs=1e-3)
+
+
+def run(*words: str) -> None:
+    done = CliRunner().invoke(make_app(), words)
+    assert done.exit_code == 0, done.output
