@@ -111,7 +111,7 @@ class XLNet(Backbone):
         self.pattern = pattern & Padding() & Documents() & Order()
         self.query_pattern = pattern & Padding() & Documents() & Order(strict=True)
         self.query = (
-            nn.Parameter(torch.empty(1, embedding.width).normal_() * 0.02) if two_streams else None
+            nn.Parameter(torch.empty(1, embedding.width).normal_(std=0.02)) if two_streams else None
         )
         self.streams = frozenset({"query"}) if two_streams else frozenset()
         self.initializer, self.classifier = initializer, dict(classifier or {})

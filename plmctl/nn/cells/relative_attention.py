@@ -137,4 +137,4 @@ class RelativeAttention(Cell):
 
 def _draw(*shape: int) -> nn.Parameter:
     """A parameter of normal numbers, which is not drawn where it has no memory."""
-    return nn.Parameter(torch.empty(shape).normal_() * 0.02)
+    return nn.Parameter(torch.empty(shape).normal_(std=0.02))
