@@ -7,7 +7,16 @@ import math
 
 import pytest
 
-from plmctl.chain.demo import MARK, Claim, last, main, masked_claim, prepare, task_claim
+from plmctl.chain.demo import (
+    MARK,
+    Claim,
+    describe_tuning,
+    last,
+    main,
+    masked_claim,
+    prepare,
+    task_claim,
+)
 from plmctl.core.errors import PlmctlError, UsageError
 from plmctl.report.runs import RunLog
 
@@ -75,3 +84,9 @@ def test_the_loss_must_beat_pairs_of_words(loss, holds, tmp_path):
 def test_a_metric_that_is_missing_is_named(tmp_path):
     with pytest.raises(PlmctlError, match="no 'valid/accuracy'; it has loss"):
         last(run_log(tmp_path / "run", loss=1.0), "valid/accuracy")
+
+
+def test_the_picture_says_that_its_runs_have_several_learning_rates():
+    runs = [[(25.0, 25.0, 0.5)]] * 10
+    title = describe_tuning({"scratch": runs, "pretrained": runs}, seeds=5)
+    assert title == "Accuracy on dev: 5 seeds at 2 learning rates, mean and range"

@@ -44,8 +44,8 @@ COMMANDS = (
 )
 ABOUT = (
     "A small modern encoder, pretrained for two minutes on the docstrings that come with Python and"
-    " torch, then tuned to tell from which of four packages a paragraph comes, with ten labelled"
-    " ones of each. It is tested on modules that were not among its labelled examples (their text,"
+    " torch, then tuned to tell from which of four packages a paragraph comes, with forty"
+    " labelled ones. It is tested on modules that were not among its labelled examples (their text,"
     " without labels, was part of the pretraining text)."
 )
 
@@ -194,8 +194,9 @@ def blocks(
         for what, kind in (("tokens", "unigram"), ("pairs", "bigram"))
     }
     losses = draw_lines(curves, title="Masked-LM loss, nats", x="update", y="loss", marks=marks)
-    title = f"Accuracy on dev, mean of {len(study.settings['seeds'])} seeds, shaded: all of them"
-    scores = draw_means(tuning_curves(study), title=title, x="update", y="accuracy")
+    tuning = tuning_curves(study)
+    title = describe_tuning(tuning, seeds=len(study.settings["seeds"]))
+    scores = draw_means(tuning, title=title, x="update", y="accuracy")
     rows = [claim.cells for claim in claims]
     return [
         Heading("plmctl demo", 1),
@@ -216,13 +217,21 @@ def blocks(
 
 
 def tuning_curves(study: StudyFolder) -> dict[str, list[Run]]:
-    """{arm: the accuracy on dev over the updates, of each seed}."""
+    """{arm: the accuracy on dev over the updates, of each seed and learning rate}."""
     curves: dict[str, list[Run]] = {}
     for job in study.jobs:
         if job.verb == "finetune" and job.arm:
             curve = read_curve(job.log, "valid/accuracy", "steps", 1.0)
             curves.setdefault(job.arm, []).append(curve)
     return curves
+
+
+def describe_tuning(curves: Mapping[str, Sequence[Run]], *, seeds: int) -> str:
+    """The title over the curves of the arms, each of which has been tuned with every seed at every
+    learning rate of the study.
+    """
+    rates = max(map(len, curves.values()), default=0) // seeds
+    return f"Accuracy on dev: {seeds} seeds at {rates} learning rates, mean and range"
 
 
 def _program() -> str:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
+
+from plmctl.data.shards import Shards
 
 
 def sample_corpus(ids: np.ndarray, *, pieces: int = 256, length: int = 4096) -> np.ndarray:
@@ -15,3 +19,8 @@ def sample_corpus(ids: np.ndarray, *, pieces: int = 256, length: int = 4096) -> 
     return np.concatenate([np.asarray(ids[begin : begin + length]) for begin in begins]).astype(
         np.int64
     )
+
+
+def sample_corpora(corpora: Iterable[Shards]) -> np.ndarray:
+    """int64 [N] the samples of several corpora, one behind the other."""
+    return np.concatenate([sample_corpus(shards.ids) for shards in corpora])

@@ -13,9 +13,10 @@ from torch import Tensor
 from plmctl.core.batch import Batch, Rows, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.data.loader import collate
-from plmctl.heads.base import heads_of_states, pool
+from plmctl.heads.base import Head, heads_of_states, pool
 from plmctl.heads.features import HIDDEN
 from plmctl.heads.features import read as read_features
+from plmctl.heads.rows import read_rows
 from plmctl.run.embedding_lines import EmbeddingLine
 from plmctl.run.loading import Loaded
 from plmctl.run.model_facts import pooling
@@ -160,33 +161,31 @@ def _compute_logits(loaded: Loaded, batch: Batch, features: Tensor) -> dict[str,
     heads: Any = loaded.model.heads
     logits: dict[str, Tensor] = {}
     for name in heads_of_states(loaded.model):
-        read = features
-        if heads[name].about == "rows":
-            averaged = getattr(heads[name], "of_task", False) and _kind(loaded) == "mean"
-            read = pool(loaded.model, _read_rows(loaded, batch, features, averaged=averaged))
+        about_rows = heads[name].about == "rows"
+        read = _pool_rows(loaded, batch, features, heads[name]) if about_rows else features
         logits[f"logits_{name}" if logits else "logits"] = heads[name](read)
     return logits
 
 
-def _kind(loaded: Loaded) -> str:
-    """What stands for a row in fine-tuning."""
-    return pooling(loaded.config, loaded.source.plugins)
-
-
-def _read_rows(loaded: Loaded, batch: Batch, features: Tensor, *, averaged: bool) -> Tensor:
-    """[B, W] of `features [B, T, W]` what stands for each row."""
-    if averaged:
-        return _mean(features[:, None], batch.text.real)[:, 0]
+def _pool_rows(loaded: Loaded, batch: Batch, features: Tensor, head: Head) -> Tensor:
+    """[B, W] of `features [B, T, W]` what `head` reads of each row; only heads of tasks read the
+    mean of its tokens.
+    """
+    kind = pooling(loaded.config, loaded.source.plugins)
     rows = torch.arange(len(features), device=features.device)
-    return features[rows, _find_row_tokens(loaded, batch)]
+    anchors = torch.stack([rows, _find_row_tokens(loaded, batch, kind)], 1)
+    averaged = head.of_task and kind == "mean"
+    return pool(
+        loaded.model, read_rows(features, replace(batch, anchors=anchors), averaged=averaged)
+    )
 
 
-def _find_row_tokens(loaded: Loaded, batch: Batch) -> Tensor:
+def _find_row_tokens(loaded: Loaded, batch: Batch, kind: str) -> Tensor:
     """[B] the position of the token that stands for the row: the first, or the last that is not
     padding where only that one sees all others.
     """
     real = batch.text.real
-    if _kind(loaded) != "last":
+    if kind != "last":
         return _find_first(real)
     return _find_last(
         real & (batch.text.ids != loaded.vocab.pad) if loaded.source.has_tokenizer else real

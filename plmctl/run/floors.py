@@ -11,6 +11,7 @@ from plmctl.core.batch import IGNORE, Batch
 from plmctl.data.baseline import measure_bigram_baseline, measure_unigram_baseline
 from plmctl.data.shards import Shards
 from plmctl.run.corpus import Corpus
+from plmctl.run.walks import select
 from plmctl.text.vocab import Vocab
 from plmctl.training.progress import Progress
 
@@ -110,10 +111,7 @@ class Floors:
 
     def _lever(self) -> str:
         for setting, path, part in LEVERS:
-            node: Any = self.config
-            for key in path.split("."):
-                node = node.get(key) if isinstance(node, Mapping) else None
-            target = node.get("_target_", "") if isinstance(node, Mapping) else None
+            target = select(self.config, f"{path}._target_")
             if target is not None and target.rpartition(".")[2] != part:
                 return setting
         return OTHERWISE

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-import numpy as np
-
 from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError
 from plmctl.core.fields import COMMON
@@ -16,7 +14,7 @@ from plmctl.data.formats.base import Format
 from plmctl.data.loader import Labels, Loader, RowSource, once
 from plmctl.data.mixture import Mixture, compute_shares
 from plmctl.data.reader import RowReader
-from plmctl.data.sample import sample_corpus
+from plmctl.data.sample import sample_corpora
 from plmctl.data.shards import Shards
 from plmctl.models.base import Model
 from plmctl.noise.base import Chain
@@ -224,8 +222,7 @@ def build_noise(
     """
     if not nodes:
         return None
-    sample = np.concatenate([sample_corpus(shards.ids) for shards in tokens.values()])
-    given = ToNoises(vocab=vocab, corpus_sample=sample).by_name()
+    given = ToNoises(vocab=vocab, corpus_sample=sample_corpora(tokens.values())).by_name()
     return Chain(
         [build(node, given, plugins, path=f"noise.{name}") for name, node in nodes.items()]
     )

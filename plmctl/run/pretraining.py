@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -18,7 +17,7 @@ from plmctl.core.terminal import screen
 from plmctl.data.baseline import measure_frequencies
 from plmctl.data.loader import RowSource
 from plmctl.data.preview import preview
-from plmctl.data.sample import sample_corpus
+from plmctl.data.sample import sample_corpora
 from plmctl.heads.lm import LMHead
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective
@@ -154,7 +153,7 @@ def start_from_frequencies(modules: Sequence[nn.Module], corpus: Corpus) -> None
     heads = [part for part in parts if isinstance(part, LMHead) and part.prior]
     if heads:
         texts = [shards for corpora in corpus.train.values() for shards in corpora.values()]
-        sample = np.concatenate([sample_corpus(shards.ids) for shards in texts])
+        sample = sample_corpora(texts)
         frequencies = torch.from_numpy(measure_frequencies(sample, corpus.vocab.size))
         for head in heads:
             head.start_from(frequencies)
@@ -191,13 +190,13 @@ def _validation(
             split = corpus.valid[source][name].manifest["splits"]["valid"]
             bytes_per_token[title] = split["bytes"] / max(1, split["tokens"])
     batches: dict[str, list[Batch]] = {}
-    counted: dict[str, float] = {}
+    floors: dict[str, float] = {}
 
     def evaluate(model: Model) -> dict[str, float]:
-        if not batches:
+        first = not batches
+        if first:
             held_out = open_held_out(spec, corpus, world, fields)
             batches.update({title: list(rows) for title, rows in held_out.items()})
-            counted.update(_count(corpus, bytes_per_token, batches, targets))
         parts = {
             title: measure(model, objective, rows, world=world) for title, rows in batches.items()
         }
@@ -206,7 +205,10 @@ def _validation(
             for title, part in parts.items():
                 alone = _scores({title: part}, bytes_per_token, targets)
                 scores |= {f"{title}/{key}": value for key, value in alone.items()}
-        floors = {key: value for key, value in counted.items() if _loss_of(key) in scores}
+        if first:
+            # a term may have another name than its target; only the main process has scores
+            shown = [name for name in targets if f"loss/{name}" in scores]
+            floors.update(_count(corpus, bytes_per_token, batches, shown))
         return {**scores, **floors}
 
     return evaluate
@@ -227,11 +229,6 @@ def _count(
     if losses is None:
         return {}
     return {f"{kind}/{name}": value for name in asked for kind, value in losses.items()}
-
-
-def _loss_of(floor: str) -> str:
-    """The loss that stands beside "unigram/mlm"; a term may have another name than its target."""
-    return f"loss/{floor.partition('/')[2]}"
 
 
 def _scores(

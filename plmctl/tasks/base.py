@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from plmctl.core.batch import IGNORE, Batch, Rows
@@ -22,6 +21,7 @@ from plmctl.core.fields import Field
 from plmctl.core.parts import base_of
 from plmctl.heads.base import About, pool
 from plmctl.heads.features import read as features_of
+from plmctl.heads.rows import read_rows
 from plmctl.models.base import Model
 from plmctl.noise.base import Noise
 from plmctl.objectives.base import Objective, Output
@@ -364,29 +364,8 @@ class Task(Objective):
 
         `together`: those of all rows of an example are added first.
         """
-        assert batch.anchors is not None
-        features = features_of(model, batch)
-        if self.pooling == "mean":
-            features = average_rows(features, batch)
-        else:
-            features = features[batch.anchors[:, 0], batch.anchors[:, 1]]
-        features = add_rows(features, batch) if together else features
-        return pool(model, features)
-
-
-def average_rows(features: Tensor, batch: Batch) -> Tensor:
-    """[N, W] of `features [B, T, W]`: for each anchor, the mean over the tokens of its row, of a
-    packed row over those of its document.
-    """
-    assert batch.anchors is not None
-    rows, places = batch.anchors.T
-    text = batch.seqs[batch.input]
-    counted = text.real[rows]  # [N, T]
-    if "document" in text.tracks:
-        documents = text.tracks["document"][rows]
-        counted = counted & (documents == documents.gather(1, places[:, None]))
-    weights = counted.to(features) / counted.sum(1, keepdim=True)
-    return torch.einsum("nt,ntw->nw", weights, features[rows])
+        rows = read_rows(features_of(model, batch), batch, averaged=self.pooling == "mean")
+        return pool(model, add_rows(rows, batch) if together else rows)
 
 
 def cut(text: str, length: int) -> str:

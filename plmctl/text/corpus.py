@@ -199,12 +199,7 @@ def _documents() -> Iterator[CorpusDocument]:
         if paragraphs := extract_paragraphs(text):
             yield CorpusDocument(f"topic {name}", tuple(paragraphs))
     for file, module in _sources((*PACKAGES, *MODULES)):
-        paragraphs = [
-            paragraph
-            for docstring in extract_docstrings(file)
-            for paragraph in extract_paragraphs(docstring)
-        ]
-        if paragraphs:
+        if paragraphs := read_paragraphs(file):
             yield CorpusDocument(module, tuple(paragraphs))
 
 
@@ -309,6 +304,13 @@ def _sources(names: tuple[str, ...]) -> Iterator[tuple[Path, str]]:
             parts = file.relative_to(_library()).with_suffix("").parts
             if file.is_file() and not {"test", "tests"} & set(parts):
                 yield file, ".".join(part for part in parts if part != "__init__")
+
+
+def read_paragraphs(file: Path) -> list[str]:
+    """The running text of all docstrings of a file, by paragraph."""
+    return [
+        paragraph for text in extract_docstrings(file) for paragraph in extract_paragraphs(text)
+    ]
 
 
 def extract_docstrings(file: Path) -> list[str]:

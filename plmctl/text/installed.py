@@ -12,7 +12,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from plmctl.storage.atomic import write_text
-from plmctl.text.corpus import extract_docstrings, extract_paragraphs, load_documents
+from plmctl.text.corpus import load_documents, read_paragraphs
 
 PACKAGES = ("networkx", "numpy", "sympy", "torch")
 MODULE_SHARE = 5  # docstrings of one module in the task, at most
@@ -89,10 +89,9 @@ def read_module(file: Path) -> list[str]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of escapes in other people's strings
-            docstrings = extract_docstrings(file)
+            return read_paragraphs(file)
     except (SyntaxError, ValueError):
         return []
-    return [paragraph for text in docstrings for paragraph in extract_paragraphs(text)]
 
 
 def drop_repeated(pages: Iterable[list[str]]) -> list[list[str]]:

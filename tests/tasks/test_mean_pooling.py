@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 from plmctl.cli.app import make_app
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
+from plmctl.heads.rows import average_rows
 from plmctl.run.model_facts import pooling
-from plmctl.tasks.base import average_rows
 
 
 def batch(length: list[int], anchors: list[tuple[int, int]], document: object = None) -> Batch:
