@@ -53,6 +53,27 @@ def test_no_compiler_before_something_is_compiled(tmp_path: Path) -> None:
     assert not training & COMPILER
 
 
+def test_the_collector_never_looks_through_the_imports() -> None:
+    code = """
+import contextlib, gc, sys
+from plmctl.__main__ import main
+
+looked_through = []
+def count(phase, info):
+    if phase == "start" and "torch" in sys.modules and info["generation"] == 2:
+        looked_through.append(len(gc.get_objects()))
+gc.callbacks.append(count)
+sys.argv = "plmctl pretrain bert --dry-run".split()
+with contextlib.suppress(SystemExit):
+    main()
+gc.collect()
+print("objects", gc.get_freeze_count(), max(looked_through))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    frozen, most = map(int, done.stdout.splitlines()[-1].split()[1:])
+    assert most < frozen / 4, done.stdout
+
+
 def is_traced() -> bool:
     """Whether a graph is being made of this."""
     return torch.compiler.is_compiling()
