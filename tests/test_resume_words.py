@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import shlex
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,26 @@ def test_the_other_command_is_named(tmp_path: Path) -> None:
         UsageError, match=r"other is a run of plmctl pretrain, not of plmctl finetune"
     ):
         resume_spec(Provenance("finetune", overrides=flags.overrides, resume=True))
+
+
+def test_another_recipe_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.yaml").write_text(MINE, encoding="utf-8")
+    folder = tmp_path / "a run"
+    flags = started("pretrain", folder, "bert")
+    assert resume_spec(replace(flags, recipe="bert")).recipe == "bert"
+    with pytest.raises(ConfigError) as error:
+        resume_spec(replace(flags, recipe="gpt"))
+    assert str(error.value) == (
+        "recipe='gpt': the run was started with 'bert'; --resume keeps it\n"
+        f"  fix: plmctl pretrain --resume run.dir='{folder}', or a new run.dir"
+    )
+    own = started("pretrain", tmp_path / "own", "./mine.yaml")
+    assert resume_spec(replace(own, recipe="mine.yaml")).recipe == "./mine.yaml"
+    words = ["task=cola", "task.path=data", "checkpoint=somewhere"]
+    tuned = started("finetune", tmp_path / "tuned", None, *words)
+    with pytest.raises(ConfigError, match=r"recipe='\./mine.yaml': the run was started with none"):
+        resume_spec(replace(tuned, recipe="./mine.yaml"))
 
 
 @pytest.mark.parametrize("left", [(), ("overrides.txt", ".env.json.77", "lock"), ("config.yaml",)])

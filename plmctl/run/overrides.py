@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 # of Hydra's sweep grammar
 FUNCTION = re.compile(r"(choice|glob|range|interval|sort|shuffle|tag)\(.*\)", re.DOTALL)
 NAMED = ("data.mixture", "data.sources")  # mappings from names that the user gives
-IN_STUDIES = ("arms", "finetune.tasks", "eval", "metrics")  # the same, of a study
+# the same, of a study, and groups of which its file leaves settings out
+IN_STUDIES = ("arms", "pretrain", "finetune", "stop", "eval", "metrics")
 
 
 @dataclass(frozen=True)

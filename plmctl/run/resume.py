@@ -56,6 +56,7 @@ def resume_spec(given: Provenance) -> RunSpec:
             f"--resume: {folder} is a run of plmctl {maker}, not of plmctl {given.command}\n"
             f"  fix: {fix}"
         )
+    _refuse_other_recipe(saved, given, folder)
     confirm(recorded(saved), given.plugins, of=f"run.dir={folder}")
     changes = [] if only_where else list(_differences(saved, given, folder))
     raise_all(_refuse_changes(changes, given))
@@ -65,6 +66,16 @@ def resume_spec(given: Provenance) -> RunSpec:
     spec = saved.replace({key: new for key, _, new in changes})
     spec = spec.replace({"run.dir": str(folder), "run.resume": True})
     return dataclasses.replace(spec, provenance=dataclasses.replace(given, changes=noted))
+
+
+def _refuse_other_recipe(saved: RunSpec, given: Provenance, folder: Path) -> None:
+    """Raise ConfigError where the command line names another recipe than the run has."""
+    old, new = saved.get("recipe"), given.recipe
+    if new is None or new == old or (old and Path(new).resolve() == Path(old).resolve()):
+        return
+    started = f"the run was started with {f'{old!r}' if old else 'none'}; --resume keeps it"
+    fix = f"plmctl {given.command} --resume run.dir={shlex.quote(str(folder))}, or a new run.dir"
+    raise ConfigError("recipe", new, started, fix=fix)
 
 
 def _refuse_lost_config(folder: Path) -> None:

@@ -68,7 +68,7 @@ class _Parser:
         budget = self._budget(any(arm.pretrain for arm in arms.values()))
         self._check_baseline_and_seeds(arms)
         self._check_teachers(arms)
-        self._check_names(arms, tasks, evals, metrics)
+        self._check_names(arms, finetune.tasks, evals, metrics)
         metrics = {key: self._published(key, metric, arms) for key, metric in metrics.items()}
         waiting = [task for task, node in tasks.items() if node.path is None]
         left_out = [f"finetune.tasks.{task}.path=..." for task in waiting]
@@ -200,7 +200,7 @@ class _Parser:
             self._known(f"eval.{name}.of", [node.of], sources)
         others = [arm for arm in arms if arm != str(self.cfg["baseline"])]
         for name, metric in metrics.items():
-            self._known(f"metrics.{name}.of", [metric.of], [*sources, *evals])
+            self._known(f"metrics.{name}.of", [metric.of], [*sources, *self.cfg["eval"]])
             self._known(f"metrics.{name}.expect", metric.expect, others)
 
     def _published(self, name: str, metric: Metric, arms: Collection[str]) -> Metric:
@@ -212,8 +212,8 @@ class _Parser:
         return replace(metric, published=published)
 
     def _group(self, kind: type[T], path: str) -> T:
-        """A group of settings that need not be there."""
-        return self._node(kind, self.cfg[path] or {}, path) or kind()
+        """A group of settings that need not be there, with those of them that could be read."""
+        return kind(**self._values(kind, self.cfg[path] or {}, path))
 
     def _nodes(self, kind: type[T], nodes: Mapping[str, Any], path: str) -> dict[str, T]:
         read = {name: self._node(kind, node, f"{path}.{name}") for name, node in nodes.items()}
@@ -223,14 +223,19 @@ class _Parser:
         """`node` as the dataclass `kind`, whose other fields are `given`; None where it does not
         fit.
         """
+        before = len(self.errors)
+        values = self._values(kind, node, path, **given)
+        return kind(**values) if len(self.errors) == before else None
+
+    def _values(self, kind: type[Any], node: Any, path: str, **given: Any) -> dict[str, Any]:
+        """The fields of the dataclass `kind` that are `given`, or that `node` has and that fit."""
         hints = typing.get_type_hints(kind, include_extras=True)
-        fields = [field for field in dataclasses.fields(kind) if field.name not in given]  # type: ignore[arg-type]
+        fields = [field for field in dataclasses.fields(kind) if field.name not in given]
         names = [field.name for field in fields]
         known = ", ".join(names)
         if not isinstance(node, Mapping):
             self._wrong(path, node, f"is a group of settings: {known}")
-            return None
-        before = len(self.errors)
+            return given
         for key, value in node.items():
             if key not in names:
                 allowed = f"there is no such setting{nearest(str(key), names)}; there are {known}"
@@ -246,7 +251,7 @@ class _Parser:
             needed = field.default is field.default_factory is dataclasses.MISSING
             if needed and field.name not in node:
                 self._wrong(f"{path}.{field.name}", ..., "must be given")
-        return kind(**given) if len(self.errors) == before else None
+        return given
 
     def _known(self, path: str, names: Collection[str], known: Collection[str]) -> None:
         for name in names:

@@ -67,7 +67,30 @@ def test_a_typo_on_the_command_line_is_still_one(parsed: Parsed) -> None:
     assert "did you mean 'overrides'?" in message(
         parsed, "finetune.tasks.toy.overides=[train.share=0.5]"
     )
-    assert "did you mean 'finetune.tasks'" in message(parsed, "finetune.task={}")
+    assert "finetune.task={}: there is no such setting (did you mean 'tasks'?)" in message(
+        parsed, "finetune.task={}"
+    )
+
+
+def test_a_command_line_sets_what_the_file_of_a_study_leaves_out(parsed: Parsed) -> None:
+    words = [
+        "finetune.grid=['optim.lr=1e-3,1e-4']",
+        "finetune.overrides=[train.epochs=2]",
+        "pretrain.overrides=[size.width=32]",
+        "stop={metric: loss, after: 0.5, bound: 3}",
+    ]
+    bare = {"finetune": {"tasks": {"toy": {"task": "classification", "path": "task"}}}}
+    study = parsed(*words, **bare, pretrain=None)
+    assert study.points == [("optim.lr=0.001",), ("optim.lr=0.0001",)]
+    assert (study.finetune, study.pretrain) == (("train.epochs=2",), ("size.width=32",))
+    assert study.stop is not None
+    assert study.stop.bound == 3
+
+
+def test_a_typo_in_a_group_hides_nothing_else_of_it(parsed: Parsed) -> None:
+    found = message(parsed, "finetune.gird=[optim.lr=1]")
+    assert "did you mean 'grid'?" in found
+    assert "metrics" not in found
 
 
 def test_the_recipe_is_a_dimension_too(parsed: Parsed) -> None:
