@@ -16,6 +16,8 @@ from typing import Literal
 ALPHA = 0.05  # of the tests, after correction; intervals hold 1 - ALPHA each, uncorrected
 
 Verdict = Literal["held", "not held", "undecided", ""]
+# of one seed the spread is not known; without a spread there is no t
+Test = Literal["paired t", "Welch t", "none", "no spread"]
 
 
 @dataclass(frozen=True)
@@ -25,11 +27,11 @@ class Difference:
     """
 
     mean: float
-    low: float | None  # None where one seed says nothing about the spread
+    low: float | None  # None where nothing is known about the spread, or there is none
     high: float | None
     p: float | None
     n: int
-    test: Literal["paired t", "Welch t", "none"]
+    test: Test
     error: float | None = None  # standard error of the mean
     freedom: float | None = None  # degrees of freedom of t
 
@@ -167,11 +169,9 @@ def incomplete_beta(a: float, b: float, x: float) -> float:
     return front * value
 
 
-def _difference(
-    mean: float, error: float, freedom: float, n: int, test: Literal["paired t", "Welch t"]
-) -> Difference:
-    if error <= 1e-12 * abs(mean):  # every seed gave the same difference
-        return Difference(mean, mean, mean, 0.0 if mean else 1.0, n, test, 0.0, freedom)
+def _difference(mean: float, error: float, freedom: float, n: int, test: Test) -> Difference:
+    if error <= 1e-12 * abs(mean):  # every seed gave the same difference: mean / error is no t
+        return Difference(mean, None, None, None, n, "no spread")
     half, p = quantile(ALPHA, freedom) * error, two_sided(mean / error, freedom)
     return Difference(mean, mean - half, mean + half, p, n, test, error, freedom)
 

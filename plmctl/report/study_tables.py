@@ -19,6 +19,10 @@ DETECTABLE = (
     " Detectable: the smallest true difference that so many seeds with this spread show with"
     " {power:.0%} probability (noncentral t, at the level that the correction leaves)."
 )
+NO_SPREAD = (
+    " No p (-) where every seed gave exactly the same difference: a t-test needs a spread, and so"
+    " few equal numbers are none. Often the metric has few values, or nothing depends on the seed."
+)
 SEQUENCE = (
     " Seeds were spent in rounds, {seeds} of at most {most}, with a look at the results after each."
     " p is corrected for the number of looks too; the interval and what is detectable are at the"
@@ -34,6 +38,8 @@ def explain_table(table: Mapping[str, Any]) -> str:
     text = READING.format(level=level, count=count, alpha=ALPHA)
     if any(row.get("detectable") is not None for row in rows):
         text += DETECTABLE.format(power=POWER)
+    if any(row.get("test") == "no spread" for row in rows):
+        text += NO_SPREAD
     if looks:
         seeds = ", ".join(str(look["seeds"]) for look in looks)
         text += SEQUENCE.format(seeds=seeds, most=table["most_seeds"])
@@ -69,7 +75,7 @@ def make_metric_table(rows: Sequence[Mapping[str, Any]]) -> TableBlock:
         line += [
             _interval(row["low"], row["high"]),
             *([format_detectable(row.get("detectable"))] if power else []),
-            _p(row["p_holm"]),
+            format_p(row),
             row["expected"],
             _verdict(row["verdict"], row.get("detectable")),
         ]
@@ -139,8 +145,12 @@ def _interval(low: float | None, high: float | None) -> str:
     return f"{_figures(low, 3, '+')} to {_figures(high, 3, '+')}"
 
 
-def _p(p: float | None) -> str:
-    return "" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
+def format_p(row: Mapping[str, Any]) -> str:
+    """`0.012`; "-" where a difference without a spread has no p, "" where nothing was compared."""
+    p = row["p_holm"]
+    if p is None:
+        return "-" if row.get("test") == "no spread" else ""
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def format_detectable(value: float | None) -> str:

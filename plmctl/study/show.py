@@ -13,7 +13,7 @@ from plmctl.core.progress import clock
 from plmctl.core.terminal import print_table, screen, tell
 from plmctl.jobs.journal import State
 from plmctl.report.statistics import ALPHA
-from plmctl.report.study_tables import format_detectable, format_number
+from plmctl.report.study_tables import format_detectable, format_number, format_p
 from plmctl.run.schema import LENGTHS
 from plmctl.study.looks import Looks
 from plmctl.study.plan import StudyPlan
@@ -102,8 +102,9 @@ def show_table(record: Mapping[str, Any]) -> None:
     """Print what table.json holds: a row for each metric and arm, and what is missing."""
     rows = record["rows"]
     columns = {name: [str(row[name]) for row in rows] for name in ("metric", "arm", "n")}
-    for head, name in {"mean": "mean", "sd": "sd", "diff": "difference", "p": "p_holm"}.items():
+    for head, name in {"mean": "mean", "sd": "sd", "diff": "difference"}.items():
         columns[head] = [format_number(row[name]) for row in rows]
+    columns["p"] = [format_number(row["p_holm"]) or format_p(row) for row in rows]
     columns["detects"] = [format_detectable(row["detectable"]) for row in rows]
     columns |= {name: [row[name] for row in rows] for name in ("expected", "verdict")}
     columns["published"] = [

@@ -9,6 +9,7 @@ import random
 import pytest
 from scipy import special, stats
 
+from plmctl.report.sequences import Look, evaluate_looks
 from plmctl.report.statistics import (
     Difference,
     compare,
@@ -76,11 +77,15 @@ def test_welch(n: int, m: int) -> None:
 
 
 def test_the_same_difference_everywhere() -> None:
-    assert compare_pairs([1.5, 2.5, 3.5], [1, 2, 3]) == Difference(
-        0.5, 0.5, 0.5, 0.0, 3, "paired t", 0.0, 2
-    )
-    assert compare_pairs([1, 2], [1, 2]).p == 1.0
-    assert compare_unpaired([2, 2], [2, 2]).p == 1.0
+    """A t divides by the spread: without one there is neither p nor interval nor verdict."""
+    difference = compare_pairs([1.5, 2.5, 3.5], [1, 2, 3])
+    assert difference == Difference(0.5, None, None, None, 3, "no spread")
+    assert difference.interval(0.05) is None
+    assert judge("higher", difference, difference.p) == "undecided"
+    assert compare_pairs([1, 2], [1, 2]).p is None
+    assert compare_unpaired([3, 3], [2, 2]).p is None
+    tested = evaluate_looks([Look(3, 1.0, {("loss", "fast"): difference})], [("loss", "fast")])
+    assert tested == {}
 
 
 def test_pairs_are_made_by_seed() -> None:

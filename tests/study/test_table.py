@@ -219,6 +219,23 @@ def test_what_failed_is_named_and_left_out(plan: StudyPlan, here: Path) -> None:
     assert (fast["n"], fast["test"], fast["p"], fast["sd"]) == (1, "none", None, None)
 
 
+def test_equal_differences_have_no_p(
+    plan: StudyPlan, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    same = {place: [[0.5, 0.5], [0.5, 0.5]] for place in DEV}
+    monkeypatch.setattr("tests.study.test_table.DEV", same)
+    leave(plan, here)
+    table = write_table(plan.study, results(plan, here), here)
+    rows = {(row["metric"], row["arm"]): row for row in table["rows"]}
+    toy = rows["toy", "fast"]
+    assert (toy["difference"], toy["test"], toy["p"], toy["low"]) == (0, "no spread", None, None)
+    page = (here / "table.md").read_text()
+    assert "No p (-) where every seed gave exactly the same difference" in page
+    head, cells = make_metric_table([toy]).head, make_metric_table([toy]).rows[0]
+    assert dict(zip(head, cells, strict=True))["p (Holm)"] == "-"
+    assert "paired test, corrected by Holm for all 1 comparisons" in page
+
+
 def test_curves_over_every_axis(plan: StudyPlan, here: Path) -> None:
     leave(plan, here)
     log = RunLog.read(here / str(plan.cells[0].pretrain) / "run")
