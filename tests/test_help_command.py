@@ -138,8 +138,9 @@ def test_kinds_are_words() -> None:
         (
             "train.minutes",
             [
-                "train.minutes=null  of wall-clock time, evaluation included;"
-                " a number (more than 0) or null [plmctl pretrain, plmctl finetune]"
+                "train.minutes=null  of wall-clock time, evaluation included; a recipe with budgets"
+                " (plmctl help budgets) chooses size, batch, rate and rows by it, unless they are"
+                " given; a number (more than 0) or null [plmctl pretrain, plmctl finetune]"
             ],
         ),
         (

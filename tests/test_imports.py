@@ -43,6 +43,7 @@ LATE = {
     "report/panels/probes.py": {"plmctl.report"},
     "report/write.py": {"plmctl.run.assemble"},
     "report/subject.py": {"plmctl.run.loading"},
+    "run/compose.py": {"plmctl.run.speed"},
     "run/composer.py": {"plmctl.run.part_files"},
     "run/contract.py": {"plmctl.run.assemble", "plmctl.training.freezing"},
     "run/data_check.py": {"plmctl.tasks"},

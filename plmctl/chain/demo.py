@@ -36,7 +36,7 @@ MINUTES = 2.0  # of pretraining
 COMMANDS = (
     "tokenize data.path={folder}/text.txt tokenizer=wordpiece tokenizer.vocab_size=4096"
     " out={folder}/tokens",
-    "pretrain modern_encoder data.path={folder}/tokens train.minutes={minutes:g}"
+    "pretrain modern_encoder size=tiny data.path={folder}/tokens train.minutes={minutes:g}"
     " run.dir={folder}/pretrain",
     "ablate few_labels data.path={folder}/tokens"
     " arms.pretrained.checkpoint={folder}/pretrain finetune.tasks.labels.path={folder}/task"

@@ -26,6 +26,8 @@ from plmctl.jobs.job import REFERENCE, Config, Job, locate_runs
 from plmctl.jobs.key import compute_key
 from plmctl.run import schema
 from plmctl.run.adapt import OF_THE_MODEL, refuse_another_model
+from plmctl.run.budgets import NONE
+from plmctl.run.decision import Decision
 from plmctl.run.headers import Header
 from plmctl.run.loading import open_source
 from plmctl.run.model_facts import reading
@@ -48,6 +50,7 @@ class RecipeChain:
     header: Header
     words: tuple[str, ...]
     jobs: Mapping[str, Job]
+    decisions: Mapping[str, Decision]  # {stage: what follows from its train.minutes}
 
     def lines(self, out: Path) -> list[str]:
         """The steps as one would type them, with their folders in `out`."""
@@ -88,7 +91,7 @@ def plan(
         planner.evaluate(planner.pretrained[OWN], "task=held_out")
     if planner.absent:
         raise DataError("\n".join(dict.fromkeys(planner.absent)))
-    return RecipeChain(recipe, header, tuple(words), planner.jobs)
+    return RecipeChain(recipe, header, tuple(words), planner.jobs, planner.decisions)
 
 
 def _steps(header: Header, tasks: Mapping[str, str]) -> list[str]:
@@ -109,6 +112,7 @@ class _Planner:
         self.jobs: dict[str, Job] = {}
         self.absent: list[str] = []
         self.pretrained: dict[str, Job] = {}
+        self.decisions: dict[str, Decision] = {}
         self.texts: list[tuple[Config, Job]] = []  # what was tokenized, and where
 
     def need_text(self) -> None:
@@ -125,6 +129,9 @@ class _Planner:
         """A stage, after the step that tokenizes its text."""
         words = [self._linked(word, stage) for word in stage.words]
         config = self.configs.compose_pretraining(stage.recipe, words)
+        if decision := self.configs.decide(stage.recipe, words):
+            self.decisions[stage.name] = decision
+            words = [*decision.words, *words, NONE]  # so that each line makes the same everywhere
         self.absent += [f"{error}{self.source}" for error in find_missing_text(config["data"])]
         tokens = self._tokenize(stage, config)
         if tokens is not None:

@@ -40,6 +40,8 @@ def run(name: str, words: Sequence[str], given: Provenance) -> int:
     `dry_run` print its commands. Returns the exit code of the step that ended it, else 0.
     """
     chain, out = _plan(name, words, given)
+    for stage, decision in chain.decisions.items():
+        remark(f"{stage}: {decision}")
     if given.dry_run:
         tell("\n".join(chain.lines(out)))
         return 0

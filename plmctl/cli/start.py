@@ -79,8 +79,9 @@ def _go(given: Provenance, print_config: bool, multirun: bool) -> int:
 def _print_config(spec: RunSpec) -> int:
     from plmctl.storage.settings_file import to_yaml
 
-    unused = spec.provenance.removed
-    head = "".join(f"# unused, its part is not chosen: {line}\n" for line in unused)
+    known = spec.provenance
+    head = f"# {known.decision}\n" if known.decision else ""
+    head += "".join(f"# unused, its part is not chosen: {line}\n" for line in known.removed)
     tell(head + to_yaml(thaw(spec)), end="")
     return 0
 

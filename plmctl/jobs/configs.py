@@ -14,9 +14,10 @@ from plmctl.run.build import build
 from plmctl.run.compose import composed
 from plmctl.run.contract import check_contract
 from plmctl.run.corpus import check_data
+from plmctl.run.decision import Decision
 from plmctl.run.headers import naming_source
 from plmctl.run.overrides import spell
-from plmctl.run.spec import Provenance, key_of, thaw
+from plmctl.run.spec import Provenance, RunSpec, key_of, thaw
 from plmctl.run.stage_settings import check_updates
 from plmctl.run.token_settings import refuse_decided
 from plmctl.run.tokenize import find_sources
@@ -54,6 +55,11 @@ class Configs:
         check_updates(cfg, processes=cfg.train.processes, plugins=self.given.plugins)
         check_contract(cfg, self.given.plugins, self.given.config_dirs)
         return config
+
+    def decide(self, recipe: str | None, words: Sequence[str]) -> Decision | None:
+        """What follows from the minutes of `plmctl pretrain [recipe] <words>`."""
+        spec: RunSpec = self._compose("pretrain", recipe, words)[0]
+        return spec.provenance.decision
 
     def read_task(self, name: str, config: Config, given: Mapping[str, Any]) -> Task:
         """Build the task of a fine-tuning, and read all files that training needs.

@@ -20,6 +20,7 @@ from plmctl.run.walks import scalars_in
 
 WITHOUT_EFFECT = {  # on any figure of the table: another value makes no other job
     "recipe",
+    "budgets",  # what they decide are settings of their own
     "run",
     "out",
     "data.cache_dir",

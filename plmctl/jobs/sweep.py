@@ -19,7 +19,6 @@ from plmctl.jobs.work import LauncherTask, Outcome, attempt
 from plmctl.report import sweeps
 from plmctl.run.compose import Composition, attempt_jobs, composed
 from plmctl.run.composer import HydraComposer, LauncherJob, current_job, open_composer, store_recipe
-from plmctl.run.finish import finish
 from plmctl.run.overrides import OverrideWord, quote
 from plmctl.run.recipes import option_name
 from plmctl.run.spec import Provenance, RunSpec, key_of
@@ -173,7 +172,7 @@ class _FoundJob:
 
     def __call__(self, settings: dict[str, Any]) -> Outcome:
         own, jobs = current_job(), list[SweepJob]()
-        composing = attempt(lambda: jobs.append(self._compose(settings, own)))
+        composing = attempt(lambda: jobs.append(self._compose(own)))
         if not composing.code:
             placing = attempt(lambda: jobs.append(jobs[0].place()))
             if not placing.code:
@@ -182,7 +181,7 @@ class _FoundJob:
         write_end(self.sweep, own.folder, composing, {"job": own.number, "overrides": own.words})
         return replace(composing, result=score({}))
 
-    def _compose(self, settings: dict[str, Any], own: LauncherJob) -> SweepJob:
+    def _compose(self, own: LauncherJob) -> SweepJob:
         names = {option_name(name): name for name in (self.given.recipe or "").split(",") if name}
         words = [
             OverrideWord(text, key_of(text), text, group=key_of(text) in own.choices)
@@ -191,9 +190,7 @@ class _FoundJob:
         ]
         given = replace(self.given, recipe=names.get(str(own.choices.get("recipe"))))
         given = replace(given, overrides=tuple(word.text for word in words))
-        spec, errors = finish(settings, words, given)
-        raise_all(errors)
-        assert spec is not None
+        spec = composed(given).spec
         return _make_job(spec, words, self.varied, self.sweep, own.folder, own.number)
 
 

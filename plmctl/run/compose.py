@@ -10,11 +10,13 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-from plmctl.core.errors import ConfigError, PlmctlError, UsageError, flatten, raise_all
+from plmctl.core.errors import ConfigError, PlmctlError, UsageError, collect, flatten, raise_all
+from plmctl.run.budgets import TABLE, Row, at_row, choose_row, conclude, find_given, spell_row
 from plmctl.run.composer import HydraComposer, open_composer, set_values, store_recipe, to_plain
 from plmctl.run.finish import finish
 from plmctl.run.overrides import OverrideWord, read, settle
 from plmctl.run.recipes import find_study, is_shipped, option_name
+from plmctl.run.schema import Pretrain
 from plmctl.run.spec import Provenance, RunSpec
 
 SWEEPER = "hydra/sweeper"  # the word that leaves the choice of jobs to a search
@@ -134,7 +136,59 @@ def _compose_words(
     composer: HydraComposer,
     known: dict[tuple[str, ...], bytes] | None,
 ) -> Composition:
-    """Compose the words of one command line, in which `errors` were found."""
+    """Compose the words of one command line, in which `errors` were found, and with them what
+    follows from `train.minutes`.
+    """
+    made = _compose_given(given, words, errors, composer, known)
+    spec = made.spec
+    if not isinstance(spec, Pretrain) or not spec.budgets:
+        return made
+    undecided = replace(made, spec=spec.replace({TABLE: ()}))
+    # a trained model brings its size, and what suits it is not known here
+    if made.errors or spec.train.minutes is None or spec.init:
+        return undecided
+    table = spec.provenance.written[TABLE]  # with its references
+    rows, problems = _read_table(table, composer)
+    rate = 0.0
+    with collect(problems):  # there may be no such device
+        from plmctl.run.speed import estimate_rate
+
+        rate = estimate_rate(spec.train, spec.data.cache_dir)
+    if problems:
+        return replace(undecided, errors=problems)
+    parts = {word.key for row in rows for word in row if word.group}
+    place = choose_row(table, 60 * spec.train.minutes * rate, made.words, parts)
+    decided = [word for word in rows[place] if not find_given(word.key, made.words)]
+    whole = _compose_given(given, [*decided, *words], [], composer, known)
+    decision = conclude(spec.train.minutes, rate, table, place, whole.spec, made.words, parts)
+    return Composition(
+        whole.spec.replace({TABLE: ()}).asked(decision=decision),
+        made.words,
+        [at_row(error, place, table[place]) for error in whole.errors],
+    )
+
+
+def _read_table(
+    table: Sequence[Row], composer: HydraComposer
+) -> tuple[list[list[OverrideWord]], list[PlmctlError]]:
+    """The words of each row of a table of budgets, and what is wrong with them."""
+    rows: list[list[OverrideWord]] = []
+    problems: list[PlmctlError] = []
+    for place, row in enumerate(table):
+        words, wrong = read(spell_row(row), composer, sweep=False)
+        problems += [at_row(error, place, row) for error in wrong]
+        rows.append(words)
+    return rows, problems
+
+
+def _compose_given(
+    given: Provenance,
+    words: Sequence[OverrideWord],
+    errors: Sequence[PlmctlError],
+    composer: HydraComposer,
+    known: dict[tuple[str, ...], bytes] | None,
+) -> Composition:
+    """Compose words as they stand."""
     recipe, config_dirs = given.recipe, given.config_dirs
     if not config_dirs and (recipe is None or is_shipped(recipe)):
         known = _SHIPPED

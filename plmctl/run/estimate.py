@@ -29,13 +29,9 @@ from plmctl.run.schema import Finetune, Pretrain, Train
 from plmctl.run.stand_in import TINY
 from plmctl.tasks import inference
 from plmctl.tasks.base import Task
-from plmctl.training.device.peak import peak_flops
+from plmctl.training.device.peak import peak_flops, usual_share
 from plmctl.training.device.precision import choose
 from plmctl.training.processes.world import device_of
-
-# of the device's peak: what a first estimate of the time takes; the run itself prints the real
-# share
-ASSUMED = 0.3
 
 
 def show(spec: Pretrain, outline: Outline) -> None:
@@ -43,6 +39,8 @@ def show(spec: Pretrain, outline: Outline) -> None:
     (`--json`: as one object).
     """
     report = estimate(spec, outline)
+    if decision := spec.provenance.decision:
+        report["minutes"] = decision.describe()
     if spec.provenance.json:
         tell(json.dumps(report, indent=1))
     else:
@@ -122,7 +120,8 @@ def _estimate(
         asked: the share of the positions at which language-model heads are asked.
         first: what else is known of the run.
     """
-    (model, objective), precision = outline, choose(train.precision, device_of(train.device))
+    (model, objective), device = outline, device_of(train.device)
+    precision = choose(train.precision, device)
     if train.checkpoint_activations:
         checkpoint_stacks(model, objective)
     helped = {name for _, names in objective.facts.helpers for name in names}
@@ -141,7 +140,7 @@ def _estimate(
         "run": {
             **first,
             **{name: value for name, value in decided.items() if value not in (None, "auto")},
-            **_run(train, costs, length + target, peak_flops(precision)),
+            **_run(train, costs, length + target, peak_flops(precision), usual_share(device)),
         },
     }
 
@@ -156,7 +155,9 @@ def _vocabulary(model: Model) -> dict[str, str]:
     return {}
 
 
-def _run(train: Train, costs: Cost, length: int, peak: float | None) -> dict[str, Any]:
+def _run(
+    train: Train, costs: Cost, length: int, peak: float | None, share: float
+) -> dict[str, Any]:
     per_update, unknown = train.batch_size * length, "known once the corpus is tokenized"
     updates, tokens = train.steps, train.tokens
     if tokens:
@@ -177,8 +178,8 @@ def _run(train: Train, costs: Cost, length: int, peak: float | None) -> dict[str
         numbers["training FLOPs"] = f"{costs.flops_per_token * tokens:.3g}"
         if peak:
             work = (costs.flops_per_token + costs.recomputed_flops_per_token) * tokens
-            title = f"time at {ASSUMED:.0%} of this device's {peak / 1e12:.2f} TFLOP/s"
-            numbers[title] = clock(work / (ASSUMED * peak * train.processes))
+            title = f"time at {share:.0%} of this device's {peak / 1e12:.2f} TFLOP/s"
+            numbers[title] = clock(work / (share * peak * train.processes))
     return numbers
 
 
@@ -188,6 +189,8 @@ def _print_tables(report: Mapping[str, dict[str, Any]]) -> None:
     console.print(_table("Multiply-adds per token, forward", report["macs_per_token"], total=True))
     console.print(_table("Memory of one process, bytes (estimated)", report["memory"], total=True))
     console.print(_table("The run", report["run"]))
+    if "minutes" in report:
+        console.print(_table("What follows from train.minutes", report["minutes"]))
 
 
 def _table(title: str, rows: dict[str, Any], *, total: bool = False) -> Table:

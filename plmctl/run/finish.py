@@ -15,6 +15,7 @@ from typing import Any
 from plmctl.core.errors import ConfigError, PlmctlError, collect, nearest
 from plmctl.core.values import takes_mapping
 from plmctl.run import schema
+from plmctl.run.budgets import TABLE, check_table
 from plmctl.run.build import MISSING, check_parts, parameters_of
 from plmctl.run.make_spec import make_spec
 from plmctl.run.overrides import OverrideWord
@@ -61,7 +62,8 @@ def finish(
     ]
     known = replace(provenance, removed=tuple(removed), written=Part(settings))
     spec, misfits = make_spec(provenance.verb, content, known)
-    errors += [*misfits, *_size_keys(content), *check_parts(content, plugins)]
+    errors += [*misfits, *_size_keys(content), *check_table(content.get(TABLE))]
+    errors += check_parts(content, plugins)
     return spec, at_origin(errors, settings)
 
 

@@ -88,7 +88,7 @@ def quote(text: str, *, sweep: bool = False) -> str:
     key, equals, value = text.partition("=")
     sweep = sweep and not is_written(key.lstrip("+~"))
     if is_literal(key) and value != "null":
-        return f"{key}={_quote(value)}"
+        return f"{key}={quote_value(value)}"
     if value[:1] in ("[", "{") and (inner := _overrides(value)) != value:
         return f"{key}={inner}"
     foreign = not value.isascii() and value[0] not in "{$"
@@ -102,7 +102,7 @@ def quote(text: str, *, sweep: bool = False) -> str:
     if sweep and FUNCTION.fullmatch(value):
         return text
     if os.path.exists(value):
-        return f"{key}={_quote(value)}"
+        return f"{key}={quote_value(value)}"
     if value.startswith("[") and value.endswith("]") and "," in value:
         return f"{key}=[{_each(_split(value[1:-1]))}]"
     return f"{key}={_each(_split(value) if sweep else [value])}"
@@ -157,7 +157,7 @@ def _read(text: str, composer: HydraComposer, sweep: bool) -> OverrideWord:
         override = composer.parse(text)
     except ValueError as error:
         why = f"cannot be read ({error}); a value with special letters stands in quotes"
-        fix = spell_word(f"{key}={_quote(value)}")
+        fix = spell_word(f"{key}={quote_value(value)}")
         raise UsageError(f"{text}: {why}\n  fix: {fix}") from None
     key = override.key
     if override.of_hydra and not sweep:
@@ -338,7 +338,7 @@ def _is_part(node: Any) -> bool:
     return isinstance(node, Mapping) and "_target_" in node
 
 
-def _quote(text: str) -> str:
+def quote_value(text: str) -> str:
     """`text` in single quotes as Hydra reads them: only backslashes before a quote are special."""
     text = re.sub(r"(\\*)'", r"\1\1\\'", text)
     tail = len(text) - len(text.rstrip("\\"))
@@ -346,7 +346,9 @@ def _quote(text: str) -> str:
 
 
 def _each(parts: Sequence[str]) -> str:
-    return ",".join(part if _in_quotes(part) else _quote(part) for part in map(str.strip, parts))
+    return ",".join(
+        part if _in_quotes(part) else quote_value(part) for part in map(str.strip, parts)
+    )
 
 
 def _overrides(value: str) -> str:

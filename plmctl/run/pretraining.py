@@ -13,7 +13,7 @@ from torch import nn
 from plmctl.core.batch import Batch
 from plmctl.core.fields import fields_of
 from plmctl.core.locate import locate
-from plmctl.core.terminal import screen
+from plmctl.core.terminal import remark, screen
 from plmctl.data.baseline import measure_frequencies
 from plmctl.data.loader import RowSource
 from plmctl.data.preview import preview
@@ -39,7 +39,7 @@ from plmctl.run.stage_settings import STAGE_KEYS
 from plmctl.run.teachers import add_teacher
 from plmctl.run.weights import initialize
 from plmctl.training.evaluation import Measured, measure
-from plmctl.training.processes.world import World
+from plmctl.training.processes.world import World, environment
 from plmctl.training.stages import Stage
 from plmctl.training.trainer import Result
 
@@ -57,6 +57,8 @@ def pretrain(spec: Pretrain, after: After = lambda session, result: result) -> i
         _preview(spec, fits=misfit is None)
     if misfit:
         raise misfit
+    if given.decision and not environment()[0]:  # once for all processes
+        remark(given.decision)
     if given.dry_run and outline:
         estimate.show(spec, outline)
         return 0

@@ -28,11 +28,22 @@ def portion(share: float, total: int, multiple: int = 1) -> int:
     return max(1, round(share * total / multiple)) * multiple
 
 
+def quotient(total: float, part: float) -> int:
+    """`total / part`, rounded and at least 1: how many rows have so many tokens.
+
+    `${quotient:2048,${format.max_length}}` in a config file; what a run saves is the number.
+    """
+    if not all(isinstance(number, int | float) and number > 0 for number in (total, part)):
+        raise ValueError(f"two numbers, more than 0, not {total!r} and {part!r}")
+    return max(1, round(total / part))
+
+
 def register() -> None:
-    """Let config files use `portion`; again and again is the same as once."""
+    """Let config files use `portion` and `quotient`; again and again is the same as once."""
     from omegaconf import OmegaConf
 
-    OmegaConf.register_new_resolver("portion", portion, replace=True)
+    for resolver in (portion, quotient):
+        OmegaConf.register_new_resolver(resolver.__name__, resolver, replace=True)
 
 
 def work_out(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.core.errors import ConfigError, DataError, UsageError, raise_all
+from plmctl.run.budgets import NONE, TABLE
 from plmctl.run.compose import composed
 from plmctl.run.plugins import confirm, recorded
 from plmctl.run.saved import CONFIG, read_spec
@@ -190,10 +191,11 @@ def _differences(saved: RunSpec, given: Provenance, folder: Path) -> Iterator[Ch
     """
     recipe = given.recipe or saved.get("recipe")
     first = first_words(folder)
+    fixed = (NONE,) if TABLE in saved else ()  # what was decided is among the first words
     keys = given.keys
     replaced = keys | (LENGTH_KEYS if keys & LENGTH_KEYS else set())  # one length clears the others
     kept = [text for text in first if key_of(text) not in replaced]
-    asked = dataclasses.replace(given, recipe=recipe, overrides=tuple(first), resume=False)
+    asked = dataclasses.replace(given, recipe=recipe, overrides=(*first, *fixed), resume=False)
     try:
         before = _flatten(composed(asked).spec)
     except UsageError as error:
@@ -204,7 +206,7 @@ def _differences(saved: RunSpec, given: Provenance, folder: Path) -> Iterator[Ch
         raise UsageError(
             f"--resume reads the first words of the run again: {error}\n  fix: {fix}"
         ) from error
-    changed = dataclasses.replace(asked, overrides=(*kept, *given.overrides))
+    changed = dataclasses.replace(asked, overrides=(*kept, *given.overrides, *fixed))
     after, old = _flatten(composed(changed).spec), _flatten(saved)
     for key in dict.fromkeys([*before, *after]):
         if before.get(key) != after.get(key) != old.get(key):

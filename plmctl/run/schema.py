@@ -70,7 +70,9 @@ class Train(Record):
     steps: Count | None = None  # updates
     tokens: Count | None = None  # real tokens read, over all processes
     epochs: Amount | None = None  # may be a part of one: 0.5
-    minutes: Amount | None = None  # of wall-clock time, evaluation included
+    # of wall-clock time, evaluation included; a recipe with budgets (plmctl help budgets) chooses
+    # size, batch, rate and rows by it, unless they are given
+    minutes: Amount | None = None
     # of the training text or examples; a smaller share is a part of a larger one
     share: Share = 1.0
     batch_size: Count = 32  # rows of an update, over all processes
@@ -137,6 +139,9 @@ class Pretrain(RunSpec):
     heads: Any = None
     optim: Any = MISSING
     schedule: Any = MISSING
+    # what train.minutes decides by the speed of this machine: [{up_to: 3e13, size: tiny}, ...], so
+    # many FLOPs and the settings for them; []: nothing
+    budgets: tuple[Mapping[str, Any], ...] = ()
     train: Train = Train()
     eval: Eval = Eval()
     run: Run = Run()

@@ -21,11 +21,10 @@ from plmctl.training.device.allocator import keep_freed_memory
 from plmctl.training.device.precision import Precision, choose
 from plmctl.training.log import Log
 from plmctl.training.processes.launch import launch
+from plmctl.training.processes.threads import THREADS, count_threads
 from plmctl.training.processes.world import World, environment, join, leave
 from plmctl.training.trainer import Result
 
-# whoever sets it (torchrun, `launch`, the user) decides the number of threads
-THREADS = "OMP_NUM_THREADS"
 # what every process does first, the main one before there are others: read the data, which may
 # change the spec
 Prepare = Callable[[Any], tuple[Any, Any]]
@@ -116,16 +115,15 @@ def _open(
 
     Data come first: what they refuse leaves no directory behind.
     """
-    if THREADS not in os.environ:
-        share = max(1, torch.get_num_threads() // spec.train.processes)
-        torch.set_num_threads(spec.train.threads or share)
+    torch.set_num_threads(count_threads(spec.train.threads, spec.train.processes))
     given, folder = spec.provenance, Path(spec.run.dir)
     if given.resume:
         lock(folder)
         return *prepare(spec), None
     rundir.refuse_used(folder)
     spec, prepared = prepare(spec)
-    said = [*([given.recipe] if given.recipe else []), *given.overrides]
+    decided = given.decision.words if given.decision else ()
+    said = [*([given.recipe] if given.recipe else []), *decided, *given.overrides]
     config = spec_text(spec)
     return spec, prepared, rundir.create(folder, config=config, overrides=said, lock=lock)
 

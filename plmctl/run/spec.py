@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from plmctl.run.decision import Decision
 from plmctl.run.walks import select
 
 
@@ -115,6 +116,7 @@ class Provenance:
     # the command that was typed, where its settings are those of another, `verb`: distill
     front: str = ""
     removed: tuple[str, ...] = ()  # settings of parts that are not chosen: "noise.x.rate=0.15"
+    decision: Decision | None = None  # what follows from train.minutes
     # the settings with their references (${size.width}), before these were worked out
     written: Part = field(default_factory=lambda: Part({}), repr=False, compare=False)
 

@@ -10,17 +10,21 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 
 from plmctl.core.errors import ConfigError, PlmctlError, UsageError, raise_all
+from plmctl.data.encoding import count_processors
 from plmctl.jobs.configs import Configs, find_missing_text, spell_changes, spell_task
 from plmctl.jobs.job import Config
 from plmctl.nn.last_maps import find_last_maps
 from plmctl.run import schema
 from plmctl.run.adapt import OF_THE_MODEL, adapt, refuse_another_model
+from plmctl.run.budgets import NONE, find_given
 from plmctl.run.check import Outline, outline_pretraining
+from plmctl.run.decision import Decision
 from plmctl.run.estimate import estimate
 from plmctl.run.glossary import token_targets
 from plmctl.run.make_spec import spec_of
+from plmctl.run.overrides import OverrideWord
 from plmctl.run.schema import Pretrain
-from plmctl.run.spec import Provenance, thaw
+from plmctl.run.spec import Provenance, key_of, thaw
 from plmctl.run.teachers import check_teacher
 from plmctl.study.study import Arm, Study, StudyTask
 from plmctl.tasks.base import Task
@@ -46,12 +50,16 @@ class ComposedArm:
 
 
 class Composer:
-    """Composes arms; `tasks` are the built tasks, by name."""
+    """Composes arms; `tasks` are the built tasks, by name, `decisions` what follows from
+    budget.minutes for each recipe.
+    """
 
-    def __init__(self, study: Study, given: Provenance) -> None:
+    def __init__(self, study: Study, given: Provenance, processes: int = 1) -> None:
         self.study, self.plugins, self.given = study, given.plugins, given
+        self.processes = processes  # of jobs that share this machine
         self.configs = Configs(given)
         self.tasks: dict[str, Task] = {}
+        self.decisions: dict[str, Decision] = {}
         self._errors: list[UsageError] = []
         self._costs: dict[str, tuple[float, int, frozenset[str]]] = {}
 
@@ -99,7 +107,9 @@ class Composer:
             "minutes": f"train.minutes={amount}",
             "flops": "train.tokens=1",  # until its cost is known
         }.get(kind, f"train.{kind}={max(1, round(amount))}")
-        words = ["eval.rows=null", *self.study.pretrain, *data, length, *arm.overrides]
+        shared = ["eval.rows=null", *self.study.pretrain, *data]
+        decided = self._decide(arm, shared) if kind == "minutes" else []
+        words = [*decided, *shared, length, *arm.overrides]
         # the file of a study says how to read text; the command line must not contradict tokens
         command = any(word.startswith("pretrain.overrides=") for word in self.given.overrides)
         typed = [*(self.study.pretrain if command else ()), *data, *arm.overrides]
@@ -113,6 +123,26 @@ class Composer:
             fix = f"budget.{kind}=..., or where length is compared, times: 2 in the arm"
             raise ConfigError(key, value, "the budget is the same for all arms", fix=fix)
         return config
+
+    def _decide(self, arm: Arm, shared: Sequence[str]) -> list[str]:
+        """The words that follow from the budget for the recipe of an arm: the same for all arms of
+        this recipe, which so differ in nothing but their own settings, however long they are.
+        """
+        assert self.study.budget
+        recipe, minutes = str(arm.recipe), self.study.budget[1]
+        if recipe not in self.decisions:
+            threads = max(1, count_processors() // self.processes)
+            beside = [f"train.threads={threads}"] if self.processes > 1 else []
+            words = [*shared, f"train.minutes={minutes}", *beside]
+            if decision := self.configs.decide(recipe, words):
+                self.decisions[recipe] = decision
+        if recipe not in self.decisions:
+            return []
+        named = [OverrideWord(word, key_of(word), word) for word in arm.overrides]
+        words = [
+            word for word in self.decisions[recipe].words if not find_given(key_of(word), named)
+        ]
+        return [*words, NONE]
 
     def _measure_cost(self, config: Config) -> tuple[float, int, frozenset[str]]:
         """Training FLOPs per token, parameters, and what validation measures; once a model."""

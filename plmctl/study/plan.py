@@ -15,6 +15,7 @@ from plmctl.jobs.job import Config, Job, close_over
 from plmctl.jobs.key import compute_key
 from plmctl.run import schema
 from plmctl.run.adapt import OF_THE_MODEL
+from plmctl.run.decision import Decision
 from plmctl.run.spec import Provenance, thaw
 from plmctl.study.checks import check_study
 from plmctl.study.composing import ComposedArm, Composer
@@ -53,6 +54,8 @@ class StudyPlan:
     arms: Mapping[str, ComposedArm]
     jobs: Mapping[str, Job]
     cells: Sequence[StudyCell]
+    # {recipe: what follows from budget.minutes for all arms of it}
+    decisions: Mapping[str, Decision] = field(default_factory=dict)
 
     def behind(self, cell: StudyCell) -> set[str]:
         """The jobs of a cell and all that they start from."""
@@ -70,17 +73,22 @@ class StudyPlan:
         return next((self.arms[arm].flops_per_token for arm in arms), 0.0)
 
 
-def plan(study: Study, given: Provenance) -> StudyPlan:
+def plan(study: Study, given: Provenance, processes: int = 1) -> StudyPlan:
     """The plan of a study; raises every arm that does not compose, and everything that makes
     arms incomparable.
+
+    Args:
+        study: the study.
+        given: the options of the command line.
+        processes: jobs at the same time, on this machine.
     """
-    composer = Composer(study, given)
+    composer = Composer(study, given, processes)
     arms = composer.compose_arms()
     raise_all(check_study(study, arms, composer.tasks))
     planner = _Planner(study, given.plugins)
     cells = [planner.plan_cell(arm, seed) for seed in study.seeds for arm in arms.values()]
     raise_all(_find_twins(cells))
-    return StudyPlan(study, arms, planner.jobs, cells)
+    return StudyPlan(study, arms, planner.jobs, cells, composer.decisions)
 
 
 class _Planner:

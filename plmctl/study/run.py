@@ -42,7 +42,10 @@ def ablate(spec: Ablate) -> int:
     settings, given = plain(spec), spec.provenance
     file = Path(settings["recipe"])
     folder = Path(settings["out"] or Path("studies") / file.stem)
-    planned = plan(parse(settings, name=file.stem, config_dirs=given.config_dirs), given)
+    study = parse(settings, name=file.stem, config_dirs=given.config_dirs)
+    planned = plan(study, given, spec.processes)
+    for recipe, decision in planned.decisions.items():
+        remark(f"{recipe}: {decision}")
     if given.dry_run:
         states = make_journal(planned, folder).states
         looks = open_looks(planned, folder, states)
@@ -57,8 +60,8 @@ def ablate(spec: Ablate) -> int:
     remark(f"table: {folder / 'table.md'}")
     if code:
         what = "stopped" if code > 1 else "some jobs failed"
-        study = _spell_study(file, given.config_dirs)
-        remark_next(what, "ablate", study, *given.overrides, *given.launcher, given=given)
+        name = _spell_study(file, given.config_dirs)
+        remark_next(what, "ablate", name, *given.overrides, *given.launcher, given=given)
     return code
 
 

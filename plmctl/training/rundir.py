@@ -155,7 +155,7 @@ def environment() -> dict[str, Any]:
     """The properties of machine and software on which bit-exact numbers depend."""
     return {
         "torch": torch.__version__,
-        "cpu": _cpu(),
+        "cpu": describe_cpu(),
         "threads": torch.get_num_threads(),
         "python": platform.python_version(),
     }
@@ -181,7 +181,8 @@ def restore_environment(folder: Path, say: Callable[[str], None], *, threads: bo
         say(f"not bit-exact from here on: {', '.join(changed)}")
 
 
-def _cpu() -> str:
+def describe_cpu() -> str:
+    """The name of the processor, as far as the system tells it."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:
             return next(

@@ -1,4 +1,4 @@
-"""The peak speed of this machine, for MFU."""
+"""The peak speed of this machine, for MFU and for estimates of time."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import torch
 
 from plmctl.training.device.precision import Precision
 
+# of the peak, what training reaches: the run itself prints its real share (MFU)
+USUAL_SHARES = {"cpu": 0.5, "cuda": 0.3}
 # dense bf16/fp16 tensor-core peaks, FLOP/s, from NVIDIA's data sheets; the longest matching name
 # counts
 CARDS = {
@@ -28,21 +30,42 @@ def peak_flops(precision: Precision) -> float | None:
     matrix product.
     """
     if precision.device.type == "cuda":
-        names = [name for name in CARDS if name in torch.cuda.get_device_name(precision.device)]
-        return CARDS[max(names, key=len)] if names else None
-    kind = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision.name, torch.float32)
-    return _measure_rate(precision.device, kind, torch.get_num_threads())
+        return find_card_peak(torch.cuda.get_device_name(precision.device))
+    return _measure_once(precision.device, precision.name, torch.get_num_threads())
+
+
+def find_card_peak(name: str) -> float | None:
+    """The dense 16-bit peak of a graphics card, FLOP/s, if it is known."""
+    names = [card for card in CARDS if card in name]
+    return CARDS[max(names, key=len)] if names else None
+
+
+def usual_share(device: torch.device) -> float:
+    """What share of the peak of a device training reaches, before anything is measured."""
+    return USUAL_SHARES.get(device.type, min(USUAL_SHARES.values()))
+
+
+def measure_rate(device: torch.device, precision: str, *, seconds: float) -> float:
+    """The best rate of a matrix product within so many seconds, FLOP/s, by as many threads as
+    torch takes now.
+    """
+    kind = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision, torch.float32)
+    # large enough for the full rate, small enough for many products
+    width = 512 if device.type == "cpu" else 4096
+    matrix = torch.full((width, width), 1e-3, dtype=kind, device=device)
+    wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+    best, end = float("inf"), time.perf_counter() + seconds
+    with torch.no_grad():
+        while time.perf_counter() < end:
+            wait()
+            start = time.perf_counter()
+            matrix @ matrix
+            wait()
+            best = min(best, time.perf_counter() - start)
+    return 2 * width**3 / best
 
 
 @functools.cache  # a study of many arms, or a sweep, measures once
-def _measure_rate(device: torch.device, kind: torch.dtype, threads: int) -> float:
-    """The best rate within 0.05 s; `threads` is only a key of the cache."""
-    width = 512  # large enough for the full rate, small enough for many products
-    matrix = torch.full((width, width), 1e-3, dtype=kind, device=device)
-    best, end = float("inf"), time.perf_counter() + 0.05
-    with torch.no_grad():
-        while time.perf_counter() < end:
-            start = time.perf_counter()
-            matrix @ matrix
-            best = min(best, time.perf_counter() - start)
-    return 2 * width**3 / best
+def _measure_once(device: torch.device, precision: str, threads: int) -> float:
+    """The rate; `threads` is only a key of the cache."""
+    return measure_rate(device, precision, seconds=0.05)
