@@ -193,7 +193,8 @@ def open_source(
         return source
     problem = damage(folder)
     if problem:
-        raise DataError(problem, file=folder, fix="use another checkpoint of the run")
+        fix = "put its files back as they were, or use another checkpoint of the run"
+        raise DataError(problem, file=folder, fix=fix)
     spec = read_spec(folder, Provenance("", plugins=tuple(plugins)))
     stated = thaw(spec or {})
     if isinstance(spec, Converted):

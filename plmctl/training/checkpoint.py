@@ -212,10 +212,12 @@ def damage(folder: Path) -> str:
             return f"{name} {why}"
         if not path.is_file():
             return f"{name} is missing"
-        if path.stat().st_size != entry["size"]:
-            return f"{name} is truncated: {path.stat().st_size} of {entry['size']} bytes"
+        if (size := path.stat().st_size) < entry["size"]:
+            return f"{name} is truncated or was edited: {size} of {entry['size']} bytes"
+        if size > entry["size"]:
+            return f"{name} was edited: it has {size} bytes, saved were {entry['size']}"
         if _sha256(path) != entry["sha256"]:
-            return f"{name} does not match its hash"
+            return f"{name} was edited or damaged: it does not match its hash"
     missing = [name for name in SEALED if name not in files]
     return f"its manifest.json does not name {missing[0]}" if missing else ""
 

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 from plmctl.core.errors import DataError, PlmctlError
 from plmctl.training import checkpoint
-from plmctl.training.checkpoint import Checkpoints, Snapshot
+from plmctl.training.checkpoint import Checkpoints, Snapshot, damage
 from plmctl.training.log import cut_back
 from tests.training.toy import ToyObjective, make_model, make_trainer
 
@@ -118,6 +118,24 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_message(tmp_path, harm):
     assert "step-2" in said[0]
     with pytest.raises(DataError, match=word):
         checkpoint.read(target)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("width: 1024", "config.yaml was edited: it has 11 bytes, saved were 10"),
+        ("width: 96", "config.yaml is truncated or was edited: 9 of 10 bytes"),
+        ("width: 256", "config.yaml was edited or damaged: it does not match its hash"),
+    ],
+)
+def test_an_edited_config_is_called_edited(tmp_path, text, problem):
+    def extras(folder):
+        (folder / "config.yaml").write_text("width: 128")
+
+    folder = Checkpoints(tmp_path, extras).save(snapshot(1), step=1)
+    assert damage(folder) == ""
+    (folder / "config.yaml").write_text(text)
+    assert damage(folder) == problem
 
 
 @pytest.mark.parametrize(
