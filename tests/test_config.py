@@ -17,7 +17,7 @@ from plmctl.core.errors import ConfigError, ConfigErrors, UsageError
 from plmctl.run import schema
 from plmctl.run.compose import compose, composed
 from plmctl.run.make_spec import make_spec
-from plmctl.run.overrides import quote
+from plmctl.run.overrides import quote, spell
 from plmctl.run.recipes import conf_dir, recipes_dir
 from plmctl.run.spec import Provenance, thaw
 from tests import probe
@@ -261,6 +261,15 @@ def test_letters_that_hydras_grammar_lacks(word: str, value: object) -> None:
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
     assert OverridesParser.create().parse_overrides([quote(word)])[0].value() == value
+
+
+@pytest.mark.parametrize("between", ["", " "])
+def test_files_of_splits_are_a_mapping_however_it_is_spaced(between: str) -> None:
+    files = {"train": "my file.tsv", "dev": "b.tsv"}
+    word = f"{{train:{between}my file.tsv,{between}dev:{between}'b.tsv'}}"
+    words = ["task=cola", f"task.path={word}", "checkpoint=x", "train.epochs=1"]
+    assert compose("finetune", None, words).task.path == files
+    assert quote(f"task.path={spell(files)}") == "task.path={train:'my file.tsv',dev:'b.tsv'}"
 
 
 def test_home_is_expanded_unless_such_a_file_exists(

@@ -476,6 +476,20 @@ def test_all_that_is_absent_is_named_at_once(here: Path) -> None:
     assert not list(here.iterdir())
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["eval-docstrings.input=nothere"],
+        ["eval-docstrings.task=classification", "eval-docstrings.task.path=nothere"],
+        ["tasks=none", "eval-pretrain.data.path=nothere"],
+    ],
+)
+def test_what_an_evaluation_reads_is_looked_for_before_work(here: Path, words: list[str]) -> None:
+    done = plmctl("run", "bert", *words, "--dry-run")
+    assert done.exit_code == 3
+    assert "nothere: no such file" in done.stderr
+
+
 def test_finetune_says_where_an_absent_task_is() -> None:
     done = CliRunner().invoke(
         make_app(),

@@ -21,7 +21,13 @@ from plmctl.chain.stages import (
 )
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.data.shards import is_tokens
-from plmctl.jobs.configs import Configs, find_missing_text, spell_changes, spell_task
+from plmctl.jobs.configs import (
+    Configs,
+    find_missing_files,
+    find_missing_text,
+    spell_changes,
+    spell_task,
+)
 from plmctl.jobs.job import REFERENCE, Config, Job, locate_runs
 from plmctl.jobs.key import compute_key
 from plmctl.run import schema
@@ -159,7 +165,9 @@ class _Planner:
     def evaluate(self, job: Job, *words: str) -> None:
         """The evaluation of a job's run."""
         name = f"eval-{job.label}"
-        self._add(name, "eval", [f"checkpoint={job.reference}", *words, *self.words.of(name)])
+        words = (f"checkpoint={job.reference}", *words, *self.words.of(name))
+        added = self._add(name, "eval", words)
+        self.absent += [str(error) for error in find_missing_files(added.config)]
 
     def _lengths(self, name: str, part: str, config: Config, own: Sequence[str]) -> list[str]:
         """The words that make the rows of a task fit the model; reads all files of the task."""

@@ -23,6 +23,7 @@ from plmctl.run.token_settings import refuse_decided
 from plmctl.run.tokenize import find_sources
 from plmctl.tasks.base import Task
 from plmctl.tasks.builtin import BUILTIN, write_builtin_task
+from plmctl.tasks.files import existing
 from plmctl.tasks.inference import check_splits
 
 
@@ -103,8 +104,9 @@ def spell_changes(slot: str, node: Mapping[str, Any], default: Mapping[str, Any]
 
 
 def find_missing_text(data: Config) -> Iterator[DataError]:
-    """An error for each text that a pretraining reads and that is not there."""
-    for node in [*data["mixture"].values(), *data["sources"].values()] or [data]:
+    """An error for each text that a pretraining or an evaluation reads and that is not there."""
+    corpora = [*data.get("mixture", {}).values(), *data.get("sources", {}).values()]
+    for node in corpora or [data]:
         path = node.get("path")
         nothing = path is None and node is not data  # a corpus that has no path of its own
         if nothing or is_tokens(path) or str(path).startswith("hf:"):
@@ -115,6 +117,23 @@ def find_missing_text(data: Config) -> Iterator[DataError]:
                     source.files()
         except DataError as error:
             yield error
+
+
+def find_missing_files(config: Config) -> Iterator[DataError]:
+    """An error for each file of a task, and each text, that a fine-tuning or an evaluation names
+    and that is not there.
+    """
+    named = (config["task"] or {}).get("path")
+    several = named.values() if isinstance(named, Mapping) else named
+    for path in [*([several] if isinstance(several, str) else several or ()), config.get("input")]:
+        try:
+            if path is not None:
+                existing(path)
+        except DataError as error:
+            yield error
+    # fine-tuning reads other text only where there is no checkpoint
+    if "input" in config and config["data"]["path"] is not None:
+        yield from find_missing_text(config["data"])
 
 
 def spell_task(name: str, path: Any, cache_dir: str | None = None) -> tuple[str, str]:

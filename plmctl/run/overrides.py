@@ -89,6 +89,8 @@ def quote(text: str, *, sweep: bool = False) -> str:
     sweep = sweep and not is_written(key.lstrip("+~"))
     if is_literal(key) and value != "null":
         return f"{key}={quote_value(value)}"
+    if is_path(key.lstrip("+~")) and re.fullmatch(r"\{\s*\w+\s*:.*\}", value, re.DOTALL):
+        return f"{key}={_quote_values(value)}"
     if value[:1] in ("[", "{") and (inner := _overrides(value)) != value:
         return f"{key}={inner}"
     foreign = not value.isascii() and value[0] not in "{$"
@@ -114,6 +116,8 @@ def spell(value: Any) -> str:
         return "null"
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, Mapping):
+        return f"{{{','.join(f'{name}:{spell(inner)}' for name, inner in value.items())}}}"
     return f"[{','.join(map(spell, value))}]" if isinstance(value, (list, tuple)) else str(value)
 
 
@@ -349,6 +353,12 @@ def _each(parts: Sequence[str]) -> str:
     return ",".join(
         part if _in_quotes(part) else quote_value(part) for part in map(str.strip, parts)
     )
+
+
+def _quote_values(value: str) -> str:
+    """A mapping with quotes around each value: {train:'a.tsv',dev:'b.tsv'}."""
+    pairs = [part.partition(":") for part in _split(value[1:-1])]
+    return f"{{{','.join(f'{name}:{_each([inner])}' for name, _, inner in pairs)}}}"
 
 
 def _overrides(value: str) -> str:

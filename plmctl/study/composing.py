@@ -11,7 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from plmctl.core.errors import ConfigError, PlmctlError, UsageError, raise_all
 from plmctl.data.encoding import count_processors
-from plmctl.jobs.configs import Configs, find_missing_text, spell_changes, spell_task
+from plmctl.jobs.configs import (
+    Configs,
+    find_missing_files,
+    find_missing_text,
+    spell_changes,
+    spell_task,
+)
 from plmctl.jobs.job import Config
 from plmctl.nn.last_maps import find_last_maps
 from plmctl.run import schema
@@ -21,6 +27,7 @@ from plmctl.run.check import Outline, outline_pretraining
 from plmctl.run.decision import Decision
 from plmctl.run.estimate import estimate
 from plmctl.run.glossary import token_targets
+from plmctl.run.loading import find
 from plmctl.run.make_spec import spec_of
 from plmctl.run.overrides import OverrideWord
 from plmctl.run.schema import Pretrain
@@ -73,6 +80,7 @@ class Composer:
         for name, node in self.study.evals.items():
             with self._collect(f"eval.{name}"):
                 evals[name] = self.configs.compose("eval", ("checkpoint=later", *node.overrides))
+                raise_all(find_missing_files(evals[name]))
         arms: dict[str, ComposedArm] = {}
         for name, arm in self.study.arms.items():
             with self._collect(f"arm '{name}'"):
@@ -82,6 +90,8 @@ class Composer:
 
     def _compose_arm(self, arm: Arm, evals: Mapping[str, Config]) -> ComposedArm:
         budget, points = self.study.budget, self.study.points
+        if arm.checkpoint is not None:
+            find(arm.checkpoint)
         config = self._compose_pretraining(arm)
         words = [*self.study.pretrain, *arm.overrides]
         provenance = dataclasses.replace(self.given, verb="pretrain", overrides=tuple(words))
@@ -164,6 +174,8 @@ class Composer:
         own = (*self.study.finetune, *task.overrides, *point, *arm.finetune)
         refuse_another_model(own, OF_THE_MODEL, key="arms")
         config = self._compose_task(task, own)
+        if name in self.tasks and config["task"]["path"] != self.tasks[name].path:
+            raise_all(find_missing_files(config))
         teacher = {"teacher": arm.teacher} if arm.teacher and config["distill"] else {}
         check_teacher(spec_of("finetune", config | teacher, self.given))
         bound, length = self.configs.max_length(model), config["task"]["max_length"]

@@ -19,6 +19,7 @@ from tests.study import toy_study
 
 Planned = Callable[..., StudyPlan]
 LOSS = {"a": {"of": "pretrain", "key": "loss"}}
+LM = ["task=lm", "data.path=nothere"]
 STUDENT = {"pretrain": False, "overrides": ["size.num_layers=1"], "teacher": "slow"}
 
 
@@ -129,3 +130,19 @@ def test_gradients_of_the_first_update_are_a_metric(planned: Planned, here: Path
         )
     found = Results(plan, {name: State("done") for name in plan.jobs}, lambda name: here / name)
     assert found.values(plan.study.metrics["layer 2"], "slow") == {0: 1.0, 1: 3.0}
+
+
+@pytest.mark.parametrize(
+    ("changes", "owner"),
+    [
+        ({"eval": {"x": {"of": "toy", "overrides": ["input=nothere"]}}}, r"eval\.x"),
+        ({"eval": {"x": {"of": "pretrain", "overrides": LM}}}, r"eval\.x"),
+        ({"arms": {"slow": [], "fast": {"finetune": ["task.path=nothere"]}}}, "arm 'fast'"),
+        ({"arms": {"slow": [], "fast": {"checkpoint": "nothere"}}}, "arm 'fast'"),
+    ],
+)
+def test_files_that_are_not_there_are_named_before_work(
+    planned: Planned, changes: dict[str, Any], owner: str
+) -> None:
+    with pytest.raises(UsageError, match=f"{owner}: nothere: (no such file|there is no such run)"):
+        planned(**changes)
