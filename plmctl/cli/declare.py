@@ -37,7 +37,8 @@ def command(
 
     def declare(function: Function) -> Function:
         function.command = Command(name, place, examples, **more)  # type: ignore[attr-defined]
-        function.__signature__ = _with_options(function, options.split())  # type: ignore[attr-defined]
+        signature = _with_options(function, options.split())
+        function.__signature__ = signature  # type: ignore[attr-defined]
         return function
 
     return declare

@@ -312,31 +312,15 @@ def collate(
         )
 
     def targets(name: str, labels: np.ndarray) -> Targets:
-        slots = len(labels) * capacity.get(name, labels.shape[1])
-        labelled = np.flatnonzero(labels.ravel() != IGNORE)
-        if len(labelled) > slots:
-            raise ValueError(
-                f"{len(labelled)} targets.{name} in a batch, but its noise promised at most {slots}"
-            )
-        index, ids = np.zeros(slots, np.int64), np.full(slots, IGNORE, np.int64)
-        index[: len(labelled)], ids[: len(labelled)] = labelled, labels.ravel()[labelled]
-        return Targets(tensor(index), tensor(ids), len(labelled))
+        index, ids, count = _compact(name, labels, slots=capacity.get(name, labels.shape[1]))
+        return Targets(tensor(index), tensor(ids), count)
 
     tensors = {name: targets(name, labels) for name, labels in rows.targets.items()}
-    counts = {name: target.count for name, target in tensors.items()}
-    counts |= {name: _count_labels(label) for name, label in rows.labels.items()}
-    counted = [
-        seq_of_text for seq_of_text in rows.seqs.values() if not seq_of_text.view
-    ] or rows.seqs.values()
-    counts |= {
-        "tokens": sum(int(seq_of_text.length.sum()) for seq_of_text in counted),
-        "rows": int((rows.key >= 0).sum()),
-    }
     return Batch(
         key=tensor(rows.key),
         seqs={name: seq(given) for name, given in rows.seqs.items()},
         targets=tensors,
-        counts=counts,
+        counts={name: target.count for name, target in tensors.items()} | _count(rows),
         anchors=None if rows.anchors is None else tensor(rows.anchors),
         source=rows.source,
         **{
@@ -344,6 +328,28 @@ def collate(
             for group in ("labels", "spans", "values")
         },
     )
+
+
+def _compact(name: str, labels: np.ndarray, *, slots: int) -> tuple[np.ndarray, np.ndarray, int]:
+    """Where `labels [n, T]` are not IGNORE, [n * slots], what they are there, and how many."""
+    size, labelled = len(labels) * slots, np.flatnonzero(labels.ravel() != IGNORE)
+    if len(labelled) > size:
+        raise ValueError(
+            f"{len(labelled)} targets.{name} in a batch, but its noise promised at most {size}"
+        )
+    index, ids = np.zeros(size, np.int64), np.full(size, IGNORE, np.int64)
+    index[: len(labelled)], ids[: len(labelled)] = labelled, labels.ravel()[labelled]
+    return index, ids, len(labelled)
+
+
+def _count(rows: Rows) -> dict[str, int]:
+    """The numbers of labels by name, of tokens, each counted once, and of rows."""
+    read = [seq for seq in rows.seqs.values() if not seq.view] or rows.seqs.values()
+    return {
+        **{name: _count_labels(labels) for name, labels in rows.labels.items()},
+        "tokens": sum(int(seq.length.sum()) for seq in read),
+        "rows": int((rows.key >= 0).sum()),
+    }
 
 
 def _count_labels(labels: np.ndarray) -> int:

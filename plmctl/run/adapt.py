@@ -287,5 +287,5 @@ def _fit_heads(spec: Finetune) -> Finetune:
 
 
 def _decides_about_rows(spec: Finetune, node: Mapping[str, Any]) -> bool:
-    part = locate(node["_target_"], spec.plugins)
-    return getattr(part, "of_task", False) and part.about == "rows"  # type: ignore[attr-defined, no-any-return]
+    part: Any = locate(node["_target_"], spec.plugins)
+    return bool(getattr(part, "of_task", False)) and part.about == "rows"

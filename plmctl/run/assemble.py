@@ -117,14 +117,14 @@ def known_to_objectives(
         vocab_size: By default that of `vocab`.
     """
     backbone = model.backbone
-    table = backbone.token_embedding
+    table: Any = backbone.token_embedding
     size = vocab.size if vocab and vocab_size is None else vocab_size
     known = ToObjectives(
         model=model,
         width=backbone.width,
         vocab_size=size or 0,
         max_length=backbone.max_length,
-        table_width=backbone.width if table is None else int(table.weight.shape[1]),  # type: ignore[index, union-attr, arg-type]
+        table_width=backbone.width if table is None else int(table.weight.shape[1]),
     ).by_name()
     return known | ({"vocab": vocab} if vocab else {})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,19 +50,12 @@ def fit(
             leaves that open; None: a tenth of the run.
     """
     spec, world, train = session.spec, session.world, session.spec.train
-    # of runs measured otherwise, "a tenth of the run" is not known: 200 updates
-    every = every or max(1, (budget.steps or 2000) // 10)
-    settings = Settings(
-        clip=train.clip,
-        log_every=train.log_every,
-        max_bad_steps=train.max_bad_steps,
-        seed=spec.seed,
-        eval_every=every if train.eval_every is None else train.eval_every,
-        save_every=every if train.save_every is None else train.save_every,
+    settings = replace(
+        # of runs measured otherwise, "a tenth of the run" is not known: 200 updates
+        _read_settings(session, every or max(1, (budget.steps or 2000) // 10)),
         keep_best=keep_best if train.keep_best and evaluate else "",
         best_is_largest=best_is_largest,
         flops_per_token=flops_per_token,
-        peak_flops=(peak_flops(session.precision) or 0.0) * world.size,
     )
     if train.checkpoint_activations:
         checkpoint_stacks(model, objective)
@@ -87,6 +81,20 @@ def fit(
     for backbone in dict.fromkeys([model.backbone, *inner]):
         compile_backbone(backbone, train.compile, world.device, say=session.say)
     return trainer.fit()
+
+
+def _read_settings(session: Session, every: int) -> Settings:
+    """What the spec and the machine say of the training; `every`: as for `fit`."""
+    spec, train = session.spec, session.spec.train
+    return Settings(
+        clip=train.clip,
+        log_every=train.log_every,
+        max_bad_steps=train.max_bad_steps,
+        seed=spec.seed,
+        eval_every=every if train.eval_every is None else train.eval_every,
+        save_every=every if train.save_every is None else train.save_every,
+        peak_flops=(peak_flops(session.precision) or 0.0) * session.world.size,
+    )
 
 
 def _checkpoints(session: Session, extras: Callable[[Path], None]) -> Checkpoints:

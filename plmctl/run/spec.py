@@ -77,7 +77,8 @@ class Record(Mapping[str, Any]):
     def with_value(self, path: str, value: Any) -> Self:
         """This record with another value at a dotted key; KeyError where it has no such field."""
         key, _, rest = path.partition(".")
-        return dataclasses.replace(self, **{key: _within(self[key], rest, value)})  # type: ignore[type-var]
+        changed = {key: _within(self[key], rest, value)}
+        return dataclasses.replace(self, **changed)  # type: ignore[type-var]
 
     def replace(self, changes: Mapping[str, Any]) -> Self:
         """This record with the values of {dotted key: value}."""

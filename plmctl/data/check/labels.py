@@ -160,7 +160,18 @@ def _balance(splits: Splits) -> list[Finding]:
         summary = f"scores from {values.min():g} to {values.max():g}, mean {values.mean():.2f}"
         return [Finding("labels", "ok", summary, numbers={"mean": float(values.mean())})]
     classes = isinstance(first.label, str) and "answers" not in first.fields
-    share = train.most_common(1)[0][1] / train.total() if classes else 0.0
+    return _judge_classes(labels, one_each=classes)
+
+
+def _judge_classes(labels: Mapping[str, Counter[str]], *, one_each: bool) -> list[Finding]:
+    """Findings on labels that are classes.
+
+    Args:
+        labels: how often each occurs, by split.
+        one_each: an example has one class, so that always predicting the same one can be right.
+    """
+    train = labels["train"]
+    share = train.most_common(1)[0][1] / train.total() if one_each else 0.0
     rare = sorted(label for label, count in train.items() if count < _FEW)
     summary = ", ".join(
         f"{label} {format_percent(count / train.total())}" for label, count in train.most_common(8)

@@ -117,8 +117,6 @@ def check_fit(
     }
     per_word = 1 / size["words"] if size["words"] else 0.0
     shares = measure_scripts(_characters(counts, tokenizer))
-    validation = valid.ids if len(valid.ids) else train.ids
-    baseline = measure_unigram_baseline(train.ids, validation, ignored=vocab.special)
     return [
         judge(
             "unknown tokens",
@@ -155,19 +153,26 @@ def check_fit(
             numbers={"share": unused},
         ),
         Finding("scripts", "ok", describe_shares(shares), numbers={"shares": shares}),
-        Finding(
-            "unigram entropy",
-            "ok",
-            f"{baseline.entropy:.3f} nats; token frequencies alone reach a loss of"
-            f" {baseline.unigram_loss:.3f} and an accuracy of"
-            f" {format_percent(baseline.frequent_accuracy)}: training has to beat that",
-            numbers={
-                "entropy": baseline.entropy,
-                "loss": baseline.unigram_loss,
-                "accuracy": baseline.frequent_accuracy,
-            },
-        ),
+        _measure_frequencies(train, valid, vocab.special),
     ]
+
+
+def _measure_frequencies(train: Shards, valid: Shards, special: np.ndarray) -> Finding:
+    """What a model of single tokens reaches on the held-out text, or without one, in training."""
+    validation = valid.ids if len(valid.ids) else train.ids
+    baseline = measure_unigram_baseline(train.ids, validation, ignored=special)
+    return Finding(
+        "unigram entropy",
+        "ok",
+        f"{baseline.entropy:.3f} nats; token frequencies alone reach a loss of"
+        f" {baseline.unigram_loss:.3f} and an accuracy of"
+        f" {format_percent(baseline.frequent_accuracy)}: training has to beat that",
+        numbers={
+            "entropy": baseline.entropy,
+            "loss": baseline.unigram_loss,
+            "accuracy": baseline.frequent_accuracy,
+        },
+    )
 
 
 def cut(train: Shards, format_: Format) -> Finding:

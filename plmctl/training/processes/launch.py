@@ -39,22 +39,7 @@ def launch(
         The exit code.
     """
     given = given or {}
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    # the caller has set the share of one process
-    threads = os.environ.get("OMP_NUM_THREADS") or str(torch.get_num_threads())
-    shared = {
-        **os.environ,
-        "WORLD_SIZE": str(processes),
-        "LOCAL_WORLD_SIZE": str(processes),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "OMP_NUM_THREADS": threads,
-        LAUNCHED: "1",
-        **child_environment(),
-        **{name: str(number) for name, number in given.items()},
-    }
+    shared = _make_environment(processes) | {name: str(number) for name, number in given.items()}
     children = [
         subprocess.Popen(  # its own session: a Ctrl-C at the terminal reaches it once, through us
             [sys.executable, "-m", module, *argv],
@@ -90,6 +75,24 @@ def is_launched() -> bool:
     them.
     """
     return LAUNCHED in os.environ
+
+
+def _make_environment(processes: int) -> dict[str, str]:
+    """What all processes are told: how many they are, where they meet, and their threads."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    return {
+        **os.environ,
+        "WORLD_SIZE": str(processes),
+        "LOCAL_WORLD_SIZE": str(processes),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        # the caller has set the share of one process
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(torch.get_num_threads()),
+        LAUNCHED: "1",
+        **child_environment(),
+    }
 
 
 def _wait(children: Sequence[subprocess.Popen]) -> int:
