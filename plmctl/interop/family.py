@@ -3,8 +3,6 @@
 `nodes(numbers)` is used in both directions: import fills it with the numbers of a `config.json`;
 export reads the numbers from our config, fills it in the same way, and any remaining difference is
 what the family cannot express.
-
-Beyond 400 lines: the interface of families and the comparison of configs that all of them share.
 """
 
 from __future__ import annotations
@@ -17,11 +15,11 @@ from torch import Tensor
 
 from plmctl.core import values
 from plmctl.core.errors import ConfigError, DataError, nearest
-from plmctl.core.locate import locate, parameters
 from plmctl.core.values import Count
 from plmctl.heads.features import BEFORE_HEADS
+from plmctl.interop.difference import drop_unused_cells, list_differences
 from plmctl.interop.names import NameRule, Tensors, find_missing
-from plmctl.nn.layout import count_copies, parse, spell_layer
+from plmctl.nn.layout import parse
 
 Node = dict[str, Any]
 
@@ -44,7 +42,6 @@ class PublishedConfig(TypedDict):
     ]
 
 
-# no matter of structure:
 ROW_HEADS = (  # whichever family the backbone is of
     "fine-tune with a head that a published class has: heads.class.dense=true"
     " heads.class.activation=gelu (ELECTRA's), heads.class.dense=true (RoBERTa's), or with the"
@@ -52,20 +49,6 @@ ROW_HEADS = (  # whichever family the backbone is of
 )
 # where a model has its table
 TOKENS = ("backbone.embedding.token.weight", "backbone.encoder.embedding.token.weight")
-FREE = frozenset(
-    {
-        "about",
-        "dropout",
-        "initializer",
-        "chunk",
-        "num_classes",
-        "prior",
-        "tied",
-        "max_length",
-        "max_targets",
-        "classifier",
-    }
-) | {"memory", "reuse"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,8 +243,8 @@ class Family:
         if it is a member.
         """
         published: Node = self.nodes(numbers)
-        nodes = {name: _drop_unused_cells(config[name]) for name in published if name != "size"}
-        return _differences(nodes, {name: published[name] for name in nodes}, "")
+        nodes = {name: drop_unused_cells(config[name]) for name in published if name != "size"}
+        return list_differences(nodes, {name: published[name] for name in nodes}, "")
 
     def find_unstated(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
         """The settings of a backbone of this structure, and of the heads that some class has, that
@@ -281,7 +264,7 @@ class Family:
     def compare_heads(self, config: Mapping[str, Any], numbers: Numbers) -> dict[str, list[str]]:
         """{name: differences} of every head that some class of the family has."""
         return {
-            name: _differences(node, self.head(name, numbers, 0), f"heads.{name}")
+            name: list_differences(node, self.head(name, numbers, 0), f"heads.{name}")
             for name, node in (config.get("heads") or {}).items()
             if node is not None and name in self.heads
         }
@@ -396,81 +379,8 @@ def count_layers(layout: str, letters: str = "af") -> int:
     return sum(step.letter == letters[0] for step in parse(layout)) if layout else 0
 
 
-def spell_layouts(node: Any) -> Any:
-    """The node with `af*2` for every layout of cells that says the same otherwise: `afaf`."""
-    if not isinstance(node, Mapping):
-        return node
-    spelled = {key: spell_layouts(child) for key, child in node.items()}
-    if isinstance(layout := spelled.get("layout"), str) and "cells" in spelled:
-        spelled["layout"] = _spell_layout(layout)
-    return spelled
-
-
-def _spell_layout(layout: str) -> str:
-    steps = parse(layout)
-    if len(steps) > sum(count_copies(steps).values()):  # some run more than once
-        return layout
-    for size in range(1, len(steps) + 1):
-        times, group = len(steps) // size, spell_layer(steps[:size])
-        if group * times == spell_layer(steps):
-            return f"{group}*{times}"
-    return layout
-
-
-def _drop_unused_cells(node: Any) -> Any:
-    """The node without the cells that its layout does not use."""
-    if not isinstance(node, Mapping):
-        return node
-    if "layout" in node and isinstance(node.get("cells"), Mapping):
-        node = {
-            **node,
-            "cells": {
-                letter: cell for letter, cell in node["cells"].items() if letter in node["layout"]
-            },
-        }
-    return {key: _drop_unused_cells(child) for key, child in node.items()}
-
-
 def _at(config: Mapping[str, Any], path: str) -> Any:
     node: Any = config
     for key in path.split("."):
         node = node.get(key) if isinstance(node, Mapping) else None
     return node
-
-
-def _differences(ours: Any, published: Any, path: str) -> list[str]:
-    """The leaves in which two nodes differ; omitted parameters have the default of the
-    signature.
-    """
-    if isinstance(ours, Mapping) and isinstance(published, Mapping):
-        if ours.get("_target_") != published.get("_target_"):
-            return [f"{path}={_format_value(ours)} (published: {_format_value(published)})"]
-        ours, published = _with_defaults(ours), _with_defaults(published)
-        keys = [key for key in dict.fromkeys([*ours, *published]) if key not in FREE]
-        return [
-            line
-            for key in keys
-            for line in (
-                _differences(ours.get(key), published[key], f"{path}.{key}".lstrip("."))
-                if key in published
-                else [f"{path}.{key}={_format_value(ours[key])} (it has no published name)"]
-            )
-        ]
-    return (
-        []
-        if ours == published
-        else [f"{path}={_format_value(ours)} (published: {_format_value(published)})"]
-    )
-
-
-def _with_defaults(node: Mapping[str, Any]) -> Node:
-    try:
-        known = parameters(locate(node["_target_"])) if "_target_" in node else {}
-    except ValueError:  # a plug-in's part: no family has it anyway
-        known = {}
-    return {name: p.default for name, p in known.items() if p.default is not p.empty} | dict(node)
-
-
-def _format_value(node: Any) -> str:
-    target = node.get("_target_") if isinstance(node, Mapping) else None
-    return str(target).rpartition(".")[2] if target else str(node)

@@ -18,6 +18,7 @@ from plmctl.interop import weights
 from plmctl.interop.albert import AlbertFamily
 from plmctl.interop.bart import BartFamily
 from plmctl.interop.bert import BertFamily
+from plmctl.interop.difference import spell_layouts
 from plmctl.interop.electra import ElectraFamily
 from plmctl.interop.family import (
     TOKENS,
@@ -27,7 +28,6 @@ from plmctl.interop.family import (
     drop_aliases,
     find_token_table,
     refuse_huge,
-    spell_layouts,
 )
 from plmctl.interop.gpt1 import GPTFamily
 from plmctl.interop.gpt2 import GPT2Family

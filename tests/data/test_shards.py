@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from plmctl.core.errors import ConfigError, DataError, PlmctlError, UsageError
-from plmctl.data import encoding, tokenizing
+from plmctl.data import encoding, split_writer, tokenizing
 from plmctl.data.shards import Shards
 from plmctl.data.survey import TextSource
 from plmctl.data.tokenizing import TokenizingJob, find_cache_folder, open_or_tokenize, tokenize
@@ -315,7 +315,7 @@ def test_a_full_disk_harms_nothing_and_what_is_done_is_kept(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(tokenizing.ArrayWriter, "append", full)
+        patched.setattr(split_writer.ArrayWriter, "append", full)
         with pytest.raises(
             DataError,
             match=(

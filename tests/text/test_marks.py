@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from plmctl.core.errors import ConfigError, DataError
-from plmctl.data import encoding, tokenizing
+from plmctl.data import encoding, split_writer, tokenizing
 from plmctl.data.shards import Shards
 from plmctl.data.survey import TextSource
 from plmctl.data.tokenizing import TokenizingJob
@@ -334,7 +334,7 @@ def test_a_stopped_write_goes_on(
     recipe, whole = RECIPES["char"](vocab_size=200), tmp_path / "whole"
     whole.mkdir()
     made(whole, rows, recipe)
-    append, calls = tokenizing._Split.append, iter(range(stop))
+    append, calls = split_writer.SplitWriter.append, iter(range(stop))
 
     def stopped(split: Any, found: Any) -> None:
         append(split, found)
@@ -342,7 +342,7 @@ def test_a_stopped_write_goes_on(
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(tokenizing._Split, "append", stopped)
+        patch.setattr(split_writer.SplitWriter, "append", stopped)
         with pytest.raises(KeyboardInterrupt):
             made(tmp_path, rows, recipe)
     assert (tmp_path / ".out.partial/journal.json").exists()
