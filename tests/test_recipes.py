@@ -371,6 +371,7 @@ def test_no_group_is_forgotten() -> None:
     """A new folder in conf/ must be added to the lists here or in the tests of tasks."""
     others = {
         "task",
+        "tuning",
         "features",
         "head_encoder",
         "output_features",

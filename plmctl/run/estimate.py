@@ -93,7 +93,7 @@ def estimate_task(
     """
     train, lengths = spec.train, task.row_lengths
     if train.epochs and not train.steps:
-        train = replace(train, steps=math.ceil(train.epochs * updates))
+        train = replace(train, steps=max(train.least_steps, math.ceil(train.epochs * updates)))
     tensors = real(outline.model, dict(outline.model.named_parameters())).values()
     trained = sum(tensor.numel() for tensor in tensors if tensor.requires_grad)
     first = {"parameters that are trained": trained}

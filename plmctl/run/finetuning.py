@@ -4,7 +4,7 @@ dev split is kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -45,6 +45,8 @@ from plmctl.training.stages import Stage
 from plmctl.training.trainer import Result
 
 TOKENIZER = "tokenizer"  # folder of the run and of each checkpoint
+FEW = 100  # updates of a fine-tuning, by which a model learns little
+LOW = 1e-5 * 768  # rate times width, below which it learns little by any number of them
 AFTER = {
     "plmctl eval checkpoint={run}": "",
     "plmctl eval checkpoint={run} input=-": "of the texts that you type, one a line, to Ctrl-D",
@@ -141,11 +143,15 @@ def train(session: Session) -> Result:
         return predict(model, task, dev, precision=session.precision)[1]
 
     objective = add_teacher(spec, model, task, say=session.say, rows=len(rows.key))
+    epoch = batches.updates_per_epoch
+    budget = budget_of(spec, updates_per_epoch=epoch)
+    for line in describe_shortness(spec, budget.steps, model.backbone.width):
+        session.say(line)
     result = fit(
         session,
         model=model,
         objective=penalize(model, objective),
-        budget=budget_of(spec, updates_per_epoch=batches.updates_per_epoch),
+        budget=budget,
         stages=[
             Stage(batches=lambda: batches, trainable=spec.train.trainable, frozen=spec.train.frozen)
         ],
@@ -153,11 +159,24 @@ def train(session: Session) -> Result:
         extras=lambda folder: tokenizer.save(folder / TOKENIZER),
         keep_best=task.metrics[0] if objective.facts.heads_learn else "",
         best_is_largest=task.best_is_largest,
-        every=batches.updates_per_epoch,
+        # an epoch of few examples is too short to measure each time
+        every=max(epoch, (budget.steps or 0) // 10) if spec.train.least_steps else epoch,
     )
     if world.main and not result.exit_code:
         return replace(result, checkpoint=_conclude(session, task, model, data))
     return result
+
+
+def describe_shortness(spec: Finetune, steps: int | None, width: int) -> Iterator[str]:
+    """A line where the settings of a task are made for more examples, and one where they are made
+    for wider models.
+    """
+    train, rate = spec.train, spec.optim.get("lr")
+    if train.epochs and not train.least_steps and steps and steps < FEW:
+        more = "tuning=stable makes more of few examples, and so does train.epochs"
+        yield f"only {steps} updates: a model learns little by so few; {more}"
+    if rate and not train.lr_width and rate * width < LOW:
+        yield f"optim.lr={rate:g} is low for width {width}; tuning=stable takes one that suits it"
 
 
 def _describe_data(

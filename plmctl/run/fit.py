@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from plmctl.core.errors import DataError
+from plmctl.core.errors import ConfigError, DataError
 from plmctl.models.base import Backbone, Model
 from plmctl.nn.last_maps import find_last_maps
 from plmctl.nn.stack import checkpoint_stacks
@@ -17,11 +17,13 @@ from plmctl.run.resume import compare_with_checkpoint
 from plmctl.run.saved import write_spec
 from plmctl.run.schema import LENGTHS
 from plmctl.run.session import Session, quoted
+from plmctl.run.spec import Part
 from plmctl.training.budget import Budget
 from plmctl.training.checkpoint import Checkpoints
 from plmctl.training.device.compiling import compile_backbone
 from plmctl.training.device.peak import peak_flops
 from plmctl.training.log import METRICS, cut_back
+from plmctl.training.optim.groups import OptimizerFactory
 from plmctl.training.stages import Stage
 from plmctl.training.strategy.choose import choose_strategy
 from plmctl.training.trainer import Evaluate, Remark, Result, Settings, Trainer
@@ -62,7 +64,7 @@ def fit(
     trainer = Trainer(
         model=model,
         objective=objective,
-        optimizer=build(spec.optim, plugins=spec.plugins, path="optim"),
+        optimizer=_optimizer(session, model),
         schedule=build(spec.schedule, plugins=spec.plugins, path="schedule"),
         budget=budget,
         stages=stages,
@@ -131,4 +133,31 @@ def _go_on(session: Session, trainer: Trainer) -> None:
 def budget_of(spec: Any, *, updates_per_epoch: float) -> Budget:
     """`train.steps | tokens | epochs | minutes` as a budget."""
     lengths = {name: spec.train[name] for name in LENGTHS}
-    return Budget.of(**lengths, updates_per_epoch=updates_per_epoch)
+    return Budget.of(
+        **lengths, updates_per_epoch=updates_per_epoch, least_steps=spec.train.least_steps
+    )
+
+
+def scale_rate(optim: Part, reference: int | None, width: int) -> Part:
+    """An optimizer whose `lr` is that of a model of the width `reference`, as one of `width` takes
+    it: half the width, twice the rate (None: as it stands).
+
+    Raises:
+        ConfigError: It has no `lr`.
+    """
+    if reference is None:
+        return optim
+    if "lr" not in optim:
+        allowed = "null: the optimizer has no lr"
+        raise ConfigError("train.lr_width", reference, allowed, fix="train.lr_width=null")
+    return optim.with_value("lr", float(f"{optim['lr'] * reference / width:.3g}"))
+
+
+def _optimizer(session: Session, model: Model) -> OptimizerFactory:
+    """The optimizer, at the rate that `train.lr_width` makes of `optim.lr`."""
+    spec, width = session.spec, model.backbone.width
+    optim = scale_rate(spec.optim, spec.train.lr_width, width)
+    if optim != spec.optim:
+        own = f"a model of width {width}; train.lr_width={spec.train.lr_width}"
+        session.say(f"optim.lr={spec.optim['lr']:g} becomes {optim['lr']:g}, for {own}")
+    return cast(OptimizerFactory, build(optim, plugins=spec.plugins, path="optim"))

@@ -52,6 +52,8 @@ ADDED: dict[str, Any] = {
     "qk_norm": False,
     "prior": False,
     "discriminator.activation": "gelu",
+    "least_steps": 0,
+    "lr_width": None,
 }
 LATER_CELLS = {"s"}  # letters that conf/model had not: they count where a layout runs them
 

@@ -82,7 +82,8 @@ def commands_after(spec: Pretrain) -> dict[str, str]:
         length = (spec.format or {}).get("max_length")
         rows = f" task.max_length={length}" if length else ""
         commands[
-            f"plmctl finetune task=classification task.path=builtin{rows} checkpoint={{run}}"
+            f"plmctl finetune task=classification tuning=stable task.path=builtin{rows}"
+            " checkpoint={run}"
         ] = "on labels of your own: plmctl help task"
     parts = [locate(node["_target_"], spec.plugins) for node in (spec.objective or {}).values()]
     predicted = {part.facts.asks_next for part in parts if hasattr(part, "facts")} - {None}

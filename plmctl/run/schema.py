@@ -70,6 +70,10 @@ class Train(Record):
     steps: Count | None = None  # updates
     tokens: Count | None = None  # real tokens read, over all processes
     epochs: Amount | None = None  # may be a part of one: 0.5
+    least_steps: Whole = 0  # more epochs, where train.epochs would be fewer updates than this
+    # optim.lr is that of a model of this width: one of half the width learns at twice the rate;
+    # null: optim.lr as it stands
+    lr_width: Count | None = None
     # of wall-clock time, evaluation included; a recipe with budgets (plmctl help budgets) chooses
     # size, batch, rate and rows by it, unless they are given
     minutes: Amount | None = None

@@ -32,9 +32,10 @@ class Budget:
         epochs: float | None = None,
         minutes: float | None = None,
         updates_per_epoch: float | None = None,
+        least_steps: int = 0,
     ) -> Budget:
         """The budget of the four settings of `train`; `epochs` becomes updates by
-        `updates_per_epoch`, rounded up.
+        `updates_per_epoch`, rounded up, and at least `least_steps`.
         """
         settings = {"steps": steps, "tokens": tokens, "epochs": epochs, "minutes": minutes}
         set_ = {name: value for name, value in settings.items() if value is not None}
@@ -49,7 +50,8 @@ class Budget:
             raise ConfigError(f"train.{name}", value, "more than 0")
         if epochs is not None:
             assert updates_per_epoch, "epochs need updates_per_epoch"
-            return cls(steps=max(1, math.ceil(round(epochs * updates_per_epoch, 6))))
+            updates = math.ceil(round(epochs * updates_per_epoch, 6))
+            return cls(steps=max(1, least_steps, updates))
         return cls(steps=steps, tokens=tokens, minutes=minutes)
 
     def share(self, *, steps: int, tokens: int, seconds: float) -> float:

@@ -141,6 +141,9 @@ def test_budget_in_tokens_and_minutes(tmp_path):
 def test_epochs_become_updates():
     assert Budget.of(epochs=2.5, updates_per_epoch=4) == Budget(steps=10)
     assert Budget.of(epochs=3, updates_per_epoch=10 / 3) == Budget(steps=10)
+    assert Budget.of(epochs=3, updates_per_epoch=4, least_steps=50) == Budget(steps=50)
+    assert Budget.of(epochs=3, updates_per_epoch=40, least_steps=50) == Budget(steps=120)
+    assert Budget.of(steps=3, least_steps=50) == Budget(steps=3)  # it is said how many
     with pytest.raises(PlmctlError, match="exactly one of"):
         Budget.of(steps=1, tokens=2)
     with pytest.raises(PlmctlError, match=r"train.steps=0"):

@@ -1,0 +1,112 @@
+"""`tuning=stable`: few examples get as many updates as many, at a rate for the width of the model;
+published tasks stay as they are.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from plmctl.cli.app import make_app
+from plmctl.core.errors import ConfigError
+from plmctl.jobs.key import compute_key
+from plmctl.run import fit
+from plmctl.run.compose import compose
+from plmctl.run.spec import Part, thaw
+
+SMALL = ("checkpoint=null", "tokenizer=char", "size=tiny", "task.max_length=24")
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a small task: does a text begin with an a?"""
+    monkeypatch.chdir(tmp_path)
+    Path("task").mkdir()
+    for split, count in (("train", 12), ("dev", 6)):
+        lines = [f"{'ab'[number % 2]} text {number}\t{number % 2}" for number in range(count)]
+        table = "\n".join(["text\tlabel", *lines])
+        Path(f"task/{split}.tsv").write_text(f"{table}\n", encoding="utf-8")
+    return tmp_path
+
+
+def finetune(*words: str) -> str:
+    line = ("finetune", "task=classification", "task.path=task", *SMALL, *words)
+    done = CliRunner().invoke(make_app(), line)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def records(run: str) -> list[dict[str, Any]]:
+    lines = Path(run, "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
+
+
+@pytest.mark.parametrize("task", ["classification", "rte", "conll2003", "regression"])
+def test_tasks_stay_as_they_are(task: str) -> None:
+    spec = compose("finetune", None, [f"task={task}", "task.path=x", "checkpoint=null"])
+    assert (spec.train.least_steps, spec.train.lr_width, spec.train.epochs) == (0, None, 3)
+    stable = compose(
+        "finetune", None, [f"task={task}", "tuning=stable", "task.path=x", "checkpoint=null"]
+    )
+    assert (stable.train.least_steps, stable.train.lr_width) == (500, 768)
+    assert (stable.train.epochs, stable.train.batch_size, stable.optim.lr) == (3, 16, 5e-5)
+    assert stable.optim.bias_correction
+    given = ["train.least_steps=7", "optim.lr=1e-3"]
+    own = compose(
+        "finetune",
+        None,
+        [f"task={task}", "tuning=stable", "task.path=x", "checkpoint=null", *given],
+    )
+    assert (own.train.least_steps, own.optim.lr) == (7, 1e-3)
+
+
+def test_few_examples_get_more_epochs_and_are_measured_ten_times() -> None:
+    said = finetune("tuning=stable", "train.least_steps=40", "run.dir=run", "train.log_every=1")
+    assert "a model learns little" not in said
+    assert "is low for" not in said
+    assert "optim.lr=5e-05 becomes 0.0003, for a model of width 128; train.lr_width=768" in said
+    log = records("run")
+    assert log[-1]["step"] == 40
+    assert [record["step"] for record in log if "valid/accuracy" in record] == [*range(4, 41, 4)]
+    assert max(record["lr"] for record in log if "lr" in record) == pytest.approx(3e-4)
+
+
+def test_a_fine_tuning_of_few_updates_says_so() -> None:
+    said = finetune("run.dir=run")
+    assert "only 3 updates: a model learns little by so few; tuning=stable makes more" in said
+    assert "optim.lr=2e-05 is low for width 128; tuning=stable takes one that suits it" in said
+    assert max(record["lr"] for record in records("run") if "lr" in record) <= 2e-5
+    chosen = ("train.epochs=null", "train.steps=2", "optim.lr=1e-3")
+    again = finetune("run.dir=again", *chosen)
+    assert "a model learns little" not in again
+    assert "is low for" not in again
+
+
+def test_dry_run_counts_the_updates_that_there_will_be() -> None:
+    said = finetune("tuning=stable", "--dry-run", "--json")
+    assert json.loads(said)["run"]["updates"] == 500
+
+
+def test_half_the_width_is_twice_the_rate() -> None:
+    optim = Part({"_target_": "somebodys.Optimizer", "lr": 1e-4})
+    assert fit.scale_rate(optim, None, 128) == optim
+    assert fit.scale_rate(optim, 768, 768) == optim
+    assert fit.scale_rate(optim, 768, 384)["lr"] == pytest.approx(2e-4)
+    with pytest.raises(ConfigError, match=r"train\.lr_width=768: null: the optimizer has no lr"):
+        fit.scale_rate(Part({"_target_": "somebodys.Optimizer"}), 768, 384)
+
+
+def test_older_jobs_keep_their_keys() -> None:
+    words = ["task=rte", "task.path=x", "checkpoint=null"]
+    config = thaw(compose("finetune", None, words))
+    key = compute_key("finetune", config)
+    for name in ("least_steps", "lr_width"):
+        del config["train"][name]
+    assert compute_key("finetune", config) == key
+    assert (
+        compute_key("finetune", thaw(compose("finetune", None, [*words, "tuning=stable"]))) != key
+    )
