@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from html import escape
+from itertools import pairwise
 from typing import TypeVar
 
 from plmctl.report.style import INK, LIGHT, draw_rule, draw_text, style_series
@@ -27,19 +28,15 @@ def draw_lines(
     y: str,
     marks: Mapping[str, float] | None = None,
     bands: Mapping[str, Band] | None = None,
+    guides: Mapping[str, Curve] | None = None,
 ) -> str:
     """One SVG with a line for each curve, a shaded area for each of `bands` (by the names of
-    curves) and a dashed line for each of `marks`. Points that are not finite are left out, and long
-    curves are thinned to keep the picture small.
+    curves) and a dashed line for each level of `marks` and each curve of `guides`.
 
     Points that are not finite are left out, and of long curves as many as keep the picture small.
     """
-    drawn = {
-        name: [p for p in curve if math.isfinite(p[0]) and math.isfinite(p[1])]
-        for name, curve in curves.items()
-    }
-    most = max(60, min(600, 3000 // max(1, len(drawn))))
-    drawn = {name: thin(curve, most) for name, curve in drawn.items() if curve}
+    most = max(60, min(600, 3000 // max(1, len(curves))))
+    drawn, dashed = _prepare(curves, most), _prepare(guides or {}, most)
     marks = {name: level for name, level in (marks or {}).items() if math.isfinite(level)}
     shades = {
         name: [p for p in band if all(map(math.isfinite, p))]
@@ -47,8 +44,9 @@ def draw_lines(
         if name in drawn
     }
     shades = {name: thin(band, most) for name, band in shades.items() if len(band) > 1}
-    xs = [px for curve in drawn.values() for px, _ in curve] or [0.0]
-    ys = [py for curve in drawn.values() for _, py in curve] + list(marks.values())
+    points = [point for curve in (*drawn.values(), *dashed.values()) for point in curve]
+    xs = [px for px, _ in points] or [0.0]
+    ys = [py for _, py in points] + list(marks.values())
     ys = ys + [py for band in shades.values() for _, *ends in band for py in ends] or [0.0]
     # there is no layer 1.2
     x_ticks = choose_ticks(min(xs), max(xs), least=1.0 if all(px == int(px) for px in xs) else 0.0)
@@ -61,9 +59,19 @@ def draw_lines(
         _shade(shades[name], frame, number) for number, name in enumerate(drawn) if name in shades
     ]
     levels = [_level(name, level, frame) for name, level in marks.items()]
+    levels += [_guide(name, curve, frame) for name, curve in dashed.items()]
     legend, rows = _legend(list(drawn))
     parts = [*_axes(x_ticks, y_ticks, frame, x, y), *below, *levels, *lines, *legend]
     return draw_frame(parts, title=title, height=_HEIGHT + _LEGEND * rows)
+
+
+def _prepare(curves: Mapping[str, Curve], most: int) -> dict[str, list[tuple[float, float]]]:
+    """The finite points of each curve that has any, thinned."""
+    finite = {
+        name: [p for p in curve if math.isfinite(p[0]) and math.isfinite(p[1])]
+        for name, curve in curves.items()
+    }
+    return {name: thin(curve, most) for name, curve in finite.items() if curve}
 
 
 def draw_frame(parts: Sequence[str], *, title: str, height: float, kind: str = "") -> str:
@@ -179,6 +187,13 @@ def _level(name: str, level: float, frame: _Frame) -> str:
     at = frame.y(level)
     label = draw_text(_LEFT + 4, at - 4, escape(name))
     return draw_rule("mark", (_LEFT, at), (WIDTH - _RIGHT, at)) + label
+
+
+def _guide(name: str, curve: Curve, frame: _Frame) -> str:
+    ends = [(frame.x(px), frame.y(py)) for px, py in curve]
+    parts = [draw_rule("mark", start, end) for start, end in pairwise(ends)]
+    x, y = ends[-1]
+    return "".join(parts) + draw_text(f"{x:g}", f"{y + 14:g}", escape(name), "end")
 
 
 def _legend(names: Sequence[str]) -> tuple[list[str], int]:

@@ -40,6 +40,7 @@ def draw_means(
     y: str,
     unit: Callable[[float], float] = float,
     marks: Mapping[str, float] | None = None,
+    guides: Mapping[str, Curve] | None = None,
 ) -> str:
     """One SVG with the mean of each group of repeated runs, shaded from the lowest to the highest
     run.
@@ -51,6 +52,7 @@ def draw_means(
         y: what lies on that one.
         unit: what the values are drawn in.
         marks: levels with names, dashed.
+        guides: curves with names, dashed.
     """
     curves: dict[str, Curve] = {}
     bands: dict[str, Band] = {}
@@ -60,7 +62,7 @@ def draw_means(
         if len(runs) > 1:
             points = _at_each_step(runs)
             bands[name] = [(at, unit(min(values)), unit(max(values))) for at, values in points]
-    return draw_lines(curves, title=title, x=x, y=y, bands=bands, marks=marks)
+    return draw_lines(curves, title=title, x=x, y=y, bands=bands, marks=marks, guides=guides)
 
 
 def _at_each_step(runs: Sequence[Run]) -> list[tuple[float, list[float]]]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from plmctl.core.errors import DataError, UsageError, nearest
 from plmctl.run import schema
+from plmctl.run.reached import KEY as REACHED
 from plmctl.run.recipes import conf_dir, find_recipe, load, option_name
 from plmctl.run.references import register
 from plmctl.storage.settings_file import refuse_endless
@@ -245,10 +246,10 @@ def store_recipe(name: str, config_dirs: Sequence[str] = ()) -> str:
     from omegaconf.errors import OmegaConfBaseException
 
     option, file = option_name(name), find_recipe(name, config_dirs)
+    settings = load(file)
+    settings.pop(REACHED, None)  # a fact of the recipe, and no setting of a run
     try:
-        ConfigStore.instance().store(
-            group="recipe", name=option, node=load(file), package="_global_"
-        )
+        ConfigStore.instance().store(group="recipe", name=option, node=settings, package="_global_")
     except OmegaConfBaseException as error:
         raise UsageError(f"{file}: {str(error).splitlines()[0]}") from None
     return option

@@ -41,6 +41,7 @@ from plmctl.text.reader import read_documents
 from plmctl.text.tokenizer import META, Tokenizer
 from plmctl.training.checkpoint import Checkpoints, load_exactly, read
 from plmctl.training.device.precision import choose
+from plmctl.training.progress import Progress
 from plmctl.training.stages import Stage
 from plmctl.training.trainer import Result
 
@@ -137,7 +138,7 @@ def train(session: Session) -> Result:
         noise=task.noise(tokenizer.vocab),
     )
 
-    def evaluate(model: Model) -> dict[str, float]:
+    def evaluate(model: Model, progress: Progress) -> dict[str, float]:
         if dev is None or not world.main:
             return {}
         return predict(model, task, dev, precision=session.precision)[1]

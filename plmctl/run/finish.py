@@ -19,7 +19,8 @@ from plmctl.run.budgets import TABLE, check_table
 from plmctl.run.build import MISSING, check_parts, parameters_of
 from plmctl.run.make_spec import make_spec
 from plmctl.run.overrides import OverrideWord
-from plmctl.run.recipes import conf_dir, load
+from plmctl.run.reached import KEY, check_reached
+from plmctl.run.recipes import conf_dir, find_recipe, load, part_files
 from plmctl.run.references import UnresolvedReference, at_origin, find_origin, work_out
 from plmctl.run.run_name import runs_of
 from plmctl.run.spec import Part, Provenance, RunSpec
@@ -63,7 +64,7 @@ def finish(
     known = replace(provenance, removed=tuple(removed), written=Part(settings))
     spec, misfits = make_spec(provenance.verb, content, known)
     errors += [*misfits, *_size_keys(content), *check_table(content.get(TABLE))]
-    errors += check_parts(content, plugins)
+    errors += [*check_parts(content, plugins), *_check_stated(provenance)]
     return spec, at_origin(errors, settings)
 
 
@@ -177,6 +178,13 @@ def _drop_foreign(
 def _lines(path: str, value: Any) -> list[str]:
     """`key=value` for each setting of a group."""
     return [f"{key}={setting}" for key, setting in leaves(value, path) if setting != {}]
+
+
+def _check_stated(provenance: Provenance) -> Iterator[ConfigError]:
+    """Mistakes in what the recipe states of itself."""
+    if provenance.recipe:
+        stated = load(find_recipe(provenance.recipe, provenance.config_dirs)).get(KEY)
+        yield from check_reached(stated, part_files("size", provenance.config_dirs))
 
 
 def _size_keys(content: Mapping[str, Any]) -> list[ConfigError]:

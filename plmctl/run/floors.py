@@ -11,21 +11,23 @@ from plmctl.core.batch import IGNORE, Batch
 from plmctl.data.baseline import measure_bigram_baseline, measure_unigram_baseline
 from plmctl.data.shards import Shards
 from plmctl.run.corpus import Corpus
+from plmctl.run.reached import Reached
 from plmctl.run.walks import select
 from plmctl.text.vocab import Vocab
 from plmctl.training.progress import Progress
 
 MOSTLY = 0.1  # of the labels that ask for text, at most so many are other tokens
 NEAR = 0.05  # nats within which a loss counts as that of the frequencies
-# modern_encoder leaves the frequencies of words after 0.4 M tokens, at size tiny and at size mini
-# (recipes/RESULTS.md); BERT's recipe, with learned positions, needs several times as many
-OTHERS, PATIENCE = 0.4e6, 2e6  # tokens
-# what helped most there, first things first: (setting, where it stands, its part)
+# a run is late that has read so many times the tokens after which the first recipe had left the
+# frequencies of words: BERT's, with learned positions, needs several times as many as others
+TIMES = 5
+PATIENCE = 2e6  # tokens after which a run is late, where no recipe states it
+# what helped most (recipes/RESULTS.md), first things first: (setting, where it stands, its part)
 LEVERS = (
     ("position=rotary", "position", "Rotary"),
     ("model.stack.residual._target_=plmctl.nn.residual.PreNorm", "model.stack.residual", "PreNorm"),
 )
-OTHERWISE = "a higher optim.lr with schedule.warmup_steps, or the recipe modern_encoder"
+OTHERWISE = "a higher optim.lr with schedule.warmup_steps"
 
 
 def count_corpus(corpus: Corpus, titles: Collection[str]) -> dict[str, float] | None:
@@ -73,10 +75,13 @@ class Floors:
     Args:
         targets: those of the objective whose labels are tokens.
         config: of the run, in which the advised setting is looked for.
+        stated: what recipes reached, of any size.
     """
 
-    def __init__(self, targets: Sequence[str], config: Mapping[str, Any]) -> None:
-        self.targets, self.config = targets, config
+    def __init__(
+        self, targets: Sequence[str], config: Mapping[str, Any], stated: Sequence[Reached] = ()
+    ) -> None:
+        self.targets, self.config, self.stated = targets, config, stated
         self.said: set[tuple[str, str]] = set()
 
     def remark(self, progress: Progress, scores: Mapping[str, float]) -> list[str]:
@@ -103,15 +108,37 @@ class Floors:
         if loss < unigram - NEAR:
             left = f"left the frequencies of single words ({loss:.3f} < {unigram:.3f}) {after}"
             return "unigram", f"{name}: {left}; word pairs are at {bigram:.3f}"
-        if tokens < PATIENCE:
+        first = self._find_first(name, unigram - bigram)
+        if tokens < (TIMES * first[0] if first else PATIENCE):
             return "", ""
         still = f"still at the frequencies of single words ({unigram:.3f}) {after}"
-        others = f"modern_encoder left them after {OTHERS / 1e6:g} M"
-        return "late", f"{name}: {loss:.3f} is {still}; {others}. What helps most: {self._lever()}"
+        others, recipe = "", ""
+        if first:
+            needed, recipe, size = first
+            others = f"; {recipe} ({size}) left them within {needed / 1e6:.2g} M"
+        lever = self._choose_lever(recipe)
+        return "late", f"{name}: {loss:.3f} is {still}{others}. What helps most: {lever}"
 
-    def _lever(self) -> str:
+    def _find_first(self, target: str, distance: float) -> tuple[float, str, str] | None:
+        """(tokens, recipe, size) of the recipe that left the frequencies of words first, by what is
+        stated of the size of the run, else of any; `distance`: from there to those of pairs.
+        """
+        if distance <= 0:
+            return None
+        size = self.config.get("size")
+        stated = [statement for statement in self.stated if statement.target == target]
+        stated = [statement for statement in stated if statement.is_of(size)] or stated
+        left = [
+            (tokens, statement.recipe, statement.size)
+            for statement in stated
+            if (tokens := statement.first_above(NEAR / distance)) is not None
+        ]
+        return min(left, default=None)
+
+    def _choose_lever(self, recipe: str) -> str:
         for setting, path, part in LEVERS:
             target = select(self.config, f"{path}._target_")
             if target is not None and target.rpartition(".")[2] != part:
                 return setting
-        return OTHERWISE
+        other = recipe and recipe != self.config.get("recipe")
+        return OTHERWISE + (f", or the recipe {recipe}" if other else "")

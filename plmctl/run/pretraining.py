@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -31,6 +31,7 @@ from plmctl.run.glossary import token_targets
 from plmctl.run.loaders import BatchFields, describe_unread, open_held_out, open_training_loader
 from plmctl.run.model_facts import heads_about
 from plmctl.run.overview import check_languages, check_memory, describe_run
+from plmctl.run.reached import Reached, losses_reached, read_reached
 from plmctl.run.resolve import resolve_pretraining
 from plmctl.run.schema import Pretrain
 from plmctl.run.session import After, Session, run_session
@@ -40,8 +41,9 @@ from plmctl.run.teachers import add_teacher
 from plmctl.run.weights import initialize
 from plmctl.training.evaluation import Measured, measure
 from plmctl.training.processes.world import World, environment
+from plmctl.training.progress import Progress
 from plmctl.training.stages import Stage
-from plmctl.training.trainer import Result
+from plmctl.training.trainer import Evaluate, Result
 
 
 def pretrain(spec: Pretrain, after: After = lambda session, result: result) -> int:
@@ -130,6 +132,13 @@ def train(session: Session) -> Result:
     for line in dict.fromkeys(lines):
         session.say(line)
     targets = sorted(token_targets(thaw(spec), plugins))
+    stated = read_reached(spec.recipe, spec.provenance.config_dirs)
+    # a target may be that of a smaller model, as in ELECTRA: the run's own has a head of its name
+    comparable = [
+        statement
+        for statement in stated
+        if statement.is_of(spec.size) and statement.target in model.heads
+    ]
     try:
         return fit(
             session,
@@ -140,8 +149,8 @@ def train(session: Session) -> Result:
                 for number, loader in enumerate(loaders)
             ],
             budget=budget,
-            evaluate=_validation(session, objective, fields, sources, targets),
-            remark=Floors(targets, thaw(spec)).remark,
+            evaluate=_validation(session, objective, fields, sources, targets, comparable),
+            remark=Floors(targets, thaw(spec), stated).remark,
             extras=lambda folder: corpus.tokenizer.save(folder / "tokenizer"),
             flops_per_token=_flops_per_token(model, objective, next(iter(sources.values()))),
         )
@@ -174,9 +183,11 @@ def _validation(
     fields: BatchFields,
     sources: Mapping[str, RowSource],
     targets: Sequence[str],
-) -> Callable[[Model], dict[str, float]] | None:
+    comparable: Sequence[Reached],
+) -> Evaluate | None:
     """Losses on the held-out documents, and for each of `targets`, those made of tokens, bits per
-    byte and what models reach that only count; None without held-out text.
+    byte, what models reach that only count, and what `comparable` recipes reached by then; None
+    without held-out text.
     """
     spec, world = session.spec, session.world
     corpus: Corpus = session.prepared
@@ -195,7 +206,7 @@ def _validation(
     batches: dict[str, list[Batch]] = {}
     floors: dict[str, float] = {}
 
-    def evaluate(model: Model) -> dict[str, float]:
+    def evaluate(model: Model, progress: Progress) -> dict[str, float]:
         first = not batches
         if first:
             held_out = open_held_out(spec, corpus, world, fields)
@@ -212,7 +223,7 @@ def _validation(
             # a term may have another name than its target; only the main process has scores
             shown = [name for name in targets if f"loss/{name}" in scores]
             floors.update(_count(corpus, bytes_per_token, batches, shown))
-        return {**scores, **floors}
+        return {**scores, **floors, **losses_reached(comparable, floors, progress.tokens)}
 
     return evaluate
 

@@ -24,6 +24,7 @@ SHORT = {  # on the line
     "bits_per_byte": "bits/byte",
     "unigram": "unigram",
     "bigram": "bigram",
+    "reached": "reached",
 }
 HIDDEN = ("step", "tokens", "seconds", "skipped", "share", "stage")  # in the file, not on the line
 

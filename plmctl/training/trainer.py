@@ -48,7 +48,7 @@ from plmctl.training.stop import Stop, exit_code
 from plmctl.training.strategy.base import Strategy
 from plmctl.training.update import Update
 
-Evaluate = Callable[[Model], dict[str, float]]
+Evaluate = Callable[[Model, Progress], dict[str, float]]
 # the lines that say what an evaluation means
 Remark = Callable[[Progress, Mapping[str, float]], Sequence[str]]
 
@@ -300,7 +300,7 @@ class Trainer:
         ):
             self.model.eval()
             self.objective.eval()
-            metrics = self.evaluate(self.model)
+            metrics = self.evaluate(self.model, p)
             self.model.train()
             self.objective.train()
         if metrics:

@@ -13,8 +13,8 @@ from zipfile import ZipFile
 
 CLOCK = {"tokens_per_second", "data_wait", "mfu", "seconds"}  # keys that the clock decides
 CLOCK |= {"latency of 1 row, ms", "latency of 32 rows, ms"}
-# losses of models that only count, which no training changes
-COUNTED = ("valid/unigram/", "valid/bigram/")
+# losses of models that only count, and of other recipes, which no training changes
+COUNTED = ("valid/unigram/", "valid/bigram/", "valid/reached/")
 PLACES = {"checkpoint", "folder", "dir", "predictions", "skipped", "bytes on disk"}  # of files
 SENTENCES = {"measured on", "about", "notes", "unknown"}  # for people
 POWER = {"detectable"}  # follows from the values beside it

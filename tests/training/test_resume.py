@@ -111,7 +111,7 @@ def test_eval_and_save_change_no_bit(tmp_path):
     plain = make_trainer(tmp_path / "a", steps=N)
     plain.fit()
 
-    def evaluate(model):
+    def evaluate(model, progress):
         assert not model.training
         torch.rand(5)
         batches = [batch for update in (next(ToyBatches(4, 2)),) for batch in update]
@@ -144,7 +144,7 @@ def test_of_equal_scores_the_lower_loss_is_kept(tmp_path):
     trainer = make_trainer(
         tmp_path,
         steps=8,
-        evaluate=lambda model: {"bleu": 0.0, "loss": next(losses)},
+        evaluate=lambda model, progress: {"bleu": 0.0, "loss": next(losses)},
         settings={"eval_every": 2, "save_every": 2, "keep_best": "bleu", "best_is_largest": True},
     )
     trainer.fit()

@@ -36,7 +36,7 @@ def main(folder: str, steps: str, micro: str, *options: str) -> int:
             if f"signal={step}" in options and world.rank == 1:  # only one of them hears it
                 os.kill(os.getpid(), signal.SIGTERM)
 
-    def evaluate(model):
+    def evaluate(model, progress):
         return mean_losses(model, trainer.objective, next(ToyBatches(8, 2, world)), world=world)
 
     trainer = make_trainer(

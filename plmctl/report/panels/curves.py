@@ -41,8 +41,8 @@ def panel(subject: Subject) -> list[Block]:
                 label = f"{shown} ({len(same)})" if len(same) > 1 else shown
                 drawn[name if len(groups) == len(subject.runs) == 1 else f"{label}: {name}"] = same
         if drawn:
-            marks = _counted(runs) if kind == "loss" else {}
-            picture = draw_means(drawn, title=title, x="update", y=kind, marks=marks)
+            marks, guides = (_counted(runs), _reached(runs)) if kind == "loss" else ({}, {})
+            picture = draw_means(drawn, title=title, x="update", y=kind, marks=marks, guides=guides)
             blocks.append(Chart(kind, picture))
     skips = [
         f"{run.name}: {skipped:,.0f} updates were thrown away, their gradient was not finite."
@@ -73,6 +73,17 @@ def _counted(runs: Sequence[ReportedRun]) -> dict[str, float]:
                     log.series[metric][-1][1]
                 )
     return {name: values.pop() for name, values in levels.items() if len(values) == 1}
+
+
+def _reached(runs: Sequence[ReportedRun]) -> dict[str, Curve]:
+    """The losses that other recipes had by then, where all runs have the same ones."""
+    curves: dict[str, set[Curve]] = {}
+    for log in (run.log for run in runs):
+        for metric, curve in log.series.items():
+            kind, _, target = metric.removeprefix("valid/").partition("/")
+            if kind == "reached":
+                curves.setdefault(f"reached elsewhere ({target})", set()).add(tuple(curve))
+    return {name: values.pop() for name, values in curves.items() if len(values) == 1}
 
 
 def _curves(run: ReportedRun, group: str, *, few: bool) -> dict[str, Curve]:
