@@ -201,10 +201,12 @@ def test_a_run_shows_what_a_recipe_of_its_size_reached(
     assert picture.svg.count("stroke-dasharray") == 3  # two levels, and a line between two points
 
 
-def test_runs_of_another_size_show_nothing(
-    conf: Path, tokens_of: Callable[..., Path], tmp_path: Path
+@pytest.mark.parametrize("words", [["size.width=16"], ["size.width=32", "objective=[electra]"]])
+def test_another_size_or_a_loss_of_a_smaller_helper_shows_nothing(
+    words: list[str], conf: Path, tokens_of: Callable[..., Path], tmp_path: Path
 ) -> None:
-    words = ["size.width=16", "size.inner_width=64", "train.steps=1"]
-    (record,) = run_mine(conf, tmp_path / "run", tokens_of("wordpiece"), *words)
+    """The masked tokens of ELECTRA are predicted by its generator."""
+    more = ["size.inner_width=64", "train.steps=1"]
+    (record,) = run_mine(conf, tmp_path / "run", tokens_of("wordpiece"), *words, *more)
     assert "valid/bigram/mlm" in record
     assert "valid/reached/mlm" not in record
