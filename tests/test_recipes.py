@@ -36,6 +36,7 @@ SMALL = [
     "train.batch_size=8",
 ]
 PRETRAIN_GROUPS = (
+    "first_vectors",
     "format",
     "kernel",
     "model",

@@ -21,6 +21,6 @@ def sample_corpus(ids: np.ndarray, *, pieces: int = 256, length: int = 4096) -> 
     )
 
 
-def sample_corpora(corpora: Iterable[Shards]) -> np.ndarray:
+def sample_corpora(corpora: Iterable[Shards], *, pieces: int = 256) -> np.ndarray:
     """int64 [N] the samples of several corpora, one behind the other."""
-    return np.concatenate([sample_corpus(shards.ids) for shards in corpora])
+    return np.concatenate([sample_corpus(shards.ids, pieces=pieces) for shards in corpora])

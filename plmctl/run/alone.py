@@ -15,7 +15,8 @@ from plmctl.run.stand_in import TINY
 from plmctl.run.walks import select
 
 OF_VOCABULARY = ("format", "noise", "eval.noise")  # parts that are given a vocabulary alone
-OF_SIZE = ("pattern", "position", "kernel")  # parts that are given the numbers of `size`
+# parts that are given the numbers of `size`
+OF_SIZE = ("pattern", "position", "kernel", "first_vectors")
 
 
 def find_wrong_parts(spec: RunSpec, known: Sequence[PlmctlError]) -> list[PlmctlError]:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from plmctl.core.errors import ConfigError, PlmctlError, collect, raise_all
 from plmctl.data.shards import is_tokens
 from plmctl.models.base import Model
+from plmctl.nn.tables import TokenTable
 from plmctl.objectives.base import Objective
 from plmctl.run.assemble import build_model, build_objective, row_lengths, without_weights
 from plmctl.run.contract import check_contract
@@ -59,6 +60,14 @@ def check_pretraining(spec: Pretrain) -> Outline:
     size = vocabulary_size(spec) if given.dry_run or spec.teacher else TINY.size
     model = check_contract(spec, spec.plugins, given.config_dirs, vocab_size=size)
     check_teacher(spec)
+    if spec.first_vectors and not any(isinstance(part, TokenTable) for part in model.modules()):
+        allowed = "none: this model reads characters and has no table of tokens"
+        raise ConfigError(
+            "first_vectors",
+            spec.first_vectors["_target_"].rpartition(".")[2],
+            allowed,
+            fix="first_vectors=none",
+        )
     return outline_pretraining(spec, model, vocab_size=size)
 
 

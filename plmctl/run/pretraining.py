@@ -7,26 +7,23 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
-from torch import nn
-
 from plmctl.core.batch import Batch
 from plmctl.core.fields import fields_of
 from plmctl.core.locate import locate
 from plmctl.core.terminal import remark, screen
-from plmctl.data.baseline import measure_frequencies
 from plmctl.data.loader import RowSource
 from plmctl.data.preview import preview
-from plmctl.data.sample import sample_corpora
-from plmctl.heads.lm import LMHead
 from plmctl.models.base import Model
+from plmctl.nn.first_vectors import FirstVectors
 from plmctl.objectives.base import Objective
 from plmctl.run import estimate
 from plmctl.run.assemble import build_model, build_objective, without_weights
+from plmctl.run.build import build
 from plmctl.run.corpus import Corpus, open_corpus
 from plmctl.run.cost import cost
 from plmctl.run.fit import budget_of, fit
 from plmctl.run.floors import Floors, asks_for_text, count_corpus
+from plmctl.run.from_corpus import start_from_corpus
 from plmctl.run.glossary import token_targets
 from plmctl.run.loaders import BatchFields, describe_unread, open_held_out, open_training_loader
 from plmctl.run.model_facts import heads_about
@@ -111,7 +108,7 @@ def train(session: Session) -> Result:
         into, layers = spec.init_into, thaw(spec.kept_layers)
         initialize(model, spec.init, into=into, layers=layers, plugins=plugins, say=session.say)
     if not spec.init:
-        start_from_frequencies([model, own], corpus)
+        start_from_corpus([model, own], corpus, _first_vectors(spec), say=session.say)
     objective = add_teacher(spec, model, own, say=session.say)
     fields = BatchFields.by(model, objective)
     loaders = [
@@ -159,16 +156,9 @@ def train(session: Session) -> Result:
             loader.close()
 
 
-def start_from_frequencies(modules: Sequence[nn.Module], corpus: Corpus) -> None:
-    """Tell every head that asks for it, also those of helpers, how frequent each token is."""
-    parts = dict.fromkeys(part for module in modules for part in module.modules())
-    heads = [part for part in parts if isinstance(part, LMHead) and part.prior]
-    if heads:
-        texts = [shards for corpora in corpus.train.values() for shards in corpora.values()]
-        sample = sample_corpora(texts)
-        frequencies = torch.from_numpy(measure_frequencies(sample, corpus.vocab.size))
-        for head in heads:
-            head.start_from(frequencies)
+def _first_vectors(spec: Pretrain) -> FirstVectors | None:
+    node = thaw(spec.first_vectors)
+    return build(node, plugins=spec.plugins, path="first_vectors") if node else None
 
 
 def _stage_settings(spec: Pretrain, number: int) -> dict[str, Any]:

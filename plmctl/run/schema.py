@@ -23,6 +23,7 @@ ONE = (
     "pattern",
     "position",
     "kernel",
+    "first_vectors",
     "optim",
     "schedule",
     "task",
@@ -137,6 +138,8 @@ class Pretrain(RunSpec):
     pattern: Any = MISSING
     position: Any = MISSING
     kernel: Any = None  # of attention; null: auto
+    # what the vectors of tokens start from; null: drawn
+    first_vectors: Any = None
     model: Any = MISSING
     objective: Any = None
     distill: Any = None
@@ -368,7 +371,7 @@ _PATHS = (
     "valid_target_path",
     "dir",
     "cache_dir",
-    "vectors",
+    "first_vectors",
     "stop_words",
 )
 

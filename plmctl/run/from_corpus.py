@@ -1,0 +1,41 @@
+"""First weights that the corpus decides: frequencies and neighbours of tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import nn
+
+from plmctl.data.baseline import measure_frequencies
+from plmctl.data.sample import sample_corpora
+from plmctl.heads.lm import LMHead
+from plmctl.nn.first_vectors import FirstVectors
+from plmctl.nn.tables import TokenTable
+from plmctl.run.corpus import Corpus
+
+PIECES = 4096  # of 4,096 tokens each: from so much text neighbours are counted
+
+
+def start_from_corpus(
+    modules: Sequence[nn.Module],
+    corpus: Corpus,
+    first_vectors: FirstVectors | None,
+    *,
+    say: Callable[[str], None] = lambda line: None,
+) -> None:
+    """Tell every head that asks for it how frequent each token is, and start every table of tokens
+    from `first_vectors`, also those of helpers.
+    """
+    parts = dict.fromkeys(part for module in modules for part in module.modules())
+    texts = [shards for corpora in corpus.train.values() for shards in corpora.values()]
+    heads = [part for part in parts if isinstance(part, LMHead) and part.prior]
+    if heads:
+        frequencies = measure_frequencies(sample_corpora(texts), corpus.vocab.size)
+        for head in heads:
+            head.start_from(torch.from_numpy(frequencies))
+    if first_vectors:
+        ids = sample_corpora(texts, pieces=PIECES)
+        say(f"token vectors start from the neighbours of {len(ids) / 1e6:.2g} M tokens")
+        for table in (part for part in parts if isinstance(part, TokenTable)):
+            first_vectors.start(table, ids, corpus.vocab.special)
