@@ -13,6 +13,7 @@ SHARED = ("peers", "made_vocab")  # modules of several scripts
 PEERS = {
     "pretrain_cpu": "transformers, accelerate",
     "peer_trainer": "transformers, accelerate",
+    "peer_loss": "transformers, accelerate",
     "generation": "transformers",
 }
 
