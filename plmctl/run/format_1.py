@@ -51,6 +51,7 @@ ADDED: dict[str, Any] = {
     "kernel._target_": "plmctl.attention.kernels.auto.Auto",
     "qk_norm": False,
     "prior": False,
+    "adjacent": 0.0,
     "discriminator.activation": "gelu",
     "least_steps": 0,
     "lr_width": None,

@@ -259,6 +259,19 @@ def test_a_depthwise_convolution_counts_its_taps() -> None:
     assert cell.work(RowSize(tokens=7)).macs == 7 * 3 * W
 
 
+@CAUSAL
+@torch.no_grad()
+def test_adjacent_tokens_count_before_anything_is_learned(causal: bool) -> None:
+    """Of t - 1, t and t + 1, or of t - 2, t - 1 and t: half of those next to t."""
+    cell = DepthwiseConvolution(width=W, kernel=3, causal=causal, adjacent=0.5).double()
+    cell.taps.weight.zero_()
+    x = torch.randn(1, 5, W, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    found = cell(streams(x), packed(torch.zeros(1, 5, dtype=torch.long)))[0]
+    padded = functional.pad(x[0], (0, 0, 1, 1))
+    behind = torch.zeros_like(x[0]) if causal else padded[2:]
+    assert torch.allclose(found, (padded[:-2] + behind) / 2)
+
+
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
 def test_first_weights_follow_the_seed_and_torchs_rule(kind: str) -> None:
     a, b = made(kind, True), made(kind, False)

@@ -113,26 +113,30 @@ class Convolution(_Window):
 
 @part_of("cells")
 class DepthwiseConvolution(_Window):
-    """`y_t = sum_j w_j * x_(t + j - reach)`, j = 0 .. kernel - 1, each column of the stream for
-    itself: tokens see their neighbours before any attention has learned to look there.
+    """`y_t = sum_j (w_j + a_j) * x_(t + j - reach)`, j = 0 .. kernel - 1, each column of the stream
+    for itself: tokens see their neighbours before any attention has learned to look there.
 
     [B, T, W] -> [B, T, W]. `causal`: the window ends at t, reach = kernel - 1; otherwise t stands
-    in its middle. `taps.weight [W, kernel]` holds the w_j as columns.
+    in its middle. `taps.weight [W, kernel]` holds the w_j as columns. a_j is `adjacent` for the
+    tokens next to t and 0 for others: with more than 0, neighbours count before anything is
+    learned.
     Source: So et al., 2021, arXiv:2109.08668, sec. 4 (there behind the maps of q, k and v);
     Allen-Zhu, 2025, Physics of Language Models 4.1, "Canon-A" (before the cell, as here).
     Differs: the residual sum and the norm are those of the stack.
     """
 
-    def __init__(self, *, width: int, kernel: int, causal: bool) -> None:
+    def __init__(self, *, width: int, kernel: int, causal: bool, adjacent: float = 0.0) -> None:
         super().__init__(kernel=kernel, causal=causal)
         self.taps = nn.Linear(kernel, width, bias=False)
+        self.first = [adjacent if abs(j - self.reach) == 1 else 0.0 for j in range(kernel)]  # a_j
 
     @property
     def projection(self) -> nn.Linear:  # type: ignore[override]
         return self.taps
 
     def mix(self, window: list[Tensor]) -> Tensor:
-        taps = self.taps.weight.to(window[0].dtype).unbind(1)
+        columns = zip(self.taps.weight.to(window[0].dtype).unbind(1), self.first, strict=True)
+        taps = [tap + first if first else tap for tap, first in columns]
         y = window[0] * taps[0]
         for part, tap in zip(window[1:], taps[1:], strict=True):
             y = torch.addcmul(y, part, tap)
