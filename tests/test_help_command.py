@@ -152,7 +152,7 @@ def test_kinds_are_words() -> None:
         ),
         (
             "optim.betas",
-            ["optim.betas=[0.9, 0.999]  a list, like [a,b] [optim=adamw, optim=lamb, optim=muon]"],
+            ["optim.betas=[0.9, 0.999]  a list, like [a,b] [optim=adamw, optim=lamb, optim=muon"],
         ),
         (
             "noise.mean_length",
