@@ -52,6 +52,7 @@ ADDED: dict[str, Any] = {
     "qk_norm": False,
     "prior": False,
     "adjacent": 0.0,
+    "first_vectors": None,
     "discriminator.activation": "gelu",
     "least_steps": 0,
     "lr_width": None,
