@@ -36,6 +36,8 @@ def test_tables_start_from_neighbours_whatever_the_seed(
     assert not alike[
         [0, 2, 3, 4]
     ].any()  # [PAD], [CLS], [SEP], [MASK]; [UNK] is a token of the text
+    said = pretrain("--resume", "train.steps=2", f"run.dir={tmp_path / '1'}")
+    assert "neighbours" not in said  # its weights are those of the checkpoint
     others = [word for word in words if not word.startswith("size")]
     said = pretrain(*others, f"init={tmp_path / '0'}", "seed=1", f"run.dir={tmp_path / 'again'}")
     assert "neighbours" not in said

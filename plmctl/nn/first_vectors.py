@@ -11,6 +11,7 @@ from torch import Tensor
 
 from plmctl.core.parts import base_of, part_of
 from plmctl.core.values import Amount, Share
+from plmctl.data.baseline import measure_frequencies
 from plmctl.nn.tables import TokenTable
 
 _MORE = 40  # columns beyond those wanted, by which the random factorisation is exact enough
@@ -74,7 +75,7 @@ def rank_pairs(
     """
     size = len(special)
     before, after, counts = count_pairs(ids, special)
-    shares = (np.bincount(ids, minlength=size) + 1.0) / (len(ids) + size)  # [V] p
+    shares = measure_frequencies(ids, size)  # [V] p
     weights = shares**power
     contexts = np.concatenate([before, size + after])  # 2V: tokens before, then tokens behind
     tokens = np.concatenate([after, before])

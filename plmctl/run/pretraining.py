@@ -104,10 +104,11 @@ def train(session: Session) -> Result:
     model = build_model(spec, vocab_size=vocab.size, vocab=vocab, seed=spec.seed, plugins=plugins)
     own: Objective = build_objective(spec, model, vocab, plugins=plugins)
     # --resume of a run that saved nothing yet, too
-    if spec.init and not any((session.folder / "checkpoints").glob("step-*")):
+    fresh = not any((session.folder / "checkpoints").glob("step-*"))
+    if fresh and spec.init:
         into, layers = spec.init_into, thaw(spec.kept_layers)
         initialize(model, spec.init, into=into, layers=layers, plugins=plugins, say=session.say)
-    if not spec.init:
+    elif fresh:
         start_from_corpus([model, own], corpus, _first_vectors(spec), say=session.say)
     objective = add_teacher(spec, model, own, say=session.say)
     fields = BatchFields.by(model, objective)
