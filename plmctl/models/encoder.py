@@ -61,6 +61,7 @@ class Encoder(Backbone):
         self.embedding, self.position, self.stack = embedding, position, stack
         self.width, self.num_layers = embedding.width, stack.num_layers
         _check_cells(stack, pattern)
+        _check_position(stack, position)
         self.pattern = pattern & Padding() & Documents()
         self.kernel = attention_kernel or Auto()
         self.initializer, self.classifier = initializer, dict(classifier or {})
@@ -145,6 +146,17 @@ def _check_cells(stack: Stack, pattern: Pattern) -> None:
                 else f"pattern=full, or no '{letter}' in the layout"
             )
             raise ConfigError(f"model.stack.cells.{letter}", type(cell).__name__, wanted, fix=fix)
+
+
+def _check_position(stack: Stack, position: Position) -> None:
+    """Raise ConfigError for positions that change scores of a cell that cannot add them."""
+    if type(position).bias is Position.bias:
+        return
+    for letter, blocks in stack.blocks.items():
+        cell = blocks[0].cell  # type: ignore[index]
+        if not cell.biased:
+            allowed = f"positions that change no scores: {type(cell).__name__} ({letter}) adds none"
+            raise ConfigError("position", type(position).__name__, allowed, fix="position=learned")
 
 
 def token_positions(seq: Seq, start: int) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -56,6 +56,8 @@ class Env:
     cache: Cache | None = None
     recorder: Recorder | None = None  # records self-attention
     step: int = 0  # of the layout
+    # what cells remember for a second run of the forward pass, by step; None: there is none
+    remembered: dict[int, Tensor] | None = None
 
     @property
     def slot(self) -> Slot | None:
@@ -67,11 +69,23 @@ class Env:
         """[B, T] number of each token's document, -1 at padding; None if every row is one document
         without padding.
         """
-        if self.seq is None or (self.seq.full and "document" not in self.seq.tracks):
-            return None
-        return torch.where(
-            self.seq.real, self.seq.tracks.get("document", torch.zeros_like(self.seq.ids)), -1
-        )
+        return _number_documents(self.seq)
+
+    @property
+    def all_documents(self) -> Tensor | None:
+        """`documents` of all tokens in the cache, [B, M + T]; of these tokens without a cache."""
+        seen = None if self.cache is None else self.cache.seen
+        return self.documents if seen is None else _number_documents(seen)
+
+    def remember(self, compute: Callable[[], Tensor]) -> Tensor:
+        """What `compute` gives, computed once a step: the second run of a forward pass, whose
+        input may differ by rounding, has the same.
+        """
+        if self.remembered is None:
+            return compute()
+        if self.step not in self.remembered:
+            self.remembered[self.step] = compute()
+        return self.remembered[self.step]
 
     def extend(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """[B, H, M + T, D] each: the cached keys and values of this step, and these."""
@@ -82,11 +96,18 @@ class Env:
 
     def at(self, step: int) -> Env:
         """This environment for one step of the layout; itself if nothing depends on the step."""
-        return self if self.cache is None else replace(self, step=step)
+        same = self.cache is None and self.remembered is None
+        return self if same else replace(self, step=step)
 
     def without_cache(self) -> Env:
         """This environment without cache and recorder."""
         return replace(self, cache=None, recorder=None)
+
+
+def _number_documents(seq: Seq | None) -> Tensor | None:
+    if seq is None or (seq.full and "document" not in seq.tracks):
+        return None
+    return torch.where(seq.real, seq.tracks.get("document", torch.zeros_like(seq.ids)), -1)
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Protocol
@@ -194,6 +195,7 @@ class Stack(nn.Module):
     ) -> tuple[Streams, list[Tensor]]:
         x = streams["text"]
         pair, recorded = ReversiblePair(x, stored=env.recorder is not None), [x]
+        env = replace(env, remembered={})
         others = Streams(
             {k: v for k, v in streams.tensors.items() if k != "text"}, streams.by_layer
         )

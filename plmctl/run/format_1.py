@@ -57,7 +57,8 @@ ADDED: dict[str, Any] = {
     "least_steps": 0,
     "lr_width": None,
 }
-LATER_CELLS = {"s"}  # letters that conf/model had not: they count where a layout runs them
+# letters that conf/model had not: they count where a layout runs them
+LATER_CELLS = {"s", "b", "h"}
 
 # language-model heads by the names that they had where they predict the next token: today they say
 # so themselves

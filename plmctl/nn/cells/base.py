@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from plmctl.core.errors import ConfigError
+from plmctl.core.errors import ConfigError, UsageError
 from plmctl.core.parts import base_of
 from plmctl.nn.env import Env, Streams
 
@@ -48,6 +48,7 @@ class Cell(nn.Module):
     records: bool = False  # fills `env.recorder`, once each time it runs
     # True: reads later tokens, too; False: only earlier ones; None: what the pattern allows
     ahead: bool | None = None
+    biased: bool = True  # adds what positions add to scores, if it computes scores
 
     def forward(self, streams: Streams, env: Env) -> Tensor:
         raise NotImplementedError(type(self).__name__)
@@ -82,3 +83,9 @@ def check_heads(num_heads: int, width: int) -> None:
         raise ConfigError(
             "size.num_heads", num_heads, f"must divide size.width={width}: {divisors}", fix=fix
         )
+
+
+def check_reading(cell: Cell, env: Env) -> None:
+    """Raise UsageError if a cell that looks ahead is to read token by token."""
+    if cell.ahead and env.slot is not None:
+        raise UsageError(f"{type(cell).__name__} with causal=false cannot read token by token")
