@@ -9,14 +9,14 @@ from torch import Tensor
 from torch.autograd import Function
 
 
-class Order(NamedTuple):
+class Sorting(NamedTuple):
     """Each row of tokens in R orders."""
 
     tokens: Tensor  # [B, H, R, L] the token at each rank
     ranks: Tensor  # [B, H, R, L] the rank of each token
 
     @classmethod
-    def by(cls, numbers: Tensor) -> Order:
+    def by(cls, numbers: Tensor) -> Sorting:
         """Sort tokens by `numbers [B, H, R, L]`, those with equal numbers by position."""
         length = numbers.shape[-1]
         position = torch.arange(length, device=numbers.device)

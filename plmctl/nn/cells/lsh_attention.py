@@ -14,7 +14,7 @@ from plmctl.core.graphs import outside_graphs
 from plmctl.core.parts import part_of
 from plmctl.core.values import Count, DropoutRate, Whole
 from plmctl.nn.cells.base import Cell, RowSize, Work, check_heads, check_reading
-from plmctl.nn.chunks import Order, with_previous
+from plmctl.nn.chunks import Sorting, with_previous
 from plmctl.nn.dropout import Dropout
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.hashing import count_buckets, hash_vectors
@@ -138,7 +138,7 @@ class LSHAttention(Cell):
         if documents is not None:  # buckets of their own; those of padding come last
             number = torch.where(documents < 0, documents.amax() + 1, documents)
             buckets = buckets + number[:, None, None] * math.prod(factors)
-        order = Order.by(buckets)
+        order = Sorting.by(buckets)
         q, v, tokens = (self._cut(each) for each in (order.sort(q), order.sort(v), order.tokens))
         seen = with_previous(tokens)
         score = self._score(q, with_previous(q), tokens, seen, documents)
