@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from plmctl.core.batch import Batch, Seq
 from plmctl.models.base import Model
+from plmctl.nn.adaptive import AdaptiveTable
 from plmctl.nn.tables import TokenTable
 from plmctl.run.assemble import build_model, build_objective
 from plmctl.run.compose import compose
@@ -52,7 +53,8 @@ def looked_up(model: Model) -> Iterator[list[Looked]]:
         found.append(Looked(given[0], leaf))
         return leaf
 
-    tables = [module for module in model.backbone.modules() if isinstance(module, TokenTable)]
+    kinds = (TokenTable, AdaptiveTable)
+    tables = [module for module in model.backbone.modules() if isinstance(module, kinds)]
     hooks = [table.register_forward_hook(replaced) for table in tables]
     try:
         yield found

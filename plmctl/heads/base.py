@@ -31,6 +31,12 @@ class Head(nn.Module):
     about: About
     of_task: bool = False
 
+    def work(self) -> tuple[float, float] | None:
+        """(multiply-adds, logits) of one position, on average; None: all of its matrices and
+        tables serve every position.
+        """
+        return None
+
 
 class ClassHead(Head):
     """A head whose logits are those of K classes, of which one is right."""
@@ -59,9 +65,14 @@ def head_of(model: Model, name: str) -> ScoringHead:
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """logits [P, K], labels [P] -> as `ClassHead.loss`."""
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    logits = widen(logits)
     total = F.cross_entropy(logits, labels, ignore_index=IGNORE, reduction="sum")
     return total, (logits.argmax(-1) == labels).sum()
+
+
+def widen(logits: Tensor) -> Tensor:
+    """Logits in fp32, or wider where they are."""
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def pool(model: Model, features: Tensor) -> Tensor:

@@ -53,6 +53,9 @@ class Smoothing(NamedTuple):
             dz[:, self.spared, None] += share * (label != self.spared)
 
 
+_PLAIN = Smoothing()
+
+
 @part_of("heads")
 class LMHead(Padded, ClassHead):
     """`logits = norm(activation(dense(h))) table^T + bias`, [..., W] -> [..., V]; without
@@ -99,14 +102,12 @@ class LMHead(Padded, ClassHead):
         self.vocab_size = vocab_size
         self.chunk = chunk  # the most logits held at once (2^26 in bf16: 128 MiB)
         self.factor = width**-0.5 if scaled else 1.0
-        if token_embedding is None and tied:
-            raise ConfigError(
-                "tied",
-                True,
-                "false: this model reads characters and has no table of tokens",
-                fix="tied=false",
-            )
-        table = None if token_embedding is None else cast(Tensor, token_embedding.weight)
+        table = cast(Tensor | None, getattr(token_embedding, "weight", None))
+        if table is None and tied:
+            has = "reads characters and has no table of tokens"
+            if token_embedding is not None:
+                has = "has its tokens in several tables (plmctl.heads.adaptive.AdaptiveSoftmax)"
+            raise ConfigError("tied", True, f"false: this model {has}", fix="tied=false")
         inner = width if table is None else int(table.shape[1])
         if inner != width and not transform:
             raise ConfigError(
@@ -182,7 +183,7 @@ class LMHead(Padded, ClassHead):
                 if len(labelled) == len(ids)
                 else (features[labelled], ids[labelled])
             )
-        return _CrossEntropy.apply(
+        return cross_entropy_of_table(
             self.transform_states(features),
             self.table,
             self.bias,
@@ -191,6 +192,31 @@ class LMHead(Padded, ClassHead):
             self.chunk,
             Smoothing(smoothing, spared),
         )
+
+
+def cross_entropy_of_table(
+    h: Tensor,
+    table: Tensor,
+    bias: Tensor | None,
+    ids: Tensor,
+    vocab_size: int,
+    chunk: int,
+    smoothing: Smoothing = _PLAIN,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(summed cross-entropy, number of right first guesses, cross-entropy without smoothing) of the
+    logits `h table^T + bias` of the first `vocab_size` rows, without IGNORE.
+
+    Args:
+        h: [P, E] states.
+        table: [V or more, E].
+        bias: [V or more].
+        ids: [P] labels.
+        chunk: the most logits held at once.
+    """
+    result: tuple[Tensor, Tensor, Tensor] = _CrossEntropy.apply(
+        h, table, bias, ids, vocab_size, chunk, smoothing
+    )
+    return result
 
 
 class _CrossEntropy(Function):

@@ -69,7 +69,7 @@ class Encoder(Backbone):
         self.max_length = position.max_length
 
     @property
-    def token_embedding(self) -> nn.Embedding:  # type: ignore[override]
+    def token_embedding(self) -> nn.Module:  # type: ignore[override]
         return self.embedding.token
 
     @property

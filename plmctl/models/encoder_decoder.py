@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -82,7 +82,7 @@ class EncoderDecoder(Backbone):
         self.max_length = min(lengths, default=None)
 
     @property
-    def token_embedding(self) -> nn.Embedding:  # type: ignore[override]
+    def token_embedding(self) -> nn.Module:  # type: ignore[override]
         return self.decoder.token_embedding
 
     @property
@@ -194,13 +194,11 @@ def _id(name: str, token: str | int, vocab: Vocab | None, reader: Encoder) -> in
     table.
     """
     if isinstance(token, int):
-        table = reader.token_embedding.weight
+        rows = cast(int, reader.token_embedding.num_embeddings)
         # a model without weights may have a table of any size
-        if not 0 <= token < len(table) and not table.is_meta:
+        if not 0 <= token < rows and not next(reader.parameters()).is_meta:
             raise ConfigError(
-                f"model.{name}",
-                token,
-                f"0 up to {len(table) - 1}, the ids of this vocabulary, or a role",
+                f"model.{name}", token, f"0 up to {rows - 1}, the ids of this vocabulary, or a role"
             )
         return token
     if token not in ROLES:

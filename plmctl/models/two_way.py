@@ -51,7 +51,7 @@ class TwoWay(Backbone):
         self.initializer, self.classifier = initializer, dict(classifier or {})
 
     @property
-    def token_embedding(self) -> nn.Embedding:  # type: ignore[override]
+    def token_embedding(self) -> nn.Module:  # type: ignore[override]
         return self.ahead.token_embedding
 
     def embed(self, batch: Batch, state: Any = None) -> Tensor:

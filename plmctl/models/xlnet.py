@@ -120,7 +120,7 @@ class XLNet(Backbone):
         self._check_layers(memory)
 
     @property
-    def token_embedding(self) -> nn.Embedding:  # type: ignore[override]
+    def token_embedding(self) -> nn.Module:  # type: ignore[override]
         return self.embedding.token
 
     def embed(self, batch: Batch, state: Any = None) -> Tensor:
@@ -171,9 +171,8 @@ class XLNet(Backbone):
         if not room:
             return None
         self._check_layers(room)
-        empty = torch.zeros(
-            rows, room, self.width, device=device, dtype=self.embedding.token.weight.dtype
-        )
+        kind = next(self.stack.parameters()).dtype
+        empty = torch.zeros(rows, room, self.width, device=device, dtype=kind)
         return Memory(
             (empty,) * self.num_layers, torch.zeros(rows, dtype=torch.int64, device=device)
         )

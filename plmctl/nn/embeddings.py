@@ -11,7 +11,7 @@ from plmctl.core.parts import part_of
 from plmctl.core.values import DropoutRate
 from plmctl.nn.dropout import Dropout
 from plmctl.nn.positions import Position
-from plmctl.nn.tables import TokenTable
+from plmctl.nn.tables import Lookup, TokenTable
 
 
 @part_of("embedding")
@@ -25,6 +25,8 @@ class Embedding(nn.Module):
     tables, positions and norm have E columns and a linear map leads from E to W: the factorised
     embedding (Lan et al., 2020, arXiv:1909.11942, sec. 3.1). E = W is the same as none. With
     `scaled`, token vectors count sqrt(E) times (Vaswani et al., 2017, arXiv:1706.03762, sec. 3.4).
+    `table` makes another table of tokens, such as one by clusters of frequency
+    (`nn.adaptive.AdaptiveTable`).
     """
 
     uses = frozenset({"tracks.segment", "tracks.language"})
@@ -40,12 +42,14 @@ class Embedding(nn.Module):
         norm: Callable[..., nn.Module] | None = None,
         table_width: int | None = None,
         scaled: bool = False,
+        table: Callable[..., Lookup] | None = None,
     ) -> None:
         super().__init__()
         inner = table_width or width
         self.width = width
         self.factor = inner**0.5 if scaled else 1.0
-        self.token = TokenTable(vocab_size=vocab_size, width=inner)
+        make: Callable[..., nn.Module] = table or TokenTable
+        self.token = make(vocab_size=vocab_size, width=inner)
         self.segment = nn.Embedding(segments, inner) if segments else None
         self.language = nn.Embedding(languages, inner) if languages else None
         self.norm = norm(width=inner) if norm else nn.Identity()
@@ -58,8 +62,8 @@ class Embedding(nn.Module):
         """[B, T, W]; `vectors` [B, T, E] replace those of the token table."""
         x = self.token(seq.ids) if vectors is None else vectors
         x = x if self.factor == 1.0 else x * self.factor
-        for table, name in ((self.segment, "segment"), (self.language, "language")):
-            if table is not None:
+        for kinds, name in ((self.segment, "segment"), (self.language, "language")):
+            if kinds is not None:
                 kind = seq.tracks.get(name)
-                x = x + (table.weight[0] if kind is None else table(kind))
+                x = x + (kinds.weight[0] if kind is None else kinds(kind))
         return self.project(self.dropout(self.norm(position.embed(x, positions))))

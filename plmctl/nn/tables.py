@@ -14,6 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from plmctl.core.parts import base_of
+
 MULTIPLE = 64
 
 
@@ -23,6 +25,13 @@ class Padded(nn.Module):
     """
 
     vocab_size: int
+
+
+@base_of("table")
+class Lookup(nn.Module):
+    """ids [...] -> [..., W]: vectors of `num_embeddings` tokens, in one table or in several."""
+
+    num_embeddings: int
 
 
 class TokenTable(Padded, nn.Embedding):

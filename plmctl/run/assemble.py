@@ -117,14 +117,14 @@ def known_to_objectives(
         vocab_size: By default that of `vocab`.
     """
     backbone = model.backbone
-    table: Any = backbone.token_embedding
+    table: Any = getattr(backbone.token_embedding, "weight", None)
     size = vocab.size if vocab and vocab_size is None else vocab_size
     known = ToObjectives(
         model=model,
         width=backbone.width,
         vocab_size=size or 0,
         max_length=backbone.max_length,
-        table_width=backbone.width if table is None else int(table.weight.shape[1]),
+        table_width=backbone.width if table is None else int(table.shape[1]),
     ).by_name()
     return known | ({"vocab": vocab} if vocab else {})
 

@@ -57,7 +57,7 @@ def check_pretraining(spec: Pretrain) -> Outline:
     questions and the teachers.
     """
     given = spec.provenance
-    size = vocabulary_size(spec) if given.dry_run or spec.teacher else TINY.size
+    size = vocabulary_size(spec)
     model = check_contract(spec, spec.plugins, given.config_dirs, vocab_size=size)
     check_teacher(spec)
     if spec.first_vectors and not any(isinstance(part, TokenTable) for part in model.modules()):

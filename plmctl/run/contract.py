@@ -41,8 +41,17 @@ if TYPE_CHECKING:
     from plmctl.objectives.base import Objective
 
 
+# of a vocabulary that is not known yet: no setting that names an id or a number of tokens is beyond
+# it, and tables without weights cost nothing
+ANY_SIZE = 1 << 20
+
+
 def check_contract(
-    cfg: Any, plugins: Sequence[str] = (), config_dirs: Sequence[str] = (), *, vocab_size: int = 8
+    cfg: Any,
+    plugins: Sequence[str] = (),
+    config_dirs: Sequence[str] = (),
+    *,
+    vocab_size: int = ANY_SIZE,
 ) -> Model:
     """Build the parts of a pretraining config without weights, raise every mismatch among them, and
     return the model.

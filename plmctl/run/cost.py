@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from torch import nn
 
-from plmctl.heads.base import about_of
+from plmctl.heads.base import Head, about_of
 from plmctl.heads.lm import LMHead
 from plmctl.models.base import Backbone, Model
 from plmctl.nn.stack import Stack
@@ -186,6 +186,9 @@ def _saved(stack: Stack, kept: Sequence[float], states: float) -> float:
 
 def _head(head: nn.Module, share: float, length: int) -> tuple[float, float]:
     """The same of a head that is given `share` of the positions."""
+    work = head.work() if isinstance(head, Head) else None
+    if work is not None:
+        return share * work[0], share * length * work[1]
     tables = _tables(head)
     weights = _matrices(head) + sum(part.table[: part.vocab_size].numel() for part in tables)
     return share * weights, share * length * sum(part.table.shape[0] for part in tables)

@@ -17,7 +17,7 @@ from plmctl.core.terminal import screen, tell
 from plmctl.data.loader import row_lengths
 from plmctl.models.base import Model
 from plmctl.nn.stack import checkpoint_stacks
-from plmctl.nn.tables import count, real, token_rows
+from plmctl.nn.tables import Padded, count, real
 from plmctl.noise.base import Chain
 from plmctl.run.assemble import without_weights
 from plmctl.run.build import build
@@ -147,11 +147,14 @@ def _estimate(
 
 def _vocabulary(model: Model) -> dict[str, str]:
     """What of the tables is not counted above."""
-    rows = token_rows(model)
-    for name, table in model.named_parameters():
-        if name in rows and len(table) > rows[name]:
-            tokens = f"{rows[name]:,} tokens in tables of {len(table):,} rows"
-            return {"vocabulary": f"{tokens}; spare ones are not counted above"}
+    table = model.backbone.token_embedding
+    parts = (model if table is None else table).modules()
+    clusters = [part for part in parts if isinstance(part, Padded)]
+    tokens = sum(part.vocab_size for part in clusters)
+    rows = sum(len(next(part.parameters(recurse=False))) for part in clusters)
+    if rows > tokens:
+        held = f"{tokens:,} tokens in tables of {rows:,} rows"
+        return {"vocabulary": f"{held}; spare ones are not counted above"}
     return {}
 
 

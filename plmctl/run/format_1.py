@@ -56,6 +56,7 @@ ADDED: dict[str, Any] = {
     "discriminator.activation": "gelu",
     "least_steps": 0,
     "lr_width": None,
+    "table": None,
 }
 # letters that conf/model had not: they count where a layout runs them
 LATER_CELLS = {"s", "b", "h"}
