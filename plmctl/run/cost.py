@@ -163,7 +163,8 @@ def _backbone(
                     kind = cell.computes or type(cell).__name__
                     macs[kind] = macs.get(kind, 0.0) + work.macs / total
                     macs["attention scores"] += work.scores / total
-                    recomputed += (work.macs + work.scores) / total * stack.recomputes
+                    again = stack.recomputes + cell.recomputes
+                    recomputed += (work.macs + work.scores) / total * again
                 # the norm's input and output are kept once, what dropout needs for each cell
                 kept.append((2 + len(cells)) * states + sum(work.kept for work in works))
         saved += _saved(stack, kept, states)

@@ -44,7 +44,7 @@ def run(cell: LSHAttention, x: Tensor, env: Env | None = None) -> Tensor:
     return cell(Streams({"text": x}), env or plain(*x.shape[:2]))
 
 
-def buckets_of(cell: LSHAttention, q: Tensor) -> list[list[int]]:
+def buckets_of(cell: LSHAttention, q: Tensor) -> list[list[list[int]]]:
     """Of one row [H, L, D]: [R] lists for each head, by the definition `argmax [x R; -x R]`."""
     factors = cell.factors or count_buckets(q.shape[1], cell.chunk)
     shape = (HEADS, D, cell.rounds, sum(factors) // 2)
@@ -75,7 +75,7 @@ def loop(cell: LSHAttention, x: Tensor, documents: list[int] | None = None) -> T
     causal, y = not cell.ahead, torch.zeros(length, HEADS, D, dtype=x.dtype)
     chunks = -(-length // m)
     for head in range(HEADS):
-        buckets = table[head]
+        buckets: list[list[int]] = table[head]
         if cell.variant == "released" and length <= m:
             rank, chunks, rounds = [list(range(length))], 1, 1
         else:

@@ -47,7 +47,8 @@ def compare(cell: Cell, theirs: nn.Module, names: list[str], padding: bool) -> N
     """The output and the gradients of input and weights, without the last map."""
     inner = HEADS * D
     own: Any = cell
-    weights = [dict(theirs.named_parameters())[f"{name}.weight"] for name in names]
+    named = dict(theirs.named_parameters())
+    weights: list[Tensor] = [named[f"{name}.weight"] for name in names]
     with torch.no_grad():
         own.qkv.weight.copy_(torch.cat(weights))
         own.out.weight.copy_(torch.eye(inner))

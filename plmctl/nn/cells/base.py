@@ -48,6 +48,7 @@ class Cell(nn.Module):
     records: bool = False  # fills `env.recorder`, once each time it runs
     # True: reads later tokens, too; False: only earlier ones; None: what the pattern allows
     ahead: bool | None = None
+    recomputes: bool = False  # runs again in the backward pass, whatever its stack does
     biased: bool = True  # adds what positions add to scores, if it computes scores
 
     def forward(self, streams: Streams, env: Env) -> Tensor:

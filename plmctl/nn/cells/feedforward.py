@@ -10,10 +10,11 @@ from torch.nn import functional as F
 
 from plmctl.core.errors import ConfigError, nearest
 from plmctl.core.parts import part_of
-from plmctl.core.values import DropoutRate
-from plmctl.nn.cells.base import Cell
+from plmctl.core.values import Count, DropoutRate
+from plmctl.nn.cells.base import Cell, RowSize, Work
 from plmctl.nn.dropout import Dropout
 from plmctl.nn.env import Env, Streams
+from plmctl.nn.slices import run_in_slices
 
 Activation = Callable[[Tensor], Tensor]
 
@@ -43,13 +44,49 @@ def find_activation(name: str) -> Activation:
     return ACTIVATIONS[name]
 
 
-@part_of("cells")
-class FeedForward(Cell):
-    """`down(activation(up(x)))`, [B, T, W] -> [B, T, W] through `inner_width`; `dropout` acts on
-    the activations (BERT: 0).
+class PositionWise(Cell):
+    """A cell that computes each token for itself and ends with the map `down`.
+
+    With `chunk`, it computes so many tokens of each row at a time, and nothing between is stored
+    for the backward pass (nn/slices.py): the same result, with other draws of dropout.
     """
 
     computes = "feed-forward"
+    down: nn.Linear
+
+    def __init__(self, *, chunk: int | None) -> None:
+        super().__init__()
+        self.chunk = chunk
+
+    @property
+    def projection(self) -> nn.Linear:  # type: ignore[override]
+        return self.down
+
+    @property
+    def recomputes(self) -> bool:  # type: ignore[override]
+        return self.chunk is not None
+
+    def work(self, row: RowSize) -> Work:
+        own, rows = super().work(row), (1 + row.queries) * row.tokens
+        if self.chunk is None or rows <= self.chunk:
+            return own
+        outputs = rows * self.down.out_features
+        return Work(own.macs, kept=outputs + (own.kept - outputs) * self.chunk / rows)
+
+    def compute(self, x: Tensor) -> Tensor:
+        """[B, t, W] -> [B, t, W] for any t tokens of each row."""
+        raise NotImplementedError(type(self).__name__)
+
+    def forward(self, streams: Streams, env: Env) -> Tensor:
+        x = streams["text"]
+        return self.compute(x) if self.chunk is None else run_in_slices(self.compute, x, self.chunk)
+
+
+@part_of("cells")
+class FeedForward(PositionWise):
+    """`down(activation(up(x)))`, [B, T, W] -> [B, T, W] through `inner_width`; `dropout` acts on
+    the activations (BERT: 0). `chunk` as in `PositionWise`.
+    """
 
     def __init__(
         self,
@@ -59,17 +96,13 @@ class FeedForward(Cell):
         activation: str,
         dropout: DropoutRate = 0.0,
         bias: bool = True,
+        chunk: Count | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(chunk=chunk)
         self.activation = find_activation(activation)
         self.up = nn.Linear(width, inner_width, bias=bias)
         self.down = nn.Linear(inner_width, width, bias=bias)
         self.dropout = Dropout(rate=dropout)
 
-    @property
-    def projection(self) -> nn.Linear:  # type: ignore[override]
-        return self.down
-
-    def forward(self, streams: Streams, env: Env) -> Tensor:
-        x = streams["text"]
+    def compute(self, x: Tensor) -> Tensor:
         return self.down(self.dropout(self.activation(self.up(x))))

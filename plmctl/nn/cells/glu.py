@@ -5,18 +5,16 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from plmctl.core.parts import part_of
-from plmctl.core.values import DropoutRate
-from plmctl.nn.cells.base import Cell
-from plmctl.nn.cells.feedforward import find_activation
+from plmctl.core.values import Count, DropoutRate
+from plmctl.nn.cells.feedforward import PositionWise, find_activation
 from plmctl.nn.dropout import Dropout
-from plmctl.nn.env import Env, Streams
 
 
 @part_of("cells")
-class GLU(Cell):
-    """`down(activation(gate(x)) * up(x))`, [B, T, W] -> [B, T, W] through `inner_width`."""
-
-    computes = "feed-forward"
+class GLU(PositionWise):
+    """`down(activation(gate(x)) * up(x))`, [B, T, W] -> [B, T, W] through `inner_width`; `chunk` as
+    in `PositionWise`.
+    """
 
     def __init__(
         self,
@@ -26,18 +24,14 @@ class GLU(Cell):
         activation: str,
         dropout: DropoutRate = 0.0,
         bias: bool = False,
+        chunk: Count | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(chunk=chunk)
         self.activation = find_activation(activation)
         self.gate = nn.Linear(width, inner_width, bias=bias)
         self.up = nn.Linear(width, inner_width, bias=bias)
         self.down = nn.Linear(inner_width, width, bias=bias)
         self.dropout = Dropout(rate=dropout)
 
-    @property
-    def projection(self) -> nn.Linear:  # type: ignore[override]
-        return self.down
-
-    def forward(self, streams: Streams, env: Env) -> Tensor:
-        x = streams["text"]
+    def compute(self, x: Tensor) -> Tensor:
         return self.down(self.dropout(self.activation(self.gate(x)) * self.up(x)))
