@@ -1,4 +1,4 @@
-"""Feed-forward cells that compute a few tokens at a time: equal numbers, less memory, honest costs."""
+"""Feed-forward cells that compute a few tokens at a time: equal numbers, less memory, costs."""
 
 from __future__ import annotations
 
