@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from plmctl.core.errors import ConfigError, nearest
@@ -17,7 +18,10 @@ ByLayer = Mapping[str, Mapping[str, Sequence[Any]]]
 
 
 def build_cells(
-    cells: Mapping[str, Factory], copies: Mapping[str, int], by_layer: ByLayer
+    cells: Mapping[str, Factory],
+    copies: Mapping[str, int],
+    by_layer: ByLayer,
+    widths: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, list[Cell]]:
     """The cells of every letter, each with its own values of the settings in `by_layer`.
 
@@ -25,6 +29,7 @@ def build_cells(
         cells: {letter: factory}.
         copies: {letter: how many cells are built}.
         by_layer: {letter: {setting: as many values as copies}}.
+        widths: {letter: columns of the stream}, for cells that read only some.
 
     Raises:
         ConfigError: A letter or a setting that is not there, a list of another length, a wrong
@@ -36,10 +41,13 @@ def build_cells(
             raise ConfigError("model.stack.by_layer", letter, allowed)
     built: dict[str, list[Cell]] = {}
     for letter, number in copies.items():
+        width = {"width": widths[letter]} if letter in widths else {}
         settings = _fit_settings(letter, cells[letter], by_layer.get(letter) or {}, number)
         built[letter] = [
             _build_cell(
-                letter, cells[letter], {name: values[i] for name, values in settings.items()}
+                letter,
+                partial(cells[letter], **width),
+                {name: values[i] for name, values in settings.items()},
             )
             for i in range(number)
         ]

@@ -19,7 +19,7 @@ class Slot:
 
     `extend(k, v)`: keys and values of all tokens so far, [B, H, M + T, D]. `once(make)`: tensors
     that are computed at the first call only (keys of the source). `kept`: any tensors `[B, ...]`
-    that the cell replaces (the state of an LSTM).
+    that the cell replaces (the state of an LSTM). Parts of a cell may have slots of their own.
     """
 
     def __init__(self) -> None:
@@ -27,6 +27,11 @@ class Slot:
         self.buffers: list[Tensor] = []  # [B, H, room, D] each
         self.fixed: tuple[Tensor, ...] | None = None
         self.kept: tuple[Tensor, ...] | None = None
+        self.parts: dict[str, Slot] = {}
+
+    def part(self, name: str) -> Slot:
+        """The slot of a part of the cell."""
+        return self.parts.setdefault(name, Slot())
 
     def extend(self, *new: Tensor) -> tuple[Tensor, ...]:
         """Append each of `new [B, H, T, D]` to its buffer, and return all of it."""
@@ -67,6 +72,14 @@ class Slot:
         self.kept = None if self.kept is None else tuple(x[rows] for x in self.kept)
         if not same_source:
             self.fixed = None if self.fixed is None else tuple(x[rows] for x in self.fixed)
+        for part in self.parts.values():
+            part.select(rows, same_source=same_source, shared=shared)
+
+    def forget(self, tokens: int) -> None:
+        """Undo the last `tokens` of the keys and values."""
+        self.length = max(0, self.length - tokens)
+        for part in self.parts.values():
+            part.forget(tokens)
 
 
 @dataclass
@@ -121,7 +134,7 @@ class Cache:
     def forget(self, tokens: int) -> None:
         """Undo the reading of the last `tokens` (such as a mask token that was only predicted)."""
         for slot in self.slots:
-            slot.length = max(0, slot.length - tokens)
+            slot.forget(tokens)
         if self.seen is not None and tokens:
             tracks = {name: track[:, :-tokens] for name, track in self.seen.tracks.items()}
             length = (self.seen.length - tokens).clamp(min=0)

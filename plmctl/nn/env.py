@@ -58,11 +58,17 @@ class Env:
     step: int = 0  # of the layout
     # what cells remember for a second run of the forward pass, by step; None: there is none
     remembered: dict[int, Tensor] | None = None
+    inside: tuple[str, ...] = ()  # the parts of the cell that run, the outer one first
 
     @property
     def slot(self) -> Slot | None:
-        """The cache of this step, if tokens come one by one."""
-        return None if self.cache is None else self.cache.slots[self.step]
+        """The cache of this step, or of a part of its cell, if tokens come one by one."""
+        if self.cache is None:
+            return None
+        slot = self.cache.slots[self.step]
+        for name in self.inside:
+            slot = slot.part(name)
+        return slot
 
     @property
     def documents(self) -> Tensor | None:
@@ -98,6 +104,10 @@ class Env:
         """This environment for one step of the layout; itself if nothing depends on the step."""
         same = self.cache is None and self.remembered is None
         return self if same else replace(self, step=step)
+
+    def enter(self, name: str) -> Env:
+        """This environment for a part of the cell, which has a cache of its own."""
+        return self if self.cache is None else replace(self, inside=(*self.inside, name))
 
     def without_cache(self) -> Env:
         """This environment without cache and recorder."""

@@ -11,8 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
+from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.core.values import DropoutRate
 from plmctl.nn.cells.base import Cell
@@ -40,6 +43,7 @@ class Block(nn.Module):
             n or nn.Identity() for n in (norm_in, norm_out, norm_sum)
         )
         self.dropout = Dropout(rate=dropout)
+        self.columns: slice | None = None  # of the stream, if the cell reads and writes no others
 
     def forward(self, streams: Streams, env: Env) -> Streams:
         """The streams after the cell has changed the one that it writes."""
@@ -58,11 +62,31 @@ class Block(nn.Module):
 
     def add(self, x: Tensor, read: Streams, env: Env) -> Tensor:
         """[B, T, W] `x` plus the cell's output for normed streams, with dropout."""
-        return self.dropout.add(x, self.norm_out(self.cell(read, env)))
+        if self.columns is None:
+            return self.dropout.add(x, self.norm_out(self.cell(read, env)))
+        before, own, behind = x.tensor_split((self.columns.start, self.columns.stop), -1)
+        return torch.cat(
+            [before, self.dropout.add(own, self.cell(self._own(read), env)), behind], -1
+        )
 
     def change(self, read: Streams, env: Env) -> Tensor:
         """[B, T, W] the cell's output with dropout, which `add` adds."""
-        return self.dropout(self.norm_out(self.cell(read, env)))
+        if self.columns is None:
+            return self.dropout(self.norm_out(self.cell(read, env)))
+        behind = read[self.cell.writes].shape[-1] - self.columns.stop
+        own = self.dropout(self.cell(self._own(read), env))
+        return F.pad(own, (self.columns.start, behind))
+
+    def narrow(self, columns: slice) -> None:
+        """Read and write only these columns of the stream."""
+        if not isinstance(self.norm_out, nn.Identity):
+            allowed = "{}: a norm of each cell's output needs all columns of the stream"
+            raise ConfigError("model.stack.columns", "...", allowed)
+        self.columns = columns
+
+    def _own(self, read: Streams) -> Streams:
+        """The streams with the block's own columns of the one that it writes."""
+        return read.replace(self.cell.writes, read[self.cell.writes][..., self.columns])
 
     def join(self) -> None:
         """Become a block that runs in parallel with another, whose `norm_in` and `norm_sum` serve

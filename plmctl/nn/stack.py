@@ -18,6 +18,7 @@ from plmctl.core.parts import base_of, part_of
 from plmctl.nn import layout as grammar
 from plmctl.nn.by_layer import ByLayer, Factory, build_cells
 from plmctl.nn.cells.base import Cell
+from plmctl.nn.columns import find_columns
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.layout import Step
 from plmctl.nn.residual import Block
@@ -54,6 +55,11 @@ class Stack(nn.Module):
             `{f: {inner_width: [64, 64, 128]}}` for `af*3`.
         reversible: Two streams, which the cells read and change in turn (nn/reversible.py); the
             result is their mean. Differs: the Reformer concatenates them, 2 W wide.
+        columns: {letter: [from, to]}, shares of the stream's columns, which are all that this cell
+            reads and writes. Cells in parallel that divide the columns are long-short range
+            attention (Wu et al., 2020, arXiv:2004.11886, sec. 4): `a|wf*6` with `{a: [0, 0.5], w:
+            [0.5, 1]}`.
+        width: W, which the columns are shares of.
     """
 
     # store only the input of each layer for the backward pass, and run the layer again there
@@ -68,6 +74,8 @@ class Stack(nn.Module):
         share: Mapping[str, int] | None = None,
         by_layer: ByLayer = MappingProxyType({}),
         reversible: bool = False,
+        columns: Mapping[str, Sequence[float]] = MappingProxyType({}),
+        width: int = 0,
     ) -> None:
         super().__init__()
         self.steps = grammar.parse(layout, share=share)
@@ -82,10 +90,16 @@ class Stack(nn.Module):
                     layout,
                     f"'{letter}' is none of the cells: {', '.join(cells)}",
                 )
-        built = build_cells(cells, copies, by_layer)
+        own = find_columns(columns, copies, width)
+        built = build_cells(
+            cells, copies, by_layer, {name: part.stop - part.start for name, part in own.items()}
+        )
         self.blocks = nn.ModuleDict(
             {letter: nn.ModuleList(map(residual.block, parts)) for letter, parts in built.items()}
         )
+        for letter, part in own.items():
+            for block in self.blocks[letter]:  # type: ignore[attr-defined, union-attr]
+                _narrow(block, part, letter)
         for steps in [steps for layer in self.rounds for steps in layer]:
             self._check_round([self.block(step).cell for _, step in steps], layout)
             for _, step in steps[1:]:
@@ -218,6 +232,14 @@ class Stack(nn.Module):
             self.block(step).change(read, env.at(number_of_step)) for number_of_step, step in steps
         ]
         return torch.stack(changes).sum(0) if len(changes) > 1 else changes[0]
+
+
+def _narrow(block: Block, columns: slice, letter: str) -> None:
+    """Let a block read and write these columns alone; ConfigError if its cell reads more."""
+    if block.cell.reads != {"text"} or block.cell.writes != "text":
+        allowed = f"cells that read the text alone, and '{letter}' is {type(block.cell).__name__}"
+        raise ConfigError(f"model.stack.columns.{letter}", [columns.start, columns.stop], allowed)
+    block.narrow(columns)
 
 
 @outside_graphs  # a compiled graph cannot reset the generators of the CPU

@@ -46,6 +46,7 @@ TARGETS = {
 ADDED: dict[str, Any] = {
     "by_layer": {},
     "reversible": False,
+    "stack.columns": {},
     "checkpoint_activations": False,
     "about": "next",
     "kernel._target_": "plmctl.attention.kernels.auto.Auto",
@@ -59,7 +60,7 @@ ADDED: dict[str, Any] = {
     "table": None,
 }
 # letters that conf/model had not: they count where a layout runs them
-LATER_CELLS = {"s", "b", "h"}
+LATER_CELLS = {"s", "b", "h", "w", "d"}
 
 # language-model heads by the names that they had where they predict the next token: today they say
 # so themselves

@@ -1,4 +1,4 @@
-"""LSTM, GRU and convolution in place of attention: loops over tokens, documents apart, padding
+"""LSTM, GRU and convolutions in place of attention: loops over tokens, documents apart, padding
 unread, token by token.
 """
 
@@ -18,6 +18,11 @@ from plmctl.core.errors import ConfigError, UsageError
 from plmctl.nn.cache import Cache
 from plmctl.nn.cells.base import Cell, RowSize
 from plmctl.nn.cells.convolution import Convolution, DepthwiseConvolution
+from plmctl.nn.cells.lightweight import (
+    DynamicConvolution,
+    KernelConvolution,
+    LightweightConvolution,
+)
 from plmctl.nn.cells.recurrent import GRU, LSTM
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.init import normal
@@ -35,6 +40,16 @@ KINDS: dict[str, Callable[[bool], Cell]] = {
         width=W, hidden_width=HIDDEN, kernel=3, causal=causal
     ),
     "depthwise": lambda causal: DepthwiseConvolution(width=W, kernel=3, causal=causal),
+    "lightweight": lambda causal: LightweightConvolution(
+        width=W, num_heads=2, kernel=3, causal=causal
+    ),
+    "gated lightweight": lambda causal: LightweightConvolution(
+        width=W, num_heads=2, kernel=3, causal=causal, gated=True
+    ),
+    "dynamic": lambda causal: DynamicConvolution(width=W, num_heads=2, kernel=3, causal=causal),
+    "ungated dynamic": lambda causal: DynamicConvolution(
+        width=W, num_heads=3, kernel=3, causal=causal, gated=False
+    ),
 }
 KIND = pytest.mark.parametrize("kind", KINDS)
 CAUSAL = pytest.mark.parametrize("causal", [True, False])
@@ -133,7 +148,32 @@ def convolved_by_column(cell: DepthwiseConvolution, x: Tensor, causal: bool) -> 
     return functional.conv1d(padded, cell.taps.weight[:, None], groups=W).T
 
 
+def convolved_by_head(cell: KernelConvolution, x: Tensor, causal: bool) -> Tensor:
+    """One document [T, W] -> [T, W] (Wu et al., 2020, sec. 4; Wu et al., 2019, sec. 3 and 4): the
+    released modules' order of maps, token by token, tap by tap, column by column.
+    """
+    kernel, before = cell.window.kernel, cell.window.kernel - 1 if causal else 1
+    z = x @ cell.inputs.weight.T + cell.inputs.bias
+    if cell.gated:
+        z = z[:, :W] * torch.sigmoid(z[:, W:])
+    weight = cell.taps.weight  # type: ignore[attr-defined]
+    y = torch.zeros_like(x)
+    for t in range(len(x)):
+        for column in range(W):
+            head = column // (W // cell.num_heads)
+            if isinstance(cell, DynamicConvolution):
+                scores = torch.stack([weight[head * kernel + j] @ z[t] for j in range(kernel)])
+            else:
+                scores = weight[head]
+            for tap, share in enumerate(scores.softmax(0)):
+                if 0 <= t + tap - before < len(x):
+                    y[t, column] += share * z[t + tap - before, column]
+    return y @ cell.out.weight.T + cell.out.bias
+
+
 def alone(cell: Cell, x: Tensor, causal: bool) -> Tensor:
+    if isinstance(cell, KernelConvolution):
+        return convolved_by_head(cell, x, causal)
     if isinstance(cell, Convolution):
         return convolved(cell, x, causal)
     if isinstance(cell, DepthwiseConvolution):
@@ -257,6 +297,70 @@ def test_an_even_window_has_no_middle() -> None:
 def test_a_depthwise_convolution_counts_its_taps() -> None:
     cell = DepthwiseConvolution(width=W, kernel=3, causal=False)
     assert cell.work(RowSize(tokens=7)).macs == 7 * 3 * W
+
+
+@CAUSAL
+@pytest.mark.parametrize("kernel", [1, 7, 31])
+@pytest.mark.parametrize("length", [5, 32, 70])
+@torch.no_grad()
+def test_lightweight_convolution_is_torchs_with_a_group_a_column(
+    causal: bool, kernel: int, length: int
+) -> None:
+    """Also over several blocks of tokens, and with kernels longer than the row."""
+    torch.manual_seed(0)
+    cell = LightweightConvolution(width=W, num_heads=2, kernel=kernel, causal=causal).double()
+    x = stream(2, length)
+    before = kernel - 1 if causal else kernel // 2
+    padded = functional.pad(cell.inputs(x).mT, (before, kernel - 1 - before))
+    kernels = cell.taps.weight.softmax(-1).repeat_interleave(W // 2, 0)[:, None]
+    convolved = cell.out(functional.conv1d(padded, kernels, groups=W).mT)
+    torch.testing.assert_close(
+        cell(streams(x), plain(2, length)), convolved, rtol=1e-10, atol=1e-10
+    )
+
+
+@torch.no_grad()
+def test_dynamic_convolution_over_several_blocks_is_the_loop() -> None:
+    torch.manual_seed(0)
+    cell, x = (
+        DynamicConvolution(width=W, num_heads=2, kernel=9, causal=True).double(),
+        stream(1, 40),
+    )
+    torch.testing.assert_close(
+        cell(streams(x), plain(1, 40))[0],
+        convolved_by_head(cell, x[0], True),
+        rtol=1e-10,
+        atol=1e-10,
+    )
+
+
+def test_dropout_acts_on_kernels_after_the_softmax() -> None:
+    """With one tap of three left, an output is 0 or 1.5 times one third of what is read."""
+    cell = LightweightConvolution(width=W, num_heads=2, kernel=3, causal=False, dropout=0.5)
+    with torch.no_grad():
+        for map_ in (cell.inputs, cell.out):
+            map_.weight.copy_(torch.eye(W))
+            map_.bias.zero_()
+        cell.taps.weight.zero_()
+    torch.manual_seed(0)
+    y = cell.train()(streams(torch.ones(1, 40, W)), plain(1, 40))[0, 1:-1]
+    kept = (y * 3 / 2).round()  # taps that are left, of each token and head
+    torch.testing.assert_close(y, kept * 2 / 3, rtol=0, atol=1e-4)
+    assert set(kept.unique().tolist()) <= {0.0, 1.0, 2.0, 3.0}
+    assert len(kept.unique()) >= 2
+    assert torch.equal(kept[:, :3], kept[:, :1].expand(-1, 3))  # the columns of a head
+
+
+@pytest.mark.parametrize(
+    ("kind", "macs"),
+    [
+        # two maps of W x W and the sums; gates double the first map, and tokens make kernels
+        ("lightweight", 2 * W * W + 3 * W),
+        ("dynamic", 3 * W * W + W * 2 * 3 + 3 * W),
+    ],
+)
+def test_work_of_convolutions_by_head(kind: str, macs: int) -> None:
+    assert made(kind, True).work(RowSize(tokens=7)).macs == 7 * macs
 
 
 @CAUSAL

@@ -4,17 +4,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
-from plmctl.core.errors import ConfigError, UsageError
 from plmctl.core.parts import part_of
-from plmctl.nn.cache import Slot
 from plmctl.nn.cells.base import Cell
 from plmctl.nn.env import Env, Streams
+from plmctl.nn.window import TokenWindow
 
 
-class _Window(Cell):
+class Windowed(Cell):
     """What reads a window of `kernel` tokens around each one, and nothing else of the row.
 
     `causal`: the window ends at the token; otherwise the token stands in its middle. Beyond the
@@ -25,68 +26,20 @@ class _Window(Cell):
 
     def __init__(self, *, kernel: int, causal: bool) -> None:
         super().__init__()
-        if kernel < 1 or (not causal and kernel % 2 == 0):
-            raise ConfigError(
-                "kernel",
-                kernel,
-                "1 or more; an odd number if the token is in the middle (causal=false)",
-            )
-        self.kernel, self.ahead = kernel, not causal
-        self.reach = kernel - 1 if causal else kernel // 2
+        self.window = TokenWindow(kernel, causal)
+        self.kernel, self.ahead, self.reach = kernel, not causal, self.window.reach
 
-    def mix(self, window: list[Tensor]) -> Tensor:
+    def mix(self, taps: list[Tensor]) -> Tensor:
         """[B, T, W] from the `kernel` tokens around each, [B, T, W] each, the earliest first."""
         raise NotImplementedError(type(self).__name__)
 
     def forward(self, streams: Streams, env: Env) -> Tensor:
-        x, documents = streams["text"], env.documents
-        if env.slot is not None:
-            return self._continue(x, documents, env.slot)
-        return self.mix(
-            self._window(self._pad(x), None if documents is None else self._pad(documents, -1))
-        )
-
-    def _pad(self, x: Tensor, value: int = 0) -> Tensor:
-        """[B, T + kernel - 1, ...]"""
-        before, behind = (
-            x.new_full((len(x), n, *x.shape[2:]), value)
-            for n in (self.reach, self.kernel - 1 - self.reach)
-        )
-        return torch.cat([before, x, behind], 1)
-
-    def _continue(self, x: Tensor, documents: Tensor | None, slot: Slot) -> Tensor:
-        """Convolve new tokens together with the last kernel - 1 earlier ones."""
-        if self.ahead:
-            raise UsageError("a convolution that looks ahead cannot read token by token")
-        if documents is None:
-            documents = torch.zeros(x.shape[:2], dtype=torch.long, device=x.device)
-        if slot.kept is None:
-            x, documents = self._pad(x), self._pad(documents, -1)
-        else:
-            x, documents = (
-                torch.cat([old.to(new.dtype), new], 1)
-                for old, new in zip(slot.kept, (x, documents), strict=True)
-            )
-        slot.kept = (x[:, x.shape[1] - self.reach :], documents[:, x.shape[1] - self.reach :])
-        return self.mix(self._window(x, documents))
-
-    def _window(self, x: Tensor, documents: Tensor | None) -> list[Tensor]:
-        """The tokens around each, [B, T, W] for each tap, zeros for those of another document; both
-        inputs are padded.
-        """
-        length = x.shape[1] - self.kernel + 1
-        parts = [x[:, tap : tap + length] for tap in range(self.kernel)]
-        if documents is not None:
-            own = documents[:, self.reach : self.reach + length]
-            parts = [
-                part * (documents[:, tap : tap + length] == own)[..., None]
-                for tap, part in enumerate(parts)
-            ]
-        return parts
+        x, documents = self.window.surround(streams["text"], env.documents, env.slot)
+        return self.mix(self.window.taps(x, documents))
 
 
 @part_of("cells")
-class Convolution(_Window):
+class Convolution(Windowed):
     """`out(a * sigmoid(b))`, [a_t; b_t] = b + sum_j W_j x_(t + j - reach), j = 0 .. kernel - 1: a
     gated window of tokens.
 
@@ -106,13 +59,13 @@ class Convolution(_Window):
     def projection(self) -> nn.Linear:  # type: ignore[override]
         return self.out
 
-    def mix(self, window: list[Tensor]) -> Tensor:
-        a, b = self.taps(torch.cat(window, -1)).chunk(2, -1)
+    def mix(self, taps: list[Tensor]) -> Tensor:
+        a, b = self.taps(torch.cat(taps, -1)).chunk(2, -1)
         return self.out(a * torch.sigmoid(b))
 
 
 @part_of("cells")
-class DepthwiseConvolution(_Window):
+class DepthwiseConvolution(Windowed):
     """`y_t = sum_j (w_j + a_j) * x_(t + j - reach)`, j = 0 .. kernel - 1, each column of the stream
     for itself: tokens see their neighbours before any attention has learned to look there.
 
@@ -134,10 +87,14 @@ class DepthwiseConvolution(_Window):
     def projection(self) -> nn.Linear:  # type: ignore[override]
         return self.taps
 
-    def mix(self, window: list[Tensor]) -> Tensor:
-        columns = zip(self.taps.weight.to(window[0].dtype).unbind(1), self.first, strict=True)
-        taps = [tap + first if first else tap for tap, first in columns]
-        y = window[0] * taps[0]
-        for part, tap in zip(window[1:], taps[1:], strict=True):
-            y = torch.addcmul(y, part, tap)
-        return y
+    def mix(self, taps: list[Tensor]) -> Tensor:
+        columns = zip(self.taps.weight.to(taps[0].dtype).unbind(1), self.first, strict=True)
+        return sum_columns(taps, [tap + first if first else tap for tap, first in columns])
+
+
+def sum_columns(taps: list[Tensor], weights: Sequence[Tensor]) -> Tensor:
+    """[B, T, W] the sum over the window of each column, times its own weights [W] a tap."""
+    y = taps[0] * weights[0]
+    for part, weight in zip(taps[1:], weights[1:], strict=True):
+        y = torch.addcmul(y, part, weight)
+    return y
