@@ -4,7 +4,8 @@
     cells = letter (["|"] letter)*
 
 `af*12` runs twelve pairs with their own weights, `af@12` one pair twelve times (Lan et al., 2020,
-arXiv:1909.11942, sec. 3.1); `a*6 af*10 f*6` is a sandwich (Press et al., 2020, arXiv:1911.03864).
+arXiv:1909.11942, sec. 3.1); `a*6 af*10 f*6` is a sandwich (Press et al., 2020, arXiv:1911.03864),
+which `make_sandwich` makes of `af*16`.
 One repetition of a group is a *layer*: hidden states are recorded at its end, so `af*12` records
 twelve, and the embedding output before them.
 """
@@ -74,6 +75,29 @@ def parse(layout: str, *, share: Mapping[str, int] | None = None) -> list[Step]:
     if not steps:
         raise ConfigError("model.stack.layout", layout, "at least one group like 'af*12'")
     return _share_copies(steps, counts, share or {})
+
+
+def make_sandwich(layout: str, k: int) -> str:
+    """The sandwich `a*k af*(n-k) f*k` of a layout `af*n`: as many cells in another order, all
+    before the last round first (Press et al., 2020, arXiv:1911.03864, sec. 4).
+
+    k = 0 is the layout itself. Of cells in parallel, `a|wf*n` gives `a|w*k a|wf*(n-k) f*k`.
+
+    Raises:
+        ConfigError: The layout is no group with weights of its own and at least two rounds, or k is
+            not below n.
+    """
+    if k == 0:
+        return layout
+    match = _GROUP.fullmatch(layout.strip())
+    rounds = re.findall(r"[a-z](?:\|[a-z])*", match[1]) if match else []
+    if match is None or match[2] != "*" or len(rounds) < 2:
+        allowed = f"0, where the layout {layout} is no group of two cells or more such as af*12"
+        raise ConfigError("model.stack.sandwich", k, allowed)
+    n = int(match[3])
+    if not 0 < k < n:
+        raise ConfigError("model.stack.sandwich", k, f"0 to {n - 1} in the layout {layout}")
+    return f"{''.join(rounds[:-1])}*{k} {match[1]}*{n - k} {rounds[-1]}*{k}"
 
 
 def _share_copies(

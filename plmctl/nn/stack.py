@@ -55,6 +55,7 @@ class Stack(nn.Module):
             `{f: {inner_width: [64, 64, 128]}}` for `af*3`.
         reversible: Two streams, which the cells read and change in turn (nn/reversible.py); the
             result is their mean. Differs: the Reformer concatenates them, 2 W wide.
+        sandwich: k; a layout `af*n` runs as `a*k af*(n-k) f*k`.
         columns: {letter: [from, to]}, shares of the stream's columns, which are all that this cell
             reads and writes. Cells in parallel that divide the columns are long-short range
             attention (Wu et al., 2020, arXiv:2004.11886, sec. 4): `a|wf*6` with `{a: [0, 0.5], w:
@@ -74,10 +75,12 @@ class Stack(nn.Module):
         share: Mapping[str, int] | None = None,
         by_layer: ByLayer = MappingProxyType({}),
         reversible: bool = False,
+        sandwich: int = 0,
         columns: Mapping[str, Sequence[float]] = MappingProxyType({}),
         width: int = 0,
     ) -> None:
         super().__init__()
+        layout = grammar.make_sandwich(layout, sandwich)
         self.steps = grammar.parse(layout, share=share)
         # for each layer, the cells that run together
         self.rounds = [grammar.split_rounds(layer) for layer in grammar.split_layers(self.steps)]

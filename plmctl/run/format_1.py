@@ -47,6 +47,7 @@ ADDED: dict[str, Any] = {
     "by_layer": {},
     "reversible": False,
     "stack.columns": {},
+    "stack.sandwich": 0,
     "checkpoint_activations": False,
     "about": "next",
     "kernel._target_": "plmctl.attention.kernels.auto.Auto",

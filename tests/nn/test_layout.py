@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from plmctl.core.errors import ConfigError
-from plmctl.nn.layout import Step, count_copies, parse
+from plmctl.nn.layout import Step, count_copies, make_sandwich, parse
 
 
 def _read(layout: str, **share: int) -> str:
@@ -50,3 +50,45 @@ def test_bad_layouts_are_refused(layout: str) -> None:
 def test_bad_share_is_refused(share: dict[str, int]) -> None:
     with pytest.raises(ConfigError, match=r"model\.stack\.share"):
         parse("af*4", share=share)
+
+
+@pytest.mark.parametrize(
+    ("layout", "k", "sandwich"),
+    [
+        ("af*3", 0, "af*3"),
+        ("af*3", 1, "a*1 af*2 f*1"),
+        ("af*16", 6, "a*6 af*10 f*6"),
+        ("acf*6", 2, "ac*2 acf*4 f*2"),
+        ("a|wf*4", 1, "a|w*1 a|wf*3 f*1"),
+        ("af*4 f*2", 0, "af*4 f*2"),
+    ],
+)
+def test_sandwiches(layout: str, k: int, sandwich: str) -> None:
+    assert make_sandwich(layout, k) == sandwich
+
+
+@pytest.mark.parametrize("n", [2, 3, 16])
+def test_a_sandwich_is_the_papers_string(n: int) -> None:
+    """s^k (sf)^(n-k) f^k, k up to n - 1, which is s^n f^n: the same cells in another order."""
+    for k in range(n):
+        steps = parse(make_sandwich(f"af*{n}", k))
+        assert "".join(step.letter for step in steps) == "a" * k + "af" * (n - k) + "f" * k
+        assert count_copies(steps) == {"a": n, "f": n}
+        for letter in "af":  # the numbers of the copies count up
+            assert [s.copy for s in steps if s.letter == letter] == list(range(n))
+
+
+@pytest.mark.parametrize(
+    ("layout", "k", "said"),
+    [
+        ("af*3", 3, "sandwich=3: 0 to 2 in the layout af"),
+        ("af*3", -1, "0 to 2"),
+        ("af@3", 1, "0, where the layout af@3 is no group of two cells or more"),
+        ("af", 1, "is no group"),
+        ("a*2 af*3", 1, "is no group"),
+        ("a|f*3", 1, "is no group of two cells"),
+    ],
+)
+def test_layouts_that_make_no_sandwich(layout: str, k: int, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        make_sandwich(layout, k)
