@@ -108,12 +108,15 @@ class LMHead(Padded, ClassHead):
             if token_embedding is not None:
                 has = "has its tokens in several tables (plmctl.heads.adaptive.AdaptiveSoftmax)"
             raise ConfigError("tied", True, f"false: this model {has}", fix="tied=false")
-        inner = width if table is None else int(table.shape[1])
+        # a table of its own fits whatever the states are
+        own = table is None or not (tied or transform)
+        inner = width if own else int(cast(Tensor, table).shape[1])
         if inner != width and not transform:
             raise ConfigError(
                 "transform",
                 transform,
                 f"true: states of {width} do not fit the tables of table_width={inner}",
+                fix="transform=true, or tied=false",
             )
         self.dense = nn.Linear(width, inner) if transform else None
         self.activation = find_activation(activation)

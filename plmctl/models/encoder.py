@@ -59,7 +59,7 @@ class Encoder(Backbone):
     ) -> None:
         super().__init__()
         self.embedding, self.position, self.stack = embedding, position, stack
-        self.width, self.num_layers = embedding.width, stack.num_layers
+        self.width, self.num_layers = embedding.width * stack.widening, stack.num_layers
         _check_cells(stack, pattern)
         _check_position(stack, position)
         self.pattern = pattern & Padding() & Documents()

@@ -66,6 +66,10 @@ class EncoderDecoder(Backbone):
         classifier: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
+        for name, part in (("encoder", encoder), ("front", front)):
+            if part is not None and part.stack.widening != 1:
+                allowed = "mean: another stack reads its states, which have the width of the model"
+                raise ConfigError(f"model.{name}.stack.join", part.stack.join, allowed)
         self.encoder, self.decoder, self.front = encoder, decoder, front
         self.width, self.num_layers = decoder.width, decoder.num_layers
         if tied:

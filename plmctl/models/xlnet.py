@@ -320,6 +320,9 @@ class XLNet(Backbone):
         """Raise ConfigError unless attention is the first cell of each layer, since memory is the
         input of a layer.
         """
+        if self.stack.widening != 1:
+            allowed = "mean: the two streams of this model have one width"
+            raise ConfigError("model.stack.join", self.stack.join, allowed)
         if memory and self.stack.reversible:
             allowed = "false: memory is the input of a layer, and a layer here has two"
             raise ConfigError("model.stack.reversible", True, allowed, fix="model.memory=0")

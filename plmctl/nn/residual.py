@@ -22,7 +22,7 @@ from plmctl.nn.cells.base import Cell
 from plmctl.nn.dropout import Dropout
 from plmctl.nn.env import Env, Streams
 
-Norm = Callable[[], nn.Module]  # a factory such as partial(layer_norm, width=..., eps=...)
+Norm = Callable[..., nn.Module]  # a factory such as partial(layer_norm, width=..., eps=...)
 
 
 class Block(nn.Module):
@@ -109,8 +109,8 @@ class PostNorm:
         """A block around `cell`."""
         return Block(cell=cell, norm_sum=self.norm(), dropout=self.dropout)
 
-    def final(self) -> nn.Module:
-        """The norm after the stack."""
+    def final(self, *, width: int | None = None) -> nn.Module:
+        """No norm after the stack."""
         return nn.Identity()
 
 
@@ -129,9 +129,9 @@ class PreNorm:
         """A block around `cell`."""
         return Block(cell=cell, norm_in=self.norm(), dropout=self.dropout)
 
-    def final(self) -> nn.Module:
-        """The norm after the stack."""
-        return self.norm() if self.final_norm else nn.Identity()
+    def final(self, *, width: int | None = None) -> nn.Module:
+        """The norm after the stack, of `width` columns if they are not those of the stream."""
+        return _widen(self.norm, width) if self.final_norm else nn.Identity()
 
 
 @part_of("residual")
@@ -148,6 +148,11 @@ class SandwichNorm:
         """A block around `cell`."""
         return Block(cell=cell, norm_in=self.norm(), norm_out=self.norm(), dropout=self.dropout)
 
-    def final(self) -> nn.Module:
-        """The norm after the stack."""
-        return self.norm()
+    def final(self, *, width: int | None = None) -> nn.Module:
+        """The norm after the stack, of `width` columns if they are not those of the stream."""
+        return _widen(self.norm, width)
+
+
+def _widen(norm: Norm, width: int | None) -> nn.Module:
+    """A norm of `width` columns; None: of as many as `norm` makes."""
+    return norm() if width is None else norm(width=width)

@@ -5,6 +5,7 @@ activations.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 from plmctl.core.errors import PlmctlError
 
 Change = Callable[[Tensor], Tensor]
+Join = Literal["mean", "concatenate"]
 
 
 class ReversiblePair:
@@ -25,11 +27,13 @@ class ReversiblePair:
     The backward pass keeps only the two streams at the end, and the states of the random
     generators, so that dropout drops the same numbers. The input of a step is computed again when
     its gradient is needed; gradients flow through the graph of the forward pass, so that a step may
-    read any other tensor, too. `stored`: activations are stored as usual.
+    read any other tensor, too. `stored`: activations are stored as usual. `join`: how both
+    streams become one, see `joined`.
     """
 
-    def __init__(self, x: Tensor, *, stored: bool = False) -> None:
+    def __init__(self, x: Tensor, *, stored: bool = False, join: Join = "mean") -> None:
         self._stored = stored or not torch.is_grad_enabled()
+        self._join = join
         # the stream that the next step changes, and the one that it reads
         self._changed: Tensor | None = x
         self._read: Tensor | None = x
@@ -42,10 +46,11 @@ class ReversiblePair:
         changed, read = self._changed, self._read
         assert changed is not None
         assert read is not None
+        number, needs_gradient = self._steps, read.requires_grad
+        self._steps += 1
         if self._stored:
             self._changed, self._read = read, changed + change(read)
             return
-        number, needs_gradient = self._steps, read.requires_grad
         first = [read]  # released after the first use
 
         def compute(_: Tensor) -> Tensor:
@@ -55,17 +60,19 @@ class ReversiblePair:
             # the empty tensor names the device of the generator
             y = checkpoint(compute, read.new_empty(0), use_reentrant=False)
         self._changed, self._read = read, changed + y
-        self._steps += 1
 
-    def mean(self) -> Tensor:
-        """Half the sum of both streams."""
+    def joined(self) -> Tensor:
+        """[..., W] the mean of both streams, or [..., 2 W] the first one, then the second."""
         assert self._changed is not None
         assert self._read is not None
-        return (self._changed + self._read) / 2
+        if self._join == "mean":
+            return (self._changed + self._read) / 2
+        first, second = self._changed, self._read
+        return torch.cat([second, first] if self._steps % 2 else [first, second], -1)
 
     def finish(self) -> Tensor:
-        """`mean`, after the last step; from here on only the values at the end are kept."""
-        last = self.mean()
+        """`joined`, after the last step; from here on only the values at the end are kept."""
+        last = self.joined()
         assert self._changed is not None
         assert self._read is not None
         if not self._stored:

@@ -22,7 +22,7 @@ from plmctl.nn.columns import find_columns
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.layout import Step
 from plmctl.nn.residual import Block
-from plmctl.nn.reversible import ReversiblePair
+from plmctl.nn.reversible import Join, ReversiblePair
 
 Round = list[tuple[int, Step]]  # cells in parallel: (number of the step, step)
 Layer = Callable[[Streams, Env], Streams]
@@ -35,8 +35,8 @@ class Residual(Protocol):
     def block(self, cell: Cell) -> Block:
         """A block around `cell`."""
 
-    def final(self) -> nn.Module:
-        """The norm after the stack."""
+    def final(self, *, width: int | None = None) -> nn.Module:
+        """The norm after the stack, of `width` columns if they are not those of the stream."""
 
 
 @part_of("stack")
@@ -53,14 +53,15 @@ class Stack(nn.Module):
         share: {letter: number of copies}, each for as many neighbours.
         by_layer: {letter: {setting of the cell: one value for each of its copies}}, such as
             `{f: {inner_width: [64, 64, 128]}}` for `af*3`.
-        reversible: Two streams, which the cells read and change in turn (nn/reversible.py); the
-            result is their mean. Differs: the Reformer concatenates them, 2 W wide.
         sandwich: k; a layout `af*n` runs as `a*k af*(n-k) f*k`.
         columns: {letter: [from, to]}, shares of the stream's columns, which are all that this cell
             reads and writes. Cells in parallel that divide the columns are long-short range
             attention (Wu et al., 2020, arXiv:2004.11886, sec. 4): `a|wf*6` with `{a: [0, 0.5], w:
             [0.5, 1]}`.
         width: W, which the columns are shares of.
+        reversible: Two streams, which the cells read and change in turn (nn/reversible.py).
+        join: What the two streams become at the end: their "mean", W wide, or "concatenate", 2 W
+            wide, with one norm over all of it (Kitaev et al., 2020, arXiv:2001.04451, released).
     """
 
     # store only the input of each layer for the backward pass, and run the layer again there
@@ -78,13 +79,17 @@ class Stack(nn.Module):
         sandwich: int = 0,
         columns: Mapping[str, Sequence[float]] = MappingProxyType({}),
         width: int = 0,
+        join: Join = "mean",
     ) -> None:
         super().__init__()
         layout = grammar.make_sandwich(layout, sandwich)
         self.steps = grammar.parse(layout, share=share)
         # for each layer, the cells that run together
         self.rounds = [grammar.split_rounds(layer) for layer in grammar.split_layers(self.steps)]
-        self.reversible = reversible
+        self.reversible, self.join = reversible, join
+        if join == "concatenate" and not reversible:
+            fix = "model.stack.reversible=true, or model.stack.join=mean"
+            raise ConfigError("model.stack.join", join, "mean: there is one stream", fix=fix)
         copies = grammar.count_copies(self.steps)
         for letter in copies:
             if letter not in cells:
@@ -107,9 +112,13 @@ class Stack(nn.Module):
             self._check_round([self.block(step).cell for _, step in steps], layout)
             for _, step in steps[1:]:
                 self.block(step).join()
-        self.final_norm = residual.final()
         if reversible:
             self._check_reversible(residual)
+        if join == "mean":
+            self.final_norm = residual.final()
+        else:
+            stream = width or self.block(self.steps[0]).cell.projection.out_features
+            self.final_norm = residual.final(width=2 * stream)
 
     def _check_round(self, cells: Sequence[Cell], layout: str) -> None:
         written = {cell.writes for cell in cells}
@@ -135,6 +144,11 @@ class Stack(nn.Module):
     def num_layers(self) -> int:
         """The number of layers."""
         return len(self.rounds)
+
+    @property
+    def widening(self) -> int:
+        """How many times as wide its result is as its input."""
+        return 2 if self.join == "concatenate" else 1
 
     @property
     def recomputes(self) -> bool:
@@ -211,7 +225,8 @@ class Stack(nn.Module):
         self, streams: Streams, env: Env, record: bool
     ) -> tuple[Streams, list[Tensor]]:
         x = streams["text"]
-        pair, recorded = ReversiblePair(x, stored=env.recorder is not None), [x]
+        pair = ReversiblePair(x, stored=env.recorder is not None, join=self.join)
+        recorded = [pair.joined()] if record else []
         env = replace(env, remembered={})
         others = Streams(
             {k: v for k, v in streams.tensors.items() if k != "text"}, streams.by_layer
@@ -220,7 +235,7 @@ class Stack(nn.Module):
             for steps in self.rounds[number]:
                 pair.step(partial(self._change, number, steps, others, env))
             if record:
-                recorded.append(pair.mean())
+                recorded.append(pair.joined())
         return others.replace("text", pair.finish()), recorded
 
     def _change(self, number: int, steps: Round, others: Streams, env: Env, x: Tensor) -> Tensor:

@@ -153,7 +153,7 @@ def _backbone(
     memory = getattr(backbone, "memory", 0)
     for stack, plain in backbone.stacks(length, target_length):
         row = replace(plain, memory=memory, queries=asked)
-        states = (1 + asked) * row.tokens * backbone.width
+        states = (1 + asked) * row.tokens * backbone.width / stack.widening
         kept: list[float] = []  # by each round of cells in parallel
         for layer in stack.rounds:  # a shared block counts every time it runs
             for steps in layer:

@@ -48,6 +48,7 @@ ADDED: dict[str, Any] = {
     "reversible": False,
     "stack.columns": {},
     "stack.sandwich": 0,
+    "join": "mean",
     "checkpoint_activations": False,
     "about": "next",
     "kernel._target_": "plmctl.attention.kernels.auto.Auto",

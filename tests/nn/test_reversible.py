@@ -18,15 +18,20 @@ from tests.nn.stacks import B, T, W, make_env, make_input, make_stack, run_stack
 
 
 def _literal(stack, x, env, source=None):
-    """y1 = x1 + a(x2), y2 = x2 + f(y1), ... and half their sum, with stored activations."""
-    one, two, states = x, x, [x]
+    """y1 = x1 + a(x2), y2 = x2 + f(y1), ... and half their sum or both, with stored activations."""
+
+    def joined(first, second):
+        return (first + second) / 2 if stack.join == "mean" else torch.cat([first, second], -1)
+
+    one, two, states, first = x, x, [joined(x, x)], True
     for layer in stack.rounds:
         for steps in layer:
             read = Streams({"text": stack.block(steps[0][1]).norm_in(two), "source": source})
             blocks = [stack.block(step) for _, step in steps]
             made = sum(each.dropout(each.norm_out(each.cell(read, env))) for each in blocks)
-            one, two = two, one + made
-        states.append((one + two) / 2)
+            one, two = two, one + made  # the one that changes next stands first
+            first = not first
+        states.append(joined(*((one, two) if first else (two, one))))
     last = stack.final_norm(states[-1])
     return last, [*states[:-1], last]
 
@@ -55,6 +60,26 @@ def test_gradients_are_those_of_stored_activations(layout, dropout, dtype, apart
     wanted, found = (_gradients(each, stack, x, env, source) for each in (_literal, run))
     torch.testing.assert_close(found[0], wanted[0], rtol=0, atol=0)
     torch.testing.assert_close(found[1], wanted[1], rtol=apart, atol=apart)
+
+
+@pytest.mark.parametrize("layout", ["af*3", "a*2 f", "acf*2"])
+def test_both_streams_side_by_side(layout) -> None:
+    """The published end: 2 W columns under one norm, whether steps are even or odd."""
+    stack = make_stack(layout, dropout=0.3, reversible=True, join="concatenate")
+    x, env = make_input(), make_env(source=4)
+    source = make_input(length=4) if "c" in layout else None
+    run = partial(run_stack, record=True)
+    wanted, found = (_gradients(each, stack, x, env, source) for each in (_literal, run))
+    torch.testing.assert_close(found[0], wanted[0], rtol=0, atol=0)
+    torch.testing.assert_close(found[1], wanted[1], rtol=1e-10, atol=1e-10)
+    assert found[0].shape == (B, T, 2 * W)
+    assert stack.final_norm.weight.shape == (2 * W,)
+    assert stack.widening == 2
+
+
+def test_one_stream_has_nothing_to_join() -> None:
+    with pytest.raises(ConfigError, match=r"(?s)join=.concatenate.*reversible=true"):
+        make_stack("af*2", join="concatenate")
 
 
 def test_frozen_layers_and_inputs_without_gradient() -> None:
