@@ -108,6 +108,9 @@ class Stack(nn.Module):
         for letter, part in own.items():
             for block in self.blocks[letter]:  # type: ignore[attr-defined, union-attr]
                 _narrow(block, part, letter)
+        for letter, parts in built.items():
+            fits = own[letter].stop - own[letter].start if letter in own else width
+            _check_outputs(letter, parts[0], fits)
         for steps in [steps for layer in self.rounds for steps in layer]:
             self._check_round([self.block(step).cell for _, step in steps], layout)
             for _, step in steps[1:]:
@@ -250,6 +253,13 @@ class Stack(nn.Module):
             self.block(step).change(read, env.at(number_of_step)) for number_of_step, step in steps
         ]
         return torch.stack(changes).sum(0) if len(changes) > 1 else changes[0]
+
+
+def _check_outputs(letter: str, cell: Cell, width: int) -> None:
+    """Raise ConfigError for a cell whose result has other columns than the stream."""
+    if width and cell.outputs not in (None, width):
+        allowed = f"null, or {width}: the result is added to the stream"
+        raise ConfigError(f"model.stack.cells.{letter}.outputs", cell.outputs, allowed)
 
 
 def _narrow(block: Block, columns: slice, letter: str) -> None:

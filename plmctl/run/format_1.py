@@ -62,7 +62,7 @@ ADDED: dict[str, Any] = {
     "table": None,
 }
 # letters that conf/model had not: they count where a layout runs them
-LATER_CELLS = {"s", "b", "h", "w", "d"}
+LATER_CELLS = {"s", "b", "h", "w", "d", "u", "v", "p", "m"}
 
 # language-model heads by the names that they had where they predict the next token: today they say
 # so themselves

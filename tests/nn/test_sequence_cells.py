@@ -5,6 +5,7 @@ unread, token by token.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -17,7 +18,13 @@ from plmctl.core.batch import Seq
 from plmctl.core.errors import ConfigError, UsageError
 from plmctl.nn.cache import Cache
 from plmctl.nn.cells.base import Cell, RowSize
-from plmctl.nn.cells.convolution import Convolution, DepthwiseConvolution
+from plmctl.nn.cells.branches import ConvolutionBranches
+from plmctl.nn.cells.convolution import (
+    Convolution,
+    DepthwiseConvolution,
+    PlainConvolution,
+    SeparableConvolution,
+)
 from plmctl.nn.cells.lightweight import (
     DynamicConvolution,
     KernelConvolution,
@@ -26,6 +33,7 @@ from plmctl.nn.cells.lightweight import (
 from plmctl.nn.cells.recurrent import GRU, LSTM
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.init import normal
+from plmctl.nn.norm import layer_norm
 from plmctl.nn.positions import NoPosition
 
 W, HIDDEN = 6, 4
@@ -49,6 +57,21 @@ KINDS: dict[str, Callable[[bool], Cell]] = {
     "dynamic": lambda causal: DynamicConvolution(width=W, num_heads=2, kernel=3, causal=causal),
     "ungated dynamic": lambda causal: DynamicConvolution(
         width=W, num_heads=3, kernel=3, causal=causal, gated=False
+    ),
+    "plain": lambda causal: PlainConvolution(
+        width=W, kernel=3, causal=causal, outputs=4, activation="relu"
+    ),
+    "separable": lambda causal: SeparableConvolution(
+        width=W, kernel=3, causal=causal, activation="silu"
+    ),
+    "branches": lambda causal: ConvolutionBranches(
+        width=W,
+        left=partial(PlainConvolution, width=W, kernel=1, outputs=9, activation="relu"),
+        right=partial(SeparableConvolution, width=W, kernel=3, outputs=4),
+        join=partial(SeparableConvolution, kernel=3, outputs=5),
+        norm=partial(layer_norm, eps=1e-6),
+        causal=causal,
+        dropout=0.1,
     ),
 }
 KIND = pytest.mark.parametrize("kind", KINDS)
@@ -171,7 +194,35 @@ def convolved_by_head(cell: KernelConvolution, x: Tensor, causal: bool) -> Tenso
     return y @ cell.out.weight.T + cell.out.bias
 
 
+def torchs(cell: PlainConvolution | SeparableConvolution, x: Tensor, causal: bool) -> Tensor:
+    """One document [T, W] -> [T, outputs], by torch's own convolutions."""
+    before = cell.kernel - 1 if causal else cell.kernel // 2
+    padded = functional.pad(x.T, (before, cell.kernel - 1 - before))
+    weight, last = cell.taps.weight, cell.projection
+    if isinstance(cell, SeparableConvolution):
+        y = functional.conv1d(padded, weight[:, None], groups=x.shape[1]).T
+        return cell.activation(y @ last.weight.T + last.bias)
+    kernels = weight.unflatten(1, (cell.kernel, -1)).mT
+    return cell.activation(functional.conv1d(padded, kernels, last.bias).T)
+
+
+def branched(cell: ConvolutionBranches, x: Tensor, causal: bool) -> Tensor:
+    """One document [T, W] -> [T, W] (So et al., 2019, fig. 3): the narrower branch at the left."""
+    branches = [torchs(part, x, causal) for part in (cell.left, cell.right)]  # type: ignore[arg-type]
+    both = torch.zeros(len(x), max(branch.shape[1] for branch in branches), dtype=x.dtype)
+    for branch in branches:
+        both[:, : branch.shape[1]] += branch
+    normed = functional.layer_norm(both, both.shape[1:], cell.norm.weight, cell.norm.bias, 1e-6)
+    y, joined = torch.zeros_like(x), torchs(cell.join, normed, causal)  # type: ignore[arg-type]
+    y[:, : joined.shape[1]] = joined
+    return y
+
+
 def alone(cell: Cell, x: Tensor, causal: bool) -> Tensor:
+    if isinstance(cell, PlainConvolution | SeparableConvolution):
+        return torchs(cell, x, causal)
+    if isinstance(cell, ConvolutionBranches):
+        return branched(cell, x, causal)
     if isinstance(cell, KernelConvolution):
         return convolved_by_head(cell, x, causal)
     if isinstance(cell, Convolution):
@@ -216,8 +267,8 @@ def test_whole_rows_need_no_tracks(kind: str, causal: bool) -> None:
 def test_no_gradient_crosses_documents_padding_or_time(kind: str, causal: bool) -> None:
     cell, x = made(kind, causal), stream().requires_grad_()
     y = cell(streams(x), packed(DOCUMENTS))
-    weights = torch.randn(W, dtype=torch.float64)
-    reach = 99 if isinstance(cell, LSTM | GRU) else 3
+    weights = torch.randn(y.shape[-1], dtype=torch.float64)
+    reach = 99 if isinstance(cell, LSTM | GRU) else 5 if kind == "branches" else 3
     for row, place in ((0, 3), (0, 4), (1, 4), (2, 3)):
         (grad,) = torch.autograd.grad(y[row, place] @ weights, x, retain_graph=True)
         for t in range(7):

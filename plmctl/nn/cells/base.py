@@ -43,6 +43,7 @@ class Cell(nn.Module):
     projection: nn.Linear
     reads: frozenset[str] = frozenset({"text"})  # streams that it reads if they are there
     writes: str = "text"  # the stream that its result is added to
+    outputs: int | None = None  # columns of its result; None: as many as it reads
     # the heading of its multiply-adds: attention, feed-forward, ...; "": the name of its class
     computes: str = ""
     records: bool = False  # fills `env.recorder`, once each time it runs

@@ -1,5 +1,5 @@
 """Convolutional cells: gated, in place of attention (Gehring et al., 2017, arXiv:1705.03122, sec.
-3.1 and 3.2), and depthwise, beside it.
+3.1 and 3.2), and depthwise, plain or separable, beside it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from plmctl.core.parts import part_of
+from plmctl.core.values import Count
 from plmctl.nn.cells.base import Cell
+from plmctl.nn.cells.feedforward import Activation, find_activation
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.window import TokenWindow
 
@@ -90,6 +92,73 @@ class DepthwiseConvolution(Windowed):
     def mix(self, taps: list[Tensor]) -> Tensor:
         columns = zip(self.taps.weight.to(taps[0].dtype).unbind(1), self.first, strict=True)
         return sum_columns(taps, [tap + first if first else tap for tap, first in columns])
+
+
+@part_of("cells")
+class PlainConvolution(Windowed):
+    """`activation(b + sum_j W_j x_(t + j - reach))`, j = 0 .. kernel - 1.
+
+    [B, T, W] -> [B, T, outputs]; `outputs` null: W. `causal`: the window ends at t, reach = kernel
+    - 1; otherwise t stands in its middle. The columns of `taps.weight [outputs, kernel W]` are
+    those of W_0, then W_1, ... `activation` null: none. With a kernel of 1 it is a linear map.
+    """
+
+    def __init__(
+        self,
+        *,
+        width: int,
+        kernel: int,
+        causal: bool,
+        outputs: Count | None = None,
+        activation: str | None = None,
+    ) -> None:
+        super().__init__(kernel=kernel, causal=causal)
+        self.outputs = outputs
+        self.taps = nn.Linear(kernel * width, outputs or width)
+        self.activation: Activation = find_activation(activation) if activation else nn.Identity()
+
+    @property
+    def projection(self) -> nn.Linear:  # type: ignore[override]
+        return self.taps
+
+    def mix(self, taps: list[Tensor]) -> Tensor:
+        return self.activation(self.taps(torch.cat(taps, -1)))
+
+
+@part_of("cells")
+class SeparableConvolution(Windowed):
+    """`activation(out(y))`, `y_t = sum_j w_j * x_(t + j - reach)`: a depthwise convolution, then a
+    linear map.
+
+    [B, T, W] -> [B, T, outputs]; `outputs` null: W. `causal`: the window ends at t, reach = kernel
+    - 1; otherwise t stands in its middle. `taps.weight [W, kernel]` holds the w_j as columns.
+    `activation` null: none.
+    Source: So et al., 2019, arXiv:1901.11117, fig. 3, with the biases of tensor2tensor: of the
+    linear map alone.
+    """
+
+    def __init__(
+        self,
+        *,
+        width: int,
+        kernel: int,
+        causal: bool,
+        outputs: Count | None = None,
+        activation: str | None = None,
+    ) -> None:
+        super().__init__(kernel=kernel, causal=causal)
+        self.outputs = outputs
+        self.taps = nn.Linear(kernel, width, bias=False)
+        self.out = nn.Linear(width, outputs or width)
+        self.activation: Activation = find_activation(activation) if activation else nn.Identity()
+
+    @property
+    def projection(self) -> nn.Linear:  # type: ignore[override]
+        return self.out
+
+    def mix(self, taps: list[Tensor]) -> Tensor:
+        y = sum_columns(taps, self.taps.weight.to(taps[0].dtype).unbind(1))
+        return self.activation(self.out(y))
 
 
 def sum_columns(taps: list[Tensor], weights: Sequence[Tensor]) -> Tensor:

@@ -85,7 +85,9 @@ class PositionWise(Cell):
 @part_of("cells")
 class FeedForward(PositionWise):
     """`down(activation(up(x)))`, [B, T, W] -> [B, T, W] through `inner_width`; `dropout` acts on
-    the activations (BERT: 0). `chunk` as in `PositionWise`.
+    the activations (BERT: 0). `chunk` as in `PositionWise`. `norm`: a norm of the activations after
+    dropout, of `inner_width` columns, which the released decoder of the Evolved Transformer has (So
+    et al., 2019, arXiv:1901.11117, tensor2tensor).
     """
 
     def __init__(
@@ -97,12 +99,14 @@ class FeedForward(PositionWise):
         dropout: DropoutRate = 0.0,
         bias: bool = True,
         chunk: Count | None = None,
+        norm: Callable[..., nn.Module] | None = None,
     ) -> None:
         super().__init__(chunk=chunk)
         self.activation = find_activation(activation)
         self.up = nn.Linear(width, inner_width, bias=bias)
+        self.norm = norm(width=inner_width) if norm else nn.Identity()
         self.down = nn.Linear(inner_width, width, bias=bias)
         self.dropout = Dropout(rate=dropout)
 
     def compute(self, x: Tensor) -> Tensor:
-        return self.down(self.dropout(self.activation(self.up(x))))
+        return self.down(self.norm(self.dropout(self.activation(self.up(x)))))

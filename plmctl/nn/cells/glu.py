@@ -1,13 +1,18 @@
-"""The gated feed-forward cell (Shazeer, 2020, arXiv:2002.05202, sec. 2)."""
+"""Gated cells: feed-forward (Shazeer, 2020, arXiv:2002.05202, sec. 2), and the gate alone (Dauphin
+et al., 2017, arXiv:1612.08083).
+"""
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from plmctl.core.parts import part_of
 from plmctl.core.values import Count, DropoutRate
+from plmctl.nn.cells.base import Cell
 from plmctl.nn.cells.feedforward import PositionWise, find_activation
 from plmctl.nn.dropout import Dropout
+from plmctl.nn.env import Env, Streams
 
 
 @part_of("cells")
@@ -35,3 +40,27 @@ class GLU(PositionWise):
 
     def compute(self, x: Tensor) -> Tensor:
         return self.down(self.dropout(self.activation(self.gate(x)) * self.up(x)))
+
+
+@part_of("cells")
+class GatedLinearUnit(Cell):
+    """`value(x) * sigmoid(gate(x))`, [B, T, W] -> [B, T, W].
+
+    Source: Dauphin et al., 2017, arXiv:1612.08083, eq. 1, with a window of one token: the first
+    cell of the Evolved Transformer's encoder (So et al., 2019, arXiv:1901.11117, fig. 3).
+    """
+
+    computes = "feed-forward"
+
+    def __init__(self, *, width: int) -> None:
+        super().__init__()
+        self.value = nn.Linear(width, width)
+        self.gate = nn.Linear(width, width)
+
+    @property
+    def projection(self) -> nn.Linear:  # type: ignore[override]
+        return self.value
+
+    def forward(self, streams: Streams, env: Env) -> Tensor:
+        x = streams["text"]
+        return self.value(x) * torch.sigmoid(self.gate(x))
