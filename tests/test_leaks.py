@@ -31,7 +31,11 @@ from tests.test_recipes import SMALL, tokenizer_of
 
 # (row, place of the state, place of the token) -> may the one depend on the other?
 Sees = Callable[[int, int, int], bool]
-EXTRA = {"transformer": ["format.target_length=24"]}
+EXTRA = {
+    "transformer": ["format.target_length=24"],
+    # the probe goes back from every state
+    "reformer": ["model.stack.reversible=false", "model.stack.join=mean"],
+}
 UPDATES = 6  # of a recipe with several sources, so that each is met
 
 
@@ -122,7 +126,7 @@ ONE_STACK: dict[str, Callable[[Batch], Sees]] = {
         full,
     ),
     **dict.fromkeys(("modern_encoder", "distilbert", "minilm", "tinybert"), full),
-    **dict.fromkeys(("gpt", "gpt2", "transformer_xl"), causal),
+    **dict.fromkeys(("gpt", "gpt2", "reformer", "transformer_xl"), causal),
     "unilm": unilm,
 }
 
