@@ -21,6 +21,7 @@ from plmctl.attention.patterns.padding import Padding
 from plmctl.core.batch import IGNORE, Batch, Seq, Targets
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
+from plmctl.core.values import Count
 from plmctl.models.base import Backbone, Hidden
 from plmctl.models.encoder import Initializer, token_positions
 from plmctl.nn.cache import Cache
@@ -73,6 +74,8 @@ class XLNet(Backbone):
     those of earlier rows; the last `memory` are kept (or as many as `fresh_state` was given),
     without gradient; all tokens see them, as tokens of segment 0. A row that does not continue
     (`values.continues`) sees none. `two_streams=False` with `pattern=causal` is Transformer-XL.
+    With `same_length` every query sees equally many tokens, itself and those before it: as many as
+    the memory has. Distances above `clamp_len` count as that one.
     (arXiv:1906.08237, sec. 2.3 to 2.5, appendix A.2; arXiv:1901.02860, sec. 3.2; zihangdai/xlnet,
     modeling.py.) Differs: each row decides whether it reads backwards, not its half of the batch;
     dropout on the sinusoids is the same for all rows.
@@ -91,6 +94,8 @@ class XLNet(Backbone):
         memory: int,
         reuse: int | None = None,
         two_streams: bool = True,
+        same_length: bool = False,
+        clamp_len: Count | None = None,
         initializer: Initializer | None = None,
         classifier: Mapping[str, Any] | None = None,
     ) -> None:
@@ -105,6 +110,10 @@ class XLNet(Backbone):
             raise ConfigError("memory", memory, "0 (no memory) or more tokens")
         if reuse is not None and reuse < 1:
             raise ConfigError("reuse", reuse, "at least 1 token of each row, or null: all")
+        if same_length and not memory:
+            allowed = "false: this model has no memory whose length could count"
+            raise ConfigError("same_length", True, allowed, fix="same_length=false")
+        self.same_length, self.clamp_len = same_length, clamp_len
         self.embedding, self.position, self.stack = embedding, position, stack
         self.width, self.num_layers = embedding.width, stack.num_layers
         self.memory, self.reuse, self.two_streams = memory, reuse, two_streams
@@ -200,8 +209,10 @@ class XLNet(Backbone):
         assert allowed is not None  # causal at least
         if self.query is not None:
             x, allowed = self._add_queries(x, length), torch.cat([allowed, allowed], 2)
+        places = torch.arange(start, start + length, device=x.device)
+        places = places if self.query is None else torch.cat([places, places + 1])
         op = RelativeOp(
-            Mask(_add_memory(memory, allowed)),
+            Mask(self._add_memory(memory, allowed, places[None])),
             self.position,
             token_positions(new, start),
             relations=self._relations_of_new(seen, start, front, x),
@@ -226,14 +237,32 @@ class XLNet(Backbone):
         allowed = self.pattern.dense(seq)
         everything = torch.ones(1, 1, length, length, dtype=torch.bool, device=seq.ids.device)
         allowed = everything if allowed is None else allowed.expand(-1, -1, length, -1)
+        places = torch.arange(length, device=seq.ids.device)[None]
         if query_rows is not None:
+            rows = len(query_rows.positions)
+            places = torch.cat([places.expand(rows, -1), query_rows.positions], 1)
             asking = query_rows.real[:, None, :, None]
             before = self.query_pattern.dense(seq, q_index=query_rows.positions)
             allowed = _cat(
                 [allowed, asking.expand(-1, -1, -1, length) if before is None else before & asking],
                 2,
             )
-        return Mask(_add_memory(memory, allowed))
+        return Mask(self._add_memory(memory, allowed, places))
+
+    def _add_memory(self, memory: Memory | None, allowed: Tensor, places: Tensor) -> Tensor:
+        """[B | 1, H | 1, Tq, M + K]: every query sees all filled memory, with `same_length` the
+        last M tokens.
+
+        Args:
+            places: [B | 1, Tq] where each query stands in the text.
+        """
+        if memory is None:
+            return allowed
+        seen = _cat([memory.visible.expand(-1, -1, allowed.shape[2], -1), allowed], 3)
+        if self.same_length:  # key k stands at k - M
+            keys = torch.arange(seen.shape[3], device=seen.device)
+            seen = seen & (keys > places[:, None, :, None])
+        return seen
 
     def _relations(
         self,
@@ -261,6 +290,7 @@ class XLNet(Backbone):
             apart=apart,
             reversed=reversed,
             positions=None if query_rows is None else front + query_rows.positions,
+            farthest=self.clamp_len,
         )
         return relations.drop_out(self.embedding.dropout)
 
@@ -300,6 +330,7 @@ class XLNet(Backbone):
             positions=asking,
             key_positions=keys,
             apart=None if own is None or segment is None else _apart(own, segment, front),
+            farthest=self.clamp_len,
         )
 
     def _update_memory(self, memory: Memory, layers: list[Tensor], length: int) -> Memory:
@@ -359,15 +390,6 @@ def _make_query_rows(targets: Targets, rows: int, length: int) -> QueryRows:
     )
     filled = torch.arange(most, device=count.device) < count
     return QueryRows(positions[:-1].view(rows, most), filled, slot.clamp(min=0))
-
-
-def _add_memory(memory: Memory | None, allowed: Tensor) -> Tensor:
-    """[B | 1, H | 1, Tq, M + K]: every query sees all filled memory."""
-    return (
-        allowed
-        if memory is None
-        else _cat([memory.visible.expand(-1, -1, allowed.shape[2], -1), allowed], 3)
-    )
 
 
 def _apart(own: Tensor, segment: Tensor, front: int) -> Tensor:

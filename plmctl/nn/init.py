@@ -10,6 +10,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from plmctl.core.parts import part_of
+from plmctl.nn.adaptive import Projection
 from plmctl.nn.cells.attention import Attention
 from plmctl.nn.cells.cross_attention import CrossAttention
 from plmctl.nn.positions import RelativeBuckets
@@ -58,6 +59,22 @@ def scaled_residual(module: nn.Module, *, std: float, generator: Generator) -> N
     with torch.no_grad():
         for block in blocks:
             block.cell.projection.weight.mul_(len(blocks) ** -0.5)
+
+
+@part_of("initializer")
+def transformer_xl(
+    module: nn.Module, *, std: float, projection_std: float = 0.01, generator: Generator
+) -> None:
+    """`normal`, the gains of norms `~ N(1, std^2)`, and the projections of adaptive tables `~ N(0,
+    projection_std^2)` (Dai et al., 2019, released code, with std 0.02; large models of words:
+    0.005).
+    """
+    normal(module, std=std, generator=generator)
+    for part in module.modules():
+        if isinstance(part, nn.LayerNorm | nn.RMSNorm):
+            part.weight.data.normal_(1.0, std, generator=generator)
+        elif isinstance(part, Projection):
+            part.weight.data.normal_(std=projection_std, generator=generator)
 
 
 @part_of("initializer")

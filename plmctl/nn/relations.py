@@ -74,6 +74,7 @@ def make_relations(
     reversed: Tensor | None = None,
     apart: Tensor | None = None,
     key_positions: Tensor | None = None,
+    farthest: int | None = None,
 ) -> Relations:
     """Relations of `rows` queries that are the last keys, at positions `first`, `first + 1`, ...,
     and of others.
@@ -84,12 +85,15 @@ def make_relations(
         reversed: [B] bool, rows whose text runs backwards.
         apart: [B | 1, 1, Tq, K] bool, whether query and key are of different segments.
         key_positions: [B | 1, K] if keys are not at 0, 1, ...; then `positions` names all queries.
+        farthest: greater distances count as this one.
     """
     keys, high = first + rows, first + rows
-    table = compute_sinusoids(
-        torch.arange(high, -high if key_positions is not None else -rows, -1, device=like.device),
-        width,
+    distance = torch.arange(
+        high, -high if key_positions is not None else -rows, -1, device=like.device
     )
+    if farthest is not None:
+        distance = distance.clamp(-farthest, farthest)
+    table = compute_sinusoids(distance, width)
     table = (
         table[None]
         if reversed is None

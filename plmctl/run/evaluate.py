@@ -21,7 +21,7 @@ from plmctl.run.held_out import score_held_out, suggest_task
 from plmctl.run.loading import Loaded, load_for
 from plmctl.run.model_facts import reading
 from plmctl.run.predict import predict, show_scores
-from plmctl.run.schema import Evaluate
+from plmctl.run.schema import Data, Evaluate
 from plmctl.run.spec import Part
 from plmctl.storage.atomic import is_stream, refuse_existing
 from plmctl.tasks import inference
@@ -213,13 +213,22 @@ def _measure_text(
             f"task=lm asks a head that predicts tokens of a text; this checkpoint has {has}\n"
             f"  fix: {suggest_task(loaded)}{fix}"
         )
-    text = Text.of(_read_texts(spec), loaded.tokenizer)
+    text = Text.of(_read_texts(spec.data, path), loaded.tokenizer)
     share = unknown.unknown_share([token for ids in text.ids for token in ids], loaded.vocab)
     fix = "a checkpoint whose tokenizer knows this text"
     unknown.refuse_unknown(share, file=path, fix=fix)
-    size, device = spec.batch_size, precision.device
+    train = None
+    if task.dynamic is not None and task.dynamic.train_path is not None:
+        train = Text.of(_read_texts(spec.data, task.dynamic.train_path), loaded.tokenizer)
     with torch.no_grad(), precision.autocast():
-        scores = task.measure(model, text, loaded.vocab, batch_size=size, device=device)
+        scores = task.measure(
+            model,
+            text,
+            loaded.vocab,
+            batch_size=spec.batch_size,
+            device=precision.device,
+            train=train,
+        )
     extra = {"checkpoint": str(loaded.source.folder), "text": str(path)}
     if share:
         extra["unknown"] = unknown.describe_unknown(share)
@@ -227,10 +236,10 @@ def _measure_text(
     show_scores(title, {"text": scores}, as_json=as_json, extra=extra)
 
 
-def _read_texts(spec: Evaluate) -> Iterator[str]:
-    """Whole documents; parts of a long one are put together again."""
-    data, parts = spec.data, list[str]()
-    for document in read_documents(plain(data.path), field=data.field, lines=data.lines):
+def _read_texts(data: Data, path: Any) -> Iterator[str]:
+    """Whole documents at `path`; parts of a long one are put together again."""
+    parts = list[str]()
+    for document in read_documents(path, field=data.field, lines=data.lines):
         if parts and not document.continues:
             yield "".join(parts)
             parts = []

@@ -60,6 +60,10 @@ ADDED: dict[str, Any] = {
     "least_steps": 0,
     "lr_width": None,
     "table": None,
+    "model.same_length": False,
+    "task.same_length": None,
+    "clamp_len": None,
+    "dynamic": None,
 }
 # letters that conf/model had not: they count where a layout runs them
 LATER_CELLS = {"s", "b", "h", "w", "d", "u", "v", "p", "m"}

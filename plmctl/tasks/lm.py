@@ -7,23 +7,27 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Any
 
 import numpy as np
 import torch
+from torch.utils import _pytree as tree
 
 from plmctl.core.batch import IGNORE, Rows
 from plmctl.core.draws import Draws
 from plmctl.core.errors import ConfigError, DataError, UsageError
 from plmctl.core.parts import part_of
+from plmctl.core.values import Count
 from plmctl.data.formats.blocks import make_closing_wrap
 from plmctl.data.loader import collate
 from plmctl.heads.base import about_of, head_of, language_heads
-from plmctl.models.base import Model
+from plmctl.models.base import Backbone, Model
 from plmctl.noise.base import Noise
 from plmctl.tasks import encode
+from plmctl.tasks.dynamic import Adaptation, Learner
 from plmctl.text.vocab import Vocab
 
 
@@ -67,7 +71,9 @@ class LanguageModel:
     each other, each with the memory of those before it in its document, of `memory` tokens (Dai et
     al., 2019, arXiv:1901.02860, sec. 3.2); what it reads first is the token that ends a text, as in
     training. With `stream` all documents are one, and the token that ends each of them is scored,
-    too.
+    too. `same_length` and `clamp_len` replace those of a model with distances (`models.xlnet`).
+    With `dynamic`, a copy of the model learns from each window once it is scored; windows are then
+    read one by one.
 
     A masked model is scored on tokens masked by `noise` with a fixed seed, and by pseudo-perplexity
     (Salazar et al., 2020, arXiv:1910.14659, sec. 2): `exp(-1/N sum_t log p(w_t | w without t))`,
@@ -82,7 +88,10 @@ class LanguageModel:
         window: int | None = None,
         stride: int | None = None,
         memory: int | None = None,
+        same_length: bool | None = None,
+        clamp_len: Count | None = None,
         stream: bool = False,
+        dynamic: Adaptation | None = None,
         # the longest row of training: the window of a model without a longest one
         trained_length: int | None = None,
         pseudo_tokens: int | None = 2000,
@@ -90,13 +99,25 @@ class LanguageModel:
     ) -> None:
         self.noise, self.window, self.stride = noise, window, stride
         self.memory, self.stream, self.trained_length = memory, stream, trained_length
+        self.dynamic = dynamic
+        self.distances = {"same_length": same_length, "clamp_len": clamp_len}
         self.pseudo_tokens, self.seed = pseudo_tokens, seed
 
     def measure(
-        self, model: Model, text: Text, vocab: Vocab, *, batch_size: int, device: torch.device
+        self,
+        model: Model,
+        text: Text,
+        vocab: Vocab,
+        *,
+        batch_size: int,
+        device: torch.device,
+        train: Text | None = None,
     ) -> dict[str, float]:
         """The metrics that the model's head allows; UsageError for a model without a
         language-model head.
+
+        Args:
+            train: the training text, where `dynamic` names one (`Adaptation.train_path`).
         """
         window = self._window(model)
         size = {
@@ -118,21 +139,51 @@ class LanguageModel:
             stride = self._stride(window, remembers)
             memory = getattr(model.backbone, "memory", None) if self.memory is None else self.memory
             settings = {"stride": stride, **({"memory": memory} if memory else {})}
-            return {
-                **self._measure_causal(run, text, window, stride, remembers),
-                **size,
-                **settings,
-            }
-        for name, value, allowed in (("memory", self.memory, None), ("stream", self.stream, False)):
-            if value != allowed:
+            with self._set_distances(model.backbone, remembers) as distances:
+                if self.dynamic is not None:
+                    learner = Learner(self.dynamic, model)
+                    run = replace(run, model=learner.model, batch_size=1, watch=learner.measure)
+                    if train is not None:
+                        self._score(run, train, window, stride, remembers)
+                    run = replace(run, watch=learner.learn)
+                    settings |= {"dynamic_lr": self.dynamic.lr, "dynamic_decay": self.dynamic.decay}
+                scores = self._measure_causal(run, text, window, stride, remembers)
+            return {**scores, **size, **settings, **distances}
+        causal: dict[str, Any] = {"memory": None, "stream": False, **dict.fromkeys(self.distances)}
+        given: dict[str, Any] = {"memory": self.memory, "stream": self.stream, **self.distances}
+        if self.dynamic is not None:
+            causal["dynamic"], given["dynamic"] = None, type(self.dynamic).__name__
+        for name, allowed in causal.items():
+            if given[name] != allowed:
                 why = "this model predicts masked tokens, not from left to right"
-                raise ConfigError(f"task.{name}", value, f"{json.dumps(allowed)}: {why}")
+                raise ConfigError(f"task.{name}", given[name], f"{json.dumps(allowed)}: {why}")
         return {
             **self._measure_masked(run, text, window),
             **self._measure_pseudo(run, text, window),
             **size,
             "stride": window,
         }
+
+    @contextmanager
+    def _set_distances(self, backbone: Backbone, remembers: bool) -> Iterator[dict[str, float]]:
+        """How far the model looks while it is measured, and the settings of that which it has."""
+        own = vars(backbone)
+        before = {name: own[name] for name in self.distances if name in own}
+        chosen = {name: value for name, value in self.distances.items() if value is not None}
+        for name, value in chosen.items():
+            if name not in before:
+                allowed = "null: this model has no distances that it could limit"
+                raise ConfigError(f"task.{name}", value, allowed, fix=f"task.{name}=null")
+        if chosen.get("same_length") and not remembers:
+            allowed = "null: without memory, no length is the same for all tokens"
+            raise ConfigError("task.same_length", True, allowed, fix="task.memory=<tokens>")
+        try:
+            for name, value in chosen.items():
+                setattr(backbone, name, value)
+            yield {name: int(value) for name, value in (before | chosen).items() if value}
+        finally:
+            for name, value in before.items():
+                setattr(backbone, name, value)
 
     def _window(self, model: Model) -> int:
         longest = model.backbone.max_length
@@ -164,6 +215,19 @@ class LanguageModel:
     def _measure_causal(
         self, run: _Run, text: Text, window: int, stride: int, remembers: bool
     ) -> dict[str, float]:
+        loss, tokens = self._score(run, text, window, stride, remembers)
+        return {
+            "perplexity_per_token": math.exp(loss / tokens),
+            "perplexity_per_word": _exp(loss / max(1, text.words)),
+            "bits_per_character": loss / math.log(2) / text.characters,
+            "bits_per_byte": loss / math.log(2) / text.bytes,
+            "scored_tokens": tokens,
+        }
+
+    def _score(
+        self, run: _Run, text: Text, window: int, stride: int, remembers: bool
+    ) -> tuple[float, int]:
+        """(summed negative log-likelihood, predicted tokens) of a text."""
         first, documents = run.vocab.bos, text.ids
         if self.stream or remembers:
             first = end = make_closing_wrap(run.vocab).after[0]
@@ -173,16 +237,7 @@ class LanguageModel:
             causal_windows(ids if first is None else [first, *ids], window, stride)
             for ids in documents
         ]
-        loss, tokens = (
-            run.in_order(read, self.memory) if remembers else run.loss(chain.from_iterable(read))
-        )
-        return {
-            "perplexity_per_token": math.exp(loss / tokens),
-            "perplexity_per_word": _exp(loss / max(1, text.words)),
-            "bits_per_character": loss / math.log(2) / text.characters,
-            "bits_per_byte": loss / math.log(2) / text.bytes,
-            "scored_tokens": tokens,
-        }
+        return run.in_order(read, self.memory) if remembers else run.loss(chain.from_iterable(read))
 
     def _measure_masked(self, run: _Run, text: Text, window: int) -> dict[str, float]:
         rows = _rows([row for row, _ in _frame(text, run.vocab, window)], run.vocab)
@@ -258,6 +313,8 @@ class _Run:
     vocab: Vocab
     batch_size: int
     device: torch.device
+    # is given the mean loss of each batch of windows, with its graph, after they were scored
+    watch: Callable[[torch.Tensor], None] | None = None
 
     def remembers(self, memory: int | None) -> bool:
         """Whether the model has a state that goes from one window to the next."""
@@ -327,10 +384,14 @@ class _Run:
             replace(rows.with_targets(asked=target), values={**rows.values, **values}), {}
         ).to(self.device)
         targets = batch.targets["asked"]
-        hidden = self.model(batch, state)
-        features = hidden.gather(targets.index[: targets.count])
-        loss = head_of(self.model, self.head).loss(features, targets.ids[: targets.count])[0]
-        return float(loss), targets.count, hidden.state
+        with torch.set_grad_enabled(self.watch is not None):
+            hidden = self.model(batch, state)
+            features = hidden.gather(targets.index[: targets.count])
+            loss = head_of(self.model, self.head).loss(features, targets.ids[: targets.count])[0]
+            if self.watch is not None and targets.count:
+                self.watch(loss / targets.count)
+        state = tree.tree_map_only(torch.Tensor, torch.Tensor.detach, hidden.state)
+        return float(loss), targets.count, state
 
 
 def _exp(x: float) -> float:

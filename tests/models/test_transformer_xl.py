@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from plmctl.core.batch import Batch, Seq
+from plmctl.core.errors import ConfigError
 from plmctl.models.base import Model
 from plmctl.run.assemble import build_model
 from plmctl.run.compose import compose
@@ -27,15 +28,16 @@ SMALL = [
 ]
 
 
-@pytest.fixture(scope="module")
-def model() -> Model:
-    made = (
-        build_model(
-            compose("pretrain", "transformer_xl", SMALL), vocab_size=TINY.size, vocab=TINY, seed=0
-        )
-        .double()
-        .eval()
-    )
+@pytest.fixture(
+    scope="module",
+    params=[(False, None), (True, None), (False, 3), (True, 4)],
+    ids=["as trained", "same length", "near distances", "both"],
+)
+def model(request: pytest.FixtureRequest) -> Model:
+    same_length, clamp_len = request.param
+    distances = [f"model.same_length={same_length}", f"model.clamp_len={clamp_len or 'null'}"]
+    spec = compose("pretrain", "transformer_xl", [*SMALL, *distances])
+    made = build_model(spec, vocab_size=TINY.size, vocab=TINY, seed=0).double().eval()
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in made.parameters():
@@ -50,7 +52,9 @@ def sinusoid(distance: int, width: int) -> Tensor:
     return torch.cat([angles.sin(), angles.cos()])
 
 
-def attended(cell: torch.nn.Module, x: Tensor, before: Tensor) -> Tensor:
+def attended(
+    cell: torch.nn.Module, x: Tensor, before: Tensor, same_length: bool, clamp_len: int | None
+) -> Tensor:
     """One row, x [T, W], behind the tokens `before [M, W]`: term by term (sec. 3.3)."""
     seen = torch.cat([before, x])
     heads, size = cell.num_heads, cell.head_width
@@ -61,15 +65,17 @@ def attended(cell: torch.nn.Module, x: Tensor, before: Tensor) -> Tensor:
         for i in range(len(x)):
             place = len(before) + i
             scores = []
-            for j in range(place + 1):
-                r = cell.place.weight[own] @ sinusoid(place - j, x.shape[1])
+            first = max(0, place - MEMORY + 1) if same_length else 0
+            for j in range(first, place + 1):
+                distance = min(place - j, clamp_len or place)
+                r = cell.place.weight[own] @ sinusoid(distance, x.shape[1])
                 query = q[i, own]
                 scores.append(
                     (query + cell.content_bias[head, 0]) @ k[j, own]
                     + (query + cell.place_bias[head, 0]) @ r
                 )
             shares = torch.softmax(torch.stack(scores) / size**0.5, 0)
-            made[i, own] = shares @ v[: place + 1, own]
+            made[i, own] = shares @ v[first : place + 1, own]
     return made @ cell.out.weight.T
 
 
@@ -90,9 +96,8 @@ def test_segments_behind_each_other(model: Model) -> None:
             x = backbone.embedding.token.weight[tokens[0]] * 8**0.5
             for number, (a, f) in enumerate(zip(blocks["a"], blocks["f"], strict=True)):
                 before, memory[number] = memory[number], torch.cat([memory[number], x])[-MEMORY:]
-                x = F.layer_norm(
-                    x + attended(a.cell, x, before), (8,), a.norm_sum.weight, a.norm_sum.bias, 1e-5
-                )
+                x = x + attended(a.cell, x, before, backbone.same_length, backbone.clamp_len)
+                x = F.layer_norm(x, (8,), a.norm_sum.weight, a.norm_sum.bias, 1e-5)
                 inner = (
                     F.relu(x @ f.cell.up.weight.T + f.cell.up.bias) @ f.cell.down.weight.T
                     + f.cell.down.bias
@@ -100,3 +105,67 @@ def test_segments_behind_each_other(model: Model) -> None:
                 x = F.layer_norm(x + inner, (8,), f.norm_sum.weight, f.norm_sum.bias, 1e-5)
         torch.testing.assert_close(hidden.last[0], x, rtol=0, atol=1e-10)
         state = hidden.state
+
+
+def test_a_cache_limits_what_new_tokens_see_as_segments_do(model: Model) -> None:
+    """Behind a memory, tokens that are read one by one have the states that a segment gives."""
+    backbone = model.backbone
+    ids = torch.randint(5, TINY.size, (2, 3 * LENGTH), generator=torch.Generator().manual_seed(2))
+    parts = [
+        Seq(part, torch.tensor([part.shape[1]] * 2), full=True) for part in ids.split(LENGTH, 1)
+    ]
+    state = backbone.fresh_state(2, ids.device)
+    with torch.no_grad():
+        for number, part in enumerate(parts):
+            before = state
+            goes_on = torch.tensor([number > 0] * 2)
+            hidden = model(
+                Batch(torch.arange(2), {"text": part}, values={"continues": goes_on}), state
+            )
+            state = hidden.state
+        cache = backbone.fresh_cache(Batch(torch.arange(2), {"text": parts[-1]}), before)
+        for place in range(LENGTH):
+            one = Seq(parts[-1].ids[:, place : place + 1], torch.tensor([1, 1]), full=True)
+            found = model(Batch(torch.arange(2), {"text": one}), cache).last[:, 0]
+            torch.testing.assert_close(found, hidden.last[:, place], rtol=0, atol=1e-10)
+
+
+def test_a_length_needs_a_memory() -> None:
+    spec = compose(
+        "pretrain", "transformer_xl", [*SMALL, "model.memory=0", "model.same_length=true"]
+    )
+    with pytest.raises(ConfigError, match="no memory whose length"):
+        build_model(spec, vocab_size=TINY.size, vocab=TINY)
+
+
+def test_the_published_initialisation() -> None:
+    """Gains of norms and projections have deviations of their own (released code, train.py)."""
+    table = "{_target_:plmctl.nn.adaptive.AdaptiveTable,cutoffs:[2000],div_val:2}"
+    words = [
+        "data.path=x",
+        "model.initializer._target_=plmctl.nn.init.transformer_xl",
+        "size.width=64",
+        "size.num_heads=2",
+        f"model.embedding.table={table}",
+        "objective=[clm_adaptive]",
+    ]
+    spec = compose("pretrain", "transformer_xl", words)
+    made = build_model(spec, vocab_size=4000, vocab=TINY, seed=0)
+    backbone = made.backbone
+    norms = [part for part in made.modules() if isinstance(part, torch.nn.LayerNorm)]
+    gains = torch.cat([norm.weight for norm in norms])
+    assert gains.mean().item() == pytest.approx(1, abs=0.01)
+    assert gains.std().item() == pytest.approx(0.02, rel=0.2)
+    assert not torch.cat([norm.bias for norm in norms]).any()
+    token, attention = backbone.embedding.token, backbone.stack.blocks["a"][0].cell
+    deviations = {
+        token.real_rows(0): 0.02,
+        token.real_rows(1): 0.02,
+        token.projections[1].weight: 0.01,
+        attention.place.weight: 0.02,
+        attention.content_bias: 0.02,
+        made.heads["clm"].cluster_weight: 0.02,
+    }
+    for weight, std in deviations.items():
+        assert weight.std().item() == pytest.approx(std, rel=0.25)
+    assert not made.heads["clm"].cluster_bias.any()

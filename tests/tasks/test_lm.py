@@ -2,6 +2,7 @@
 the definition as loops.
 """
 
+import copy
 import functools
 import math
 
@@ -16,6 +17,7 @@ from plmctl.models.base import Hidden
 from plmctl.noise.token_mask import TokenMask
 from plmctl.run.assemble import build_model
 from plmctl.run.compose import compose
+from plmctl.tasks.dynamic import RMSAdaptation, SGDAdaptation
 from plmctl.tasks.lm import LanguageModel, Text, causal_windows
 
 DOCUMENTS = [
@@ -212,6 +214,119 @@ def test_a_memory_of_the_whole_text_is_one_long_row(remembering, toy):
     assert "memory" not in without
 
 
+def test_distances_of_evaluation_replace_those_of_training(remembering, toy):
+    """As a model that was made with them; afterwards it is what it was."""
+    settings = {"memory": 9, "stream": True, "window": 4}
+    as_trained = _measure(remembering, toy, TALE, **settings)[1]
+    found = _measure(remembering, toy, TALE, same_length=True, clamp_len=3, **settings)[1]
+    assert (found["same_length"], found["clamp_len"], found["memory"]) == (1, 3, 9)
+    assert "clamp_len" not in as_trained
+    backbone = remembering.backbone
+    assert (backbone.same_length, backbone.clamp_len) == (False, None)
+    backbone.same_length, backbone.clamp_len = True, 3
+    try:
+        expected = _measure(remembering, toy, TALE, **settings)[1]
+    finally:
+        backbone.same_length, backbone.clamp_len = False, None
+    assert found == expected
+    assert found["perplexity_per_token"] != as_trained["perplexity_per_token"]
+
+
+def _adapt(model, rule, losses, train=()):
+    """The summed loss of windows, each with the weights that those before it left: the formula."""
+    weights = list(model.parameters())
+    first = [weight.detach().clone() for weight in weights]
+    squares = [torch.zeros_like(weight) for weight in weights]
+    for loss in train:
+        total, count = loss()
+        for square, gradient in zip(
+            squares, torch.autograd.grad(total / count, weights), strict=True
+        ):
+            square += gradient**2 / len(train)
+    sizes = [square.sqrt() for square in squares]
+    mean = torch.cat([size.flatten() for size in sizes]).mean()
+    summed = 0.0
+    for loss in losses:
+        total, count = loss()
+        summed += total.item()
+        gradients = torch.autograd.grad(total / count, weights)
+        with torch.no_grad():
+            for weight, start, gradient, size in zip(weights, first, gradients, sizes, strict=True):
+                step = gradient / (size + rule["eps"]) if train else gradient
+                decay = rule.get("decay", 0.0)
+                if rule.get("scaled_decay"):
+                    decay = torch.clamp(decay * size / mean, max=1)
+                weight += decay * (start - weight) - rule["lr"] * step
+    return summed
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"lr": 0.1},
+        {"lr": 0.1, "decay": 0.3},
+        {"lr": 1e-3, "decay": 0.1, "eps": 1e-4},
+        {"lr": 1e-3, "decay": 0.1, "eps": 1e-4, "scaled_decay": True},
+    ],
+)
+def test_dynamic_evaluation_is_the_formula(remembering, toy, rule):
+    kind = RMSAdaptation if "eps" in rule else SGDAdaptation
+    more = {"train_path": "train.txt"} if "eps" in rule else {}
+    settings = {"memory": 5, "window": 6, "stream": True}
+    text, train = Text.of(TALE, toy), Text.of(DOCUMENTS, toy)
+    before = {name: weight.clone() for name, weight in remembering.state_dict().items()}
+    noise = functools.partial(TokenMask, vocab=toy.vocab, rate=0.15)
+    part = LanguageModel(noise=noise, dynamic=kind(**rule, **more), **settings)
+    with torch.no_grad():
+        found = part.measure(
+            remembering,
+            text,
+            toy.vocab,
+            batch_size=8,
+            device=torch.device("cpu"),
+            train=train if more else None,
+        )
+    for name, weight in remembering.state_dict().items():
+        assert weight.equal(before[name])  # the checkpoint is what it was
+    copied = copy.deepcopy(remembering)
+
+    def windows(of):
+        ids = [3, *(token for document in of.ids for token in (*document, 3))]
+        state = [copied.backbone.fresh_state(1, torch.device("cpu"), 5)]
+
+        def make(start):
+            def compute():
+                part = ids[start : start + 7]
+                row = Seq(torch.tensor([part[:-1]]), torch.tensor([len(part) - 1]), full=True)
+                goes_on = {"continues": torch.tensor([start > 0])}
+                batch = Batch(torch.arange(1), {"text": row}, values=goes_on)
+                hidden = copied(batch, state[0])
+                state[0] = hidden.state
+                logits = copied.heads["clm"](hidden.last[0])
+                labels = torch.tensor(part[1:])
+                return torch.nn.functional.cross_entropy(logits, labels, reduction="sum"), len(
+                    labels
+                )
+
+            return compute
+
+        return [make(start) for start in range(0, len(ids) - 1, 6)]
+
+    expected = _adapt(copied, rule, windows(text), windows(train) if more else ())
+    assert math.log(found["perplexity_per_token"]) * found["scored_tokens"] == pytest.approx(
+        expected, rel=1e-9
+    )
+    assert (found["dynamic_lr"], found["dynamic_decay"]) == (rule["lr"], rule.get("decay", 0.0))
+
+
+def test_a_repeated_text_is_learned_by_a_model_without_memory(gpt_toy):
+    model, tale = Tiny("clm", causal=True), ["the cat sat on the mat. " * 20]
+    static = _measure(model, gpt_toy, tale)[1]["perplexity_per_token"]
+    rule = SGDAdaptation(lr=0.1)
+    assert _measure(model, gpt_toy, tale, dynamic=rule)[1]["perplexity_per_token"] < 0.7 * static
+    assert _measure(model, gpt_toy, tale)[1]["perplexity_per_token"] == static
+
+
 def test_a_stream_is_read_by_models_without_memory_too(gpt_toy):
     text, found = _measure(Tiny("clm", causal=True, spread=0.0), gpt_toy, TALE, stream=True)
     assert found["scored_tokens"] == text.tokens + len(TALE)
@@ -224,6 +339,8 @@ def test_a_stream_is_read_by_models_without_memory_too(gpt_toy):
         ("clm", {"memory": 64}, "task.memory=64: null: this model has no memory"),
         ("clm", {"memory": -1}, "task.memory=-1: 0 (none) or more tokens"),
         ("mlm", {"memory": 64}, "task.memory=64: null: this model predicts masked tokens"),
+        ("clm", {"clamp_len": 9}, "task.clamp_len=9: null: this model has no distances"),
+        ("mlm", {"dynamic": SGDAdaptation(lr=1.0)}, "task.dynamic='SGDAdaptation': null: this"),
         ("mlm", {"stream": True}, "task.stream=True: false: this model predicts masked tokens"),
         ("clm", {"window": 2}, "task.window=2: 4 to 16"),
     ],
