@@ -18,6 +18,7 @@ import numpy as np
 
 from plmctl.core.children import follow_maker
 from plmctl.core.errors import PlmctlError
+from plmctl.data.formats.blocks import make_closing_wrap
 from plmctl.text.annotate import Wanted, choose_word_starts
 from plmctl.text.document import Document
 from plmctl.text.marks import Placer, make_track
@@ -60,6 +61,9 @@ class DocumentEncoder:
         words = {} if self._words is None else {"word_start": self._words(flat, ids, lengths)}
         spans, left = self._placer([document.marks for document in documents], texts, lengths)
         tags = {name: make_track(spans.pop(name), len(ids)) for name in self._tags}
+        if documents and documents[0].running:
+            ids, lengths, ends = close_lines(flat, ids, lengths, self._tokenizer)
+            words = {name: np.insert(track, ends, 1) for name, track in words.items()}
         owner = np.repeat(
             np.arange(len(documents)),
             np.array([len(texts_of_document) for texts_of_document in texts], np.int64),
@@ -84,13 +88,31 @@ def _measure(documents: Sequence[Document]) -> np.ndarray:
     """[D, 4] int64: bytes, characters, words, new."""
     rows = []
     for document in documents:
-        text = "\n".join(document.paragraphs)
-        line_break = document.continues  # before a further part
+        text = ("" if document.running else "\n").join(document.paragraphs)
+        line_break = document.continues and not document.running  # before a further part
         size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
         rows.append(
             (size + line_break, len(text) + line_break, len(text.split()), not document.continues)
         )
     return np.array(rows, np.int64).reshape(-1, 4)
+
+
+def close_lines(
+    pieces: Sequence[str], ids: np.ndarray, lengths: np.ndarray, tokenizer: Tokenizer
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(ids, lengths, where tokens were added): the end-of-text token stands behind each line of
+    running text; with a tokenizer that keeps line breaks none is added.
+
+    Args:
+        pieces: of running text.
+        ids: [N] of all pieces.
+        lengths: [S] ids of each piece.
+    """
+    closed = np.array([piece.endswith("\n") for piece in pieces], bool) & (not tokenizer.lossless)
+    ends = np.cumsum(lengths)[closed]
+    if len(ends):
+        ids = np.insert(ids, ends, make_closing_wrap(tokenizer.vocab).after[0])
+    return ids, lengths + closed, ends
 
 
 Labelled = tuple[Document, str]  # with its split

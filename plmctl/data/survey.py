@@ -23,6 +23,7 @@ from plmctl.text.hub import DataSet
 from plmctl.text.inputs import Input, find_all
 from plmctl.text.layout import TextLayout
 from plmctl.text.reader import BUILTIN, read_documents, read_pairs
+from plmctl.text.running import Span
 
 # what is being done, bytes of text done, bytes in all (0: not known)
 _SPACE = 1 << 64  # of document hashes
@@ -46,6 +47,7 @@ class TextSource:
     tags: tuple[str, ...] = ()
     target: Any = None  # the file of translations, for parallel text in two files
     fields: tuple[str, ...] = ()  # source and target, for parallel text in one file
+    span: Span | None = None  # of running text: the bytes that are read
 
     def __post_init__(self) -> None:
         check_names(self.spans, self.tags)
@@ -71,6 +73,7 @@ class TextSource:
             spans=self.spans,
             tags=self.tags,
             layouts=layouts,
+            span=self.span,
         )
 
     def files(self) -> list[Input]:

@@ -61,6 +61,8 @@ class TokenizingJob:
             "tags": self.source.tags,
             "fields": self.source.fields,
             "pairs": self.source.pairs,
+            "bytes": self.source.span,
+            "valid_bytes": self.valid.span if self.valid else None,
         }
         further = {
             name: list(value) if isinstance(value, tuple) else value

@@ -5,6 +5,7 @@ perplexity.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,10 @@ from plmctl.tasks.predictions import (
 )
 from plmctl.tasks.unlabelled import read_unlabelled
 from plmctl.text import unknown
+from plmctl.text.layout import RUNNING
 from plmctl.text.reader import read_documents
+from plmctl.text.running import check_span
+from plmctl.text.tokenizer import Tokenizer
 from plmctl.training.device.precision import Precision
 
 ALSO = {"valid": "dev", "validation": "dev"}  # other words for the default split
@@ -213,13 +217,14 @@ def _measure_text(
             f"task=lm asks a head that predicts tokens of a text; this checkpoint has {has}\n"
             f"  fix: {suggest_task(loaded)}{fix}"
         )
-    text = Text.of(_read_texts(spec.data, path), loaded.tokenizer)
+    text = _read_text(spec.data, path, loaded.tokenizer)
     share = unknown.unknown_share([token for ids in text.ids for token in ids], loaded.vocab)
     fix = "a checkpoint whose tokenizer knows this text"
     unknown.refuse_unknown(share, file=path, fix=fix)
     train = None
     if task.dynamic is not None and task.dynamic.train_path is not None:
-        train = Text.of(_read_texts(spec.data, task.dynamic.train_path), loaded.tokenizer)
+        data = replace(spec.data, bytes=None)
+        train = _read_text(data, task.dynamic.train_path, loaded.tokenizer)
     with torch.no_grad(), precision.autocast():
         scores = task.measure(
             model,
@@ -234,6 +239,14 @@ def _measure_text(
         extra["unknown"] = unknown.describe_unknown(share)
     title, as_json = "language model", spec.provenance.json
     show_scores(title, {"text": scores}, as_json=as_json, extra=extra)
+
+
+def _read_text(data: Data, path: Any, tokenizer: Tokenizer) -> Text:
+    """The text at `path` as ids, read as `data` says."""
+    span = check_span(data.bytes, data.lines, setting="data.bytes")
+    if data.lines == RUNNING:
+        return Text.of_running(read_documents(path, lines=data.lines, span=span), tokenizer)
+    return Text.of(_read_texts(data, path), tokenizer)
 
 
 def _read_texts(data: Data, path: Any) -> Iterator[str]:

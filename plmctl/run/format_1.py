@@ -64,6 +64,8 @@ ADDED: dict[str, Any] = {
     "task.same_length": None,
     "clamp_len": None,
     "dynamic": None,
+    "data.bytes": None,
+    "data.valid_bytes": None,
 }
 # letters that conf/model had not: they count where a layout runs them
 LATER_CELLS = {"s", "b", "h", "w", "d", "u", "v", "p", "m"}

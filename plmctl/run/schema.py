@@ -50,7 +50,11 @@ class Data(Record):
     # parallel text in one .jsonl, .tsv: [source,target]
     fields: tuple[str, ...] = ()
     # what one line of a .txt is
-    lines: Literal["auto", "sentence", "paragraph", "wrapped"] = "auto"
+    # running: the end of a line is a token, and nothing else parts the text
+    lines: Literal["auto", "sentence", "paragraph", "wrapped", "running"] = "auto"
+    # of running text: the first byte that is read and the first that is not, [0,90000000]
+    bytes: tuple[Whole, ...] | None = None
+    valid_bytes: tuple[Whole, ...] | None = None  # the same of `valid_path`
     # Chinese words, for noise that hides whole words: jieba, or a plugin's text -> (start, end)
     segment: str | None = None
     cache_dir: str | None = None  # where raw text is kept as tokens; null: the user's cache folder

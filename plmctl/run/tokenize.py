@@ -23,6 +23,7 @@ from plmctl.run.schema import Tokenize
 from plmctl.run.spec import Provenance
 from plmctl.text import segment
 from plmctl.text.inputs import find_all
+from plmctl.text.running import check_span
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.train import Recipe
 
@@ -80,10 +81,20 @@ def find_sources(data: dict[str, Any], path: Any) -> tuple[TextSource, TextSourc
         if data[name] is not None:
             find_all(data[name], f"data.{name}")
     marked = {name: tuple(map(str, data[name])) for name in ("spans", "tags", "fields")}
-    source = TextSource(path, data["field"], data["lines"], target=data["target_path"], **marked)
+    lines = data["lines"]
+    spans = [
+        check_span(data[name], lines, setting=f"data.{name}") for name in ("bytes", "valid_bytes")
+    ]
+    source = TextSource(
+        path, data["field"], lines, target=data["target_path"], span=spans[0], **marked
+    )
     if data["valid_path"] is None:
+        if spans[1] is not None:
+            raise wrong("valid_bytes", "goes with data.valid_path, which is not given")
         return source, None
-    valid = replace(source, path=data["valid_path"], target=data["valid_target_path"])
+    valid = replace(
+        source, path=data["valid_path"], target=data["valid_target_path"], span=spans[1]
+    )
     if source.pairs and not valid.pairs:
         fix = "data.valid_target_path=<the translations of data.valid_path>"
         raise wrong("valid_target_path", "must be given too: data.path is parallel text", fix)

@@ -21,6 +21,7 @@ from plmctl.core.draws import Draws
 from plmctl.core.errors import ConfigError, DataError, UsageError
 from plmctl.core.parts import part_of
 from plmctl.core.values import Count
+from plmctl.data.encoding import close_lines
 from plmctl.data.formats.blocks import make_closing_wrap
 from plmctl.data.loader import collate
 from plmctl.heads.base import about_of, head_of, language_heads
@@ -28,6 +29,9 @@ from plmctl.models.base import Backbone, Model
 from plmctl.noise.base import Noise
 from plmctl.tasks import encode
 from plmctl.tasks.dynamic import Adaptation, Learner
+from plmctl.text.document import Document
+from plmctl.text.running import join_parts
+from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.vocab import Vocab
 
 
@@ -39,6 +43,8 @@ class Text:
     words: int  # runs of characters that are not white space
     characters: int
     bytes: int
+    # the ends of its lines are tokens, and words in what is counted: nothing is added to it
+    running: bool = False
 
     @classmethod
     def of(cls, documents: Iterable[str], tokenizer: Any) -> Text:
@@ -53,6 +59,20 @@ class Text:
             sum(map(len, kept)),
             sum(len(d.encode()) for d in kept),
         )
+
+    @classmethod
+    def of_running(cls, documents: Iterable[Document], tokenizer: Tokenizer) -> Text:
+        """Running text as ids, files apart; DataError if there is none."""
+        ids: list[list[int]] = []
+        words = characters = size = 0
+        for pieces in join_parts(documents):
+            ids.append(close_lines(pieces, *tokenizer.encode_flat(pieces), tokenizer)[0].tolist())
+            words += sum(len(piece.split()) + piece.endswith("\n") for piece in pieces)
+            characters += sum(map(len, pieces))
+            size += sum(len(piece.encode()) for piece in pieces)
+        if not any(ids):
+            raise DataError("no text to measure", fix="data.path=<a file with text>")
+        return cls(ids, words, characters, size, running=True)
 
     @property
     def tokens(self) -> int:
@@ -71,9 +91,11 @@ class LanguageModel:
     each other, each with the memory of those before it in its document, of `memory` tokens (Dai et
     al., 2019, arXiv:1901.02860, sec. 3.2); what it reads first is the token that ends a text, as in
     training. With `stream` all documents are one, and the token that ends each of them is scored,
-    too. `same_length` and `clamp_len` replace those of a model with distances (`models.xlnet`).
-    With `dynamic`, a copy of the model learns from each window once it is scored; windows are then
-    read one by one.
+    too. Running text (`text.running`) is scored as it is: its first token follows the token that
+    ends a text; every end of a line is a token (of characters or bytes: a line break) and counts as
+    a word, as in the published perplexities by word. `same_length` and `clamp_len` replace those of
+    a model with distances (`models.xlnet`). With `dynamic`, a copy of the model learns from each
+    window once it is scored; windows are then read one by one.
 
     A masked model is scored on tokens masked by `noise` with a fixed seed, and by pseudo-perplexity
     (Salazar et al., 2020, arXiv:1910.14659, sec. 2): `exp(-1/N sum_t log p(w_t | w without t))`,
@@ -229,9 +251,9 @@ class LanguageModel:
     ) -> tuple[float, int]:
         """(summed negative log-likelihood, predicted tokens) of a text."""
         first, documents = run.vocab.bos, text.ids
-        if self.stream or remembers:
+        if self.stream or remembers or text.running:
             first = end = make_closing_wrap(run.vocab).after[0]
-            if self.stream:
+            if self.stream and not text.running:
                 documents = [[token for ids in documents for token in (*ids, end)]]
         read = [
             causal_windows(ids if first is None else [first, *ids], window, stride)

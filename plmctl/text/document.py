@@ -19,6 +19,7 @@ class Document:
         place: file and line, for messages.
         whole: each paragraph is one sentence.
         pair: the two paragraphs are a text and its translation.
+        running: joined, the paragraphs are the text, with all of its line breaks.
         identity: that of the document which this one continues; None for a first part.
         marks: the marks of the text, by name.
     """
@@ -30,10 +31,12 @@ class Document:
         *,
         whole: bool = False,
         pair: bool = False,
+        running: bool = False,
         identity: int | None = None,
         marks: Marks | None = None,
     ) -> None:
         self.paragraphs, self.place, self.whole, self.pair = tuple(paragraphs), place, whole, pair
+        self.running = running
         self.continues = identity is not None
         self.identity = _identity(self.paragraphs) if identity is None else identity
         self.marks: Marks = marks or {}
@@ -43,7 +46,7 @@ class Document:
         """Sentences with the white space before them; joined they are the text, with a line
         break between paragraphs.
         """
-        if self.pair:
+        if self.pair or self.running:
             return list(self.paragraphs)
         segments: list[str] = []
         for paragraph in self.paragraphs:
@@ -55,10 +58,12 @@ class Document:
 
     @property
     def sentences(self) -> list[str]:
-        """Without white space around them, and without empty ones (but a pair has always two)."""
+        """Without white space around them, and without empty ones (but a pair has always two, and
+        running text all its lines).
+        """
         return (
             self.segments
-            if self.pair
+            if self.pair or self.running
             else [sentence for segment in self.segments if (sentence := segment.strip())]
         )
 

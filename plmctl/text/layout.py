@@ -1,5 +1,5 @@
-"""What a line of a text file is: a sentence, a paragraph, or a piece of a paragraph with hard
-line breaks.
+"""What a line of a text file is: a sentence, a paragraph, a piece of a paragraph with hard line
+breaks, or a line of running text, whose end is a token.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Any
 from plmctl.core.errors import ConfigError, nearest
 from plmctl.text import sentences
 
-KINDS = ("auto", "sentence", "paragraph", "wrapped")
+RUNNING = "running"
+KINDS = ("auto", "sentence", "paragraph", "wrapped", RUNNING)
 _FINAL = re.compile(r"""[.?!:;…。！？；：]["'”’)\]」』）》]*$""")
 _CHINESE = re.compile(f"[{sentences.CJK}。，、！？；：」』）》]")
 

@@ -15,9 +15,10 @@ from plmctl.text import layout, marks
 from plmctl.text.corpus import load_documents
 from plmctl.text.document import Document
 from plmctl.text.inputs import Input, find_all, has_rows, read_lines, read_rows, take_text
-from plmctl.text.layout import TextLayout
+from plmctl.text.layout import RUNNING, TextLayout
 from plmctl.text.marks import Marks, count_characters, select_marks
 from plmctl.text.parallel import pair_fields, pair_files
+from plmctl.text.running import Span, read_running
 
 BUILTIN = (None, "builtin")  # paths that mean the text of `corpus.py`
 PART = 1 << 22  # characters of a document in memory; a longer document comes in parts
@@ -34,6 +35,7 @@ def read_documents(
     spans: Sequence[str] = (),
     tags: Sequence[str] = (),
     layouts: dict[str, TextLayout] | None = None,
+    span: Span | None = None,
 ) -> Iterator[Document]:
     """Yield the documents of files in order, or of the built-in corpus.
 
@@ -44,6 +46,7 @@ def read_documents(
         lines: what a line of a text file is: a kind of `layout.KINDS`.
         spans, tags: fields of a row with marks (`marks.py`).
         layouts: receives the layout of each file.
+        span: which bytes of a running text are read.
     """
     names = dict.fromkeys(spans, False) | dict.fromkeys(tags, True)
     if paths is None or paths in BUILTIN:
@@ -58,6 +61,12 @@ def read_documents(
         layout_of_file = detect_layout(source, field=field, lines=lines)
         if layouts is not None:
             layouts[str(source)] = layout_of_file
+        if lines == RUNNING:
+            if not isinstance(source, Path) or has_rows(source):
+                allowed = "auto: only a text file is running text as it is"
+                raise ConfigError("data.lines", lines, allowed, fix="data.lines=auto")
+            yield from read_running(source, span)
+            continue
         yield from (
             _row_documents(source, field, names, layout_of_file)
             if has_rows(source)
