@@ -19,7 +19,6 @@ from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.progress import Say
 from plmctl.text.annotate import check_names
 from plmctl.text.document import Document
-from plmctl.text.hub import DataSet
 from plmctl.text.inputs import Input, find_all
 from plmctl.text.layout import TextLayout
 from plmctl.text.reader import BUILTIN, read_documents, read_pairs
@@ -197,7 +196,7 @@ def _room(document: Document) -> int:
 
 
 def _state(file: Input, hashed: bool) -> dict[str, Any]:
-    if isinstance(file, DataSet):
+    if not isinstance(file, Path):
         return file.state()
     size = {"bytes": file.stat().st_size}
     if not hashed:

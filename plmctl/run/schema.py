@@ -35,7 +35,8 @@ LENGTHS = ("steps", "tokens", "epochs", "minutes")  # of train: exactly one is s
 
 @dataclass(frozen=True)
 class Data(Record):
-    # token directory, or text: file, folder, glob, hf:<data set>; null: embedded corpus
+    # token directory, or text: file, folder, glob, hf:<data set>, strings:<kind>:<length>;
+    # null: embedded corpus
     path: str | tuple[str, ...] | None = None
     valid_path: str | tuple[str, ...] | None = None  # held-out text; null: a share of `path`
     valid_share: float = 0.01  # of the documents, chosen by their content

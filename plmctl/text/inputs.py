@@ -21,9 +21,10 @@ from plmctl.core.extras import require_library
 from plmctl.storage.reading import parse_json_at
 from plmctl.text.bounds import BLANK, blank_text_error, long_line_error, longest_line
 from plmctl.text.hub import DataSet
+from plmctl.text.strings import Strings
 from plmctl.text.undecodable import undecodable_error
 
-Input = Path | DataSet
+Input = Path | DataSet | Strings
 Row = tuple[int, dict[str, Any]]  # number of the line, its fields
 
 _LINE = 1 << 20  # bytes of a line held at once
@@ -88,7 +89,8 @@ def _hidden(inner: Path) -> bool:
 
 
 def find_all(paths: str | Path | Iterable[str | Path], setting: str = "data.path") -> list[Input]:
-    """Find the files of one or several paths, each file once; a path `hf:...` is a data set.
+    """Find the files of one or several paths, each file once; paths `hf:...` and `strings:...` are
+    data sets.
 
     Args:
         setting: the setting that the paths come from, for messages.
@@ -96,24 +98,31 @@ def find_all(paths: str | Path | Iterable[str | Path], setting: str = "data.path
     several = [paths] if isinstance(paths, str | Path) else list(paths)
     inputs: list[Input] = []
     for path in several:
-        inputs += (
-            [DataSet(path)]
-            if isinstance(path, str) and path.startswith(DataSet.PREFIX)
-            else find_files(path, setting)
-        )
+        inputs += _find_data_set(str(path)) or find_files(path, setting)
     return list(dict.fromkeys(inputs))
+
+
+def _find_data_set(path: str) -> list[Input]:
+    """The data set of a name such as `hf:...`; none for a path of files."""
+    if path.startswith(DataSet.PREFIX):
+        return [DataSet(path)]
+    if path.startswith(Strings.PREFIX):
+        strings = Strings(path)
+        assert strings.settings  # a wrong name is said at once
+        return [strings]
+    return []
 
 
 def has_rows(source: Input) -> bool:
     """Whether the text is in fields of rows, and not in lines."""
-    return isinstance(source, DataSet) or source.name.removesuffix(".gz").removesuffix(
+    return not isinstance(source, Path) or source.name.removesuffix(".gz").removesuffix(
         ".zst"
     ).endswith((*_JSON, _PARQUET, _CSV))
 
 
 def read_rows(source: Input, fields: Sequence[str]) -> Iterator[Row]:
     """Yield (number, fields) of each row, with at least the columns named in `fields`."""
-    if isinstance(source, DataSet):
+    if not isinstance(source, Path):
         return source.rows()
     if source.name.endswith(_PARQUET):
         return _parquet_rows(source, fields)

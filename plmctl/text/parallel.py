@@ -10,7 +10,6 @@ from typing import Any
 from plmctl.core.errors import ConfigError, DataError, nearest
 from plmctl.text import inputs
 from plmctl.text.document import Document
-from plmctl.text.hub import DataSet
 from plmctl.text.inputs import read_lines, read_rows, take_text
 
 _TABLES = (".tsv", ".tsv.gz", ".tsv.zst")
@@ -28,7 +27,7 @@ def pair_files(
         )
     for source, target in zip(sources, targets, strict=True):
         for path in (source, target):
-            if isinstance(path, DataSet) or inputs.has_rows(path):
+            if inputs.has_rows(path):
                 raise DataError(
                     "has rows, not lines",
                     file=path,
