@@ -31,8 +31,9 @@ from tests.test_recipes import SMALL, tokenizer_of
 
 # (row, place of the state, place of the token) -> may the one depend on the other?
 Sees = Callable[[int, int, int], bool]
+TRANSLATORS = ("transformer", "lite_transformer", "evolved_transformer")
 EXTRA = {
-    "transformer": ["format.target_length=24"],
+    **{key: ["format.target_length=24"] for key in TRANSLATORS},
     # the probe goes back from every state
     "reformer": ["model.stack.reversible=false", "model.stack.join=mean"],
 }
@@ -130,7 +131,7 @@ ONE_STACK: dict[str, Callable[[Batch], Sees]] = {
     "unilm": unilm,
 }
 
-TWO_STACKS = ["transformer", "bart", "bart_translation", "mass", "mass_translation", "t5"]
+TWO_STACKS = [*TRANSLATORS, "bart", "bart_translation", "mass", "mass_translation", "t5"]
 OWN_TEST = ["xlnet", "elmo"]
 
 

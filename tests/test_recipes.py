@@ -20,6 +20,7 @@ from plmctl.run.build import build
 from plmctl.run.compose import compose
 from plmctl.run.contract import check_contract
 from plmctl.run.corpus import open_corpus
+from plmctl.run.cost import cost
 from plmctl.run.headers import header
 from plmctl.run.loaders import BatchFields, open_held_out, open_training_loader
 from plmctl.run.recipes import conf_dir, recipes_dir
@@ -273,14 +274,18 @@ PARAMETERS: dict[str, tuple[float, list[str]]] = {
     "distilbert": (66, STUDENT),  # table 3
     "electra": (14, []),  # table 1, small
     "elmo": (93.6, []),  # allennlp.org/elmo, original; without the softmax
+    "evolved_transformer": (64.1, []),  # table 1, base
     "gpt": (117, []),  # Radford et al., 2019, table 2
     "gpt2": (124, []),  # openai/gpt-2, README: not 117, as the paper says
     "infoword": (110, []),  # BERT-base
+    # 17.3 beside a table of 40,000 words (sec. 5.2)
+    "lite_transformer": (17.3 + 40_000 * 496 / 1e6, []),
     "mass": (MASS, []),  # not published
     "mass_translation": (MASS, []),
     "minilm": (66, ["tokenizer.vocab_size=30522"]),  # table 2, 6 layers of 768
     "modern_encoder": (110, []),  # BERT-base: a gated feed-forward of the same size
     "roberta": (125, []),  # facebookresearch/fairseq, examples/roberta, base
+    "sandwich": (247, []),  # sec. 3: Baevski and Auli's model of 16 layers
     "simcse": (110, ["init=null", "size=base", "tokenizer.vocab_size=30522"]),  # BERT-base
     "spanbert": (340, []),  # BERT-large
     "structbert": (110, []),  # sec. 3.1, base
@@ -308,9 +313,31 @@ def test_the_published_line_makes_a_model_of_the_published_size(recipe: str) -> 
     assert counted / 1e6 == pytest.approx(total, rel=0.04)
 
 
+@pytest.mark.parametrize(("width", "published_macs"), [(200, 90), (408, 360), (496, 527)])
+def test_multiply_adds_of_the_lite_transformers_sizes(width: int, published_macs: float) -> None:
+    """mit-han-lab/lite-transformer, README: for a sentence of 30 tokens, without tables and
+    softmax.
+    """
+    cfg = published("lite_transformer", f"size.width={width}")
+    with torch.device("meta"):
+        model = build_model(cfg, vocab_size=100, vocab=TINY)
+    counted = cost(model, length=30, target_length=30, predicted={})
+    macs = 60 * sum(counted.macs_per_token.values()) / 1e6
+    assert macs == pytest.approx(published_macs, rel=0.04)
+
+
 @pytest.mark.parametrize(
     ("recipe", "key", "value"),
     [
+        # mit-han-lab/lite-transformer, configs/wmt16.en-de: four heads of convolution
+        ("lite_transformer", "model.encoder.stack.cells.d.num_heads", 4),
+        ("lite_transformer", "model.decoder.stack.cells.f.inner_width", 496),
+        ("lite_transformer", "optim.lr", 1e-3),
+        # tensor2tensor, evolved_transformer.py: 3 cells and 4 cells, 16 heads at most
+        ("evolved_transformer", "model.encoder.stack.layout", "uvaf*3"),
+        ("evolved_transformer", "model.decoder.stack.layout", "m|cxacg*4"),
+        ("evolved_transformer", "model.decoder.stack.cells.m.num_heads", 16),
+        ("sandwich", "model.stack.sandwich", 6),  # sec. 4: the best on WikiText-103
         ("gpt", "schedule.min_ratio", 0),  # sec. 4.1: cosine to 0
         # kimiyoung/transformer-xl, train.py: eta_min, and Adam's own eps
         ("transformer_xl", "schedule.min_ratio", 0),

@@ -68,7 +68,7 @@ ADDED: dict[str, Any] = {
     "data.valid_bytes": None,
 }
 # letters that conf/model had not: they count where a layout runs them
-LATER_CELLS = {"s", "b", "h", "w", "d", "u", "v", "p", "m"}
+LATER_CELLS = {"s", "b", "h", "w", "d", "u", "v", "p", "m", "x", "y", "g"}
 
 # language-model heads by the names that they had where they predict the next token: today they say
 # so themselves
