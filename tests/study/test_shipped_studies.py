@@ -8,11 +8,14 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import torch
 from omegaconf import OmegaConf
 
 from plmctl.core.errors import UsageError
+from plmctl.run.assemble import build_model
 from plmctl.run.build import plain
 from plmctl.run.compose import compose
+from plmctl.run.cost import Cost, cost
 from plmctl.run.headers import header
 from plmctl.run.recipes import recipes_dir
 from plmctl.run.spec import Provenance
@@ -132,3 +135,40 @@ def test_the_launch_line_of_a_study_is_one(name: str) -> None:
     assert words[:3] == ["plmctl", "ablate", name]
     told = {word.split(".")[2] for word in words[3:] if word.startswith("finetune.tasks.")}
     assert told <= set(study(name, *words[3:]).tasks)
+
+
+def costs(name: str) -> dict[str, Cost]:
+    """What a token costs in the model of each arm, for rows as long as those of the study."""
+    by_arm = {}
+    for arm, settings in study(name).arms.items():
+        words = [*study(name).pretrain, *settings.overrides, "data.path=x"]
+        cfg = compose("pretrain", settings.recipe, words)
+        with torch.device("meta"):
+            model = build_model(cfg, vocab_size=int(cfg.tokenizer.vocab_size))
+        by_arm[arm] = cost(model, length=int(cfg.format.max_length), predicted={"clm": 1.0})
+    return by_arm
+
+
+def test_the_lite_transformer_has_the_multiply_adds_of_the_plain_one() -> None:
+    macs = {
+        arm: sum(found.macs_per_token.values()) for arm, found in costs("lite_transformer").items()
+    }
+    assert list(macs) == ["transformer", "both", "attention", "convolution"]
+    for arm, number in macs.items():
+        assert number == pytest.approx(macs["transformer"], rel=0.01), arm
+
+
+def test_the_evolved_transformer_has_the_parameters_of_the_plain_one() -> None:
+    parameters = {
+        arm: found.total_parameters for arm, found in costs("evolved_transformer").items()
+    }
+    assert list(parameters) == ["transformer", "evolved", "inner norm", "no convolutions"]
+    for arm, number in parameters.items():
+        assert number == pytest.approx(parameters["transformer"], rel=0.01), arm
+
+
+def test_sandwiches_differ_in_nothing_but_their_order() -> None:
+    by_arm = costs("sandwich").values()
+    assert len({(one.total_parameters, one.flops_per_token) for one in by_arm}) == 1
+    ks = [int(arm.overrides[0].partition("=")[2]) for arm in study("sandwich").arms.values()]
+    assert ks == [0, 1, 2, 3, 5]
