@@ -20,6 +20,7 @@ class Classify(ClassHead):
     With `dense`, `linear(dropout(activation(dense(dropout(h)))))`: RoBERTa's (tanh), on the state
     of the first token itself.
     Without `bias`: that of the published GPT classifiers, on the state of the last token.
+    `vectors`: how many times W columns stand for a row (heads/rows.py).
     """
 
     about: About = "rows"
@@ -34,12 +35,13 @@ class Classify(ClassHead):
         dense: bool = False,
         activation: str = "tanh",
         bias: bool = True,
+        vectors: int = 1,
     ) -> None:
         super().__init__()
         self.activation = find_activation(activation)
         self.dropout = Dropout(rate=dropout)
-        self.dense = nn.Linear(width, width) if dense else None
-        self.linear = nn.Linear(width, num_classes, bias=bias)
+        self.dense = nn.Linear(vectors * width, width) if dense else None
+        self.linear = nn.Linear(width if dense else vectors * width, num_classes, bias=bias)
 
     def forward(self, features: Tensor) -> Tensor:
         if self.dense is not None:

@@ -1,6 +1,11 @@
-"""What stands for a row before the heads about rows: one token of it, or the mean of all."""
+"""What stands for a row where a decision about it is read: one of its tokens, the mean of all of
+them, or its two texts side by side.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -8,13 +13,9 @@ from torch import Tensor
 from plmctl.core.batch import Batch
 
 
-def read_rows(features: Tensor, batch: Batch, *, averaged: bool) -> Tensor:
-    """[N, W] of `features [B, T, W]` what stands for each anchor of a batch: its token, or, if
-    `averaged`, the mean over all tokens.
-    """
+def take_anchors(features: Tensor, batch: Batch) -> Tensor:
+    """[N, W] of `features [B, T, W]` the tokens of the anchors."""
     assert batch.anchors is not None
-    if averaged:
-        return average_rows(features, batch)
     return features[batch.anchors[:, 0], batch.anchors[:, 1]]
 
 
@@ -22,12 +23,58 @@ def average_rows(features: Tensor, batch: Batch) -> Tensor:
     """[N, W] of `features [B, T, W]`: for each anchor, the mean over the tokens of its row, of a
     packed row over those of its document.
     """
+    rows, counted = _find_tokens(batch)
+    return _average(features[rows], counted)
+
+
+def compare_texts(features: Tensor, batch: Batch) -> Tensor:
+    """[N, 4 W] of `features [B, T, W]`: `[a; b; |a - b|; a * b]`, a and b the means over the tokens
+    of a row's first and second text; b = a where there is no second one.
+
+    A head then sees how far apart two texts are, which a single mean of both does not show
+    (Conneau et al., 2017, arXiv:1705.02364, sec. 3.1; Differs: the model has read both texts
+    together).
+    """
+    rows, counted = _find_tokens(batch)
+    segment = batch.seqs[batch.input].tracks.get("segment")
+    of_second = counted & (segment[rows] > 0) if segment is not None else counted & False
+    alone = ~of_second.any(1, keepdim=True)
+    states = features[rows]
+    a = _average(states, counted & ~of_second)
+    b = _average(states, torch.where(alone, counted, of_second))
+    return torch.cat([a, b, (a - b).abs(), a * b], -1)
+
+
+@dataclass(frozen=True)
+class Pooling:
+    """A way to read rows: `read` gives `vectors` W columns for each anchor."""
+
+    read: Callable[[Tensor, Batch], Tensor]
+    vectors: int = 1
+
+
+# "first" and "last" name the token that tasks choose as the anchor
+POOLINGS = {
+    "first": Pooling(take_anchors),
+    "last": Pooling(take_anchors),
+    "mean": Pooling(average_rows),
+    "compare": Pooling(compare_texts, vectors=4),
+}
+
+
+def _find_tokens(batch: Batch) -> tuple[Tensor, Tensor]:
+    """[N] the row of each anchor, and [N, T] bool which of its tokens are in the anchor's text."""
     assert batch.anchors is not None
     rows, places = batch.anchors.T
     text = batch.seqs[batch.input]
-    counted = text.real[rows]  # [N, T]
+    counted = text.real[rows]
     if "document" in text.tracks:
         documents = text.tracks["document"][rows]
         counted = counted & (documents == documents.gather(1, places[:, None]))
-    weights = counted.to(features) / counted.sum(1, keepdim=True)
-    return torch.einsum("nt,ntw->nw", weights, features[rows])
+    return rows, counted
+
+
+def _average(states: Tensor, counted: Tensor) -> Tensor:
+    """[N, W] the mean of `states [N, T, W]` over the tokens that are `counted [N, T]`."""
+    weights = counted.to(states) / counted.sum(1, keepdim=True)
+    return torch.einsum("nt,ntw->nw", weights, states)

@@ -255,8 +255,9 @@ class Family:
         if numbers.activation not in named:
             ours = f"model.stack.cells.f.activation={numbers.activation}"
             differences.append(f"{ours} (published: {' or '.join(named)})")
-        if _at(config, "model.classifier.pooling") == "mean":
-            differences.append("model.classifier.pooling=mean (published: one token)")
+        pooling = _at(config, "model.classifier.pooling")
+        if pooling not in (None, "first", "last"):
+            differences.append(f"model.classifier.pooling={pooling} (published: one token)")
         for name, lines in self.compare_heads(config, numbers).items():
             differences += [] if name in self.unread else lines
         return differences

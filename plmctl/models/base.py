@@ -57,8 +57,8 @@ class Backbone(nn.Module):
     token_embedding: nn.Module  # has `.weight`, at least [V, W] or [V, E], for tied heads
     max_length: int | None  # longest row the positions allow
     # how fine-tuning classifies rows: `pooling` ("first": by the cls token, wherever it stands;
-    # "last": by the last token; "mean": by all;
-    # absent: as the pattern lets tokens see), `pooler` (kept or not), and settings of the head
+    # "last": by the last token; "mean": by all; "compare": by the means of its two texts; absent:
+    # as the pattern lets tokens see), `pooler` (kept or not), and settings of the head
     classifier: Mapping[str, Any] = {}
 
     # the sequence that a causal model continues; "": the model cannot be causal

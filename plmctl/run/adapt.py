@@ -11,6 +11,7 @@ from torch import Tensor
 from plmctl.core.errors import ConfigError, nearest, raise_all
 from plmctl.core.locate import locate, parameters
 from plmctl.heads.base import POOLER
+from plmctl.heads.rows import POOLINGS
 from plmctl.models.base import Model
 from plmctl.nn.tables import token_rows
 from plmctl.run.assemble import find_long_rows, row_lengths, settle_lengths
@@ -274,7 +275,8 @@ def _fit_heads(spec: Finetune) -> Finetune:
     What stands on the command line (`heads.class.dense=true`) stays.
     """
     settings = dict(spec.model.get("classifier") or {})
-    settings.pop("pooling", None)
+    vectors = POOLINGS[settings.pop("pooling", None) or "first"].vectors
+    settings |= {"vectors": vectors} if vectors > 1 else {}
     pooled = settings.pop("pooler", False)
     heads = {name: node for name, node in spec.heads.items() if name != POOLER or pooled}
     changes = {

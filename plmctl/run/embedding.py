@@ -16,7 +16,7 @@ from plmctl.data.loader import collate
 from plmctl.heads.base import Head, heads_of_states, pool
 from plmctl.heads.features import HIDDEN
 from plmctl.heads.features import read as read_features
-from plmctl.heads.rows import read_rows
+from plmctl.heads.rows import POOLINGS as ROW_POOLINGS
 from plmctl.run.embedding_lines import EmbeddingLine
 from plmctl.run.loading import Loaded
 from plmctl.run.model_facts import pooling
@@ -174,10 +174,8 @@ def _pool_rows(loaded: Loaded, batch: Batch, features: Tensor, head: Head) -> Te
     kind = pooling(loaded.config, loaded.source.plugins)
     rows = torch.arange(len(features), device=features.device)
     anchors = torch.stack([rows, _find_row_tokens(loaded, batch, kind)], 1)
-    averaged = head.of_task and kind == "mean"
-    return pool(
-        loaded.model, read_rows(features, replace(batch, anchors=anchors), averaged=averaged)
-    )
+    read = ROW_POOLINGS[kind if head.of_task else "first"].read
+    return pool(loaded.model, read(features, replace(batch, anchors=anchors)))
 
 
 def _find_row_tokens(loaded: Loaded, batch: Batch, kind: str) -> Tensor:

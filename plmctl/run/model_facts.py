@@ -8,12 +8,12 @@ from typing import Any
 from plmctl.attention.patterns.base import Pattern
 from plmctl.core.errors import ConfigError, nearest
 from plmctl.core.locate import locate
+from plmctl.heads.rows import POOLINGS
 from plmctl.models.base import Backbone
 from plmctl.models.encoder import Encoder
 from plmctl.run.assemble import row_lengths
 from plmctl.run.build import build, plain
 
-POOLINGS = ("first", "last", "mean")  # what stands for a row
 
 
 def pooling(config: Any, plugins: Sequence[str] = ()) -> str:

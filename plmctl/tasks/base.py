@@ -21,7 +21,7 @@ from plmctl.core.fields import Field
 from plmctl.core.parts import base_of
 from plmctl.heads.base import About, pool
 from plmctl.heads.features import read as features_of
-from plmctl.heads.rows import read_rows
+from plmctl.heads.rows import POOLINGS
 from plmctl.models.base import Model
 from plmctl.noise.base import Noise
 from plmctl.objectives.base import Objective, Output
@@ -81,7 +81,7 @@ class TaskSettings:
         max_length: tokens of a row at most.
         metrics: what is scored; the first one chooses the best checkpoint.
         pooling: what stands for a row: the "first" token of an encoder, the "last" of a causal
-            decoder, the "mean" of all.
+            decoder, the "mean" of all, or to "compare" the means of its two texts.
         path: a directory, a file, or the files of the splits.
         dev_share: the share of the training examples that is dev where no file is; None:
             `DEV_SHARE` of a single file, otherwise none.
@@ -359,12 +359,11 @@ class Task(Objective):
         raise NotImplementedError(type(self).__name__)
 
     def pool_rows(self, model: Model, batch: Batch, *, together: bool = False) -> Tensor:
-        """[N, W'] the features of the tokens that stand for rows, or their mean over all tokens,
-        through the pooler where the model has one.
+        """[N, W'] what stands for rows (heads/rows.py), through the pooler where the model has one.
 
         `together`: those of all rows of an example are added first.
         """
-        rows = read_rows(features_of(model, batch), batch, averaged=self.pooling == "mean")
+        rows = POOLINGS[self.pooling].read(features_of(model, batch), batch)
         return pool(model, add_rows(rows, batch) if together else rows)
 
 

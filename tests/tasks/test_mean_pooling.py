@@ -1,9 +1,12 @@
-"""The mean of all tokens stands for a row: against a loop, of padded and of packed rows."""
+"""The mean of all tokens stands for a row, or the means of its two texts: against loops, of padded
+and of packed rows.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +17,7 @@ from typer.testing import CliRunner
 from plmctl.cli.app import make_app
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
-from plmctl.heads.rows import average_rows
+from plmctl.heads.rows import average_rows, compare_texts
 from plmctl.run.model_facts import pooling
 
 
@@ -38,6 +41,34 @@ def test_a_packed_row_has_a_mean_for_each_document() -> None:
     found = average_rows(features, batch([6, 5], [(0, 0), (0, 2), (1, 0), (1, 3)], document))
     parts = [features[0, :2], features[0, 2:], features[1, :3], features[1, 3:5]]
     torch.testing.assert_close(found, torch.stack([part.mean(0) for part in parts]))
+
+
+def test_two_texts_are_compared() -> None:
+    features = torch.randn(3, 6, 4)
+    rows = batch([6, 5, 4], [(0, 0), (1, 0), (2, 0)])
+    segment = torch.tensor([[0, 0, 1, 1, 1, 1], [0, 0, 0, 1, 1, 1], [0] * 6])
+    found = compare_texts(features, with_segments(rows, segment))
+    pairs = [
+        (features[0, :2].mean(0), features[0, 2:].mean(0)),
+        (features[1, :3].mean(0), features[1, 3:5].mean(0)),
+        (features[2, :4].mean(0), features[2, :4].mean(0)),  # one text
+    ]
+    expected = [torch.cat([a, b, (a - b).abs(), a * b]) for a, b in pairs]
+    torch.testing.assert_close(found, torch.stack(expected))
+
+
+def test_a_packed_pair_reads_its_own_document() -> None:
+    features = torch.randn(1, 6, 4)
+    rows = batch([6], [(0, 0), (0, 3)], [[0, 0, 0, 1, 1, 1]])
+    found = compare_texts(features, with_segments(rows, torch.tensor([[0, 1, 1, 0, 0, 1]])))
+    x = features[0]
+    pairs = [(x[0], x[1:3].mean(0)), (x[3:5].mean(0), x[5])]
+    expected = [torch.cat([a, b, (a - b).abs(), a * b]) for a, b in pairs]
+    torch.testing.assert_close(found, torch.stack(expected))
+
+
+def with_segments(rows: Batch, segment: torch.Tensor) -> Batch:
+    return replace(rows, seqs={"text": rows.text.with_tracks(segment=segment)})
 
 
 def test_another_word_is_refused() -> None:
