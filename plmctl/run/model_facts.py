@@ -15,7 +15,6 @@ from plmctl.run.assemble import row_lengths
 from plmctl.run.build import build, plain
 
 
-
 def pooling(config: Any, plugins: Sequence[str] = ()) -> str:
     """What stands for a row: what `model.classifier.pooling` says; else the "last" where
     some see none behind them.
