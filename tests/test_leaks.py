@@ -127,7 +127,7 @@ ONE_STACK: dict[str, Callable[[Batch], Sees]] = {
         full,
     ),
     **dict.fromkeys(("modern_encoder", "distilbert", "minilm", "tinybert"), full),
-    **dict.fromkeys(("gpt", "gpt2", "reformer", "transformer_xl"), causal),
+    **dict.fromkeys(("gpt", "gpt2", "reformer", "transformer_xl", "transformer_xl_char"), causal),
     "unilm": unilm,
 }
 

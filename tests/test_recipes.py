@@ -58,7 +58,7 @@ FITTING = {
     **dict.fromkeys(
         ("pattern=prefix", "pattern=unilm", "objective=nsp", "noise=target_mask"), "bert"
     ),
-    **dict.fromkeys(("objective=clm", "pattern=causal"), "gpt"),
+    **dict.fromkeys(("objective=clm", "objective=clm_adaptive", "pattern=causal"), "gpt"),
     "objective=sop": "albert",
     **dict.fromkeys(("objective=bilm", "model=bilm"), "elmo"),
     **dict.fromkeys(("objective=word_structure", "objective=sentence_structure"), "structbert"),
@@ -85,6 +85,10 @@ BESIDE = {  # what a part is used with
     "format=seq2seq": ["format=seq2seq", "data.path=a.txt", "data.target_path=b.txt"],
     "pattern=prefix": ["pattern=prefix", "objective=[mlm]"],
     "objective=nsp": ["objective=[mlm,nsp]"],
+    "objective=clm_adaptive": [
+        "objective=[clm_adaptive]",
+        "model.embedding.table={_target_:plmctl.nn.adaptive.AdaptiveTable,cutoffs:[3]}",
+    ],
     "objective=sop": ["objective=[mlm,sop]"],
     "objective=word_structure": ["objective=[mlm,word_structure]"],
     "objective=sentence_structure": ["objective=[mlm,sentence_structure]"],
@@ -294,6 +298,7 @@ PARAMETERS: dict[str, tuple[float, list[str]]] = {
     "tlm": (250, []),  # Conneau et al., 2020, arXiv:1911.02116, table 5: XLM of 15 languages
     "transformer": (65, []),  # table 3, base
     "transformer_xl": (151, []),  # table 1, standard
+    "transformer_xl_char": (41, []),  # table 2, 12 layers
     "unilm": (340, []),  # sec. 2.4, large
     # as BERT-large (sec. 3.1), and in each layer a map of distances
     "xlnet": (340 + 24 * 1.024**2, []),
@@ -342,6 +347,7 @@ def test_multiply_adds_of_the_lite_transformers_sizes(width: int, published_macs
         # kimiyoung/transformer-xl, train.py: eta_min, and Adam's own eps
         ("transformer_xl", "schedule.min_ratio", 0),
         ("transformer_xl", "optim.eps", 1e-8),
+        ("transformer_xl_char", "schedule.min_ratio", 0),
         ("elmo", "schedule.warmup_steps", 0),  # allenai/bilm-tf, training.py: Adagrad at one rate
         ("mass", "format.max_length", 100),  # microsoft/MASS, train.py: max_len; README: min_len
         ("mass", "format.min_tokens", 5),
