@@ -33,6 +33,7 @@ from plmctl.interop.gpt1 import GPTFamily
 from plmctl.interop.gpt2 import GPT2Family
 from plmctl.interop.marian import MarianFamily
 from plmctl.interop.names import Tensors, to_ours, to_theirs
+from plmctl.interop.reformer import ReformerFamily
 from plmctl.interop.roberta import RobertaFamily
 from plmctl.interop.t5 import T5Family
 from plmctl.interop.weights import modernize_names
@@ -50,6 +51,7 @@ FAMILIES: tuple[Family, ...] = (
     MarianFamily(),
     T5Family(),
     XLNetFamily(),
+    ReformerFamily(),
 )
 
 
