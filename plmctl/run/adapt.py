@@ -13,8 +13,10 @@ from plmctl.core.locate import locate, parameters
 from plmctl.heads.base import POOLER
 from plmctl.heads.rows import POOLINGS
 from plmctl.models.base import Model
+from plmctl.nn.embeddings import Embedding
 from plmctl.nn.tables import token_rows
 from plmctl.run.assemble import find_long_rows, row_lengths, settle_lengths
+from plmctl.run.loaders import build_format
 from plmctl.run.loading import Source, open_source
 from plmctl.run.make_spec import spec_of
 from plmctl.run.model_facts import pooling
@@ -208,6 +210,26 @@ def with_new_tokens(model: Model, tensors: Mapping[str, Tensor]) -> dict[str, Te
         if table is not None and len(table) < rows:
             new = parameters[name][len(table) : rows].detach()
             filled[name] = torch.cat([table, new.to(table)])
+    return filled
+
+
+def with_second_text(
+    model: Model, source: Source, tensors: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """`tensors` in which the vector of a second text is that of the first one, where pretraining
+    from nothing read rows of one text alone: it was drawn and never trained, and such noise would
+    tell the two texts apart more than what they say.
+    """
+    filled, config, vocab = dict(tensors), source.config, source.vocab
+    format, begun = config.get("format") or {}, config.get("init") or config.get("task")
+    if source.published or begun or vocab is None or "_target_" not in format:
+        return filled
+    if "tracks.segment" in build_format(config, vocab, source.plugins).provides:
+        return filled
+    for name, part in model.named_modules():
+        table = filled.get(f"{name}.segment.weight") if isinstance(part, Embedding) else None
+        if table is not None:
+            filled[f"{name}.segment.weight"] = table[:1].expand_as(table).clone()
     return filled
 
 

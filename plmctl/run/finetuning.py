@@ -15,7 +15,7 @@ from plmctl.core.rounding import round_floats
 from plmctl.models.base import Model
 from plmctl.objectives.penalty import penalize
 from plmctl.run import estimate
-from plmctl.run.adapt import fit_task, with_new_tokens
+from plmctl.run.adapt import fit_task, with_new_tokens, with_second_text
 from plmctl.run.assemble import build_model
 from plmctl.run.build import build
 from plmctl.run.fit import budget_of, fit
@@ -237,7 +237,7 @@ def _model(session: Session, task: Task, tokenizer: Tokenizer) -> Model:
     initialize = cast(Callable[..., None], model.backbone.initializer)
     initialize(model.heads, generator=torch.Generator().manual_seed(head_seed))
     if source and not resumed:
-        tensors = with_new_tokens(model, source.tensors)
+        tensors = with_second_text(model, source, with_new_tokens(model, source.tensors))
         take(model, tensors, source=begin, unused=source.unused, say=session.say)
     return model
 
