@@ -187,7 +187,8 @@ class XLNet(Backbone):
         )
 
     def fresh_cache(self, batch: Batch, memory: Memory | None = None) -> Cache:
-        """A cache to read token by token, after `memory` if it is given.
+        """A cache to read token by token, after `memory` if it is given; with `same_length` it has
+        no more tokens than the model's memory.
 
         `last` is then what predicts the token after each new one: with two streams, the query
         stream at the next position.
@@ -202,6 +203,9 @@ class XLNet(Backbone):
         what that token sees.
         """
         memory = Memory(cache.memory[0].unbind(0), cache.memory[1]) if cache.memory else None
+        limited = memory is None and self.same_length
+        if limited:
+            cache.keep_last(self.memory - 1)
         start, length = cache.length, x.shape[1]
         seen = cache.extend(new)
         front = 0 if memory is None else memory.layers[0].shape[1]
@@ -211,8 +215,12 @@ class XLNet(Backbone):
             x, allowed = self._add_queries(x, length), torch.cat([allowed, allowed], 2)
         places = torch.arange(start, start + length, device=x.device)
         places = places if self.query is None else torch.cat([places, places + 1])
+        allowed = self._add_memory(memory, allowed, places[None])
+        if limited:
+            keys = torch.arange(allowed.shape[3], device=x.device)
+            allowed = allowed & (keys > places[:, None] - self.memory)
         op = RelativeOp(
-            Mask(self._add_memory(memory, allowed, places[None])),
+            Mask(allowed),
             self.position,
             token_positions(new, start),
             relations=self._relations_of_new(seen, start, front, x),

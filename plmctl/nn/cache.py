@@ -54,6 +54,14 @@ class Slot:
         selected[:, :, : self.length] = buffer[:, :, : self.length].index_select(0, rows)
         return selected
 
+    def keep_last(self, tokens: int) -> None:
+        """Forget keys and values of all but the last `tokens`."""
+        for buffer in self.buffers:
+            buffer[:, :, :tokens] = buffer[:, :, self.length - tokens : self.length].clone()
+        self.length = min(self.length, tokens)
+        for part in self.parts.values():
+            part.keep_last(tokens)
+
     def once(self, make: Callable[[], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
         """The tensors of the first call of `make`."""
         if self.fixed is None:
@@ -96,6 +104,7 @@ class Cache:
     source: Any = None  # a `SourceStates` for the cross-attention of an encoder-decoder
     # the states of earlier segments, in models with such a memory
     memory: tuple[Tensor, ...] = field(default_factory=tuple)
+    dropped: int = 0  # tokens before those in the slots, which nobody sees any more
 
     @classmethod
     def of(cls, steps: int) -> Cache:
@@ -120,6 +129,7 @@ class Cache:
             shared: if given, B' = B, and so many first tokens of each row equal those of the row
                 that it replaces, so they are not copied.
         """
+        shared = None if shared is None else max(0, shared - self.dropped)
         for slot in self.slots:
             slot.select(rows, same_source=same_source, shared=shared)
         if self.source is not None and not same_source:
@@ -130,6 +140,18 @@ class Cache:
                 self.seen, ids=self.seen.ids[rows], length=self.seen.length[rows], tracks=tracks
             )
         self.memory = tuple(x[:, rows] if x.dim() > 3 else x[rows] for x in self.memory)
+
+    def keep_last(self, tokens: int) -> None:
+        """Forget all but the last `tokens`."""
+        surplus = self.length - tokens
+        if self.seen is None or surplus <= 0:
+            return
+        for slot in self.slots:
+            slot.keep_last(tokens)
+        real = self.seen.real[:, surplus:].sum(1)
+        tracks = {name: track[:, surplus:] for name, track in self.seen.tracks.items()}
+        self.seen = replace(self.seen, ids=self.seen.ids[:, surplus:], length=real, tracks=tracks)
+        self.dropped += surplus
 
     def forget(self, tokens: int) -> None:
         """Undo the reading of the last `tokens` (such as a mask token that was only predicted)."""

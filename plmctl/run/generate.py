@@ -16,6 +16,7 @@ from plmctl.core.errors import ConfigError, raise_all
 from plmctl.core.terminal import tell
 from plmctl.generation.answers import Answerer, MaskAnswers, TextAnswers, answer_in_order
 from plmctl.generation.prompts import PromptReader
+from plmctl.models.base import Backbone
 from plmctl.run.build import build
 from plmctl.run.loading import load_for
 from plmctl.run.prompting import make_prompt_reader
@@ -35,6 +36,7 @@ def generate(spec: Generate) -> int:
     loaded, precision = load_for(spec)
     if spec.top > (size := loaded.vocab.size):
         raise ConfigError("top", spec.top, f"at most {size}, the size of the vocabulary")
+    limit_memory(loaded.model.backbone, spec.memory)
     reader = make_prompt_reader(loaded, source)
     _refuse_unused(reader.kind, spec.provenance)
     max_new, device = _max_new(spec, reader), precision.device
@@ -55,6 +57,16 @@ def generate(spec: Generate) -> int:
         for line in answer_in_order(prompts, answerer, spec.batch_size):
             write(line)
     return 0
+
+
+def limit_memory(backbone: Backbone, memory: int | None) -> None:
+    """Let each token see so many; ConfigError for a model that cannot."""
+    if memory is None:
+        return
+    if "same_length" not in vars(backbone):
+        allowed = "null: this model has no memory of the tokens before"
+        raise ConfigError("memory", memory, allowed, fix="leave it out")
+    vars(backbone).update(memory=memory, same_length=True)
 
 
 def _max_new(spec: Generate, reader: PromptReader) -> int | None:

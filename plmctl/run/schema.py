@@ -280,6 +280,9 @@ class Generate(RunSpec):
     out: str | None = None  # a .jsonl file of the results; null: they are printed
     overwrite: bool = False  # a file that is there already
     search: Any = None
+    # of a model with memory: how many tokens each one sees, itself among them, so that a long text
+    # costs no more; null: all so far, or as in training with model.same_length
+    memory: Count | None = None
     # most tokens of a text; null: as many as the model has positions, or 128
     max_new: Count | None = None
     batch_size: Count = 32  # prompts at the same time

@@ -11,9 +11,14 @@ from torch import Tensor
 
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
+from plmctl.generation.beam import Beam
+from plmctl.generation.decode import generate
+from plmctl.generation.greedy import Greedy
+from plmctl.generation.search import Search
 from plmctl.models.base import Model
 from plmctl.run.assemble import build_model
 from plmctl.run.compose import compose
+from plmctl.run.generate import limit_memory
 from plmctl.run.stand_in import TINY
 
 LENGTH, MEMORY = 4, 6
@@ -169,3 +174,67 @@ def test_the_published_initialisation() -> None:
     for weight, std in deviations.items():
         assert weight.std().item() == pytest.approx(std, rel=0.25)
     assert not made.heads["clm"].cluster_bias.any()
+
+
+def test_a_text_of_any_length_is_written_at_constant_cost() -> None:
+    """With `same_length`, the cache holds what the memory does, and predicts what segments do."""
+    spec = compose("pretrain", "transformer_xl", [*SMALL, "model.same_length=true"])
+    made = build_model(spec, vocab_size=TINY.size, vocab=TINY, seed=0).double().eval()
+    backbone = made.backbone
+    ids = torch.randint(5, TINY.size, (2, 6 * LENGTH), generator=torch.Generator().manual_seed(3))
+    state, expected = backbone.fresh_state(2, ids.device), []
+    with torch.no_grad():
+        for number, part in enumerate(ids.split(LENGTH, 1)):
+            seq = Seq(part, torch.tensor([LENGTH] * 2), full=True)
+            goes_on = {"continues": torch.tensor([number > 0] * 2)}
+            hidden = made(Batch(torch.arange(2), {"text": seq}, values=goes_on), state)
+            expected.append(hidden.last)
+            state = hidden.state
+        cache = backbone.fresh_cache(Batch(torch.arange(2), {"text": seq}))
+        found = []
+        for part in ids.split([9, *[1] * (6 * LENGTH - 9)], 1):  # a prompt, then token by token
+            new = Seq(part, torch.tensor([part.shape[1]] * 2), full=True)
+            found.append(made(Batch(torch.arange(2), {"text": new}), cache).last)
+    torch.testing.assert_close(torch.cat(found, 1), torch.cat(expected, 1), rtol=0, atol=1e-10)
+    assert cache.length == MEMORY
+    assert {slot.length for slot in cache.slots} <= {0, MEMORY}
+    assert cache.dropped == 6 * LENGTH - MEMORY
+
+
+BEAM = Beam(width=3, alpha=1.0, penalty="length", early="never")
+
+
+@pytest.mark.parametrize("search", [Greedy(), BEAM])
+def test_prompts_of_unlike_length_are_continued_as_alone(search: Search) -> None:
+    """Beams share a prompt that is partly dropped; padding in front of a prompt is, too."""
+    spec = compose("pretrain", "transformer_xl", [*SMALL, "model.same_length=true"])
+    made = build_model(spec, vocab_size=TINY.size, vocab=TINY, seed=0).double()
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.add_(0.5 * torch.randn(parameter.shape, generator=generator))
+    ids = torch.randint(1, TINY.size, (2, 11), generator=torch.Generator().manual_seed(4))
+    both = Batch(torch.arange(2), {"text": Seq(ids, torch.tensor([11, 4]))})
+    found = generate(made, both, vocab=TINY, search=search, max_new=14, end=99)
+    for row, length in enumerate((11, 4)):
+        alone = Seq(ids[row : row + 1, :length], torch.tensor([length]), full=True)
+        batch = Batch(torch.arange(1), {"text": alone})
+        own = generate(made, batch, vocab=TINY, search=search, max_new=14, end=99)
+        assert [text.ids for text in found[row]] == [text.ids for text in own[0]]
+        assert len(own[0][0].ids) == 14
+
+
+def test_only_a_model_with_memory_is_limited(model: Model) -> None:
+    backbone = model.backbone
+    before = backbone.memory, backbone.same_length
+    try:
+        limit_memory(backbone, None)
+        assert (backbone.memory, backbone.same_length) == before
+        limit_memory(backbone, 3)
+        assert (backbone.memory, backbone.same_length) == (3, True)
+    finally:
+        backbone.memory, backbone.same_length = before
+    spec = compose("pretrain", "gpt", ["size=tiny", "data.path=x"])
+    plain = build_model(spec, vocab_size=TINY.size, vocab=TINY).backbone
+    with pytest.raises(ConfigError, match="no memory of the tokens before"):
+        limit_memory(plain, 3)
