@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import Function
 from torch.nn import functional as F
 
 from plmctl.core.errors import ConfigError
@@ -144,7 +145,8 @@ class LSHAttention(Cell):
         score = self._score(q, with_previous(q), tokens, seen, documents)
         if self.variant == "paper":
             score = score + self._bucket_mask(buckets, tokens, seen)
-        y, z = self.dropout(score.softmax(-1)) @ with_previous(v), score.logsumexp(-1, keepdim=True)
+        weights, z = _Softmax.apply(score)
+        y = self.dropout(weights) @ with_previous(v)
         y, z = (order.unsort(each.view(*order.tokens.shape, -1)) for each in (y, z))
         return (z.softmax(2) * y).sum(2)[:, :, :length]
 
@@ -163,12 +165,12 @@ class LSHAttention(Cell):
         score = (q @ k.transpose(-1, -2)).to(wide)
         i, j = asking[..., None], seen[..., None, :]
         if not self.ahead:
-            score = score.masked_fill(j > i, HIDDEN)
+            score.masked_fill_(j > i, HIDDEN)
         if documents is not None:
             of = documents[:, None].expand(*asking.shape[:2], -1)
             apart = _take(of, asking)[..., None] != _take(of, seen)[..., None, :]
-            score = score.masked_fill(apart, HIDDEN)
-        return score.masked_fill(i == j, SELF)
+            score.masked_fill_(apart, HIDDEN)
+        return score.masked_fill_(i == j, SELF)
 
     def _bucket_mask(self, buckets: Tensor, asking: Tensor, seen: Tensor) -> Tensor:
         """[B, H, N, m, 2 m] `- log N_ij`, or `HIDDEN` for tokens of different buckets and for those
@@ -187,6 +189,23 @@ class LSHAttention(Cell):
         together = together & ~(previous & (chunk % count == 0))
         mask = meetings.clamp(min=1).log().neg().masked_fill(~together, HIDDEN)
         return mask.masked_fill(asking[..., None] == seen[..., None, :], 0)
+
+
+class _Softmax(Function):
+    """p = softmax(s), and z = log sum exp s [..., 1]: ds = p (dp - sum(dp p) + dz), for which p
+    alone is kept.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, score: Tensor) -> tuple[Tensor, Tensor]:
+        p = score.softmax(-1)
+        ctx.save_for_backward(p)
+        return p, score.amax(-1, keepdim=True) - p.amax(-1, keepdim=True).log()
+
+    @staticmethod
+    def backward(ctx: Any, dp: Tensor, dz: Tensor) -> Tensor:  # type: ignore[override]
+        (p,) = ctx.saved_tensors
+        return torch.addcmul(torch._softmax_backward_data(dp, p, -1, p.dtype), p, dz)
 
 
 def _take(x: Tensor, tokens: Tensor) -> Tensor:
