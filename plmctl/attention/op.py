@@ -9,11 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from plmctl.attention.kernels.base import Bias, Kernel, KernelPlan
+from plmctl.attention.kernels.dense import Mask
 from plmctl.attention.patterns.base import Pattern
 from plmctl.core.batch import Seq
+from plmctl.core.graphs import outside_graphs
 
 
 class PositionScheme(Protocol):
@@ -39,6 +42,9 @@ class MapRecorder(Protocol):
     def products(self, q: Tensor, k: Tensor, plan: KernelPlan, bias: Tensor | None) -> None:
         """Record the scores of rotated queries and keys [B, H, T, D], and the attention."""
 
+    def replace_rows(self, rows: GlobalRows, q: Tensor, k: Tensor, bias: Tensor | None) -> None:
+        """Record those of global tokens in place of what the last products gave for them."""
+
 
 class Surroundings(Protocol):
     """The part of the environment that an operator uses (`nn/env.py`)."""
@@ -53,6 +59,42 @@ class Surroundings(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
+class GlobalRows:
+    """The global tokens of a batch, at most G in each row."""
+
+    index: Tensor  # [B, G] places among the queries, different ones in a row
+    real: Tensor  # [B, G] bool, False: a token that is not global and only fills up
+    plan: Mask  # what they see, [B, H | 1, G, Tk]
+
+    @classmethod
+    @outside_graphs  # works on the values of tensors
+    def find(cls, pattern: Pattern, seq: Seq, *, start: int = 0) -> GlobalRows | None:
+        """Those among the tokens of `seq` from `start` on; None: there is none."""
+        marked = pattern.find_global(seq)
+        if marked is None:
+            return None
+        marked = (marked & seq.real)[:, start:]
+        most = int(marked.sum(1).max())
+        if not most:
+            return None
+        index = marked.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, :most]
+        plan = Mask(pattern.dense(seq, q_index=index + start))
+        return cls(index, marked.gather(1, index), plan)
+
+    def take(self, x: Tensor) -> Tensor:
+        """[B, H, T, D] -> [B, H, G, D]."""
+        return x.gather(2, self._spread(x))
+
+    def put(self, x: Tensor, rows: Tensor) -> Tensor:
+        """`x [B, H, T, D]` with `rows [B, H, G, D]` where the tokens are global."""
+        rows = torch.where(self.real[:, None, :, None], rows.to(x.dtype), self.take(x))
+        return x.scatter(2, self._spread(x), rows)
+
+    def _spread(self, x: Tensor) -> Tensor:
+        return self.index[:, None, :, None].expand(-1, x.shape[1], -1, x.shape[3])
+
+
+@dataclass(frozen=True, eq=False)
 class BoundOp:
     """Attention over the tokens of one batch."""
 
@@ -61,6 +103,7 @@ class BoundOp:
     positions: Tensor  # [B | 1, Tq] of the queries
     # [B | 1, Tk] of the keys, if a cache holds more than these tokens
     all_positions: Tensor | None = None
+    global_rows: GlobalRows | None = None  # None: the pattern names no global tokens
 
     def __call__(
         self,
@@ -95,6 +138,38 @@ class BoundOp:
             q, k, v, q_positions=self.positions, k_positions=keys, bias=added, dropout=dropout
         )
 
+    def replace_global(
+        self, y: Tensor, q: Tensor, k: Tensor, v: Tensor, env: Surroundings, *, dropout: float = 0.0
+    ) -> Tensor:
+        """`y` with attention by other queries, keys and values where tokens are global.
+
+        Args:
+            y: [B, H, Tq, D] what all tokens have seen.
+            q: [B, H, G, D] of the tokens `global_rows`.
+            k: [B, H, Tk, D]
+            v: [B, H, Tk, D]
+            env: Its cache holds these keys of earlier tokens; its recorder sees the products.
+            dropout: The rate, on probabilities.
+
+        Returns:
+            [B, H, Tq, D]
+        """
+        rows = self.global_rows
+        assert rows is not None
+        own = self.positions.expand(len(y), -1).gather(1, rows.index)
+        # keys are rotated beside queries of their own length
+        q, _ = self.position.rotate(q, q, own, own)
+        k, _ = self.position.rotate(k, k, self.positions, self.positions)
+        k, v = env.extend(k, v)
+        keys = self.positions if self.all_positions is None else self.all_positions
+        bias = self.position.bias
+        if env.recorder is not None:
+            env.recorder.replace_rows(rows, q, k, bias(q, own, keys))
+        seen = rows.plan.attend(
+            q, k, v, q_positions=own, k_positions=keys, bias=bias, dropout=dropout
+        )
+        return rows.put(y, seen)
+
 
 @dataclass(frozen=True, eq=False)
 class AttentionOp:
@@ -109,7 +184,8 @@ class AttentionOp:
     ) -> BoundOp:
         """Bind it to a batch: the tokens of `seq` from `start` on see all of `seq`."""
         plan = self.kernel.plan(self.pattern, seq, start=start)
-        return BoundOp(plan, self.position, positions, all_positions)
+        rows = GlobalRows.find(self.pattern, seq, start=start)
+        return BoundOp(plan, self.position, positions, all_positions, rows)
 
 
 def _sum(one: Bias, other: Bias | None) -> Bias:

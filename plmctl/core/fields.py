@@ -77,6 +77,9 @@ COMMON: Fields = {  # what parts of several rooms lay out and read; every other 
         "int",
         "number of the sentence inside the row (specials: of the one beside them; padding: -1)",
     ),
+    "tracks.global": Field(
+        "[n, T]", "int", "1 for a token that sees all and that all see (Longformer), else 0"
+    ),
     "tracks.language": Field("[n, T]", "int", "number of the token's language (translation LM)"),
     "tracks.real": Field(
         "[n, T]",

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from plmctl.attention.kernels.base import KernelPlan
+from plmctl.attention.op import GlobalRows
 
 ATTENTION = frozenset({"queries", "keys", "values", "scores", "attention"})
 
@@ -54,3 +55,12 @@ class Recorder:
             self.recorded["attention"].append(
                 shares if hidden is None else shares.masked_fill(hidden, 0)
             )
+
+    def replace_rows(self, rows: GlobalRows, q: Tensor, k: Tensor, bias: Tensor | None) -> None:
+        """Record scores and attention of global tokens, q [B, H, G, D], in place of those that the
+        last `products` gave for them.
+        """
+        new = Recorder({name: [] for name in self.recorded})
+        new.products(q, k, rows.plan, bias)
+        for name, (maps,) in ((name, maps) for name, maps in new.recorded.items() if maps):
+            self.recorded[name][-1] = rows.put(self.recorded[name][-1], maps)

@@ -107,7 +107,7 @@ def collate(rows: Rows, index: np.ndarray, noise: Callable[[Rows], Rows] | None 
 
 
 def fingerprint(rows: Rows) -> str:
-    """A hash of the inputs and labels of these rows."""
+    """A hash of the inputs and labels of these rows; which tokens are global follows from them."""
     arrays: dict[str, Any] = {"key": rows.key} | (
         {} if rows.anchors is None else {"anchors": rows.anchors}
     )
@@ -117,6 +117,7 @@ def fingerprint(rows: Rows) -> str:
         f"{name}.{track}": ids
         for name, seq in rows.seqs.items()
         for track, ids in seq.tracks.items()
+        if track != "global"  # older runs, which resume, have none
     }
     for kind in ("targets", "labels", "spans", "values"):
         arrays |= {f"{kind}.{name}": array for name, array in getattr(rows, kind).items()}

@@ -117,6 +117,14 @@ def pad(laid_out: Sequence[Row], vocab: Vocab, *, example: Sequence[int]) -> Row
     )
 
 
+def mark_global(rows: Rows, ends: np.ndarray) -> Rows:
+    """`rows` whose global tokens are the first `ends [n]` of each."""
+    text = rows.seqs["text"]
+    marked = np.arange(text.ids.shape[1]) < ends[:, None]
+    tracks = {**text.tracks, "global": marked.astype(np.uint8)}
+    return replace(rows, seqs={**rows.seqs, "text": replace(text, tracks=tracks)})
+
+
 def group_rows(rows: Rows) -> Rows:
     """`rows` with values.group, so that all of an example stay in one batch."""
     return replace(rows, values={**rows.values, "group": rows.values["example"]})

@@ -74,8 +74,9 @@ class Squad(Task):
 
     `loss = (CE(start) + CE(end)) / 2` over the real tokens of a row; a window without the whole
     answer, and a question without one, points at the row's anchor ([CLS]; the last token under a
-    causal pattern). Null score: start + end logit of the anchor, the smallest over windows; the
-    answer is empty where null - best > `null_threshold` (2.0 only).
+    causal pattern). The question, and what is before it, is global if the pattern has global tokens
+    (Beltagy et al., 2020, arXiv:2004.05150, sec. 6.1). Null score: start + end logit of the anchor,
+    the smallest over windows; the answer is empty where null - best > `null_threshold` (2.0 only).
     Differs: run_squad re-aligns detokenized pieces by stripping white space; here every token knows
     its characters, so the answer is the passage between them; padding takes no part in the softmax.
     """
@@ -142,6 +143,7 @@ class Squad(Task):
         spans: list[tuple[int, int]] = []
         # row, position of the window's first passage token, tokens, its number
         runs: list[tuple[int, int, int, int]] = []
+        questions: list[int] = []  # where those of the rows end
         extra = encode.specials(tokenizer.vocab, pair=True)
         for number, example in enumerate(examples):
             question = tokenizer.encode(example.fields["question"])[: self.max_query]
@@ -168,10 +170,12 @@ class Squad(Task):
                 assert row.b_start is not None
                 runs.append((len(laid_out), row.b_start, length, first))
                 spans.append(_in_window(answer, example, first, length, row))
+                questions.append(row.a_start + len(question))
                 laid_out.append(row)
                 example_of.append(number)
         rows = encode.pad(laid_out, tokenizer.vocab, example=example_of)
         rows = replace(rows, spans={"window": np.array(runs, dtype=np.int64)})
+        rows = encode.mark_global(rows, np.array(questions))
         return encode.add_labels(rows, {"span": np.array(spans, dtype=np.int64)})
 
     def _passage(self, context: str, tokenizer: Any) -> Passage:

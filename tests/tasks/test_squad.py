@@ -115,6 +115,15 @@ def test_windows_without_the_whole_answer_point_at_the_anchor(tmp_path, toy):
     assert (text.tracks["segment"].sum(1) == window[:, 2] + 1).all()  # the passage and its [SEP]
 
 
+def test_the_question_is_global(tmp_path, toy):
+    task, (example,) = _squad(), _file(tmp_path, QUESTIONS[1])
+    text = task.encode([example], toy).seqs["text"]
+    # [CLS] and the question
+    marked = 1 + min(task.max_query, len(toy.encode(QUESTIONS[1][0])))
+    positions = np.arange(text.ids.shape[1])
+    assert (text.tracks["global"] == (positions < marked)).all()
+
+
 def test_null_score_is_the_smallest_over_windows(tmp_path, toy):
     task, examples = _squad(), _file(tmp_path, QUESTIONS[0])
     rows = task.encode(examples, toy)

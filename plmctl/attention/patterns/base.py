@@ -95,6 +95,10 @@ class Pattern:
         index = torch.arange(count, device="cpu")
         return seen[index[None, :] - index[:, None] + count - 1].to(seq.ids.device)[None]
 
+    def find_global(self, seq: Seq) -> Tensor | None:
+        """[B | 1, T] bool: the tokens that see all and that all see; None: it names none."""
+        return None
+
     def simplify(self, seq: Seq) -> Pattern:
         """The same pattern without the parts that allow everything in `seq`; `Full()` if nothing
         remains.
@@ -304,6 +308,11 @@ class ComposedPattern(Pattern):
     def blocks(self, seq: Seq, size: int) -> Tensor:
         own = super().blocks(seq, size)  # the gaps of two parts together may leave nothing
         return own & reduce(type(self).operator, (part.blocks(seq, size) for part in self.parts))
+
+    def find_global(self, seq: Seq) -> Tensor | None:
+        marked = [part.find_global(seq) for part in self.parts]
+        named = [tokens for tokens in marked if tokens is not None]
+        return reduce(or_, named) if named else None
 
     def predicate(self, seq: Seq) -> MaskMod:
         allowed = [part.predicate(seq) for part in self.parts]

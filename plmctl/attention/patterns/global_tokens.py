@@ -14,15 +14,16 @@ from plmctl.core.parts import part_of
 
 @part_of("pattern")
 class Global(Pattern):
-    """`g[b, q] or g[b, k]`, g the first `tokens` of a row, or of each document of a packed row.
+    """`g[b, q] or g[b, k]`, g the tokens that the track `global` marks: those that a task chooses.
+    Without it the first `tokens` of a row, or of each document of a packed row.
 
     Beside a window, it lets distant tokens reach each other within two layers (Beltagy et al.,
     2020, arXiv:2004.05150, sec. 3.1; the "internal" global tokens of Zaheer et al., 2020,
     arXiv:2007.14062, sec. 2).
-    Differs from Longformer: global tokens have no projections of their own.
+    Cells of `GlobalAttention` have projections of their own for them.
     """
 
-    uses = frozenset({"tracks.position"})
+    uses = frozenset({"tracks.position", "tracks.global"})
     static = False
 
     def __init__(self, *, tokens: int) -> None:
@@ -31,7 +32,9 @@ class Global(Pattern):
         self.tokens = tokens
 
     def find_global(self, seq: Seq) -> Tensor:
-        """[B | 1, T] bool: which tokens are global."""
+        marked = seq.tracks.get("global")
+        if marked is not None:
+            return marked > 0
         position = seq.tracks.get("position")
         if position is None:
             position = torch.arange(seq.ids.shape[1], device=seq.ids.device)[None]

@@ -91,14 +91,20 @@ class Attention(Cell):
             self.qkv.weight.data[: self.out.in_features].mul_(factor**0.5 if shared else factor)
 
     def forward(self, streams: Streams, env: Env) -> Tensor:
-        # [B, T, 1 to 3, H, D]
-        projected = self.qkv(streams["text"]).unflatten(-1, (-1, self.num_heads, self.head_width))
-        projected = projected.permute(2, 0, 3, 1, 4).unbind(0)
+        return self.out(self.attend(streams, env).transpose(1, 2).flatten(2))
+
+    def attend(self, streams: Streams, env: Env) -> Tensor:
+        """[B, H, T, D] what the heads have seen."""
+        projected = self._split(self.qkv(streams["text"]))
         q, k, v = (projected[index] for index in self.map_of)  # [B, H, T, D] each
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
         if env.recorder is not None:
             env.recorder.vectors(q, k, v)
         dropout = self.dropout if self.training else 0.0
-        y = env.ops["text"](self.score(q), k, v, env, dropout=dropout)
-        return self.out(y.transpose(1, 2).flatten(2))
+        return env.ops["text"](self.score(q), k, v, env, dropout=dropout)
+
+    def _split(self, projected: Tensor) -> tuple[Tensor, ...]:
+        """[B, T, n H D] -> n tensors [B, H, T, D]."""
+        projected = projected.unflatten(-1, (-1, self.num_heads, self.head_width))
+        return projected.permute(2, 0, 3, 1, 4).unbind(0)

@@ -1,0 +1,101 @@
+"""Attention whose global tokens have their own projections (Beltagy et al., 2020: Longformer)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Generator, Tensor, nn
+
+from plmctl.core.errors import UsageError
+from plmctl.core.parts import part_of
+from plmctl.core.values import DropoutRate
+from plmctl.nn.cells.attention import Attention
+from plmctl.nn.cells.base import RowSize, Work
+from plmctl.nn.env import Env, Streams
+from plmctl.nn.init import Starting
+
+
+class GlobalMaps(Starting):
+    """The maps q and kv of global tokens, which start as copies of those of all tokens.
+
+    The rows of `kv.weight [2 H D, W]` are all of k, then v, each ordered (head, D).
+    """
+
+    def __init__(self, qkv: nn.Linear) -> None:
+        super().__init__()
+        width, inner, bias = qkv.in_features, qkv.out_features // 3, qkv.bias is not None
+        self.q, self.kv = nn.Linear(width, inner, bias), nn.Linear(width, 2 * inner, bias)
+        self._first = (qkv,)  # in a tuple: it is no part of this module
+
+    @torch.no_grad()
+    def start(self, generator: Generator) -> None:
+        (first,) = self._first
+        inner = self.q.out_features
+        for name, parameter in first.named_parameters():
+            self.q.get_parameter(name).copy_(parameter[:inner])
+            self.kv.get_parameter(name).copy_(parameter[inner : 3 * inner])
+
+
+@part_of("cells")
+class GlobalAttention(Attention):
+    """`Attention`, and for the global tokens of the pattern `out(softmax(q' k'^T / sqrt(D)) v')`
+    in its place, with q', k', v' from the maps `global_maps`.
+
+    [B, T, W] -> [B, T, W]. A global token sees what the pattern allows it, all real tokens of its
+    document; other tokens see global ones by q, k and v. Time and memory grow with T G for G global
+    tokens in a row. Where the pattern names none it is `Attention`.
+    (arXiv:2004.05150, sec. 3.1, "linear projections for global attention";
+    allenai/longformer, longformer.py.)
+    """
+
+    def __init__(
+        self,
+        *,
+        width: int,
+        num_heads: int,
+        dropout: DropoutRate,
+        head_width: int | None = None,
+        bias: bool = True,
+        scores: str = "scaled",
+        qk_norm: bool = False,
+    ) -> None:
+        super().__init__(
+            width=width,
+            num_heads=num_heads,
+            dropout=dropout,
+            head_width=head_width,
+            bias=bias,
+            scores=scores,
+            qk_norm=qk_norm,
+        )
+        assert isinstance(self.qkv, nn.Linear)
+        self.global_maps = GlobalMaps(self.qkv)
+
+    def work(self, row: RowSize) -> Work:
+        """The cost without q' and the scores of global tokens, which are few."""
+        work, q = super().work(row), self.global_maps.q
+        rows = (1 + row.queries) * row.tokens
+        return Work(
+            work.macs - rows * q.weight.numel(), work.scores, work.kept - rows * q.out_features
+        )
+
+    def soften(self, factor: float) -> None:
+        super().soften(factor)
+        self.global_maps.q.weight.data.mul_(factor)
+
+    def attend(self, streams: Streams, env: Env) -> Tensor:
+        y, x, op = super().attend(streams, env), streams["text"], env.ops["text"]
+        if op.global_rows is None:
+            return y
+        own = env.enter("global")
+        if env.slot is not None and own.slot is not None:
+            missing = env.slot.length - x.shape[1] - own.slot.length
+            if missing:  # their k' and v' were not needed when they were read
+                problem = f"a global token after {missing} tokens that were read before it"
+                raise UsageError(f"{problem}: a text is read token by token after its global ones")
+        chosen = op.global_rows.take(x[:, None])[:, 0]  # [B, G, W]
+        q = self._split(self.global_maps.q(chosen))[0]
+        k, v = self._split(self.global_maps.kv(x))
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = self.q_norm(q), self.k_norm(k)
+        dropout = self.dropout if self.training else 0.0
+        return op.replace_global(y, self.score(q), k, v, own, dropout=dropout)
