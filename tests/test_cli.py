@@ -194,6 +194,13 @@ def test_convert_is_plain(plmctl: Invoke, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("plmctl.run.convert.convert", convert)
     assert plmctl("convert", "in here", "out,there", "--to", "hf", own=False).exit_code == 0
     assert calls == [(Path("in here"), Path("out,there"), "hf", "model")]
+    done = plmctl("convert", "one", "other", "--max-length", "4096", own=False)
+    assert done.exit_code == 0, done.stderr
+    assert calls[1:] == [(Path("one"), Path("other"), "plmctl", "model")]
+    for words in ([], ["--to", "hf", "--reach", "9"]):
+        done = plmctl("convert", "one", "other", *words, own=False)
+        assert (done.exit_code, len(calls)) == (2, 2)
+        assert "fix: " in done.stderr
 
 
 @pytest.mark.parametrize(

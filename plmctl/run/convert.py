@@ -18,6 +18,7 @@ from plmctl.interop.generator import extract_generator
 from plmctl.models.encoder_decoder import ROLES
 from plmctl.nn.tables import count
 from plmctl.run.assemble import build_model
+from plmctl.run.lengthen import REACH, lengthen
 from plmctl.run.loading import Source, open_source, refuse_infinite
 from plmctl.run.saved import CONFIG
 from plmctl.storage.atomic import write_text
@@ -37,6 +38,8 @@ def convert(
     *,
     to: str,
     part: str = "model",
+    max_length: int | None = None,
+    reach: int = REACH,
     plugins: Sequence[str] = (),
     card: Card | None = None,
 ) -> None:
@@ -45,6 +48,8 @@ def convert(
 
     Args:
         to: "hf" or "plmctl", the layout of `target`.
+        max_length: Tokens of the rows that it is to read, more than today (`run/lengthen.py`).
+        reach: With `max_length`, tokens that a token sees to either side.
         card: Writes the model card of what goes to Hugging Face's layout.
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
@@ -53,6 +58,8 @@ def convert(
     model = open_source(source, plugins=plugins)
     if part == "generator":
         model = _take_generator(model)
+    if max_length is not None:
+        model = lengthen(model, max_length, reach=reach)
     refuse_infinite(model.tensors, file=model.folder)
     if model.unused:
         remark(f"left out, since no part of ours takes them: {', '.join(model.unused)}")
@@ -70,6 +77,10 @@ def convert(
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     remark(f"{target}: {what}")
+    if max_length is not None:
+        pattern = f"pattern=longformer pattern.parts.0.reach={reach}"
+        rows = f"format.max_length={max_length} data.path=<file>"
+        remark(f"next: plmctl pretrain roberta init={target} {pattern} {rows}")
 
 
 def to_hf(source: Source, folder: Path, card: Card | None = None) -> str:

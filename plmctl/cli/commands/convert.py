@@ -33,24 +33,48 @@ def convert(
         str, typer.Argument(metavar="IN", help="A run, a checkpoint or a Hugging Face folder.")
     ],
     out: Annotated[str, typer.Argument(metavar="OUT", help="The folder to write.")],
-    to: Annotated[Literal["hf", "plmctl"], typer.Option("--to", help="The layout of OUT.")],
+    to: Annotated[
+        Literal["hf", "plmctl"] | None,
+        typer.Option("--to", help="The layout of OUT; with --max-length plmctl is the default."),
+    ] = None,
     part: Annotated[
         Literal["model", "generator"],
         typer.Option("--part", help="Which network of an ELECTRA run to convert."),
     ] = "model",
+    max_length: Annotated[
+        int | None,
+        typer.Option(
+            "--max-length",
+            help="Make an encoder with learned positions read rows of so many tokens (Longformer).",
+        ),
+    ] = None,
+    reach: Annotated[
+        int | None,
+        typer.Option(
+            "--reach", help="With --max-length: tokens that each sees to either side; 256."
+        ),
+    ] = None,
     plugin: Plugin = None,
 ) -> None:
-    """Convert a model to or from Hugging Face's layout.
+    """Convert a model to or from Hugging Face's layout, or make it read longer rows.
 
     Weights, settings and tokenizer are converted.
     """
+    from plmctl.core.errors import UsageError
     from plmctl.report.card import make_card
     from plmctl.run.convert import convert as convert_model
+    from plmctl.run.lengthen import REACH
 
+    if to is None and max_length is None:
+        raise UsageError("Missing option '--to'\n  fix: --to hf, or --to plmctl")
+    if reach is not None and max_length is None:
+        raise UsageError("--reach is of a longer model\n  fix: --max-length 4096, or no --reach")
     convert_model(
         Path(source).expanduser(),
         Path(out).expanduser(),
-        to=to,
+        to=to or "plmctl",
+        max_length=max_length,
+        reach=REACH if reach is None else reach,
         part=part,
         plugins=tuple(plugin or ()),
         card=partial(make_card, library="transformers", plugins=tuple(plugin or ())),

@@ -1,0 +1,109 @@
+"""An encoder made long by `plmctl convert --max-length`: its answers stay, its positions are copied
+again and again, and training goes on from it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import plmctl
+from plmctl.core.errors import ConfigError
+from plmctl.models.base import Model
+from plmctl.run import compose as config
+from plmctl.run.action import perform
+from plmctl.run.convert import convert
+from plmctl.run.lengthen import TABLE, lengthen
+from plmctl.run.loading import load, open_source
+from tests.interop.publishing import VOCAB, publish
+from tests.test_shrinking import batch, built, source
+
+SMALL = [
+    "tokenizer=char",
+    "size=tiny",
+    "size.width=16",
+    "size.num_heads=2",
+    "size.inner_width=32",
+    "format.max_length=16",
+]
+TRAIN = ["train.precision=fp32", "train.threads=1", "train.steps=2", "train.batch_size=2"]
+
+
+@pytest.mark.parametrize("recipe", ["bert", "roberta", "albert", "electra"])
+def test_the_answers_stay_and_positions_repeat(recipe: str) -> None:
+    short, model = source(recipe)
+    long = lengthen(short, 40, reach=16)
+    made, rows = built(long), batch()
+    with torch.no_grad():
+        wanted, states = model.backbone(rows).last, made.backbone(rows).last
+    real = rows.text.real
+    torch.testing.assert_close(states[real], wanted[real], rtol=1e-10, atol=1e-10)
+    old, new = short.tensors[TABLE], long.tensors[TABLE]
+    assert torch.equal(new, torch.cat([old, old, old[:8]]))
+    assert made.backbone.max_length == 40
+    assert len(old) == 16  # the source is as it was
+    narrow = built(lengthen(short, 40, reach=1))
+    assert not torch.allclose(narrow.backbone(rows).last[real], wanted[real])
+
+
+@pytest.mark.parametrize(
+    "name", ["BertForMaskedLM", "RobertaForMaskedLM", "AlbertForMaskedLM", "ElectraForPreTraining"]
+)
+def test_published_models(name: str, tmp_path: Path) -> None:
+    """Their logits, through a folder; RoBERTa's two rows before the first position stay out."""
+    theirs, folder = publish(tmp_path / "short", name)
+    convert(folder, tmp_path / "long", to="plmctl", max_length=30, reach=12)
+    model: Model = load(tmp_path / "long").model
+    ids = torch.randint(2, VOCAB, (2, 12), generator=torch.Generator().manual_seed(0))
+    rows = batch()
+    rows = type(rows)(rows.key, {"text": type(rows.text)(ids, torch.tensor([12, 12]), full=True)})
+    with torch.no_grad():
+        base = getattr(theirs, theirs.base_model_prefix)
+        wanted = base(ids).last_hidden_state
+        torch.testing.assert_close(model.backbone(rows).last, wanted, rtol=1e-5, atol=1e-5)
+    table = open_source(tmp_path / "long").tensors[TABLE]
+    places = base.embeddings.position_embeddings.weight[-12:]
+    assert torch.equal(table, torch.cat([places, places, places[:6]]))
+
+
+def run_verb(verb: str, recipe: str | None, *words: str) -> int:
+    return perform(config.compose(verb, recipe, list(words)).asked())
+
+
+def test_training_goes_on_from_it(small_text: Path, tmp_path: Path) -> None:
+    data = f"data.path={small_text}"
+    assert (
+        run_verb("pretrain", "roberta", data, *SMALL, *TRAIN, f"run.dir={tmp_path / 'short'}") == 0
+    )
+    convert(tmp_path / "short", tmp_path / "long", to="plmctl", max_length=64, reach=4)
+    further = [f"init={tmp_path / 'long'}", "pattern=longformer", "pattern.parts.0.reach=4"]
+    further += [data, "format.max_length=64", "kernel=banded", "kernel.block=8", *TRAIN]
+    assert run_verb("pretrain", "roberta", *further, f"run.dir={tmp_path / 'further'}") == 0
+    first, last = open_source(tmp_path / "long"), open_source(tmp_path / "further")
+    moved = [
+        name for name in first.tensors if not torch.equal(first.tensors[name], last.tensors[name])
+    ]
+    assert any("global_maps" in name for name in moved)
+    words = [f"checkpoint={tmp_path / 'further'}", "task=classification", "task.path=builtin"]
+    words += ["task.max_length=64", "train.epochs=null", *TRAIN, f"run.dir={tmp_path / 'tuned'}"]
+    assert run_verb("finetune", None, *words) == 0
+    tuned = plmctl.load(tmp_path / "tuned")
+    assert tuned.model.backbone.max_length == 64
+
+
+@pytest.mark.parametrize(
+    ("recipe", "words", "length", "message"),
+    [
+        ("bert", [], 16, r"--max-length=16: more than 16, the positions .*\n  fix: --max-length"),
+        ("bert", ["position=rotary"], 64, r"nothing needs copying\n  fix: plmctl pretrain"),
+        ("bert", ["pattern=window"], 64, "an Encoder with the pattern Full"),
+        ("gpt2", [], 64, "an Encoder with the pattern Full"),
+        ("bert", ["model.stack.layout=lf*2"], 64, "at least one cell of Attention"),
+        ("bert", ["model.stack.cells.a.projections=shared"], 64, "projections to copy"),
+    ],
+)
+def test_what_cannot_be_made_long(recipe: str, words: list[str], length: int, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        lengthen(source(recipe, *words)[0], length)
