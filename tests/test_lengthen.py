@@ -68,7 +68,7 @@ def test_published_models(name: str, tmp_path: Path) -> None:
     assert torch.equal(table, torch.cat([places, places, places[:6]]))
 
 
-def run_verb(verb: str, recipe: str | None, *words: str) -> int:
+def run_verb(verb: str, recipe: str | None, *words: str) -> object:
     return perform(config.compose(verb, recipe, list(words)).asked())
 
 

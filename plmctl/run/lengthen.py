@@ -109,7 +109,7 @@ def _make_global(node: Mapping[str, Any], *, path: str) -> dict[str, Any]:
 
 def _copy_projections(tensors: Mapping[str, Tensor], letter: str) -> dict[str, Tensor]:
     """The tensors of `global_maps` in all cells of this letter."""
-    made = {}
+    made: dict[str, Tensor] = {}
     name_of = re.compile(rf"(backbone\.stack\.blocks\.{letter}\.\d+\.cell)\.qkv\.(weight|bias)")
     for name, tensor in tensors.items():
         if match := name_of.fullmatch(name):

@@ -107,7 +107,7 @@ def test_transformers(kernel: Kernel) -> None:
     )
     theirs = LongformerSelfAttention(config, layer_id=0).eval()
     cell, names = make().float(), ["query", "key", "value"]
-    named = dict(theirs.named_parameters())
+    named: dict[str, Tensor] = dict(theirs.named_parameters())
     with torch.no_grad():
         cell.out.weight.copy_(torch.eye(W))
         cell.out.bias.zero_()
@@ -130,13 +130,13 @@ def test_transformers(kernel: Kernel) -> None:
     torch.testing.assert_close(y[REAL], wanted[REAL], rtol=1e-5, atol=1e-5)
     loss = torch.randn(y.shape) * REAL[..., None]
     maps = cell.global_maps
-    ours = [x, cell.qkv.weight, maps.q.weight, maps.kv.weight, maps.kv.bias]
-    grads = torch.autograd.grad((y * loss).sum(), ours)
+    weights = [x, cell.qkv.weight, maps.q.weight, maps.kv.weight, maps.kv.bias]
+    grads = torch.autograd.grad((y * loss).sum(), weights)
     others = [named[f"{name}{end}.weight"] for end in ("", "_global") for name in names]
     others += [named["key_global.bias"], named["value_global.bias"]]
-    others = list(torch.autograd.grad((wanted * loss).sum(), [x, *others]))
-    joined = [others[0], torch.cat(others[1:4]), others[4], torch.cat(others[5:7])]
-    joined.append(torch.cat(others[7:]))
+    theirs_of = torch.autograd.grad((wanted * loss).sum(), [x, *others])
+    joined = [theirs_of[0], torch.cat(theirs_of[1:4]), theirs_of[4], torch.cat(theirs_of[5:7])]
+    joined.append(torch.cat(theirs_of[7:]))
     torch.testing.assert_close(list(grads), joined, rtol=1e-5, atol=1e-5)
 
 
