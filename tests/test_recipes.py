@@ -301,6 +301,7 @@ PARAMETERS: dict[str, tuple[float, list[str]]] = {
     "transformer_xl_char": (41, []),  # table 2, 12 layers
     "unilm": (340, []),  # sec. 2.4, large
     # as BERT-large (sec. 3.1), and in each layer a map of distances
+    "universal_transformer": (65, []),  # table 7: as many as the Transformer, base
     "xlnet": (340 + 24 * 1.024**2, []),
 }
 
@@ -342,6 +343,9 @@ def test_multiply_adds_of_the_lite_transformers_sizes(width: int, published_macs
         ("evolved_transformer", "model.encoder.stack.layout", "uvaf*3"),
         ("evolved_transformer", "model.decoder.stack.layout", "m|cxacg*4"),
         ("evolved_transformer", "model.decoder.stack.cells.m.num_heads", 16),
+        # sec. 2.1: positions and layers are counted from 1; tensor2tensor, transformer.py
+        ("universal_transformer", "position.first", 1),
+        ("universal_transformer", "objective.seq2seq.smoothing", 0.1),
         ("sandwich", "model.stack.sandwich", 6),  # sec. 4: the best on WikiText-103
         ("gpt", "schedule.min_ratio", 0),  # sec. 4.1: cosine to 0
         # kimiyoung/transformer-xl, train.py: eta_min, and Adam's own eps

@@ -31,7 +31,7 @@ class PositionScheme(Protocol):
     def bias(self, q: Tensor, q_positions: Tensor, k_positions: Tensor) -> Tensor | None:
         """[B | 1, H, Tq, Tk] added to the scaled scores, or None."""
 
-    def every_step(self, x: Tensor, step: int) -> Tensor:
+    def every_step(self, x: Tensor, step: int, positions: Tensor) -> Tensor:
         """[B, T, W] the stream before layer `step`."""
         ...
 

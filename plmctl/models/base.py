@@ -18,6 +18,7 @@ from plmctl.core.graphs import break_graphs
 from plmctl.core.parts import base_of
 from plmctl.nn.cache import Cache
 from plmctl.nn.cells.base import RowSize
+from plmctl.nn.halting import Halting
 from plmctl.nn.stack import Stack
 
 
@@ -31,6 +32,8 @@ class Hidden:
     state: Any = None  # recurrent memory or KV cache for the next call
     # "hidden": embedding output first, then each layer
     recorded: Mapping[str, list[Tensor]] = field(default_factory=dict)
+    # [B, T, 2] by sequence: layers of each token and its remainder, where tokens halt
+    pondered: Mapping[str, Tensor] = field(default_factory=dict)
 
     def gather(self, index: Tensor) -> Tensor:
         """[P, W] the states at the flattened (row, position) `index [P]`."""
@@ -67,6 +70,11 @@ class Backbone(nn.Module):
     records: frozenset[str] = frozenset({"hidden"})  # names that `record` may have
     # names that `Hidden.streams` may have besides the last states
     streams: frozenset[str] = frozenset()
+
+    @property
+    def halting(self) -> Mapping[str, Halting]:
+        """What decides when the tokens of a sequence halt, by the sequence: `Hidden.pondered`."""
+        return {}
 
     def parts(self) -> list[object]:
         """Itself, all modules inside, and their patterns."""
@@ -171,6 +179,11 @@ class Once:
         self.heads, self.backbone = self.model.heads, self.model.backbone
         self._record: frozenset[str] = record | inner._record if inner else record
         self._seen: list[tuple[Batch, frozenset[str], Hidden]] = inner._seen if inner else []
+
+    @property
+    def passes(self) -> list[Hidden]:
+        """The results of all passes so far."""
+        return [hidden for *_, hidden in self._seen]
 
     def __call__(
         self, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()

@@ -28,6 +28,7 @@ from plmctl.nn.cache import Cache
 from plmctl.nn.cells.base import RowSize
 from plmctl.nn.embeddings import Embedding
 from plmctl.nn.env import Env, SourceStates, Streams
+from plmctl.nn.halting import Halting
 from plmctl.nn.positions import Position
 from plmctl.nn.recorder import ATTENTION, Recorder
 from plmctl.nn.stack import Stack
@@ -75,6 +76,10 @@ class Encoder(Backbone):
     @property
     def records(self) -> frozenset[str]:  # type: ignore[override]
         return frozenset({"hidden"}) | (ATTENTION if self.stack.records else frozenset())
+
+    @property
+    def halting(self) -> Mapping[str, Halting]:
+        return {} if self.stack.halting is None else {"text": self.stack.halting}
 
     def embed(self, batch: Batch, state: Any = None) -> Tensor:
         return self.embed_tokens(batch.text, state.length if isinstance(state, Cache) else 0)
@@ -127,7 +132,9 @@ class Encoder(Backbone):
             **({"hidden": hidden} if hidden else {}),
             **(recorder.recorded if recorder else {}),
         }
-        return Hidden(streams["text"], recorded=recorded, state=cache)
+        ponder = streams.get("ponder")
+        pondered = {} if ponder is None else {"text": ponder}
+        return Hidden(streams["text"], recorded=recorded, state=cache, pondered=pondered)
 
 
 def _check_cells(stack: Stack, pattern: Pattern) -> None:
@@ -146,6 +153,12 @@ def _check_cells(stack: Stack, pattern: Pattern) -> None:
                 else f"pattern=full, or no '{letter}' in the layout"
             )
             raise ConfigError(f"model.stack.cells.{letter}", type(cell).__name__, wanted, fix=fix)
+
+
+def refuse_halting(stack: Stack, reason: str) -> None:
+    """Raise ConfigError if the tokens of `stack` halt, where a model cannot carry it."""
+    if stack.halting is not None:
+        raise ConfigError("model.stack.halting", ..., f"null: {reason}")
 
 
 def _check_position(stack: Stack, position: Position) -> None:

@@ -18,10 +18,11 @@ from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError, UsageError, nearest
 from plmctl.core.parts import part_of
 from plmctl.models.base import Backbone, Hidden
-from plmctl.models.encoder import Encoder, Initializer, token_positions
+from plmctl.models.encoder import Encoder, Initializer, refuse_halting, token_positions
 from plmctl.nn.cache import Cache
 from plmctl.nn.cells.base import RowSize
 from plmctl.nn.env import SourceStates
+from plmctl.nn.halting import Halting
 from plmctl.nn.positions import NoPosition
 from plmctl.nn.stack import Stack
 
@@ -70,6 +71,8 @@ class EncoderDecoder(Backbone):
             if part is not None and part.stack.widening != 1:
                 allowed = "mean: another stack reads its states, which have the width of the model"
                 raise ConfigError(f"model.{name}.stack.join", part.stack.join, allowed)
+        if front is not None:
+            refuse_halting(front.stack, "model.front is read as a whole")
         self.encoder, self.decoder, self.front = encoder, decoder, front
         self.width, self.num_layers = decoder.width, decoder.num_layers
         if tied:
@@ -93,6 +96,11 @@ class EncoderDecoder(Backbone):
     def records(self) -> frozenset[str]:  # type: ignore[override]
         return self.decoder.records | {"source"}
 
+    @property
+    def halting(self) -> Mapping[str, Halting]:
+        stacks = {"source": self.encoder.stack, "target": self.decoder.stack}
+        return {name: stack.halting for name, stack in stacks.items() if stack.halting is not None}
+
     def looks_ahead(self, seq: str) -> bool:
         return seq != "target" or self.decoder.looks_ahead("text")
 
@@ -110,13 +118,17 @@ class EncoderDecoder(Backbone):
         """
         if isinstance(state, Cache):
             assert isinstance(state.source, SourceStates)
-            return self.decoder.read(
+            hidden = self.decoder.read(
                 _target(batch), x, cache=state, source=state.source, record=record
             )
-        read, layers = self._read(batch, record)
+            return replace(hidden, pondered=_rename(target=hidden))
+        read, encoded = self._read(batch, record)
+        layers = encoded.recorded.get("hidden", [])
         hidden = self.decoder.read(_target(batch), x, source=read, record=record)
         recorded = {**hidden.recorded, **({"source": layers} if layers else {})}
-        return replace(hidden, streams={"encoder": read.states}, recorded=recorded)
+        pondered = _rename(source=encoded, target=hidden)
+        streams = {"encoder": read.states}
+        return replace(hidden, streams=streams, recorded=recorded, pondered=pondered)
 
     def fresh_cache(self, batch: Batch) -> Cache:
         cache = Cache.of(len(self.decoder.stack.steps))
@@ -130,8 +142,8 @@ class EncoderDecoder(Backbone):
         for stack, row in self.decoder.stacks(target_length, 0):
             yield stack, replace(row, source=length)
 
-    def _read(self, batch: Batch, record: frozenset[str]) -> tuple[SourceStates, list[Tensor]]:
-        """The source for cross-attention, and its layers if they are recorded."""
+    def _read(self, batch: Batch, record: frozenset[str]) -> tuple[SourceStates, Hidden]:
+        """The source for cross-attention, and the result of the encoder."""
         source = batch.seqs[batch.input]
         hidden = self.encoder.read(
             source,
@@ -140,7 +152,7 @@ class EncoderDecoder(Backbone):
         )
         mask = self._visible(source, batch.seqs.get("target"))
         op = BoundOp(mask, NoPosition(), token_positions(source, 0))
-        return SourceStates(hidden.last, op), hidden.recorded.get("hidden", [])
+        return SourceStates(hidden.last, op), hidden
 
     def _embed_source(self, source: Seq) -> Tensor:
         """[B, S, W] the input of the encoder's first layer."""
@@ -187,6 +199,11 @@ class EncoderDecoder(Backbone):
             )
             shifted = shifted.masked_fill(begins, self.start)
         return replace(target, ids=shifted)
+
+
+def _rename(**results: Hidden) -> dict[str, Tensor]:
+    """What tokens pondered by the sequences of this model; each stack calls its own `text`."""
+    return {name: x for name, hidden in results.items() for x in hidden.pondered.values()}
 
 
 def _target(batch: Batch) -> Seq:

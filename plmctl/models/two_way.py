@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from plmctl.core.batch import Batch
 from plmctl.core.parts import part_of
 from plmctl.models.base import Backbone, Hidden
-from plmctl.models.encoder import Encoder, Initializer
+from plmctl.models.encoder import Encoder, Initializer, refuse_halting
 
 
 @part_of("model")
@@ -42,6 +42,8 @@ class TwoWay(Backbone):
         classifier: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
+        for part in (forward, backward):
+            refuse_halting(part.stack, "its two stacks would halt each for itself")
         self.ahead, self.behind = forward, backward
         if tied:
             backward.embedding.token = forward.embedding.token

@@ -23,7 +23,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.core.values import Count
 from plmctl.models.base import Backbone, Hidden
-from plmctl.models.encoder import Initializer, token_positions
+from plmctl.models.encoder import Initializer, refuse_halting, token_positions
 from plmctl.nn.cache import Cache
 from plmctl.nn.cells.relative_attention import RelativeAttention
 from plmctl.nn.embeddings import Embedding
@@ -362,6 +362,7 @@ class XLNet(Backbone):
         if self.stack.widening != 1:
             allowed = "mean: the two streams of this model have one width"
             raise ConfigError("model.stack.join", self.stack.join, allowed)
+        refuse_halting(self.stack, "memory and queries are of every layer")
         if memory and self.stack.reversible:
             allowed = "false: memory is the input of a layer, and a layer here has two"
             raise ConfigError("model.stack.reversible", True, allowed, fix="model.memory=0")

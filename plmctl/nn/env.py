@@ -20,7 +20,8 @@ class Streams:
     """Named tensors [B, T, W] that the cells of a stack read and write; never changed in place.
 
     `text` is what a model computes. `source` holds the states that cross-attention reads, `memory`
-    the input of a layer in earlier segments. A model may add its own streams.
+    the input of a layer in earlier segments, `ponder` [B, T, 2] the layers of each token and its
+    remainder where tokens halt (nn/halting.py), 0 at padding. A model may add its own streams.
     """
 
     tensors: Mapping[str, Tensor]

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from plmctl.core.errors import ConfigError, nearest
 from plmctl.core.parts import base_of, part_of
+from plmctl.core.values import Count
 
 LAYOUTS, FREQUENCIES = ("halves", "interleaved"), ("paper", "released")  # of `Sinusoidal`
 
@@ -37,8 +38,8 @@ class Position(nn.Module):
         """[B | 1, H, Tq, Tk] added to the scaled scores, or None."""
         return None
 
-    def every_step(self, x: Tensor, step: int) -> Tensor:
-        """[B, T, W] the stream before layer `step` (Universal Transformer)."""
+    def every_step(self, x: Tensor, step: int, positions: Tensor) -> Tensor:
+        """[B, T, W] the stream before layer `step`, counted from 0 (Universal Transformer)."""
         return x
 
 
@@ -106,11 +107,64 @@ class Sinusoidal(Position):
         self.span = width if frequencies == "paper" else max(1, width - 2)  # base^(-2i / span)
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        angles = _angles(positions + self.first, self.width, self.base, self.span)
+        return x + self.waves(positions).to(x.dtype)
+
+    def waves(self, numbers: Tensor) -> Tensor:
+        """[..., W] the sines and cosines of `numbers [...]`, in fp32."""
+        angles = _angles(numbers + self.first, self.width, self.base, self.span)
         waves = [angles.sin(), angles.cos()]
-        return x + (
-            torch.stack(waves, -1).flatten(-2) if self.interleaved else torch.cat(waves, -1)
-        ).to(x.dtype)
+        return torch.stack(waves, -1).flatten(-2) if self.interleaved else torch.cat(waves, -1)
+
+
+@part_of("position")
+class EveryStep(Sinusoidal):
+    """`x + waves(position) + waves(t)` before layer t of each step, and nothing in the embedding:
+    where a token stands, and how often it was computed (Dehghani et al., 2019, arXiv:1807.03819,
+    sec. 2.1).
+
+    Both begin at `first`, in the paper 1. `learned_steps`: so many learned vectors in place of
+    waves(t), as in the authors' code (tensor2tensor, universal_transformer_util.py,
+    add_step_timing_signal). In training all positions of a batch are moved by one random number
+    from 0 to `shift`, another one at every step, so that later positions are known, too (sec. 3.3;
+    add_position_timing_signal).
+    """
+
+    def __init__(
+        self,
+        *,
+        width: int,
+        base: float = 10000.0,
+        layout: str = "interleaved",
+        frequencies: str = "paper",
+        first: int = 1,
+        learned_steps: Count | None = None,
+        shift: int = 0,
+    ) -> None:
+        super().__init__(
+            width=width, base=base, layout=layout, frequencies=frequencies, first=first
+        )
+        if shift < 0:
+            raise ConfigError("position.shift", shift, "0, or the farthest that positions move")
+        self.shift = shift
+        self.steps = nn.Embedding(learned_steps, width) if learned_steps else None
+
+    def embed(self, x: Tensor, positions: Tensor) -> Tensor:
+        return x
+
+    def every_step(self, x: Tensor, step: int, positions: Tensor) -> Tensor:
+        if self.training and self.shift:
+            moved = torch.randint(self.shift + 1, (1,), device=positions.device)
+            positions = positions + moved
+        return x + (self.waves(positions) + self._signal_time(step, positions)).to(x.dtype)
+
+    def _signal_time(self, step: int, positions: Tensor) -> Tensor:
+        """[W] the vector of a step."""
+        if self.steps is None:
+            return self.waves(positions.new_tensor(step))
+        if step >= self.steps.num_embeddings:
+            allowed = f"at least {step + 1}, a vector for each layer"
+            raise ConfigError("position.learned_steps", self.steps.num_embeddings, allowed)
+        return self.steps.weight[step]
 
 
 @part_of("position")

@@ -20,6 +20,7 @@ from plmctl.nn.by_layer import ByLayer, Factory, build_cells
 from plmctl.nn.cells.base import Cell
 from plmctl.nn.columns import find_columns
 from plmctl.nn.env import Env, Streams
+from plmctl.nn.halting import Halting
 from plmctl.nn.layout import Step
 from plmctl.nn.residual import Block
 from plmctl.nn.reversible import Join, ReversiblePair
@@ -62,6 +63,7 @@ class Stack(nn.Module):
         reversible: Two streams, which the cells read and change in turn (nn/reversible.py).
         join: What the two streams become at the end: their "mean", W wide, or "concatenate", 2 W
             wide, with one norm over all of it (Kitaev et al., 2020, arXiv:2001.04451, released).
+        halting: Every token decides after how many layers its state is final; None: after all.
     """
 
     # store only the input of each layer for the backward pass, and run the layer again there
@@ -80,6 +82,7 @@ class Stack(nn.Module):
         columns: Mapping[str, Sequence[float]] = MappingProxyType({}),
         width: int = 0,
         join: Join = "mean",
+        halting: Halting | None = None,
     ) -> None:
         super().__init__()
         layout = grammar.make_sandwich(layout, sandwich)
@@ -117,6 +120,9 @@ class Stack(nn.Module):
                 self.block(step).join()
         if reversible:
             self._check_reversible(residual)
+        self.halting = halting
+        if halting is not None:
+            self._check_halting()
         if join == "mean":
             self.final_norm = residual.final()
         else:
@@ -143,6 +149,17 @@ class Stack(nn.Module):
                     fix="model.stack.residual._target_=plmctl.nn.residual.PreNorm",
                 )
 
+    def _check_halting(self) -> None:
+        written = {self.block(step).cell.writes for step in self.steps}
+        if self.reversible or written != {"text"}:
+            allowed = (
+                "null: a reversible stack has two streams, and a token only one result"
+                if self.reversible
+                else f"null: the layout has a cell that writes {', '.join(sorted(written))}"
+            )
+            fix = "model.stack.reversible=false" if self.reversible else "model.stack.halting=null"
+            raise ConfigError("model.stack.halting", ..., allowed, fix=fix)
+
     @property
     def num_layers(self) -> int:
         """The number of layers."""
@@ -160,7 +177,11 @@ class Stack(nn.Module):
 
     @property
     def records(self) -> bool:
-        """Whether each layer has exactly one cell of self-attention that can be recorded."""
+        """Whether each layer has exactly one cell of self-attention that can be recorded, and is
+        run.
+        """
+        if self.halting is not None:
+            return False
         recorded = [
             sum(self.block(step).cell.records for steps in layer for _, step in steps)
             for layer in self.rounds
@@ -175,9 +196,14 @@ class Stack(nn.Module):
         self, streams: Streams, env: Env, *, record: bool = False
     ) -> tuple[Streams, list[Tensor]]:
         """The streams after the last layer, the text normed; and with `record` the text before the
-        first layer and after every one (the last one normed).
+        first layer and after every one (the last one normed). Where tokens halt, what is recorded
+        is their result so far, and the streams have `ponder`.
         """
-        run = self._run_reversible if self.reversible else self._run_in_order
+        run = self._run_in_order
+        if self.halting is not None:
+            run = self._run_until_halted
+        elif self.reversible:
+            run = self._run_reversible
         streams, recorded = run(streams, env, record)
         streams = streams.replace("text", self.final_norm(streams["text"]))
         return streams, [*recorded[:-1], streams["text"]] if record else []
@@ -192,15 +218,43 @@ class Stack(nn.Module):
                 recorded.append(streams["text"])
         return streams, recorded
 
+    @outside_graphs  # how many layers run depends on values
+    def _run_until_halted(
+        self, streams: Streams, env: Env, record: bool
+    ) -> tuple[Streams, list[Tensor]]:
+        assert self.halting is not None
+        x = streams["text"]
+        real = None if env.seq is None or env.seq.full else env.seq.real
+        recorded, pondering = [x], self.halting.begin(x)
+        for number in range(self.num_layers):
+            streams = self._enter(number, streams, env)
+            before = streams["text"]
+            streams = self._run_layer(number, streams, env)
+            pondering = self.halting.step(pondering, before, streams["text"])
+            if record:
+                recorded.append(pondering.state.to(x.dtype))
+            # later tokens attend to all layers of those in a cache
+            if env.cache is None and not self.halting.goes_on(pondering, real):
+                break
+        if record:  # nothing changes in layers that no token needs
+            recorded += recorded[-1:] * (self.num_layers + 1 - len(recorded))
+        ponder = torch.stack([pondering.steps, pondering.remainder], -1)
+        return streams.replace("text", pondering.state.to(x.dtype)).replace(
+            "ponder", ponder if real is None else ponder * real[..., None]
+        ), recorded
+
     def layer(self, number: int, streams: Streams, env: Env) -> Streams:
         """The streams after one layer, from those before it."""
+        return self._run_layer(number, self._enter(number, streams, env), env)
+
+    def _run_layer(self, number: int, streams: Streams, env: Env) -> Streams:
+        """The streams after one layer, from the input of its first cell."""
         # a recorder must see each layer only once
         if self.checkpointed and torch.is_grad_enabled() and env.recorder is None:
-            return _run_checkpointed(partial(self._layer, number), streams, env)
-        return self._layer(number, streams, env)
+            return _run_checkpointed(partial(self._run_rounds, number), streams, env)
+        return self._run_rounds(number, streams, env)
 
-    def _layer(self, number: int, streams: Streams, env: Env) -> Streams:
-        streams = self._enter(number, streams, env)
+    def _run_rounds(self, number: int, streams: Streams, env: Env) -> Streams:
         for steps in self.rounds[number]:
             first, read = self._read(steps, streams)
             name = first.cell.writes
@@ -214,7 +268,8 @@ class Stack(nn.Module):
         """The input of the first cell of a layer: with the layer's own streams, and its number if
         the positions add it.
         """
-        x = env.ops["text"].position.every_step(streams["text"], number)
+        op = env.ops["text"]
+        x = op.position.every_step(streams["text"], number, op.positions)
         return streams.at(number).replace("text", x)
 
     def _read(self, steps: Round, streams: Streams) -> tuple[Block, Streams]:

@@ -5,7 +5,7 @@ data source if it says so.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from plmctl.core.batch import Batch, Rows
 from plmctl.core.fields import glossary
 from plmctl.models.base import Model, Once
 from plmctl.objectives.base import Facts, Objective, Output, Term
+from plmctl.objectives.ponder import PonderCost
 
 
 @dataclass(frozen=True)
@@ -35,20 +36,28 @@ class Entry:
 class Mix(Objective):
     """`sum_i weight_i * mean_i`, the terms of every entry whose source matches the batch.
 
-    All entries that ask for the same batch share one forward pass (`Once`).
+    All entries that ask for the same batch share one forward pass (`Once`). `cost`: of the layers
+    of a model whose tokens halt.
     """
 
-    def __init__(self, entries: Mapping[str, Entry]) -> None:
+    def __init__(self, entries: Mapping[str, Entry], cost: PonderCost | None = None) -> None:
         super().__init__()
         self.entries = dict(entries)
         self.parts = nn.ModuleDict({name: entry.objective for name, entry in entries.items()})
         self.fields = glossary(entry.objective for entry in entries.values())
         self.facts = Facts.of_all([entry.objective.facts for entry in entries.values()])
+        self.cost = cost
+        if cost and entries:
+            self.facts = replace(self.facts, terms=self.facts.terms | cost.terms)
 
     def _active(self, batch: Batch) -> dict[str, Entry]:
         return {
             name: entry for name, entry in self.entries.items() if entry.on in (None, batch.source)
         }
+
+    def _cost(self, batch: Batch) -> PonderCost | None:
+        """The cost of layers, where an entry reads the batch."""
+        return self.cost if self._active(batch) else None
 
     def labels(self, rows: Rows) -> dict[str, np.ndarray]:
         labels: dict[str, np.ndarray] = {}
@@ -61,7 +70,8 @@ class Mix(Objective):
         counts: dict[str, int] = {}
         for entry in self._active(batch).values():
             counts |= entry.objective.counts(batch)
-        return counts
+        cost = self._cost(batch)
+        return counts | cost.counts(batch) if cost else counts
 
     def forward(self, model: Model, batch: Batch, state: Any = None) -> Output:
         once = Once(model)
@@ -76,7 +86,9 @@ class Mix(Objective):
             }
             logs |= out.logs
             state_out = out.state if out.state is not None else state_out
-        return Output(terms, logs, state_out)
+        out = Output(terms, logs, state_out)
+        cost = self._cost(batch)
+        return cost.add(out, once, batch) if cost else out
 
     def after_step(self, model: Model, step: int) -> None:
         for entry in self.entries.values():

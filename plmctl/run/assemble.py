@@ -18,6 +18,7 @@ from plmctl.core.locate import locate, parameters
 from plmctl.heads.features import BEFORE_HEADS
 from plmctl.models.base import Model
 from plmctl.objectives.mix import Entry, Mix
+from plmctl.objectives.ponder import PonderCost
 from plmctl.run.build import build, entry, plain
 from plmctl.run.injected import ToHeads, ToObjectives
 from plmctl.text.vocab import Vocab
@@ -151,7 +152,7 @@ def build_objective(
             entries[name] = Entry(
                 build(part, given, plugins, path=f"objective.{name}"), weight, source
             )
-    return Mix(entries)
+    return Mix(entries, PonderCost.of(model.backbone))
 
 
 def settle_lengths(config: Any, *, plugins: Sequence[str] = ()) -> dict[str, Any]:

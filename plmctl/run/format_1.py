@@ -48,6 +48,7 @@ ADDED: dict[str, Any] = {
     "reversible": False,
     "stack.columns": {},
     "stack.sandwich": 0,
+    "stack.halting": None,
     "join": "mean",
     "checkpoint_activations": False,
     "about": "next",
@@ -68,7 +69,7 @@ ADDED: dict[str, Any] = {
     "data.valid_bytes": None,
 }
 # letters that conf/model had not: they count where a layout runs them
-LATER_CELLS = {"s", "b", "h", "w", "d", "u", "v", "p", "m", "x", "y", "g"}
+LATER_CELLS = {"s", "b", "h", "w", "d", "u", "v", "p", "m", "x", "y", "g", "t", "z"}
 
 # language-model heads by the names that they had where they predict the next token: today they say
 # so themselves

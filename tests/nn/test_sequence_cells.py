@@ -31,6 +31,7 @@ from plmctl.nn.cells.lightweight import (
     LightweightConvolution,
 )
 from plmctl.nn.cells.recurrent import GRU, LSTM
+from plmctl.nn.cells.separable_feedforward import SeparableFeedForward
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.init import normal
 from plmctl.nn.norm import layer_norm
@@ -73,8 +74,12 @@ KINDS: dict[str, Callable[[bool], Cell]] = {
         causal=causal,
         dropout=0.1,
     ),
+    "separable feed-forward": lambda causal: SeparableFeedForward(
+        width=W, inner_width=9, kernel=3, last_kernel=3, causal=causal, dropout=0.1
+    ),
 }
 KIND = pytest.mark.parametrize("kind", KINDS)
+TWICE = {"branches", "separable feed-forward"}  # a window of 3 over a window of 3
 CAUSAL = pytest.mark.parametrize("causal", [True, False])
 
 
@@ -223,6 +228,8 @@ def alone(cell: Cell, x: Tensor, causal: bool) -> Tensor:
         return torchs(cell, x, causal)
     if isinstance(cell, ConvolutionBranches):
         return branched(cell, x, causal)
+    if isinstance(cell, SeparableFeedForward):
+        return torchs(cell.down, torchs(cell.up, x, causal), causal)
     if isinstance(cell, KernelConvolution):
         return convolved_by_head(cell, x, causal)
     if isinstance(cell, Convolution):
@@ -268,7 +275,7 @@ def test_no_gradient_crosses_documents_padding_or_time(kind: str, causal: bool) 
     cell, x = made(kind, causal), stream().requires_grad_()
     y = cell(streams(x), packed(DOCUMENTS))
     weights = torch.randn(y.shape[-1], dtype=torch.float64)
-    reach = 99 if isinstance(cell, LSTM | GRU) else 5 if kind == "branches" else 3
+    reach = 99 if isinstance(cell, LSTM | GRU) else 5 if kind in TWICE else 3
     for row, place in ((0, 3), (0, 4), (1, 4), (2, 3)):
         (grad,) = torch.autograd.grad(y[row, place] @ weights, x, retain_graph=True)
         for t in range(7):

@@ -1,0 +1,97 @@
+"""The cost of layers where tokens halt, beside the loss of any objective (nn/halting.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import Tensor
+
+from plmctl.core.batch import Batch, Seq
+from plmctl.core.errors import ConfigError
+from plmctl.models.base import Backbone, Model, Once
+from plmctl.objectives.base import Objective, Output, Term
+
+
+@dataclass(frozen=True)
+class PonderCost:
+    """The mean over tokens of layers and remainder, for each stack whose tokens halt.
+
+    Terms `ponder`, and `ponder_source` of an encoder whose decoder writes. Logged are the mean
+    layers of a token as `layers` and `layers_source`. Of several passes over a batch the costs are
+    added.
+    """
+
+    weights: Mapping[str, float]  # by the sequence whose tokens halt
+
+    @classmethod
+    def of(cls, backbone: Backbone) -> PonderCost | None:
+        """The cost of a backbone; None if none of its tokens halt."""
+        weights = {key: halting.weight for key, halting in backbone.halting.items()}
+        return cls(weights) if weights else None
+
+    @property
+    def terms(self) -> frozenset[str]:
+        """The names of its terms."""
+        return frozenset(_name("ponder", key) for key in self.weights)
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """{term: tokens}."""
+        return {_name("ponder", key): _count_tokens(key, batch) for key in self.weights}
+
+    def add(self, out: Output, once: Once, batch: Batch) -> Output:
+        """`out`, with the costs of all passes of `once`.
+
+        Raises:
+            ConfigError: the objective has run the backbone by another way.
+        """
+        terms, logs = dict(out.terms), dict(out.logs)
+        for key, weight in self.weights.items():
+            passes = [hidden.pondered[key] for hidden in once.passes if key in hidden.pondered]
+            if not passes:
+                allowed = "null: this objective does not run the model as a whole"
+                raise ConfigError("model.stack.halting", ..., allowed)
+            total: Tensor = sum(part.sum() for part in passes)  # type: ignore[assignment]
+            layers: Any = sum(part[..., 0].sum() for part in passes)
+            terms[_name("ponder", key)] = Term(total, weight)
+            logs[_name("layers", key)] = (layers, len(passes) * _count_tokens(key, batch))
+        return Output(terms, logs, out.state)
+
+
+class Pondered(Objective):
+    """`objective`, with the cost of layers."""
+
+    def __init__(self, *, objective: Objective, cost: PonderCost) -> None:
+        super().__init__()
+        self.objective, self.cost = objective, cost
+        self.facts = replace(objective.facts, terms=objective.facts.terms | cost.terms)
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        return {**self.objective.counts(batch), **self.cost.counts(batch)}
+
+    def forward(self, model: Model, batch: Batch, state: Any = None) -> Output:
+        once: Any = Once(model)
+        return self.cost.add(self.objective(once, batch, state), once, batch)
+
+    def after_step(self, model: Model, step: int) -> None:
+        self.objective.after_step(model, step)
+
+
+def add_ponder_cost(model: Model, objective: Objective) -> Objective:
+    """`objective`, with the cost of the model's layers where its tokens halt."""
+    cost = PonderCost.of(model.backbone)
+    return Pondered(objective=objective, cost=cost) if cost else objective
+
+
+def _name(what: str, key: str) -> str:
+    return f"{what}_source" if key == "source" else what
+
+
+def _count_tokens(key: str, batch: Batch) -> int:
+    """The real tokens of a sequence; the host knows them if the batch has only one."""
+    if len(batch.seqs) == 1 and "tokens" in batch.counts:
+        return batch.counts["tokens"]
+    # without a source and a target, both stacks read the text
+    seq: Seq = batch.seqs.get(key) or batch.text
+    return int(seq.real.sum())
