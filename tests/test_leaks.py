@@ -31,12 +31,7 @@ from tests.test_recipes import SMALL, tokenizer_of
 
 # (row, place of the state, place of the token) -> may the one depend on the other?
 Sees = Callable[[int, int, int], bool]
-TRANSLATORS = (
-    "transformer",
-    "lite_transformer",
-    "evolved_transformer",
-    "universal_transformer",
-)
+TRANSLATORS = ("transformer", "lite_transformer", "evolved_transformer", "universal_transformer")
 EXTRA = {
     **{key: ["format.target_length=24"] for key in TRANSLATORS},
     # the probe goes back from every state

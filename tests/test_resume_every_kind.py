@@ -14,12 +14,7 @@ from plmctl.cli.app import make_app
 from tests.test_pretrain_command import same
 from tests.test_recipes import RECIPES, SMALL, TAUGHT, tokenizer_of
 
-TRANSLATORS = (
-    "transformer",
-    "lite_transformer",
-    "evolved_transformer",
-    "universal_transformer",
-)
+TRANSLATORS = ("transformer", "lite_transformer", "evolved_transformer", "universal_transformer")
 EXTRA = {key: ["format.target_length=24"] for key in TRANSLATORS}
 STEPS = ["train.save_every=2", "train.keep_last=9", "train.log_every=1", "train.threads=1"]
 TEXTS = [
