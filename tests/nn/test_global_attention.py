@@ -130,7 +130,7 @@ def test_transformers(kernel: Kernel) -> None:
     torch.testing.assert_close(y[REAL], wanted[REAL], rtol=1e-5, atol=1e-5)
     loss = torch.randn(y.shape) * REAL[..., None]
     maps = cell.global_maps
-    weights = [x, cell.qkv.weight, maps.q.weight, maps.kv.weight, maps.kv.bias]
+    weights = [x, cell.qkv.get_parameter("weight"), maps.q.weight, maps.kv.weight, maps.kv.bias]
     grads = torch.autograd.grad((y * loss).sum(), weights)
     others = [named[f"{name}{end}.weight"] for end in ("", "_global") for name in names]
     others += [named["key_global.bias"], named["value_global.bias"]]
