@@ -24,6 +24,8 @@ from plmctl.nn.halting import Halting
 from plmctl.nn.positions import EveryStep
 from plmctl.nn.residual import PostNorm
 from plmctl.nn.stack import Stack
+from plmctl.objectives.base import Facts, Objective, Output, Term
+from plmctl.objectives.ponder import add_ponder_cost
 from plmctl.run.assemble import build_model, build_objective
 from plmctl.run.compose import compose
 from plmctl.run.stand_in import TINY
@@ -391,3 +393,37 @@ def test_models_that_cannot_halt_say_so(recipe: str) -> None:
 
 def build_small(recipe: str, words: list[str]) -> None:
     build_model(compose("pretrain", recipe, words), vocab_size=40, vocab=TINY)
+
+
+class Asks(Objective):
+    """One number of the states; `outside`: it runs the backbone and not the model."""
+
+    facts = Facts(terms=frozenset({"asked"}))
+
+    def __init__(self, *, outside: bool = False) -> None:
+        super().__init__()
+        self.outside = outside
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        return {"asked": 1}
+
+    def forward(self, model: Any, batch: Batch, state: Any = None) -> Output:
+        hidden = (model.backbone if self.outside else model)(batch)
+        return Output({"asked": Term(hidden.last.square().mean())})
+
+
+def test_any_objective_of_such_a_model_has_the_cost() -> None:
+    """As in fine-tuning; two passes over one batch are one."""
+    _, model = make_model("gpt2")
+    model.eval()
+    batch = make_batch("gpt2")
+    objective = add_ponder_cost(model, Asks())
+    assert objective.facts.terms == {"asked", "ponder"}
+    assert objective.counts(batch) == {"asked": 1, "ponder": 24}
+    out = objective(model, batch)
+    torch.testing.assert_close(out.terms["ponder"].total, model(batch).pondered["text"].sum())
+    with pytest.raises(ConfigError, match="does not run the model as a whole"):
+        add_ponder_cost(model, Asks(outside=True))(model, batch)
+    plain = build_model(compose("pretrain", "gpt2", SMALL), vocab_size=40, vocab=TINY)
+    asks = Asks()
+    assert add_ponder_cost(plain, asks) is asks
