@@ -19,7 +19,7 @@ from plmctl.run.assemble import find_long_rows, row_lengths, settle_lengths
 from plmctl.run.loaders import build_format
 from plmctl.run.loading import Source, open_source
 from plmctl.run.make_spec import spec_of
-from plmctl.run.model_facts import pooling
+from plmctl.run.model_facts import pooling, stated_pooling
 from plmctl.run.references import work_out
 from plmctl.run.schema import Finetune, Pretrain
 from plmctl.run.spec import key_of, thaw
@@ -297,7 +297,8 @@ def _fit_heads(spec: Finetune) -> Finetune:
     What stands on the command line (`heads.class.dense=true`) stays.
     """
     settings = dict(spec.model.get("classifier") or {})
-    vectors = POOLINGS[settings.pop("pooling", None) or "first"].vectors
+    settings.pop("pooling", None)
+    vectors = POOLINGS[stated_pooling(spec) or "first"].vectors
     settings |= {"vectors": vectors} if vectors > 1 else {}
     pooled = settings.pop("pooler", False)
     heads = {name: node for name, node in spec.heads.items() if name != POOLER or pooled}

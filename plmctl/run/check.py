@@ -13,6 +13,7 @@ from plmctl.run.assemble import build_model, build_objective, row_lengths, witho
 from plmctl.run.contract import check_contract
 from plmctl.run.corpus import check_data, sources
 from plmctl.run.loading import open_source
+from plmctl.run.model_facts import stated_pooling
 from plmctl.run.schema import Finetune, Pretrain
 from plmctl.run.spec import thaw
 from plmctl.run.stage_settings import check_updates
@@ -43,6 +44,8 @@ def check_settings(spec: Pretrain) -> None:
     with collect(errors):
         processes = max(environment()[2], spec.train.processes)
         check_updates(spec, processes=processes, plugins=spec.plugins)
+    with collect(errors):
+        stated_pooling(spec)
     if spec.init_into and not spec.init:
         allowed = "says where the weights of init=... go, and there are none"
         errors.append(ConfigError("init_into", spec.init_into, allowed))

@@ -19,14 +19,19 @@ def pooling(config: Any, plugins: Sequence[str] = ()) -> str:
     """What stands for a row: what `model.classifier.pooling` says; else the "last" where
     some see none behind them.
     """
+    if stated := stated_pooling(config):
+        return stated
+    pattern = pattern_of(config, plugins)
+    return "first" if all(pattern.looks_ahead(segment) for segment in (0, 1)) else "last"
+
+
+def stated_pooling(config: Any) -> str | None:
+    """What `model.classifier.pooling` says, if anything; ConfigError for a word unknown."""
     stated = (config["model"].get("classifier") or {}).get("pooling")
     if stated and stated not in POOLINGS:
         allowed = f"one of {', '.join(POOLINGS)}{nearest(str(stated), POOLINGS)}"
-        raise ConfigError("model.classifier.pooling", stated, allowed)
-    if stated:
-        return str(stated)
-    pattern = pattern_of(config, plugins)
-    return "first" if all(pattern.looks_ahead(segment) for segment in (0, 1)) else "last"
+        raise ConfigError("model.classifier.pooling", stated, allowed, fix="leave it out")
+    return str(stated) if stated else None
 
 
 def reading(config: Any, plugins: Sequence[str] = ()) -> dict[str, Any]:

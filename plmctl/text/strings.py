@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from difflib import get_close_matches
 from hashlib import blake2b
 from string import ascii_letters
 from typing import Any, ClassVar
@@ -105,7 +106,9 @@ class Strings:
         kind, *numbers = self.path.removeprefix(self.PREFIX).split(":")
         if kind not in RULES:
             kinds = f"{', '.join(RULES)}{nearest(kind, RULES)}"
-            raise DataError(f"strings are one of {kinds}", file=self, fix=f"{self.PREFIX}copy:20")
+            known = get_close_matches(kind, RULES, n=1) or ["copy"]
+            fix = f"data.path={self.PREFIX}{known[0]}:20"
+            raise DataError(f"strings are one of {kinds}", file=self, fix=fix)
         match = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?(?::(\d{1,9}))?", ":".join(numbers))
         shortest, longest, count = (
             (int(match[1]), int(match[2] or match[1]), int(match[3] or COUNT))
@@ -117,6 +120,6 @@ class Strings:
                 f"such strings are named {self.PREFIX}<kind>:<length>[:rows], with a length from 1"
                 " on, such as 63 or 1-20",
                 file=self,
-                fix=f"{self.PREFIX}{kind}:20",
+                fix=f"data.path={self.PREFIX}{kind}:20",
             )
         return RULES[kind], shortest, longest, count

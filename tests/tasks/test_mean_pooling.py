@@ -74,6 +74,10 @@ def with_segments(rows: Batch, segment: torch.Tensor) -> Batch:
 def test_another_word_is_refused() -> None:
     with pytest.raises(ConfigError, match="did you mean 'mean'"):
         pooling({"model": {"classifier": {"pooling": "means"}}})
+    words = ["pretrain", "modern_encoder", "data.path=builtin", "--dry-run"]
+    done = CliRunner().invoke(make_app(), [*words, "model.classifier.pooling=comprae"])
+    assert done.exit_code == 2
+    assert "did you mean 'compare'" in done.output
 
 
 def test_embedding_and_evaluation_answer_alike(
