@@ -66,21 +66,6 @@ class GlobalRows:
     real: Tensor  # [B, G] bool, False: a token that is not global and only fills up
     plan: Mask  # what they see, [B, H | 1, G, Tk]
 
-    @classmethod
-    @outside_graphs  # works on the values of tensors
-    def find(cls, pattern: Pattern, seq: Seq, *, start: int = 0) -> GlobalRows | None:
-        """Those among the tokens of `seq` from `start` on; None: there is none."""
-        marked = pattern.find_global(seq)
-        if marked is None:
-            return None
-        marked = (marked & seq.real)[:, start:]
-        most = int(marked.sum(1).max())
-        if not most:
-            return None
-        index = marked.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, :most]
-        plan = Mask(pattern.dense(seq, q_index=index + start))
-        return cls(index, marked.gather(1, index), plan)
-
     def take(self, x: Tensor) -> Tensor:
         """[B, H, T, D] -> [B, H, G, D]."""
         return x.gather(2, self._spread(x))
@@ -92,6 +77,21 @@ class GlobalRows:
 
     def _spread(self, x: Tensor) -> Tensor:
         return self.index[:, None, :, None].expand(-1, x.shape[1], -1, x.shape[3])
+
+
+@outside_graphs  # works on the values of tensors
+def find_global_rows(pattern: Pattern, seq: Seq, *, start: int = 0) -> GlobalRows | None:
+    """The global tokens among those of `seq` from `start` on; None: there is none."""
+    marked = pattern.find_global(seq)
+    if marked is None:
+        return None
+    marked = (marked & seq.real)[:, start:]
+    most = int(marked.sum(1).max())
+    if not most:
+        return None
+    index = marked.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, :most]
+    plan = Mask(pattern.dense(seq, q_index=index + start))
+    return GlobalRows(index, marked.gather(1, index), plan)
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,7 +184,7 @@ class AttentionOp:
     ) -> BoundOp:
         """Bind it to a batch: the tokens of `seq` from `start` on see all of `seq`."""
         plan = self.kernel.plan(self.pattern, seq, start=start)
-        rows = GlobalRows.find(self.pattern, seq, start=start)
+        rows = find_global_rows(self.pattern, seq, start=start)
         return BoundOp(plan, self.position, positions, all_positions, rows)
 
 
