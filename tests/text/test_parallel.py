@@ -134,7 +134,8 @@ def test_settings_that_do_not_fit(files: tuple[Path, Path]) -> None:
 
 
 def test_validation_needs_its_translations_too(files: tuple[Path, Path]) -> None:
-    data = dict.fromkeys(("field", "lines", "valid_target_path", "target_path"))
+    names = ("field", "lines", "valid_target_path", "target_path", "bytes", "valid_bytes")
+    data = dict.fromkeys(names)
     data |= {"path": files[0], "valid_path": files[0], "spans": [], "tags": [], "fields": []}
     with pytest.raises(ConfigError, match=r"fix: data\.valid_target_path=<the translations"):
         find_sources({**data, "target_path": files[1]}, files[0])
