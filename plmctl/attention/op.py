@@ -80,11 +80,12 @@ class GlobalRows:
 
 
 @outside_graphs  # works on the values of tensors
-def find_global_rows(pattern: Pattern, seq: Seq, *, start: int = 0) -> GlobalRows | None:
-    """The global tokens among those of `seq` from `start` on; None: there is none."""
-    marked = pattern.find_global(seq)
-    if marked is None:
-        return None
+def find_global_rows(
+    pattern: Pattern, seq: Seq, marked: Tensor, *, start: int = 0
+) -> GlobalRows | None:
+    """The tokens `marked [B | 1, T]` as global among those of `seq` from `start` on; None: there is
+    none.
+    """
     marked = (marked & seq.real)[:, start:]
     most = int(marked.sum(1).max())
     if not most:
@@ -184,7 +185,8 @@ class AttentionOp:
     ) -> BoundOp:
         """Bind it to a batch: the tokens of `seq` from `start` on see all of `seq`."""
         plan = self.kernel.plan(self.pattern, seq, start=start)
-        rows = find_global_rows(self.pattern, seq, start=start)
+        marked = self.pattern.find_global(seq)
+        rows = None if marked is None else find_global_rows(self.pattern, seq, marked, start=start)
         return BoundOp(plan, self.position, positions, all_positions, rows)
 
 
