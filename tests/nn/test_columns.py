@@ -22,7 +22,7 @@ from plmctl.run.cost import cost
 from tests.nn.stacks import HEADS, T, W, make_env, make_input, make_stack, run_stack
 
 HALVES = {"a": [0, 0.5], "d": [0.5, 1]}
-DYNAMIC = partial(DynamicConvolution, width=W, num_heads=HEADS, kernel=3, causal=True)
+DYNAMIC = partial(DynamicConvolution, width=W, num_heads=HEADS, kernel=3, causal=True, gated=True)
 
 
 def make_halves(layout: str = "a|df*2", **settings) -> Stack:

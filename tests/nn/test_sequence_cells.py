@@ -50,12 +50,14 @@ KINDS: dict[str, Callable[[bool], Cell]] = {
     ),
     "depthwise": lambda causal: DepthwiseConvolution(width=W, kernel=3, causal=causal),
     "lightweight": lambda causal: LightweightConvolution(
-        width=W, num_heads=2, kernel=3, causal=causal
+        width=W, num_heads=2, kernel=3, causal=causal, gated=False
     ),
     "gated lightweight": lambda causal: LightweightConvolution(
         width=W, num_heads=2, kernel=3, causal=causal, gated=True
     ),
-    "dynamic": lambda causal: DynamicConvolution(width=W, num_heads=2, kernel=3, causal=causal),
+    "dynamic": lambda causal: DynamicConvolution(
+        width=W, num_heads=2, kernel=3, causal=causal, gated=True
+    ),
     "ungated dynamic": lambda causal: DynamicConvolution(
         width=W, num_heads=3, kernel=3, causal=causal, gated=False
     ),
@@ -366,7 +368,9 @@ def test_lightweight_convolution_is_torchs_with_a_group_a_column(
 ) -> None:
     """Also over several blocks of tokens, and with kernels longer than the row."""
     torch.manual_seed(0)
-    cell = LightweightConvolution(width=W, num_heads=2, kernel=kernel, causal=causal).double()
+    cell = LightweightConvolution(
+        width=W, num_heads=2, kernel=kernel, causal=causal, gated=False
+    ).double()
     x = stream(2, length)
     before = kernel - 1 if causal else kernel // 2
     padded = functional.pad(cell.inputs(x).mT, (before, kernel - 1 - before))
@@ -381,7 +385,7 @@ def test_lightweight_convolution_is_torchs_with_a_group_a_column(
 def test_dynamic_convolution_over_several_blocks_is_the_loop() -> None:
     torch.manual_seed(0)
     cell, x = (
-        DynamicConvolution(width=W, num_heads=2, kernel=9, causal=True).double(),
+        DynamicConvolution(width=W, num_heads=2, kernel=9, causal=True, gated=True).double(),
         stream(1, 40),
     )
     torch.testing.assert_close(
@@ -394,7 +398,9 @@ def test_dynamic_convolution_over_several_blocks_is_the_loop() -> None:
 
 def test_dropout_acts_on_kernels_after_the_softmax() -> None:
     """With one tap of three left, an output is 0 or 1.5 times one third of what is read."""
-    cell = LightweightConvolution(width=W, num_heads=2, kernel=3, causal=False, dropout=0.5)
+    cell = LightweightConvolution(
+        width=W, num_heads=2, kernel=3, causal=False, gated=False, dropout=0.5
+    )
     with torch.no_grad():
         for map_ in (cell.inputs, cell.out):
             map_.weight.copy_(torch.eye(W))

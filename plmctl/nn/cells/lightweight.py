@@ -35,7 +35,7 @@ class KernelConvolution(Cell):
         kernel: int,
         causal: bool,
         gated: bool,
-        dropout: DropoutRate,
+        dropout: DropoutRate = 0.0,
     ) -> None:
         super().__init__()
         check_heads(num_heads, width)
@@ -43,11 +43,16 @@ class KernelConvolution(Cell):
         self.num_heads, self.gated = num_heads, gated
         self.inputs = nn.Linear(width, (2 if gated else 1) * width)
         self.out = nn.Linear(width, width)
+        self.taps = self.make_taps(width, kernel)
         self.dropout = Dropout(rate=dropout)
 
     @property
     def projection(self) -> nn.Linear:  # type: ignore[override]
         return self.out
+
+    def make_taps(self, width: int, kernel: int) -> nn.Linear:
+        """The weights of the kernels."""
+        raise NotImplementedError(type(self).__name__)
 
     def scores(self, z: Tensor) -> Tensor:
         """[B | 1, T | 1, H, kernel] of states z [B, T, W], before the softmax."""
@@ -81,25 +86,8 @@ class LightweightConvolution(KernelConvolution):
     zero before the first map, whose bias then enters).
     """
 
-    def __init__(
-        self,
-        *,
-        width: int,
-        num_heads: int,
-        kernel: int,
-        causal: bool,
-        gated: bool = False,
-        dropout: DropoutRate = 0.0,
-    ) -> None:
-        super().__init__(
-            width=width,
-            num_heads=num_heads,
-            kernel=kernel,
-            causal=causal,
-            gated=gated,
-            dropout=dropout,
-        )
-        self.taps = nn.Linear(kernel, num_heads, bias=False)
+    def make_taps(self, width: int, kernel: int) -> nn.Linear:
+        return nn.Linear(kernel, self.num_heads, bias=False)
 
     def scores(self, z: Tensor) -> Tensor:
         return self.taps.weight[None, None]
@@ -120,25 +108,8 @@ class DynamicConvolution(KernelConvolution):
     (released code: it is, in one of two ways to compute it).
     """
 
-    def __init__(
-        self,
-        *,
-        width: int,
-        num_heads: int,
-        kernel: int,
-        causal: bool,
-        gated: bool = True,
-        dropout: DropoutRate = 0.0,
-    ) -> None:
-        super().__init__(
-            width=width,
-            num_heads=num_heads,
-            kernel=kernel,
-            causal=causal,
-            gated=gated,
-            dropout=dropout,
-        )
-        self.taps = nn.Linear(width, num_heads * kernel, bias=False)
+    def make_taps(self, width: int, kernel: int) -> nn.Linear:
+        return nn.Linear(width, self.num_heads * kernel, bias=False)
 
     def scores(self, z: Tensor) -> Tensor:
         return self.taps(z).unflatten(-1, (self.num_heads, -1))
