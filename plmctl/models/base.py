@@ -147,6 +147,12 @@ class Backbone(nn.Module):
         """
         return None
 
+    def reading_state(self, rows: int, device: torch.device, memory: int | None = None) -> Any:
+        """`fresh_state` of a model that only reads: while its weights stay as they are, a state may
+        hold what they have computed.
+        """
+        return self.fresh_state(rows, device, memory)
+
 
 class Model(nn.Module):
     """A backbone and named heads: what is trained, saved as `model.safetensors`, exported, embedded

@@ -4,8 +4,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -40,14 +42,87 @@ class Memory(NamedTuple):
 
     layers: tuple[Tensor, ...]  # [B, M, W] each, no gradient flows into them
     length: Tensor  # [B] how many of the M are filled; the others, in front, are never seen
+    cache = None  # keys and values are computed of the layers, every time
 
     @property
-    def visible(self) -> Tensor:
-        """[B, 1, 1, M] bool: which states are filled."""
-        room = self.layers[0].shape[1]
-        return (torch.arange(room, device=self.length.device) >= room - self.length[:, None])[
-            :, None, None
-        ]
+    def size(self) -> int:
+        """M, the tokens that it holds for each row."""
+        return self.layers[0].shape[1]
+
+    @property
+    def room(self) -> int:
+        """The most tokens that it holds: as many."""
+        return self.size
+
+    @property
+    def streams(self) -> Mapping[str, tuple[Tensor, ...]]:
+        """The streams of each layer that attention reads it from."""
+        return {"memory": self.layers}
+
+    def resume(self, continues: Tensor) -> Memory:
+        """This memory for the next segment.
+
+        Args:
+            continues: [B] bool, the rows that go on; the others see none of it.
+        """
+        return self._replace(length=self.length * continues.long())
+
+    def append(self, layers: Sequence[Tensor], tokens: int, count: int) -> Memory:
+        """This memory with the first `count` of `tokens` new rows; the latest that fit are kept.
+
+        Args:
+            layers: [B, tokens or more, W] the input of each layer, and the last state.
+        """
+        inputs = zip(self.layers, layers, strict=False)  # the last state is no layer's input
+        kept = tuple(
+            torch.cat([old, new[:, :count].detach()], 1)[:, -self.size :] for old, new in inputs
+        )
+        return Memory(kept, (self.length + count).clamp(max=self.size))
+
+
+@dataclass(eq=False)
+class KeyMemory:
+    """`Memory` of a model whose weights stay as they are: keys and values of each layer are
+    computed once, and kept in place of its input. It changes in place.
+    """
+
+    cache: Cache
+    length: Tensor  # [B] how many of its tokens, the latest, are of the text of a row
+    room: int  # the most tokens that it holds
+    size: int = 0  # those that it holds now
+    relations: Relations | None = None  # of the last segment
+
+    streams: ClassVar[Mapping[str, tuple[Tensor, ...]]] = {}
+
+    def resume(self, continues: Tensor) -> KeyMemory:
+        """As of `Memory`."""
+        self.length = self.length * continues.long()
+        return self
+
+    def append(self, layers: Sequence[Tensor], tokens: int, count: int) -> KeyMemory:
+        """As of `Memory`; the new keys are in the cache."""
+        for slot in self.cache.slots:
+            slot.forget(tokens - count)
+            if slot.length > self.room:
+                slot.keep_last(self.room)
+        self.size = min(self.size + count, self.room)
+        self.length = (self.length + count).clamp(max=self.room)
+        return self
+
+    def relate(self, rows: int, make: Callable[[], Relations]) -> Relations:
+        """The relations of a segment of `rows` tokens, made again only where it differs in size
+        from the one before.
+        """
+        last = self.relations
+        if last is None or (last.first, last.rows) != (self.size, rows):
+            self.relations = last = make()
+        return last
+
+
+def _see(memory: Memory | KeyMemory) -> Tensor:
+    """[B, 1, 1, M] bool: which tokens of a memory are seen."""
+    places = torch.arange(memory.size, device=memory.length.device)
+    return (places >= memory.size - memory.length[:, None])[:, None, None]
 
 
 class QueryRows(NamedTuple):
@@ -144,10 +219,8 @@ class XLNet(Backbone):
         if isinstance(state, Cache):
             return self._continue(x, batch.text, state)
         seq, query_rows, length = batch.text, None, x.shape[1]
-        memory = (
-            None
-            if state is None
-            else Memory(state.layers, state.length * batch.require("values.continues").long())
+        memory: Memory | KeyMemory | None = (
+            None if state is None else state.resume(batch.require("values.continues"))
         )
         if self.query is not None and TARGETS in batch.targets:
             batch.require("tracks.order")
@@ -161,9 +234,9 @@ class XLNet(Backbone):
             keys=length,
         )
         outputs, layers = self.stack(
-            Streams({"text": x}, {} if memory is None else {"memory": memory.layers}),
-            Env({"text": op}),
-            record="hidden" in record or memory is not None,
+            Streams({"text": x}, {} if memory is None else memory.streams),
+            Env({"text": op}, cache=None if memory is None else memory.cache),
+            record="hidden" in record or isinstance(memory, Memory),
         )
         last = self.embedding.dropout(outputs["text"])
         streams = (
@@ -185,6 +258,16 @@ class XLNet(Backbone):
         return Memory(
             (empty,) * self.num_layers, torch.zeros(rows, dtype=torch.int64, device=device)
         )
+
+    def reading_state(
+        self, rows: int, device: torch.device, memory: int | None = None
+    ) -> Memory | KeyMemory | None:
+        """Keys and values in place of states, unless a cell would keep something else, too."""
+        state = self.fresh_state(rows, device, memory)
+        cells = [self.stack.block(step).cell for step in self.stack.steps]
+        if state is None or any(cell.ahead is not None for cell in cells):
+            return state
+        return KeyMemory(Cache.of(len(cells)), state.length, state.size)
 
     def fresh_cache(self, batch: Batch, memory: Memory | None = None) -> Cache:
         """A cache to read token by token, after `memory` if it is given; with `same_length` it has
@@ -208,7 +291,7 @@ class XLNet(Backbone):
             cache.keep_last(self.memory - 1)
         start, length = cache.length, x.shape[1]
         seen = cache.extend(new)
-        front = 0 if memory is None else memory.layers[0].shape[1]
+        front = 0 if memory is None else memory.size
         allowed = (self.pattern & Causal()).dense(seen, k_offset=start)
         assert allowed is not None  # causal at least
         if self.query is not None:
@@ -238,7 +321,9 @@ class XLNet(Backbone):
         queries = self.embedding.dropout(self.query.to(x.dtype).expand(x.shape[0], count, -1))
         return torch.cat([x, queries], 1)
 
-    def _mask(self, seq: Seq, query_rows: QueryRows | None, memory: Memory | None) -> Mask:
+    def _mask(
+        self, seq: Seq, query_rows: QueryRows | None, memory: Memory | KeyMemory | None
+    ) -> Mask:
         if query_rows is None and memory is None:
             return Mask.of(self.pattern, seq)
         length = seq.ids.shape[1]
@@ -257,18 +342,20 @@ class XLNet(Backbone):
             )
         return Mask(self._add_memory(memory, allowed, places))
 
-    def _add_memory(self, memory: Memory | None, allowed: Tensor, places: Tensor) -> Tensor:
+    def _add_memory(
+        self, memory: Memory | KeyMemory | None, allowed: Tensor, places: Tensor
+    ) -> Tensor:
         """[B | 1, H | 1, Tq, M + K]: every query sees all filled memory, with `same_length` the
-        last M tokens.
+        last tokens alone, as many as fit into it.
 
         Args:
             places: [B | 1, Tq] where each query stands in the text.
         """
         if memory is None:
             return allowed
-        seen = _cat([memory.visible.expand(-1, -1, allowed.shape[2], -1), allowed], 3)
+        seen = _cat([_see(memory).expand(-1, -1, allowed.shape[2], -1), allowed], 3)
         if self.same_length:  # key k stands at k - M
-            keys = torch.arange(seen.shape[3], device=seen.device)
+            keys = torch.arange(seen.shape[3], device=seen.device) + (memory.room - memory.size)
             seen = seen & (keys > places[:, None, :, None])
         return seen
 
@@ -277,11 +364,11 @@ class XLNet(Backbone):
         seq: Seq,
         x: Tensor,
         query_rows: QueryRows | None,
-        memory: Memory | None,
+        memory: Memory | KeyMemory | None,
         reversed: Tensor | None,
     ) -> Relations:
         """Distances and segments of all rows and keys."""
-        front = 0 if memory is None else memory.layers[0].shape[1]
+        front = 0 if memory is None else memory.size
         segment, apart = seq.tracks.get("segment"), None
         if segment is not None:
             own = (
@@ -290,7 +377,8 @@ class XLNet(Backbone):
                 else torch.cat([segment, segment.gather(1, query_rows.positions)], 1)
             )
             apart = _apart(own, segment, front)
-        relations = make_relations(
+        make = partial(
+            make_relations,
             width=self.width,
             first=front,
             rows=seq.ids.shape[1],
@@ -300,7 +388,10 @@ class XLNet(Backbone):
             positions=None if query_rows is None else front + query_rows.positions,
             farthest=self.clamp_len,
         )
-        return relations.drop_out(self.embedding.dropout)
+        plain = apart is None and reversed is None and query_rows is None
+        if plain and isinstance(memory, KeyMemory):
+            return memory.relate(seq.ids.shape[1], make)
+        return make().drop_out(self.embedding.dropout)
 
     def _relations_of_new(self, seen: Seq, start: int, front: int, x: Tensor) -> Relations:
         """Distances and segments of the tokens from `start` on and of the positions after them."""
@@ -341,9 +432,11 @@ class XLNet(Backbone):
             farthest=self.clamp_len,
         )
 
-    def _update_memory(self, memory: Memory, layers: list[Tensor], length: int) -> Memory:
-        """Memory with the input of each layer appended; the latest that fit are kept."""
-        room, count = memory.layers[0].shape[1], length if self.reuse is None else self.reuse
+    def _update_memory(
+        self, memory: Memory | KeyMemory, layers: list[Tensor], length: int
+    ) -> Memory | KeyMemory:
+        """Memory with the first `reuse` of `length` new tokens."""
+        count = length if self.reuse is None else self.reuse
         if count > length:
             raise ConfigError(
                 "model.reuse",
@@ -351,9 +444,7 @@ class XLNet(Backbone):
                 f"at most {length}, the tokens of a row",
                 fix="model.reuse=null",
             )
-        inputs = zip(memory.layers, layers, strict=False)  # the last state is no layer's input
-        kept = tuple(torch.cat([old, new[:, :count].detach()], 1)[:, -room:] for old, new in inputs)
-        return Memory(kept, (memory.length + count).clamp(max=room))
+        return memory.append(layers, length, count)
 
     def _check_layers(self, memory: int) -> None:
         """Raise ConfigError unless attention is the first cell of each layer, since memory is the

@@ -27,6 +27,7 @@ class Slot:
         self.buffers: list[Tensor] = []  # [B, H, room, D] each
         self.fixed: tuple[Tensor, ...] | None = None
         self.kept: tuple[Tensor, ...] | None = None
+        self.derived: tuple[Tensor, Tensor] | None = None
         self.parts: dict[str, Slot] = {}
 
     def part(self, name: str) -> Slot:
@@ -67,6 +68,12 @@ class Slot:
         if self.fixed is None:
             self.fixed = make()
         return self.fixed
+
+    def derive(self, source: Tensor, compute: Callable[[Tensor], Tensor]) -> Tensor:
+        """What `compute` makes of `source`, a tensor for all rows; made again only of another."""
+        if self.derived is None or self.derived[0] is not source:
+            self.derived = source, compute(source)
+        return self.derived[1]
 
     def select(self, rows: Tensor, *, same_source: bool = False, shared: int | None = None) -> None:
         """Continue with these rows [B'] of the batch, in this order (the beams that are kept)."""

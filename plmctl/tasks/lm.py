@@ -375,7 +375,9 @@ class _Run:
         reading: list[Iterator[Window]] = [
             iter(()) for _ in range(min(self.batch_size, len(documents)))
         ]
-        state = self.model.backbone.fresh_state(len(reading), self.device, memory)
+        backbone = self.model.backbone
+        start = backbone.reading_state if self.watch is None else backbone.fresh_state
+        state = start(len(reading), self.device, memory)
         while True:
             group = [next(windows, None) for windows in reading]
             goes_on = [window is not None for window in group]

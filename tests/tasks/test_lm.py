@@ -356,3 +356,24 @@ def test_with_memory_windows_do_not_overlap(remembering, toy):
         ConfigError, match="each window goes on where the one before ended, after 6 tokens"
     ):
         _measure(remembering, toy, TALE, stride=3, trained_length=6)
+
+
+@pytest.mark.parametrize("same_length", [False, True])
+@pytest.mark.parametrize("batch_size", [1, 3])
+def test_keys_are_computed_once_for_all_windows(remembering, toy, same_length, batch_size):
+    """As with a memory of states, whose keys every window computes."""
+    settings = {"window": 4, "memory": 9, "same_length": same_length}
+    text, once = _measure(remembering, toy, TALE, batch_size, **settings)
+    rows = []
+    count = remembering.backbone.stack.blocks["a"][0].cell.kv.register_forward_hook(
+        lambda _, inputs, output: rows.append(inputs[0].shape[1])
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        read = _measure(remembering, toy, TALE, batch_size, **settings)
+        few, rows[:] = max(rows), []
+        patch.setattr(remembering.backbone, "reading_state", remembering.backbone.fresh_state)
+        again = _measure(remembering, toy, TALE, batch_size, **settings)[1]
+    count.remove()
+    assert (few, max(rows)) == (4, 13)
+    assert read[1] == once
+    assert once == pytest.approx(again, rel=1e-12)

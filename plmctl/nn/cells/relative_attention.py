@@ -97,7 +97,7 @@ class RelativeAttention(Cell):
         # [B, H, Tq, D]
         q = self.q(x).unflatten(-1, (self.num_heads, self.head_width)).transpose(1, 2)
         k, v = self._keys(x[:, : op.keys], streams.get("memory"), env)
-        bias = self._score_distances(q, relations)
+        bias = self._score_distances(q, relations, env)
         if (
             self.segments is not None
             and self.segment_bias is not None
@@ -125,11 +125,13 @@ class RelativeAttention(Cell):
             .unbind(0)
         )
 
-    def _score_distances(self, q: Tensor, relations: Relations) -> Tensor:
+    def _score_distances(self, q: Tensor, relations: Relations, env: Env) -> Tensor:
         """[B, H, Tq, K] the scaled scores of the distances between queries and keys."""
         q = (q + self.place_bias.to(q.dtype)) * self.head_width**-0.5
+        table = relations.table
+        placed = self.place(table) if env.slot is None else env.slot.derive(table, self.place)
         # [1 | 2, n, H, D]
-        r = self.place(relations.table).unflatten(-1, (self.num_heads, self.head_width))
+        r = placed.unflatten(-1, (self.num_heads, self.head_width))
         if relations.reversed is None:
             return relations.gather(torch.einsum("bhqd,nhd->bhqn", q, r[0]))
         return relations.gather(torch.einsum("bhqd,bnhd->bhqn", q, r[relations.reversed.long()]))
