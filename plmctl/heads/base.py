@@ -47,6 +47,13 @@ class ClassHead(Head):
         """
         return cross_entropy(self(features), labels)
 
+    def token_losses(self, features: Tensor, labels: Tensor) -> Tensor:
+        """features [P, W], labels [P] -> [P] the negative log-likelihood of each label in fp32 or
+        wider; 0 for IGNORE.
+        """
+        logits = widen(self(features))
+        return F.cross_entropy(logits, labels, ignore_index=IGNORE, reduction="none")
+
 
 class ScoringHead(Protocol):
     """What objectives need of a head: logits and their loss."""
@@ -55,6 +62,10 @@ class ScoringHead(Protocol):
 
     def loss(self, features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor | None]:
         """As `ClassHead.loss`; None where the number of right guesses is not known."""
+        ...
+
+    def token_losses(self, features: Tensor, labels: Tensor) -> Tensor:
+        """As `ClassHead.token_losses`."""
         ...
 
 

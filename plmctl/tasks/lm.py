@@ -6,29 +6,27 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import chain, islice
+from itertools import chain
 from typing import Any
 
-import numpy as np
 import torch
-from torch.utils import _pytree as tree
 
-from plmctl.core.batch import IGNORE, Rows
+from plmctl.core.batch import IGNORE
 from plmctl.core.draws import Draws
 from plmctl.core.errors import ConfigError, DataError, UsageError
 from plmctl.core.parts import part_of
 from plmctl.core.values import Count
 from plmctl.data.encoding import close_lines
 from plmctl.data.formats.blocks import make_closing_wrap
-from plmctl.data.loader import collate
-from plmctl.heads.base import about_of, head_of, language_heads
+from plmctl.heads.base import about_of, language_heads
 from plmctl.models.base import Backbone, Model
 from plmctl.noise.base import Noise
 from plmctl.tasks import encode
 from plmctl.tasks.dynamic import Adaptation, Learner
+from plmctl.tasks.windows import Window, WindowReader, causal_windows, make_rows
 from plmctl.text.document import Document
 from plmctl.text.running import join_parts
 from plmctl.text.tokenizer import Tokenizer
@@ -155,7 +153,7 @@ class LanguageModel:
             raise UsageError(
                 f"task=lm asks a head that predicts tokens of a text; this checkpoint has {has}"
             )
-        run = _Run(model, head, vocab, batch_size, device)
+        run = WindowReader(model, head, vocab, batch_size, device)
         if about_of(model.heads[head]) == "next":
             remembers = run.remembers(self.memory)
             stride = self._stride(window, remembers)
@@ -231,11 +229,12 @@ class LanguageModel:
                 "task.stride",
                 stride,
                 f"at most window - 1 = {window - 1}: every token has one before it",
+                fix=f"task.stride={max(1, window // 2)}",
             )
         return stride
 
     def _measure_causal(
-        self, run: _Run, text: Text, window: int, stride: int, remembers: bool
+        self, run: WindowReader, text: Text, window: int, stride: int, remembers: bool
     ) -> dict[str, float]:
         loss, tokens = self._score(run, text, window, stride, remembers)
         return {
@@ -247,7 +246,7 @@ class LanguageModel:
         }
 
     def _score(
-        self, run: _Run, text: Text, window: int, stride: int, remembers: bool
+        self, run: WindowReader, text: Text, window: int, stride: int, remembers: bool
     ) -> tuple[float, int]:
         """(summed negative log-likelihood, predicted tokens) of a text."""
         first, documents = run.vocab.bos, text.ids
@@ -261,8 +260,8 @@ class LanguageModel:
         ]
         return run.in_order(read, self.memory) if remembers else run.loss(chain.from_iterable(read))
 
-    def _measure_masked(self, run: _Run, text: Text, window: int) -> dict[str, float]:
-        rows = _rows([row for row, _ in _frame(text, run.vocab, window)], run.vocab)
+    def _measure_masked(self, run: WindowReader, text: Text, window: int) -> dict[str, float]:
+        rows = make_rows([row for row, _ in _frame(text, run.vocab, window)], run.vocab)
         noised = self.noise()(rows, Draws(self.seed, 0))
         ids, target = noised.seqs["text"].ids, noised.targets["mlm"]
         loss, tokens = run.loss(
@@ -270,34 +269,13 @@ class LanguageModel:
         )
         return {"masked_perplexity": math.exp(loss / max(1, tokens)), "masked_tokens": tokens}
 
-    def _measure_pseudo(self, run: _Run, text: Text, window: int) -> dict[str, float]:
+    def _measure_pseudo(self, run: WindowReader, text: Text, window: int) -> dict[str, float]:
         """Every window is copied once for each of its tokens."""
         if self.pseudo_tokens == 0:
             return {}
         hidden = _mask_one_by_one(text, run.vocab, window, self.pseudo_tokens)
         loss, tokens = run.loss(hidden)
         return {"pseudo_perplexity": math.exp(loss / tokens), "pseudo_tokens": tokens}
-
-
-# ids, and at each position the id to predict or IGNORE
-Window = tuple[Sequence[int] | np.ndarray, Sequence[int] | np.ndarray]
-
-
-def causal_windows(ids: Sequence[int], window: int, stride: int) -> Iterator[Window]:
-    """Windows of `window` inputs; each predicts the tokens that no window before it predicted
-    (the first token is never predicted).
-    """
-    scored = 1
-    start = 0
-    while scored < len(ids):
-        end = min(start + window, len(ids) - 1)  # inputs [start, end), targets one further
-        target = [
-            ids[position + 1] if position + 1 >= scored else IGNORE
-            for position in range(start, end)
-        ]
-        yield ids[start:end], target
-        scored = end + 1
-        start += stride
 
 
 def _frame(text: Text, vocab: Vocab, window: int) -> Iterator[tuple[encode.Row, int]]:
@@ -311,11 +289,6 @@ def _frame(text: Text, vocab: Vocab, window: int) -> Iterator[tuple[encode.Row, 
             yield encode.lay_out(piece, None, vocab, max_length=window, pooling="first"), len(piece)
 
 
-def _rows(laid_out: Sequence[encode.Row], vocab: Vocab) -> Rows:
-    rows = encode.pad(laid_out, vocab, example=range(len(laid_out)))
-    return replace(rows, anchors=None)
-
-
 def _mask_one_by_one(text: Text, vocab: Vocab, window: int, limit: int | None) -> Iterator[Window]:
     left = text.tokens if limit is None else limit
     for row, length in _frame(text, vocab, window):
@@ -326,96 +299,6 @@ def _mask_one_by_one(text: Text, vocab: Vocab, window: int, limit: int | None) -
         left -= min(length, left)
         if not left:
             return
-
-
-@dataclass(frozen=True)
-class _Run:
-    model: Model
-    head: str  # which predicts the tokens
-    vocab: Vocab
-    batch_size: int
-    device: torch.device
-    # is given the mean loss of each batch of windows, with its graph, after they were scored
-    watch: Callable[[torch.Tensor], None] | None = None
-
-    def remembers(self, memory: int | None) -> bool:
-        """Whether the model has a state that goes from one window to the next."""
-        if memory is not None and memory < 0:
-            raise ConfigError(
-                "task.memory", memory, "0 (none) or more tokens, or null: as in training"
-            )
-        has_state = self.model.backbone.fresh_state(1, self.device, memory) is not None
-        if memory and not has_state:
-            allowed = "null: this model has no memory, its windows overlap (task.stride)"
-            raise ConfigError("task.memory", memory, allowed, fix="task.memory=null")
-        return has_state
-
-    def loss(self, windows: Iterable[Window]) -> tuple[float, int]:
-        """(summed negative log-likelihood in nats, predicted tokens) over all windows, in
-        float64.
-        """
-        total, count = 0.0, 0
-        pending = iter(windows)
-        while group := list(islice(pending, self.batch_size)):
-            nll, scored, _ = self._score_batch(group, None)
-            total, count = total + nll, count + scored
-        return total, count
-
-    def in_order(
-        self, documents: Sequence[Iterable[Window]], memory: int | None
-    ) -> tuple[float, int]:
-        """The same of documents whose windows go on from each other, as many side by side as a
-        batch has rows.
-
-        A row whose document has ended takes the next one, without memory; only the last window of
-        one is shorter than others.
-        """
-        total, count = 0.0, 0
-        waiting = iter(documents)
-        reading: list[Iterator[Window]] = [
-            iter(()) for _ in range(min(self.batch_size, len(documents)))
-        ]
-        backbone = self.model.backbone
-        start = backbone.reading_state if self.watch is None else backbone.fresh_state
-        state = start(len(reading), self.device, memory)
-        while True:
-            group = [next(windows, None) for windows in reading]
-            goes_on = [window is not None for window in group]
-            for row in range(len(group)):
-                while group[row] is None and (document := next(waiting, None)) is not None:
-                    reading[row] = iter(document)
-                    group[row] = next(reading[row], None)
-            if not any(group):
-                return total, count
-            empty = ([self.vocab.pad], [IGNORE])
-            nll, scored, state = self._score_batch(
-                [window or empty for window in group], state, np.array(goes_on)
-            )
-            total, count = total + nll, count + scored
-
-    def _score_batch(
-        self, group: Sequence[Window], state: Any, goes_on: np.ndarray | None = None
-    ) -> tuple[float, int, Any]:
-        """(summed negative log-likelihood, predicted tokens, the state after it) of a batch of
-        windows.
-        """
-        rows = _rows([encode.Row(list(map(int, ids)), 0, None, 0) for ids, _ in group], self.vocab)
-        target = np.full(rows.seqs["text"].ids.shape, IGNORE, dtype=np.int64)
-        for row, (_, labels) in enumerate(group):
-            target[row, : len(labels)] = labels
-        values = {} if goes_on is None else {"continues": goes_on}
-        batch = collate(
-            replace(rows.with_targets(asked=target), values={**rows.values, **values}), {}
-        ).to(self.device)
-        targets = batch.targets["asked"]
-        with torch.set_grad_enabled(self.watch is not None):
-            hidden = self.model(batch, state)
-            features = hidden.gather(targets.index[: targets.count])
-            loss = head_of(self.model, self.head).loss(features, targets.ids[: targets.count])[0]
-            if self.watch is not None and targets.count:
-                self.watch(loss / targets.count)
-        state = tree.tree_map_only(torch.Tensor, torch.Tensor.detach, hidden.state)
-        return float(loss), targets.count, state
 
 
 def _exp(x: float) -> float:

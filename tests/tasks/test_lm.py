@@ -18,7 +18,8 @@ from plmctl.noise.token_mask import TokenMask
 from plmctl.run.assemble import build_model
 from plmctl.run.compose import compose
 from plmctl.tasks.dynamic import RMSAdaptation, SGDAdaptation
-from plmctl.tasks.lm import LanguageModel, Text, causal_windows
+from plmctl.tasks.lm import LanguageModel, Text
+from plmctl.tasks.windows import causal_windows
 
 DOCUMENTS = [
     "the cat sat on the mat and the dog sat on the cat, said the mouse.",
@@ -363,7 +364,7 @@ def test_with_memory_windows_do_not_overlap(remembering, toy):
 def test_keys_are_computed_once_for_all_windows(remembering, toy, same_length, batch_size):
     """As with a memory of states, whose keys every window computes."""
     settings = {"window": 4, "memory": 9, "same_length": same_length}
-    text, once = _measure(remembering, toy, TALE, batch_size, **settings)
+    _, once = _measure(remembering, toy, TALE, batch_size, **settings)
     rows = []
     count = remembering.backbone.stack.blocks["a"][0].cell.kv.register_forward_hook(
         lambda _, inputs, output: rows.append(inputs[0].shape[1])
