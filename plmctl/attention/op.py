@@ -6,12 +6,13 @@ A model makes one `AttentionOp`; bound to the tokens of a batch it is what cells
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from plmctl.attention.kernels.banded import make_key
 from plmctl.attention.kernels.base import Bias, Kernel, KernelPlan
 from plmctl.attention.kernels.dense import Mask
 from plmctl.attention.patterns.base import Pattern
@@ -188,6 +189,23 @@ class AttentionOp:
         marked = self.pattern.find_global(seq)
         rows = None if marked is None else find_global_rows(self.pattern, seq, marked, start=start)
         return BoundOp(plan, self.position, positions, all_positions, rows)
+
+    def bind_layers(
+        self, seq: Seq, *, positions: Tensor, all_positions: Tensor | None = None, start: int = 0
+    ) -> list[BoundOp]:
+        """Bind it as `bind` does, for each layer; those with equal patterns share one. Empty if
+        the pattern is the same in all layers.
+        """
+        if self.pattern.layers == 1:
+            return []
+        patterns = [self.pattern.at_layer(layer) for layer in range(self.pattern.layers)]
+        bound = {
+            make_key(pattern): replace(self, pattern=pattern).bind(
+                seq, positions=positions, all_positions=all_positions, start=start
+            )
+            for pattern in {make_key(pattern): pattern for pattern in patterns}.values()
+        }
+        return [bound[make_key(pattern)] for pattern in patterns]
 
 
 def _sum(one: Bias, other: Bias | None) -> Bias:

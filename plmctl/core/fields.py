@@ -29,6 +29,7 @@ class Field:
         of: the sequence beside which it stands; "" is the input.
         lines: in a preview, a number at each token, only where it changes, or no line at all.
         stored: of spans and tracks: the token directory may hold them.
+        without: what to set where nothing gives it, in place of a part that would.
     """
 
     shape: str
@@ -40,6 +41,7 @@ class Field:
     of: str = ""
     lines: Literal["each", "changes", "none"] = "changes"
     stored: bool = False
+    without: str = ""
 
     @property
     def words(self) -> str:
@@ -78,7 +80,10 @@ COMMON: Fields = {  # what parts of several rooms lay out and read; every other 
         "number of the sentence inside the row (specials: of the one beside them; padding: -1)",
     ),
     "tracks.global": Field(
-        "[n, T]", "int", "1 for a token that sees all and that all see (Longformer), else 0"
+        "[n, T]",
+        "int",
+        "1 for a token that sees all and that all see (Longformer), else 0",
+        without="pattern.parts.1.tokens=1, the first token of a row; only tasks name others",
     ),
     "tracks.language": Field("[n, T]", "int", "number of the token's language (translation LM)"),
     "tracks.real": Field(

@@ -31,6 +31,7 @@ from plmctl.interop.family import (
 )
 from plmctl.interop.gpt1 import GPTFamily
 from plmctl.interop.gpt2 import GPT2Family
+from plmctl.interop.longformer import LongformerFamily
 from plmctl.interop.marian import MarianFamily
 from plmctl.interop.names import Tensors, to_ours, to_theirs
 from plmctl.interop.reformer import ReformerFamily
@@ -52,6 +53,7 @@ FAMILIES: tuple[Family, ...] = (
     T5Family(),
     XLNetFamily(),
     ReformerFamily(),
+    LongformerFamily(),
 )
 
 
@@ -222,6 +224,10 @@ def write(folder: Path, exported: Exported, *, tokens: Mapping[str, int | None])
                 fix="model.start=2",
             )
         settings["decoder_start_token_id"] = tokens[start]
+    if settings.get("sep_token_id") == "sep":  # the role, which has an id where there is one
+        separator = tokens.get("sep")
+        settings = {key: value for key, value in settings.items() if key != "sep_token_id"}
+        settings |= {} if separator is None else {"sep_token_id": separator}
     (folder / "config.json").write_text(
         json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
     )

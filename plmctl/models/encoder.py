@@ -62,6 +62,7 @@ class Encoder(Backbone):
         self.embedding, self.position, self.stack = embedding, position, stack
         self.width, self.num_layers = embedding.width * stack.widening, stack.num_layers
         _check_cells(stack, pattern)
+        _check_layers(stack, pattern)
         _check_position(stack, position)
         self.pattern = pattern & Padding() & Documents()
         self.kernel = attention_kernel or Auto()
@@ -72,6 +73,11 @@ class Encoder(Backbone):
     @property
     def token_embedding(self) -> nn.Module:  # type: ignore[override]
         return self.embedding.token
+
+    @property
+    def layer_patterns(self) -> list[Pattern]:
+        """The pattern of each layer; the only one if it is the same in all."""
+        return [self.pattern.at_layer(layer) for layer in range(self.pattern.layers)]
 
     @property
     def records(self) -> frozenset[str]:  # type: ignore[override]
@@ -95,7 +101,8 @@ class Encoder(Backbone):
         return self.read(batch.text, x, cache=state, record=record)
 
     def stacks(self, length: int, target_length: int) -> Iterator[tuple[Stack, RowSize]]:
-        share = self.kernel.share(self.pattern, length)
+        shares = [self.kernel.share(pattern, length) for pattern in self.layer_patterns]
+        share = sum(shares) / len(shares)
         yield self.stack, RowSize(length, keys=None if share == 1 else share * length)
 
     def fresh_cache(self, batch: Batch) -> Cache:
@@ -117,16 +124,17 @@ class Encoder(Backbone):
         """The states of `seq`, whose embeddings are `x`; cross-attention reads `source`."""
         start, recorder = 0 if cache is None else cache.length, Recorder.of(record)
         seen = seq if cache is None else cache.extend(seq)
-        op = AttentionOp(self.pattern, self.position, self.kernel).bind(
-            seen,
-            positions=token_positions(seq, start),
-            all_positions=token_positions(seen, 0),
-            start=start,
-        )
+        op = AttentionOp(self.pattern, self.position, self.kernel)
+        places = {
+            "positions": token_positions(seq, start),
+            "all_positions": token_positions(seen, 0),
+        }
+        by_layer = op.bind_layers(seen, **places, start=start)
+        bound = by_layer[0] if by_layer else op.bind(seen, **places, start=start)
         text = {"text": x}
         streams = Streams(text if source is None else {**text, "source": source.states})
-        ops = {"text": op, **({"source": source.op} if source else {})}
-        env = Env(ops, seq=seq, cache=cache, recorder=recorder)
+        ops = {"text": bound, **({"source": source.op} if source else {})}
+        env = Env(ops, by_layer, seq=seq, cache=cache, recorder=recorder)
         streams, hidden = self.stack(streams, env, record="hidden" in record)
         recorded = {
             **({"hidden": hidden} if hidden else {}),
@@ -153,6 +161,13 @@ def _check_cells(stack: Stack, pattern: Pattern) -> None:
                 else f"pattern=full, or no '{letter}' in the layout"
             )
             raise ConfigError(f"model.stack.cells.{letter}", type(cell).__name__, wanted, fix=fix)
+
+
+def _check_layers(stack: Stack, pattern: Pattern) -> None:
+    """Raise ConfigError for a pattern of another number of layers."""
+    if pattern.layers not in (1, stack.num_layers):
+        allowed = f"one for each layer, and the layout has {stack.num_layers}; or the same for all"
+        raise ConfigError("pattern", f"windows for {pattern.layers} layers", allowed)
 
 
 def refuse_halting(stack: Stack, reason: str) -> None:

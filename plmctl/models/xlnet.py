@@ -192,6 +192,8 @@ class XLNet(Backbone):
         self.embedding, self.position, self.stack = embedding, position, stack
         self.width, self.num_layers = embedding.width, stack.num_layers
         self.memory, self.reuse, self.two_streams = memory, reuse, two_streams
+        if pattern.layers > 1:
+            raise ConfigError("pattern", f"windows for {pattern.layers} layers", "one for all")
         self.pattern = pattern & Padding() & Documents() & Order()
         self.query_pattern = pattern & Padding() & Documents() & Order(strict=True)
         self.query = (

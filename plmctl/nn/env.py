@@ -53,6 +53,8 @@ class Env:
 
     # attention by the stream whose tokens are its keys: "text" to itself, "source" from the text
     ops: Mapping[str, BoundOp]
+    # of the text to itself by layer, where layers differ; `ops` has that of the first
+    by_layer: Sequence[BoundOp] = ()
     seq: Seq | None = None  # the tokens, for cells that use no pattern
     cache: Cache | None = None
     recorder: Recorder | None = None  # records self-attention
@@ -101,10 +103,12 @@ class Env:
         k, v = self.slot.extend(k, v)
         return k, v
 
-    def at(self, step: int) -> Env:
+    def at(self, step: int, layer: int) -> Env:
         """This environment for one step of the layout; itself if nothing depends on the step."""
         same = self.cache is None and self.remembered is None
-        return self if same else replace(self, step=step)
+        if not self.by_layer:
+            return self if same else replace(self, step=step)
+        return replace(self, step=step, ops={**self.ops, "text": self.by_layer[layer]})
 
     def enter(self, name: str) -> Env:
         """This environment for a part of the cell, which has a cache of its own."""

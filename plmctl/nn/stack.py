@@ -260,7 +260,7 @@ class Stack(nn.Module):
             name = first.cell.writes
             x = streams[name]
             for number_of_step, step in steps:
-                x = self.block(step).add(x, read, env.at(number_of_step))
+                x = self.block(step).add(x, read, env.at(number_of_step, number))
             streams = streams.replace(name, first.norm_sum(x))
         return streams
 
@@ -305,7 +305,8 @@ class Stack(nn.Module):
             streams = streams.at(number)
         _, read = self._read(steps, streams)
         changes = [
-            self.block(step).change(read, env.at(number_of_step)) for number_of_step, step in steps
+            self.block(step).change(read, env.at(number_of_step, number))
+            for number_of_step, step in steps
         ]
         return torch.stack(changes).sum(0) if len(changes) > 1 else changes[0]
 

@@ -66,7 +66,9 @@ def remark_on_pattern(
     longest = max(row_lengths(plain(config)).values()) if length is None else length
     pattern = pattern_of(config, plugins).remark(longest + getattr(backbone, "memory", 0))
     parts = [part for part in backbone.modules() if isinstance(part, Encoder)]
-    kernels = dict.fromkeys(part.kernel.remark(part.pattern, longest) for part in parts)
+    kernels = dict.fromkeys(
+        part.kernel.remark(own, longest) for part in parts for own in part.layer_patterns
+    )
     remarks = {"pattern": pattern, "attention": "; ".join(filter(None, kernels))}
     return {name: remark for name, remark in remarks.items() if remark}
 

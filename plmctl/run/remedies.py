@@ -108,7 +108,8 @@ def report_lack(
         fix = "another noise, or a model and an objective that read source and target"
         return ConfigError(asker, ..., gone, fix=fix)
     settings = givers.get(field, ())
-    fix = " or ".join(settings[:SHOWN]) if settings else "no part in conf/ gives it"
+    without = known[field].without if field in known else ""
+    fix = " or ".join(settings[:SHOWN]) or without or "no part in conf/ gives it"
     others = ", ".join(setting.partition("=")[2].strip("[]") for setting in settings[SHOWN:])
     fix += f" (or {others})" if others else ""
     allowed = f"needs '{field}'{explain_field(field, known)}, which nothing here gives"

@@ -59,6 +59,8 @@ TABLE: list[tuple[Pattern, Callable[[int, int, int, int], bool]]] = [
     ),
     (~Causal(), lambda b, h, q, k: k > q),
     (Global(tokens=2), lambda b, h, q, k: q < 2 or k < 2),
+    (Global(tokens=0), lambda b, h, q, k: False),
+    (Window(reach=1) | Global(tokens=0), lambda b, h, q, k: abs(q - k) <= 1),
     (Window(reach=1) | Global(tokens=1), lambda b, h, q, k: abs(q - k) <= 1 or q == 0 or k == 0),
     (
         BySegment(parts=[Causal(), Window(reach=1)]),

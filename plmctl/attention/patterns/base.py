@@ -60,6 +60,9 @@ class Pattern:
     # equal for all batches of the same shape, so that a kernel may cache what it derives
     static: bool = True
     heads: int = 1  # number of heads that it distinguishes; 1 = the same for all
+    # number of layers that it distinguishes; 1 = the same for all. Its own facts are then those of
+    # all layers together
+    layers: int = 1
 
     @property
     def prefix_segments(self) -> tuple[int, int] | None:
@@ -98,6 +101,10 @@ class Pattern:
     def find_global(self, seq: Seq) -> Tensor | None:
         """[B | 1, T] bool: the tokens that see all and that all see; None: it names none."""
         return None
+
+    def at_layer(self, layer: int) -> Pattern:
+        """The pattern of one layer, counted from 0."""
+        return self
 
     def simplify(self, seq: Seq) -> Pattern:
         """The same pattern without the parts that allow everything in `seq`; `Full()` if nothing
@@ -161,16 +168,18 @@ class Pattern:
 
     def remark(self, length: int) -> str:
         """A line for the user about this pattern in rows of up to `length` tokens, or ""."""
-        if not self.static or isinstance(self, Full):
+        if isinstance(self, Full) or not self.allows_all(length):
             return ""
-        row = torch.zeros(1, length, dtype=torch.long, device="cpu")
-        active = self.simplify(Seq(row, torch.tensor([length], device="cpu"), full=True))
         return (
             f"forbids nothing in rows of {length} tokens, the longest here:"
             " the same as pattern=full"
-            if isinstance(active, Full)
-            else ""
         )
+
+    def allows_all(self, length: int) -> bool:
+        """Whether every token sees every other one in all rows of `length` tokens."""
+        row = torch.zeros(1, length, dtype=torch.long, device="cpu")
+        seq = Seq(row, torch.tensor([length], device="cpu"), full=True)
+        return self.static and isinstance(self.simplify(seq), Full)
 
     def reaches_all(self, position: int, segments: tuple[int, int], length: int) -> bool:
         """Whether, over many layers, information from every token reaches the token at `position`,
@@ -289,14 +298,8 @@ class ComposedPattern(Pattern):
             )
         self._take_fields(self.parts)
         self.static = all(part.static for part in self.parts)
-        counts = {part.heads for part in self.parts} - {1}
-        if len(counts) > 1:
-            raise ConfigError(
-                "pattern.parts",
-                sorted(counts),
-                "the same number of heads in every part that tells heads apart",
-            )
-        self.heads = max(counts, default=1)
+        self.heads = _agree("heads", [part.heads for part in self.parts])
+        self.layers = _agree("layers", [part.layers for part in self.parts])
 
     @property
     def prefix_segments(self) -> tuple[int, int] | None:
@@ -309,6 +312,11 @@ class ComposedPattern(Pattern):
         own = super().blocks(seq, size)  # the gaps of two parts together may leave nothing
         return own & reduce(type(self).operator, (part.blocks(seq, size) for part in self.parts))
 
+    def at_layer(self, layer: int) -> Pattern:
+        if self.layers == 1:
+            return self
+        return type(self)(parts=[part.at_layer(layer) for part in self.parts])
+
     def find_global(self, seq: Seq) -> Tensor | None:
         marked = [part.find_global(seq) for part in self.parts]
         named = [tokens for tokens in marked if tokens is not None]
@@ -317,6 +325,15 @@ class ComposedPattern(Pattern):
     def predicate(self, seq: Seq) -> MaskMod:
         allowed = [part.predicate(seq) for part in self.parts]
         return lambda b, h, q, k: reduce(type(self).operator, (f(b, h, q, k) for f in allowed))
+
+
+def _agree(what: str, counts: Sequence[int]) -> int:
+    """The number of heads or layers that parts tell apart together."""
+    numbers = set(counts) - {1}
+    if len(numbers) > 1:
+        allowed = f"the same number of {what} in every part that tells {what} apart"
+        raise ConfigError("pattern.parts", sorted(numbers), allowed)
+    return max(numbers, default=1)
 
 
 @part_of("pattern")
@@ -340,6 +357,9 @@ class Or(ComposedPattern):
 
     operator = or_
 
+    def allows_all(self, length: int) -> bool:
+        return any(part.allows_all(length) for part in self.parts)
+
     def simplify(self, seq: Seq) -> Pattern:
         parts = [part.simplify(seq) for part in self.parts]
         return Full() if any(isinstance(part, Full) for part in parts) else Or(parts=parts)
@@ -350,6 +370,9 @@ class Not(Pattern):
     """`~a`: allowed where `a` forbids."""
 
     def __init__(self, part: Pattern) -> None:
+        if part.layers > 1:
+            allowed = "a pattern that is the same in all layers"
+            raise ConfigError("pattern.part", type(part).__name__, allowed)
         self.part, self.static, self.heads = part, part.static, part.heads
         self._take_fields([part])
 

@@ -31,7 +31,13 @@ class BySegment(Pattern):
         if not parts:
             raise ConfigError("pattern.parts", [], "a pattern for every number of a segment")
         self.parts, self.heads = list(parts), max(part.heads for part in parts)
+        self.layers = max(part.layers for part in parts)
         self._take_fields(self.parts)
+
+    def at_layer(self, layer: int) -> Pattern:
+        if self.layers == 1:
+            return self
+        return BySegment(parts=[part.at_layer(layer) for part in self.parts])
 
     @property
     def prefix_segments(self) -> tuple[int, int] | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from plmctl.attention.patterns.base import LONGEST, Full, MaskMod, Pattern
 from plmctl.attention.patterns.offsets import Offsets, Sight
 from plmctl.core.batch import Seq
@@ -25,13 +27,21 @@ def check_reach(reach: int) -> int:
 class Window(Pattern):
     """`|q - k| <= reach`: a sliding window of 2 reach + 1 keys (Beltagy et al., 2020,
     arXiv:2004.05150, sec. 3.1).
+
+    `reach` is a number, or one for each layer: small below and large above (sec. 4.1).
     """
 
-    def __init__(self, *, reach: int) -> None:
-        self._reach = check_reach(reach)
+    def __init__(self, *, reach: int | Sequence[int]) -> None:
+        self._reaches = tuple(map(check_reach, [reach] if isinstance(reach, int) else reach))
+        if not self._reaches:
+            raise ConfigError("reach", [], "a number, or one for each layer", fix="reach=128")
+        self._reach, self.layers = max(self._reaches), len(self._reaches)
+
+    def at_layer(self, layer: int) -> Pattern:
+        return self if self.layers == 1 else Window(reach=self._reaches[layer])
 
     def simplify(self, seq: Seq) -> Pattern:
-        return Full() if self._reach >= seq.ids.shape[1] - 1 else self
+        return Full() if min(self._reaches) >= seq.ids.shape[1] - 1 else self
 
     def sight(self, segment: int | None = None) -> Sight:
         return Sight((Offsets.between(-self._reach, self._reach),))

@@ -1,0 +1,187 @@
+"""Longformer (Beltagy et al., 2020, arXiv:2004.05150) as `transformers` publishes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NotRequired
+
+from torch import Tensor
+
+from plmctl.core.errors import ConfigError
+from plmctl.core.values import Count
+from plmctl.interop.bert import OWN_POOLER, PLACES, BertConfig, task_architectures
+from plmctl.interop.family import Architecture, Node, Numbers
+from plmctl.interop.names import NameRule, linear, same, skip_rows
+from plmctl.interop.roberta import MLM, RobertaFamily, classifier_rules
+
+PATTERNS = "plmctl.attention.patterns"
+CELL = "plmctl.nn.cells.global_attention.GlobalAttention"
+WINDOW = 512  # of a config.json that names none
+
+
+class LongformerConfig(BertConfig):
+    """The settings of `config.json` that are read."""
+
+    attention_window: NotRequired[list[Count] | Count]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LongformerNumbers(Numbers):
+    """What members of this family have beside."""
+
+    # tokens to either side, by layer
+    reaches: tuple[int, ...]
+    # global tokens at the beginning of a row that names none; a `config.json` does not say it
+    tokens: int | None = 0
+    letter: str = "g"  # of the attention in the layout
+
+
+class LongformerFamily(RobertaFamily):
+    """RoBERTa's encoder with a window in each layer, and global tokens that have maps of their own.
+
+    Which tokens are global is an argument of the published classes, as it is a field of our rows.
+    """
+
+    model_type = "longformer"
+    systems = ("Longformer",)
+    schema = LongformerConfig
+    prefix = "longformer."
+    architectures = (
+        Architecture(
+            "LongformerForSequenceClassification", ("score",), classifier_rules("score"), outputs=1
+        ),
+        Architecture("LongformerForSequenceClassification", ("class",), classifier_rules("class")),
+        *task_architectures("Longformer"),
+        Architecture("LongformerForMaskedLM", ("mlm",), MLM),
+        Architecture("LongformerModel", ("pooler",), OWN_POOLER, bare=True),
+        Architecture("LongformerModel", bare=True),
+    )
+
+    def numbers(self, settings: Mapping[str, Any]) -> LongformerNumbers:
+        numbers = super().numbers({"type_vocab_size": 2, **settings})
+        window = settings.get("attention_window", WINDOW)
+        return LongformerNumbers(**vars(numbers), reaches=read_windows(window, numbers.num_layers))
+
+    def settings(self, numbers: Numbers) -> Node:
+        assert isinstance(numbers, LongformerNumbers)
+        windows = {"attention_window": [2 * reach for reach in numbers.reaches]}
+        return super().settings(numbers) | windows | {"sep_token_id": "sep"}
+
+    def backbone(self, numbers: Numbers) -> list[NameRule]:
+        assert isinstance(numbers, LongformerNumbers)
+        ours, theirs = "backbone.stack.blocks", "encoder.layer.{i}"
+        attention, own = f"{ours}.{numbers.letter}.{{i}}", f"{theirs}.attention.self"
+        return [
+            same("backbone.embedding.token.weight", "embeddings.word_embeddings.weight"),
+            same(
+                "backbone.embedding.segment.weight",
+                "embeddings.token_type_embeddings.weight",
+                optional=True,
+            ),
+            *linear("backbone.embedding.norm", "embeddings.LayerNorm"),
+            skip_rows(*PLACES, rows=numbers.pad + 1),
+            *attention_rules(f"{attention}.cell", own, names=("query", "key", "value")),
+            *linear(f"{attention}.cell.out", f"{theirs}.attention.output.dense"),
+            *linear(f"{attention}.norm_sum", f"{theirs}.attention.output.LayerNorm"),
+            *linear(f"{ours}.f.{{i}}.cell.up", f"{theirs}.intermediate.dense"),
+            *linear(f"{ours}.f.{{i}}.cell.down", f"{theirs}.output.dense"),
+            *linear(f"{ours}.f.{{i}}.norm_sum", f"{theirs}.output.LayerNorm"),
+        ]
+
+    def nodes(self, numbers: Numbers) -> Node:
+        assert isinstance(numbers, LongformerNumbers)
+        nodes = super().nodes(numbers)
+        nodes["pattern"] = window_pattern(numbers.reaches, numbers.tokens)
+        stack = nodes["model"]["stack"]
+        stack["layout"] = f"{numbers.letter}f*{numbers.num_layers}"
+        stack["cells"] = {
+            numbers.letter: {**stack["cells"]["a"], "_target_": CELL},
+            "f": stack["cells"]["f"],
+        }
+        return nodes
+
+    def measure(
+        self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
+    ) -> LongformerNumbers:
+        stack = (config["model"].get("stack") or {}) if "model" in config else {}
+        letter = "a" if stack.get("layout", "").startswith("a") else "g"
+        cells = dict(stack.get("cells") or {})
+        cells["a"] = cells.get(letter) or {}
+        layout = stack.get("layout", "").replace(letter, "a")
+        model = {**config["model"], "stack": {**stack, "layout": layout, "cells": cells}}
+        plain = super().measure({**config, "model": model}, tensors, pad)
+        reaches, tokens = read_pattern(config["pattern"], plain.num_layers) or ((), 0)
+        return LongformerNumbers(**vars(plain), reaches=reaches, tokens=tokens, letter=letter)
+
+    def find_differences(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
+        assert isinstance(numbers, LongformerNumbers)
+        if numbers.reaches:  # in another order, or one number for all layers
+            config = {**config, "pattern": self.nodes(numbers)["pattern"]}
+        return super().find_differences(config, numbers)
+
+    def find_unstated(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
+        assert isinstance(numbers, LongformerNumbers)
+        narrow = ["pattern.parts.0.reach=0 (published: 1 or more)"] * (0 in numbers.reaches)
+        return super().find_unstated(config, numbers) + narrow
+
+    def list_unexpressed(self, config: Mapping[str, Any]) -> list[str]:
+        return list_unexpressed_globals(config)
+
+
+def attention_rules(ours: str, theirs: str, *, names: Sequence[str]) -> list[NameRule]:
+    """The rules for the maps of all tokens and of global ones; `names` of q, k and v."""
+    q, k, v = (f"{theirs}.{name}" for name in names)
+    return [
+        *linear(f"{ours}.qkv", q, k, v),
+        *linear(f"{ours}.global_maps.q", f"{q}_global"),
+        *linear(f"{ours}.global_maps.kv", f"{k}_global", f"{v}_global"),
+    ]
+
+
+def read_windows(window: int | Sequence[int], num_layers: int) -> tuple[int, ...]:
+    """The tokens to either side in each layer, by a `config.json`, whose windows have two sides."""
+    windows = [window] * num_layers if isinstance(window, int) else list(window)
+    if len(windows) != num_layers or any(size < 2 or size % 2 for size in windows):
+        allowed = f"an even number of at least 2, or one for each of the {num_layers} layers"
+        raise ConfigError("config.json: attention_window", window, allowed)
+    return tuple(size // 2 for size in windows)
+
+
+def window_pattern(reaches: Sequence[int], tokens: int | None) -> Node:
+    """conf/pattern/longformer.yaml with these numbers."""
+    reach = reaches[0] if len(set(reaches)) == 1 else list(reaches)
+    return {
+        "_target_": f"{PATTERNS}.base.Or",
+        "parts": [
+            {"_target_": f"{PATTERNS}.window.Window", "reach": reach},
+            {"_target_": f"{PATTERNS}.global_tokens.Global", "tokens": tokens},
+        ],
+    }
+
+
+def read_pattern(
+    node: Mapping[str, Any], num_layers: int
+) -> tuple[tuple[int, ...], int | None] | None:
+    """(the tokens to either side in each layer, global tokens at the beginning) of a window with
+    global tokens; None for another pattern.
+    """
+    parts = {part.get("_target_"): part for part in node.get("parts") or []}
+    window = parts.get(f"{PATTERNS}.window.Window")
+    chosen = parts.get(f"{PATTERNS}.global_tokens.Global")
+    if node.get("_target_") != f"{PATTERNS}.base.Or" or len(node["parts"]) != 2:
+        return None
+    if window is None or chosen is None:
+        return None
+    reach = window["reach"]
+    reaches = [reach] * num_layers if isinstance(reach, int) else list(reach)
+    return tuple(reaches), chosen["tokens"]
+
+
+def list_unexpressed_globals(config: Mapping[str, Any]) -> list[str]:
+    """That a `config.json` does not say which tokens are global, if the pattern does."""
+    _, tokens = read_pattern(config["pattern"], 1) or ((), 0)
+    if not tokens:
+        return []
+    which = "the first token" if tokens == 1 else f"the first {tokens} tokens"
+    return [f"pattern: {which} of a row is global; give each batch a global_attention_mask"]
