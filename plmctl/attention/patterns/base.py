@@ -26,7 +26,7 @@ from torch import Tensor
 from plmctl.attention.patterns.offsets import Offsets, Sight
 from plmctl.core.batch import Seq
 from plmctl.core.errors import ConfigError, UsageError
-from plmctl.core.fields import Field
+from plmctl.core.fields import COMMON, Field
 from plmctl.core.parts import base_of, part_of
 
 LONGEST = 1 << 24  # tokens of the longest row
@@ -138,15 +138,20 @@ class Pattern:
         Raises:
             UsageError: if `seq` lacks a track that the pattern needs.
         """
-        for field in sorted(self.needs):
-            if field.startswith("tracks.") and field.removeprefix("tracks.") not in seq.tracks:
-                raise UsageError(
-                    f"this model's pattern reads {field}, which these rows do not have"
-                )
+        self.check_tracks(seq)
         allowed = self.predicate(seq)
         if q_index is not None:
             return lambda b, h, q, k: allowed(b, h, q_index[b, q], k)
         return lambda b, h, q, k: allowed(b, h, q + k_offset, k)
+
+    def check_tracks(self, seq: Seq) -> None:
+        """Raise UsageError if `seq` lacks a track that the pattern needs."""
+        for field in sorted(self.needs):
+            if field.startswith("tracks.") and field.removeprefix("tracks.") not in seq.tracks:
+                known = {**COMMON, **self.fields}.get(field)
+                fix = f"\n  fix: {known.without}" if known and known.without else ""
+                problem = f"this model's pattern reads {field}, which these rows do not have"
+                raise UsageError(f"{problem}{fix}")
 
     def dense(self, seq: Seq, *, q_index: Tensor | None = None, k_offset: int = 0) -> Tensor | None:
         """bool [B | 1, H | 1, Tq, Tk]; a leading size is 1 if the pattern does not depend on it;

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from plmctl.attention.patterns.base import Full, MaskMod, Not, Pattern
 from plmctl.core.batch import Seq
-from plmctl.core.errors import ConfigError, UsageError
+from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 
 
@@ -48,15 +48,11 @@ class Global(Pattern):
         marked = seq.tracks.get("global")
         if marked is not None:
             return marked > 0
-        if self.tokens is None:
-            problem = "this model's pattern reads tracks.global, which these rows do not have"
-            raise UsageError(
-                f"{problem}\n  fix: pattern.parts.1.tokens=0, or 1 for the first token"
-            )
+        self.check_tracks(seq)
         position = seq.tracks.get("position")
         if position is None:
             position = torch.arange(seq.ids.shape[1], device=seq.ids.device)[None]
-        return position < self.tokens
+        return position < (self.tokens or 0)
 
     def blocks(self, seq: Seq, size: int) -> Tensor:
         marked = self._mark(seq)
