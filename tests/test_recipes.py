@@ -58,7 +58,10 @@ FITTING = {
     **dict.fromkeys(
         ("pattern=prefix", "pattern=unilm", "objective=nsp", "noise=target_mask"), "bert"
     ),
-    **dict.fromkeys(("objective=clm", "objective=clm_adaptive", "pattern=causal"), "gpt"),
+    **dict.fromkeys(
+        ("objective=clm", "objective=clm_adaptive", "objective=auxiliary_clm", "pattern=causal"),
+        "gpt",
+    ),
     "objective=sop": "albert",
     **dict.fromkeys(("objective=bilm", "model=bilm"), "elmo"),
     **dict.fromkeys(("objective=word_structure", "objective=sentence_structure"), "structbert"),
@@ -271,6 +274,7 @@ STUDENT = [
 # millions, and what a folder named in the line would decide
 PARAMETERS: dict[str, tuple[float, list[str]]] = {
     "albert": (12, []),  # table 1, base
+    "al_rfou_char": (219, []),  # T64 without what only training needs
     "bart": (400, []),  # facebookresearch/fairseq, examples/bart: 12 + 12 layers
     # a table of its own
     "bart_translation": (400 + layers(encoder=6, width=1024, inner=4096) + 50.265 * 1.024, []),

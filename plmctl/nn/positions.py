@@ -62,14 +62,27 @@ class Learned(Position):
         self.table = nn.Embedding(max_length, width)
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        if x.shape[1] > self.table.num_embeddings:
-            longest = self.table.num_embeddings
-            raise ConfigError(
-                "format.max_length",
-                x.shape[1],
-                f"at most {longest}, the positions that this model has learned",
-            )
+        _check_rows(x, self.table)
         return x + self.table(positions)
+
+
+@part_of("position")
+class LearnedByLayer(Position):
+    """`x + table_l[position]` before every layer l, each with learned vectors of its own, and
+    nothing in the embedding (Al-Rfou et al., 2019, arXiv:1808.04444, "Positional Embeddings").
+    """
+
+    def __init__(self, *, width: int, max_length: int, num_layers: Count) -> None:
+        super().__init__()
+        self.max_length = max_length
+        self.tables = nn.ModuleList(nn.Embedding(max_length, width) for _ in range(num_layers))
+
+    def every_step(self, x: Tensor, step: int, positions: Tensor) -> Tensor:
+        _check_rows(x, self.tables[0])
+        if step >= len(self.tables):
+            allowed = f"at least {step + 1}, a table for each layer"
+            raise ConfigError("position.num_layers", len(self.tables), allowed)
+        return x + self.tables[step](positions)
 
 
 @part_of("position")
@@ -259,6 +272,14 @@ class RelativeBuckets(Position):
     def bias(self, q: Tensor, q_positions: Tensor, k_positions: Tensor) -> Tensor | None:
         buckets = self.bucket(k_positions[:, None, :] - q_positions[:, :, None])  # [B | 1, Tq, Tk]
         return self.table(buckets).permute(0, 3, 1, 2).to(q.dtype)
+
+
+def _check_rows(x: Tensor, table: nn.Module) -> None:
+    """Raise ConfigError for rows [B, T, W] longer than the table of positions."""
+    longest = int(table.num_embeddings)  # type: ignore[arg-type]
+    if x.shape[1] > longest:
+        allowed = f"at most {longest}, the positions that this model has learned"
+        raise ConfigError("format.max_length", x.shape[1], allowed)
 
 
 def _angles(positions: Tensor, width: int, base: float, span: int | None = None) -> Tensor:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from plmctl.attention.op import BoundOp
+from plmctl.nn.env import Env, Streams
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,22 @@ class Relations:
             parts.append(scores[:, :, self.rows :].gather(-1, index))
         return parts[0] if len(parts) == 1 else torch.cat(parts, 2)
 
+    def distances(self) -> Tensor:
+        """[B | 1, Tq, K] position of each query - position of each key; its negative in reversed
+        rows.
+        """
+        device, parts = self.table.device, list[Tensor]()
+        if self.rows:
+            queries = torch.arange(self.first, self.first + self.rows, device=device)
+            parts.append((queries[:, None] - torch.arange(self.keys, device=device))[None])
+        if self.index is not None:
+            parts.append(self.high - self.index)
+        rows = max(map(len, parts))
+        distances = torch.cat([part.expand(rows, -1, -1) for part in parts], 1)
+        if self.reversed is None:
+            return distances
+        return torch.where(self.reversed[:, None, None], -distances, distances)
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RelativeOp(BoundOp):
@@ -62,6 +79,17 @@ class RelativeOp(BoundOp):
     relations: Relations
     # only the first so many rows are keys, the others only queries (XLNet's query stream)
     keys: int | None = None
+
+
+def read_key_rows(streams: Streams, env: Env) -> Tensor:
+    """[B, K, W] what keys are made of: the text without query rows, behind the memory that is not
+    in the cache yet.
+    """
+    op, text, memory = env.ops["text"], streams["text"], streams.get("memory")
+    seen = text[:, : op.keys] if isinstance(op, RelativeOp) else text
+    if memory is not None and (env.slot is None or env.slot.length == 0):
+        return torch.cat([memory, seen], 1)
+    return seen
 
 
 def make_relations(

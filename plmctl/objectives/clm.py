@@ -8,6 +8,7 @@ import numpy as np
 
 from plmctl.core.batch import IGNORE, Batch, Rows, Seq
 from plmctl.core.parts import part_of
+from plmctl.core.values import Share
 from plmctl.models.base import Model
 from plmctl.objectives.ask import ask
 from plmctl.objectives.base import Facts, Objective, Output
@@ -20,7 +21,8 @@ class CLM(Objective):
 
     (Radford et al., 2018, sec. 3.1). Needs a causal pattern: otherwise the input holds the
     label. A format whose rows continue in the next batch gives the next tokens itself; otherwise
-    they are taken from the row.
+    they are taken from the row. Only the last `asked` of each row is asked: of 0.5 every prediction
+    has at least half a row before it (Dai et al., 2019, arXiv:1901.02860, sec. 4.2: half loss).
     """
 
     facts = Facts(
@@ -31,10 +33,18 @@ class CLM(Objective):
         reads_text=True,
     )
 
+    def __init__(self, *, asked: Share = 1.0) -> None:
+        super().__init__()
+        self.asked = asked
+
     def labels(self, rows: Rows) -> dict[str, np.ndarray]:
-        if "clm" in rows.targets:
-            return {"clm": rows.targets["clm"]}
-        return {"clm": find_neighbours(rows.seqs["text"], after=True)}
+        text = rows.seqs["text"]
+        labels = rows.targets["clm"] if "clm" in rows.targets else find_neighbours(text, after=True)
+        if self.asked == 1:
+            return {"clm": labels}
+        first = np.ceil(text.length * (1 - self.asked))  # [n] the first token that is asked
+        early = np.arange(labels.shape[1]) < first[:, None]
+        return {"clm": np.where(early, IGNORE, labels).astype(labels.dtype)}
 
     def counts(self, batch: Batch) -> dict[str, int]:
         return {"clm": batch.counts["clm"]}

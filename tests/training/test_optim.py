@@ -8,6 +8,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.training.optim.adamw import AdamW
 from plmctl.training.optim.groups import groups, has_decay
 from plmctl.training.optim.lamb import Lamb
+from plmctl.training.optim.momentum import Momentum
 from plmctl.training.optim.muon import Muon, orthogonalize
 from plmctl.training.optim.state import load_optimizer_tensors, optimizer_tensors
 
@@ -107,6 +108,20 @@ def test_lamb_leaves_a_zero_tensor_a_plain_step():
     assert found[0].abs().max() == pytest.approx(0.01, rel=1e-3)
 
 
+def test_momentum_is_the_formula():
+    named = parameters()
+    theta = [p.detach().double().numpy().copy() for _, p in named]
+    v = [np.zeros_like(x) for x in theta]
+    for grads in gradients([p.shape for _, p in named]):
+        for i, (name, p) in enumerate(named):
+            decay = 0.1 if p.ndim >= 2 and not name.endswith("bias") else 0.0
+            v[i] = 0.9 * v[i] + grads[i] + decay * theta[i]
+            theta[i] = theta[i] - 0.01 * v[i]
+    made = run(Momentum(parameters=named, lr=0.01, momentum=0.9, weight_decay=0.1), named)
+    for a, b in zip(made, theta, strict=True):
+        torch.testing.assert_close(a.double(), torch.from_numpy(b), rtol=1e-5, atol=1e-6)
+
+
 def muon(named, **kwargs):
     return Muon(
         parameters=named,
@@ -172,6 +187,7 @@ def test_groups():
         lambda n: AdamW(parameters=n, **NUMBERS, bias_correction=False),
         muon,
         lambda n: Lamb(parameters=n, **NUMBERS),
+        lambda n: Momentum(parameters=n, lr=0.01, momentum=0.9),
     ],
 )
 def test_state_by_name_continues_exactly(make):

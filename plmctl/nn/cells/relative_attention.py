@@ -12,7 +12,7 @@ from plmctl.core.parts import part_of
 from plmctl.core.values import DropoutRate
 from plmctl.nn.cells.base import Cell, RowSize, Work, check_heads
 from plmctl.nn.env import Env, Streams
-from plmctl.nn.relations import Relations, RelativeOp
+from plmctl.nn.relations import Relations, RelativeOp, read_key_rows
 
 
 @part_of("cells")
@@ -96,7 +96,8 @@ class RelativeAttention(Cell):
         relations, x = op.relations, streams["text"]
         # [B, H, Tq, D]
         q = self.q(x).unflatten(-1, (self.num_heads, self.head_width)).transpose(1, 2)
-        k, v = self._keys(x[:, : op.keys], streams.get("memory"), env)
+        # [B, H, K, D] each
+        k, v = self._split(self.kv(read_key_rows(streams, env)))
         bias = self._score_distances(q, relations, env)
         if (
             self.segments is not None
@@ -114,16 +115,10 @@ class RelativeAttention(Cell):
         y = op(q, k, v, env, dropout=dropout, bias=lambda *_: bias)
         return self.out(y.transpose(1, 2).flatten(2))
 
-    def _keys(self, seen: Tensor, memory: Tensor | None, env: Env) -> tuple[Tensor, ...]:
-        """[B, H, K, D] each; in a cache, memory comes before the first tokens."""
-        if memory is not None and (env.slot is None or env.slot.length == 0):
-            seen = torch.cat([memory, seen], 1)
-        return (
-            self.kv(seen)
-            .unflatten(-1, (2, self.num_heads, self.head_width))
-            .permute(2, 0, 3, 1, 4)
-            .unbind(0)
-        )
+    def _split(self, projected: Tensor) -> tuple[Tensor, ...]:
+        """[B, T, n H D] -> n tensors [B, H, T, D]."""
+        projected = projected.unflatten(-1, (-1, self.num_heads, self.head_width))
+        return projected.permute(2, 0, 3, 1, 4).unbind(0)
 
     def _score_distances(self, q: Tensor, relations: Relations, env: Env) -> Tensor:
         """[B, H, Tq, K] the scaled scores of the distances between queries and keys."""
