@@ -4,7 +4,7 @@ perplexity.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,17 +18,20 @@ from plmctl.heads.base import language_heads
 from plmctl.run.adapt import framing
 from plmctl.run.assemble import longest
 from plmctl.run.build import build, plain
+from plmctl.run.context_length import compare_contexts
 from plmctl.run.held_out import score_held_out, suggest_task
 from plmctl.run.loading import Loaded, load_for
+from plmctl.run.measured_text import read_text
 from plmctl.run.model_facts import reading
 from plmctl.run.predict import predict, show_scores
-from plmctl.run.schema import Data, Evaluate
+from plmctl.run.schema import Evaluate
 from plmctl.run.spec import Part
 from plmctl.storage.atomic import is_stream, refuse_existing
 from plmctl.tasks import inference
 from plmctl.tasks.base import Task
+from plmctl.tasks.context_length import ContextLength
 from plmctl.tasks.held_out import HeldOut
-from plmctl.tasks.lm import LanguageModel, Text
+from plmctl.tasks.lm import LanguageModel
 from plmctl.tasks.predictions import (
     FILES,
     beside,
@@ -39,10 +42,6 @@ from plmctl.tasks.predictions import (
 )
 from plmctl.tasks.unlabelled import read_unlabelled
 from plmctl.text import unknown
-from plmctl.text.layout import RUNNING
-from plmctl.text.reader import read_documents
-from plmctl.text.running import check_span
-from plmctl.text.tokenizer import Tokenizer
 from plmctl.training.device.precision import Precision
 
 ALSO = {"valid": "dev", "validation": "dev"}  # other words for the default split
@@ -63,6 +62,8 @@ def evaluate(spec: Evaluate) -> int:
     task = build(_choose_task(spec, loaded), given, spec.plugins, path="task")
     if isinstance(task, LanguageModel):
         _measure_text(spec, loaded, task, precision)
+    elif isinstance(task, ContextLength):
+        compare_contexts(spec, loaded, task, precision)
     elif isinstance(task, HeldOut):
         extra = {"checkpoint": str(loaded.source.folder)}
         scores = score_held_out(spec, loaded, task, precision)
@@ -208,23 +209,20 @@ def _measure_text(
 ) -> None:
     """Show the perplexity of a text."""
     path, model = plain(spec.data.path), loaded.model
-    if path is None:
-        fix = "data.path=<file, folder or pattern>"
-        raise ConfigError("data.path", None, "task=lm needs a text", fix=fix)
     if not language_heads(model):
         has, fix = ", ".join(model.heads) or "no head", "a checkpoint with such a head"
         raise UsageError(
             f"task=lm asks a head that predicts tokens of a text; this checkpoint has {has}\n"
             f"  fix: {suggest_task(loaded)}{fix}"
         )
-    text = _read_text(spec.data, path, loaded.tokenizer)
+    text = read_text(spec.data, path, loaded.tokenizer)
     share = unknown.unknown_share([token for ids in text.ids for token in ids], loaded.vocab)
     fix = "a checkpoint whose tokenizer knows this text"
     unknown.refuse_unknown(share, file=path, fix=fix)
     train = None
     if task.dynamic is not None and task.dynamic.train_path is not None:
         data = replace(spec.data, bytes=None)
-        train = _read_text(data, task.dynamic.train_path, loaded.tokenizer)
+        train = read_text(data, task.dynamic.train_path, loaded.tokenizer)
     with torch.no_grad(), precision.autocast():
         scores = task.measure(
             model,
@@ -239,22 +237,3 @@ def _measure_text(
         extra["unknown"] = unknown.describe_unknown(share)
     title, as_json = "language model", spec.provenance.json
     show_scores(title, {"text": scores}, as_json=as_json, extra=extra)
-
-
-def _read_text(data: Data, path: Any, tokenizer: Tokenizer) -> Text:
-    """The text at `path` as ids, read as `data` says."""
-    span = check_span(data.bytes, data.lines, setting="data.bytes")
-    if data.lines == RUNNING:
-        return Text.of_running(read_documents(path, lines=data.lines, span=span), tokenizer)
-    return Text.of(_read_texts(data, path), tokenizer)
-
-
-def _read_texts(data: Data, path: Any) -> Iterator[str]:
-    """Whole documents at `path`; parts of a long one are put together again."""
-    parts = list[str]()
-    for document in read_documents(path, field=data.field, lines=data.lines):
-        if parts and not document.continues:
-            yield "".join(parts)
-            parts = []
-        parts += document.segments
-    yield "".join(parts)

@@ -77,6 +77,11 @@ class Text:
         """Tokens of all documents."""
         return sum(map(len, self.ids))
 
+    def join(self, end: int) -> list[int]:
+        """All documents behind each other; each but those of running text is closed by `end`."""
+        closing = [] if self.running else [end]
+        return [token for ids in self.ids for token in (*ids, *closing)]
+
 
 @part_of("task")
 class LanguageModel:
@@ -253,7 +258,7 @@ class LanguageModel:
         if self.stream or remembers or text.running:
             first = end = make_closing_wrap(run.vocab).after[0]
             if self.stream and not text.running:
-                documents = [[token for ids in documents for token in (*ids, end)]]
+                documents = [text.join(end)]
         read = [
             causal_windows(ids if first is None else [first, *ids], window, stride)
             for ids in documents

@@ -1,0 +1,98 @@
+"""How many tokens of context a language model makes use of, among others (eval only; Dai et al.,
+2019).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from plmctl.core.errors import ConfigError, DataError
+from plmctl.core.parts import part_of
+from plmctl.core.values import Amount, Count, Share
+
+
+@part_of("task")
+@dataclass(frozen=True, kw_only=True)
+class ContextLength:
+    """The relative effective context length (RECL) of every model of a group.
+
+    l_i(c, t) is the loss of model i on token t, given the c tokens before it, and b(c, t) the least
+    of the group. Of the `shares` of tokens on which b(c, t) is greatest,
+
+        f_i(c, c') = mean_t min(b(c, t), l_i(c', t))
+        gain = (exp f_i(c, c) - exp f_i(c, c')) / exp f_i(c, c)
+
+    and c grows from `first` by `step`, as long as the gain of c' = c + `step` is at least `gain`: a
+    model is only given what a longer context adds to the best of its group, so that short context
+    of a better model does not pass for long context. (arXiv:1901.02860, appendix C.) Differs: the
+    step is not stated there. A model with a longest row has no more context than that.
+
+    Args:
+        others: runs, checkpoints or Hugging Face folders of the group, with the same tokenizer.
+        longest: tokens, where the search ends.
+        tokens: of the text that are asked, drawn at random.
+        seed: of the draw.
+    """
+
+    others: Sequence[str] = ()
+    first: Count = 100
+    step: Count = 100
+    longest: Count = 1000
+    gain: Amount = 0.01
+    shares: Sequence[Share] = (0.1, 0.5, 1.0)
+    tokens: Count = 1000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.first + self.step > self.longest:
+            allowed = f"at least first + step = {self.first + self.step}"
+            fix = f"task.longest={self.first + self.step}"
+            raise ConfigError("task.longest", self.longest, allowed, fix=fix)
+
+    @property
+    def contexts(self) -> list[int]:
+        """The lengths of context that are compared."""
+        return list(range(self.first, self.longest + 1, self.step))
+
+    def choose(self, length: int) -> list[int]:
+        """The tokens that are asked, in their order, of a text of so many."""
+        first = self.contexts[-1]
+        if length <= first:
+            problem = f"the text has {length:,} tokens, and {first:,} are needed before the first"
+            raise DataError(problem, fix="a longer text, or a smaller task.longest")
+        count = min(self.tokens, length - first)
+        drawn = np.random.default_rng(self.seed).choice(length - first, count, replace=False)
+        return sorted((first + drawn).tolist())
+
+    def compare(self, losses: Sequence[np.ndarray]) -> list[dict[str, int]]:
+        """{metric: tokens} of every model.
+
+        Args:
+            losses: [C, T] for each model, the loss of every token with each of `contexts`.
+        """
+        stacked = np.stack(losses).astype(np.float64)
+        found = {share: self._grow(stacked, share) for share in self.shares}
+        return [
+            {f"effective_context_{share:g}": lengths[number] for share, lengths in found.items()}
+            for number in range(len(losses))
+        ]
+
+    def _grow(self, losses: np.ndarray, share: float) -> list[int]:
+        """The effective context of each model, on the `share` of hardest tokens."""
+        lengths = []
+        best = losses.min(0)  # [C, T] b
+        count = max(1, round(share * losses.shape[2]))
+        for own in losses:
+            at = 0
+            while at + 1 < len(own):
+                hardest = np.argsort(-best[at], kind="stable")[:count]
+                now = best[at, hardest]
+                longer = np.minimum(now, own[at + 1, hardest])
+                if 1 - np.exp(longer.mean() - now.mean()) < self.gain:
+                    break
+                at += 1
+            lengths.append(self.contexts[at])
+        return lengths
