@@ -42,7 +42,11 @@ class Memory(NamedTuple):
 
     layers: tuple[Tensor, ...]  # [B, M, W] each, no gradient flows into them
     length: Tensor  # [B] how many of the M are filled; the others, in front, are never seen
-    cache = None  # keys and values are computed of the layers, every time
+
+    @property
+    def cache(self) -> Cache | None:
+        """None: keys and values are computed of the layers, every time."""
+        return None
 
     @property
     def size(self) -> int:

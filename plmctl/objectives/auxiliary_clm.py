@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -63,10 +64,19 @@ class AuxiliaryCLM(CLM):
         self.names = ["clm", *(f"clm_{number}" for number in range(2, targets + 1))]
         self.num_layers = model.backbone.num_layers
 
+        make = partial(
+            LMHead,
+            width=width,
+            vocab_size=vocab_size,
+            token_embedding=None,
+            tied=False,
+            transform=False,
+            bias=False,
+            about="next",
+        )
+
         def make_heads(count: int) -> nn.ModuleList:
-            made = {"width": width, "vocab_size": vocab_size, "token_embedding": None}
-            plain = {"tied": False, "transform": False, "bias": False}
-            return nn.ModuleList(LMHead(**made, **plain, about="next") for _ in range(count))
+            return nn.ModuleList(make() for _ in range(count))
 
         self.last = make_heads(targets - 1)
         below = range(1, self.num_layers) if layers else range(0)
