@@ -4,6 +4,7 @@ again and again, and training goes on from it.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,32 @@ def test_published_models(name: str, tmp_path: Path) -> None:
     assert torch.equal(table, torch.cat([places, places, places[:6]]))
 
 
+@pytest.mark.parametrize("recipe", ["bert", "albert", "bart"])
+def test_a_long_model_made_longer(recipe: str) -> None:
+    """It keeps its window and its global projections, and its states in rows of the old length."""
+    words = ["model.start=2"] if recipe == "bart" else []
+    long = lengthen(source(recipe, *words)[0], 24, reach=4)
+    generator = torch.Generator().manual_seed(1)
+    trained = {  # global tokens have learned projections that are no copies any more
+        name: tensor + 0.1 * torch.randn(tensor.shape, generator=generator, dtype=tensor.dtype)
+        if "global_maps" in name
+        else tensor
+        for name, tensor in long.tensors.items()
+    }
+    long = replace(long, tensors=trained)
+    longer = lengthen(long, 64)
+    assert longer.config["pattern"] == long.config["pattern"]
+    first, second = built(long), built(longer)
+    rows = batch("source", "target") if recipe == "bart" else batch()
+    assert torch.equal(first.backbone(rows).last, second.backbone(rows).last)
+    assert second.backbone.max_length == 64
+    table = TABLE.replace("backbone.", "backbone.encoder.") if recipe == "bart" else TABLE
+    old, new = long.tensors[table], longer.tensors[table]
+    assert torch.equal(new, torch.cat([old, old, old[:16]]))
+    wider = lengthen(long, 64, reach=8)
+    assert not torch.allclose(built(wider).backbone(rows).last, first.backbone(rows).last)
+
+
 def run_verb(verb: str, recipe: str | None, *words: str) -> object:
     return perform(config.compose(verb, recipe, list(words)).asked())
 
@@ -98,12 +125,36 @@ def test_training_goes_on_from_it(small_text: Path, tmp_path: Path) -> None:
     [
         ("bert", [], 16, r"--max-length=16: more than 16, the positions .*\n  fix: --max-length"),
         ("bert", ["position=rotary"], 64, r"nothing needs copying\n  fix: plmctl pretrain"),
-        ("bert", ["pattern=window"], 64, "an Encoder with the pattern Full"),
-        ("gpt2", [], 64, "an Encoder with the pattern Full"),
+        ("bert", ["pattern=window"], 64, "Encoder or EncoderDecoder with the pattern Full"),
+        ("gpt2", [], 64, "Encoder or EncoderDecoder with the pattern Full"),
         ("bert", ["model.stack.layout=lf*2"], 64, "at least one cell of Attention"),
         ("bert", ["model.stack.cells.a.projections=shared"], 64, "projections to copy"),
+        ("bert", [], 64, r"--reach=256: less than 63: .* all see all\n  fix: --reach 8, or"),
     ],
 )
 def test_what_cannot_be_made_long(recipe: str, words: list[str], length: int, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         lengthen(source(recipe, *words)[0], length)
+
+
+def test_an_encoder_decoder_made_long_is_fine_tuned(
+    small_text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Sources are as long as the encoder's places, targets as the decoder's."""
+    data = [f"data.path={small_text}", *SMALL, "model.decoder.stack.layout=acf*1", *TRAIN]
+    assert run_verb("pretrain", "bart", *data, f"run.dir={tmp_path / 'short'}") == 0
+    convert(tmp_path / "short", tmp_path / "long", to="plmctl", max_length=64, reach=4)
+    pairs = tmp_path / "pairs.tsv"
+    lines = [f"{'word ' * 12}{n}\tnumber {n}" for n in range(20)]
+    pairs.write_text("\n".join(["source\ttarget", *lines]) + "\n")
+    words = ["task=seq2seq", f"task.path={pairs}", f"checkpoint={tmp_path / 'long'}", *TRAIN]
+    words += ["task.max_length=64", "train.epochs=null", "task.metrics=[exact]"]
+    with pytest.raises(ConfigError, match=r"task.max_target=17: .* 16, .*\n  fix: .*max_target=16"):
+        run_verb("finetune", None, *words, "task.max_target=17", f"run.dir={tmp_path / 'a'}")
+    with pytest.raises(ConfigError, match=r"task.max_length=65: at most 64"):
+        run_verb("finetune", None, *words, "task.max_target=16", "task.max_length=65")
+    assert "task.max_length=64 task.max_target=16" in capsys.readouterr().err
+    words += ["task.max_target=16", f"run.dir={tmp_path / 'b'}"]
+    assert run_verb("finetune", None, *words) == 0
+    tuned = plmctl.load(tmp_path / "b").model.backbone
+    assert (tuned.max_length, tuned.max_target) == (64, 16)

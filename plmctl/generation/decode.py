@@ -137,10 +137,10 @@ def _begin(
         raise DataError(
             f"prompt {row + 1} of the batch is empty", fix="give every prompt at least one token"
         )
-    longest, limit = int(source.real.sum(1).max()), backbone.max_length
-    if limit is not None and longest + (backbone.writes == "text") > limit:
+    longest, places = int(source.real.sum(1).max()), backbone.max_length
+    if places is not None and longest + (backbone.writes == "text") > places:
         raise DataError(
-            f"a prompt has {longest} tokens, but the model has {limit} positions,"
+            f"a prompt has {longest} tokens, but the model has {places} positions,"
             " and needs at least one to write",
             fix="a shorter prompt",
         )
@@ -163,6 +163,7 @@ def _begin(
             else prompt.ids.masked_fill(~prompt.real, -1)
         )
         used = prompt.real.sum(1)
+    limit = backbone.max_target
     most = LONGEST if max_new is None and limit is None else limit if max_new is None else max_new
     assert most is not None
     room = torch.full_like(used, most) if limit is None else (limit - used).clamp(max=most)

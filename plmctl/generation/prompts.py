@@ -78,7 +78,7 @@ class PromptReader:
         """Yield the prompts of all lines, empty ones for blank lines, and report cut and blank
         lines at the end; DataError if there is no text.
         """
-        positions, blank, full, cut = self.model.backbone.max_length, list[int](), 0, 0
+        positions, blank, full, cut = self.model.backbone.max_target, list[int](), 0, 0
         prompt = None
         for number, line in enumerate(lines):
             current = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NotRequired
 
 from plmctl.core.errors import ConfigError
@@ -100,10 +100,10 @@ class BartFamily(EncoderDecoderFamily):
     """
 
     model_type = "bart"
-    systems = ("BART",)
-    schema = BartConfig
+    systems: tuple[str, ...] = ("BART",)
+    schema: type = BartConfig
     prefix = "model."
-    rules = (
+    rules: Sequence[NameRule] = (
         *TABLES,
         *(
             rule
@@ -111,7 +111,7 @@ class BartFamily(EncoderDecoderFamily):
             for rule in [*embedding_rules(end), *layer_rules(end)]
         ),
     )
-    architectures = (
+    architectures: Sequence[Architecture] = (
         Architecture(
             "BartForSequenceClassification", ("score",), classifier_rules("score"), outputs=1
         ),

@@ -31,6 +31,7 @@ from plmctl.interop.family import (
 )
 from plmctl.interop.gpt1 import GPTFamily
 from plmctl.interop.gpt2 import GPT2Family
+from plmctl.interop.led import LEDFamily
 from plmctl.interop.longformer import LongformerFamily
 from plmctl.interop.marian import MarianFamily
 from plmctl.interop.names import Tensors, to_ours, to_theirs
@@ -54,6 +55,7 @@ FAMILIES: tuple[Family, ...] = (
     XLNetFamily(),
     ReformerFamily(),
     LongformerFamily(),
+    LEDFamily(),
 )
 
 

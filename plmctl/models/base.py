@@ -76,6 +76,11 @@ class Backbone(nn.Module):
         """What decides when the tokens of a sequence halt, by the sequence: `Hidden.pondered`."""
         return {}
 
+    @property
+    def max_target(self) -> int | None:
+        """The longest text that it writes, as far as positions allow; None: any."""
+        return self.max_length
+
     def parts(self) -> list[object]:
         """Itself, all modules inside, and their patterns."""
         inside = list(self.modules())

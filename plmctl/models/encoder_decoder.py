@@ -82,11 +82,13 @@ class EncoderDecoder(Backbone):
         self.initializer, self.classifier = initializer, dict(classifier or {})
         self.needs = (encoder.needs | decoder.needs) - {"text"}
         lengths = [
-            part.max_length
-            for part in (encoder, decoder, front)
-            if part and part.max_length is not None
+            part.max_length for part in (encoder, front) if part and part.max_length is not None
         ]
         self.max_length = min(lengths, default=None)
+
+    @property
+    def max_target(self) -> int | None:
+        return self.decoder.max_length
 
     @property
     def token_embedding(self) -> nn.Module:  # type: ignore[override]

@@ -111,7 +111,8 @@ class BackTranslation(Objective):
         readable = replace(target, length=target.length.clamp(min=1))
         source = Batch(batch.key, {"source": readable})
         most = int(1.3 * int(target.length.max()) + 5)
-        limit = model.backbone.max_length
+        places = (model.backbone.max_length, model.backbone.max_target)
+        limit = min((number for number in places if number is not None), default=None)
         translations = generate(
             model,
             source,

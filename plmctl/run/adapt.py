@@ -20,6 +20,7 @@ from plmctl.run.loaders import build_format
 from plmctl.run.loading import Source, open_source
 from plmctl.run.make_spec import spec_of
 from plmctl.run.model_facts import pooling, stated_pooling
+from plmctl.run.places import Places
 from plmctl.run.references import work_out
 from plmctl.run.schema import Finetune, Pretrain
 from plmctl.run.spec import key_of, thaw
@@ -59,7 +60,7 @@ def adopt(spec: Pretrain) -> Pretrain:
     nodes = {name: source.config[name] for name in ("size", "model", "position")}
     if kept:
         _check_kind(spec, nodes["model"])
-    _refuse_longer_rows(spec, nodes["position"])
+    _refuse_longer_rows(spec, Places.of(nodes))
     heads = dict(spec.heads or {})
     heads |= {
         name: node for name, node in (source.config.get("heads") or {}).items() if name in heads
@@ -115,7 +116,8 @@ def graft(spec: Pretrain) -> Pretrain:
     if network["_target_"] != kind:
         allowed = f"a model of the kind of {path}, {kind}; this one is {network['_target_']}"
         raise ConfigError("init", spec.init, allowed)
-    _refuse_longer_rows(spec, source.config["position"])
+    read = source.config["position"].get("max_length")
+    _refuse_longer_rows(spec, Places(read, read))
     first = spec.model.get("start")
     if isinstance(first, int) and not 0 <= first < source.vocab_size:
         allowed = (
@@ -173,10 +175,16 @@ def fit_language_heads(spec: Finetune, task: Task) -> Finetune:
 
 def check_length(spec: Finetune, task: Task) -> None:
     """Raise where a row is longer than the places that a checkpoint has learned."""
-    bound = None
-    if spec.checkpoint:
-        source = open_source(spec.checkpoint, plugins=spec.plugins)
-        bound = source.config["position"].get("max_length")
+    if not spec.checkpoint:
+        return
+    places = Places.of(open_source(spec.checkpoint, plugins=spec.plugins).config)
+    _, written = task.row_lengths
+    # one number for both is said below
+    if places.read != places.written and written > (places.written or written):
+        allowed = f"at most {places.written}, the longest text that {spec.checkpoint} writes"
+        fix = f"task.max_target={places.written}"
+        raise ConfigError("task.max_target", written, allowed, fix=fix)
+    bound = places.read if written else places.both
     if bound is not None and task.longest > bound:
         fits = [
             f"task.{name}={length}"
@@ -252,9 +260,9 @@ def _tokenizer(spec: Pretrain, source: Source) -> dict[str, Any]:
     return {**(spec.tokenizer or {}), "path": str(source.tokenizer and source.folder)}
 
 
-def _refuse_longer_rows(spec: Pretrain, position: Mapping[str, Any]) -> None:
+def _refuse_longer_rows(spec: Pretrain, places: Places) -> None:
     known = f"the places that {spec.init} has learned"
-    raise_all(find_long_rows(row_lengths(thaw(spec)), position.get("max_length"), known))
+    raise_all(find_long_rows(row_lengths(thaw(spec)), places, known))
 
 
 def _check_kind(spec: Pretrain, model: Mapping[str, Any]) -> None:

@@ -21,10 +21,11 @@ from plmctl.objectives.mix import Entry, Mix
 from plmctl.objectives.ponder import PonderCost
 from plmctl.run.build import build, entry, plain
 from plmctl.run.injected import ToHeads, ToObjectives
+from plmctl.run.places import TARGET, Places
 from plmctl.text.vocab import Vocab
 
 NODES = ("size", "pattern", "position", "model", "heads")  # of a config: what a model is built from
-LENGTHS = ("max_length", "target_length")  # of a format
+LENGTHS = ("max_length", TARGET)  # of a format
 
 
 class _NoDraws(TorchFunctionMode):
@@ -187,14 +188,14 @@ def longest(config: Mapping[str, Any]) -> int | None:
     return max([*lengths, *([] if positions is None else [int(positions)])], default=None)
 
 
-def find_long_rows(lengths: Mapping[str, int], places: int | None, which: str) -> list[ConfigError]:
+def find_long_rows(lengths: Mapping[str, int], places: Places, which: str) -> list[ConfigError]:
     """Every length of rows, {config path: tokens}, beyond the places of a model; `which` says what
     these are.
     """
     return [
-        ConfigError(path, length, f"at most {places}, {which}", fix=f"{path}={places}")
+        ConfigError(path, length, f"at most {most}, {which}", fix=f"{path}={most}")
         for path, length in lengths.items()
-        if places is not None and length > places
+        if (most := places.at(path)) is not None and length > most
     ]
 
 

@@ -24,6 +24,7 @@ from plmctl.run.alone import find_wrong_numbers
 from plmctl.run.build import build, entry, plain
 from plmctl.run.glossary import fields_in, known_fields
 from plmctl.run.peeking import find_altered, find_answered_elsewhere, find_peeking, find_unheard
+from plmctl.run.places import Places
 from plmctl.run.remedies import (
     SHOWN,
     explain_field,
@@ -64,7 +65,8 @@ def check_contract(
     source_of: dict[str, str | None] = {}  # the one that an objective looks at
     with collect(errors), without_weights():
         model = build_model(config, vocab_size=vocab_size, vocab=TINY, plugins=plugins)
-        errors += find_too_long(config, model.backbone.max_length)
+        places = Places(model.backbone.max_length, model.backbone.max_target)
+        errors += find_too_long(config, places)
         errors += find_unspelled(config, model.backbone.of_words, plugins)
         given = known_to_objectives(model, TINY, vocab_size=vocab_size)
         for name, node in (config["objective"] or {}).items():  # some are built around the model
@@ -254,13 +256,14 @@ def find_unpaired(format: Format, config: Mapping[str, Any]) -> Iterator[ConfigE
         yield ConfigError("data.target_path", None, "this format reads parallel text", fix=fix)
 
 
-def find_too_long(config: Mapping[str, Any], places: int | None) -> Iterator[ConfigError]:
+def find_too_long(config: Mapping[str, Any], places: Places) -> Iterator[ConfigError]:
     """Every length of a row, read or written, beyond the places that the model has."""
     from plmctl.run.assemble import row_lengths
 
-    allowed = f"at most {places}, the places that the model has"
     for path, length in row_lengths(config).items():
-        if places is not None and length > places:
+        most = places.at(path)
+        if most is not None and length > most:
+            allowed = f"at most {most}, the places that the model has"
             yield ConfigError(path, length, allowed, fix=f"position.max_length={length}")
 
 

@@ -18,8 +18,9 @@ from plmctl.interop.generator import extract_generator
 from plmctl.models.encoder_decoder import ROLES
 from plmctl.nn.tables import count
 from plmctl.run.assemble import build_model
-from plmctl.run.lengthen import REACH, lengthen
+from plmctl.run.lengthen import lengthen
 from plmctl.run.loading import Source, open_source, refuse_infinite
+from plmctl.run.places import Places
 from plmctl.run.saved import CONFIG
 from plmctl.storage.atomic import write_text
 from plmctl.storage.reading import read_tensors
@@ -39,7 +40,7 @@ def convert(
     to: str,
     part: str = "model",
     max_length: int | None = None,
-    reach: int = REACH,
+    reach: int | None = None,
     plugins: Sequence[str] = (),
     card: Card | None = None,
 ) -> None:
@@ -49,7 +50,8 @@ def convert(
     Args:
         to: "hf" or "plmctl", the layout of `target`.
         max_length: Tokens of the rows that it is to read, more than today (`run/lengthen.py`).
-        reach: With `max_length`, tokens that a token sees to either side.
+        reach: With `max_length`, tokens that a token sees to either side; None: as many as before,
+            or 256.
         card: Writes the model card of what goes to Hugging Face's layout.
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
@@ -77,10 +79,22 @@ def convert(
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     remark(f"{target}: {what}")
-    if max_length is not None:
-        pattern = f"pattern=longformer pattern.parts.0.reach={reach}"
-        rows = f"format.max_length={max_length} data.path=<file>"
-        remark(f"next: plmctl pretrain roberta init={target} {pattern} {rows}")
+    if max_length is not None and to == "plmctl":
+        remark(f"next: {spell_next(model.config, target, max_length)}")
+
+
+def spell_next(config: Mapping[str, Any], target: Path, max_length: int) -> str:
+    """The command that goes on with a model that was made long."""
+    if "encoder" in config["model"]:
+        rows = f"task.path=<folder> task.max_length={max_length}"
+        written = Places.of(config).written
+        rows += f" task.max_target={written}" if written and written < 128 else ""  # the task's own
+        return f"plmctl finetune task=summarization checkpoint={target} {rows}"
+    window, _ = config["pattern"]["parts"]
+    reach = str(window["reach"]).replace(" ", "")
+    pattern = f"pattern=longformer pattern.parts.0.reach={reach}"
+    rows = f"format.max_length={max_length} data.path=<file>"
+    return f"plmctl pretrain roberta init={target} {pattern} {rows}"
 
 
 def to_hf(source: Source, folder: Path, card: Card | None = None) -> str:

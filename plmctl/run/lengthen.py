@@ -1,6 +1,7 @@
-"""An encoder of short rows made to read long ones (Beltagy et al., 2020, arXiv:2004.05150, sec. 5):
-its positions are copied again and again, it attends by a window with global tokens, and these have
-copies of its projections.
+"""A model of short rows made to read long ones (Beltagy et al., 2020, arXiv:2004.05150, sec. 5 and
+7): its positions are copied again and again, it attends by a window with global tokens, and these
+have copies of its projections. Of an encoder-decoder that is the encoder; the decoder stays as it
+is, and sees all of the source.
 """
 
 from __future__ import annotations
@@ -17,83 +18,125 @@ from torch import Tensor
 from plmctl.attention.patterns.base import Full
 from plmctl.core.errors import ConfigError
 from plmctl.core.locate import locate
+from plmctl.interop.longformer import CELL, read_pattern, window_pattern
 from plmctl.models.encoder import Encoder
+from plmctl.models.encoder_decoder import EncoderDecoder
 from plmctl.nn.cells.attention import Attention
+from plmctl.nn.cells.global_attention import GlobalAttention
 from plmctl.nn.layout import parse
 from plmctl.nn.positions import Learned
+from plmctl.run.places import Places
 
 if TYPE_CHECKING:
     from plmctl.run.loading import Source
 
 TABLE = "backbone.position.table.weight"
 REACH = 256  # tokens to either side: the paper's window of 512
-_CELL = "plmctl.nn.cells.global_attention.GlobalAttention"
-_PATTERNS = "plmctl.attention.patterns"
 
 
-def lengthen(source: Source, max_length: int, *, reach: int = REACH) -> Source:
+def lengthen(source: Source, max_length: int, *, reach: int | None = None) -> Source:
     """`source` for rows of up to `max_length` tokens.
 
     Args:
         reach: Tokens that a token sees to either side. Where the window covers a row of the old
-            length, the states are what they were.
+            length, the states are what they were. None: `REACH`; of a model that has a window
+            already, its own.
 
     Raises:
-        ConfigError: It is no encoder with learned positions and full attention, or reads rows as
-            long already.
+        ConfigError: It has no learned positions or another kind of attention, or reads rows as
+            long already; a window wider than the rows.
     """
-    _check_kind(source)
-    known = len(source.tensors[TABLE])
+    config, tensors = copy.deepcopy(source.config), dict(source.tensors)
+    reader = _Reader.of(source, config)
+    known = len(tensors[reader.table])
     if max_length <= known:
         allowed = f"more than {known}, the positions that {source.folder} has learned"
         raise ConfigError("--max-length", max_length, allowed, fix=f"--max-length {8 * known}")
-    config, tensors = copy.deepcopy(source.config), dict(source.tensors)
+    stack = reader.node["stack"]
+    letters = list(_attention_letters(source, stack))
+    if not letters:
+        raise ConfigError(reader.path, stack["layout"], "at least one cell of Attention")
+    layers = sum(step.ends for step in parse(stack["layout"]))
+    reaches, tokens = read_pattern(config["pattern"], layers) or ((REACH,) * layers, 1)
+    reaches = reaches if reach is None else (reach,) * layers
+    if reader.end:
+        above = config["model"]["decoder"]
+        above["position"] = {**above["position"], "max_length": Places.of(source.config).written}
     config["position"]["max_length"] = max_length
-    config["pattern"] = {  # conf/pattern/longformer.yaml
-        "_target_": f"{_PATTERNS}.base.Or",
-        "parts": [
-            {"_target_": f"{_PATTERNS}.window.Window", "reach": reach},
-            {"_target_": f"{_PATTERNS}.global_tokens.Global", "tokens": 1},
-        ],
-    }
-    tensors[TABLE] = tensors[TABLE][torch.arange(max_length) % known]
-    cells = config["model"]["stack"]["cells"]
-    for letter in _attention_letters(source):
-        cells[letter] = _make_global(cells[letter], path=f"model.stack.cells.{letter}")
-        tensors |= _copy_projections(tensors, letter)
+    config["pattern"] = window_pattern(reaches, tokens)
+    tensors[reader.table] = tensors[reader.table][torch.arange(max_length) % known]
+    # no other part may share the nodes that change
+    stack["cells"] = cells = dict(stack["cells"])
+    for letter in letters:
+        if locate(cells[letter]["_target_"], source.plugins) is Attention:
+            cells[letter] = _make_global(cells[letter], path=f"{reader.path}.cells.{letter}")
+            tensors |= _copy_projections(tensors, f"backbone.{reader.end}stack.blocks.{letter}")
+    _check_windows(reaches, max_length, reader)
     return replace(source, config=config, tensors=tensors)
 
 
-def _check_kind(source: Source) -> None:
-    """ConfigError for a model that is made long otherwise, or needs not be."""
-    config = source.config
-    model, position, pattern = (
-        locate(config[name]["_target_"], source.plugins)
-        for name in ("model", "position", "pattern")
-    )
-    if model is not Encoder or pattern is not Full:
-        kind = f"{model.__name__} with the pattern {pattern.__name__}"
-        allowed = "an Encoder with the pattern Full, such as BERT, RoBERTa, ALBERT and ELECTRA"
-        raise ConfigError("model", kind, f"{allowed}: only these are made long")
-    if position is not Learned:
-        bound = config["position"].get("max_length")
-        allowed = (
-            "learned positions; there are none here, so nothing needs copying"
-            if bound is None
-            else "learned positions in one table"
+class _Reader:
+    """The encoder inside a model that is made long."""
+
+    def __init__(self, end: str, node: dict[str, Any]) -> None:
+        self.end, self.node = end, node  # "encoder." in the names of an encoder-decoder
+        self.path, self.table = f"model.{end}stack", f"backbone.{end}position.table.weight"
+
+    @classmethod
+    def of(cls, source: Source, config: dict[str, Any]) -> _Reader:
+        """The one of `config`; ConfigError for a model that is made long otherwise, or needs not
+        be.
+        """
+        model, position, pattern = (
+            locate(config[name]["_target_"], source.plugins)
+            for name in ("model", "position", "pattern")
         )
-        fix = f"plmctl pretrain <recipe> init={source.folder} pattern=longformer"
-        raise ConfigError("position", position.__name__, allowed, fix="" if bound else fix)
-    if not list(_attention_letters(source)):
-        layout = config["model"]["stack"]["layout"]
-        raise ConfigError("model.stack.layout", layout, "at least one cell of Attention")
+        long = read_pattern(config["pattern"], 1) is not None
+        if model not in (Encoder, EncoderDecoder) or not (pattern is Full or long):
+            kind = f"{model.__name__} with the pattern {pattern.__name__}"
+            allowed = (
+                "an Encoder or EncoderDecoder with the pattern Full or Longformer's, such as BERT,"
+                " RoBERTa, ALBERT, ELECTRA and BART: only these are made long"
+            )
+            raise ConfigError("model", kind, allowed)
+        if position is not Learned:
+            bound = config["position"].get("max_length")
+            allowed = (
+                "learned positions; there are none here, so nothing needs copying"
+                if bound is None
+                else "learned positions in one table"
+            )
+            fix = f"plmctl pretrain <recipe> init={source.folder} pattern=longformer"
+            raise ConfigError("position", position.__name__, allowed, fix="" if bound else fix)
+        if model is Encoder:
+            return cls("", config["model"])
+        if config["model"].get("front"):
+            allowed = "null: the encoder reads the states of another one, which has its own length"
+            raise ConfigError("model.front", ..., allowed)
+        config["model"]["encoder"] = node = dict(config["model"]["encoder"])
+        node["stack"] = dict(node["stack"])
+        return cls("encoder.", node)
 
 
-def _attention_letters(source: Source) -> Iterator[str]:
-    """The letters of the layout whose cells are `Attention`."""
-    stack = source.config["model"]["stack"]
+def _check_windows(reaches: tuple[int, ...], max_length: int, reader: _Reader) -> None:
+    """ConfigError for windows that leave nothing out, or that published rows do not fill."""
+    widest = max(reaches)
+    if widest >= max_length - 1:
+        allowed = f"less than {max_length - 1}: rows have {max_length} tokens, and all see all"
+        fix = f"--reach {max(1, max_length // 8)}, or a larger --max-length"
+        raise ConfigError("--reach", widest, allowed, fix=fix)
+    if reader.end and max_length % (2 * widest):  # transformers pads to it, by learned positions
+        window = 2 * widest
+        allowed = f"a multiple of {window}, the window of both sides, to which LED fills up rows"
+        fix = f"--max-length {-(-max_length // window) * window}"
+        raise ConfigError("--max-length", max_length, allowed, fix=fix)
+
+
+def _attention_letters(source: Source, stack: Mapping[str, Any]) -> Iterator[str]:
+    """The letters of the layout whose cells are `Attention`, or have global tokens already."""
     for letter in dict.fromkeys(step.letter for step in parse(stack["layout"])):
-        if locate(stack["cells"][letter]["_target_"], source.plugins) is Attention:
+        cell = locate(stack["cells"][letter]["_target_"], source.plugins)
+        if cell in (Attention, GlobalAttention):
             yield letter
 
 
@@ -104,13 +147,13 @@ def _make_global(node: Mapping[str, Any], *, path: str) -> dict[str, Any]:
         allowed = "own: only such a cell has projections to copy for global tokens"
         raise ConfigError(f"{path}.projections", projections, allowed)
     kept = {name: value for name, value in node.items() if name != "projections"}
-    return {**kept, "_target_": _CELL}
+    return {**kept, "_target_": CELL}
 
 
-def _copy_projections(tensors: Mapping[str, Tensor], letter: str) -> dict[str, Tensor]:
-    """The tensors of `global_maps` in all cells of this letter."""
+def _copy_projections(tensors: Mapping[str, Tensor], blocks: str) -> dict[str, Tensor]:
+    """The tensors of `global_maps` in all cells of these blocks."""
     made: dict[str, Tensor] = {}
-    name_of = re.compile(rf"(backbone\.stack\.blocks\.{letter}\.\d+\.cell)\.qkv\.(weight|bias)")
+    name_of = re.compile(rf"({re.escape(blocks)}\.\d+\.cell)\.qkv\.(weight|bias)")
     for name, tensor in tensors.items():
         if match := name_of.fullmatch(name):
             cell, part = match.groups()

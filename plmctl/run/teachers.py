@@ -26,6 +26,7 @@ from plmctl.run.assemble import build_model, find_long_rows, known_to_objectives
 from plmctl.run.build import build
 from plmctl.run.identity import identity
 from plmctl.run.loading import Source, load, open_source
+from plmctl.run.places import Places
 from plmctl.run.spec import thaw
 from plmctl.tasks.base import Task
 from plmctl.text.tokenizer import Tokenizer
@@ -78,7 +79,8 @@ def outline_teacher(
     with without_weights():
         teachers = [_outline(source, spec.plugins) for source in sources]
         for teacher in teachers:
-            places, name = teacher.model.backbone.max_length, teacher.measures.name
+            backbone, name = teacher.model.backbone, teacher.measures.name
+            places = Places(backbone.max_length, backbone.max_target)
             raise_all(find_long_rows(lengths or {}, places, f"the longest row that {name} reads"))
         return distillation(spec, model, objective, _together(teachers, spec))
 

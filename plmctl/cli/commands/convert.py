@@ -45,13 +45,15 @@ def convert(
         int | None,
         typer.Option(
             "--max-length",
-            help="Make an encoder with learned positions read rows of so many tokens (Longformer).",
+            help="Make an encoder with learned positions, or that of an encoder-decoder, read rows"
+            " of so many tokens (Longformer, LED).",
         ),
     ] = None,
     reach: Annotated[
         int | None,
         typer.Option(
-            "--reach", help="With --max-length: tokens that each sees to either side; 256."
+            "--reach",
+            help="With --max-length: tokens that each sees to either side; 256, or as before.",
         ),
     ] = None,
     plugin: Plugin = None,
@@ -63,7 +65,6 @@ def convert(
     from plmctl.core.errors import UsageError
     from plmctl.report.card import make_card
     from plmctl.run.convert import convert as convert_model
-    from plmctl.run.lengthen import REACH
 
     if to is None and max_length is None:
         raise UsageError("Missing option '--to'\n  fix: --to hf, or --to plmctl")
@@ -74,7 +75,7 @@ def convert(
         Path(out).expanduser(),
         to=to or "plmctl",
         max_length=max_length,
-        reach=REACH if reach is None else reach,
+        reach=reach,
         part=part,
         plugins=tuple(plugin or ()),
         card=partial(make_card, library="transformers", plugins=tuple(plugin or ())),
