@@ -41,6 +41,7 @@ LATE = {
     "report/panels/attention.py": {"plmctl.report"},
     "report/panels/layers.py": {"plmctl.report"},
     "report/panels/probes.py": {"plmctl.report"},
+    "report/panels/spans.py": {"plmctl.report"},
     "report/write.py": {"plmctl.run.assemble"},
     "report/subject.py": {"plmctl.run.loading"},
     "run/compose.py": {"plmctl.run.speed"},

@@ -62,6 +62,7 @@ FITTING = {
         ("objective=clm", "objective=clm_adaptive", "objective=auxiliary_clm", "pattern=causal"),
         "gpt",
     ),
+    "model=memory_decoder": "adaptive_span",
     "objective=sop": "albert",
     **dict.fromkeys(("objective=bilm", "model=bilm"), "elmo"),
     **dict.fromkeys(("objective=word_structure", "objective=sentence_structure"), "structbert"),
@@ -273,6 +274,7 @@ STUDENT = [
 ]
 # millions, and what a folder named in the line would decide
 PARAMETERS: dict[str, tuple[float, list[str]]] = {
+    "adaptive_span": (38, []),  # facebookresearch/adaptive-span, README: enwik8, 12 layers
     "albert": (12, []),  # table 1, base
     "al_rfou_char": (219, []),  # T64 without what only training needs
     "bart": (400, []),  # facebookresearch/fairseq, examples/bart: 12 + 12 layers
@@ -339,6 +341,12 @@ def test_multiply_adds_of_the_lite_transformers_sizes(width: int, published_macs
 @pytest.mark.parametrize(
     ("recipe", "key", "value"),
     [
+        # facebookresearch/adaptive-span, experiments/enwik8.sh
+        ("adaptive_span", "model.stack.cells.a.penalty", 5e-7),
+        ("adaptive_span", "model.stack.cells.f.dropout", 0.3),
+        ("adaptive_span", "model.embedding.dropout", 0.0),
+        ("adaptive_span", "position.longest", 8192),
+        ("adaptive_span", "optim.clip", 0.03),
         # mit-han-lab/lite-transformer, configs/wmt16.en-de: four heads of convolution
         ("lite_transformer", "model.encoder.stack.cells.d.num_heads", 4),
         ("lite_transformer", "model.decoder.stack.cells.f.inner_width", 496),

@@ -7,7 +7,7 @@ separate slot.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -34,6 +34,20 @@ from plmctl.nn.recorder import ATTENTION, Recorder
 from plmctl.nn.stack import Stack
 
 Initializer = Callable[..., None]  # (module, *, generator)
+
+
+class Remembered(Protocol):
+    """The input of each layer in earlier rows."""
+
+    @property
+    def layers(self) -> tuple[Tensor, ...]:
+        """[B, M, W] each, M may differ from layer to layer."""
+        ...
+
+    @property
+    def length(self) -> Tensor:
+        """[B] how many of them are filled, the last ones."""
+        ...
 
 
 @part_of("model")
@@ -119,9 +133,12 @@ class Encoder(Backbone):
         *,
         cache: Cache | None = None,
         source: SourceStates | None = None,
+        memory: Remembered | None = None,
         record: frozenset[str] = frozenset(),
     ) -> Hidden:
-        """The states of `seq`, whose embeddings are `x`; cross-attention reads `source`."""
+        """The states of `seq`, whose embeddings are `x`; cross-attention reads `source`, and each
+        layer its own part of `memory`.
+        """
         start, recorder = 0 if cache is None else cache.length, Recorder.of(record)
         seen = seq if cache is None else cache.extend(seq)
         op = AttentionOp(self.pattern, self.position, self.kernel)
@@ -132,9 +149,13 @@ class Encoder(Backbone):
         by_layer = op.bind_layers(seen, **places, start=start)
         bound = by_layer[0] if by_layer else op.bind(seen, **places, start=start)
         text = {"text": x}
-        streams = Streams(text if source is None else {**text, "source": source.states})
+        streams = Streams(
+            text if source is None else {**text, "source": source.states},
+            {} if memory is None else {"memory": memory.layers},
+        )
         ops = {"text": bound, **({"source": source.op} if source else {})}
-        env = Env(ops, by_layer, seq=seq, cache=cache, recorder=recorder)
+        filled = None if memory is None else memory.length
+        env = Env(ops, by_layer, seq=seq, cache=cache, recorder=recorder, filled=filled)
         streams, hidden = self.stack(streams, env, record="hidden" in record)
         recorded = {
             **({"hidden": hidden} if hidden else {}),

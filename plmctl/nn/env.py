@@ -62,6 +62,8 @@ class Env:
     # what cells remember for a second run of the forward pass, by step; None: there is none
     remembered: dict[int, Tensor] | None = None
     inside: tuple[str, ...] = ()  # the parts of the cell that run, the outer one first
+    # [B] how many states of the stream `memory` are real, the last ones; None: there is none
+    filled: Tensor | None = None
 
     @property
     def slot(self) -> Slot | None:

@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch import Tensor, nn
 
 
 class Restrained(nn.Module):
-    """A part whose `penalty()`, [], is added to the loss; there is none if `strength` is 0."""
+    """A part whose `penalty()`, [], is added to the loss; there is none if `strength` is 0.
+
+    `term` names the sum of such penalties in the loss. Parts that are `always` restrained have the
+    term at strength 0, too: they are measured, or keep their weights within bounds.
+    """
 
     strength: float = 0.0
+    term = "penalty"
+    always = False
+    measures: frozenset[str] = frozenset()  # the names of what `measure` gives
 
     def penalty(self) -> Tensor:
         """The penalty, a scalar tensor."""
         raise NotImplementedError(type(self).__name__)
+
+    def after_step(self) -> None:
+        """Called after every update."""
+
+    @staticmethod
+    def measure(parts: Sequence[Restrained]) -> dict[str, Tensor]:
+        """{name: number} that are logged of all `parts` with this term."""
+        return {}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from plmctl.core.batch import Batch, Rows
 from plmctl.core.fields import Field
 from plmctl.core.parts import base_of
-from plmctl.models.base import Model
+from plmctl.models.base import Model, Once
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,7 @@ class Facts:
             used: for the count of FLOPs.
         asked_at: {head: the targets at whose positions it is asked}, where not all heads are asked
             at all targets in `needs`.
+        measures: names of what it logs beside losses and accuracies.
     """
 
     needs: frozenset[str] = frozenset()
@@ -80,6 +82,7 @@ class Facts:
     heads_learn: bool = True
     helpers: tuple[tuple[Model, frozenset[str]], ...] = ()
     asked_at: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    measures: frozenset[str] = frozenset()
 
     def targets_of(self, head: str) -> frozenset[str]:
         """The names of the targets at whose positions a head is asked; without an entry in
@@ -111,7 +114,47 @@ class Facts:
                 )
                 for head in sorted(frozenset().union(*(part.heads for part in parts)))
             },
+            measures=frozenset().union(*(part.measures for part in parts)),
         )
+
+    def charged(self, costs: Sequence[ModelCost]) -> Facts:
+        """These facts with the terms of a model's own costs, and with what they measure."""
+        return replace(
+            self,
+            terms=self.terms.union(*(cost.terms for cost in costs)),
+            measures=self.measures.union(*(cost.measures for cost in costs)),
+        )
+
+
+class ModelCost(ABC):
+    """A loss that a model has of its own, whatever it is trained for."""
+
+    @property
+    @abstractmethod
+    def terms(self) -> frozenset[str]:
+        """The names of its terms."""
+
+    @property
+    @abstractmethod
+    def measures(self) -> frozenset[str]:
+        """The names of what it logs beside them."""
+
+    @abstractmethod
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """As of an objective."""
+
+    @abstractmethod
+    def add(self, out: Output, once: Once, batch: Batch) -> Output:
+        """`out`, with its terms and logs.
+
+        Args:
+            out: what the objective made of the batch.
+            once: the model, and the passes that the objective has run.
+            batch: a micro-batch.
+        """
+
+    def after_step(self) -> None:  # noqa: B027
+        """Called after every optimizer step."""
 
 
 @base_of("objective")

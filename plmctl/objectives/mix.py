@@ -4,8 +4,8 @@ data source if it says so.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,7 @@ from torch import nn
 from plmctl.core.batch import Batch, Rows
 from plmctl.core.fields import glossary
 from plmctl.models.base import Model, Once
-from plmctl.objectives.base import Facts, Objective, Output, Term
-from plmctl.objectives.ponder import PonderCost
+from plmctl.objectives.base import Facts, ModelCost, Objective, Output, Term
 
 
 @dataclass(frozen=True)
@@ -36,28 +35,27 @@ class Entry:
 class Mix(Objective):
     """`sum_i weight_i * mean_i`, the terms of every entry whose source matches the batch.
 
-    All entries that ask for the same batch share one forward pass (`Once`). `cost`: of the layers
-    of a model whose tokens halt.
+    All entries that ask for the same batch share one forward pass (`Once`). `costs`: what the model
+    costs of its own.
     """
 
-    def __init__(self, entries: Mapping[str, Entry], cost: PonderCost | None = None) -> None:
+    def __init__(self, entries: Mapping[str, Entry], costs: Sequence[ModelCost] = ()) -> None:
         super().__init__()
         self.entries = dict(entries)
         self.parts = nn.ModuleDict({name: entry.objective for name, entry in entries.items()})
         self.fields = glossary(entry.objective for entry in entries.values())
-        self.facts = Facts.of_all([entry.objective.facts for entry in entries.values()])
-        self.cost = cost
-        if cost and entries:
-            self.facts = replace(self.facts, terms=self.facts.terms | cost.terms)
+        self.costs = list(costs) if entries else []
+        facts = Facts.of_all([entry.objective.facts for entry in entries.values()])
+        self.facts = facts.charged(self.costs)
 
     def _active(self, batch: Batch) -> dict[str, Entry]:
         return {
             name: entry for name, entry in self.entries.items() if entry.on in (None, batch.source)
         }
 
-    def _cost(self, batch: Batch) -> PonderCost | None:
-        """The cost of layers, where an entry reads the batch."""
-        return self.cost if self._active(batch) else None
+    def _charged(self, batch: Batch) -> Sequence[ModelCost]:
+        """The costs of the model, where an entry reads the batch."""
+        return self.costs if self._active(batch) else ()
 
     def labels(self, rows: Rows) -> dict[str, np.ndarray]:
         labels: dict[str, np.ndarray] = {}
@@ -70,8 +68,9 @@ class Mix(Objective):
         counts: dict[str, int] = {}
         for entry in self._active(batch).values():
             counts |= entry.objective.counts(batch)
-        cost = self._cost(batch)
-        return counts | cost.counts(batch) if cost else counts
+        for cost in self._charged(batch):
+            counts |= cost.counts(batch)
+        return counts
 
     def forward(self, model: Model, batch: Batch, state: Any = None) -> Output:
         once = Once(model)
@@ -87,9 +86,12 @@ class Mix(Objective):
             logs |= out.logs
             state_out = out.state if out.state is not None else state_out
         out = Output(terms, logs, state_out)
-        cost = self._cost(batch)
-        return cost.add(out, once, batch) if cost else out
+        for cost in self._charged(batch):
+            out = cost.add(out, once, batch)
+        return out
 
     def after_step(self, model: Model, step: int) -> None:
         for entry in self.entries.values():
             entry.objective.after_step(model, step)
+        for cost in self.costs:
+            cost.after_step()

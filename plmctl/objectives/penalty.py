@@ -1,49 +1,62 @@
 """The penalties that parts of a model put on their own weights, beside the loss of any
-objective.
+objective (nn/restrained.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
+from torch import nn
 
 from plmctl.core.batch import Batch
-from plmctl.models.base import Model
+from plmctl.models.base import Once
 from plmctl.nn.restrained import Restrained
-from plmctl.objectives.base import Objective, Output, Term
+from plmctl.objectives.base import ModelCost, Output, Term
 
 
-class Penalized(Objective):
-    """`objective + sum_part penalty(part)`, the sum once an update, whatever micro-batches and
-    processes it is split into.
+@dataclass(frozen=True)
+class Penalties(ModelCost):
+    """The sum of the penalties of parts, by the name of their term, once an update, whatever
+    micro-batches and processes it is split into.
 
-    Its term counts rows: each micro-batch adds its share. The penalty is in the gradient, before it
-    is clipped; decay that an optimizer keeps apart from the gradient, as AdamW does, is another
-    rule.
+    Terms count rows: each micro-batch adds its share. A penalty is in the gradient, before it is
+    clipped; decay that an optimizer keeps apart from the gradient, as AdamW does, is another rule.
     """
 
-    def __init__(self, *, objective: Objective, parts: Sequence[Restrained]) -> None:
-        super().__init__()
-        # the model's: a list, so that they are not also this one's
-        self.objective, self.parts = objective, list(parts)
-        self.facts = replace(objective.facts, terms=objective.facts.terms | {"penalty"})
+    parts: Mapping[str, Sequence[Restrained]]  # by term
+
+    @classmethod
+    def of(cls, model: nn.Module) -> Penalties | None:
+        """The penalties of a model; None if no part of it asks for one."""
+        parts: dict[str, list[Restrained]] = {}
+        for part in model.modules():
+            if isinstance(part, Restrained) and (part.strength or part.always):
+                parts.setdefault(part.term, []).append(part)
+        return cls(parts) if parts else None
+
+    @property
+    def terms(self) -> frozenset[str]:
+        return frozenset(self.parts)
+
+    @property
+    def measures(self) -> frozenset[str]:
+        return frozenset(name for parts in self.parts.values() for name in parts[0].measures)
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        return {**self.objective.counts(batch), "penalty": len(batch.key)}
+        """{term: rows}."""
+        return dict.fromkeys(self.parts, len(batch.key))
 
-    def forward(self, model: Model, batch: Batch, state: Any = None) -> Output:
-        out = self.objective(model, batch, state)
-        penalty = torch.stack([part.penalty() for part in self.parts]).sum()
-        return Output({**out.terms, "penalty": Term(len(batch.key) * penalty)}, out.logs, out.state)
+    def add(self, out: Output, once: Once, batch: Batch) -> Output:
+        """`out`, with the penalties, and with what the parts measure."""
+        rows, terms, logs = len(batch.key), dict(out.terms), dict(out.logs)
+        for name, parts in self.parts.items():
+            terms[name] = Term(rows * torch.stack([part.penalty() for part in parts]).sum())
+            logs |= {key: (rows * value, rows) for key, value in parts[0].measure(parts).items()}
+        return Output(terms, logs, out.state)
 
-    def after_step(self, model: Model, step: int) -> None:
-        self.objective.after_step(model, step)
-
-
-def penalize(model: Model, objective: Objective) -> Objective:
-    """`objective`, with the penalties of the model's parts where some ask for one."""
-    parts = [part for part in model.modules() if isinstance(part, Restrained) and part.strength]
-    return Penalized(objective=objective, parts=parts) if parts else objective
+    def after_step(self) -> None:
+        for parts in self.parts.values():
+            for part in parts:
+                part.after_step()

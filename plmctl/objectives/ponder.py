@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
-from plmctl.models.base import Backbone, Model, Once
-from plmctl.objectives.base import Objective, Output, Term
+from plmctl.models.base import Backbone, Once
+from plmctl.objectives.base import ModelCost, Output, Term
 
 
 @dataclass(frozen=True)
-class PonderCost:
+class PonderCost(ModelCost):
     """The mean over tokens of layers and remainder, for each stack whose tokens halt.
 
     Terms `ponder`, and `ponder_source` of an encoder whose decoder writes. Logged are the mean
@@ -33,8 +33,11 @@ class PonderCost:
 
     @property
     def terms(self) -> frozenset[str]:
-        """The names of its terms."""
         return frozenset(_name("ponder", key) for key in self.weights)
+
+    @property
+    def measures(self) -> frozenset[str]:
+        return frozenset(_name("layers", key) for key in self.weights)
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """{term: tokens}."""
@@ -57,31 +60,6 @@ class PonderCost:
             terms[_name("ponder", key)] = Term(total, weight)
             logs[_name("layers", key)] = (layers, len(passes) * _count_tokens(key, batch))
         return Output(terms, logs, out.state)
-
-
-class Pondered(Objective):
-    """`objective`, with the cost of layers."""
-
-    def __init__(self, *, objective: Objective, cost: PonderCost) -> None:
-        super().__init__()
-        self.objective, self.cost = objective, cost
-        self.facts = replace(objective.facts, terms=objective.facts.terms | cost.terms)
-
-    def counts(self, batch: Batch) -> dict[str, int]:
-        return {**self.objective.counts(batch), **self.cost.counts(batch)}
-
-    def forward(self, model: Model, batch: Batch, state: Any = None) -> Output:
-        once: Any = Once(model)
-        return self.cost.add(self.objective(once, batch, state), once, batch)
-
-    def after_step(self, model: Model, step: int) -> None:
-        self.objective.after_step(model, step)
-
-
-def add_ponder_cost(model: Model, objective: Objective) -> Objective:
-    """`objective`, with the cost of the model's layers where its tokens halt."""
-    cost = PonderCost.of(model.backbone)
-    return Pondered(objective=objective, cost=cost) if cost else objective
 
 
 def _name(what: str, key: str) -> str:

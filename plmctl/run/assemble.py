@@ -17,8 +17,8 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.locate import locate, parameters
 from plmctl.heads.features import BEFORE_HEADS
 from plmctl.models.base import Model
+from plmctl.objectives.costs import find_costs
 from plmctl.objectives.mix import Entry, Mix
-from plmctl.objectives.ponder import PonderCost
 from plmctl.run.build import build, entry, plain
 from plmctl.run.injected import ToHeads, ToObjectives
 from plmctl.run.places import TARGET, Places
@@ -153,7 +153,7 @@ def build_objective(
             entries[name] = Entry(
                 build(part, given, plugins, path=f"objective.{name}"), weight, source
             )
-    return Mix(entries, PonderCost.of(model.backbone))
+    return Mix(entries, find_costs(model))
 
 
 def settle_lengths(config: Any, *, plugins: Sequence[str] = ()) -> dict[str, Any]:

@@ -13,8 +13,7 @@ import torch
 
 from plmctl.core.rounding import round_floats
 from plmctl.models.base import Model
-from plmctl.objectives.penalty import penalize
-from plmctl.objectives.ponder import add_ponder_cost
+from plmctl.objectives.costs import charge
 from plmctl.run import estimate
 from plmctl.run.adapt import fit_task, with_new_tokens, with_second_text
 from plmctl.run.assemble import build_model
@@ -152,7 +151,7 @@ def train(session: Session) -> Result:
     result = fit(
         session,
         model=model,
-        objective=penalize(model, add_ponder_cost(model, objective)),
+        objective=charge(model, objective),
         budget=budget,
         stages=[
             Stage(batches=lambda: batches, trainable=spec.train.trainable, frozen=spec.train.frozen)

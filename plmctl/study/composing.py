@@ -199,12 +199,12 @@ class Composer:
 
 
 def list_validation_metrics(spec: Pretrain, outline: Outline) -> frozenset[str]:
-    """The validation metrics of a pretraining: losses, accuracies, and bits per byte of targets
-    made of tokens.
+    """The validation metrics of a pretraining: losses, accuracies, bits per byte of targets made of
+    tokens, and what else its objective measures.
     """
     terms = outline.objective.facts.terms
     names = {f"{kind}/{name}" for name in terms for kind in ("loss", "acc")}
     names |= {f"bits_per_byte/{name}" for name in terms & token_targets(thaw(spec), spec.plugins)}
     if spec.train.grad_norms:
         names |= {f"start/grad_norm/{name}" for name in find_last_maps(outline.model)}
-    return frozenset({"loss", *names})
+    return frozenset({"loss", *names, *outline.objective.facts.measures})

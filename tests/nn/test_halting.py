@@ -25,7 +25,7 @@ from plmctl.nn.positions import EveryStep
 from plmctl.nn.residual import PostNorm
 from plmctl.nn.stack import Stack
 from plmctl.objectives.base import Facts, Objective, Output, Term
-from plmctl.objectives.ponder import add_ponder_cost
+from plmctl.objectives.costs import charge
 from plmctl.run.assemble import build_model, build_objective
 from plmctl.run.compose import compose
 from plmctl.run.stand_in import TINY
@@ -417,13 +417,13 @@ def test_any_objective_of_such_a_model_has_the_cost() -> None:
     _, model = make_model("gpt2")
     model.eval()
     batch = make_batch("gpt2")
-    objective = add_ponder_cost(model, Asks())
+    objective = charge(model, Asks())
     assert objective.facts.terms == {"asked", "ponder"}
     assert objective.counts(batch) == {"asked": 1, "ponder": 24}
     out = objective(model, batch)
     torch.testing.assert_close(out.terms["ponder"].total, model(batch).pondered["text"].sum())
     with pytest.raises(ConfigError, match="does not run the model as a whole"):
-        add_ponder_cost(model, Asks(outside=True))(model, batch)
+        charge(model, Asks(outside=True))(model, batch)
     plain = build_model(compose("pretrain", "gpt2", SMALL), vocab_size=40, vocab=TINY)
     asks = Asks()
-    assert add_ponder_cost(plain, asks) is asks
+    assert charge(plain, asks) is asks

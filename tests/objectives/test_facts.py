@@ -10,11 +10,13 @@ import pytest
 import torch
 
 from plmctl.core.batch import Batch
+from plmctl.nn.restrained import Restrained
 from plmctl.objectives.base import Facts, Objective
 from plmctl.objectives.clm import CLM
+from plmctl.objectives.costs import Charged
 from plmctl.objectives.mix import Entry, Mix
 from plmctl.objectives.mlm import MLM
-from plmctl.objectives.penalty import Penalized
+from plmctl.objectives.penalty import Penalties
 from plmctl.objectives.word_structure import WordStructure
 from plmctl.run.assemble import build_model, known_to_objectives
 from plmctl.run.build import build, entry, plain
@@ -68,6 +70,7 @@ def full() -> Facts:
         heads_learn=False,
         helpers=((object(), some),),  # type: ignore[arg-type]
         asked_at={"a": frozenset({"x"})},
+        measures=some,
     )
 
 
@@ -82,7 +85,7 @@ class Stated(Objective):
 def test_wrappers_keep_what_they_wrap() -> None:
     inner, default = Stated(full()), Facts()
     assert all(getattr(full(), each.name) != getattr(default, each.name) for each in fields(Facts))
-    wrapped = Penalized(objective=inner, parts=[])
+    wrapped = Charged(objective=inner, costs=[Penalties({"penalty": [Restrained()]})])
     assert wrapped.facts == replace(inner.facts, terms=frozenset({"a", "penalty"}))
     mixed = Mix({"x": Entry(inner), "y": Entry(Stated(Facts(terms=frozenset({"b"}))))})
     left_to_the_parts = {"asks_next": None, "asks_row": False, "reads_text": False}

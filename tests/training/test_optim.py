@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from plmctl.core.errors import ConfigError
+from plmctl.training.optim.adagrad import Adagrad
 from plmctl.training.optim.adamw import AdamW
 from plmctl.training.optim.groups import groups, has_decay
 from plmctl.training.optim.lamb import Lamb
@@ -122,6 +123,27 @@ def test_momentum_is_the_formula():
         torch.testing.assert_close(a.double(), torch.from_numpy(b), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("clip", [None, 1e9, 3.0])
+def test_adagrad_is_the_formula(clip):
+    """With `clip`, the step of a long gradient is shorter, and its squares are summed as they
+    are.
+    """
+    named = parameters()
+    theta = [p.detach().double().numpy().copy() for _, p in named]
+    sums = [np.full_like(x, 0.5) for x in theta]
+    shorter = 0
+    for grads in gradients([p.shape for _, p in named]):
+        for i, g in enumerate(grads):
+            sums[i] += g**2
+            share = min(1.0, clip / np.linalg.norm(g)) if clip else 1.0
+            shorter += share < 1
+            theta[i] -= 0.1 * share * g / (np.sqrt(sums[i]) + 1e-3)
+    assert bool(shorter) == (clip == 3.0)
+    found = run(Adagrad(parameters=named, lr=0.1, start=0.5, eps=1e-3, clip=clip), named)
+    for a, b in zip(found, theta, strict=True):
+        torch.testing.assert_close(a.double(), torch.from_numpy(b), rtol=1e-5, atol=1e-6)
+
+
 def muon(named, **kwargs):
     return Muon(
         parameters=named,
@@ -188,6 +210,7 @@ def test_groups():
         muon,
         lambda n: Lamb(parameters=n, **NUMBERS),
         lambda n: Momentum(parameters=n, lr=0.01, momentum=0.9),
+        lambda n: Adagrad(parameters=n, lr=0.1, start=0.5, eps=1e-3, clip=3.0),
     ],
 )
 def test_state_by_name_continues_exactly(make):

@@ -7,7 +7,7 @@ import torch
 
 from plmctl.heads.features import ScalarMix
 from plmctl.objectives.base import Output, Term
-from plmctl.objectives.penalty import penalize
+from plmctl.objectives.costs import charge
 from tests.training.toy import ToyBatches, ToyObjective, curve, make_model, make_trainer
 
 SCORES, STRENGTH = [0.5, -1.0, 2.0], 0.7
@@ -35,7 +35,7 @@ def gradient(tmp_path, monkeypatch, strength, micro):
     model = mixing(strength)
     monkeypatch.setattr("tests.training.toy.make_model", lambda *_: model)
     trainer = make_trainer(
-        tmp_path, rows=8, micro=micro, objective=penalize(model, Asks()), settings={"clip": 0.0}
+        tmp_path, rows=8, micro=micro, objective=charge(model, Asks()), settings={"clip": 0.0}
     )
     micro_batches = next(ToyBatches(8, micro))
     _, entries = trainer.update.gradient(micro_batches, trainer.update.count(micro_batches, {}))
@@ -69,7 +69,7 @@ def test_a_large_penalty_keeps_the_mean(tmp_path, monkeypatch):
         with torch.no_grad():
             model.heads["mix"].scores.zero_()
         monkeypatch.setattr("tests.training.toy.make_model", lambda *_, made=model: made)
-        make_trainer(tmp_path / str(strength), steps=12, objective=penalize(model, Asks())).fit()
+        make_trainer(tmp_path / str(strength), steps=12, objective=charge(model, Asks())).fit()
         largest = model.heads["mix"].scores.abs().max().item()
         assert largest > 0.02 if strength == 0 else largest < 0.02
     assert all("loss/penalty" in record for record in curve(tmp_path / "1000.0"))

@@ -52,8 +52,17 @@ class Cell(nn.Module):
     recomputes: bool = False  # runs again in the backward pass, whatever its stack does
     biased: bool = True  # adds what positions add to scores, if it computes scores
 
+    # the most tokens before a token that it ever sees; None: all that there are
+    longest: int | None = None
+
     def forward(self, streams: Streams, env: Env) -> Tensor:
         raise NotImplementedError(type(self).__name__)
+
+    def looks_back(self) -> int | None:
+        """How many tokens before a token it sees with the weights that it has; None: all that there
+        are.
+        """
+        return self.longest
 
     def work(self, row: RowSize) -> Work:
         """The cost of a row if every matrix multiplies every token once, and the outputs of linear

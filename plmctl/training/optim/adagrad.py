@@ -3,33 +3,68 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.training.optim.groups import Named, groups
 from plmctl.training.optim.uncompiled import Uncompiled
 
+_STEP = inspect.unwrap(torch.optim.Adagrad.step)
+
 
 @part_of("optim")
 class Adagrad(Uncompiled, torch.optim.Adagrad):
     """`s += g^2; theta -= lr g / (sqrt(s) + eps)`, s = `start` at first (Duchi et al., 2011,
     JMLR 12, sec. 1.1).
+
+    With `clip`, a tensor whose gradient has the norm n > clip takes clip / n of its step, while s
+    grows by its whole gradient (facebookresearch/adaptive-span, adagrad_with_grad_clip.py).
     """
 
-    step = torch.no_grad()(inspect.unwrap(torch.optim.Adagrad.step))
-
     def __init__(
-        self, *, parameters: Named, lr: float, start: float, eps: float, weight_decay: float = 0.0
+        self,
+        *,
+        parameters: Named,
+        lr: float,
+        start: float,
+        eps: float,
+        weight_decay: float = 0.0,
+        clip: float | None = None,
     ) -> None:
         for name, value in (
             ("lr", lr),
             ("start", start),
             ("eps", eps),
             ("weight_decay", weight_decay),
+            ("clip", clip or 0.0),
         ):
             if not value >= 0:
                 raise ConfigError(f"optim.{name}", value, "0 or more")
         named = groups(parameters, lr=lr, weight_decay=weight_decay)
         super().__init__(named, lr=lr, initial_accumulator_value=start, eps=eps)
+        self.clip = clip
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Make one update."""
+        if self.clip is None:
+            _STEP(self, closure)
+            return
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    self._move(p, p.grad, group)
+
+    def _move(self, p: Tensor, grad: Tensor, group: Mapping[str, Any]) -> None:
+        assert self.clip is not None
+        state, norm = self.state[p], grad.norm()
+        share = (self.clip / norm.clamp(min=1e-12)).clamp(max=1.0)
+        grad = grad.add(p, alpha=group["weight_decay"])
+        state["step"] += 1
+        state["sum"].addcmul_(grad, grad)
+        p.sub_(group["lr"] * share * grad / (state["sum"].sqrt() + group["eps"]))

@@ -1,0 +1,157 @@
+"""Attention whose heads learn how far they look back (Sukhbaatar et al., 2019,
+arXiv:1905.07799).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from plmctl.attention.kernels.dense import Mask, attend
+from plmctl.core.graphs import outside_graphs
+from plmctl.core.parts import part_of
+from plmctl.core.values import Amount, Count, DropoutRate, Number, Rate
+from plmctl.nn.cells.base import Cell, RowSize, Work, check_heads
+from plmctl.nn.env import Env, Streams
+from plmctl.nn.spans import AdaptiveSpan
+
+_BLOCK = 64  # queries, at least, that are computed together
+
+
+@part_of("cells")
+class SpanAttention(Cell):
+    """`out(a v)`, a_x = m_z(x) exp(s_x) / sum_y m_z(y) exp(s_y) over the `span` tokens before a
+    token, which does not see itself; s_x = q k_x / sqrt(D) and what positions add.
+
+    [B, T, W] -> [B, T, W]. m_z is the soft mask of each head (nn/spans.py): ones up to the learned
+    z, then a `ramp` down to 0. With `adaptive=False` all heads see all of `span`. Keys and values
+    are made of the stream `memory` [B, M, W], too, and only of as much as the head with the longest
+    span sees: time and memory of a layer grow with it, T (z + R) instead of T (M + T). Blocks of
+    queries meet the keys in their reach. The rows of `kv.weight [2 H D, W]` are all of k, then v,
+    each ordered (head, D). (Sec. 2.2 and 2.3; facebookresearch/adaptive-span, models.py.)
+    Differs: memory that is not filled is never seen (released: zeros are).
+
+    Args:
+        width: W.
+        num_heads: H.
+        dropout: on the normalised weights.
+        span: S, the most tokens that a head can look back.
+        ramp: R, tokens.
+        start: the share of S that every head begins with.
+        penalty: times the mean z of the heads, in the loss.
+        adaptive: whether z is learned.
+        head_width: D; null: W / H.
+        bias: of the linear maps.
+    """
+
+    computes = "attention"
+    reads = frozenset({"text", "memory"})
+    ahead = False
+
+    def __init__(
+        self,
+        *,
+        width: int,
+        num_heads: int,
+        dropout: DropoutRate,
+        span: Count,
+        ramp: Amount = 32,
+        start: Rate = 0.0,
+        penalty: Number = 2e-6,
+        adaptive: bool = True,
+        head_width: Count | None = None,
+        bias: bool = False,
+    ) -> None:
+        super().__init__()
+        if head_width is None:
+            check_heads(num_heads, width)
+        self.num_heads, self.head_width = num_heads, head_width or width // num_heads
+        self.longest, self.dropout = span, dropout
+        inner = num_heads * self.head_width
+        self.q = nn.Linear(width, inner, bias=bias)
+        self.kv = nn.Linear(width, 2 * inner, bias=bias)
+        self.out = nn.Linear(inner, width, bias=bias)
+        self.soft = AdaptiveSpan(
+            num_heads=num_heads,
+            longest=span,
+            ramp=ramp,
+            start=start,
+            strength=penalty,
+            learned=adaptive,
+        )
+
+    @property
+    def projection(self) -> nn.Linear:  # type: ignore[override]
+        return self.out
+
+    def looks_back(self) -> int:
+        return self.soft.reach()
+
+    def work(self, row: RowSize) -> Work:
+        """The cost with the spans as they are."""
+        own, inner, reach = super().work(row), self.out.in_features, self.looks_back()
+        pairs = row.tokens * min(reach + self._block(row.tokens), row.tokens + row.memory)
+        remembered = min(row.memory, reach)
+        macs = own.macs + remembered * self.kv.weight.numel()
+        kept = own.kept + 2 * remembered * inner + 3 * pairs * self.num_heads
+        return Work(macs, 3 * pairs * inner, kept)
+
+    @outside_graphs  # sizes are values
+    def forward(self, streams: Streams, env: Env) -> Tensor:
+        x, memory = streams["text"], streams.get("memory")
+        seen = x if memory is None else torch.cat([memory[:, -self.looks_back() :], x], 1)
+        q = self.q(x).unflatten(-1, (self.num_heads, self.head_width)).transpose(1, 2)
+        # [B, H, K, D] each
+        k, v = self.kv(seen).unflatten(-1, (2, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
+        first = 0 if env.slot is None else env.slot.length
+        places = torch.arange(first, first + seen.shape[1], device=x.device)[None]
+        q, k = env.ops["text"].position.rotate(q, k, places[:, -x.shape[1] :], places)
+        k, v = env.extend(k, v)
+        y = self._see(q, k, v, env)
+        return self.out(y.transpose(1, 2).flatten(2))
+
+    def _see(self, q: Tensor, k: Tensor, v: Tensor, env: Env) -> Tensor:
+        """[B, H, T, D] for the last T of K tokens, one block of queries after the other."""
+        length, reach = q.shape[2], self.looks_back()
+        front, block, blocks = k.shape[2] - length, self._block(length), []
+        dropout = self.dropout if self.training else 0.0
+        places = torch.arange(k.shape[2], device=q.device)
+        documents = _number_keys(front, q, env)
+        for begin in range(0, length, block):
+            end = min(begin + block, length)
+            # the last query sees the token before it
+            keys = slice(max(0, front + begin - reach), max(1, front + end - 1))
+            own, others = places[front + begin : front + end], places[keys]
+            distance = own[:, None] - others
+            allowed = ((distance > 0) & (distance <= reach))[None]
+            if documents is not None:
+                allowed = allowed & (documents[:, own, None] == documents[:, None, keys])
+            queries = q[:, :, begin:end]
+            bias = env.ops["text"].position.bias(queries, own[None], others[None])
+            soft = self.soft.log_mask(distance).to(q.dtype)[None]
+            bias = soft if bias is None else bias + soft
+            mask = Mask(allowed[:, None])
+            blocks.append(
+                attend(queries, k[:, :, keys], v[:, :, keys], mask=mask, bias=bias, dropout=dropout)
+            )
+        return torch.cat(blocks, 2) if len(blocks) > 1 else blocks[0]
+
+    def _block(self, tokens: int) -> int:
+        """Queries that are computed together: with more, more keys are out of their reach; with
+        fewer, products are small.
+        """
+        return min(tokens, max(_BLOCK, self.looks_back() // 2))
+
+
+def _number_keys(front: int, q: Tensor, env: Env) -> Tensor | None:
+    """[B, K] the document of each key, `front` of them before the text, -1 where nobody sees it;
+    None: all are of one document.
+    """
+    documents = env.all_documents
+    if env.filled is None or not front:
+        return documents
+    if documents is None:
+        documents = torch.zeros(q.shape[0], q.shape[2], dtype=torch.long, device=q.device)
+    filled = torch.arange(front, device=q.device) >= front - env.filled[:, None]
+    remembered = torch.where(filled, documents[:, :1].clamp(min=0), -1)
+    return torch.cat([remembered, documents], 1)

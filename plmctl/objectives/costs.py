@@ -1,0 +1,51 @@
+"""What a model costs of its own, beside any objective: layers of tokens that halt, penalties."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from plmctl.core.batch import Batch
+from plmctl.models.base import Model, Once
+from plmctl.objectives.base import ModelCost, Objective, Output
+from plmctl.objectives.penalty import Penalties
+from plmctl.objectives.ponder import PonderCost
+
+
+def find_costs(model: Model) -> list[ModelCost]:
+    """The costs that the parts of a model state."""
+    costs = (PonderCost.of(model.backbone), Penalties.of(model))
+    return [cost for cost in costs if cost is not None]
+
+
+class Charged(Objective):
+    """`objective`, with the costs of the model."""
+
+    def __init__(self, *, objective: Objective, costs: Sequence[ModelCost]) -> None:
+        super().__init__()
+        self.objective, self.costs = objective, list(costs)
+        self.facts = objective.facts.charged(self.costs)
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        counts = self.objective.counts(batch)
+        for cost in self.costs:
+            counts = {**counts, **cost.counts(batch)}
+        return counts
+
+    def forward(self, model: Model, batch: Batch, state: Any = None) -> Output:
+        once: Any = Once(model)
+        out = self.objective(once, batch, state)
+        for cost in self.costs:
+            out = cost.add(out, once, batch)
+        return out
+
+    def after_step(self, model: Model, step: int) -> None:
+        self.objective.after_step(model, step)
+        for cost in self.costs:
+            cost.after_step()
+
+
+def charge(model: Model, objective: Objective) -> Objective:
+    """`objective`, with the costs of the model where it has some."""
+    costs = find_costs(model)
+    return Charged(objective=objective, costs=costs) if costs else objective
