@@ -12,10 +12,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from plmctl.attention.kernels.banded import make_key
 from plmctl.attention.kernels.base import Bias, Kernel, KernelPlan
 from plmctl.attention.kernels.dense import Mask
-from plmctl.attention.patterns.base import Pattern
+from plmctl.attention.patterns.base import Pattern, make_key
 from plmctl.core.batch import Seq
 from plmctl.core.graphs import outside_graphs
 

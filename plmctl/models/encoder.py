@@ -77,6 +77,7 @@ class Encoder(Backbone):
         self.width, self.num_layers = embedding.width * stack.widening, stack.num_layers
         _check_cells(stack, pattern)
         _check_layers(stack, pattern)
+        _check_heads(stack, pattern)
         _check_position(stack, position)
         self.pattern = pattern & Padding() & Documents()
         self.kernel = attention_kernel or Auto()
@@ -189,6 +190,16 @@ def _check_layers(stack: Stack, pattern: Pattern) -> None:
     if pattern.layers not in (1, stack.num_layers):
         allowed = f"one for each layer, and the layout has {stack.num_layers}; or the same for all"
         raise ConfigError("pattern", f"windows for {pattern.layers} layers", allowed)
+
+
+def _check_heads(stack: Stack, pattern: Pattern) -> None:
+    """Raise ConfigError for a pattern that tells other heads apart than a cell has."""
+    for letter, blocks in stack.blocks.items():
+        cell = blocks[0].cell  # type: ignore[index]
+        heads = getattr(cell, "num_heads", pattern.heads)
+        if cell.ahead is None and pattern.heads not in (1, heads):
+            allowed = f"one for each of the {heads} heads of '{letter}', or the same for all"
+            raise ConfigError("pattern", f"windows for {pattern.heads} heads", allowed)
 
 
 def refuse_halting(stack: Stack, reason: str) -> None:

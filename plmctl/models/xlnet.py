@@ -185,6 +185,9 @@ class XLNet(Backbone):
         if not isinstance(attention_kernel, Auto | Dense | None):
             allowed = "auto or dense: relative attention computes all scores"
             raise ConfigError("kernel", type(attention_kernel).__name__, allowed, fix="kernel=auto")
+        if pattern.layers > 1:
+            allowed = "a pattern that is the same in all layers, for this model"
+            raise ConfigError("pattern", f"{pattern.layers} layers", allowed, fix="model=decoder")
         if memory < 0:
             raise ConfigError("memory", memory, "0 (no memory) or more tokens")
         if reuse is not None and reuse < 1:

@@ -66,11 +66,22 @@ def remark_on_pattern(
     longest = max(row_lengths(plain(config)).values()) if length is None else length
     pattern = pattern_of(config, plugins).remark(longest + getattr(backbone, "memory", 0))
     parts = [part for part in backbone.modules() if isinstance(part, Encoder)]
-    kernels = dict.fromkeys(
-        part.kernel.remark(own, longest) for part in parts for own in part.layer_patterns
-    )
+    kernels = dict.fromkeys(_remark_on_kernel(part, longest) for part in parts)
     remarks = {"pattern": pattern, "attention": "; ".join(filter(None, kernels))}
     return {name: remark for name, remark in remarks.items() if remark}
+
+
+def _remark_on_kernel(encoder: Encoder, length: int) -> str:
+    """What the kernel says of the pattern of each layer; what it says of several stands once."""
+    layers: dict[str, list[str]] = {}
+    for number, pattern in enumerate(encoder.layer_patterns, start=1):
+        layers.setdefault(encoder.kernel.remark(pattern, length), []).append(str(number))
+    if len(layers) == 1:
+        return next(iter(layers))
+    return "; ".join(
+        f"{remark or 'kernel dense: all pairs are computed'}, in the layers {', '.join(numbers)}"
+        for remark, numbers in layers.items()
+    )
 
 
 def heads_about(config: Any, plugins: Sequence[str] = ()) -> list[str]:

@@ -15,14 +15,20 @@ from plmctl.attention.kernels.base import Bias, Kernel
 from plmctl.attention.kernels.dense import Dense, Mask
 from plmctl.attention.patterns.anticausal import Anticausal
 from plmctl.attention.patterns.base import Full, Pattern
+from plmctl.attention.patterns.big_bird import BigBird
+from plmctl.attention.patterns.by_head import ByHead
 from plmctl.attention.patterns.by_segment import BySegment
 from plmctl.attention.patterns.causal import Causal
 from plmctl.attention.patterns.dilated import Dilated
 from plmctl.attention.patterns.documents import Documents
 from plmctl.attention.patterns.global_tokens import Global
+from plmctl.attention.patterns.own_block import OwnBlock
 from plmctl.attention.patterns.padding import Padding
 from plmctl.attention.patterns.prefix import CausalWithPrefix
+from plmctl.attention.patterns.sparse_transformer import sparse_transformer
+from plmctl.attention.patterns.strided import Strided
 from plmctl.attention.patterns.window import Window
+from plmctl.attention.patterns.windows import windows
 from plmctl.core.batch import Seq
 from plmctl.core.errors import ConfigError
 from plmctl.nn.positions import ALiBi, RelativeBuckets
@@ -43,6 +49,30 @@ PATTERNS: dict[str, Pattern] = {
     "prefix in a window": CausalWithPrefix() & Window(reach=20),
     "by segment": BySegment(parts=[Window(reach=3), Causal() & Window(reach=30)]),
     "not near": Causal() & ~Window(reach=30),
+    "windows by head": windows(reach=[[2, 2, 5, 40]], dilation=[[1, 4, 3, 1]], num_heads=H),
+    "one head full": ByHead(parts=[Window(reach=3), Full()], num_heads=H),
+    "every seventh": Strided(stride=7),
+    "some of those": Strided(stride=6) & Dilated(reach=2, dilation=[4]),
+    "strided, merged": sparse_transformer(
+        variant="strided", stride=8, factors="merged", num_heads=H, num_layers=1
+    ),
+    "strided, by head": sparse_transformer(
+        variant="strided", stride=9, factors="heads", num_heads=H, num_layers=1
+    ),
+    "fixed, merged": sparse_transformer(
+        variant="fixed", stride=16, columns=3, factors="merged", num_heads=H, num_layers=1
+    ),
+    "fixed, by head": sparse_transformer(
+        variant="fixed", stride=8, columns=2, factors="heads", num_heads=H, num_layers=1
+    ),
+    "gaps in blocks": OwnBlock(stride=30) & Dilated(reach=4, dilation=[5]),
+    "far, or global": Dilated(reach=2, dilation=[11]) | Global(tokens=2),
+    "two gaps": Dilated(reach=3, dilation=[6]) | Dilated(reach=3, dilation=[10]),
+    "gaps by segment": BySegment(parts=[Dilated(reach=2, dilation=[8]), Causal()]),
+    "gaps in a prefix": CausalWithPrefix() & Strided(stride=12),
+    "big bird": BigBird(
+        block=8, window=3, first=1, last=1, random=2, seed=3, num_layers=4
+    ).at_layer(2),
 }
 
 

@@ -121,6 +121,25 @@ def attend(
     return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=dropout)
 
 
+def attend_part(
+    q: Tensor, k: Tensor, v: Tensor, *, mask: Mask, bias: Tensor | None = None, dropout: float = 0.0
+) -> tuple[Tensor, Tensor]:
+    """`attend` over some of the keys, [B, H, Tq, D], and z = log sum exp of their scores, [B, H,
+    Tq, 1]: with y_i and z_i of disjoint parts, `sum_i softmax(z)_i y_i` attends to all of them.
+    """
+    if q.device.type == "cpu" and not torch.compiler.is_compiling():
+        return _AttendPart.apply(q, k, v, bias, *(mask.derive(q, k) or (None, None)), dropout)
+    scores = q * q.shape[-1] ** -0.5 @ k.transpose(-1, -2)
+    scores = scores if bias is None else scores + bias
+    hidden = mask.hidden(scores)
+    if hidden is not None:
+        scores = scores.masked_fill(hidden, torch.finfo(scores.dtype).min / 2)
+    p = scores.softmax(-1)
+    p = p if hidden is None else p.masked_fill(hidden, 0)
+    wide = torch.promote_types(q.dtype, torch.float32)
+    return F.dropout(p, dropout).to(v.dtype) @ v, scores.to(wide).logsumexp(-1, keepdim=True)
+
+
 class _Attend(Function):
     """With P = softmax(S), M the kept probabilities, c = 1 / kept: O = c (P M) V.
 
@@ -142,37 +161,74 @@ class _Attend(Function):
         allowed: Tensor | None,
         rate: float,
     ) -> Tensor:
-        ctx.root, ctx.scale = q.shape[-1] ** -0.5, 1 / keep_rate(rate)
-        ctx.bias = None if bias is None else bias.shape
-        with torch.autocast("cpu", enabled=False):
-            q = q * ctx.root
-            scores = q @ k.transpose(-1, -2)
-            for term in (bias, add):
-                scores = scores if term is None else scores.add_(term)
-            p = torch.softmax(scores, -1)
-            # only rows that may see nothing are changed
-            p = p if allowed is None else apply_mask(p, allowed)
-            keep = draw_mask(p.shape, rate) if rate else None
-            ctx.save_for_backward(q, k, v, p, keep)
-            return (p if keep is None else apply_mask(p, keep)) @ (
-                v if keep is None else v * ctx.scale
-            )
+        return _compute(ctx, q, k, v, bias, add, allowed, rate)[0]
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        q, k, v, p, keep = ctx.saved_tensors
-        grad = grad if keep is None else grad * ctx.scale
-        dv = (p if keep is None else apply_mask(p, keep)).transpose(-1, -2) @ grad
-        dp = grad @ v.transpose(-1, -2)
-        dp = dp if keep is None else apply_mask(dp, keep)
-        ds = torch._softmax_backward_data(dp, p, -1, p.dtype)
-        dq, dk = (ds @ k).mul_(ctx.root), ds.transpose(-1, -2) @ q
-        return (
-            dq,
-            dk,
-            dv,
-            ds.sum_to_size(ctx.bias) if ctx.needs_input_grad[3] else None,
-            None,
-            None,
-            None,
-        )
+        return _go_back(ctx, grad, None)
+
+
+class _AttendPart(Function):
+    """`_Attend`, and z = log sum exp S [..., 1]: dS = P (dP - rowsum(dP P) + dz)."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        bias: Tensor | None,
+        add: Tensor | None,
+        allowed: Tensor | None,
+        rate: float,
+    ) -> tuple[Tensor, Tensor]:
+        out, scores, p = _compute(ctx, q, k, v, bias, add, allowed, rate)
+        wide = torch.promote_types(q.dtype, torch.float32)
+        share = p.amax(-1, keepdim=True).to(wide).clamp(min=torch.finfo(wide).tiny)
+        return out, scores.amax(-1, keepdim=True).to(wide) - share.log()
+
+    @staticmethod
+    def backward(  # type: ignore[override]
+        ctx: Any, grad: Tensor, dz: Tensor
+    ) -> tuple[Tensor | None, ...]:
+        return _go_back(ctx, grad, dz)
+
+
+def _compute(
+    ctx: Any,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    bias: Tensor | None,
+    add: Tensor | None,
+    allowed: Tensor | None,
+    rate: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(output, scores, probabilities), with what `_go_back` needs in `ctx`."""
+    ctx.root, ctx.scale = q.shape[-1] ** -0.5, 1 / keep_rate(rate)
+    ctx.bias = None if bias is None else bias.shape
+    with torch.autocast("cpu", enabled=False):
+        q = q * ctx.root
+        scores = q @ k.transpose(-1, -2)
+        for term in (bias, add):
+            scores = scores if term is None else scores.add_(term)
+        p = torch.softmax(scores, -1)
+        # only rows that may see nothing are changed
+        p = p if allowed is None else apply_mask(p, allowed)
+        keep = draw_mask(p.shape, rate) if rate else None
+        ctx.save_for_backward(q, k, v, p, keep)
+        seen = p if keep is None else apply_mask(p, keep)
+        return seen @ (v if keep is None else v * ctx.scale), scores, p
+
+
+def _go_back(ctx: Any, grad: Tensor, dz: Tensor | None) -> tuple[Tensor | None, ...]:
+    """The gradients of the arguments of `_compute`, from those of the output and of z."""
+    q, k, v, p, keep = ctx.saved_tensors
+    grad = grad if keep is None else grad * ctx.scale
+    dv = (p if keep is None else apply_mask(p, keep)).transpose(-1, -2) @ grad
+    dp = grad @ v.transpose(-1, -2)
+    dp = dp if keep is None else apply_mask(dp, keep)
+    ds = torch._softmax_backward_data(dp, p, -1, p.dtype)
+    ds = ds if dz is None else ds.addcmul_(p, dz.to(p.dtype))
+    dq, dk = (ds @ k).mul_(ctx.root), ds.transpose(-1, -2) @ q
+    return dq, dk, dv, ds.sum_to_size(ctx.bias) if ctx.needs_input_grad[3] else None, *[None] * 3

@@ -16,17 +16,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from plmctl.attention.kernels.banded import Banded, make_key
+from plmctl.attention.kernels.banded import Banded
 from plmctl.attention.kernels.base import Bias, Kernel, KernelPlan
 from plmctl.attention.kernels.dense import Mask
-from plmctl.attention.patterns.base import Pattern
+from plmctl.attention.patterns.base import Pattern, make_key
 from plmctl.core.batch import Seq
 from plmctl.core.errors import ConfigError
 from plmctl.core.graphs import outside_graphs
 from plmctl.core.parts import part_of
 
 BLOCK = 128  # tokens; FlexAttention's own
-_KEPT = 4  # block masks of static patterns
+_KEPT = 256  # block masks of static patterns, one for each that a layer has
 
 FlexAttention = Callable[..., Tensor]
 

@@ -19,3 +19,6 @@ class Anticausal(Pattern):
 
     def predicate(self, seq: Seq) -> MaskMod:
         return lambda b, h, q, k: k >= q
+
+    def thin(self, gap: int, seq: Seq) -> Pattern:
+        return self

@@ -8,14 +8,19 @@ A pattern states four facts, and the algebra derives each of them for compositio
     blocks      which blocks of keys a block of queries may need; the others are never computed.
     simplify    what remains of the pattern in one batch: without padding, `Padding` is `Full`.
 
+One that differs from layer to layer or from head to head also gives that of a layer (`at_layer`)
+and of a head (`of_head`), and one that sees tokens at multiples of a distance alone gives what it
+is among those (`views`, `thin`): kernels gather such tokens side by side.
+
 True always means *may attend*. With a cache, `seq` describes all keys (the oldest first) and query
 row q is at key q + k_offset.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import lru_cache, reduce
+from itertools import product
 from operator import and_, or_
 from typing import Any, ClassVar, NamedTuple
 
@@ -37,11 +42,27 @@ _CELLS = 24  # lines and columns of the picture of a pattern
 MaskMod = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
+class View(NamedTuple):
+    """A part of a pattern that sees pairs of tokens at multiples of `gap` alone."""
+
+    gap: int  # 1: any pairs
+    pattern: Pattern
+
+
 class Reach(NamedTuple):
     """The largest distance of a key before and after the query; None: no limit."""
 
     back: int | None
     ahead: int | None
+
+
+def spread(x: Tensor, gap: int, fill: int | None = None) -> Tensor:
+    """[B, T] -> [B gap, ceil(T / gap)]: every `gap`-th token of a row, from each of the first `gap`
+    on; filled up with `fill`, or with the last token.
+    """
+    missing = -x.shape[1] % gap
+    more = x[:, -1:].expand(-1, missing) if fill is None else x.new_full((len(x), missing), fill)
+    return torch.cat([x, more], 1).unflatten(1, (-1, gap)).transpose(1, 2).flatten(0, 1)
 
 
 @base_of("pattern")
@@ -102,9 +123,30 @@ class Pattern:
         """[B | 1, T] bool: the tokens that see all and that all see; None: it names none."""
         return None
 
+    def change_parts(self, change: Callable[[Pattern], Pattern]) -> Pattern:
+        """The same pattern with other ones in place of its parts; itself if it has none."""
+        return self
+
     def at_layer(self, layer: int) -> Pattern:
         """The pattern of one layer, counted from 0."""
-        return self
+        if self.layers == 1:
+            return self
+        return self.change_parts(lambda part: part.at_layer(layer))
+
+    def of_head(self, head: int) -> Pattern:
+        """The pattern of one head, counted from 0."""
+        return self if self.heads == 1 else self.change_parts(lambda part: part.of_head(head))
+
+    def views(self) -> list[View]:
+        """Patterns that together see what it sees, each pair of tokens in one of them."""
+        return [View(1, self)]
+
+    def thin(self, gap: int, seq: Seq) -> Pattern | None:
+        """The same among every `gap`-th token of the rows of `seq`: its predicate for the queries
+        r + gap i and the keys r + gap j as a function of i and j, for any r < gap. None: there is
+        none. It is asked about the rows that `spread` gives.
+        """
+        return None
 
     def simplify(self, seq: Seq) -> Pattern:
         """The same pattern without the parts that allow everything in `seq`; `Full()` if nothing
@@ -173,12 +215,18 @@ class Pattern:
 
     def remark(self, length: int) -> str:
         """A line for the user about this pattern in rows of up to `length` tokens, or ""."""
-        if isinstance(self, Full) or not self.allows_all(length):
+        layers = [self.at_layer(number) for number in range(self.layers)]
+        idle = [
+            str(number)
+            for number, pattern in enumerate(layers, start=1)
+            if pattern.allows_all(length)
+        ]
+        if isinstance(self, Full) or not idle:
             return ""
-        return (
-            f"forbids nothing in rows of {length} tokens, the longest here:"
-            " the same as pattern=full"
-        )
+        where = f"forbids nothing in rows of {length} tokens, the longest here"
+        if len(idle) == len(layers):
+            return f"{where}: the same as pattern=full"
+        return f"{where}, in the layers {', '.join(idle)}"
 
     def allows_all(self, length: int) -> bool:
         """Whether every token sees every other one in all rows of `length` tokens."""
@@ -283,6 +331,9 @@ class Full(Pattern):
     def predicate(self, seq: Seq) -> MaskMod:
         return lambda b, h, q, k: (q >= 0) & (k >= 0)
 
+    def thin(self, gap: int, seq: Seq) -> Pattern:
+        return self
+
 
 class ComposedPattern(Pattern):
     """Several patterns joined by one operator; nested uses of the same operator become one flat
@@ -317,10 +368,13 @@ class ComposedPattern(Pattern):
         own = super().blocks(seq, size)  # the gaps of two parts together may leave nothing
         return own & reduce(type(self).operator, (part.blocks(seq, size) for part in self.parts))
 
-    def at_layer(self, layer: int) -> Pattern:
-        if self.layers == 1:
-            return self
-        return type(self)(parts=[part.at_layer(layer) for part in self.parts])
+    def change_parts(self, change: Callable[[Pattern], Pattern]) -> Pattern:
+        return type(self)(parts=[change(part) for part in self.parts])
+
+    def thin(self, gap: int, seq: Seq) -> Pattern | None:
+        thinned = [part.thin(gap, seq) for part in self.parts]
+        some = [part for part in thinned if part is not None]
+        return type(self)(parts=some) if len(some) == len(thinned) else None
 
     def find_global(self, seq: Seq) -> Tensor | None:
         marked = [part.find_global(seq) for part in self.parts]
@@ -355,6 +409,13 @@ class And(ComposedPattern):
         ]
         return Full() if not left else left[0] if len(left) == 1 else And(parts=left)
 
+    def views(self) -> list[View]:
+        combined = product(*(part.views() for part in self.parts))
+        return [
+            View(max(view.gap for view in views), And(parts=[view.pattern for view in views]))
+            for views in combined
+        ]
+
 
 @part_of("pattern")
 class Or(ComposedPattern):
@@ -369,6 +430,15 @@ class Or(ComposedPattern):
         parts = [part.simplify(seq) for part in self.parts]
         return Full() if any(isinstance(part, Full) for part in parts) else Or(parts=parts)
 
+    def views(self) -> list[View]:
+        views = [view for part in self.parts for view in part.views()]
+        near = [view.pattern for view in views if view.gap == 1]
+        disjoint, before = ([View(1, Or(parts=near))], near) if near else ([], [])
+        for gap, pattern in (view for view in views if view.gap > 1):
+            fresh = And(parts=[pattern, Not(Or(parts=before))]) if before else pattern
+            disjoint, before = [*disjoint, View(gap, fresh)], [*before, pattern]
+        return disjoint
+
 
 @part_of("pattern")
 class Not(Pattern):
@@ -381,6 +451,13 @@ class Not(Pattern):
         self.part, self.static, self.heads = part, part.static, part.heads
         self._take_fields([part])
 
+    def change_parts(self, change: Callable[[Pattern], Pattern]) -> Pattern:
+        return Not(change(self.part))
+
+    def thin(self, gap: int, seq: Seq) -> Pattern | None:
+        thinned = self.part.thin(gap, seq)
+        return None if thinned is None else Not(thinned)
+
     def simplify(self, seq: Seq) -> Pattern:
         return Not(self.part.simplify(seq))
 
@@ -390,3 +467,14 @@ class Not(Pattern):
     def predicate(self, seq: Seq) -> MaskMod:
         allowed = self.part.predicate(seq)
         return lambda b, h, q, k: ~allowed(b, h, q, k)
+
+
+def make_key(value: object) -> Hashable:
+    """A key that is equal for patterns with equal settings."""
+    if isinstance(value, Pattern):
+        return (type(value), *((name, make_key(part)) for name, part in vars(value).items()))
+    if isinstance(value, Mapping):
+        return tuple((name, make_key(part)) for name, part in value.items())
+    if isinstance(value, list | tuple):
+        return tuple(make_key(part) for part in value)
+    return value if isinstance(value, Hashable) else id(value)

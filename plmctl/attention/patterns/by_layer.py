@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from operator import or_
 
@@ -32,6 +32,9 @@ class ByLayer(Pattern):
         self.heads = max(part.heads for part in parts)
         self.static = all(part.static for part in parts)
         self._take_fields(self.parts)
+
+    def change_parts(self, change: Callable[[Pattern], Pattern]) -> Pattern:
+        return ByLayer(parts=[change(part) for part in self.parts])
 
     def at_layer(self, layer: int) -> Pattern:
         return self.parts[layer]

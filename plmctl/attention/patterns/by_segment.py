@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from operator import or_
 
@@ -34,10 +34,8 @@ class BySegment(Pattern):
         self.layers = max(part.layers for part in parts)
         self._take_fields(self.parts)
 
-    def at_layer(self, layer: int) -> Pattern:
-        if self.layers == 1:
-            return self
-        return BySegment(parts=[part.at_layer(layer) for part in self.parts])
+    def change_parts(self, change: Callable[[Pattern], Pattern]) -> Pattern:
+        return BySegment(parts=[change(part) for part in self.parts])
 
     @property
     def prefix_segments(self) -> tuple[int, int] | None:

@@ -17,3 +17,6 @@ class Causal(Pattern):
 
     def predicate(self, seq: Seq) -> MaskMod:
         return lambda b, h, q, k: k <= q
+
+    def thin(self, gap: int, seq: Seq) -> Pattern:
+        return self

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from plmctl.attention.patterns.base import LONGEST, Full, MaskMod, Pattern
+from plmctl.attention.patterns.base import LONGEST, Full, MaskMod, Pattern, View
 from plmctl.attention.patterns.offsets import Offsets, Sight
-from plmctl.attention.patterns.window import check_reach
+from plmctl.attention.patterns.window import Window, check_reach
 from plmctl.core.batch import Seq
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
@@ -49,3 +50,18 @@ class Dilated(Pattern):
             return ((q - k).abs() <= self._reach * gap) & ((q - k) % gap == 0)
 
         return allowed
+
+    def of_head(self, head: int) -> Pattern:
+        (gap,) = self.dilation[head : head + 1] if self.heads > 1 else self.dilation
+        return Window(reach=self._reach) if gap == 1 else Dilated(reach=self._reach, dilation=[gap])
+
+    def views(self) -> list[View]:
+        return [View(self.dilation[0] if self.heads == 1 else 1, self)]
+
+    def thin(self, gap: int, seq: Seq) -> Pattern | None:
+        if self.heads > 1:
+            return None
+        # offsets that are multiples of both: of the dilation, and of the gap
+        both = math.lcm(self.dilation[0], gap)
+        reach, step = self._reach * self.dilation[0] // both, both // gap
+        return Window(reach=reach) if step == 1 else Dilated(reach=reach, dilation=[step])

@@ -36,3 +36,6 @@ class Documents(Pattern):
     def predicate(self, seq: Seq) -> MaskMod:
         document = seq.tracks["document"]
         return lambda b, h, q, k: document[b, q] == document[b, k]
+
+    def thin(self, gap: int, seq: Seq) -> Pattern:
+        return self

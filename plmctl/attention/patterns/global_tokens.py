@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from plmctl.attention.patterns.base import Full, MaskMod, Not, Pattern
+from plmctl.attention.patterns.base import Full, MaskMod, Not, Pattern, spread
 from plmctl.core.batch import Seq
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
@@ -67,3 +67,20 @@ class Global(Pattern):
             return marked[row, q] | marked[row, k]
 
         return allowed
+
+    def thin(self, gap: int, seq: Seq) -> Pattern:
+        if not self._names_some(seq):
+            return Not(Full())
+        marked = self._mark(seq).expand(seq.ids.shape[:2])
+        return Marked(spread(marked.long(), gap, 0) > 0)
+
+
+class Marked(Global):
+    """`Global` for the tokens `marked [B, T]`."""
+
+    def __init__(self, marked: Tensor) -> None:
+        super().__init__(tokens=1)
+        self.marked = marked
+
+    def _mark(self, seq: Seq) -> Tensor:
+        return self.marked

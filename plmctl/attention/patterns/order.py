@@ -31,3 +31,6 @@ class Order(Pattern):
         if self.strict:
             return lambda b, h, q, k: order[b, k] < order[b, q]
         return lambda b, h, q, k: order[b, k] <= order[b, q]
+
+    def thin(self, gap: int, seq: Seq) -> Pattern:
+        return self

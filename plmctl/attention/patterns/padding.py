@@ -31,3 +31,6 @@ class Padding(Pattern):
     def predicate(self, seq: Seq) -> MaskMod:
         real = seq.real
         return lambda b, h, q, k: real[b, k]
+
+    def thin(self, gap: int, seq: Seq) -> Pattern:
+        return self

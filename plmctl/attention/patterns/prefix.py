@@ -35,3 +35,6 @@ class CausalWithPrefix(Pattern):
     def predicate(self, seq: Seq) -> MaskMod:
         segment = seq.tracks["segment"]
         return lambda b, h, q, k: (segment[b, k] == self.source) | (k <= q)
+
+    def thin(self, gap: int, seq: Seq) -> Pattern:
+        return self

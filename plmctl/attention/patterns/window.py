@@ -46,5 +46,8 @@ class Window(Pattern):
     def sight(self, segment: int | None = None) -> Sight:
         return Sight((Offsets.between(-self._reach, self._reach),))
 
+    def thin(self, gap: int, seq: Seq) -> Pattern:
+        return Window(reach=self._reach // gap)
+
     def predicate(self, seq: Seq) -> MaskMod:
         return lambda b, h, q, k: (q - k).abs() <= self._reach
