@@ -99,7 +99,7 @@ class AdaptiveSoftmax(Head):
         ties = [tie_projs] * len(clusters) if isinstance(tie_projs, bool) else list(tie_projs)
         if len(ties) != len(clusters):
             allowed = f"true, false, or one of them for each of the {len(clusters)} clusters"
-            raise ConfigError("tie_projs", ties, allowed)
+            raise ConfigError("tie_projs", ties, allowed, fix="tie_projs=true")
         self.projections = nn.ModuleDict(
             {
                 str(cluster): Projection(table.widths[cluster], width)

@@ -96,7 +96,10 @@ def make_sandwich(layout: str, k: int) -> str:
         raise ConfigError("model.stack.sandwich", k, allowed)
     n = int(match[3])
     if not 0 < k < n:
-        raise ConfigError("model.stack.sandwich", k, f"0 to {n - 1} in the layout {layout}")
+        fix = f"model.stack.sandwich={n - 1}"
+        raise ConfigError(
+            "model.stack.sandwich", k, f"0 to {n - 1} in the layout {layout}", fix=fix
+        )
     return f"{''.join(rounds[:-1])}*{k} {match[1]}*{n - k} {rounds[-1]}*{k}"
 
 

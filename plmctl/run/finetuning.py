@@ -50,7 +50,9 @@ FEW = 100  # updates of a fine-tuning, by which a model learns little
 LOW = 1e-5 * 768  # rate times width, below which it learns little by any number of them
 AFTER = {
     "plmctl eval checkpoint={run}": "",
-    "plmctl eval checkpoint={run} input=-": "of the texts that you type, one a line, to Ctrl-D",
+    "plmctl eval checkpoint={run} input=-": (
+        "of the texts that you type, one a line, to Ctrl-D; of a pair both, with a tab between"
+    ),
     "plmctl report {run}": "",
 }
 
