@@ -7,6 +7,7 @@ what the family cannot express.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, NotRequired, TypedDict
@@ -49,6 +50,7 @@ ROW_HEADS = (  # whichever family the backbone is of
 )
 # where a model has its table
 TOKENS = ("backbone.embedding.token.weight", "backbone.encoder.embedding.token.weight")
+CLUSTER = "backbone.embedding.token.tables.{}.weight"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,14 +205,14 @@ class Family:
         stack, embedding = _at(config, "model.stack") or {}, _at(config, "model.embedding") or {}
         cells = stack.get("cells") or {}
         attention, inner = cells.get("a") or {}, cells.get("f") or {}
-        table, project = find_token_table(tensors), tensors.get("backbone.embedding.project.weight")
-        assert table is not None
+        tables = find_token_tables(tensors)
+        table, project = tables[0], tensors.get("backbone.embedding.project.weight")
         return Numbers(
             num_layers=count_layers(stack.get("layout", "")),
             width=table.shape[1] if project is None else len(project),
             num_heads=attention.get("num_heads", 1),
             inner_width=inner.get("inner_width", 0),
-            vocab_size=table.shape[0],
+            vocab_size=sum(map(len, tables)),
             table_width=table.shape[1],
             max_length=_at(config, "position.max_length") or 0,
             segments=embedding.get("segments", 0),
@@ -370,9 +372,13 @@ def drop_aliases(
     return kept
 
 
-def find_token_table(tensors: Mapping[str, Tensor]) -> Tensor | None:
-    """The table of tokens of our model, or of its encoder."""
-    return next((tensors[name] for name in TOKENS if name in tensors), None)
+def find_token_tables(tensors: Mapping[str, Tensor]) -> list[Tensor]:
+    """The table of tokens of our model, or of its encoder, in as many parts as it has clusters."""
+    whole = next((tensors[name] for name in TOKENS if name in tensors), None)
+    if whole is not None:
+        return [whole]
+    parts = (tensors.get(CLUSTER.format(i)) for i in itertools.count())
+    return list(itertools.takewhile(lambda part: part is not None, parts))  # type: ignore[arg-type]
 
 
 def count_layers(layout: str, letters: str = "af") -> int:

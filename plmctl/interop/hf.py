@@ -26,7 +26,7 @@ from plmctl.interop.family import (
     Family,
     Numbers,
     drop_aliases,
-    find_token_table,
+    find_token_tables,
     refuse_huge,
 )
 from plmctl.interop.gpt1 import GPTFamily
@@ -38,6 +38,7 @@ from plmctl.interop.names import Tensors, to_ours, to_theirs
 from plmctl.interop.reformer import ReformerFamily
 from plmctl.interop.roberta import RobertaFamily
 from plmctl.interop.t5 import T5Family
+from plmctl.interop.transfo_xl import TransfoXLFamily
 from plmctl.interop.weights import modernize_names
 from plmctl.interop.xlnet import XLNetFamily
 from plmctl.storage.reading import fit_stored, read_json
@@ -56,6 +57,7 @@ FAMILIES: tuple[Family, ...] = (
     ReformerFamily(),
     LongformerFamily(),
     LEDFamily(),
+    TransfoXLFamily(),
 )
 
 
@@ -306,7 +308,7 @@ def _match_family(
     """The family with the structure and the heads of `config`, first of all the one that it came
     from, and the heads of another shape; else a ConfigError with the differences.
     """
-    if find_token_table(tensors) is None:
+    if not find_token_tables(tensors):
         allowed = f"a model that a published class has: this one has neither {' nor '.join(TOKENS)}"
         raise ConfigError("model", config["model"].get("_target_"), allowed)
     origin = (config.get("origin") or {}).get("family")

@@ -16,7 +16,7 @@ from plmctl.core.errors import DataError, UsageError, nearest
 from plmctl.core.terminal import remark
 from plmctl.interop import elmo, hf
 from plmctl.interop.elmo import make_tokenizer
-from plmctl.interop.family import find_token_table
+from plmctl.interop.family import find_token_tables
 from plmctl.models.base import Model
 from plmctl.run.assemble import NODES, build_model, settle_lengths, without_weights
 from plmctl.run.plugins import confirm, named
@@ -97,8 +97,8 @@ class Source:
     @property
     def vocab_size(self) -> int:
         """Rows of the token table, which may be more than the tokenizer has tokens."""
-        table = find_token_table(self.tensors)
-        return self.tokenizer.vocab.size if table is None else table.shape[0]
+        tables = find_token_tables(self.tensors)
+        return sum(map(len, tables)) or self.tokenizer.vocab.size
 
 
 @dataclass(frozen=True)
