@@ -75,9 +75,21 @@ def test_other_rows_and_other_noise(run: Path) -> None:
     assert alone["loss"] == alone["loss/mlm"]
 
 
+def test_other_settings_of_an_objective(tokens_of: Callable[..., Path], tmp_path: Path) -> None:
+    """As a run has that was trained with them: nothing is learned here."""
+    for share in (1.0, 0.5):
+        words = [f"data.path={tokens_of('wordpiece')}", "train.steps=1", "optim.lr=0", *SHAPE[:-1]]
+        words += [f"objective.clm.asked={share}", f"run.dir={tmp_path / str(share)}"]
+        assert CliRunner().invoke(make_app(), ["pretrain", "gpt2", *words]).exit_code == 0
+    whole, half = (scores(tmp_path / name)["loss/clm"] for name in ("1.0", "0.5"))
+    assert scores(tmp_path / "1.0", "task.settings={asked: 0.5}")["loss/clm"] == half
+    assert whole != half
+
+
 @pytest.mark.parametrize(
     ("words", "answer"),
     [
+        (("task.settings={asked: 0.5}",), "settings of objective.mlm: it has none"),
         (("task.objectives=[nps]",), "did you mean 'nsp'"),
         (("task.objectives=[]",), "those of the run: mlm, nsp"),
         (("format=blocks",), "objective.nsp: needs 'labels.pair'"),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
 from plmctl.core.errors import ConfigError, UsageError, nearest
+from plmctl.core.locate import locate, parameters
 from plmctl.heads.base import language_heads
 from plmctl.run.assemble import build_objective
 from plmctl.run.build import plain
@@ -75,7 +76,7 @@ def _spec_of_run(spec: Evaluate, loaded: Loaded, part: HeldOut) -> Any:
         "init": None,
         "tokenizer": {**own["tokenizer"], "path": tokenizer},
     }
-    run["objective"] = _choose_objectives(own["objective"], part)
+    run["objective"] = _choose_objectives(own["objective"], part, spec.plugins)
     run["eval"] = {**own["eval"], "rows": part.rows, "seed": part.seed}
     if "batch_size" in keys:  # a comparison of rows depends on how many there are
         run["eval"]["batch_size"] = spec.batch_size
@@ -104,10 +105,18 @@ def _is_pretrained(loaded: Loaded) -> bool:
     return not loaded.source.published and bool(loaded.config.get("objective"))
 
 
-def _choose_objectives(own: Mapping[str, Any], part: HeldOut) -> dict[str, Any]:
+def _choose_objectives(
+    own: Mapping[str, Any], part: HeldOut, plugins: Sequence[str]
+) -> dict[str, Any]:
     names = list(own) if part.objectives is None else list(part.objectives)
     unknown = [name for name in names if name not in own]
     if unknown or not names:
         allowed = f"those of the run: {', '.join(own)}{nearest(unknown[0], own) if unknown else ''}"
         raise ConfigError("task.objectives", names, allowed)
-    return {name: own[name] for name in names}
+    for name in names:
+        takes = parameters(locate(own[name]["_target_"], plugins))
+        if strange := [setting for setting in part.settings if setting not in takes]:
+            own_ones = ", ".join(setting for setting in own[name] if setting in takes)
+            allowed = f"settings of objective.{name}: {own_ones or 'it has none'}"
+            raise ConfigError("task.settings", strange[0], allowed, fix="task.settings={}")
+    return {name: {**own[name], **part.settings} for name in names}

@@ -4,8 +4,9 @@ only).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from plmctl.core.parts import part_of
 
@@ -21,5 +22,6 @@ class HeldOut:
     """
 
     objectives: Sequence[str] | None = None  # of the checkpoint's own; None: all
+    settings: Mapping[str, Any] = field(default_factory=dict)  # of all these, not as in training
     rows: int | None = None  # at most; None: all
     seed: int = 0  # of rows and noise
