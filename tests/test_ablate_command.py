@@ -36,6 +36,7 @@ SLOW = {
     "albert_embedding",  # albert_sharing
     "albert_pairs",
     "attention_scores",  # transformer
+    "attention_weights",  # modern_encoder
     "positions",  # modern_encoder
     "bert_layers",  # bert_tasks
     "bert_masks",

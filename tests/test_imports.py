@@ -39,6 +39,7 @@ LATE = {
     "report/card.py": {"plmctl.run.model_facts"},
     "report/examples.py": {"plmctl.run"},
     "report/panels/attention.py": {"plmctl.report"},
+    "report/panels/density.py": {"plmctl.report"},
     "report/panels/layers.py": {"plmctl.report"},
     "report/panels/probes.py": {"plmctl.report"},
     "report/panels/spans.py": {"plmctl.report"},

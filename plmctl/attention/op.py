@@ -12,8 +12,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from plmctl.attention.kernels.base import Bias, Kernel, KernelPlan
-from plmctl.attention.kernels.dense import Mask
+from plmctl.attention.kernels.base import Bias, Kernel, KernelPlan, Weigh
+from plmctl.attention.kernels.dense import Mask, attend_by
 from plmctl.attention.patterns.base import Pattern, make_key
 from plmctl.core.batch import Seq
 from plmctl.core.graphs import outside_graphs
@@ -39,10 +39,14 @@ class PositionScheme(Protocol):
 class MapRecorder(Protocol):
     """A recorder of attention maps (`nn/recorder.py`)."""
 
-    def products(self, q: Tensor, k: Tensor, plan: KernelPlan, bias: Tensor | None) -> None:
+    def products(
+        self, q: Tensor, k: Tensor, plan: KernelPlan, bias: Tensor | None, weigh: Weigh | None
+    ) -> None:
         """Record the scores of rotated queries and keys [B, H, T, D], and the attention."""
 
-    def replace_rows(self, rows: GlobalRows, q: Tensor, k: Tensor, bias: Tensor | None) -> None:
+    def replace_rows(
+        self, rows: GlobalRows, q: Tensor, k: Tensor, bias: Tensor | None, weigh: Weigh | None
+    ) -> None:
         """Record those of global tokens in place of what the last products gave for them."""
 
 
@@ -115,6 +119,7 @@ class BoundOp:
         *,
         dropout: float = 0.0,
         bias: Bias | None = None,
+        weigh: Weigh | None = None,
     ) -> Tensor:
         """Rotate queries and keys, add the cached keys, compute attention.
 
@@ -125,6 +130,8 @@ class BoundOp:
             env: Its cache holds the keys of earlier tokens; its recorder sees the products.
             dropout: The rate, on probabilities.
             bias: A bias of the cell, added to that of the positions.
+            weigh: From scores to weights, in place of softmax; it needs all scores of a query, so
+                that no kernel leaves out any.
 
         Returns:
             [B, H, Tq, D]
@@ -134,13 +141,24 @@ class BoundOp:
         keys = self.positions if self.all_positions is None else self.all_positions
         added = _sum(self.position.bias, bias)
         if env.recorder is not None:
-            env.recorder.products(q, k, self.plan, added(q, self.positions, keys))
+            env.recorder.products(q, k, self.plan, added(q, self.positions, keys), weigh)
+        if weigh is not None:
+            bias_of_all = added(q, self.positions, keys)
+            return attend_by(weigh, q, k, v, plan=self.plan, bias=bias_of_all, dropout=dropout)
         return self.plan.attend(
             q, k, v, q_positions=self.positions, k_positions=keys, bias=added, dropout=dropout
         )
 
     def replace_global(
-        self, y: Tensor, q: Tensor, k: Tensor, v: Tensor, env: Surroundings, *, dropout: float = 0.0
+        self,
+        y: Tensor,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        env: Surroundings,
+        *,
+        dropout: float = 0.0,
+        weigh: Weigh | None = None,
     ) -> Tensor:
         """`y` with attention by other queries, keys and values where tokens are global.
 
@@ -151,6 +169,7 @@ class BoundOp:
             v: [B, H, Tk, D]
             env: Its cache holds these keys of earlier tokens; its recorder sees the products.
             dropout: The rate, on probabilities.
+            weigh: From scores to weights, in place of softmax.
 
         Returns:
             [B, H, Tq, D]
@@ -165,10 +184,14 @@ class BoundOp:
         keys = self.positions if self.all_positions is None else self.all_positions
         bias = self.position.bias
         if env.recorder is not None:
-            env.recorder.replace_rows(rows, q, k, bias(q, own, keys))
-        seen = rows.plan.attend(
-            q, k, v, q_positions=own, k_positions=keys, bias=bias, dropout=dropout
-        )
+            env.recorder.replace_rows(rows, q, k, bias(q, own, keys), weigh)
+        if weigh is None:
+            seen = rows.plan.attend(
+                q, k, v, q_positions=own, k_positions=keys, bias=bias, dropout=dropout
+            )
+        else:
+            added = bias(q, own, keys)
+            seen = attend_by(weigh, q, k, v, plan=rows.plan, bias=added, dropout=dropout)
         return rows.put(y, seen)
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from plmctl.attention.kernels.base import KernelPlan
+from plmctl.attention.kernels.base import KernelPlan, Weigh
+from plmctl.attention.kernels.dense import score
 from plmctl.attention.op import GlobalRows
 
 ATTENTION = frozenset({"queries", "keys", "values", "scores", "attention"})
@@ -19,7 +20,7 @@ class Recorder:
 
     "queries", "keys", "values" [B, H, T, D] as the linear maps give them; "scores" [B, H, Tq, Tk]:
     `q k^T / sqrt(D)` and the position bias, the lowest number where a token may not see;
-    "attention": their softmax without dropout, 0 there.
+    "attention": their softmax, or what stands in its place, without dropout, 0 there.
     """
 
     recorded: dict[str, list[Tensor]]
@@ -36,31 +37,42 @@ class Recorder:
             if name in self.recorded:
                 self.recorded[name].append(vector)
 
-    def products(self, q: Tensor, k: Tensor, plan: KernelPlan, bias: Tensor | None) -> None:
+    def products(
+        self,
+        q: Tensor,
+        k: Tensor,
+        plan: KernelPlan,
+        bias: Tensor | None,
+        weigh: Weigh | None = None,
+    ) -> None:
         """Record scores and attention, computed again in fp32 or wider, since kernels keep no
         scores.
         """
         if not {"scores", "attention"} & self.recorded.keys():
             return
-        wide = torch.promote_types(q.dtype, torch.float32)
-        with torch.autocast(q.device.type, enabled=False):
-            scores = q.to(wide) @ k.to(wide).transpose(-1, -2) * q.shape[-1] ** -0.5
-            scores = scores if bias is None else scores + bias
+        scores = score(q, k, plan=plan, bias=bias)
         hidden = plan.hidden(scores)
-        scores = scores if hidden is None else scores.masked_fill(hidden, torch.finfo(wide).min)
         if "scores" in self.recorded:
             self.recorded["scores"].append(scores)
         if "attention" in self.recorded:
-            shares = scores.softmax(-1)
+            low = scores if hidden is None else scores.masked_fill(hidden, -torch.inf)
+            shares = scores.softmax(-1) if weigh is None else weigh(low)
             self.recorded["attention"].append(
                 shares if hidden is None else shares.masked_fill(hidden, 0)
             )
 
-    def replace_rows(self, rows: GlobalRows, q: Tensor, k: Tensor, bias: Tensor | None) -> None:
+    def replace_rows(
+        self,
+        rows: GlobalRows,
+        q: Tensor,
+        k: Tensor,
+        bias: Tensor | None,
+        weigh: Weigh | None = None,
+    ) -> None:
         """Record scores and attention of global tokens, q [B, H, G, D], in place of those that the
         last `products` gave for them.
         """
         new = Recorder({name: [] for name in self.recorded})
-        new.products(q, k, rows.plan, bias)
+        new.products(q, k, rows.plan, bias, weigh)
         for name, (maps,) in ((name, maps) for name, maps in new.recorded.items() if maps):
             self.recorded[name][-1] = rows.put(self.recorded[name][-1], maps)

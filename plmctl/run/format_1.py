@@ -68,6 +68,7 @@ ADDED: dict[str, Any] = {
     "data.bytes": None,
     "data.valid_bytes": None,
     "optim.clip": None,
+    "weights": None,
 }
 # letters that conf/model had not: they count where a layout runs them
 LATER_CELLS = {"s", "b", "h", "w", "d", "u", "v", "p", "m", "x", "y", "g", "t", "z"}

@@ -16,6 +16,8 @@ from plmctl.core.parts import base_of
 # added to the scaled scores, [B | 1, H | 1, Tq, Tk], or None. A kernel may call it for parts of
 # rows.
 Bias = Callable[[Tensor, Tensor, Tensor], Tensor | None]
+# scores [B, H, Tq, Tk], -inf where a query may not see -> weights, 0 there (nn/weights.py)
+Weigh = Callable[[Tensor], Tensor]
 
 
 class KernelPlan(ABC):

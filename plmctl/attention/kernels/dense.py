@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.nn import functional as F
 
-from plmctl.attention.kernels.base import Bias, Kernel, KernelPlan
+from plmctl.attention.kernels.base import Bias, Kernel, KernelPlan, Weigh
 from plmctl.attention.kernels.keep import apply_mask, draw_mask, keep_rate
 from plmctl.attention.patterns.base import Pattern
 from plmctl.attention.patterns.causal import Causal
@@ -138,6 +138,36 @@ def attend_part(
     p = p if hidden is None else p.masked_fill(hidden, 0)
     wide = torch.promote_types(q.dtype, torch.float32)
     return F.dropout(p, dropout).to(v.dtype) @ v, scores.to(wide).logsumexp(-1, keepdim=True)
+
+
+def attend_by(
+    weigh: Weigh,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    plan: KernelPlan,
+    bias: Tensor | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """`attend` with `weigh` in place of softmax: all scores at once, whatever the plan."""
+    p = weigh(score(q, k, plan=plan, bias=bias, low=-torch.inf))
+    return F.dropout(p, dropout).to(v.dtype) @ v
+
+
+def score(
+    q: Tensor, k: Tensor, *, plan: KernelPlan, bias: Tensor | None = None, low: float | None = None
+) -> Tensor:
+    """[B, H, Tq, Tk] `q k^T / sqrt(D) + bias` in fp32 or wider, and `low` where a query may not
+    see; None: the lowest number.
+    """
+    wide = torch.promote_types(q.dtype, torch.float32)
+    with torch.autocast(q.device.type, enabled=False):
+        scores = q.to(wide) @ k.to(wide).transpose(-1, -2) * q.shape[-1] ** -0.5
+        scores = scores if bias is None else scores + bias
+    hidden = plan.hidden(scores)
+    low = torch.finfo(wide).min if low is None else low
+    return scores if hidden is None else scores.masked_fill(hidden, low)
 
 
 class _Attend(Function):

@@ -10,6 +10,7 @@ from plmctl.core.values import DropoutRate
 from plmctl.nn.cells.base import Cell, RowSize, Work, check_heads
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.scores import make_score
+from plmctl.nn.weights import WeightsFactory, make_weights
 
 # the index of the map that gives q, k and v
 PROJECTIONS = {"own": (0, 1, 2), "shared": (0, 0, 1), "none": (0, 0, 0)}
@@ -28,7 +29,8 @@ class Attention(Cell):
     learned. `qk_norm`: every query and key is divided by its root mean square over its D columns
     and multiplied by learned weights, one for each column and the same in all heads, before
     positions turn it (Henry et al., 2020, arXiv:2010.04245, with a norm for a learned temperature;
-    Dehghani et al., 2023, arXiv:2302.05442, sec. 2.2, with layer norms).
+    Dehghani et al., 2023, arXiv:2302.05442, sec. 2.2, with layer norms). `weights`: in place of
+    softmax (nn/entmax.py).
     Differs: shared keys keep their length, and a token sees itself.
     """
 
@@ -46,6 +48,7 @@ class Attention(Cell):
         scores: str = "scaled",
         projections: str = "own",
         qk_norm: bool = False,
+        weights: WeightsFactory | None = None,
     ) -> None:
         super().__init__()
         if head_width is None:
@@ -74,6 +77,7 @@ class Attention(Cell):
             nn.RMSNorm(self.head_width, eps=1e-6) if qk_norm else None for _ in range(2)
         )
         self.out = nn.Linear(inner, width, bias=bias)
+        self.weigh = make_weights(weights, num_heads)
 
     @property
     def projection(self) -> nn.Linear:  # type: ignore[override]
@@ -102,7 +106,7 @@ class Attention(Cell):
         if env.recorder is not None:
             env.recorder.vectors(q, k, v)
         dropout = self.dropout if self.training else 0.0
-        return env.ops["text"](self.score(q), k, v, env, dropout=dropout)
+        return env.ops["text"](self.score(q), k, v, env, dropout=dropout, weigh=self.weigh)
 
     def _split(self, projected: Tensor) -> tuple[Tensor, ...]:
         """[B, T, n H D] -> n tensors [B, H, T, D]."""

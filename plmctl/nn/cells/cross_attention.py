@@ -10,6 +10,7 @@ from plmctl.core.values import DropoutRate
 from plmctl.nn.cells.base import Cell, RowSize, Work, check_heads
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.scores import make_score
+from plmctl.nn.weights import WeightsFactory, make_weights
 
 
 @part_of("cells")
@@ -20,7 +21,7 @@ class CrossAttention(Cell):
     [B, T, W] -> [B, T, W]. The rows of `kv.weight [2 H D, W]` are all of k, then v, each ordered
     (head, D). Keys have no
     positions: the states already contain them. `scores`: scaled, dot (T5) or general, see
-    nn/scores.py.
+    nn/scores.py. `weights`: in place of softmax (nn/entmax.py).
     """
 
     computes = "attention"
@@ -36,6 +37,7 @@ class CrossAttention(Cell):
         bias: bool = True,
         scores: str = "scaled",
         source_width: int | None = None,
+        weights: WeightsFactory | None = None,
     ) -> None:
         super().__init__()
         if head_width is None:
@@ -49,6 +51,7 @@ class CrossAttention(Cell):
         self.kv = nn.Linear(source_width or width, 2 * num_heads * self.head_width, bias=bias)
         self.score = make_score(scores, num_heads=num_heads, head_width=self.head_width)
         self.out = nn.Linear(num_heads * self.head_width, width, bias=bias)
+        self.weigh = make_weights(weights, num_heads)
 
     @property
     def projection(self) -> nn.Linear:  # type: ignore[override]
@@ -78,7 +81,7 @@ class CrossAttention(Cell):
         q = self.score(q.transpose(1, 2))
         k, v = self._keys(states) if env.slot is None else env.slot.once(lambda: self._keys(states))
         dropout = self.dropout if self.training else 0.0
-        y = env.ops["source"](q, k, v, env.without_cache(), dropout=dropout)
+        y = env.ops["source"](q, k, v, env.without_cache(), dropout=dropout, weigh=self.weigh)
         return self.out(y.transpose(1, 2).flatten(2))
 
     def _keys(self, states: Tensor) -> tuple[Tensor, ...]:

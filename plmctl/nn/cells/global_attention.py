@@ -12,6 +12,7 @@ from plmctl.nn.cells.attention import Attention
 from plmctl.nn.cells.base import RowSize, Work
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.init import Starting
+from plmctl.nn.weights import WeightsFactory
 
 
 class GlobalMaps(Starting):
@@ -57,6 +58,7 @@ class GlobalAttention(Attention):
         bias: bool = True,
         scores: str = "scaled",
         qk_norm: bool = False,
+        weights: WeightsFactory | None = None,
     ) -> None:
         super().__init__(
             width=width,
@@ -66,6 +68,7 @@ class GlobalAttention(Attention):
             bias=bias,
             scores=scores,
             qk_norm=qk_norm,
+            weights=weights,
         )
         assert isinstance(self.qkv, nn.Linear)
         self.global_maps = GlobalMaps(self.qkv)
@@ -98,4 +101,4 @@ class GlobalAttention(Attention):
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
         dropout = self.dropout if self.training else 0.0
-        return op.replace_global(y, self.score(q), k, v, own, dropout=dropout)
+        return op.replace_global(y, self.score(q), k, v, own, dropout=dropout, weigh=self.weigh)

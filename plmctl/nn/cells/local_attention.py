@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from plmctl.attention.kernels.dense import Mask, attend
+from plmctl.attention.kernels.dense import Mask, attend, attend_by
 from plmctl.attention.op import BoundOp
 from plmctl.core.graphs import outside_graphs
 from plmctl.core.parts import part_of
@@ -16,6 +16,7 @@ from plmctl.core.values import Count, DropoutRate
 from plmctl.nn.cells.base import Cell, RowSize, Work, check_heads, check_reading
 from plmctl.nn.chunks import with_previous
 from plmctl.nn.env import Env, Streams
+from plmctl.nn.weights import WeightsFactory, make_weights
 
 
 @part_of("cells")
@@ -27,7 +28,8 @@ class LocalAttention(Cell):
     `qkv.weight [3 H D, W]` are all of q, then k, then v, each ordered (head, D). Chunks are counted
     from the first token of a row that is no padding; packed documents do not see each other. With
     `wraps`, the first chunk of a longer row follows the last one, which matters where `causal` is
-    false (google/trax and transformers; not in the paper). The row need be no multiple of `chunk`.
+    false (google/trax and transformers; not in the paper). `weights`: in place of softmax
+    (nn/entmax.py). The row need be no multiple of `chunk`.
     (arXiv:2001.04451, sec. 5; google/trax, layers/research/efficient_attention.py, SelfAttention.)
     """
 
@@ -44,6 +46,7 @@ class LocalAttention(Cell):
         wraps: bool = False,
         head_width: int | None = None,
         bias: bool = False,
+        weights: WeightsFactory | None = None,
     ) -> None:
         super().__init__()
         if head_width is None:
@@ -53,6 +56,7 @@ class LocalAttention(Cell):
         inner = num_heads * self.head_width
         self.qkv = nn.Linear(width, 3 * inner, bias=bias)
         self.out = nn.Linear(inner, width, bias=bias)
+        self.weigh = make_weights(weights, num_heads)
 
     @property
     def projection(self) -> nn.Linear:  # type: ignore[override]
@@ -145,4 +149,7 @@ class LocalAttention(Cell):
         self, q: Tensor, k: Tensor, v: Tensor, allowed: Tensor, bias: Tensor | None
     ) -> Tensor:
         dropout = self.dropout if self.training else 0.0
-        return attend(q, k, v, mask=Mask(allowed), bias=bias, dropout=dropout)
+        mask = Mask(allowed)
+        if self.weigh is not None:
+            return attend_by(self.weigh, q, k, v, plan=mask, bias=bias, dropout=dropout)
+        return attend(q, k, v, mask=mask, bias=bias, dropout=dropout)

@@ -13,6 +13,7 @@ from plmctl.core.values import DropoutRate
 from plmctl.nn.cells.base import Cell, RowSize, Work, check_heads
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.relations import Relations, RelativeOp, read_key_rows
+from plmctl.nn.weights import WeightsFactory, make_weights
 
 
 @part_of("cells")
@@ -28,7 +29,7 @@ class RelativeAttention(Cell):
     (arXiv:1901.02860, sec. 3.3; arXiv:1906.08237, sec. 2.5 and appendix A.2; zihangdai/xlnet,
     modeling.py: rel_attn_core.) Differs: only e_different - e_same is added, for different
     segments, since softmax ignores what all keys share. Each layer has u and v of its own (untie_r
-    of the released code).
+    of the released code). `weights`: in place of softmax (nn/entmax.py).
     """
 
     computes = "attention"
@@ -42,6 +43,7 @@ class RelativeAttention(Cell):
         dropout: DropoutRate,
         segments: bool = False,
         head_width: int | None = None,
+        weights: WeightsFactory | None = None,
     ) -> None:
         super().__init__()
         if head_width is None:
@@ -67,6 +69,7 @@ class RelativeAttention(Cell):
         self.content_bias, self.place_bias = _draw(*shape), _draw(*shape)  # u, v
         self.segment_bias = _draw(*shape) if segments else None  # s
         self.segments = _draw(2, *shape) if segments else None  # e_same, e_different
+        self.weigh = make_weights(weights, num_heads)
 
     @property
     def projection(self) -> nn.Linear:  # type: ignore[override]
@@ -112,7 +115,7 @@ class RelativeAttention(Cell):
             bias = torch.addcmul(bias, relations.apart.to(bias.dtype), change.to(bias.dtype))
         q = q + self.content_bias.to(q.dtype)
         dropout = self.dropout if self.training else 0.0
-        y = op(q, k, v, env, dropout=dropout, bias=lambda *_: bias)
+        y = op(q, k, v, env, dropout=dropout, bias=lambda *_: bias, weigh=self.weigh)
         return self.out(y.transpose(1, 2).flatten(2))
 
     def _split(self, projected: Tensor) -> tuple[Tensor, ...]:

@@ -10,6 +10,7 @@ from plmctl.core.values import Count, DropoutRate
 from plmctl.nn.cells.base import Cell, RowSize, Work, check_heads
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.relations import RelativeOp, read_key_rows
+from plmctl.nn.weights import WeightsFactory, make_weights
 
 
 @part_of("cells")
@@ -21,7 +22,7 @@ class ShawAttention(Cell):
     `clip` of their tables; without `values` there is no b. Keys and values are made of the stream
     `memory` [B, M, W], too, where a model has one. All scores are computed, whatever the kernel.
     The rows of `kv.weight [2 H D, W]` are all of k, then v, each ordered (head, D).
-    (arXiv:1803.02155, sec. 3.2 and 3.3.)
+    `weights`: in place of softmax (nn/entmax.py). (arXiv:1803.02155, sec. 3.2 and 3.3.)
     """
 
     computes = "attention"
@@ -37,6 +38,7 @@ class ShawAttention(Cell):
         values: bool = True,
         head_width: int | None = None,
         bias: bool = True,
+        weights: WeightsFactory | None = None,
     ) -> None:
         super().__init__()
         if head_width is None:
@@ -47,6 +49,7 @@ class ShawAttention(Cell):
         self.q, self.kv = nn.Linear(width, inner, bias), nn.Linear(width, 2 * inner, bias)
         self.out = nn.Linear(inner, width, bias)
         self.key_vectors = nn.Embedding(2 * clip + 1, self.head_width)  # a
+        self.weigh = make_weights(weights, num_heads)
         self.value_vectors = nn.Embedding(2 * clip + 1, self.head_width) if values else None  # b
 
     @property
@@ -78,9 +81,10 @@ class ShawAttention(Cell):
         added = op.position.bias(q, op.positions, self._key_positions(env))
         scores = scores if added is None else scores + added
         hidden = op.plan.hidden(scores)
-        if hidden is not None:  # finite: a row of -inf would be NaN
-            scores = scores.masked_fill(hidden, torch.finfo(scores.dtype).min / 2)
-        p = scores.softmax(-1)
+        if hidden is not None:  # finite in softmax: a row of -inf would be NaN
+            low = torch.finfo(scores.dtype).min / 2 if self.weigh is None else -torch.inf
+            scores = scores.masked_fill(hidden, low)
+        p = scores.softmax(-1) if self.weigh is None else self.weigh(scores)
         p = p if hidden is None else p.masked_fill(hidden, 0)
         p = nn.functional.dropout(p, self.dropout, self.training)
         y = p.to(v.dtype) @ v

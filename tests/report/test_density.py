@@ -1,0 +1,67 @@
+"""The table of weights that are not 0 on the page of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from plmctl.cli import app as cli
+from plmctl.nn.entmax import Entmax
+from plmctl.report.density import list_alphas, measure_density
+from plmctl.report.page import Heading, TableBlock
+from plmctl.report.panels.density import panel
+from plmctl.report.sentences import SENTENCES, batch_sentences
+from plmctl.report.subject import find_subject
+
+WORDS = ["size.width=16", "size.inner_width=32", "format.max_length=64", "train.steps=1"]
+WORDS += ["train.batch_size=2", "tokenizer.vocab_size=280"]
+WORDS += ["model.stack.cells.a.weights={_target_:plmctl.nn.entmax.Entmax,learned:true}"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("density")
+    text = "\n\n".join(f"{n} small stones walk by the house of the river" for n in range(200))
+    (folder / "text.txt").write_text(text, encoding="utf-8")
+    words = [f"data.path={folder / 'text.txt'}", f"run.dir={folder / 'run'}", *WORDS]
+    made = CliRunner().invoke(cli.make_app(), ["pretrain", "gpt2", *words])
+    assert made.exit_code == 0, made.output
+    return folder / "run"
+
+
+@torch.inference_mode()
+def test_density_and_alphas_by_layer_and_head(run: Path) -> None:
+    subject = find_subject([run])
+    loaded = subject.runs[0].loaded
+    for part in loaded.model.modules():
+        if isinstance(part, Entmax):
+            assert part.logit is not None
+            part.logit.data = torch.tensor([-9.0, 9.0])  # as softmax, and as sparsemax
+    for block in loaded.model.backbone.stack.blocks["a"]:
+        block.cell.qkv.weight.data *= 40
+    layers = measure_density(loaded)
+    batch, rows = batch_sentences(loaded, SENTENCES)
+    maps = loaded.model(batch, record=frozenset({"attention"})).recorded["attention"]
+    for layer, weights in zip(layers, maps, strict=True):
+        for head in range(2):
+            shares = [
+                sum(float(weights[row, head, q, k]) > 0 for k in range(q + 1)) / (q + 1)
+                for row, ids in enumerate(rows)
+                for q in range(len(ids))
+            ]
+            assert layer[head] == pytest.approx(sum(shares) / len(shares), abs=1e-5)
+        assert layer[1] < 0.8 * layer[0]
+    assert list_alphas(loaded) == [[pytest.approx(1.001, abs=1e-3), pytest.approx(2, abs=1e-3)]] * 2
+    heading, _, density, _, alphas = panel(subject)
+    assert isinstance(heading, Heading)
+    assert isinstance(density, TableBlock)
+    assert isinstance(alphas, TableBlock)
+    assert density.rows[0] == ["layer 1", *(f"{100 * share:.0f}" for share in layers[0])]
+    assert alphas.rows[1] == ["cell 2", "1.00", "2.00"]
+
+
+def test_other_runs_have_no_such_panel(trained: Path) -> None:
+    assert panel(find_subject([trained])) == []
