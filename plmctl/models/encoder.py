@@ -209,7 +209,10 @@ def refuse_halting(stack: Stack, reason: str) -> None:
 
 
 def _check_position(stack: Stack, position: Position) -> None:
-    """Raise ConfigError for positions that change scores of a cell that cannot add them."""
+    """Raise ConfigError for positions that change scores of a cell that cannot add them, or that
+    serve fewer layers.
+    """
+    position.check_layers(stack.num_layers)
     if type(position).bias is Position.bias:
         return
     for letter, blocks in stack.blocks.items():

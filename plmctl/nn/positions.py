@@ -42,6 +42,9 @@ class Position(nn.Module):
         """[B, T, W] the stream before layer `step`, counted from 0 (Universal Transformer)."""
         return x
 
+    def check_layers(self, count: int) -> None:
+        """Raise ConfigError if it cannot serve so many layers."""
+
 
 @part_of("position")
 class NoPosition(Position):
@@ -79,10 +82,14 @@ class LearnedByLayer(Position):
 
     def every_step(self, x: Tensor, step: int, positions: Tensor) -> Tensor:
         _check_rows(x, self.tables[0])
-        if step >= len(self.tables):
-            allowed = f"at least {step + 1}, a table for each layer"
-            raise ConfigError("position.num_layers", len(self.tables), allowed)
+        self.check_layers(step + 1)
         return x + self.tables[step](positions)
+
+    def check_layers(self, count: int) -> None:
+        if count > len(self.tables):
+            allowed = f"at least {count}, a table for each layer"
+            fix = f"position.num_layers={count}"
+            raise ConfigError("position.num_layers", len(self.tables), allowed, fix=fix)
 
 
 @part_of("position")
