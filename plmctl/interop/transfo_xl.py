@@ -120,9 +120,9 @@ class TransfoXLFamily(Family):
     activations: Mapping[str, str] = {"relu": "relu"}
 
     def numbers(self, settings: Mapping[str, Any]) -> TransfoXLNumbers:
-        for key, allowed in FIXED.items():
-            if settings.get(key, allowed) != allowed:
-                allowed = f"{allowed} (nothing else is supported)"
+        for key, value in FIXED.items():
+            if settings.get(key, value) != value:
+                allowed = f"{value} (nothing else is supported)"
                 raise ConfigError(f"config.json: {key}", settings[key], allowed)
         if not settings["cutoffs"]:
             allowed = "one id or more (a softmax without clusters is not supported)"
