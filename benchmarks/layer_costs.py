@@ -8,7 +8,7 @@ width: time and memory per token.
 One block (cell, residual connection, norm) in fp32, batch 1, forward and backward, without dropout,
 both directions, heads of 64. On a CPU one thread; each measurement has a process of its own, whose
 greatest memory beyond that before it counts. Times are medians of `--rounds`. A length is left out
-where a pass would take more than `--most` seconds, were it linear. Cells that look at neighbours see
+where a pass would take more than `--most` seconds, were it linear. Cells that see neighbours see
 64 tokens to either side, or the own chunk of 64 and the one before; convolutions have kernels of 7.
 """
 
