@@ -116,7 +116,8 @@ class Choice(Task):
 
     `loss = -log softmax_k(head(pool(h_k)))[right]`, averaged over examples (Radford et al., 2018,
     sec. 3.3; Devlin et al., 2019, sec. 4.4). Examples may have different numbers of choices. Labels
-    are numbers from `first_label` on, or letters from A on.
+    are numbers from `first_label` on, or letters from A on. The choice and the token that stands
+    for the row are global if the pattern has global tokens.
     """
 
     head = "choice"
@@ -199,9 +200,12 @@ class Choice(Task):
                     )
                 )
                 example_of.append(number)
-        rows = self.transform.add_targets(
-            encode.group_rows(encode.pad(laid_out, vocab, example=example_of))
-        )
+        rows = encode.group_rows(encode.pad(laid_out, vocab, example=example_of))
+        assert rows.anchors is not None
+        positions = np.arange(rows.seqs["text"].ids.shape[1])
+        choice = rows.seqs["text"].real & (rows.seqs["text"].tracks["segment"] == 1)
+        rows = encode.mark_global(rows, choice | (positions == rows.anchors[:, 1:]))
+        rows = self.transform.add_targets(rows)
         if any(example.label is None for example in examples):
             return rows
         right = np.array([self._right(example) for example in examples], dtype=np.int64)

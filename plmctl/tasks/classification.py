@@ -170,7 +170,7 @@ def encode_texts(
     symmetric: bool,
 ) -> Rows:
     """One row an example: `text`, or `text` and `text2`, in the tokenizer's template; `values.cut`
-    counts truncated tokens.
+    counts truncated tokens. The token that stands for the row is global.
 
     A symmetric pair makes two rows, one for each order, where the transform says so.
     """
@@ -190,4 +190,5 @@ def encode_texts(
     ]
     laid = [encode.lay_out(a, b, vocab, max_length=max_length, pooling=pooling) for a, b in orders]
     rows = encode.pad(laid, vocab, example=[place // (1 + both) for place in range(len(laid))])
+    rows = encode.mark_anchors(rows)
     return transform.add_targets(encode.group_rows(rows) if both else rows)

@@ -117,12 +117,25 @@ def pad(laid_out: Sequence[Row], vocab: Vocab, *, example: Sequence[int]) -> Row
     )
 
 
-def mark_global(rows: Rows, ends: np.ndarray) -> Rows:
-    """`rows` whose global tokens are the first `ends [n]` of each."""
-    text = rows.seqs["text"]
-    marked = np.arange(text.ids.shape[1]) < ends[:, None]
-    tracks = {**text.tracks, "global": marked.astype(np.uint8)}
-    return replace(rows, seqs={**rows.seqs, "text": replace(text, tracks=tracks)})
+def mark_global(rows: Rows, marked: np.ndarray) -> Rows:
+    """`rows` whose global tokens are those `marked [n | 1, T]` of what is read."""
+    read = rows.seqs[rows.input]
+    tracks = {"global": np.broadcast_to(marked.astype(np.uint8), read.ids.shape)}
+    return rows.with_seq(rows.input, read.with_tracks(**tracks))
+
+
+def mark_anchors(rows: Rows) -> Rows:
+    """`rows` whose global tokens are those that stand for them (Beltagy et al., 2020,
+    arXiv:2004.05150, sec. 6.1).
+    """
+    assert rows.anchors is not None
+    positions = np.arange(rows.seqs[rows.input].ids.shape[1])
+    return mark_global(rows, positions == rows.anchors[:, 1:])
+
+
+def add_values(rows: Rows, **values: np.ndarray) -> Rows:
+    """`rows` with further values."""
+    return replace(rows, values={**rows.values, **values})
 
 
 def group_rows(rows: Rows) -> Rows:

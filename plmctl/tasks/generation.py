@@ -22,7 +22,7 @@ from plmctl.noise.base import Noise
 from plmctl.noise.target_mask import TargetMask
 from plmctl.objectives.base import Output, Term
 from plmctl.objectives.seq2seq import ask_smoothed
-from plmctl.tasks import sequences, written
+from plmctl.tasks import encode, sequences, written
 from plmctl.tasks.base import Example, Task, TaskSettings
 from plmctl.tasks.pairs import Pairs
 from plmctl.text.vocab import Vocab
@@ -109,11 +109,13 @@ class Generation(Task):
     one and the padding, as UniLM's code does (s2s loss.py: e / (V - 2) each; null: `others` with
     `masked`).
     An encoder-decoder reads the source at one end and writes at the other (Lewis et al., 2020, sec.
-    3.3), a decoder reads both in one row and predicts the second part alone (Radford et al.,
-    2019, sec. 3.6). `masked` is UniLM's way (Dong et al., 2019, arXiv:1905.03197, sec. 2.5): this
-    share of the target, its end among the candidates, is masked by `noise.TargetMask`, anew in
-    every epoch, and predicted at the masks; a text is written token by token, each at a mask behind
-    it, and the likelihood of a given target is computed in the same way. `prefix` stands before
+    3.3; the first token of the source is global if the pattern has global tokens: Beltagy et al.,
+    2020, arXiv:2004.05150, sec. 7), a decoder reads both in one row and predicts the second part
+    alone (Radford et al., 2019, sec. 3.6). `masked` is UniLM's way (Dong et al., 2019,
+    arXiv:1905.03197, sec. 2.5): this share of the target, its end among the candidates, is masked
+    by `noise.TargetMask`, anew in every epoch, and predicted at the masks; a text is written token
+    by token, each at a mask behind it, and the likelihood of a given target is computed in the same
+    way. `prefix` stands before
     every source ("translate English to German: "; Raffel et al., 2020, arXiv:1910.10683, sec. 2.4).
     Predictions keep nll (plain, in nats) and number of tokens of the first reference, so that
     scores follow from them alone.
@@ -223,13 +225,17 @@ class Generation(Task):
             if self.writes == "target"
             else behind
         )
-        return lay(
+        rows = lay(
             sources,
             targets,
             tokenizer.vocab,
             max_length=self.max_length,
             max_target=self.max_target,
         )
+        if self.writes == "text":
+            return rows
+        first = np.arange(rows.seqs["source"].ids.shape[1]) == 0
+        return encode.mark_global(rows, first[None])
 
     def encode_source(self, text: str, tokenizer: Any) -> tuple[list[int], int]:
         """(the ids of a source without its target, how many of its tokens were cut off)."""

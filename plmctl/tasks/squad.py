@@ -175,7 +175,8 @@ class Squad(Task):
                 example_of.append(number)
         rows = encode.pad(laid_out, tokenizer.vocab, example=example_of)
         rows = replace(rows, spans={"window": np.array(runs, dtype=np.int64)})
-        rows = encode.mark_global(rows, np.array(questions))
+        positions = np.arange(rows.seqs["text"].ids.shape[1])
+        rows = encode.mark_global(rows, positions < np.array(questions)[:, None])
         return encode.add_labels(rows, {"span": np.array(spans, dtype=np.int64)})
 
     def _passage(self, context: str, tokenizer: Any) -> Passage:
