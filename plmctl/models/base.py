@@ -34,6 +34,8 @@ class Hidden:
     recorded: Mapping[str, list[Tensor]] = field(default_factory=dict)
     # [B, T, 2] by sequence: layers of each token and its remainder, where tokens halt
     pondered: Mapping[str, Tensor] = field(default_factory=dict)
+    # [B] losses of the model's own, by the name of their term: `Backbone.own_losses`
+    losses: Mapping[str, Tensor] = field(default_factory=dict)
 
     def gather(self, index: Tensor) -> Tensor:
         """[P, W] the states at the flattened (row, position) `index [P]`."""
@@ -80,6 +82,11 @@ class Backbone(nn.Module):
     def max_target(self) -> int | None:
         """The longest text that it writes, as far as positions allow; None: any."""
         return self.max_length
+
+    @property
+    def own_losses(self) -> Mapping[str, float]:
+        """{the name of a loss of its own: its weight}: `Hidden.losses`."""
+        return {}
 
     def parts(self) -> list[object]:
         """Itself, all modules inside, and their patterns."""

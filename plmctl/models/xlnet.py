@@ -245,7 +245,7 @@ class XLNet(Backbone):
         outputs, layers = self.stack(
             Streams({"text": x}, {} if memory is None else memory.streams),
             Env({"text": op}, cache=None if memory is None else memory.cache),
-            record="hidden" in record or isinstance(memory, Memory),
+            record="hidden" in record or not isinstance(memory, KeyMemory | None),
         )
         last = self.embedding.dropout(outputs["text"])
         streams = (

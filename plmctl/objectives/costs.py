@@ -1,4 +1,6 @@
-"""What a model costs of its own, beside any objective: layers of tokens that halt, penalties."""
+"""What a model costs of its own, beside any objective: layers of tokens that halt, penalties,
+losses of its passes.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +10,15 @@ from typing import Any
 from plmctl.core.batch import Batch
 from plmctl.models.base import Model, Once
 from plmctl.objectives.base import ModelCost, Objective, Output
+from plmctl.objectives.own_losses import OwnLosses
 from plmctl.objectives.penalty import Penalties
 from plmctl.objectives.ponder import PonderCost
 
 
 def find_costs(model: Model) -> list[ModelCost]:
     """The costs that the parts of a model state."""
-    costs = (PonderCost.of(model.backbone), Penalties.of(model))
+    backbone = model.backbone
+    costs = (PonderCost.of(backbone), Penalties.of(model), OwnLosses.of(backbone))
     return [cost for cost in costs if cost is not None]
 
 

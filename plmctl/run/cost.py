@@ -150,7 +150,7 @@ def _backbone(
     saved = recomputed = 0.0
     total = length + target_length
     macs |= _embedding(backbone)
-    memory = getattr(backbone, "memory", 0)
+    memory = getattr(backbone, "memory", 0) + getattr(backbone, "compressed", 0)
     for stack, plain in backbone.stacks(length, target_length):
         row = replace(plain, memory=memory, queries=asked)
         states = (1 + asked) * row.tokens * backbone.width / stack.widening
