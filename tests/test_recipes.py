@@ -63,6 +63,7 @@ FITTING = {
         "gpt",
     ),
     "model=memory_decoder": "adaptive_span",
+    "model=compressive": "compressive_transformer",
     "objective=sop": "albert",
     **dict.fromkeys(("objective=bilm", "model=bilm"), "elmo"),
     **dict.fromkeys(("objective=word_structure", "objective=sentence_structure"), "structbert"),

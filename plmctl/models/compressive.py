@@ -39,8 +39,8 @@ class AgedMemory(NamedTuple):
 
     compressed: tuple[Tensor, ...]  # [B, C, W] each
     recent: tuple[Tensor, ...]  # [B, M, W] each
-    count: Tensor  # [B] how many of the C are filled, the last ones
-    filled: Tensor  # [B] how many of the M are filled; all, where any of the C is
+    filled_compressed: Tensor  # [B] how many of the C are filled, the last ones
+    filled_recent: Tensor  # [B] how many of the M are filled; all, where any of the C is
 
     @property
     def cache(self) -> Cache | None:
@@ -56,7 +56,7 @@ class AgedMemory(NamedTuple):
     @property
     def length(self) -> Tensor:
         """[B] how many of the C + M are filled, the last ones."""
-        return self.count + self.filled
+        return self.filled_compressed + self.filled_recent
 
     @property
     def size(self) -> int:
@@ -76,7 +76,10 @@ class AgedMemory(NamedTuple):
     def resume(self, continues: Tensor) -> AgedMemory:
         """This memory for the next row; those that do not continue see none of it."""
         goes_on = continues.long()
-        return self._replace(count=self.count * goes_on, filled=self.filled * goes_on)
+        return self._replace(
+            filled_compressed=self.filled_compressed * goes_on,
+            filled_recent=self.filled_recent * goes_on,
+        )
 
 
 @dataclass(frozen=True)
@@ -193,7 +196,7 @@ class CompressiveTransformer(XLNet):
         """Memory with the new row; what it pushes out is compressed."""
         room, spare = memory.recent[0].shape[1], length % self.rate
         # of those pushed out, how many are filled: the last ones
-        leaving = (memory.filled + length - room).clamp(min=0, max=length - spare)
+        leaving = (memory.filled_recent + length - room).clamp(min=0, max=length - spare)
         compressed, recent, losses = [], [], []
         old_and_new = zip(memory.compressed, memory.recent, layers, strict=False)
         for layer, (earlier, old, new) in enumerate(old_and_new):
@@ -204,8 +207,8 @@ class CompressiveTransformer(XLNet):
             compressed.append(torch.cat([earlier, small.detach()], 1)[:, -self.compressed :])
             recent.append(both[:, -room:])
             losses += [] if loss is None else [loss]
-        count = (memory.count + leaving // self.rate).clamp(max=self.compressed)
-        filled = (memory.filled + length).clamp(max=room)
+        count = (memory.filled_compressed + leaving // self.rate).clamp(max=self.compressed)
+        filled = (memory.filled_recent + length).clamp(max=room)
         state = AgedMemory(tuple(compressed), tuple(recent), count, filled)
         return Updated(state, torch.stack(losses).sum(0) if losses else None)
 

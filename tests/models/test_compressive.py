@@ -110,10 +110,8 @@ def see_by_content(cell: Any, x: Tensor, memory: Tensor) -> tuple[Tensor, Tensor
     size, made = cell.head_width, []
     usage = torch.zeros(len(memory), dtype=x.dtype)
     for head in range(cell.num_heads):
-        q, k = (
-            part.chunk(cell.num_heads)[head] for part in (cell.q.weight, cell.kv.weight.chunk(2)[0])
-        )
-        v = cell.kv.weight.chunk(2)[1].chunk(cell.num_heads)[head]
+        maps = (cell.q.weight, *cell.kv.weight.chunk(2))
+        q, k, v = (part.chunk(cell.num_heads)[head] for part in maps)
         for token in x:
             p = torch.softmax(torch.stack([(q @ token) @ (k @ m) for m in memory]) / size**0.5, 0)
             usage += p / (cell.num_heads * len(x))
@@ -175,7 +173,7 @@ def test_a_loop_over_segments(kind: str) -> None:
         torch.testing.assert_close(ours[0], reference, rtol=0, atol=1e-9)
     for ours, reference in zip(memory.recent, recent, strict=True):
         torch.testing.assert_close(ours[0], reference, rtol=0, atol=1e-9)
-    assert (memory.count.item(), memory.filled.item()) == (C, M)
+    assert (memory.filled_compressed.item(), memory.filled_recent.item()) == (C, M)
 
 
 def test_with_rate_one_it_is_transformer_xl_with_a_longer_memory() -> None:
@@ -277,8 +275,8 @@ def test_functions_of_compression() -> None:
     [
         (["model.compression.rate=3"], r"model\.compression\.rate=3: a divisor of.*=4.*rate=2"),
         (["model.compression.rate=0"], r"rate=0"),
-        (["model.memory=0"], r"model\.memory=0: 1 or more"),
-        (["model.compressed=0"], r"model\.compressed=0.*fix: model=xlnet"),
+        (["model.memory=0"], r"model\.memory=0: must be 1 or more"),
+        (["model.compressed=0"], r"model\.compressed=0: must be 1 or more"),
         (["format=blocks", "format.max_length=4"], r"values\.continues.*format=segments"),
         (["position=sinusoidal"], r"position=none"),
         (["model.rebuild=words"], r"model\.rebuild"),
