@@ -36,6 +36,8 @@ EXTRA = {
     **{key: ["format.target_length=24"] for key in TRANSLATORS},
     # the probe goes back from every state
     "reformer": ["model.stack.reversible=false", "model.stack.join=mean"],
+    # what is far comes through the global token of a document, in two layers
+    "longformer": ["pattern.parts.0.reach=1"],
 }
 UPDATES = 6  # of a recipe with several sources, so that each is met
 
@@ -126,7 +128,7 @@ ONE_STACK: dict[str, Callable[[Batch], Sees]] = {
         ),
         full,
     ),
-    **dict.fromkeys(("modern_encoder", "distilbert", "minilm", "tinybert"), full),
+    **dict.fromkeys(("modern_encoder", "distilbert", "minilm", "tinybert", "longformer"), full),
     **dict.fromkeys(("gpt", "gpt2", "reformer", "transformer_xl", "transformer_xl_char"), causal),
     "unilm": unilm,
 }

@@ -92,9 +92,8 @@ def spell_next(config: Mapping[str, Any], target: Path, max_length: int) -> str:
         return f"plmctl finetune task=summarization checkpoint={target} {rows}"
     window, _ = config["pattern"]["parts"]
     reach = str(window["reach"]).replace(" ", "")
-    pattern = f"pattern=longformer pattern.parts.0.reach={reach}"
-    rows = f"format.max_length={max_length} data.path=<file>"
-    return f"plmctl pretrain roberta init={target} {pattern} {rows}"
+    window = f"pattern.parts.0.reach={reach} format.max_length={max_length}"
+    return f"plmctl pretrain longformer init={target} {window} data.path=<file>"
 
 
 def to_hf(source: Source, folder: Path, card: Card | None = None) -> str:
