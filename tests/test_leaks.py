@@ -129,7 +129,10 @@ ONE_STACK: dict[str, Callable[[Batch], Sees]] = {
         full,
     ),
     **dict.fromkeys(("modern_encoder", "distilbert", "minilm", "tinybert", "longformer"), full),
-    **dict.fromkeys(("gpt", "gpt2", "reformer", "transformer_xl", "transformer_xl_char"), causal),
+    **dict.fromkeys(
+        ("gpt", "gpt2", "reformer", "sparse_transformer", "transformer_xl", "transformer_xl_char"),
+        causal,
+    ),
     "unilm": unilm,
 }
 

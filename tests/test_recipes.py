@@ -299,6 +299,7 @@ PARAMETERS: dict[str, tuple[float, list[str]]] = {
     "sandwich": (247, []),  # sec. 3: Baevski and Auli's model of 16 layers
     "simcse": (110, ["init=null", "size=base", "tokenizer.vocab_size=30522"]),  # BERT-base
     "spanbert": (340, []),  # BERT-large
+    "sparse_transformer": (95, []),  # table 2, enwik8; recalled, not checked in the paper
     "structbert": (110, []),  # sec. 3.1, base
     "t5": (220, []),  # sec. 3.1.1
     "tinybert": (14.5, ["tokenizer.vocab_size=30522"]),  # table 1
@@ -360,6 +361,8 @@ def test_multiply_adds_of_the_lite_transformers_sizes(width: int, published_macs
         ("universal_transformer", "position.first", 1),
         ("universal_transformer", "objective.seq2seq.smoothing", 0.1),
         ("sandwich", "model.stack.sandwich", 6),  # sec. 4: the best on WikiText-103
+        ("sparse_transformer", "pattern.columns", 32),  # sec. 7.2: stride 128, 32 columns, merged
+        ("sparse_transformer", "pattern.factors", "merged"),
         ("gpt", "schedule.min_ratio", 0),  # sec. 4.1: cosine to 0
         # kimiyoung/transformer-xl, train.py: eta_min, and Adam's own eps
         ("transformer_xl", "schedule.min_ratio", 0),

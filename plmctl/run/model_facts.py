@@ -79,7 +79,8 @@ def _remark_on_kernel(encoder: Encoder, length: int) -> str:
     if len(layers) == 1:
         return next(iter(layers))
     return "; ".join(
-        f"{remark or 'kernel dense: all pairs are computed'}, in the layers {', '.join(numbers)}"
+        f"{remark or 'kernel dense: all pairs are computed'},"
+        f" in layer{'s' * (len(numbers) > 1)} {', '.join(numbers)}"
         for remark, numbers in layers.items()
     )
 

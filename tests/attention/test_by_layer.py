@@ -107,7 +107,7 @@ def test_all_layers_together(pattern: Pattern, reach: tuple[Any, Any]) -> None:
 
 def test_the_longest_window_decides_what_is_said() -> None:
     assert Window(reach=[31, 31]).remark(32)
-    assert Window(reach=[3, 31]).remark(32).endswith("the longest here, in the layers 2")
+    assert Window(reach=[3, 31]).remark(32).endswith("the longest here, in layer 2")
     assert (Window(reach=31) | Global(tokens=1)).remark(32)  # a window wider than the row
     assert not (Window(reach=30) | Global(tokens=1)).remark(32)
 

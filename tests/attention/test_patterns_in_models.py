@@ -141,8 +141,8 @@ def test_the_kernel_of_each_layer_is_named() -> None:
     model = model_of(*words, "pattern.causal=true")
     said = remark_on_pattern(cfg, model.backbone, ())["attention"]
     assert re.fullmatch(
-        r"kernel banded: \d+% of the scores are computed, in the layers 1, 3;"
-        r" kernel banded: \d+% of the scores are computed, in the layers 2",
+        r"kernel banded: \d+% of the scores are computed, in layers 1, 3;"
+        r" kernel banded: \d+% of the scores are computed, in layer 2",
         said,
     )
 

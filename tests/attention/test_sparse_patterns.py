@@ -371,7 +371,7 @@ def test_numbers_of_masks_grow_with_the_length() -> None:
 
 def test_idle_layers_are_named() -> None:
     told = "forbids nothing in rows of 32 tokens, the longest here"
-    assert windows(reach=[40, 4, 31], num_heads=H).remark(32) == f"{told}, in the layers 1, 3"
+    assert windows(reach=[40, 4, 31], num_heads=H).remark(32) == f"{told}, in layers 1, 3"
     assert windows(reach=[40, 31], num_heads=H).remark(32) == f"{told}: the same as pattern=full"
     assert windows(reach=[3, 4], num_heads=H).remark(32) == ""
     assert bird(num_layers=2).remark(16) == f"{told.replace('32', '16')}: the same as pattern=full"

@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 
 from plmctl.core.errors import UsageError
 from plmctl.run.assemble import build_model
-from plmctl.run.build import plain
+from plmctl.run.build import build, plain
 from plmctl.run.compose import compose
 from plmctl.run.cost import Cost, cost
 from plmctl.run.headers import header
@@ -165,6 +165,24 @@ def test_the_evolved_transformer_has_the_parameters_of_the_plain_one() -> None:
     assert list(parameters) == ["transformer", "evolved", "inner norm", "no convolutions"]
     for arm, number in parameters.items():
         assert number == pytest.approx(parameters["transformer"], rel=0.01), arm
+
+
+def test_longformers_windows_cost_about_the_same() -> None:
+    by_arm = study("longformer_windows").arms
+    pairs = {}
+    for name, arm in by_arm.items():
+        cfg = compose(
+            "pretrain", arm.recipe, [*study("longformer_windows").pretrain, *arm.overrides]
+        )
+        pattern = build(cfg.pattern, path="pattern")
+        seen = [
+            pattern.at_layer(layer).dense(pattern.row(torch.zeros(256).long()))
+            for layer in range(4)
+        ]
+        pairs[name] = sum(float(mask.float().mean()) for mask in seen if mask is not None)
+    assert list(pairs) == ["growing", "one size", "shrinking", "two heads with gaps"]
+    for name, number in pairs.items():
+        assert number == pytest.approx(pairs["growing"], rel=0.1), name
 
 
 def test_sandwiches_differ_in_nothing_but_their_order() -> None:

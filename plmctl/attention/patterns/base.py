@@ -226,7 +226,7 @@ class Pattern:
         where = f"forbids nothing in rows of {length} tokens, the longest here"
         if len(idle) == len(layers):
             return f"{where}: the same as pattern=full"
-        return f"{where}, in the layers {', '.join(idle)}"
+        return f"{where}, in layer{'s' * (len(idle) > 1)} {', '.join(idle)}"
 
     def allows_all(self, length: int) -> bool:
         """Whether every token sees every other one in all rows of `length` tokens."""
