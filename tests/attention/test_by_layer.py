@@ -94,7 +94,7 @@ def test_equal_windows_are_one_window(kernel: str) -> None:
         (ByLayer(parts=[Window(reach=2), Causal()]), (None, 2)),
         (ByLayer(parts=[Window(reach=2), Dilated(reach=2, dilation=[3])]) & Causal(), (6, 0)),
     ],
-    ids=str,
+    ids=["windows", "causal windows", "by layer", "causal by layer"],
 )
 def test_all_layers_together(pattern: Pattern, reach: tuple[Any, Any]) -> None:
     assert pattern.layers == 2
