@@ -14,7 +14,7 @@ from plmctl.core.errors import ConfigError, UsageError
 from plmctl.generation.decode import generate
 from plmctl.generation.greedy import Greedy
 from plmctl.models.base import Hidden, Model
-from plmctl.models.xlnet import Memory
+from plmctl.models.segment_memory import Memory
 from plmctl.run.assemble import build_model
 from plmctl.run.compose import compose
 from plmctl.run.contract import check_contract
