@@ -99,7 +99,9 @@ def run_verb(verb: str, recipe: str | None, *words: str) -> object:
     return perform(config.compose(verb, recipe, list(words)).asked())
 
 
-def test_training_goes_on_from_it(small_text: Path, tmp_path: Path) -> None:
+def test_training_goes_on_from_it(
+    small_text: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     data = f"data.path={small_text}"
     assert (
         run_verb("pretrain", "roberta", data, *SMALL, *TRAIN, f"run.dir={tmp_path / 'short'}") == 0
@@ -108,6 +110,11 @@ def test_training_goes_on_from_it(small_text: Path, tmp_path: Path) -> None:
     further = [f"init={tmp_path / 'long'}", "pattern=longformer", "pattern.parts.0.reach=4"]
     further += [data, "format.max_length=64", "kernel=banded", "kernel.block=8", *TRAIN]
     assert run_verb("pretrain", "roberta", *further, f"run.dir={tmp_path / 'further'}") == 0
+    assert "was trained with" not in "".join(capfd.readouterr())
+    further[2] = "pattern.parts.0.reach=3"
+    assert run_verb("pretrain", "roberta", *further, f"run.dir={tmp_path / 'nearer'}") == 0
+    said = "".join(capfd.readouterr())
+    assert "was trained with pattern.parts.0.reach=4; this run has 3" in said
     first, last = open_source(tmp_path / "long"), open_source(tmp_path / "further")
     moved = [
         name for name in first.tensors if not torch.equal(first.tensors[name], last.tensors[name])

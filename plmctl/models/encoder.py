@@ -189,7 +189,8 @@ def _check_layers(stack: Stack, pattern: Pattern) -> None:
     """Raise ConfigError for a pattern of another number of layers."""
     if pattern.layers not in (1, stack.num_layers):
         allowed = f"one for each layer, and the layout has {stack.num_layers}; or the same for all"
-        raise ConfigError("pattern", f"windows for {pattern.layers} layers", allowed)
+        fix = f"pattern.reach=<a number, or a list of {stack.num_layers}>"
+        raise ConfigError("pattern", f"windows for {pattern.layers} layers", allowed, fix=fix)
 
 
 def _check_heads(stack: Stack, pattern: Pattern) -> None:

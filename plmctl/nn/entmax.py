@@ -36,7 +36,7 @@ class Entmax(AttentionWeights, Starting):
     def __init__(self, *, num_heads: int, alpha: float = 1.5, learned: bool = False) -> None:
         super().__init__()
         if not alpha > 1:
-            raise ConfigError("alpha", alpha, "more than 1; 1 is softmax", fix="weights=null")
+            raise ConfigError("alpha", alpha, "more than 1; 1 is softmax", fix="alpha=1.5")
         if learned and not _LEAST < alpha < 2:
             allowed = f"more than {_LEAST} and less than 2, where it is learned"
             raise ConfigError("alpha", alpha, allowed, fix="alpha=1.5")

@@ -24,6 +24,7 @@ from plmctl.run.places import Places
 from plmctl.run.references import work_out
 from plmctl.run.schema import Finetune, Pretrain
 from plmctl.run.spec import key_of, thaw
+from plmctl.run.walks import scalars_in
 from plmctl.tasks.base import Task
 
 LANGUAGE_HEAD = {
@@ -77,6 +78,24 @@ def adopt(spec: Pretrain) -> Pretrain:
             raise ConfigError("own", name, allowed)
         adopted = adopted.with_value(path, part)
     return adopted.replace({"model": work_out(thaw(adopted))["model"]}) if kept else adopted
+
+
+def compare_patterns(spec: Pretrain) -> list[str]:
+    """What to say of numbers that this run's pattern has otherwise than that of `init`; nothing
+    where the patterns are of another kind, which was asked for.
+    """
+    source = open_source(str(spec.init), thaw(spec.kept_layers), plugins=spec.plugins)
+    before = dict(scalars_in(source.config["pattern"], "pattern"))
+    now = dict(scalars_in(thaw(spec.pattern), "pattern"))
+    kinds = [{k: v for k, v in part.items() if k.endswith("_target_")} for part in (before, now)]
+    if spec.init_into or kinds[0] != kinds[1] or before.keys() != now.keys():
+        return []
+    trained = f"the model of init={spec.init} was trained with"
+    return [
+        f"{trained} {key}={before[key]}; this run has {now[key]}"
+        for key in now
+        if before[key] != now[key]
+    ]
 
 
 def graft(spec: Pretrain) -> Pretrain:

@@ -17,6 +17,7 @@ from plmctl.models.base import Model
 from plmctl.nn.first_vectors import FirstVectors
 from plmctl.objectives.base import Objective
 from plmctl.run import estimate
+from plmctl.run.adapt import compare_patterns
 from plmctl.run.assemble import build_model, build_objective, without_weights
 from plmctl.run.build import build
 from plmctl.run.corpus import Corpus, open_corpus
@@ -108,6 +109,8 @@ def train(session: Session) -> Result:
     if fresh and spec.init:
         into, layers = spec.init_into, thaw(spec.kept_layers)
         initialize(model, spec.init, into=into, layers=layers, plugins=plugins, say=session.say)
+        for difference in compare_patterns(spec):
+            session.say(difference)
     elif fresh:
         start_from_corpus([model, own], corpus, _first_vectors(spec), say=session.say)
     objective = add_teacher(spec, model, own, say=session.say)

@@ -27,8 +27,8 @@ def windows(
     0`, d = `dilation` (Beltagy et al., 2020, arXiv:2004.05150, sec. 3.1 and 4.1).
 
     Args:
-        reach: Keys on each side; a list has one entry for each layer, the first layer first, and an
-            entry that is a list has one number for each head.
+        reach: Keys on each side; a list has one entry for each layer, the first layer first, or a
+            single one for all, and an entry that is a list has one number for each head.
         dilation: The distance between neighbouring keys, 1: no gaps (in the paper's tables 0); a
             list as that of `reach`.
         num_heads: Heads of the model.
@@ -57,7 +57,8 @@ def _spread(
     by_layer: Sequence[int | Sequence[int]]
     by_layer = [setting] * layers if isinstance(setting, int) else setting
     if not by_layer:
-        raise ConfigError(f"pattern.{name}", setting, "a number, or one entry for each layer")
+        allowed = "a number, or one entry for each layer; a single entry is for all of them"
+        raise ConfigError(f"pattern.{name}", setting, allowed, fix=f"pattern.{name}=1")
     heads = [[entry] * num_heads if isinstance(entry, int) else list(entry) for entry in by_layer]
     for number, entry in enumerate(heads, start=1):
         if len(entry) != num_heads:

@@ -66,10 +66,10 @@ def convert(
     from plmctl.report.card import make_card
     from plmctl.run.convert import convert as convert_model
 
-    if to is None and max_length is None:
-        raise UsageError("Missing option '--to'\n  fix: --to hf, or --to plmctl")
     if reach is not None and max_length is None:
         raise UsageError("--reach is of a longer model\n  fix: --max-length 4096, or no --reach")
+    if to is None and max_length is None:
+        raise UsageError("Missing option '--to'\n  fix: --to hf, or --to plmctl")
     convert_model(
         Path(source).expanduser(),
         Path(out).expanduser(),
