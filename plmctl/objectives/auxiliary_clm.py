@@ -60,6 +60,10 @@ class AuxiliaryCLM(CLM):
         if layers and updates is None:
             allowed = "the updates of the training, during which layers drop out"
             raise ConfigError("updates", None, allowed, fix="train.steps=2000, or layers=false")
+        longest = model.backbone.max_length
+        if longest is not None and targets >= longest:
+            allowed = f"less than {longest}, the tokens of the longest row"
+            raise ConfigError("targets", targets, allowed, fix="targets=2")
         self.extra_weight, self.updates = extra_weight, updates or 0
         self.names = ["clm", *(f"clm_{number}" for number in range(2, targets + 1))]
         self.num_layers = model.backbone.num_layers

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from plmctl.core.errors import ConfigError, UsageError
+from plmctl.core.terminal import remark
 from plmctl.data.formats.blocks import make_closing_wrap
 from plmctl.heads.base import about_of, language_heads
 from plmctl.run.build import plain
@@ -41,7 +42,7 @@ def compare_contexts(
         ids = joined
         reader = make_reader(name, model, spec, precision)
         with torch.no_grad(), precision.autocast():
-            losses.append(ask(reader, ids, asked, task.contexts))
+            losses.append(ask(reader, ids, asked, task.contexts, name=name))
     results = task.compare(losses)
     scores: dict[str, dict[str, float]] = {}
     for name, lengths, table in zip(names, results, losses, strict=True):
@@ -67,12 +68,18 @@ def make_reader(name: str, loaded: Loaded, spec: Evaluate, precision: Precision)
 
 
 def ask(
-    reader: WindowReader, ids: Sequence[int], asked: Sequence[int], contexts: Sequence[int]
+    reader: WindowReader,
+    ids: Sequence[int],
+    asked: Sequence[int],
+    contexts: Sequence[int],
+    *,
+    name: str,
 ) -> np.ndarray:
     """[C, T] the loss of every token that is asked, with each length of context."""
     longest = reader.model.backbone.max_length or contexts[-1]
     losses: dict[int, np.ndarray] = {}
     for length in (min(context, longest) for context in contexts):
         if length not in losses:
+            remark(f"{name}: {len(asked):,} tokens, each with {length:,} before it")
             losses[length] = reader.token_losses(last_windows(ids, asked, length))
     return np.stack([losses[min(context, longest)] for context in contexts])

@@ -136,3 +136,5 @@ def test_what_does_not_fit_is_named() -> None:
         build("objective.auxiliary_clm.updates=null")
     with pytest.raises(ConfigError, match="asked"):
         build("objective.auxiliary_clm.asked=0")
+    with pytest.raises(ConfigError, match="the tokens of the longest row"):
+        build("objective.auxiliary_clm.targets=2000")
