@@ -126,7 +126,7 @@ def test_print_config(here: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "answer"),
     [
-        ((), "which study? There are albert_embedding"),
+        ((), "which study? There are adaptive_span"),
         (("bert_size",), "did you mean 'bert_sizes'"),
         (("./none.yaml",), "there is no such file"),
         (("bert_sizes", "baseline=6layers"), "did you mean '6 layers'"),

@@ -82,7 +82,11 @@ def test_no_name_of_theirs_is_a_setting_of_ours(trees: list[dict[str, Any]]) -> 
         ("logging_steps=5", "train.log_every", "train.log_every=5"),
         ("max_seq_length=64", "format.max_length", "format.max_length=64"),
         ("mlm_probability=0.2", "noise.rate", "noise.rate=0.2"),
-        ("pattern.width=64", "pattern.reach", "pattern=<dilated or window> pattern.reach=64"),
+        (
+            "pattern.width=64",
+            "pattern.reach",
+            "pattern=<dilated or window or windows> pattern.reach=64",
+        ),
     ],
 )
 def test_a_name_of_another_trainer(word: str, ours: str, fix: str) -> None:

@@ -39,10 +39,13 @@ class WritingTask(Protocol):
     head: str  # the head that writes
     max_length: int  # tokens of a source
     max_target: int  # tokens of what is written
-    segments: Sequence[int]  # numbers of the segments that are read and written
 
     def encode_source(self, text: str, tokenizer: Tokenizer) -> tuple[list[int], int]:
         """(the ids of a source as in training, how many tokens were cut off)."""
+        ...
+
+    def add_tracks(self, source: Seq) -> Seq:
+        """Sources alone, with the tracks that they have in training."""
         ...
 
 
@@ -158,8 +161,8 @@ class PromptReader:
             ids[row, : len(prompt.ids)] = prompt.ids
         name = "source" if self.kind == "source" else "text"
         seq = Seq(ids, length)
-        if self.task is not None and self.kind == "text":
-            seq = seq.with_tracks(segment=np.full(ids.shape, self.task.segments[0], np.uint8))
+        if self.task is not None:
+            seq = self.task.add_tracks(seq)
         return collate(Rows(key=np.array([p.number for p in prompts]), seqs={name: seq}), {})
 
     def _encode_prompt(self, text: str, number: int) -> Prompt:

@@ -22,7 +22,7 @@ from plmctl.noise.base import Noise
 from plmctl.noise.target_mask import TargetMask
 from plmctl.objectives.base import Output, Term
 from plmctl.objectives.seq2seq import ask_smoothed
-from plmctl.tasks import encode, sequences, written
+from plmctl.tasks import sequences, written
 from plmctl.tasks.base import Example, Task, TaskSettings
 from plmctl.tasks.pairs import Pairs
 from plmctl.text.vocab import Vocab
@@ -234,8 +234,16 @@ class Generation(Task):
         )
         if self.writes == "text":
             return rows
-        first = np.arange(rows.seqs["source"].ids.shape[1]) == 0
-        return encode.mark_global(rows, first[None])
+        return rows.with_seq("source", self.add_tracks(rows.seqs["source"]))
+
+    def add_tracks(self, source: Seq) -> Seq:
+        """Sources alone, with the tracks that they have in training."""
+        if self.writes == "text":
+            segment = np.full(source.ids.shape, self.segments[0], np.uint8)
+            return source.with_tracks(segment=segment)
+        first = np.zeros(source.ids.shape, np.uint8)
+        first[:, :1] = 1
+        return source.with_tracks(**{"global": first})
 
     def encode_source(self, text: str, tokenizer: Any) -> tuple[list[int], int]:
         """(the ids of a source without its target, how many of its tokens were cut off)."""
