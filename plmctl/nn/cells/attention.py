@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from plmctl.core.errors import ConfigError, nearest
 from plmctl.core.parts import part_of
 from plmctl.core.values import DropoutRate
-from plmctl.nn.cells.base import Cell, RowSize, Work, check_heads
+from plmctl.nn.cells.base import Cell, RowSize, Work, check_heads, split_heads
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.scores import make_score
 from plmctl.nn.weights import WeightsFactory, make_weights
@@ -99,7 +99,7 @@ class Attention(Cell):
 
     def attend(self, streams: Streams, env: Env) -> Tensor:
         """[B, H, T, D] what the heads have seen."""
-        projected = self._split(self.qkv(streams["text"]))
+        projected = split_heads(self.qkv(streams["text"]), self.num_heads, self.head_width)
         q, k, v = (projected[index] for index in self.map_of)  # [B, H, T, D] each
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
@@ -107,8 +107,3 @@ class Attention(Cell):
             env.recorder.vectors(q, k, v)
         dropout = self.dropout if self.training else 0.0
         return env.ops["text"](self.score(q), k, v, env, dropout=dropout, weigh=self.weigh)
-
-    def _split(self, projected: Tensor) -> tuple[Tensor, ...]:
-        """[B, T, n H D] -> n tensors [B, H, T, D]."""
-        projected = projected.unflatten(-1, (-1, self.num_heads, self.head_width))
-        return projected.permute(2, 0, 3, 1, 4).unbind(0)

@@ -96,6 +96,11 @@ def check_heads(num_heads: int, width: int) -> None:
         )
 
 
+def split_heads(projected: Tensor, num_heads: int, head_width: int) -> tuple[Tensor, ...]:
+    """[B, T, n H D] -> n tensors [B, H, T, D], for H heads of D columns."""
+    return projected.unflatten(-1, (-1, num_heads, head_width)).permute(2, 0, 3, 1, 4).unbind(0)
+
+
 def check_reading(cell: Cell, env: Env) -> None:
     """Raise UsageError if a cell that looks ahead is to read token by token."""
     if cell.ahead and env.slot is not None:

@@ -9,7 +9,7 @@ from plmctl.core.errors import UsageError
 from plmctl.core.parts import part_of
 from plmctl.core.values import DropoutRate
 from plmctl.nn.cells.attention import Attention
-from plmctl.nn.cells.base import RowSize, Work
+from plmctl.nn.cells.base import RowSize, Work, split_heads
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.init import Starting
 from plmctl.nn.weights import WeightsFactory
@@ -96,8 +96,9 @@ class GlobalAttention(Attention):
                 problem = f"a global token after {missing} tokens that were read before it"
                 raise UsageError(f"{problem}: a text is read token by token after its global ones")
         chosen = op.global_rows.take(x[:, None])[:, 0]  # [B, G, W]
-        q = self._split(self.global_maps.q(chosen))[0]
-        k, v = self._split(self.global_maps.kv(x))
+        heads = (self.num_heads, self.head_width)
+        q = split_heads(self.global_maps.q(chosen), *heads)[0]
+        k, v = split_heads(self.global_maps.kv(x), *heads)
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
         dropout = self.dropout if self.training else 0.0

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.core.values import DropoutRate
-from plmctl.nn.cells.base import Cell, RowSize, Work, check_heads
+from plmctl.nn.cells.base import Cell, RowSize, Work, check_heads, split_heads
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.relations import Relations, RelativeOp, read_key_rows
 from plmctl.nn.weights import WeightsFactory, make_weights
@@ -100,7 +100,8 @@ class RelativeAttention(Cell):
         # [B, H, Tq, D]
         q = self.q(x).unflatten(-1, (self.num_heads, self.head_width)).transpose(1, 2)
         # [B, H, K, D] each
-        k, v = self._split(self.kv(read_key_rows(streams, env)))
+        heads = (self.num_heads, self.head_width)
+        k, v = split_heads(self.kv(read_key_rows(streams, env)), *heads)
         bias = self._score_distances(q, relations, env)
         if (
             self.segments is not None
@@ -117,11 +118,6 @@ class RelativeAttention(Cell):
         dropout = self.dropout if self.training else 0.0
         y = op(q, k, v, env, dropout=dropout, bias=lambda *_: bias, weigh=self.weigh)
         return self.out(y.transpose(1, 2).flatten(2))
-
-    def _split(self, projected: Tensor) -> tuple[Tensor, ...]:
-        """[B, T, n H D] -> n tensors [B, H, T, D]."""
-        projected = projected.unflatten(-1, (-1, self.num_heads, self.head_width))
-        return projected.permute(2, 0, 3, 1, 4).unbind(0)
 
     def _score_distances(self, q: Tensor, relations: Relations, env: Env) -> Tensor:
         """[B, H, Tq, K] the scaled scores of the distances between queries and keys."""

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from plmctl.core.parts import part_of
 from plmctl.core.values import Count, DropoutRate
-from plmctl.nn.cells.base import Cell, RowSize, Work, check_heads
+from plmctl.nn.cells.base import Cell, RowSize, Work, check_heads, split_heads
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.relations import RelativeOp, read_key_rows
 from plmctl.nn.weights import WeightsFactory, make_weights
@@ -69,8 +69,9 @@ class ShawAttention(Cell):
 
     def forward(self, streams: Streams, env: Env) -> Tensor:
         op = env.ops["text"]
-        q = self._split(self.q(streams["text"]))[0]  # [B, H, Tq, D]
-        k, v = self._split(self.kv(read_key_rows(streams, env)))  # [B, H, Tk, D]
+        heads = (self.num_heads, self.head_width)
+        q = split_heads(self.q(streams["text"]), *heads)[0]  # [B, H, Tq, D]
+        k, v = split_heads(self.kv(read_key_rows(streams, env)), *heads)  # [B, H, Tk, D]
         q, k = op.position.rotate(q, k, op.positions, op.positions)
         k, v = env.extend(k, v)
         # [B | 1, 1, Tq, Tk] the row of the tables for each query and key
@@ -92,11 +93,6 @@ class ShawAttention(Cell):
             shares = p.new_zeros(*p.shape[:3], 2 * self.clip + 1).scatter_add(-1, row, p)
             y = y + shares.to(v.dtype) @ self.value_vectors.weight.to(v.dtype)
         return self.out(y.transpose(1, 2).flatten(2))
-
-    def _split(self, projected: Tensor) -> tuple[Tensor, ...]:
-        """[B, T, n H D] -> n tensors [B, H, T, D]."""
-        projected = projected.unflatten(-1, (-1, self.num_heads, self.head_width))
-        return projected.permute(2, 0, 3, 1, 4).unbind(0)
 
     def _count_distances(self, env: Env) -> Tensor:
         """[B | 1, Tq, Tk] position of the query - position of the key."""
