@@ -8,6 +8,15 @@ Forward and backward, batch 1, 4 heads of 64, fp32, one thread; microseconds are
 The kernels take turns, and the
 ratio is the median of those of neighbouring runs, so that a busy machine slows both. Memory is what
 is kept between forward and backward, counted by the numbers that autograd saves.
+
+    python benchmarks/attention_kernels.py --rates               windows and packed rows, on CUDA
+    python benchmarks/attention_kernels.py --rates --lengths 256 --reach 16 --heads 2    on a CPU
+
+The rate of every kernel that serves the device: a window of 512 tokens (255 to either side) and
+packed documents of about 512, rows of 8,192 tokens, 12 heads of 64, in bf16 on CUDA. A rate counts
+the pairs that see each other, 4 D operations each forward and 10 D backward. "bare" is torch's
+`varlen_attn` with queries, keys and values that lie as it wants them: kernel=varlen should reach
+80% of its rate. The plan, made once for all layers of a batch, has a column of its own.
 """
 
 from __future__ import annotations
@@ -16,7 +25,8 @@ import argparse
 import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -24,11 +34,15 @@ from torch import Tensor
 from plmctl.attention.kernels.banded import Banded
 from plmctl.attention.kernels.base import Kernel
 from plmctl.attention.kernels.dense import Dense
+from plmctl.attention.kernels.flex import Flex
 from plmctl.attention.kernels.tiling import BLOCK
-from plmctl.attention.patterns.base import Pattern
+from plmctl.attention.kernels.varlen import Varlen, VarlenPlan
+from plmctl.attention.patterns.base import Full, Pattern
 from plmctl.attention.patterns.big_bird import BigBird
 from plmctl.attention.patterns.causal import Causal
 from plmctl.attention.patterns.diet import diet
+from plmctl.attention.patterns.documents import Documents
+from plmctl.attention.patterns.padding import Padding
 from plmctl.attention.patterns.sparse_transformer import sparse_transformer
 from plmctl.attention.patterns.window import Window
 from plmctl.attention.patterns.windows import windows
@@ -76,14 +90,21 @@ PATTERNS: dict[str, Callable[[int, int], Pattern]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pattern", nargs="+", default=["window"], choices=PATTERNS)
-    parser.add_argument("--lengths", type=int, nargs="+", default=[1024, 2048, 4096, 8192])
-    parser.add_argument("--reach", type=int, default=128, help="tokens to either side")
+    parser.add_argument("--lengths", type=int, nargs="+", help="1024 2048 4096 8192; rates: 8192")
+    parser.add_argument("--reach", type=int, help="tokens to either side; 128; rates: 255")
     parser.add_argument("--block", type=int, default=BLOCK)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--dropout", type=float, default=0.0)
     parser.add_argument("--causal", action="store_true")
+    parser.add_argument("--rates", action="store_true", help="the rates of all kernels")
+    parser.add_argument("--rows", type=int, default=2, help="of a batch, for rates")
+    parser.add_argument("--heads", type=int, default=12, help="of 64 columns, for rates")
     given = parser.parse_args()
     torch.set_num_threads(1)
+    if given.rates:
+        compare_rates(given)
+        return
+    given.lengths, given.reach = given.lengths or [1024, 2048, 4096, 8192], given.reach or 128
     for name in given.pattern:
         print(name)
         compare(PATTERNS[name], given)
@@ -148,6 +169,140 @@ def kept(kernel: Kernel, pattern: Pattern, inputs: list[Tensor], dropout: float)
         out = run(kernel, pattern, inputs, dropout)
     del out
     return sum(pieces.values()) / 1e6
+
+
+@dataclass(frozen=True)
+class Case:
+    """A pattern and rows of a batch."""
+
+    name: str
+    pattern: Pattern
+    seq: Seq
+
+
+def compare_rates(given: argparse.Namespace) -> None:
+    """Print a table for windows and one for packed rows."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    name = torch.cuda.get_device_name() if device.type == "cuda" else "CPU, one thread"
+    kind = torch.bfloat16 if device.type == "cuda" else torch.float32
+    print(f"torch {torch.__version__}, {name}, {str(kind).removeprefix('torch.')}")
+    for length in given.lengths or [8192]:
+        for case in cases(given.reach or 255, given.rows, length, device):
+            print(f"\n{case.name}, {given.rows} rows of {length:,} tokens, {given.heads} heads")
+            print(f"{'kernel':>8} {'plan ms':>9} {'forward':>9} {'both ms':>9}", end="")
+            print(f" {'TFLOP/s':>9} {'both':>9} {'of bare':>8} {'apart':>8}")
+            compare_kernels(case, given, kind)
+
+
+def cases(reach: int, rows: int, length: int, device: torch.device) -> Iterator[Case]:
+    """A window, a causal one, and packed documents with 16 to 2 `reach` tokens each."""
+    every = Padding() & Documents()
+    ids = torch.zeros(rows, length, dtype=torch.long, device=device)
+    plain = Seq(ids, torch.full((rows,), length, device=device), full=True)
+    yield Case(f"window of {2 * reach + 1}", Window(reach=reach) & every, plain)
+    yield Case(f"causal window of {reach + 1}", Causal() & Window(reach=reach) & every, plain)
+    g = torch.Generator().manual_seed(0)
+    begins = torch.rand(rows, length, generator=g) < 1 / (2 * reach + 1)
+    begins[:, 0] = True
+    tracks = {"document": (begins.cumsum(1) - 1).to(device)}
+    packed = Seq(ids, plain.length, tracks, full=True)
+    yield Case(f"documents of about {2 * reach + 1}", Full() & every, packed)
+
+
+def compare_kernels(case: Case, given: argparse.Namespace, kind: torch.dtype) -> None:
+    """Print a line for each kernel that serves this device; what fails is named."""
+    rows, length = case.seq.ids.shape
+    device, g = case.seq.ids.device, torch.Generator().manual_seed(0)
+    allowed = case.pattern.dense(case.seq)
+    assert allowed is not None
+    pairs = int(allowed.expand(rows, -1, -1, -1).sum()) * given.heads
+    shape = (rows, given.heads, length, WIDTH)
+    inputs = [torch.randn(shape, generator=g).to(device, kind).requires_grad_() for _ in range(3)]
+    made: dict[str, tuple[float, Callable[[], Tensor]]] = {}
+    for name, prepare in prepared(case, inputs).items():
+        try:
+            begin = clock(device)
+            call = prepare()
+            made[name] = (clock(device) - begin, call)
+            train(call, inputs)  # compiles
+        except Exception as error:  # a kernel that this torch or GPU lacks
+            made.pop(name, None)
+            print(f"{name:>8} no: {str(error).splitlines()[0][:100]}")
+    times = {name: measure(call, inputs, given.rounds) for name, (_, call) in made.items()}
+    expected = made["dense"][1]().detach().float() if "dense" in made else None
+    for name, (plan, call) in made.items():
+        forward, both = times[name]
+        rates = [4 * pairs * WIDTH / forward, 14 * pairs * WIDTH / both]
+        best = times.get("bare", (None, None))[1]
+        share = f"{best / both:>8.0%}" if best else f"{'':>8}"
+        apart = (
+            "" if expected is None else f"{(call().detach().float() - expected).abs().max():.1e}"
+        )
+        print(
+            f"{name:>8} {1e3 * plan:>9.2f} {1e3 * forward:>9.2f} {1e3 * both:>9.2f}"
+            f" {rates[0] / 1e12:>9.2f} {rates[1] / 1e12:>9.2f} {share} {apart:>8}"
+        )
+
+
+def prepared(case: Case, inputs: list[Tensor]) -> dict[str, Callable[[], Callable[[], Tensor]]]:
+    """By name of a kernel: what makes its plan and gives the call to be timed."""
+    place = torch.arange(case.seq.ids.shape[1], device=case.seq.ids.device)[None]
+
+    def planned(kernel: Kernel) -> Callable[[], Callable[[], Tensor]]:
+        def prepare() -> Callable[[], Tensor]:
+            plan = kernel.plan(case.pattern, case.seq)
+            return lambda: plan.attend(*inputs, q_positions=place, k_positions=place)
+
+        return prepare
+
+    kernels: dict[str, Kernel] = {"dense": Dense(), "banded": Banded()}
+    if case.seq.ids.is_cuda:
+        kernels |= {"flex": Flex(), "varlen": Varlen()}
+    found = {name: planned(kernel) for name, kernel in kernels.items()}
+    return found | ({"bare": lambda: bare(case, inputs)} if case.seq.ids.is_cuda else {})
+
+
+def bare(case: Case, inputs: list[Tensor]) -> Callable[[], Tensor]:
+    """torch's function on [B T, H, D], with nothing before and after it but a view of it."""
+    plan = Varlen().plan(case.pattern, case.seq)
+    assert isinstance(plan, VarlenPlan)
+    packing, window, rows = plan.packing, plan.band.window, len(case.seq.ids)
+    given = [x.detach().transpose(1, 2).flatten(0, 1).contiguous() for x in inputs]
+    own = [x.requires_grad_() for x in given]
+    begins, longest = packing.begins, packing.longest
+
+    def call() -> Tensor:
+        y = plan.function(*own, begins, begins, longest, longest, window_size=window)
+        return y.unflatten(0, (rows, -1)).transpose(1, 2)
+
+    call.inputs = own  # type: ignore[attr-defined]
+    return call
+
+
+def train(call: Callable[[], Tensor], inputs: list[Tensor]) -> None:
+    y = call()
+    torch.autograd.grad(y, getattr(call, "inputs", inputs), torch.ones_like(y))
+
+
+def measure(call: Callable[[], Tensor], inputs: list[Tensor], rounds: int) -> tuple[float, float]:
+    """Median seconds of the forward pass, and of both passes."""
+    device, taken = inputs[0].device, ([], [])
+    times = 10 if device.type == "cuda" else 1  # of one measurement
+    for _ in range(rounds):
+        for each, job in zip(taken, (call, lambda: train(call, inputs)), strict=True):
+            begin = clock(device)
+            for _ in range(times):
+                job()
+            each.append((clock(device) - begin) / times)
+    forward, both = (statistics.median(each) for each in taken)
+    return forward, both
+
+
+def clock(device: torch.device) -> float:
+    """Seconds, when all work on the device is done."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
 
 
 if __name__ == "__main__":

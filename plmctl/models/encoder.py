@@ -25,6 +25,7 @@ from plmctl.core.locate import parameters
 from plmctl.core.parts import part_of
 from plmctl.models.base import Backbone, Hidden
 from plmctl.nn.cache import Cache
+from plmctl.nn.cells.attention import Attention
 from plmctl.nn.cells.base import RowSize
 from plmctl.nn.embeddings import Embedding
 from plmctl.nn.env import Env, SourceStates, Streams
@@ -117,8 +118,22 @@ class Encoder(Backbone):
 
     def stacks(self, length: int, target_length: int) -> Iterator[tuple[Stack, RowSize]]:
         shares = [self.kernel.share(pattern, length) for pattern in self.layer_patterns]
-        share = sum(shares) / len(shares)
-        yield self.stack, RowSize(length, keys=None if share == 1 else share * length)
+        share, stored = sum(shares) / len(shares), self.kernel.stores_scores
+        keys = None if share == 1 else share * length
+        yield self.stack, RowSize(length, keys=keys, stored=stored)
+
+    def check_kernel(self, length: int) -> None:
+        """Raise ConfigError if the kernel cannot train this model in rows of up to `length`
+        tokens.
+        """
+        cells = [part for part in self.stack.modules() if isinstance(part, Attention)]
+        changes = type(self.position).bias is not Position.bias
+        bias = self.position.bias if changes else None
+        for pattern in self.layer_patterns if cells else ():
+            dropout = max(cell.dropout for cell in cells)
+            problem = self.kernel.problem(pattern, length, bias=bias, dropout=dropout)
+            if problem is not None:
+                raise problem
 
     def fresh_cache(self, batch: Batch) -> Cache:
         return Cache.of(len(self.stack.steps))

@@ -9,6 +9,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from plmctl.attention.kernels.base import by_distance
 from plmctl.core.errors import ConfigError, nearest
 from plmctl.core.parts import base_of, part_of
 from plmctl.core.values import Count
@@ -225,6 +226,7 @@ class ALiBi(Position):
         super().__init__()
         self.num_heads = num_heads
 
+    @by_distance
     def bias(self, q: Tensor, q_positions: Tensor, k_positions: Tensor) -> Tensor | None:
         # [B | 1, 1, Tq, Tk]
         distance = (q_positions[:, :, None] - k_positions[:, None, :]).abs()[:, None]
@@ -276,6 +278,7 @@ class RelativeBuckets(Position):
         bucket = torch.where(far < self.exact, far, wide)
         return bucket + (offset > 0) * 2 * self.exact if self.bidirectional else bucket
 
+    @by_distance
     def bias(self, q: Tensor, q_positions: Tensor, k_positions: Tensor) -> Tensor | None:
         buckets = self.bucket(k_positions[:, None, :] - q_positions[:, :, None])  # [B | 1, Tq, Tk]
         return self.table(buckets).permute(0, 3, 1, 2).to(q.dtype)

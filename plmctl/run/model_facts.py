@@ -61,11 +61,14 @@ def remark_on_pattern(
     config: Any, backbone: Backbone, plugins: Sequence[str], length: int | None = None
 ) -> dict[str, str]:
     """{"pattern" and "attention", its kernel: what one should know of them in rows of `length`
-    tokens, of the formats without one}; or nothing.
+    tokens, of the formats without one}; or nothing. ConfigError if the kernel cannot train this
+    model.
     """
     longest = max(row_lengths(plain(config)).values()) if length is None else length
     pattern = pattern_of(config, plugins).remark(longest + getattr(backbone, "memory", 0))
     parts = [part for part in backbone.modules() if isinstance(part, Encoder)]
+    for part in parts:
+        part.check_kernel(longest)
     kernels = dict.fromkeys(_remark_on_kernel(part, longest) for part in parts)
     remarks = {"pattern": pattern, "attention": "; ".join(filter(None, kernels))}
     return {name: remark for name, remark in remarks.items() if remark}

@@ -194,7 +194,21 @@ def test_auto_leaves_rows_alone_where_nothing_is_gained() -> None:
     assert made.share(Window(reach=16), 4 * LEAST) < 0.2
     assert made.remark(Full(), 4096) == ""
     assert "kernel dense" in made.remark(Window(reach=16), LEAST - 1)
-    assert "kernel banded" in made.remark(Window(reach=16), 4096)
+    told = made.remark(Window(reach=16), 4096)
+    why = "(kernel=auto: at most half, in rows of 1,024 tokens or more)"
+    assert told == f"kernel banded: 1% of the scores are computed {why}"
+
+
+def test_auto_says_what_else_a_gpu_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, pattern = Auto(), Window(reach=16)
+    told = [made.remark(pattern, length) for length in (LEAST - 1, LEAST)]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    for before, length in zip(told, (LEAST - 1, LEAST), strict=True):
+        now = made.remark(pattern, length)
+        assert now.startswith(f"{before}; kernel=flex and kernel=varlen")
+        assert now.endswith("not chosen by kernel=auto before they are measured")
+    assert made.remark(Full(), LEAST) == ""
+    assert made.choose(pattern, LEAST) is made.banded
 
 
 def test_a_text_that_is_read_on_is_computed_by_the_dense_kernel() -> None:

@@ -1,29 +1,40 @@
-"""The flex kernel: its block masks anywhere, its answers on CUDA."""
+"""The flex kernel: its block masks anywhere, its answers on CUDA are in test_gpu_kernels.py."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 from torch import Tensor
-from torch.nn.attention.flex_attention import flex_attention
+from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
+from plmctl.attention.kernels.base import is_by_distance
 from plmctl.attention.kernels.dense import Dense
 from plmctl.attention.kernels.flex import BLOCK, Flex, FlexPlan
+from plmctl.attention.patterns.base import Full
+from plmctl.attention.patterns.by_head import ByHead
 from plmctl.attention.patterns.causal import Causal
 from plmctl.attention.patterns.documents import Documents
 from plmctl.attention.patterns.padding import Padding
 from plmctl.attention.patterns.window import Window
-from plmctl.core.batch import Seq
+from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError
-from plmctl.nn.positions import ALiBi
+from plmctl.nn.positions import ALiBi, RelativeBuckets
 from tests.attention.test_banded import PATTERNS, B, positions, rows
+from tests.attention.test_varlen import small_model
 
-H, LENGTH, D = 4, 2 * BLOCK + 50, 16
+H, LENGTH, D = 4, BLOCK + 70, 16
 
 
 def inputs() -> list[Tensor]:
     g = torch.Generator().manual_seed(0)
     return [torch.randn(B, H, LENGTH, D, generator=g) for _ in range(3)]
+
+
+def block_any(allowed: Tensor) -> Tensor:
+    """[..., T, T] -> [..., N, N]: whether a block has a pair."""
+    missing = -LENGTH % BLOCK
+    cut = torch.nn.functional.pad(allowed, (0, missing, 0, missing))
+    return cut.unflatten(-1, (-1, BLOCK)).unflatten(-3, (-1, BLOCK)).any(-1).any(-2)
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
@@ -34,16 +45,83 @@ def test_the_block_mask_and_the_predicate_are_those_of_the_pattern(name: str, pa
     seq = rows(padded=True, packed=packed, length=LENGTH)
     pattern = PATTERNS[name] & Padding() & Documents()
     mask = Flex().block_mask(pattern, seq)
-    needed = pattern.simplify(seq).blocks(seq, BLOCK)
-    assert torch.equal(mask.to_dense()[:, 0].bool(), needed)
+    dense = pattern.dense(seq)
+    assert dense is not None
+    assert bool((block_any(dense.expand(B, H, LENGTH, LENGTH)) <= mask.to_dense().bool()).all())
     q, k, v = inputs()
     place = positions(seq)
     with torch.no_grad():
-        made = FlexPlan(pattern, seq, mask, flex_attention)
+        made = FlexPlan(pattern, seq, mask, flex_attention, LENGTH - 1)
         found = made.attend(q, k, v, q_positions=place, k_positions=place)
         plan = Dense().plan(pattern, seq)
         expected = plan.attend(q, k, v, q_positions=place, k_positions=place)
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_each_head_has_its_own_blocks() -> None:
+    seq = rows(padded=False, packed=False, length=1024)
+    made = Flex()
+    narrow, wide = Window(reach=40), Window(reach=300)
+    mask = made.block_mask(ByHead(parts=[narrow, wide], num_heads=H), seq).to_dense().bool()
+    expected = [made.block_mask(part, seq).to_dense().bool()[:, 0] for part in (narrow, wide)]
+    for head in range(H):
+        assert torch.equal(mask[:, head], expected[head // 2])
+    both = ByHead(parts=[narrow, wide], num_heads=H)
+    share = (made.share(narrow, 1024) + made.share(wide, 1024)) / 2
+    assert made.share(both, 1024) == pytest.approx(share)
+    assert made.block_mask(Full(), seq) is None
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@pytest.mark.parametrize("packed", [False, True])
+def test_biases_by_distance_are_read_from_a_table(packed: bool) -> None:
+    seq = rows(padded=True, packed=packed, length=LENGTH)
+    pattern = Window(reach=60) & Padding() & Documents()
+    place = positions(seq) + 7  # a row may begin at any position
+    seq = seq.with_tracks(position=place.expand(B, -1))
+    buckets = RelativeBuckets(num_heads=H, bidirectional=True, buckets=8, max_distance=20)
+    torch.nn.init.normal_(buckets.table.weight, generator=torch.Generator().manual_seed(4))
+    for bias in (ALiBi(num_heads=H).bias, buckets.bias):
+        assert is_by_distance(bias)
+        assert Flex().problem(pattern, 64, bias=bias, dropout=0.0) is None
+        q, k, v = inputs()
+        given = {"q_positions": place, "k_positions": place, "bias": bias}
+        with torch.no_grad():
+            made = FlexPlan(pattern, seq, Flex().block_mask(pattern, seq), flex_attention, LENGTH)
+            found = made.attend(q, k, v, **given)
+            expected = Dense().plan(pattern, seq).attend(q, k, v, **given)
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@pytest.mark.parametrize(
+    ("words", "count"),
+    [(["pattern=window", "pattern.reach=4"], 1), (["pattern=window", "pattern.reach=[3,9,3]"], 2)],
+    ids=str,
+)
+def test_a_batch_has_one_block_mask_for_all_equal_layers(
+    words: list[str], count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of packed rows, whose masks no other batch shares; a whole model reads them."""
+    made: list[object] = []
+    make = BlockMask.from_kv_blocks
+
+    def counted(*given: object, **more: object) -> BlockMask:
+        made.append(given)
+        return make(*given, **more)
+
+    monkeypatch.setattr(BlockMask, "from_kv_blocks", counted)
+    monkeypatch.setattr(Flex, "devices", frozenset({"cpu"}))
+    monkeypatch.setattr("plmctl.attention.kernels.flex.compile_flex", lambda: flex_attention)
+    seq = rows(padded=True, packed=True)
+    batch = Batch(torch.arange(B), {"text": seq})
+    states = []
+    for kernel in ("flex", "dense"):
+        with torch.no_grad():
+            model = small_model(*words, kernel=kernel).requires_grad_(False)
+            states += [model(batch).last for _ in range(2)]
+    assert len(made) == 2 * count  # two batches
+    torch.testing.assert_close(states[0], states[2], atol=1e-5, rtol=1e-5)
 
 
 def test_block_masks_of_static_patterns_are_kept() -> None:
@@ -66,28 +144,18 @@ def test_elsewhere_the_banded_kernel_computes() -> None:
 
 def test_what_it_cannot_do_is_said() -> None:
     seq = rows(padded=False, packed=False, length=LENGTH)
-    plan = FlexPlan(Window(reach=3), seq, Flex().block_mask(Window(reach=3), seq), flex_attention)
+    mask = Flex().block_mask(Window(reach=3), seq)
+    plan = FlexPlan(Window(reach=3), seq, mask, flex_attention, LENGTH - 1)
     q, k, v = inputs()
     given = {"q_positions": positions(seq), "k_positions": positions(seq)}
+
+    def other(q: Tensor, q_positions: Tensor, k_positions: Tensor) -> Tensor:
+        return q[..., :1] * k_positions[:, None, None, :]
+
     with pytest.raises(ConfigError, match="dropout"):
         plan.attend(q, k, v, dropout=0.1, **given)
     with pytest.raises(ConfigError, match="dense or banded"):
-        plan.attend(q, k, v, bias=ALiBi(num_heads=H).bias, **given)
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("name", PATTERNS)
-@pytest.mark.parametrize("packed", [False, True])
-def test_it_is_the_dense_answer_on_cuda(name: str, packed: bool) -> None:
-    here = rows(padded=True, packed=packed, length=LENGTH)
-    tracks = {key: track.cuda() for key, track in here.tracks.items()}
-    seq = Seq(here.ids.cuda(), here.length.cuda(), tracks)
-    pattern = PATTERNS[name] & Padding() & Documents()
-    place = positions(here).cuda()
-    found = []
-    for made in (Dense(), Flex()):
-        q, k, v = (x.cuda().requires_grad_() for x in inputs())
-        y = made.plan(pattern, seq).attend(q, k, v, q_positions=place, k_positions=place)
-        found.append([y, *torch.autograd.grad(y.square().sum(), (q, k, v))])
-    torch.testing.assert_close(found[1], found[0], atol=2e-3, rtol=2e-3)  # tf32 products
+        plan.attend(q, k, v, bias=other, **given)
+    for told, more in (("dropout", {"dropout": 0.1}), ("dense or banded", {"bias": other})):
+        problem = Flex().problem(Window(reach=3), 64, **{"bias": None, "dropout": 0.0, **more})
+        assert told in str(problem)

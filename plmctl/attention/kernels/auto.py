@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
+import torch
+
 from plmctl.attention.kernels.banded import Banded
 from plmctl.attention.kernels.base import Kernel, KernelPlan
 from plmctl.attention.kernels.dense import Dense
@@ -15,6 +17,10 @@ from plmctl.core.parts import part_of
 # Leaving out blocks pays in rows of at least so many tokens, if at most this share of the scores
 # remains: benchmarks/attention_kernels.py
 LEAST, SHARE = 1024, 0.5
+_UNMEASURED = (
+    "kernel=flex and kernel=varlen are made for this GPU, and not chosen by kernel=auto before they"
+    " are measured"
+)
 
 
 @part_of("kernel")
@@ -23,7 +29,8 @@ class Auto(Kernel):
     otherwise `dense`.
 
     The pattern is judged in a full row of one document: the choice depends on the settings and the
-    length of a row, not on its content.
+    length of a row, not on its content. It is the same on CPU and GPU: `flex` and `varlen` are not
+    measured yet, and only chosen by name.
     """
 
     def __init__(self) -> None:
@@ -49,11 +56,14 @@ class Auto(Kernel):
 
     def remark(self, pattern: Pattern, length: int) -> str:
         kernel, share = self.choose(pattern, length), self.banded.share(pattern, length)
-        if kernel is self.banded:
-            return kernel.remark(pattern, length)
         if share > SHARE:
             return ""
-        return (
-            f"kernel dense: all pairs are computed, under a mask; in rows of {LEAST:,} tokens or"
-            " more the keys out of reach are left out (kernel=banded: in all rows)"
-        )
+        if kernel is self.banded:
+            why = f"kernel=auto: at most half, in rows of {LEAST:,} tokens or more"
+            told = f"{kernel.remark(pattern, length)} ({why})"
+        else:
+            told = (
+                f"kernel dense: all pairs are computed, under a mask; in rows of {LEAST:,} tokens"
+                " or more the keys out of reach are left out (kernel=banded: in all rows)"
+            )
+        return f"{told}; {_UNMEASURED}" if torch.cuda.is_available() else told

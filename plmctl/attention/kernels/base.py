@@ -4,20 +4,39 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import TypeVar
 
 from torch import Tensor
 
 from plmctl.attention.patterns.base import Pattern
 from plmctl.core.batch import Seq
+from plmctl.core.errors import ConfigError
 from plmctl.core.parts import base_of
 
 # (queries [B, H, Tq, D], their positions [B | 1, Tq], those of keys [B | 1, Tk]) -> the bias that
-# is
-# added to the scaled scores, [B | 1, H | 1, Tq, Tk], or None. A kernel may call it for parts of
+# is added to the scaled scores, [B | 1, H | 1, Tq, Tk], or None. A kernel may call it for parts of
 # rows.
 Bias = Callable[[Tensor, Tensor, Tensor], Tensor | None]
+Added = TypeVar("Added", bound=Callable[..., "Tensor | None"])
 # scores [B, H, Tq, Tk], -inf where a query may not see -> weights, 0 there (nn/weights.py)
 Weigh = Callable[[Tensor], Tensor]
+
+
+def by_distance(bias: Added) -> Added:
+    """Mark a `Bias` that depends on the head and on `k_positions - q_positions` alone."""
+    bias.by_distance = True  # type: ignore[attr-defined]
+    return bias
+
+
+def is_by_distance(bias: Bias) -> bool:
+    """Whether it is marked so."""
+    return getattr(bias, "by_distance", False)
+
+
+def changes_scores(bias: Bias | None, q: Tensor, q_positions: Tensor, k_positions: Tensor) -> bool:
+    """Whether `bias` adds anything: it is asked about a single query and key."""
+    one = (q[:1, :, :1], q_positions[:1, :1], k_positions[:1, :1])
+    return bias is not None and bias(*one) is not None
 
 
 class KernelPlan(ABC):
@@ -63,11 +82,26 @@ class KernelPlan(ABC):
 class Kernel(ABC):
     """A way to compute attention; a model makes one plan for each batch."""
 
+    # whether the backward pass needs all scores that it computes
+    stores_scores: bool = True
+
     @abstractmethod
     def plan(self, pattern: Pattern, seq: Seq, *, start: int = 0) -> KernelPlan:
         """Prepare a batch for all layers; the queries are the tokens from `start` on, the keys all
         tokens.
         """
+
+    def problem(
+        self, pattern: Pattern, length: int, *, bias: Bias | None, dropout: float
+    ) -> ConfigError | None:
+        """What keeps it from training a layer with this pattern; None: nothing.
+
+        Args:
+            length: Tokens of the longest row.
+            bias: What positions add to scores.
+            dropout: The rate, on probabilities.
+        """
+        return None
 
     def share(self, pattern: Pattern, length: int) -> float:
         """The share of the `length * length` scores of a full row that it computes."""

@@ -1,8 +1,9 @@
 """FlexAttention on CUDA: one compiled kernel that skips blocks and keeps no scores.
 
-The block mask is made once for a batch, from the blocks that the pattern itself says may be needed;
-for static patterns it is cached. (Dong et al., 2024, arXiv:2412.05496; torch.nn.attention.
-flex_attention of torch 2.11 to 2.13.)
+The block mask is made once for a batch, from the blocks that the pattern itself says each head may
+need; for static patterns it is cached. A bias that depends on the distance of two tokens is read
+from a table of all distances, [H, 2 n + 1], while scores are computed. (Dong et al., 2024,
+arXiv:2412.05496; torch.nn.attention.flex_attention of torch 2.11 to 2.13.)
 """
 
 from __future__ import annotations
@@ -11,15 +12,16 @@ import functools
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from plmctl.attention.kernels.banded import Banded
-from plmctl.attention.kernels.base import Bias, Kernel, KernelPlan
+from plmctl.attention.kernels.banded import Banded, StructuredPlan
+from plmctl.attention.kernels.base import Bias, Kernel, KernelPlan, changes_scores, is_by_distance
 from plmctl.attention.kernels.dense import Mask
-from plmctl.attention.patterns.base import Pattern, make_key
+from plmctl.attention.kernels.tiling import group_heads, share_of_blocks
+from plmctl.attention.patterns.base import Full, Pattern, make_key
 from plmctl.core.batch import Seq
 from plmctl.core.errors import ConfigError
 from plmctl.core.graphs import outside_graphs
@@ -29,6 +31,8 @@ BLOCK = 128  # tokens; FlexAttention's own
 _KEPT = 256  # block masks of static patterns, one for each that a layer has
 
 FlexAttention = Callable[..., Tensor]
+# (score, b, h, q, k) -> score, as FlexAttention calls it for a single pair
+ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 @functools.cache
@@ -41,9 +45,12 @@ def compile_flex() -> FlexAttention:
 
 @part_of("kernel")
 class Flex(Kernel):
-    """FlexAttention on CUDA, the banded kernel elsewhere: without dropout on probabilities and
-    without position biases, which the dense and the banded kernel support.
+    """FlexAttention on CUDA, the banded kernel elsewhere: without dropout on probabilities, and of
+    position biases those by distance, which the dense and the banded kernel support, too.
     """
+
+    stores_scores = False
+    devices: ClassVar[frozenset[str]] = frozenset({"cuda"})
 
     def __init__(self) -> None:
         self.elsewhere = Banded(block=BLOCK)
@@ -53,20 +60,25 @@ class Flex(Kernel):
     def plan(self, pattern: Pattern, seq: Seq, *, start: int = 0) -> KernelPlan:
         if start:  # only the new tokens of a growing text: few queries
             return Mask.of(pattern, seq, k_offset=start)
-        if seq.ids.device.type != "cuda":
+        if seq.ids.device.type not in self.devices:
             return self.elsewhere.plan(pattern, seq)
-        return FlexPlan(pattern, seq, self.block_mask(pattern, seq), compile_flex())
+        place = seq.tracks.get("position")
+        farthest = seq.ids.shape[1] - 1 if place is None else int(place.max() - place.min())
+        mask = self.block_mask(pattern, seq)
+        return FlexPlan(pattern, seq, mask, compile_flex(), farthest)
 
     def block_mask(self, pattern: Pattern, seq: Seq) -> Any:
         """FlexAttention's BlockMask of the pattern in this batch; None: everything is allowed."""
         from torch.nn.attention.flex_attention import BlockMask
 
         active = pattern.simplify(seq)
+        if isinstance(active, Full):
+            return None
         length, static = seq.ids.shape[1], active.static
         key = (make_key(active), length, seq.ids.device)
         if static and key in self._masks:
             return self._masks[key]
-        needed = active.blocks(seq, BLOCK)[:, None].to(torch.int32)  # [B | 1, 1, N, N]
+        needed = _find_blocks(active, seq).to(torch.int32)
         indices = needed.argsort(dim=-1, descending=True, stable=True).to(torch.int32)
         mask = BlockMask.from_kv_blocks(
             needed.sum(-1, dtype=torch.int32),
@@ -81,10 +93,15 @@ class Flex(Kernel):
                 self._masks.popitem(last=False)
         return mask
 
+    def problem(
+        self, pattern: Pattern, length: int, *, bias: Bias | None, dropout: float
+    ) -> ConfigError | None:
+        if dropout:
+            return _refuse_dropout(dropout)
+        return None if bias is None or is_by_distance(bias) else _refuse_bias()
+
     def share(self, pattern: Pattern, length: int) -> float:
-        row = pattern.row(torch.zeros(length, dtype=torch.long, device="cpu"))
-        needed = pattern.simplify(row).blocks(row, BLOCK)
-        return min(1.0, float(needed.sum()) * BLOCK**2 / length**2)
+        return share_of_blocks(pattern, length, BLOCK)
 
     def remark(self, pattern: Pattern, length: int) -> str:
         share = f"{self.share(pattern, length):.0%} of the scores are computed"
@@ -92,13 +109,12 @@ class Flex(Kernel):
 
 
 @dataclass(frozen=True, eq=False)
-class FlexPlan(KernelPlan):
+class FlexPlan(StructuredPlan):
     """The block mask of one batch."""
 
-    pattern: Pattern
-    seq: Seq
     block_mask: Any
     function: FlexAttention
+    farthest: int  # the largest distance between two positions
 
     def attend(
         self,
@@ -112,22 +128,51 @@ class FlexPlan(KernelPlan):
         dropout: float = 0.0,
     ) -> Tensor:
         if dropout:
-            raise ConfigError(
-                "dropout",
-                dropout,
-                "0 with kernel=flex, which has no dropout on probabilities",
-                fix="kernel=auto",
-            )
-        # a single query and key tell whether scores are changed at all
-        one = (q[:1, :, :1], q_positions[:1, :1], k_positions[:1, :1])
-        if bias is not None and bias(*one) is not None:
-            raise ConfigError(
-                "kernel",
-                "flex",
-                "dense or banded: the positions of this model change scores",
-                fix="kernel=auto",
-            )
-        return self.function(q, k, v, block_mask=self.block_mask)
+            raise _refuse_dropout(dropout)
+        change = None
+        if bias is not None and changes_scores(bias, q, q_positions, k_positions):
+            if not is_by_distance(bias):
+                raise _refuse_bias()
+            change = self._add(bias, q, q_positions, k_positions)
+        # as torch's attention does under autocast; a norm of queries gives fp32
+        q, k = q.to(v.dtype), k.to(v.dtype)
+        return self.function(q, k, v, score_mod=change, block_mask=self.block_mask)
 
-    def hidden(self, like: Tensor) -> Tensor | None:
-        return Mask.of(self.pattern, self.seq).hidden(like)
+    def _add(self, bias: Bias, q: Tensor, q_positions: Tensor, k_positions: Tensor) -> ScoreMod:
+        """What adds `bias` to a score."""
+        most, batch = self.farthest, len(q)
+        own = q_positions.new_full((1, 1), most)
+        others = torch.arange(2 * most + 1, device=q.device)[None]
+        made = bias(q[:1, :, :1], own, others)
+        assert made is not None
+        # contiguous [H, 2 n + 1] and [B, T]
+        table = made[0, :, 0].expand(q.shape[1], -1).contiguous()
+        places = (q_positions, k_positions + most)  # not a number in the compiled function
+        asking, asked = (x.expand(batch, -1).contiguous() for x in places)
+
+        def change(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+            return score + table[h, asked[b, j] - asking[b, i]]
+
+        return change
+
+
+def _find_blocks(active: Pattern, seq: Seq) -> Tensor:
+    """bool [B | 1, H | 1, N, N]: which blocks of keys each block of queries may need, by head."""
+    groups = group_heads(active)
+    if len(groups) == 1:
+        return active.blocks(seq, BLOCK)[:, None]
+    found = [part.simplify(seq).blocks(seq, BLOCK) for _, part in groups]
+    rows = max(map(len, found))
+    heads = sorted((head, number) for number, (group, _) in enumerate(groups) for head in group)
+    by_group = torch.stack([blocks.expand(rows, -1, -1) for blocks in found], 1)
+    return by_group[:, [number for _, number in heads]]
+
+
+def _refuse_dropout(rate: float) -> ConfigError:
+    allowed = "0 with kernel=flex, which has no dropout on probabilities"
+    return ConfigError("dropout", rate, allowed, fix="kernel=auto")
+
+
+def _refuse_bias() -> ConfigError:
+    allowed = "dense or banded: the positions of this model change scores by more than a distance"
+    return ConfigError("kernel", "flex", allowed, fix="kernel=auto")

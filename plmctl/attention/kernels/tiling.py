@@ -102,6 +102,17 @@ def group_heads(pattern: Pattern) -> list[tuple[list[int], Pattern]]:
     return list(groups.values())
 
 
+def share_of_blocks(pattern: Pattern, length: int, size: int = BLOCK) -> float:
+    """The share of the scores of a full row that blocks of `size` queries and keys hold, where
+    each head computes those that it needs.
+    """
+    row, needed, heads = pattern.row(torch.zeros(length, dtype=torch.long, device="cpu")), 0, 0
+    for group, part in group_heads(pattern.simplify(row)):
+        needed += len(group) * int(part.simplify(row).blocks(row, size).sum())
+        heads += len(group)
+    return min(1.0, needed * size**2 / (heads * length**2))
+
+
 def spread_tracks(seq: Seq, gap: int) -> Seq:
     """The rows of every `gap`-th token, with their tracks."""
     rows, length = seq.ids.shape[:2]

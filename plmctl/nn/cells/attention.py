@@ -86,7 +86,8 @@ class Attention(Cell):
     def work(self, row: RowSize) -> Work:
         keys = row.tokens if row.keys is None else row.keys
         own, scores = super().work(row), 2 * row.tokens * keys * self.num_heads
-        return Work(own.macs, scores * self.head_width, own.kept + scores)
+        kept = scores if row.stored else 0
+        return Work(own.macs, scores * self.head_width, own.kept + kept)
 
     def soften(self, factor: float) -> None:
         """Multiply the scores that the weights give by `factor`."""

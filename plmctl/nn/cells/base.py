@@ -21,6 +21,7 @@ class RowSize:
     source: int = 0  # tokens that cross-attention reads
     memory: int = 0  # states of earlier segments that relative attention reads
     queries: float = 0.0  # rows of a query stream for each token
+    stored: bool = True  # whether the kernel keeps scores for the backward pass
 
 
 @dataclass(frozen=True)
