@@ -16,7 +16,7 @@ import inspect
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import numpy as np
 import torch
@@ -47,16 +47,16 @@ def find_varlen() -> VarlenAttention:
     """torch's `varlen_attn`; ConfigError if this torch has none that takes windows."""
     try:
         from torch.nn.attention import varlen
-
-        given = inspect.signature(varlen.varlen_attn).parameters
     except ImportError:
-        given = {}
-    missing = [name for name in ("window_size", "scale") if name not in given]
+        taken, found = set(), None
+    else:
+        taken, found = set(inspect.signature(varlen.varlen_attn).parameters), varlen.varlen_attn
+    missing = [name for name in ("window_size", "scale") if name not in taken]
     if missing:
         lacks = f"has no varlen_attn with {' and '.join(missing)}"
         allowed = f"torch 2.11 or later; torch {torch.__version__} {lacks}"
         raise ConfigError("kernel", "varlen", allowed, fix="kernel=auto")
-    return varlen.varlen_attn
+    return cast(VarlenAttention, found)
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Band:
     @property
     def window(self) -> tuple[int, int]:
         """The same for torch's function, -1: all."""
-        return tuple(-1 if reach is None else reach for reach in (self.back, self.ahead))
+        return -1 if self.back is None else self.back, -1 if self.ahead is None else self.ahead
 
     @property
     def counts(self) -> bool:
