@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 
@@ -53,3 +54,36 @@ def test_the_others_need_none(
         runpy.run_path(sys.argv[0], run_name="__main__")
     assert ended.value.code == 0
     assert capsys.readouterr().out.startswith("usage: ")
+
+
+RATES = ["--rates", "--lengths", "64", "--reach", "4", "--heads", "1", "--rounds", "1"]
+
+
+def test_rates_of_the_kernels_of_a_cpu(
+    bare: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bare.setattr(sys, "argv", [str(FOLDER / "attention_kernels.py"), *RATES])
+    runpy.run_path(sys.argv[0], run_name="__main__")
+    printed = capsys.readouterr().out
+    rows = [line.split() for line in printed.splitlines()]
+    for kernel in ("dense", "banded"):
+        (first, *others) = [row for row in rows if row[:1] == [kernel]]
+        assert len(others) == 2  # windows, causal ones, documents
+        assert float(first[2]) > 0
+        assert all(float(row[-1]) < 1e-5 for row in (first, *others))
+    assert "no:" not in printed
+
+
+@pytest.mark.slow
+def test_rates_need_torch_and_numpy_alone() -> None:
+    """A machine with a GPU may have nothing else of what plmctl needs."""
+    hidden = "hydra", "omegaconf", "typer", "rich", "yaml", "safetensors", "tensorboard"
+    code = f"""
+import runpy, sys
+sys.modules.update(dict.fromkeys({hidden}))
+sys.argv = {[str(FOLDER / "attention_kernels.py"), *RATES]}
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "documents of about 9" in done.stdout

@@ -79,8 +79,9 @@ def test_varlen(name: str, packed: bool, padded: bool, kind: torch.dtype) -> Non
 
 
 @pytest.mark.parametrize("name", PATTERNS)
-@pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    ("packed", "kind"), [(False, torch.float32), (True, torch.bfloat16)], ids=str
+)
 def test_flex(name: str, packed: bool, kind: torch.dtype) -> None:
     seq = on_gpu(rows(padded=True, packed=packed, length=LENGTH))
     pattern = PATTERNS[name] & Padding() & Documents()
