@@ -55,5 +55,5 @@ def test_preview_and_dry_run_know_the_generator(tokens_of: Callable[..., Path]) 
         pretrain(*words, "objective.electra.generator.share=0.5", "--dry-run", "--json")
     )
     assert 0 < with_it["parameters"]["objective"] < larger["parameters"]["objective"]
-    assert 0 < with_it["macs_per_token"]["generator"] < larger["macs_per_token"]["generator"]
+    assert 0 < with_it["macs_per_token"]["objective"] < larger["macs_per_token"]["objective"]
     assert with_it["run"]["training FLOPs per token"] < larger["run"]["training FLOPs per token"]

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from plmctl.attention.kernels.base import Bias, Kernel, KernelPlan, Weigh
 from plmctl.attention.kernels.dense import Mask, attend_by
-from plmctl.attention.patterns.base import Pattern, make_key
+from plmctl.attention.patterns.base import Pattern
+from plmctl.attention.patterns.key import make_key
 from plmctl.core.batch import Seq
 from plmctl.core.graphs import outside_graphs
 

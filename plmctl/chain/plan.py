@@ -35,6 +35,7 @@ from plmctl.run.adapt import OF_THE_MODEL, refuse_another_model
 from plmctl.run.budgets import NONE
 from plmctl.run.decision import Decision
 from plmctl.run.headers import Header
+from plmctl.run.keys import is_path
 from plmctl.run.loading import open_source
 from plmctl.run.model_facts import reading
 from plmctl.run.recipes import conf_dir, load
@@ -238,7 +239,7 @@ class _Planner:
     def _linked(self, word: str, stage: ChainStage) -> str:
         """A word with the runs of earlier steps in the place of what the header calls them."""
         key, equals, value = word.partition("=")
-        if not schema.is_path(key):
+        if not is_path(key):
             return word
         runs = {
             run: self.pretrained[name].reference

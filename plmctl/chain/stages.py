@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from plmctl.core.errors import UsageError
 from plmctl.jobs.job import close_over
 from plmctl.run.headers import Header
+from plmctl.run.keys import is_path
 from plmctl.run.recipes import load
-from plmctl.run.schema import is_path
 from plmctl.run.spec import key_of
 
 OWN = "pretrain"  # the step of the recipe itself

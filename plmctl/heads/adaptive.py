@@ -96,10 +96,7 @@ class AdaptiveSoftmax(Head):
         )
         table = self.table
         clusters = range(len(table.sizes))
-        ties = [tie_projs] * len(clusters) if isinstance(tie_projs, bool) else list(tie_projs)
-        if len(ties) != len(clusters):
-            allowed = f"true, false, or one of them for each of the {len(clusters)} clusters"
-            raise ConfigError("tie_projs", ties, allowed, fix="tie_projs=true")
+        ties = _spread_ties(tie_projs, len(clusters))
         self.projections = nn.ModuleDict(
             {
                 str(cluster): Projection(table.widths[cluster], width)
@@ -212,6 +209,15 @@ class AdaptiveSoftmax(Head):
 
 def _harmonic(count: int) -> float:
     return math.log(count) + _EULER + 1 / (2 * count) if count else 0.0
+
+
+def _spread_ties(tie_projs: bool | Sequence[bool], clusters: int) -> list[bool]:
+    """For each cluster, whether its projection is the embedding's."""
+    ties = [tie_projs] * clusters if isinstance(tie_projs, bool) else list(tie_projs)
+    if len(ties) != clusters:
+        allowed = f"true, false, or one of them for each of the {clusters} clusters"
+        raise ConfigError("tie_projs", ties, allowed, fix="tie_projs=true")
+    return ties
 
 
 def _check_tied(table: AdaptiveTable | None, own: Mapping[str, object]) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from plmctl.data.shards import MANIFEST, is_tokens
 from plmctl.jobs.job import REFERENCE
 from plmctl.run.format_1 import ADDED, LATER_CELLS, TARGETS
-from plmctl.run.schema import is_path
+from plmctl.run.keys import is_path
 from plmctl.run.walks import scalars_in
 
 WITHOUT_EFFECT = {  # on any figure of the table: another value makes no other job

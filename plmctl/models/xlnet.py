@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,12 +19,13 @@ from plmctl.attention.patterns.causal import Causal
 from plmctl.attention.patterns.documents import Documents
 from plmctl.attention.patterns.order import Order
 from plmctl.attention.patterns.padding import Padding
-from plmctl.core.batch import IGNORE, Batch, Seq, Targets
+from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.core.values import Count
 from plmctl.models.base import Backbone, Hidden
 from plmctl.models.encoder import Initializer, refuse_halting, token_positions
+from plmctl.models.query_rows import QueryRows, make_query_rows
 from plmctl.models.segment_memory import KeyMemory, Memory, see
 from plmctl.nn.cache import Cache
 from plmctl.nn.cells.relative_attention import RelativeAttention
@@ -35,15 +36,6 @@ from plmctl.nn.relations import Relations, RelativeOp, make_relations
 from plmctl.nn.stack import Stack
 
 TARGETS = "plm"
-
-
-class QueryRows(NamedTuple):
-    """The positions of the query stream: equally many in each row, with spare ones."""
-
-    positions: Tensor  # [B, P'] in the row
-    real: Tensor  # [B, P'] bool
-    # [P] the index of each target among the flattened (row, P'); any index for spare targets
-    slot: Tensor
 
 
 @part_of("model")
@@ -107,8 +99,6 @@ class XLNet(Backbone):
         self.embedding, self.position, self.stack = embedding, position, stack
         self.width, self.num_layers = embedding.width, stack.num_layers
         self.memory, self.reuse, self.two_streams = memory, reuse, two_streams
-        if pattern.layers > 1:
-            raise ConfigError("pattern", f"windows for {pattern.layers} layers", "one for all")
         self.pattern = pattern & Padding() & Documents() & Order()
         self.query_pattern = pattern & Padding() & Documents() & Order(strict=True)
         self.query = (
@@ -141,7 +131,7 @@ class XLNet(Backbone):
         )
         if self.query is not None and TARGETS in batch.targets:
             batch.require("tracks.order")
-            query_rows = _make_query_rows(batch.targets[TARGETS], *seq.ids.shape)
+            query_rows = make_query_rows(batch.targets[TARGETS], *seq.ids.shape)
             x = self._add_queries(x, query_rows.positions.shape[1])
         op = RelativeOp(
             self._mask(seq, query_rows, memory),
@@ -383,30 +373,6 @@ class XLNet(Backbone):
                     )
                     fix = "model.memory=0"
                     raise ConfigError("model.stack.layout", step.letter, allowed, fix=fix)
-
-
-def _make_query_rows(targets: Targets, rows: int, length: int) -> QueryRows:
-    """The targets of each row as a rectangle with spare columns."""
-    real, size = targets.ids != IGNORE, rows * length
-    marked = targets.index.new_zeros(size + 1)  # one more, for spare slots
-    marked[targets.index.masked_fill(~real, size)] = 1
-    # [B, T] how many targets of the row are at or before each position
-    number = marked[:-1].view(rows, length).cumsum(1)
-    count = number[:, -1:]
-    if count.device.type == "cpu":
-        most = max(1, int(count.max()))
-    else:  # as many slots as a row's noise has: reading the count would wait for the device
-        most = -(-len(real) // rows)
-        torch._assert_async(
-            (count <= most).all(), "more predicted tokens in a row than its share of the slots"
-        )
-    row, column = targets.index // length, targets.index % length
-    slot = row * most + number[row, column] - 1
-    positions = targets.index.new_zeros(rows * most + 1).scatter(
-        0, slot.masked_fill(~real, rows * most), column
-    )
-    filled = torch.arange(most, device=count.device) < count
-    return QueryRows(positions[:-1].view(rows, most), filled, slot.clamp(min=0))
 
 
 def _apart(own: Tensor, segment: Tensor, front: int) -> Tensor:

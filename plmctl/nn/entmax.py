@@ -94,7 +94,8 @@ class _Entmax(Function):
         return p
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, None]:  # type: ignore[override]
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor | None, None]:
+        (grad,) = grads
         p, alpha = ctx.saved_tensors
         g = torch.where(p > 0, p ** (2 - alpha), 0)
         share = g / g.sum(-1, keepdim=True).clamp(min=torch.finfo(p.dtype).tiny)

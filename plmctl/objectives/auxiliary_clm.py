@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -122,7 +122,7 @@ class AuxiliaryCLM(CLM):
                 terms[name] = Term(_ask(head, hidden.last, batch, name), weight)
         for number, (name, weight) in enumerate(zip(self.names, self._weights(), strict=True)):
             losses = [
-                _ask(self.below[str(layer)][number], hidden.recorded["hidden"][layer], batch, name)  # type: ignore[index]
+                _ask(self._classifier(layer, number), hidden.recorded["hidden"][layer], batch, name)
                 for layer in layers
             ]
             if losses:
@@ -132,6 +132,11 @@ class AuxiliaryCLM(CLM):
     def after_step(self, model: Model, step: int) -> None:
         self.done.fill_(step)
         self._done = step
+
+    def _classifier(self, layer: int, number: int) -> LMHead:
+        """The classifier of a layer below the last for the target of this number."""
+        heads: Any = self.below[str(layer)]
+        return cast(LMHead, heads[number])
 
     def _weights(self) -> list[float]:
         return [1.0, *[self.extra_weight] * (len(self.names) - 1)]

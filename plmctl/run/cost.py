@@ -66,9 +66,9 @@ def cost(
     objective: Objective | None = None,
     target_length: int = 0,
 ) -> Cost:
-    """The cost of a model, and of what an objective owns: networks (a generator, whose head is
-    given as many positions as the most asked one) as "generator", parameters as "objective"; its
-    `helpers` count as "teacher", forward. Drawing samples is not counted.
+    """The cost of a model, and of what an objective owns, as "objective": networks (a generator,
+    classifiers of lower layers; each head is given as many positions as the most asked one) and
+    other parameters; its `helpers` count as "teacher", forward. Drawing samples is not counted.
 
     Args:
         length: tokens of a row.
@@ -125,7 +125,7 @@ def _learning(
             work, kept = _head(part, max(predicted.values(), default=0.0), tokens)
         else:
             continue
-        macs["generator"], saved = macs.get("generator", 0.0) + work, saved + kept
+        macs["objective"], saved = macs.get("objective", 0.0) + work, saved + kept
     beside = own_parameters(objective, model) if objective else 0
     parameters = _parameters(model) | ({"objective": beside} if beside else {})
     return Cost(parameters, macs, 6 * sum(macs.values()), saved, 2 * recomputed)

@@ -17,6 +17,7 @@ from plmctl.core.values import takes_mapping
 from plmctl.run import schema
 from plmctl.run.budgets import TABLE, check_table
 from plmctl.run.build import MISSING, check_parts, parameters_of
+from plmctl.run.keys import is_path
 from plmctl.run.make_spec import make_spec
 from plmctl.run.overrides import OverrideWord
 from plmctl.run.reached import KEY, check_reached
@@ -51,7 +52,7 @@ def finish(
     except UnresolvedReference as error:
         return None, [*errors, _explain_unresolved(settings, error, words)]
     for path, value in leaves(content):
-        if isinstance(value, str) and value.startswith("~") and schema.is_path(path):
+        if isinstance(value, str) and value.startswith("~") and is_path(path):
             for tree in (settings, content):
                 _set(tree, path, _home(value))
     if (name := select(content, "run.name")) is not None:

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from plmctl.core.errors import ConfigError, PlmctlError, UsageError, collect, nearest
 from plmctl.run.build import parameters_of
+from plmctl.run.keys import is_literal, is_path, is_written
 from plmctl.run.other_names import did_you_mean, guess, ours
 from plmctl.run.recipes import recipe_names, slots
-from plmctl.run.schema import MANY, is_literal, is_path, is_written
+from plmctl.run.schema import MANY
 from plmctl.run.walks import paths, select
 
 if TYPE_CHECKING:

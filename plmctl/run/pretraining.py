@@ -135,11 +135,7 @@ def train(session: Session) -> Result:
     targets = sorted(token_targets(thaw(spec), plugins))
     stated = read_reached(spec.recipe, spec.provenance.config_dirs)
     # a target may be that of a smaller model, as in ELECTRA: the run's own has a head of its name
-    comparable = [
-        statement
-        for statement in stated
-        if statement.is_of(spec.size) and statement.target in model.heads
-    ]
+    comparable = [line for line in stated if line.is_of(spec.size) and line.target in model.heads]
     try:
         return fit(
             session,

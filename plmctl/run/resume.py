@@ -12,9 +12,10 @@ from typing import Any
 from plmctl.core.errors import ConfigError, DataError, UsageError, raise_all
 from plmctl.run.budgets import NONE, TABLE
 from plmctl.run.compose import composed
+from plmctl.run.keys import is_path
 from plmctl.run.plugins import confirm, recorded
 from plmctl.run.saved import CONFIG, read_spec
-from plmctl.run.schema import LENGTHS, is_path
+from plmctl.run.schema import LENGTHS
 from plmctl.run.spec import Provenance, RunSpec, key_of, thaw
 from plmctl.run.walks import leaves
 from plmctl.storage.reading import read_text

@@ -65,6 +65,24 @@ def far_fixed(q: int, k: int) -> bool:
     return k <= q and k % 8 in (5, 6, 7)
 
 
+def define_sparse(
+    title: str,
+    make: Callable[[str], Pattern],
+    near: Callable[[int, int], bool],
+    far: Callable[[int, int], bool],
+) -> dict[str, tuple[Pattern, int, Definition]]:
+    """The two parts by layer, by head, and together."""
+    return {
+        f"sparse, {title} by layer": (make("layers"), 2, lambda n, h, q, k: (near, far)[n](q, k)),
+        f"sparse, {title} by head": (
+            make("heads"),
+            1,
+            lambda n, h, q, k: (near, far)[h // 2](q, k),
+        ),
+        f"sparse, {title} merged": (make("merged"), 1, lambda n, h, q, k: near(q, k) or far(q, k)),
+    }
+
+
 REACH, GAP = [[2, 2, 5, 0], 7], [1, [1, 2, 3, 1]]
 
 DEFINITIONS: dict[str, tuple[Pattern, int, Definition]] = {
@@ -91,36 +109,6 @@ DEFINITIONS: dict[str, tuple[Pattern, int, Definition]] = {
             else q - k in range(0, 7 * (1, 2, 3, 1)[h] + 1, (1, 2, 3, 1)[h])
         ),
     ),
-    "sparse, strided by layer": (
-        strided("layers"),
-        2,
-        lambda n, h, q, k: (near_strided, far_strided)[n](q, k),
-    ),
-    "sparse, strided by head": (
-        strided("heads"),
-        1,
-        lambda n, h, q, k: (near_strided, far_strided)[h // 2](q, k),
-    ),
-    "sparse, strided merged": (
-        strided("merged"),
-        1,
-        lambda n, h, q, k: near_strided(q, k) or far_strided(q, k),
-    ),
-    "sparse, fixed by layer": (
-        fixed("layers"),
-        2,
-        lambda n, h, q, k: (near_fixed, far_fixed)[n](q, k),
-    ),
-    "sparse, fixed by head": (
-        fixed("heads"),
-        1,
-        lambda n, h, q, k: (near_fixed, far_fixed)[h // 2](q, k),
-    ),
-    "sparse, fixed merged": (
-        fixed("merged"),
-        1,
-        lambda n, h, q, k: near_fixed(q, k) or far_fixed(q, k),
-    ),
     "diet, dilated": (
         diet(variant="dilated", first=3, base=2, num_layers=4),
         4,
@@ -132,6 +120,13 @@ DEFINITIONS: dict[str, tuple[Pattern, int, Definition]] = {
         lambda n, h, q, k: 0 <= q - k < 4 * 2**n,
     ),
 }
+
+
+for title, make, near, far in [
+    ("strided", strided, near_strided, far_strided),
+    ("fixed", fixed, near_fixed, far_fixed),
+]:
+    DEFINITIONS |= define_sparse(title, make, near, far)
 
 
 @pytest.mark.parametrize("name", DEFINITIONS)
@@ -182,7 +177,8 @@ def test_two_hops_reach_every_earlier_token(variant: str) -> None:
     fixed one each block is heard of through the last of its columns; the newest not yet.
     """
     pattern = strided("layers") if variant == "strided" else fixed("layers")
-    near, far = (pattern.at_layer(layer).dense(row())[0, 0].float() for layer in (0, 1))  # type: ignore[index]
+    masks = [pattern.at_layer(layer).dense(row()) for layer in (0, 1)]
+    near, far = (mask[0, 0].float() for mask in masks if mask is not None)
     heard = far @ near > 0  # the second layer asks tokens that have seen by the first
     for q in range(T):
         for k in range(q + 1):

@@ -359,7 +359,7 @@ def test_who_is_not_asked_costs_nothing(place: Path, tmp_path: Path) -> None:
         cost(run.teacher, length=24, predicted={"mlm": 1.0}, objective=each)
         for each in (kept, learnt)
     )
-    assert "generator" not in alone.macs_per_token
+    assert "objective" not in alone.macs_per_token
     assert found.flops_per_token > 1.2 * alone.flops_per_token
 
 

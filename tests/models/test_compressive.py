@@ -215,7 +215,8 @@ def test_no_gradient_passes_between_the_two_losses(kind: str) -> None:
     assert losses[0].sum() == 0  # nothing is old yet
     losses[-1].sum().backward()
     assert {name for name, p in model.named_parameters() if p.grad is not None} == own
-    assert all(p.grad.any() for name, p in model.named_parameters() if name in own)  # type: ignore[union-attr]
+    gradients = [p.grad for name, p in model.named_parameters() if name in own]
+    assert all(grad is not None and grad.any() for grad in gradients)
     assert not any(x.requires_grad for x in (*memory.compressed, *memory.recent))
 
 

@@ -90,7 +90,8 @@ def test_transformers_has_the_same() -> None:
     )
     theirs, position = AxialPositionEmbeddings(config).eval(), make()
     for number, table in enumerate(position.tables):
-        theirs.weights[number].copy_(table.weight.view_as(theirs.weights[number]))  # type: ignore[operator, union-attr]
+        own: Any = theirs.weights[number]
+        own.copy_(table.weight.view_as(own))
     places = torch.tensor([[0, 1, 2, 3, 4, 5, 6, 7, 8, 9], [3, 4, 5, 6, 7, 8, 9, 10, 11, 0]])
     found = position.embed(torch.zeros(2, 10, 6), places)
     torch.testing.assert_close(found, theirs(places))

@@ -122,7 +122,8 @@ def test_gradients_are_those_of_finite_differences() -> None:
     def compute(scores: Tensor, logit: Tensor) -> Tensor:
         return torch.func.functional_call(weights, {"logit": logit}, (scores,))
 
-    given = (draw(1, H, 2, 5).requires_grad_(), weights.logit.detach().requires_grad_())  # type: ignore[union-attr]
+    logit: Any = weights.logit
+    given = (draw(1, H, 2, 5).requires_grad_(), logit.detach().requires_grad_())
     assert torch.autograd.gradcheck(compute, given, atol=1e-5)
     for alpha in (1.5, 2.0):
         assert torch.autograd.gradcheck(Entmax(num_heads=H, alpha=alpha), given[:1], atol=1e-5)

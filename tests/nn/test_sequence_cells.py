@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -215,7 +216,8 @@ def torchs(cell: PlainConvolution | SeparableConvolution, x: Tensor, causal: boo
 
 def branched(cell: ConvolutionBranches, x: Tensor, causal: bool) -> Tensor:
     """One document [T, W] -> [T, W] (So et al., 2019, fig. 3): the narrower branch at the left."""
-    branches = [torchs(part, x, causal) for part in (cell.left, cell.right)]  # type: ignore[arg-type]
+    parts: Any = (cell.left, cell.right)
+    branches = [torchs(part, x, causal) for part in parts]
     both = torch.zeros(len(x), max(branch.shape[1] for branch in branches), dtype=x.dtype)
     for branch in branches:
         both[:, : branch.shape[1]] += branch

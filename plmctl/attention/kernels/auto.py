@@ -9,7 +9,8 @@ import torch
 from plmctl.attention.kernels.banded import Banded
 from plmctl.attention.kernels.base import Kernel, KernelPlan
 from plmctl.attention.kernels.dense import Dense
-from plmctl.attention.patterns.base import Pattern, make_key
+from plmctl.attention.patterns.base import Pattern
+from plmctl.attention.patterns.key import make_key
 from plmctl.core.batch import Seq
 from plmctl.core.graphs import outside_graphs
 from plmctl.core.parts import part_of

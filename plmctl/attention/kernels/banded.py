@@ -42,7 +42,8 @@ from torch.nn import functional as F
 from plmctl.attention.kernels.base import Bias, Kernel, KernelPlan
 from plmctl.attention.kernels.dense import Mask, attend, attend_part
 from plmctl.attention.kernels.tiling import BLOCK, Tiling, cut_tiles, group_heads
-from plmctl.attention.patterns.base import Pattern, make_key, spread
+from plmctl.attention.patterns.base import Pattern, spread
+from plmctl.attention.patterns.key import make_key
 from plmctl.core.batch import Seq
 from plmctl.core.errors import ConfigError
 from plmctl.core.graphs import outside_graphs

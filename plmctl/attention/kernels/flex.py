@@ -21,7 +21,8 @@ from plmctl.attention.kernels.banded import Banded, StructuredPlan
 from plmctl.attention.kernels.base import Bias, Kernel, KernelPlan, changes_scores, is_by_distance
 from plmctl.attention.kernels.dense import Mask
 from plmctl.attention.kernels.tiling import group_heads, share_of_blocks
-from plmctl.attention.patterns.base import Full, Pattern, make_key
+from plmctl.attention.patterns.base import Full, Pattern
+from plmctl.attention.patterns.key import make_key
 from plmctl.core.batch import Seq
 from plmctl.core.errors import ConfigError
 from plmctl.core.graphs import outside_graphs

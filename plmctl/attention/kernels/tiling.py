@@ -10,7 +10,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from plmctl.attention.patterns.base import Pattern, View, make_key, spread
+from plmctl.attention.patterns.base import Pattern, View, spread
+from plmctl.attention.patterns.key import make_key
 from plmctl.attention.patterns.padding import Padding
 from plmctl.core.batch import Seq
 

@@ -14,11 +14,13 @@ is among those (`views`, `thin`): kernels gather such tokens side by side.
 
 True always means *may attend*. With a cache, `seq` describes all keys (the oldest first) and query
 row q is at key q + k_offset.
+
+Beyond 400 lines: patterns and their algebra need each other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, reduce
 from itertools import product
 from operator import and_, or_
@@ -28,15 +30,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from plmctl.attention.patterns.hops import hears_all
 from plmctl.attention.patterns.offsets import Offsets, Sight
+from plmctl.attention.patterns.picture import draw
 from plmctl.core.batch import Seq
 from plmctl.core.errors import ConfigError, UsageError
 from plmctl.core.fields import COMMON, Field
 from plmctl.core.parts import base_of, part_of
 
 LONGEST = 1 << 24  # tokens of the longest row
-_CHUNK = 64  # queries that one step of a search evaluates together
-_CELLS = 24  # lines and columns of the picture of a pattern
 
 # (b, h, q, k) index tensors -> bool, broadcast together
 MaskMod = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -237,28 +239,12 @@ class Pattern:
     def reaches_all(self, position: int, segments: tuple[int, int], length: int) -> bool:
         """Whether, over many layers, information from every token reaches the token at `position`,
         in a row of `length` tokens whose halves are of these segments.
-
-        The search goes from token to token, a few at a time, the outermost first: a window takes as
-        many evaluations as it has steps, and nothing of size T x T is computed.
         """
         half = torch.full([length], segments[0], device="cpu")
         half[length // 2 :] = segments[1]
         seq = self.row(half)
         allowed = self.simplify(seq).bind(seq)
-        heads = torch.arange(self.heads, device="cpu").view(1, -1, 1, 1)
-        keys = torch.arange(length, device="cpu").view(1, 1, 1, -1)
-        zero = torch.zeros(1, 1, 1, 1, dtype=torch.long, device="cpu")
-        reached = torch.zeros(length, dtype=torch.bool, device="cpu")
-        visited = reached.clone()
-        waiting = [position % length]
-        while waiting and not bool(reached.all()):
-            visited[waiting] = True
-            queries = torch.tensor(waiting, device="cpu").view(1, 1, -1, 1)
-            seen = allowed(zero, heads, queries, keys).expand(1, self.heads, len(waiting), length)
-            reached |= seen.any(2).any(1)[0] | visited
-            left = (reached & ~visited).nonzero()[:, 0].tolist()
-            waiting = left[: _CHUNK // 2] + left[_CHUNK // 2 :][-_CHUNK // 2 :]
-        return bool(reached.all())
+        return hears_all(allowed, position, heads=self.heads, length=length)
 
     def row(self, segments: Tensor) -> Seq:
         """One full row with these `segments [T]`, and 0 in every other track that the pattern
@@ -271,7 +257,7 @@ class Pattern:
         tracks = {**dict.fromkeys(names, zeros), "segment": segments[None]}
         return Seq(zeros, torch.tensor([len(segments)], device="cpu"), tracks, full=True)
 
-    def picture(self, cells: int = _CELLS, size: int | None = None) -> str:
+    def picture(self, cells: int = 24, size: int | None = None) -> str:
         """The pattern as text: a line for each query, a column for each key.
 
         Args:
@@ -281,24 +267,11 @@ class Pattern:
         Returns:
             `#` where all tokens of a cell see each other, `+` where some do, `.` where none does.
         """
-        drawn = ""
-        for tokens in [size] if size else [1 << n for n in range(9)]:
-            drawn = self._draw(cells, tokens)
-            if set(drawn) - {"#", "\n"}:
-                return drawn
-        return drawn if size else self._draw(cells, 1)
+        return draw(self._halves, cells, size)
 
-    def _draw(self, cells: int, size: int) -> str:
-        length = cells * size
-        allowed = self.dense(self.row(torch.arange(length, device="cpu") * 2 // length))
-        if allowed is None:
-            allowed = torch.ones(1, 1, 1, 1, dtype=torch.bool, device="cpu")
-        mean = allowed[0].float().mean(0).expand(length, length)
-        shares = mean.unflatten(1, (cells, size)).unflatten(0, (cells, size)).mean((1, 3))
-        return "\n".join(
-            "".join("#" if share == 1 else "+" if share else "." for share in line)
-            for line in shares.tolist()
-        )
+    def _halves(self, length: int) -> Tensor | None:
+        """`dense` for a full row whose first half is of segment 0, the second of segment 1."""
+        return self.dense(self.row(torch.arange(length, device="cpu") * 2 // length))
 
     def _take_fields(self, parts: Sequence[Pattern]) -> None:
         """Take over the fields that `parts` read."""
@@ -337,7 +310,7 @@ class Full(Pattern):
 
 class ComposedPattern(Pattern):
     """Several patterns joined by one operator; nested uses of the same operator become one flat
-    list.
+    list. A subclass whose operator is `or_` may say more exactly where which of them counts.
     """
 
     operator: ClassVar[Callable[[Any, Any], Any]]
@@ -357,6 +330,10 @@ class ComposedPattern(Pattern):
         self.heads = _agree("heads", [part.heads for part in self.parts])
         self.layers = _agree("layers", [part.layers for part in self.parts])
 
+    def with_parts(self, parts: Sequence[Pattern]) -> Pattern:
+        """The same pattern of other parts."""
+        return type(self)(parts=parts)
+
     @property
     def prefix_segments(self) -> tuple[int, int] | None:
         return next((part.prefix_segments for part in self.parts if part.prefix_segments), None)
@@ -369,12 +346,12 @@ class ComposedPattern(Pattern):
         return own & reduce(type(self).operator, (part.blocks(seq, size) for part in self.parts))
 
     def change_parts(self, change: Callable[[Pattern], Pattern]) -> Pattern:
-        return type(self)(parts=[change(part) for part in self.parts])
+        return self.with_parts([change(part) for part in self.parts])
 
     def thin(self, gap: int, seq: Seq) -> Pattern | None:
         thinned = [part.thin(gap, seq) for part in self.parts]
         some = [part for part in thinned if part is not None]
-        return type(self)(parts=some) if len(some) == len(thinned) else None
+        return self.with_parts(some) if len(some) == len(thinned) else None
 
     def find_global(self, seq: Seq) -> Tensor | None:
         marked = [part.find_global(seq) for part in self.parts]
@@ -467,14 +444,3 @@ class Not(Pattern):
     def predicate(self, seq: Seq) -> MaskMod:
         allowed = self.part.predicate(seq)
         return lambda b, h, q, k: ~allowed(b, h, q, k)
-
-
-def make_key(value: object) -> Hashable:
-    """A key that is equal for patterns with equal settings."""
-    if isinstance(value, Pattern):
-        return (type(value), *((name, make_key(part)) for name, part in vars(value).items()))
-    if isinstance(value, Mapping):
-        return tuple((name, make_key(part)) for name, part in value.items())
-    if isinstance(value, list | tuple):
-        return tuple(make_key(part) for part in value)
-    return value if isinstance(value, Hashable) else id(value)

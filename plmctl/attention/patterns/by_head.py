@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from operator import or_
 
 import torch
 from torch import Tensor
 
-from plmctl.attention.patterns.base import Full, MaskMod, Pattern
+from plmctl.attention.patterns.base import ComposedPattern, Full, MaskMod, Pattern
 from plmctl.attention.patterns.offsets import Sight
 from plmctl.core.batch import Seq
 from plmctl.core.errors import ConfigError
@@ -18,26 +18,27 @@ from plmctl.core.values import Count
 
 
 @part_of("pattern")
-class ByHead(Pattern):
+class ByHead(ComposedPattern):
     """`parts[h // (num_heads / n)]` of n patterns: as many neighbouring heads see by each of them
     (Child et al., 2019, arXiv:1904.10509, sec. 4.3, "multi-head"; Beltagy et al., 2020,
     arXiv:2004.05150, sec. 3.1, "different dilation configurations per head").
     """
 
+    operator = or_
+
     def __init__(self, *, parts: Sequence[Pattern], num_heads: Count) -> None:
         if not parts or num_heads % len(parts):
             allowed = f"as many patterns as divide size.num_heads={num_heads}"
             raise ConfigError("pattern.parts", f"{len(parts)} patterns", allowed)
-        self.parts, self.heads = list(parts), num_heads
-        self._take_fields(self.parts)
-        self.static = all(part.static for part in self.parts)
-        for part in self.parts:
+        for part in parts:
             if part.heads != 1 or part.layers != 1:
                 allowed = "patterns that are the same in all heads and layers"
                 raise ConfigError("pattern.parts", type(part).__name__, allowed)
+        super().__init__(parts=parts)
+        self.heads = num_heads
 
-    def change_parts(self, change: Callable[[Pattern], Pattern]) -> Pattern:
-        return ByHead(parts=[change(part) for part in self.parts], num_heads=self.heads)
+    def with_parts(self, parts: Sequence[Pattern]) -> Pattern:
+        return ByHead(parts=parts, num_heads=self.heads)
 
     def of_head(self, head: int) -> Pattern:
         return self.parts[head * len(self.parts) // self.heads]
@@ -45,20 +46,12 @@ class ByHead(Pattern):
     def simplify(self, seq: Seq) -> Pattern:
         parts = [part.simplify(seq) for part in self.parts]
         full = all(isinstance(part, Full) for part in parts)
-        return Full() if full else ByHead(parts=parts, num_heads=self.heads)
+        return Full() if full else self.with_parts(parts)
 
     def sight(self, segment: int | None = None) -> Sight:
         seen = [self.of_head(head).sight(segment) for head in range(self.heads)]
         offsets = tuple(sight.together() for sight in seen)
         return Sight(offsets, exact=all(sight.exact for sight in seen))
-
-    def blocks(self, seq: Seq, size: int) -> Tensor:
-        return reduce(or_, (part.blocks(seq, size) for part in self.parts))
-
-    def find_global(self, seq: Seq) -> Tensor | None:
-        marked = [part.find_global(seq) for part in self.parts]
-        named = [tokens for tokens in marked if tokens is not None]
-        return reduce(or_, named) if named else None
 
     def predicate(self, seq: Seq) -> MaskMod:
         seen = [part.predicate(seq) for part in self.parts]

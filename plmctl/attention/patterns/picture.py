@@ -1,0 +1,39 @@
+"""A pattern as text: a line for each query, a column for each key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+
+def draw(see: Callable[[int], Tensor | None], cells: int, size: int | None) -> str:
+    """The picture of `cells` lines and columns.
+
+    Args:
+        see: A number of tokens -> bool [1, H | 1, T | 1, T | 1], who sees whom; None: all see all.
+        cells: Lines and columns.
+        size: Tokens of a cell; None: the fewest, up to 256, that show a difference.
+
+    Returns:
+        `#` where all tokens of a cell see each other, `+` where some do, `.` where none does.
+    """
+    drawn = ""
+    for tokens in [size] if size else [1 << n for n in range(9)]:
+        drawn = _draw(see(cells * tokens), cells, tokens)
+        if set(drawn) - {"#", "\n"}:
+            return drawn
+    return drawn if size else _draw(see(cells), cells, 1)
+
+
+def _draw(allowed: Tensor | None, cells: int, size: int) -> str:
+    length = cells * size
+    if allowed is None:
+        allowed = torch.ones(1, 1, 1, 1, dtype=torch.bool, device="cpu")
+    mean = allowed[0].float().mean(0).expand(length, length)
+    shares = mean.unflatten(1, (cells, size)).unflatten(0, (cells, size)).mean((1, 3))
+    return "\n".join(
+        "".join("#" if share == 1 else "+" if share else "." for share in line)
+        for line in shares.tolist()
+    )

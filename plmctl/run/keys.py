@@ -1,0 +1,40 @@
+"""What kind of value a config key holds, where it is more than a setting: files, and texts that are
+taken as they stand.
+"""
+
+from __future__ import annotations
+
+_PATHS = (
+    "path",
+    "valid_path",
+    "target_path",
+    "valid_target_path",
+    "dir",
+    "cache_dir",
+    "first_vectors",
+    "stop_words",
+)
+
+
+def is_path(key: str) -> bool:
+    """Whether the config key names files: its value is taken literally, never as Hydra's
+    grammar.
+    """
+    return (
+        key in ("out", "checkpoint", "init", "input", "teacher", "teacher_cache")
+        or key.rpartition(".")[2] in _PATHS
+    )
+
+
+def is_written(key: str) -> bool:
+    """Whether the config key says where a command writes: one folder, in whose name a comma is a
+    letter, also in a sweep.
+    """
+    return key in ("run.dir", "out", "teacher_cache", "data.cache_dir")
+
+
+def is_literal(key: str) -> bool:
+    """Whether the value is a text as it stands, in which nothing is grammar and nothing is a
+    list.
+    """
+    return key == "prompt"
