@@ -201,6 +201,9 @@ def test_convert_is_plain(plmctl: Invoke, monkeypatch: pytest.MonkeyPatch) -> No
         done = plmctl("convert", "one", "other", *words, own=False)
         assert (done.exit_code, len(calls)) == (2, 2)
         assert "fix: " in done.stderr
+    done = plmctl("convert", "one", "other", "--max-length", "abc", own=False)
+    assert done.exit_code == 2
+    assert "--max-length abc: must be a whole number\n  fix: --max-length <" in done.stderr
 
 
 @pytest.mark.parametrize(

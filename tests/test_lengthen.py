@@ -45,6 +45,8 @@ def test_the_answers_stay_and_positions_repeat(recipe: str) -> None:
     assert torch.equal(new, torch.cat([old, old, old[:8]]))
     assert made.backbone.max_length == 40
     assert len(old) == 16  # the source is as it was
+    usual = built(lengthen(short, 40))  # sees an old row to either side
+    assert torch.equal(usual.backbone(rows).last[real], states[real])
     narrow = built(lengthen(short, 40, reach=1))
     assert not torch.allclose(narrow.backbone(rows).last[real], wanted[real])
 
@@ -136,7 +138,7 @@ def test_training_goes_on_from_it(
         ("gpt2", [], 64, "Encoder or EncoderDecoder with the pattern Full"),
         ("bert", ["model.stack.layout=lf*2"], 64, "at least one cell of Attention"),
         ("bert", ["model.stack.cells.a.projections=shared"], 64, "projections to copy"),
-        ("bert", [], 64, r"--reach=256: less than 63: .* all see all\n  fix: --reach 8, or"),
+        ("bert", [], 17, r"--reach=16: less than 16: .* all see all\n  fix: --reach 2, or"),
     ],
 )
 def test_what_cannot_be_made_long(recipe: str, words: list[str], length: int, message: str) -> None:

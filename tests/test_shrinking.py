@@ -57,10 +57,16 @@ def batch(*names: str) -> Batch:
 def run_layers(
     model: Model, layers: list[int], rows: Batch, monkeypatch: pytest.MonkeyPatch
 ) -> torch.Tensor:
-    """The last state of `model` when its stack runs only the steps of these layers."""
+    """The last state of `model` when its stack runs only these layers."""
     stack = model.backbone.stack
+
+    def run(streams: Any, env: Any, record: bool) -> tuple[Any, list[torch.Tensor]]:
+        for layer in layers:
+            streams = stack.layer(layer, streams, env)
+        return streams, []
+
     with monkeypatch.context() as patch:
-        patch.setattr(stack, "rounds", [stack.rounds[layer] for layer in layers])
+        patch.setattr(stack, "_run_in_order", run)
         return model.backbone(rows).last
 
 
@@ -103,6 +109,8 @@ def test_what_is_not_there_is_named(layers: Any, message: str) -> None:
         ("gpt2", ["size.num_layers=5"]),
         ("gpt2", ["model.stack.layout=af*1 a|f*4"]),
         ("gpt2", ["size.num_layers=5", "model.stack.by_layer={f:{inner_width:[8,16,24,32,40]}}"]),
+        ("longformer", ["size.num_layers=5", "pattern.parts.0.reach=[1,2,3,4,5]"]),
+        ("gpt2", ["size.num_layers=5", "pattern=diet", "pattern.first=2"]),
     ],
 )
 def test_the_student_is_the_teacher_run_on_those_layers_alone(
@@ -118,6 +126,16 @@ def test_the_student_is_the_teacher_run_on_those_layers_alone(
     assert heads == {
         name for name in shrink_source(teacher, "first").tensors if name.startswith("heads.")
     }
+
+
+def test_windows_of_the_layers_that_stay_are_a_shorter_list() -> None:
+    """So that it stays a Longformer, which can be exported."""
+    teacher, _ = source("longformer", "size.num_layers=4", "pattern.parts.0.reach=[1,2,3,4]")
+    assert shrink_source(teacher, "last").config["pattern"]["parts"][0]["reach"] == [3, 4]
+    alone = shrink_source(teacher, [2]).config["pattern"]["parts"][0]
+    assert alone["reach"] == [3]
+    same, _ = source("longformer", "size.num_layers=4", "pattern.parts.0.reach=2")
+    assert shrink_source(same, "last").config["pattern"] == same.config["pattern"]
 
 
 def test_layers_that_share_their_weights_are_run_less_often(

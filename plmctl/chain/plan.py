@@ -31,7 +31,7 @@ from plmctl.jobs.configs import (
 from plmctl.jobs.job import REFERENCE, Config, Job, locate_runs
 from plmctl.jobs.key import compute_key
 from plmctl.run import schema
-from plmctl.run.adapt import OF_THE_MODEL, refuse_another_model
+from plmctl.run.adapt import refuse_another_model
 from plmctl.run.budgets import NONE
 from plmctl.run.decision import Decision
 from plmctl.run.headers import Header
@@ -151,7 +151,7 @@ class _Planner:
     def fine_tune(self, name: str, path: str) -> None:
         """Fine-tuning on a task, and its evaluation."""
         own = self.words.of(TUNING, name)
-        refuse_another_model(own, OF_THE_MODEL, key=TUNING)
+        refuse_another_model(own, schema.OF_THE_MODEL, key=TUNING)
         builtin = name in DOCSTRINGS
         part = "classification" if builtin else name
         words = [

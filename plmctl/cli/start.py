@@ -69,11 +69,23 @@ def _go(given: Provenance, print_config: bool, multirun: bool) -> int:
                 " name the run.dir or the settings of one job"
             )
         return sweep(given)
-    with _without_collector():
-        spec = _decide(given)
-        action = _print_config if print_config else _import_action(spec)
-    result = action(spec)
+    with _advise(given):
+        with _without_collector():
+            spec = _decide(given)
+            action = _print_config if print_config else _import_action(spec)
+        result = action(spec)
     return result if isinstance(result, int) else 0
+
+
+@contextlib.contextmanager
+def _advise(given: Provenance) -> Iterator[None]:
+    """Add what is to be typed to mistakes in settings that do not say it."""
+    try:
+        yield
+    except UsageError as error:
+        from plmctl.run.advice import add_fixes
+
+        raise add_fixes(error, given) from None
 
 
 def _print_config(spec: RunSpec) -> int:

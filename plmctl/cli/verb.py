@@ -4,12 +4,16 @@ common mistakes with options.
 
 from __future__ import annotations
 
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from typing import Any
 
+from typer import BadParameter
 from typer.core import TyperCommand
 
 from plmctl.cli import mistakes
+
+# what Typer says of an option's value, and what it must be
+NUMBERS = {"valid integer": "a whole number", "valid number": "a number"}
 
 
 class Verb(TyperCommand):
@@ -43,7 +47,16 @@ class Verb(TyperCommand):
                         f"there is no option {name}: settings are written without dashes"
                         f"\n  fix: {setting}"
                     )
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except BadParameter as error:
+            kind = next((ours for word, ours in NUMBERS.items() if word in error.message), "")
+            name = next(iter(getattr(error.param, "opts", ())), "")
+            if not kind or not name.startswith("-"):
+                raise
+            given = next((word for at, word in pairwise(["", *words, ""]) if at == name), "")
+            value = f"{name} {given}".strip()
+            return ctx.fail(f"{value}: must be {kind}\n  fix: {name} <{kind}>")
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; a user's mistake becomes a message and an exit code."""

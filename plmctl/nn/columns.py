@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from plmctl.core.errors import ConfigError, nearest
 
@@ -29,9 +29,47 @@ def find_columns(
         numbers = isinstance(share, Sequence) and all(isinstance(n, int | float) for n in share)
         if not numbers or len(share) != 2 or not 0 <= share[0] < share[1] <= 1:
             allowed = "two shares of the columns, from and to, such as [0, 0.5]"
-            raise ConfigError(path, share, allowed)
+            raise ConfigError(path, share, allowed, fix=f"{path}=[0,0.5]")
         start, stop = (round(part * width) for part in share)
         if not start < stop or abs(start - share[0] * width) + abs(stop - share[1] * width) > 1e-6:
             raise ConfigError(path, list(share), f"shares of size.width={width} in whole columns")
         columns[letter] = slice(start, stop)
     return columns
+
+
+def describe_rounds(
+    columns: Mapping[str, slice], rounds: Iterable[Sequence[str]], width: int
+) -> str:
+    """Which columns several cells in parallel share, and which none of them has; "" where they
+    divide all columns.
+
+    Args:
+        columns: {letter: its columns}, of those that do not have all.
+        rounds: The letters of each group of cells in parallel.
+        width: The number of all columns.
+    """
+    remarks = []
+    for letters in dict.fromkeys(map(tuple, rounds)):
+        if len(letters) < 2 or columns.keys().isdisjoint(letters):
+            continue
+        counts = [0] * width
+        for letter in letters:
+            for column in range(width)[columns.get(letter, slice(None))]:
+                counts[column] += 1
+        shared, left = _spell([n > 1 for n in counts]), _spell([n == 0 for n in counts])
+        facts = [f"{shared} are of several, whose results are added"] if shared else []
+        facts += [f"{left} are of none, and stay as they are"] if left else []
+        if facts:
+            remarks.append(f"of {'|'.join(letters)}: {'; '.join(facts)}")
+    return "; ".join(remarks)
+
+
+def _spell(marked: Sequence[bool]) -> str:
+    """The numbers of the marked ones, as runs: "0 to 31 and 48 to 63"."""
+    runs: list[list[int]] = []
+    for number in (number for number, mark in enumerate(marked) if mark):
+        if runs and runs[-1][1] == number - 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return " and ".join(f"{first} to {last}" for first, last in runs)

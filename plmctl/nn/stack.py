@@ -18,7 +18,7 @@ from plmctl.core.parts import base_of, part_of
 from plmctl.nn import layout as grammar
 from plmctl.nn.by_layer import ByLayer, Factory, build_cells
 from plmctl.nn.cells.base import Cell
-from plmctl.nn.columns import find_columns
+from plmctl.nn.columns import describe_rounds, find_columns
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.halting import Halting
 from plmctl.nn.layout import Step
@@ -118,6 +118,8 @@ class Stack(nn.Module):
             self._check_round([self.block(step).cell for _, step in steps], layout)
             for _, step in steps[1:]:
                 self.block(step).join()
+        together = ([step.letter for _, step in steps] for layer in self.rounds for steps in layer)
+        self.columns_remark = describe_rounds(own, together, width)  # for the user, or ""
         if reversible:
             self._check_reversible(residual)
         self.halting = halting

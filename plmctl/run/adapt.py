@@ -22,7 +22,7 @@ from plmctl.run.make_spec import spec_of
 from plmctl.run.model_facts import pooling, stated_pooling
 from plmctl.run.places import Places
 from plmctl.run.references import work_out
-from plmctl.run.schema import Finetune, Pretrain
+from plmctl.run.schema import OF_THE_MODEL, Finetune, Pretrain
 from plmctl.run.spec import key_of, thaw
 from plmctl.run.walks import scalars_in
 from plmctl.tasks.base import Task
@@ -33,7 +33,6 @@ LANGUAGE_HEAD = {
     "transform": False,
     "bias": False,
 }
-OF_THE_MODEL = ("size", "pattern", "position", "model", "tokenizer")  # a checkpoint brings these
 WHOLE = ("initializer", "classifier")  # of a whole model, none of a part's
 
 

@@ -183,14 +183,18 @@ class _Factory(functools.partial[Any]):
 
 def _place(error: ConfigError, path: str, own: Collection[str]) -> ConfigError:
     """The mistake of a part that stands at `path` and has its `own` parameters there."""
-    name = error.path.rpartition(".")[2]
-    if isinstance(error, _Placed) or name not in own:
+    keys = error.path.split(".")
+    place = next((at for at in reversed(range(len(keys))) if keys[at] in own), None)
+    if isinstance(error, _Placed) or place is None:
         return error
+    above, name = ".".join(keys[:place]), ".".join(keys[place:])
 
     def join(key: re.Match[str]) -> str:
         return _join(path, key[0]) if key[0] in own else key[0]
 
     fix = re.sub(r"(?<![\w.])\w+(?==)", join, error.fix)
+    if above and keys[0] == path.partition(".")[0]:  # model.stack, where it is model.encoder.stack
+        fix = re.sub(rf"(?<![\w.]){re.escape(above)}\.", f"{path}.", fix)
     return _Placed(_join(path, name), error.value, error.allowed, fix=fix)
 
 
@@ -266,7 +270,8 @@ def _check_arguments(
 
 def refuse_value(where: str, value: Any, annotation: Any, error: ValueError) -> ConfigError:
     """The error of a value that its annotation does not allow; for a number or a word in quotes,
-    which make a text of it, the fix is to leave them out.
+    which make a text of it, the fix is to leave them out, and for one value of a list to
+    write a list.
     """
     fix = ""
     if isinstance(value, str):
@@ -274,6 +279,10 @@ def refuse_value(where: str, value: Any, annotation: Any, error: ValueError) -> 
         with contextlib.suppress(ValueError):
             fit(_WORDS[bare] if bare in _WORDS else float(bare), annotation)
             fix = f"{where}={bare}"
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            fit([value], annotation)
+            fix = f"{where}=[{value}]"
     return ConfigError(where, value, str(error), fix=fix)
 
 

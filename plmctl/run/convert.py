@@ -51,7 +51,7 @@ def convert(
         to: "hf" or "plmctl", the layout of `target`.
         max_length: Tokens of the rows that it is to read, more than today (`run/lengthen.py`).
         reach: With `max_length`, tokens that a token sees to either side; None: as many as before,
-            or 256.
+            or as many as an old row has, at most 256.
         card: Writes the model card of what goes to Hugging Face's layout.
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):

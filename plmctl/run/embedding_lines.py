@@ -1,4 +1,6 @@
-"""What `plmctl embed` reads: lines of text, a column of a table, or JSON with the token ids."""
+"""What `plmctl embed` reads: lines of text, or of two with a tab between for a model whose task
+reads pairs; a column of a table; or JSON with the token ids.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,8 @@ from plmctl.core.errors import DataError, nearest
 from plmctl.core.terminal import remark
 from plmctl.run.loading import Loaded
 from plmctl.storage.reading import parse_json_at
+from plmctl.tasks.classification import parse_texts
+from plmctl.tasks.encode import lay_out, pad
 from plmctl.text.inputs import Row, has_rows, read_lines, read_rows, take_text
 from plmctl.text.unknown import describe_unknown, refuse_unknown, unknown_share
 
@@ -43,9 +47,17 @@ def read(file: Path, loaded: Loaded, *, field: str = "text") -> list[EmbeddingLi
             without a text.
     """
     file, lines, limits = file.expanduser(), list[EmbeddingLine](), _Limits.of(loaded)
+    columns = loaded.own_task().get("columns") or {}
+    pairs = columns.get("text2") is not None
+    if pairs and _is_table(file):
+        problem = f"its task reads pairs, and of a table the column {field} alone is read"
+        remark(f"{file}: {problem}; lines may have both texts, with a tab between")
     for number, content in _read_contents(file, field):
         try:
-            if isinstance(content, str):
+            if isinstance(content, _Plain) and pairs and content.strip():
+                texts = parse_texts(content, number, columns).fields
+                line = _from_pair(texts["text"], texts["text2"], loaded, limits.length)
+            elif isinstance(content, str):
                 line = _from_text(content, loaded, limits.length)
             else:
                 line = _from_ids(content)
@@ -103,9 +115,17 @@ class _Limits:
             raise ValueError("every token is padding")
 
 
+class _Plain(str):
+    """A line of a file of texts, as it stands."""
+
+
+def _is_table(file: Path) -> bool:
+    return any(suffix in TABLES for suffix in file.suffixes[-2:])
+
+
 def _read_contents(file: Path, field: str) -> Iterator[tuple[int, str | dict[str, Any]]]:
     """(line, its text, or its JSON object if that has `input_ids`) of every line or row."""
-    if any(suffix in TABLES for suffix in file.suffixes[-2:]):
+    if _is_table(file):
         rows = _tab_rows(file) if ".tsv" in file.suffixes[-2:] else read_rows(file, [field])
         for number, row in rows:
             yield number, take_text(row, field, file, number, SETTING)
@@ -116,7 +136,7 @@ def _read_contents(file: Path, field: str) -> Iterator[tuple[int, str | dict[str
     is_json = has_rows(file) or (first.lstrip().startswith("{") and names_a_key)
     for number, text in lines:
         if not is_json or not text.strip():
-            yield number, text
+            yield number, _Plain(text)
             continue
         given = parse_json_at(text, file=file, line=number)
         if not isinstance(given, dict):
@@ -148,6 +168,21 @@ def _from_text(text: str, loaded: Loaded, length: int | None) -> EmbeddingLine:
     if spelling is None:
         return EmbeddingLine(row, cut=cut)
     return EmbeddingLine(spelling.replace_unknown(row).tolist(), spelled=row, cut=cut)
+
+
+def _from_pair(first: str, second: str, loaded: Loaded, length: int | None) -> EmbeddingLine:
+    """The ids of two texts as the rows of a task have them, cut to `length`, the longer one
+    first.
+    """
+    vocab, spelling = loaded.vocab, loaded.source.spelling
+    a, b = ((spelling or loaded.tokenizer).encode(text) for text in (first, second))
+    longest = len(a) + len(b) + len(vocab.pair)
+    row = lay_out(a, b, vocab, max_length=length or longest, pooling="first")
+    segment = pad([row], vocab, example=[0]).seqs["text"].tracks["segment"][0].tolist()
+    if spelling is None:
+        return EmbeddingLine(row.ids, segment, cut=row.cut > 0)
+    ids = spelling.replace_unknown(row.ids).tolist()
+    return EmbeddingLine(ids, segment, spelled=row.ids, cut=row.cut > 0)
 
 
 def _from_ids(given: dict[str, Any]) -> EmbeddingLine:

@@ -23,7 +23,7 @@ from plmctl.run.assemble import without_weights
 from plmctl.run.build import build
 from plmctl.run.check import Outline, outline_pretraining
 from plmctl.run.cost import Cost, cost
-from plmctl.run.model_facts import remark_on_pattern
+from plmctl.run.model_facts import remark_on_model
 from plmctl.run.predict import show_scores
 from plmctl.run.schema import Finetune, Pretrain, Train
 from plmctl.run.stand_in import TINY
@@ -57,7 +57,7 @@ def show_task(spec: Finetune, outline: Outline, task: Task) -> None:
     numbers = {"examples": examples, **labels, "updates an epoch, at least": updates}
     numbers |= {f"parameters of {name}": count(part) for name, part in parts.items()}
     report = estimate_task(spec, outline, task, updates=updates)
-    remarks = remark_on_pattern(spec, model.backbone, spec.plugins, task.longest)
+    remarks = remark_on_model(spec, model.backbone, spec.plugins, task.longest)
     extra = remarks | (report if as_json else {})
     show_scores(f"finetune task={task.name}", {"train": numbers}, as_json=as_json, extra=extra)
     if not as_json:
@@ -80,7 +80,7 @@ def estimate(spec: Pretrain, outline: Outline | None = None) -> dict[str, dict[s
     asked = rates[0] if rates else 1.0
     if target:
         asked = noise.capacity(length).get("seq2seq", target) / (length + target)
-    remarks = remark_on_pattern(spec, outline.model.backbone, spec.plugins)
+    remarks = remark_on_model(spec, outline.model.backbone, spec.plugins)
     first = _vocabulary(outline.model) | remarks
     return _estimate(spec, outline, spec.train, lengths=(length, target), asked=asked, first=first)
 

@@ -20,7 +20,7 @@ from plmctl.run.assemble import build_model
 from plmctl.run.build import build
 from plmctl.run.fit import budget_of, fit
 from plmctl.run.loading import find, open_source
-from plmctl.run.model_facts import remark_on_pattern
+from plmctl.run.model_facts import remark_on_model
 from plmctl.run.parents import build_task
 from plmctl.run.predict import predict, show_scores
 from plmctl.run.resolve import resolve_finetuning
@@ -48,13 +48,6 @@ from plmctl.training.trainer import Result
 TOKENIZER = "tokenizer"  # folder of the run and of each checkpoint
 FEW = 100  # updates of a fine-tuning, by which a model learns little
 LOW = 1e-5 * 768  # rate times width, below which it learns little by any number of them
-AFTER = {
-    "plmctl eval checkpoint={run}": "",
-    "plmctl eval checkpoint={run} input=-": (
-        "of the texts that you type, one a line, to Ctrl-D; of a pair both, with a tab between"
-    ),
-    "plmctl report {run}": "",
-}
 
 
 def finetune(spec: Finetune, after: After = lambda session, result: result) -> int:
@@ -79,8 +72,21 @@ def finetune(spec: Finetune, after: After = lambda session, result: result) -> i
         spec,
         prepare=prepare,
         train=lambda session: after(session, train(session)),
-        then=lambda spec: AFTER,
+        then=commands_after,
     )
+
+
+def commands_after(spec: Finetune) -> dict[str, str]:
+    """What one does with a fine-tuned model; {a command: a remark on it}."""
+    pairs = (spec.task.get("columns") or {}).get("text2") is not None
+    typed = "pairs that you type, one a line, a tab between its two texts" if pairs else ""
+    return {
+        "plmctl eval checkpoint={run}": "",
+        "plmctl eval checkpoint={run} input=-": (
+            f"of the {typed or 'texts that you type, one a line'}, to Ctrl-D"
+        ),
+        "plmctl report {run}": "",
+    }
 
 
 def _tokenizer(spec: Finetune) -> Tokenizer:
@@ -126,7 +132,7 @@ def train(session: Session) -> Result:
     data = encode_splits(task, tokenizer, spec.train.share)
     _describe_data(session, task, tokenizer, data)
     model = _model(session, task, tokenizer)
-    remarks = remark_on_pattern(spec, model.backbone, spec.plugins, task.longest)
+    remarks = remark_on_model(spec, model.backbone, spec.plugins, task.longest)
     for name, line in remarks.items():
         session.say(f"{name} {line}")
     rows, dev = data.pop("train").rows, data.get("dev")

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from plmctl.run.loading import Source
 
 TABLE = "backbone.position.table.weight"
-REACH = 256  # tokens to either side: the paper's window of 512
+REACH = 256  # most tokens to either side, unless given: the paper's window of 512
 
 
 def lengthen(source: Source, max_length: int, *, reach: int | None = None) -> Source:
@@ -39,8 +39,8 @@ def lengthen(source: Source, max_length: int, *, reach: int | None = None) -> So
 
     Args:
         reach: Tokens that a token sees to either side. Where the window covers a row of the old
-            length, the states are what they were. None: `REACH`; of a model that has a window
-            already, its own.
+            length, the states are what they were. None: an old row, at most `REACH`; of a
+            model that has a window already, its own.
 
     Raises:
         ConfigError: It has no learned positions or another kind of attention, or reads rows as
@@ -57,7 +57,7 @@ def lengthen(source: Source, max_length: int, *, reach: int | None = None) -> So
     if not letters:
         raise ConfigError(reader.path, stack["layout"], "at least one cell of Attention")
     layers = sum(step.ends for step in parse(stack["layout"]))
-    reaches, tokens = read_pattern(config["pattern"], layers) or ((REACH,) * layers, 1)
+    reaches, tokens = read_pattern(config["pattern"], layers) or ((min(REACH, known),) * layers, 1)
     reaches = reaches if reach is None else (reach,) * layers
     if reader.end:
         above = config["model"]["decoder"]

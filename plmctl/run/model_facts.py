@@ -11,6 +11,7 @@ from plmctl.core.locate import locate
 from plmctl.heads.rows import POOLINGS
 from plmctl.models.base import Backbone
 from plmctl.models.encoder import Encoder
+from plmctl.nn.stack import Stack
 from plmctl.run.assemble import row_lengths
 from plmctl.run.build import build, plain
 
@@ -57,12 +58,12 @@ def reading(config: Any, plugins: Sequence[str] = ()) -> dict[str, Any]:
     }
 
 
-def remark_on_pattern(
+def remark_on_model(
     config: Any, backbone: Backbone, plugins: Sequence[str], length: int | None = None
 ) -> dict[str, str]:
-    """{"pattern" and "attention", its kernel: what one should know of them in rows of `length`
-    tokens, of the formats without one}; or nothing. ConfigError if the kernel cannot train this
-    model.
+    """{"pattern", "attention", its kernel, and "columns", of cells in parallel: what one should
+    know of them in rows of `length` tokens, of the formats without one}; or nothing. ConfigError if
+    the kernel cannot train this model.
     """
     longest = max(row_lengths(plain(config)).values()) if length is None else length
     pattern = pattern_of(config, plugins).remark(longest + getattr(backbone, "memory", 0))
@@ -70,7 +71,13 @@ def remark_on_pattern(
     for part in parts:
         part.check_kernel(longest)
     kernels = dict.fromkeys(_remark_on_kernel(part, longest) for part in parts)
-    remarks = {"pattern": pattern, "attention": "; ".join(filter(None, kernels))}
+    stacks = (part for part in backbone.modules() if isinstance(part, Stack))
+    columns = dict.fromkeys(stack.columns_remark for stack in stacks)
+    remarks = {
+        "pattern": pattern,
+        "attention": "; ".join(filter(None, kernels)),
+        "columns": "; ".join(filter(None, columns)),
+    }
     return {name: remark for name, remark in remarks.items() if remark}
 
 

@@ -17,7 +17,7 @@ from plmctl.run.build import parameters_of
 from plmctl.run.keys import is_literal, is_path, is_written
 from plmctl.run.other_names import did_you_mean, guess, ours
 from plmctl.run.recipes import recipe_names, slots
-from plmctl.run.schema import MANY
+from plmctl.run.schema import MANY, OF_THE_MODEL
 from plmctl.run.walks import paths, select
 
 if TYPE_CHECKING:
@@ -142,7 +142,9 @@ def settle(
     """Value overrides against the composed tree: `noise.rate` becomes `noise.token_mask.rate`,
     unknown keys become errors.
     """
-    settings = _Settings(tree, plugins, composer)
+    given = {word.key: word.value for word in words}
+    starts = "checkpoint" in tree and given.get("checkpoint", "null") != "null"
+    settings = _Settings(tree, plugins, composer, starts)
     settled: list[OverrideWord] = []
     errors: list[PlmctlError] = []
     for word in words:
@@ -224,6 +226,7 @@ class _Settings:
     tree: Mapping[str, Any]  # as they were composed
     plugins: Sequence[str]
     composer: HydraComposer
+    starts: bool  # from a checkpoint, which brings a model
 
     def settle(self, word: OverrideWord) -> OverrideWord:
         """The word for a setting that is there, or for a new name; ConfigError for any other."""
@@ -297,6 +300,9 @@ class _Settings:
             return self._is_settable(key, known) or bool(self._find_choice(key))
 
         allowed, value = "there is no such setting", word.value
+        if self.starts and word.key.partition(".")[0] in OF_THE_MODEL:
+            fix = "leave it out, or checkpoint=null to start without weights"
+            raise ConfigError(word.key, value, "checkpoint decides this", fix=fix)
         if re.fullmatch(r"""(['"])[\w.+-]+\1""", value):  # no letter in it needs them
             value = value[1:-1]
         if other := ours(word.key, is_settable):

@@ -14,7 +14,7 @@ from plmctl.nn.tables import count
 from plmctl.objectives.base import Objective
 from plmctl.run.corpus import Corpus
 from plmctl.run.cost import own_parameters
-from plmctl.run.model_facts import remark_on_pattern
+from plmctl.run.model_facts import remark_on_model
 from plmctl.run.schema import Pretrain
 from plmctl.run.session import Session
 from plmctl.text.tokenizer import Tokenizer
@@ -52,7 +52,7 @@ def describe_run(
             *warn_of_poor_fit(shards, tokenizer.vocab),
         ]
         lines += [line.strip() for line in warnings]
-    remarks = remark_on_pattern(spec, model.backbone, spec.plugins)
+    remarks = remark_on_model(spec, model.backbone, spec.plugins)
     return [*lines, *(f"{name} {remark}" for name, remark in remarks.items())]
 
 

@@ -37,6 +37,7 @@ from plmctl.run.spec import thaw
 from plmctl.run.stage_settings import STAGE_KEYS
 from plmctl.run.teachers import add_teacher
 from plmctl.run.weights import initialize
+from plmctl.text.strings import Strings
 from plmctl.training.evaluation import Measured, measure
 from plmctl.training.processes.world import World, environment
 from plmctl.training.progress import Progress
@@ -88,13 +89,22 @@ def commands_after(spec: Pretrain) -> dict[str, str]:
     parts = [locate(node["_target_"], spec.plugins) for node in (spec.objective or {}).values()]
     predicted = {part.facts.asks_next for part in parts if hasattr(part, "facts")} - {None}
     if predicted:
-        commands['plmctl generate checkpoint={run} prompt="Once upon a time"'] = ""
+        commands[f'plmctl generate checkpoint={{run}} prompt="{_choose_prompt(spec)}"'] = ""
     if spec.objective and (spec.data.valid_path or spec.data.valid_share):
         lm = "text" in {*predicted, *heads_about(spec, spec.plugins)}
         text = "data.path and data.target_path" if pairs else "data.path"
         about = f"of another text: task={'lm' if lm else 'held_out'} and its {text}"
         commands["plmctl eval task=held_out checkpoint={run}"] = about
     return {**commands, "plmctl report {run}": ""}
+
+
+def _choose_prompt(spec: Pretrain) -> str:
+    """A text that the model can go on with: of strings that an algorithm writes, one of them."""
+    path = spec.data.path
+    if not (isinstance(path, str) and path.startswith(Strings.PREFIX)):
+        return "Once upon a time"
+    _, fields = next(Strings(path).rows())
+    return str(fields["source"])
 
 
 def train(session: Session) -> Result:

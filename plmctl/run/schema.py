@@ -30,6 +30,7 @@ ONE = (
     "search",
     "distill",
 )
+OF_THE_MODEL = ("size", "pattern", "position", "model", "tokenizer")  # a checkpoint brings these
 LENGTHS = ("steps", "tokens", "epochs", "minutes")  # of train: exactly one is set
 
 

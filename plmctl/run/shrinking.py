@@ -17,6 +17,8 @@ from torch import Tensor
 
 from plmctl.core.errors import ConfigError, nearest
 from plmctl.nn.layout import Step, parse, spell_layer, split_layers
+from plmctl.run.kept_patterns import keep_layers
+from plmctl.run.walks import select
 
 if TYPE_CHECKING:
     from plmctl.run.loading import Source
@@ -74,6 +76,9 @@ def shrink_source(source: Source, layers: Layers | Mapping[str, Layers]) -> Sour
             node["by_layer"] = _select_values(node["by_layer"], cells)
         tensors = _rename(tensors, f"backbone.{place}.blocks", cells)
         config["size"] = {**config["size"], "num_layers": len(chosen)}
+        above = select(config["model"], place.rpartition(".")[0]) or {}
+        of_pattern = above if "pattern" in above else config
+        of_pattern["pattern"] = keep_layers(of_pattern["pattern"], chosen, source.plugins)
     return replace(source, config=config, tensors=tensors)
 
 

@@ -21,7 +21,7 @@ from plmctl.jobs.configs import (
 from plmctl.jobs.job import Config
 from plmctl.nn.last_maps import find_last_maps
 from plmctl.run import schema
-from plmctl.run.adapt import OF_THE_MODEL, adapt, refuse_another_model
+from plmctl.run.adapt import adapt, refuse_another_model
 from plmctl.run.budgets import NONE, find_given
 from plmctl.run.check import Outline, outline_pretraining
 from plmctl.run.decision import Decision
@@ -172,7 +172,7 @@ class Composer:
         self, arm: Arm, name: str, task: StudyTask, point: Sequence[str], model: Config
     ) -> Config:
         own = (*self.study.finetune, *task.overrides, *point, *arm.finetune)
-        refuse_another_model(own, OF_THE_MODEL, key="arms")
+        refuse_another_model(own, schema.OF_THE_MODEL, key="arms")
         config = self._compose_task(task, own)
         if name in self.tasks and config["task"]["path"] != self.tasks[name].path:
             raise_all(find_missing_files(config))

@@ -14,7 +14,6 @@ from plmctl.data.shards import is_tokens
 from plmctl.jobs.job import Config, Job, close_over
 from plmctl.jobs.key import compute_key
 from plmctl.run import schema
-from plmctl.run.adapt import OF_THE_MODEL
 from plmctl.run.decision import Decision
 from plmctl.run.spec import Provenance, thaw
 from plmctl.study.checks import check_study
@@ -164,7 +163,7 @@ class _Planner:
             allowed = "several texts make no one tokenizer before pretraining"
             fix = "tokenizer.path=<folder> in its overrides"
             raise ConfigError(f"arms.{arm.name}", ..., allowed, fix=fix)
-        model = {name: composed.pretrain[name] for name in OF_THE_MODEL}
+        model = {name: composed.pretrain[name] for name in schema.OF_THE_MODEL}
         return model | {"tokenizer": {**tokenizer, "path": source}}
 
     def _evaluate(

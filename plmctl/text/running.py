@@ -24,12 +24,15 @@ def check_span(span: Sequence[int] | None, lines: str, *, setting: str) -> Span 
     if span is None:
         return None
     if lines != RUNNING:
-        allowed = "null: only of running text does a part say what it is"
+        allowed = f"null where data.lines={lines}: a part can be read of running text alone"
         raise ConfigError(setting, list(span), allowed, fix="data.lines=running")
     first, *last = span
     if len(last) != 1 or first >= last[0]:
-        allowed = "two numbers, the first byte and the one after the last: [0,90000000]"
-        raise ConfigError(setting, list(span), allowed)
+        allowed = "two numbers: the first byte that is read, and the first that is not"
+        rising = sorted(set(span))
+        shown = rising if len(rising) == len(span) == 2 else [0, 90_000_000]
+        fix = f"{setting}=[{shown[0]},{shown[1]}]"
+        raise ConfigError(setting, list(span), allowed, fix=fix)
     return first, last[0]
 
 
@@ -69,6 +72,7 @@ def _read_pieces(file: Path, span: Span | None) -> Iterator[str]:
     try:
         with open_unpacked(file) as stream:
             skipped, rest = _skip(stream, first), b""
+            begin = skipped
             left = None if last is None else last - first
             while chunk := stream.readline(PIECE if left is None else min(PIECE, left)):
                 left = None if left is None else left - len(chunk)
@@ -85,8 +89,10 @@ def _read_pieces(file: Path, span: Span | None) -> Iterator[str]:
     except OSError as error:
         raise DataError(f"cannot be read ({error.strerror})", file=file) from error
     if left:
-        allowed = f"the file ends {left:,} bytes before the last one that data.bytes asks for"
-        raise DataError(allowed, file=file, fix="the whole file, or smaller numbers in data.bytes")
+        size = begin + (last or 0) - first - left
+        problem = f"the file has {size:,} bytes, and data.bytes asks for those up to {last:,}"
+        smaller = f"data.bytes=[{first},{size}]" if first < size else "smaller numbers"
+        raise DataError(problem, file=file, fix=f"{smaller}, or data.bytes=null: the whole file")
 
 
 def _skip(stream: object, count: int) -> int:

@@ -27,7 +27,7 @@ from plmctl.models.encoder import Encoder
 from plmctl.nn.env import Env, Streams
 from plmctl.run.assemble import build_model
 from plmctl.run.compose import compose
-from plmctl.run.model_facts import remark_on_pattern
+from plmctl.run.model_facts import remark_on_model
 from plmctl.run.stand_in import TINY
 
 LENGTH, HEADS = 40, 2
@@ -139,7 +139,7 @@ def test_the_kernel_of_each_layer_is_named() -> None:
     words = ["pattern=windows", "pattern.reach=[1,30,1]", "kernel=banded", "kernel.block=8"]
     cfg = compose("pretrain", "gpt2", [*SMALL, *words, "pattern.causal=true"])
     model = model_of(*words, "pattern.causal=true")
-    said = remark_on_pattern(cfg, model.backbone, ())["attention"]
+    said = remark_on_model(cfg, model.backbone, ())["attention"]
     assert re.fullmatch(
         r"kernel banded: \d+% of the scores are computed, in layers 1, 3;"
         r" kernel banded: \d+% of the scores are computed, in layer 2",

@@ -15,12 +15,20 @@ from plmctl.attention.patterns.causal import Causal
 from plmctl.attention.patterns.dilated import Dilated
 from plmctl.attention.patterns.documents import Documents
 from plmctl.attention.patterns.padding import Padding
+from plmctl.attention.patterns.sparse_transformer import sparse_transformer
 from plmctl.attention.patterns.window import Window
 from plmctl.cli.app import make_app
 from plmctl.core.batch import Seq
 
 BANDED = ["kernel=banded", "kernel.block=4"]
+PAST = "forbids no more than pattern=causal in rows of {} tokens, the longest here"
 IDLE = "forbids nothing in rows of {} tokens, the longest here: the same as pattern=full"
+
+
+def sparse(*, stride: int, factors: str) -> Pattern:
+    return sparse_transformer(
+        variant="fixed", stride=stride, columns=2, factors=factors, num_heads=2, num_layers=4
+    )
 
 
 @pytest.mark.parametrize(
@@ -39,6 +47,13 @@ IDLE = "forbids nothing in rows of {} tokens, the longest here: the same as patt
         (Or(parts=[Window(reach=9), Causal()]), ""),
         (Or(parts=[Window(reach=9), Dilated(reach=2, dilation=[4])]), ""),
         (Full() & Padding() & Documents(), ""),
+        (Causal() & Window(reach=31), PAST.format(32)),
+        (Causal() & Window(reach=30), ""),
+        (Causal() & Full(), ""),
+        (sparse(stride=32, factors="merged"), PAST.format(32)),
+        (sparse(stride=31, factors="merged"), ""),
+        (sparse(stride=32, factors="layers"), f"{PAST.format(32)}, in layers 1, 3"),
+        (sparse(stride=31, factors="layers"), ""),
     ],
     ids=lambda part: type(part).__name__,
 )

@@ -33,7 +33,7 @@ from plmctl.nn.positions import ALiBi
 from plmctl.run.assemble import build_model
 from plmctl.run.compose import compose
 from plmctl.run.cost import cost
-from plmctl.run.model_facts import remark_on_pattern
+from plmctl.run.model_facts import remark_on_model
 from plmctl.run.stand_in import TINY
 from tests.attention import varlen_loop
 from tests.attention.test_banded import PATTERNS, B, H, T, inputs, positions, rows
@@ -308,7 +308,7 @@ def test_types_and_widths_that_the_gpu_lacks(monkeypatch: pytest.MonkeyPatch) ->
 def test_what_is_said_before_training(words: list[str], told: str) -> None:
     config, model = small_config(*words, kernel="varlen"), small_model(*words, kernel="varlen")
     try:
-        found = remark_on_pattern(config, model.backbone, ())["attention"]
+        found = remark_on_model(config, model.backbone, ())["attention"]
     except ConfigError as error:
         found = str(error)
     assert told in found

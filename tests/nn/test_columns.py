@@ -12,13 +12,15 @@ from plmctl.attention.op import BoundOp
 from plmctl.core.errors import ConfigError
 from plmctl.nn.cache import Cache
 from plmctl.nn.cells.lightweight import DynamicConvolution
+from plmctl.nn.columns import describe_rounds, find_columns
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.positions import NoPosition
 from plmctl.nn.residual import PostNorm, PreNorm, SandwichNorm
 from plmctl.nn.stack import Stack
-from plmctl.run.assemble import build_model
+from plmctl.run.assemble import build_model, without_weights
 from plmctl.run.compose import compose
 from plmctl.run.cost import cost
+from plmctl.run.model_facts import remark_on_model
 from tests.nn.stacks import HEADS, T, W, make_env, make_input, make_stack, run_stack
 
 HALVES = {"a": [0, 0.5], "d": [0.5, 1]}
@@ -145,3 +147,31 @@ def test_the_command_line_takes_it() -> None:
     assert macs[0]["attention"] == macs[1]["attention"] / 4
     assert macs[0]["attention scores"] == macs[1]["attention scores"] / 2
     assert macs[0]["convolution"] > 0
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        (HALVES, ""),
+        ({"a": [0, 0.75], "d": [0.5, 1]}, "of a|d: 8 to 11 are of several, whose results are add"),
+        ({"a": [0, 0.25], "d": [0.5, 1]}, "of a|d: 4 to 7 are of none, and stay as they are"),
+        ({"a": [0, 0.25]}, "of a|d: 0 to 3 are of several"),
+        ({"f": [0, 0.25]}, ""),  # alone, it may leave out what it wants
+    ],
+)
+def test_overlaps_and_gaps_of_parallel_cells_are_said(
+    columns: dict[str, list[float]], said: str
+) -> None:
+    letters = {"a", "d", "f"}
+    own = find_columns(columns, letters, 16)
+    remark = describe_rounds(own, [["a", "d"], ["f"], ["a", "d"]], 16)
+    assert remark.startswith(said)
+    assert bool(remark) == bool(said)
+
+
+def test_a_run_says_it() -> None:
+    words = ["size=tiny", "model.encoder.stack.columns.a=[0,0.25]"]
+    spec = compose("pretrain", "lite_transformer", words)
+    with without_weights():
+        backbone = build_model(spec, vocab_size=40).backbone
+    assert "are of none" in remark_on_model(spec, backbone, ())["columns"]

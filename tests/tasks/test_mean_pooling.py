@@ -80,33 +80,42 @@ def test_another_word_is_refused() -> None:
     assert "did you mean 'compare'" in done.output
 
 
+@pytest.mark.parametrize(
+    ("recipe", "task", "names", "typed"),
+    [
+        ("modern_encoder", "classification", "text", "texts that you type, one a line,"),
+        ("bert", "pair_classification", "text\ttext2", "one a line, a tab between its two texts"),
+    ],
+)
 def test_embedding_and_evaluation_answer_alike(
-    tokens_of: Callable[..., Path], tmp_path: Path
+    recipe: str, task: str, names: str, typed: str, tokens_of: Callable[..., Path], tmp_path: Path
 ) -> None:
     rows = [f"{'good' if i % 2 else 'bad'} text of {i} words" for i in range(8)]
+    rows = [row.replace(" of ", "\tof ") for row in rows] if "\t" in names else rows
     text = "".join(f"{row}\t{row.split()[0]}\n" for row in rows)
     for split in ("train", "dev"):
-        (tmp_path / f"{split}.tsv").write_text("text\tlabel\n" + text)
+        (tmp_path / f"{split}.tsv").write_text(f"{names}\tlabel\n{text}")
     (tmp_path / "rows.txt").write_text("\n".join(rows) + "\n")
     small = ["size=tiny", "size.width=32", "size.inner_width=64", "train.batch_size=4"]
     new = [*small, "train.steps=3", "train.precision=fp32"]
     run(
         "pretrain",
-        "modern_encoder",
+        recipe,
         f"data.path={tokens_of('wordpiece')}",
         "eval.rows=4",
         *new,
         f"run.dir={tmp_path / 'a'}",
     )
-    run(
+    told = run(
         "finetune",
-        "task=classification",
+        f"task={task}",
         f"task.path={tmp_path}",
         f"checkpoint={tmp_path / 'a'}",
         *new[3:],
         "optim.lr=1e-2",
         f"run.dir={tmp_path / 'b'}",
     )
+    assert typed in told
     run("eval", f"checkpoint={tmp_path / 'b'}", f"out={tmp_path / 'e'}")
     run(
         "embed",
@@ -122,6 +131,7 @@ def test_embedding_and_evaluation_answer_alike(
         assert shares.tolist() == pytest.approx(list(row["probabilities"].values()), abs=1e-3)
 
 
-def run(*words: str) -> None:
+def run(*words: str) -> str:
     done = CliRunner().invoke(make_app(), words)
     assert done.exit_code == 0, done.output
+    return done.output

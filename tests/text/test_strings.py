@@ -8,6 +8,8 @@ import pytest
 
 from plmctl.core.errors import DataError
 from plmctl.data.survey import TextSource
+from plmctl.run.compose import compose
+from plmctl.run.pretraining import commands_after
 from plmctl.text.inputs import find_all
 from plmctl.text.reader import read_documents, read_pairs
 from plmctl.text.strings import COUNT, SYMBOLS, Strings
@@ -68,6 +70,13 @@ def test_they_are_read_as_text_and_as_pairs() -> None:
     assert pairs == wanted
     assert TextSource(path).content() == [{"path": path, "bytes": 0, "changed": [path]}]
     assert find_all([path, path]) == [Strings(path)]
+
+
+def test_the_next_step_offers_one_of_them() -> None:
+    path = "strings:reverse:7:40"
+    spec = compose("pretrain", "gpt", [f"data.path={path}"])
+    assert f'prompt="{rows(path)[0][0]}"' in "".join(commands_after(spec))
+    assert "Once upon" in "".join(commands_after(compose("pretrain", "gpt")))
 
 
 @pytest.mark.parametrize(

@@ -217,18 +217,20 @@ class Pattern:
 
     def remark(self, length: int) -> str:
         """A line for the user about this pattern in rows of up to `length` tokens, or ""."""
-        layers = [self.at_layer(number) for number in range(self.layers)]
-        idle = [
-            str(number)
-            for number, pattern in enumerate(layers, start=1)
-            if pattern.allows_all(length)
-        ]
+        layers = [self.at_layer(number).find_equal(length) for number in range(self.layers)]
+        idle = [str(number) for number, name in enumerate(layers, start=1) if name]
         if isinstance(self, Full) or not idle:
             return ""
-        where = f"forbids nothing in rows of {length} tokens, the longest here"
+        equal = "/".join(sorted({name for name in layers if name}))
+        what = "nothing" if equal == "full" else f"no more than pattern={equal}"
+        where = f"forbids {what} in rows of {length} tokens, the longest here"
         if len(idle) == len(layers):
-            return f"{where}: the same as pattern=full"
+            return f"{where}: the same as pattern=full" if equal == "full" else where
         return f"{where}, in layer{'s' * (len(idle) > 1)} {', '.join(idle)}"
+
+    def find_equal(self, length: int) -> str:
+        """The name of a simpler pattern that is the same in rows of `length` tokens, or ""."""
+        return "full" if self.allows_all(length) else ""
 
     def allows_all(self, length: int) -> bool:
         """Whether every token sees every other one in all rows of `length` tokens."""
@@ -377,6 +379,14 @@ class And(ComposedPattern):
     """`a & b`: allowed by every part."""
 
     operator = and_
+
+    def find_equal(self, length: int) -> str:
+        idle = [part.allows_all(length) for part in self.parts]
+        left = [part for part, allows in zip(self.parts, idle, strict=True) if not allows]
+        plain = sum(isinstance(part, Full) for part in self.parts)
+        if len(left) == 1 and sum(idle) > plain:
+            return type(left[0]).__name__.lower()
+        return super().find_equal(length)
 
     def simplify(self, seq: Seq) -> Pattern:
         left = [

@@ -8,6 +8,7 @@ from operator import or_
 from plmctl.attention.patterns.base import ComposedPattern, Pattern
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
+from plmctl.core.values import Whole
 
 
 @part_of("pattern")
@@ -30,3 +31,16 @@ class ByLayer(ComposedPattern):
 
     def at_layer(self, layer: int) -> Pattern:
         return self.parts[layer]
+
+
+@part_of("pattern")
+def take_layers(*, part: Pattern, layers: Sequence[Whole]) -> Pattern:
+    """The pattern of a model that has some of the layers of another one, `layers` of `part`,
+    counted from 0.
+    """
+    wrong = [layer for layer in layers if layer >= part.layers]
+    if wrong or not layers:
+        allowed = f"one or more of 0 to {part.layers - 1}, the layers of the pattern"
+        raise ConfigError("pattern.layers", list(layers), allowed, fix="pattern.layers=[0]")
+    parts = [part.at_layer(layer) for layer in layers]
+    return parts[0] if len(parts) == 1 else ByLayer(parts=parts)

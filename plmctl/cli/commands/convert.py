@@ -53,7 +53,8 @@ def convert(
         int | None,
         typer.Option(
             "--reach",
-            help="With --max-length: tokens that each sees to either side; 256, or as before.",
+            help="With --max-length: tokens that each sees to either side; as before, or as many as"
+            " an old row has, at most 256.",
         ),
     ] = None,
     plugin: Plugin = None,
