@@ -38,6 +38,8 @@ EXTRA = {
     "reformer": ["model.stack.reversible=false", "model.stack.join=mean"],
     # what is far comes through the global token of a document, in two layers
     "longformer": ["pattern.parts.0.reach=1"],
+    "big_bird": ["pattern.block=4", "pattern.random=1"],
+    "longformer_char": ["train.stages=[]"],
 }
 UPDATES = 6  # of a recipe with several sources, so that each is met
 
@@ -128,11 +130,14 @@ ONE_STACK: dict[str, Callable[[Batch], Sees]] = {
         ),
         full,
     ),
-    **dict.fromkeys(("modern_encoder", "distilbert", "minilm", "tinybert", "longformer"), full),
+    **dict.fromkeys(
+        ("modern_encoder", "distilbert", "minilm", "tinybert", "longformer", "big_bird"), full
+    ),
     **dict.fromkeys(
         ("gpt", "gpt2", "reformer", "sparse_transformer", "transformer_xl", "transformer_xl_char"),
         causal,
     ),
+    "longformer_char": causal,
     "unilm": unilm,
 }
 

@@ -282,6 +282,7 @@ PARAMETERS: dict[str, tuple[float, list[str]]] = {
     # a table of its own
     "bart_translation": (400 + layers(encoder=6, width=1024, inner=4096) + 50.265 * 1.024, []),
     "bert": (110, []),  # sec. 3, base
+    "big_bird": (128, []),  # google/bigbird-roberta-base, whose pooler is not trained here
     "distilbert": (66, STUDENT),  # table 3
     "electra": (14, []),  # table 1, small
     "elmo": (93.6, []),  # allennlp.org/elmo, original; without the softmax
@@ -289,6 +290,7 @@ PARAMETERS: dict[str, tuple[float, list[str]]] = {
     "gpt": (117, []),  # Radford et al., 2019, table 2
     "gpt2": (124, []),  # openai/gpt-2, README: not 117, as the paper says
     "infoword": (110, []),  # BERT-base
+    "longformer_char": (41, []),  # sec. 4.2.2, small
     # 17.3 (recalled, not checked in the paper) beside a table of 40,000 tokens
     "lite_transformer": (17.3 + 40_000 * 496 / 1e6, []),
     "mass": (MASS, []),  # not published
@@ -363,6 +365,14 @@ def test_multiply_adds_of_the_lite_transformers_sizes(width: int, published_macs
         ("sandwich", "model.stack.sandwich", 6),  # sec. 4: the best on WikiText-103
         ("sparse_transformer", "pattern.columns", 32),  # sec. 7.2: stride 128, 32 columns, merged
         ("sparse_transformer", "pattern.factors", "merged"),
+        ("longformer_char", "train.clip", 0.25),  # table 12
+        ("longformer_char", "optim.weight_decay", 0.01),
+        ("longformer_char", "pattern.gaps", 3),
+        ("big_bird", "pattern.random", 3),  # appendix E: 3 random blocks, a window of 3, 2 global
+        ("big_bird", "pattern.window", 3),
+        # cgraywang/transformer-on-diet, README: kernel_size, d_base
+        ("diet", "pattern.first", 3),
+        ("diet", "pattern.base", 2),
         ("gpt", "schedule.min_ratio", 0),  # sec. 4.1: cosine to 0
         # kimiyoung/transformer-xl, train.py: eta_min, and Adam's own eps
         ("transformer_xl", "schedule.min_ratio", 0),

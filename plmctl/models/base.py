@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from plmctl.attention.patterns.base import Pattern
 from plmctl.core.batch import Batch
-from plmctl.core.errors import UsageError
+from plmctl.core.errors import ConfigError, UsageError
 from plmctl.core.graphs import break_graphs
 from plmctl.core.parts import base_of
 from plmctl.nn.cache import Cache
@@ -132,6 +132,15 @@ class Backbone(nn.Module):
         if pattern is None or self.writes != seq:
             return self.writes != seq  # without a pattern: it reads token by token
         return any(pattern.looks_ahead(segment) for segment in pattern.prefix_segments or (0,))
+
+    def set_pattern(self, pattern: Pattern) -> None:
+        """Let tokens see each other by another pattern from now on; weights stay as they are.
+
+        Raises:
+            ConfigError: The model does not fit it, or goes by no pattern.
+        """
+        allowed = f"none for a {type(self).__name__}, which keeps how it sees"
+        raise ConfigError("pattern", type(pattern).__name__, allowed)
 
     def fresh_cache(self, batch: Batch) -> Cache:
         """An empty cache for `forward(..., state=cache)`, which reads token by token; an

@@ -76,11 +76,8 @@ class Encoder(Backbone):
         super().__init__()
         self.embedding, self.position, self.stack = embedding, position, stack
         self.width, self.num_layers = embedding.width * stack.widening, stack.num_layers
-        _check_cells(stack, pattern)
-        _check_layers(stack, pattern)
-        _check_heads(stack, pattern)
         _check_position(stack, position)
-        self.pattern = pattern & Padding() & Documents()
+        self.set_pattern(pattern)
         self.kernel = attention_kernel or Auto()
         self.initializer, self.classifier = initializer, dict(classifier or {})
         self.needs = frozenset({"text"}) | self.pattern.needs
@@ -102,6 +99,12 @@ class Encoder(Backbone):
     @property
     def halting(self) -> Mapping[str, Halting]:
         return {} if self.stack.halting is None else {"text": self.stack.halting}
+
+    def set_pattern(self, pattern: Pattern) -> None:
+        _check_cells(self.stack, pattern)
+        _check_layers(self.stack, pattern)
+        _check_heads(self.stack, pattern)
+        self.pattern = pattern & Padding() & Documents()
 
     def embed(self, batch: Batch, state: Any = None) -> Tensor:
         return self.embed_tokens(batch.text, state.length if isinstance(state, Cache) else 0)
@@ -225,17 +228,21 @@ def refuse_halting(stack: Stack, reason: str) -> None:
 
 
 def _check_position(stack: Stack, position: Position) -> None:
-    """Raise ConfigError for positions that change scores of a cell that cannot add them, or that
-    serve fewer layers.
+    """Raise ConfigError for positions that change scores, or queries and keys, of a cell that
+    cannot use them, or that serve fewer layers.
     """
     position.check_layers(stack.num_layers)
-    if type(position).bias is Position.bias:
-        return
+    adds = type(position).bias is not Position.bias
+    turns = type(position).rotate is not Position.rotate
     for letter, blocks in stack.blocks.items():
         cell = blocks[0].cell  # type: ignore[index]
-        if not cell.biased:
-            allowed = f"positions that change no scores: {type(cell).__name__} ({letter}) adds none"
+        name = f"{type(cell).__name__} ({letter})"
+        if adds and not cell.biased:
+            allowed = f"positions that change no scores: {name} adds none"
             raise ConfigError("position", type(position).__name__, allowed, fix="position=learned")
+        if turns and not cell.turned:
+            allowed = f"positions that turn no queries and keys: {name} knows distances itself"
+            raise ConfigError("position", type(position).__name__, allowed, fix="position=none")
 
 
 def token_positions(seq: Seq, start: int) -> Tensor:

@@ -85,9 +85,6 @@ class XLNet(Backbone):
         if not isinstance(attention_kernel, Auto | Dense | None):
             allowed = "auto or dense: relative attention computes all scores"
             raise ConfigError("kernel", type(attention_kernel).__name__, allowed, fix="kernel=auto")
-        if pattern.layers > 1:
-            allowed = "a pattern that is the same in all layers, for this model"
-            raise ConfigError("pattern", f"{pattern.layers} layers", allowed, fix="model=decoder")
         if memory < 0:
             raise ConfigError("memory", memory, "0 (no memory) or more tokens")
         if reuse is not None and reuse < 1:
@@ -99,8 +96,7 @@ class XLNet(Backbone):
         self.embedding, self.position, self.stack = embedding, position, stack
         self.width, self.num_layers = embedding.width, stack.num_layers
         self.memory, self.reuse, self.two_streams = memory, reuse, two_streams
-        self.pattern = pattern & Padding() & Documents() & Order()
-        self.query_pattern = pattern & Padding() & Documents() & Order(strict=True)
+        self.set_pattern(pattern)
         self.query = (
             nn.Parameter(torch.empty(1, embedding.width).normal_(std=0.02)) if two_streams else None
         )
@@ -113,6 +109,13 @@ class XLNet(Backbone):
     @property
     def token_embedding(self) -> nn.Module:  # type: ignore[override]
         return self.embedding.token
+
+    def set_pattern(self, pattern: Pattern) -> None:
+        if pattern.layers > 1:
+            allowed = "a pattern that is the same in all layers, for this model"
+            raise ConfigError("pattern", f"{pattern.layers} layers", allowed, fix="model=decoder")
+        self.pattern = pattern & Padding() & Documents() & Order()
+        self.query_pattern = pattern & Padding() & Documents() & Order(strict=True)
 
     def embed(self, batch: Batch, state: Any = None) -> Tensor:
         return self.embedding(batch.text, self.position, token_positions(batch.text, 0))

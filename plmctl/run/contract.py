@@ -23,6 +23,7 @@ from plmctl.data.shards import is_tokens
 from plmctl.run.alone import find_wrong_numbers
 from plmctl.run.build import build, entry, plain
 from plmctl.run.glossary import fields_in, known_fields
+from plmctl.run.model_facts import pattern_of
 from plmctl.run.peeking import find_altered, find_answered_elsewhere, find_peeking, find_unheard
 from plmctl.run.places import Places
 from plmctl.run.remedies import (
@@ -33,6 +34,7 @@ from plmctl.run.remedies import (
     find_providers,
     report_lack,
 )
+from plmctl.run.stage_settings import sets, stage_config
 from plmctl.run.stand_in import TINY
 
 if TYPE_CHECKING:
@@ -97,6 +99,8 @@ def check_contract(
                     plugins=plugins,
                 )
     errors += find_peeking(objectives, model.backbone) if objectives else []
+    if not errors:
+        errors += _find_patterns_of_stages(cfg, objectives, model, plugins)
     errors += find_nothing_to_learn(config)
     errors += find_wrong_numbers(config, plugins)
     errors += find_too_few_rows(config, objectives)
@@ -112,6 +116,43 @@ def _check_freezing(model: Model, config: Mapping[str, Any]) -> None:
     for stage in train.get("stages") or [{}]:
         own = {key: stage.get(key, train.get(key)) or () for key in ("trainable", "frozen")}
         apply_freezing(model, **own)
+
+
+def _find_patterns_of_stages(
+    cfg: Any, objectives: Mapping[str, Objective], model: Model, plugins: Sequence[str]
+) -> list[PlmctlError]:
+    """Whatever does not fit between a stage's own pattern and the model, its rows or the questions.
+
+    Afterwards the model has the pattern of the run again.
+    """
+    errors: list[PlmctlError] = []
+    of_run = pattern_of(cfg, plugins)
+    stages = (plain(cfg["train"]) or {}).get("stages") or []
+    for number in range(len(stages)):
+        if not sets(cfg, number, "pattern"):
+            continue
+        found: list[PlmctlError] = []
+        with collect(found):
+            pattern = pattern_of(stage_config(cfg, number), plugins)
+            if pattern.needs - of_run.needs:
+                fields = ", ".join(sorted(pattern.needs - of_run.needs))
+                allowed = f"one that reads what the run's pattern does; this one reads {fields}"
+                raise ConfigError("pattern", type(pattern).__name__, allowed)
+            model.backbone.set_pattern(pattern)
+            found += find_peeking(objectives, model.backbone)
+            model.backbone.set_pattern(of_run)
+        errors += [_in_stage(error, number) for error in found]
+    return errors
+
+
+def _in_stage(error: PlmctlError, number: int) -> PlmctlError:
+    """An error as one of a stage."""
+    if not isinstance(error, ConfigError):
+        return error
+    where = f"train.stages.{number}"
+    own = error.path if error.path.startswith("pattern") else "pattern"
+    allowed = error.allowed if own == error.path else f"{error.path} {error.allowed}"
+    return ConfigError(f"{where}.{own}", error.value, allowed, fix=error.fix)
 
 
 def _check_source(

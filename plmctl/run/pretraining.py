@@ -27,14 +27,14 @@ from plmctl.run.floors import Floors, asks_for_text, count_corpus
 from plmctl.run.from_corpus import start_from_corpus
 from plmctl.run.glossary import token_targets
 from plmctl.run.loaders import BatchFields, describe_unread, open_held_out, open_training_loader
-from plmctl.run.model_facts import heads_about
+from plmctl.run.model_facts import heads_about, pattern_of
 from plmctl.run.overview import check_languages, check_memory, describe_run
 from plmctl.run.reached import Reached, losses_reached, read_reached
 from plmctl.run.resolve import resolve_pretraining
 from plmctl.run.schema import Pretrain
 from plmctl.run.session import After, Session, run_session
 from plmctl.run.spec import thaw
-from plmctl.run.stage_settings import STAGE_KEYS
+from plmctl.run.stage_settings import STAGE_KEYS, sets, stage_config
 from plmctl.run.teachers import add_teacher
 from plmctl.run.weights import initialize
 from plmctl.text.strings import Strings
@@ -172,9 +172,16 @@ def _first_vectors(spec: Pretrain) -> FirstVectors | None:
 
 
 def _stage_settings(spec: Pretrain, number: int) -> dict[str, Any]:
+    """What else than data a stage has of its own."""
     stage = spec.train.stages[number] if spec.train.stages else {}
-    whole_run = {"trainable": spec.train.trainable, "frozen": spec.train.frozen}
-    return whole_run | {key: stage[key] for key in STAGE_KEYS if key in stage}
+    settings: dict[str, Any] = {"trainable": spec.train.trainable, "frozen": spec.train.frozen}
+    settings |= {key: stage[key] for key in STAGE_KEYS if key in stage}
+    staged, plugins = stage_config(spec, number), spec.plugins
+    if any(sets(spec, each, "pattern") for each in range(len(spec.train.stages))):
+        settings["pattern"] = pattern_of(staged, plugins)
+    if sets(spec, number, "schedule"):
+        settings["schedule"] = build(staged.schedule, plugins=plugins, path="schedule")
+    return settings
 
 
 def _validation(

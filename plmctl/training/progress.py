@@ -22,6 +22,7 @@ class Progress:
     skipped: Whole = 0  # updates thrown away because their gradient was not finite
     bad_in_row: Whole = 0
     stage: Whole = 0
+    before_stage: Whole = 0  # updates of the stages before it
     best: float | None = None
     best_loss: float | None = (
         None  # the loss of that validation, which decides between equal values
@@ -48,6 +49,14 @@ class Progress:
                 return False
         self.best, self.best_loss, self.best_step = value, loss, self.step
         return True
+
+    def enter(self, stage: int) -> None:
+        """The next update is the first one of `stage`."""
+        self.stage, self.before_stage = stage, self.step
+
+    def forget_best(self) -> None:
+        """What was measured so far compares with nothing that follows."""
+        self.best = self.best_loss = self.best_step = None
 
     def to_json(self) -> dict[str, Any]:
         """The counters as JSON."""

@@ -6,8 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from plmctl.attention.patterns.base import Pattern
 from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError
+from plmctl.training.optim.schedule import Schedule
 
 
 class BatchSource(Protocol):
@@ -27,12 +29,26 @@ class BatchSource(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """A share of the budget with its own data and its own trainable part of the model."""
+    """A share of the budget with its own data, and what else is its own.
+
+    Args:
+        batches: Opens its data.
+        share: Of the budget.
+        trainable: What of the model is trained, as in `freezing.apply_freezing`.
+        frozen: What is not.
+        pattern: Which tokens see each other; None: as in the stage before.
+        rate: Times the learning rates of the run.
+        schedule: Of this stage alone, from its first update to its last; None: that of the run
+            goes on.
+    """
 
     batches: Callable[[], BatchSource]
     share: float = 1.0
     trainable: Sequence[str] = ()
     frozen: Sequence[str] = ()
+    pattern: Pattern | None = None
+    rate: float = 1.0
+    schedule: Schedule | None = None
 
 
 def check_shares(shares: Sequence[float]) -> None:
@@ -56,3 +72,9 @@ def find_stage(stages: Sequence[Stage], done: float) -> int:
         if done < edge - 1e-9:
             return number
     return len(stages) - 1
+
+
+def share_of_stage(stages: Sequence[Stage], number: int, done: float) -> float:
+    """The share of the stage `number` that is done when the share `done` of the budget is used."""
+    begin = sum(stage.share for stage in stages[:number])
+    return min(1.0, max(0.0, (done - begin) / stages[number].share))

@@ -43,7 +43,7 @@ from plmctl.training.randomness import (
     restore_random_state,
     seed_rank,
 )
-from plmctl.training.stages import BatchSource, Stage, check_shares, find_stage
+from plmctl.training.stages import BatchSource, Stage, check_shares, find_stage, share_of_stage
 from plmctl.training.stop import Stop, exit_code
 from plmctl.training.strategy.base import Strategy
 from plmctl.training.update import Update
@@ -148,7 +148,8 @@ class Trainer:
                 " raise its length to continue"
             )
             return Result(self.progress, self.checkpoints.newest() if self.world.main else None)
-        if self.budget.steps and (message := self.schedule.describe_shortening(self.budget.steps)):
+        whole = self.budget.steps if any(part.schedule is None for part in self.stages) else None
+        if whole and (message := self.schedule.describe_shortening(whole)):
             self.log.say(message)
         if self.batches is None:
             seed_rank(self.settings.seed, self.world.rank)
@@ -182,14 +183,18 @@ class Trainer:
             self.log.say(
                 f"stage {number + 1} of {len(self.stages)} begins after update {self.progress.step}"
             )
+            self.progress.enter(number)
+            if self.stages[number].pattern is not None:
+                self.progress.forget_best()
         elif self.batches is not None:
             return
-        self.progress.stage = number
         self._begin(self.stages[number])
 
     def _begin(self, stage: Stage) -> BatchSource:
         self.batches = stage.batches()
         self.memory.clear()
+        if stage.pattern is not None:
+            self.model.backbone.set_pattern(stage.pattern)
         apply_freezing(self.model, trainable=stage.trainable, frozen=stage.frozen)
         self.model.train()
         self.objective.train()
@@ -232,9 +237,15 @@ class Trainer:
 
     def _multiplier(self, tokens: int) -> float:
         """The factor of the schedule for an update of `tokens` tokens."""
-        p = self.progress
+        p, stage = self.progress, self.stages[self.progress.stage]
         share = self.budget.share(steps=p.step + 1, tokens=p.tokens + tokens, seconds=p.seconds)
-        return self.schedule(p.step + 1, self.budget.total(p.step + 1, share))
+        if stage.schedule is None:
+            return stage.rate * self.schedule(p.step + 1, self.budget.total(p.step + 1, share))
+        step = p.step + 1 - p.before_stage
+        total = step / max(share_of_stage(self.stages, p.stage, share), 1e-9)
+        if self.budget.steps is not None:
+            total = self.budget.steps * stage.share
+        return stage.rate * stage.schedule(step, total)
 
     def _skip(self, micro_batches: Sequence[Batch]) -> None:
         p = self.progress

@@ -203,7 +203,7 @@ class BlockPlan(StructuredPlan):
         missing = -short % self.size
         q, k, v = (F.pad(x, (0, 0, 0, missing)) for x in (q, k, v))
         q = q.reshape(-1, self.size, width)
-        k, v = (x.reshape(-1, self.cell, width) for x in (k, v))
+        k, v = (x.reshape(-1, self.cell, x.shape[-1]) for x in (k, v))
         head = torch.arange(heads, device=q.device)
         outputs = []
         for group in self.classes:
@@ -213,7 +213,7 @@ class BlockPlan(StructuredPlan):
             own = own.view(len(row), heads, self.size, width)
             seen = (first[..., None] * cells + group.keys[:, None]).flatten()  # [R H m]
             keys, values = (
-                x.index_select(0, seen).view(len(row), heads, -1, width) for x in (k, v)
+                x.index_select(0, seen).view(len(row), heads, -1, x.shape[-1]) for x in (k, v)
             )
             added = None
             if bias is not None:

@@ -52,6 +52,7 @@ class Cell(nn.Module):
     ahead: bool | None = None
     recomputes: bool = False  # runs again in the backward pass, whatever its stack does
     biased: bool = True  # adds what positions add to scores, if it computes scores
+    turned: bool = True  # positions may turn its queries and keys, if it has them
 
     # the most tokens before a token that it ever sees; None: all that there are
     longest: int | None = None

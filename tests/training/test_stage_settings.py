@@ -1,0 +1,132 @@
+"""What a stage has of its own besides data: its pattern, its rate and its schedule."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from plmctl.attention.patterns.base import Full, Pattern
+from plmctl.attention.patterns.window import Window
+from plmctl.core.errors import ConfigError
+from plmctl.training.budget import Budget
+from plmctl.training.log import read_metrics
+from plmctl.training.optim.schedule import Constant
+from plmctl.training.stages import Stage, share_of_stage
+from tests.training.test_resume import straight_and_resumed
+from tests.training.toy import ToyBackbone, ToyBatches, curve, make_trainer, same, weights
+
+
+class Seeing(ToyBackbone):
+    """Adds the mean of the tokens that the pattern lets a token see."""
+
+    def __init__(self, dropout: float) -> None:
+        super().__init__(dropout)
+        self.pattern: Pattern = Full()
+
+    def set_pattern(self, pattern: Pattern) -> None:
+        self.pattern = pattern
+
+    def encode(self, x, batch, state=None, record=frozenset()):
+        seen = self.pattern.dense(batch.text)
+        if seen is not None:
+            x = seen[0, 0].to(x.dtype) @ x
+        return super().encode(x, batch)
+
+
+def stage(share: float, **own: object) -> Stage:
+    return Stage(batches=ToyBatches, share=share, **own)
+
+
+def rates(folder: Path) -> list[float]:
+    return [record["lr"] for record in read_metrics(folder / "metrics.jsonl") if "lr" in record]
+
+
+def test_a_stage_has_a_schedule_and_a_rate_of_its_own(tmp_path: Path) -> None:
+    """A warm-up over 2 updates in each stage, and half the rate in the second."""
+    warm = Constant(warmup_steps=2)
+    stages = [stage(0.5, schedule=warm), stage(0.5, schedule=warm, rate=0.5)]
+    make_trainer(tmp_path, steps=8, stages=stages, settings={"log_every": 1}).fit()
+    wanted = [0.005, 0.01, 0.01, 0.01, 0.0025, 0.005, 0.005, 0.005]
+    assert rates(tmp_path) == pytest.approx(wanted)
+
+
+def test_the_limit_of_a_warm_up_counts_the_updates_of_the_stage(tmp_path: Path) -> None:
+    warm = Constant(warmup_steps=1000, warmup_limit=0.5)
+    stages = [stage(0.75), stage(0.25, schedule=warm)]
+    make_trainer(tmp_path, steps=16, stages=stages, settings={"log_every": 1}).fit()
+    assert rates(tmp_path)[12:] == pytest.approx([0.005, 0.01, 0.01, 0.01])
+
+
+def test_without_its_own_the_schedule_of_the_run_goes_on(tmp_path: Path) -> None:
+    alone, staged = tmp_path / "alone", tmp_path / "staged"
+    make_trainer(alone, steps=8, settings={"log_every": 1}).fit()
+    stages = [stage(0.5), stage(0.5, rate=2.0)]
+    make_trainer(staged, steps=8, stages=stages, settings={"log_every": 1}).fit()
+    factors = [b / a for a, b in zip(rates(alone), rates(staged), strict=True)]
+    assert factors == pytest.approx([1.0] * 4 + [2.0] * 4)
+
+
+def test_stages_of_a_run_measured_in_tokens(tmp_path: Path) -> None:
+    """8 rows of 6 tokens an update: 8 updates, of which the second stage has 4."""
+    stages = [stage(0.5), stage(0.5, schedule=Constant(warmup_share=0.5))]
+    budget = Budget(tokens=8 * 48)
+    make_trainer(tmp_path, budget=budget, stages=stages, settings={"log_every": 1}).fit()
+    assert rates(tmp_path)[4:] == pytest.approx([0.005, 0.01, 0.01, 0.01])
+
+
+def test_the_share_of_a_stage() -> None:
+    stages = [stage(0.2), stage(0.3), stage(0.5)]
+    found = [share_of_stage(stages, 1, done) for done in (0.1, 0.2, 0.35, 0.5, 0.9)]
+    assert found == pytest.approx([0, 0, 0.5, 1, 1])
+
+
+def seeing_stages() -> list[Stage]:
+    warm = Constant(warmup_share=0.5)
+    return [
+        stage(0.3, pattern=Window(reach=0), schedule=warm),
+        stage(0.7, pattern=Window(reach=2), schedule=warm, rate=0.5),
+    ]
+
+
+def test_tokens_see_by_the_pattern_of_the_stage(tmp_path: Path) -> None:
+    """The seen patterns, and the weights: those of two runs with one pattern each."""
+    found: list[Pattern] = []
+    trainer = make_trainer(tmp_path / "both", steps=9, stages=seeing_stages(), backbone=Seeing)
+    trainer.objective.after_step = lambda model, step: found.append(model.backbone.pattern)
+    trainer.fit()
+    assert [pattern.reach().back for pattern in found] == [0] * 3 + [2] * 6
+    wide = [stage(0.3, pattern=Window(reach=2)), stage(0.7)]
+    other = make_trainer(tmp_path / "wide", steps=9, stages=wide, backbone=Seeing)
+    other.fit()
+    assert not same(weights(trainer), weights(other))
+
+
+def test_resume_within_a_stage_is_bit_for_bit(tmp_path: Path) -> None:
+    """Stopped after update 5 of 9, the second of a stage of 6 whose warm-up takes 3."""
+    straight, resumed = straight_and_resumed(tmp_path, stages=seeing_stages(), backbone=Seeing)
+    assert resumed.progress.stage == 1
+    assert resumed.progress.before_stage == 3
+    assert resumed.model.backbone.pattern.reach().back == 2
+    assert same(weights(straight), weights(resumed))
+    assert curve(tmp_path / "a") == curve(tmp_path / "b")
+
+
+def test_another_pattern_begins_a_new_search_for_the_best(tmp_path: Path) -> None:
+    """Losses under another pattern do not compare: the best checkpoint is one of the last stage."""
+    losses = iter([3.0, 1.0, 2.0, 2.5])
+    trainer = make_trainer(
+        tmp_path,
+        steps=4,
+        stages=[stage(0.5, pattern=Window(reach=0)), stage(0.5, pattern=Full())],
+        backbone=Seeing,
+        evaluate=lambda model, progress: {"loss": next(losses)},
+        settings={"eval_every": 1, "keep_best": "loss"},
+    )
+    result = trainer.fit()
+    assert (result.progress.best, result.progress.best_step) == (2.0, 3)
+
+
+def test_a_model_without_a_pattern_says_so() -> None:
+    with pytest.raises(ConfigError, match="ToyBackbone, which keeps how it sees"):
+        ToyBackbone(0.0).set_pattern(Full())
