@@ -137,7 +137,7 @@ ONE_STACK: dict[str, Callable[[Batch], Sees]] = {
         ("gpt", "gpt2", "reformer", "sparse_transformer", "transformer_xl", "transformer_xl_char"),
         causal,
     ),
-    "longformer_char": causal,
+    **dict.fromkeys(("diet", "longformer_char"), causal),
     "unilm": unilm,
 }
 
