@@ -87,7 +87,10 @@ def shards(tokens_of: Callable[..., Path]) -> str:
             "train.stages=[{share:0.5},{share:0.6}]",
             "the share of each stage must be above 0, and all add up to 1",
         ),
-        ("train.stages=[{shar:1}]", "train.stages.0.shar=1: a stage may set share, trainable"),
+        (
+            "train.stages=[{shar:1}]",
+            "train.stages.0.shar=1: a stage may set share, rate, trainable",
+        ),
         (
             "train.stages=[{share:1,format.max_lenght:8}]",
             "train.stages.0.format.max_lenght=8: SentencePair has no",
