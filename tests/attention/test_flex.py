@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
+from plmctl.attention.kernels.bands import Band
 from plmctl.attention.kernels.base import is_by_distance
 from plmctl.attention.kernels.dense import Dense
 from plmctl.attention.kernels.flex import BLOCK, Flex, FlexPlan
@@ -19,8 +20,8 @@ from plmctl.attention.patterns.window import Window
 from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError
 from plmctl.nn.positions import ALiBi, RelativeBuckets
-from tests.attention.test_banded import PATTERNS, B, positions, rows
-from tests.attention.test_varlen import small_model
+from tests.attention.test_banded import PATTERNS, B, T, positions, rows
+from tests.attention.test_varlen import BANDS, small_model
 
 H, LENGTH, D = 4, BLOCK + 70, 16
 
@@ -30,11 +31,33 @@ def inputs() -> list[Tensor]:
     return [torch.randn(B, H, LENGTH, D, generator=g) for _ in range(3)]
 
 
-def block_any(allowed: Tensor) -> Tensor:
-    """[..., T, T] -> [..., N, N]: whether a block has a pair."""
-    missing = -LENGTH % BLOCK
+def cut_blocks(allowed: Tensor, size: int = BLOCK) -> Tensor:
+    """[..., T, T] -> [..., N, N, size^2]: all pairs of a block; those beyond the row are False."""
+    missing = -allowed.shape[-1] % size
     cut = torch.nn.functional.pad(allowed, (0, missing, 0, missing))
-    return cut.unflatten(-1, (-1, BLOCK)).unflatten(-3, (-1, BLOCK)).any(-1).any(-2)
+    return cut.unflatten(-1, (-1, size)).unflatten(-3, (-1, size)).transpose(-2, -3).flatten(-2)
+
+
+def listed(counts: Tensor, indices: Tensor) -> Tensor:
+    """[..., N, N] bool of torch's lists of blocks."""
+    first = torch.arange(indices.shape[-1]) < counts[..., None]
+    return torch.zeros_like(first).scatter(-1, indices.long(), first)
+
+
+@pytest.mark.parametrize("name", BANDS)
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("padded", [False, True])
+def test_blocks_that_a_band_fills(name: str, packed: bool, padded: bool) -> None:
+    seq = rows(padded=padded, packed=packed)
+    for head in range(H):
+        pattern = (BANDS[name] & Padding() & Documents()).of_head(head).simplify(seq)
+        band = Band.of(pattern)
+        assert band is not None
+        for size in (3, 4, 8):
+            dense = pattern.dense(seq)
+            dense = torch.ones(1, 1, 1, 1, dtype=torch.bool) if dense is None else dense
+            expected = cut_blocks(dense.expand(B, 1, T, T), size).all(-1)[:, 0]
+            assert torch.equal(band.whole_blocks(seq, size).expand(B, -1, -1), expected)
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
@@ -47,7 +70,11 @@ def test_the_block_mask_and_the_predicate_are_those_of_the_pattern(name: str, pa
     mask = Flex().block_mask(pattern, seq)
     dense = pattern.dense(seq)
     assert dense is not None
-    assert bool((block_any(dense.expand(B, H, LENGTH, LENGTH)) <= mask.to_dense().bool()).all())
+    allowed = cut_blocks(dense.expand(B, H, LENGTH, LENGTH))
+    assert bool((allowed.any(-1) <= mask.to_dense().bool()).all())
+    whole = listed(mask.full_kv_num_blocks, mask.full_kv_indices)
+    assert bool((whole <= allowed.all(-1)).all())
+    assert not bool((whole & listed(mask.kv_num_blocks, mask.kv_indices)).any())
     q, k, v = inputs()
     place = positions(seq)
     with torch.no_grad():

@@ -1,9 +1,10 @@
 """FlexAttention on CUDA: one compiled kernel that skips blocks and keeps no scores.
 
 The block mask is made once for a batch, from the blocks that the pattern itself says each head may
-need; for static patterns it is cached. A bias that depends on the distance of two tokens is read
-from a table of all distances, [H, 2 n + 1], while scores are computed. (Dong et al., 2024,
-arXiv:2412.05496; torch.nn.attention.flex_attention of torch 2.11 to 2.13.)
+need; for static patterns it is cached. In blocks that a band fills, no mask is read. A bias that
+depends on the distance of two tokens is read from a table of all distances, [H, 2 n + 1], while
+scores are computed. (Dong et al., 2024, arXiv:2412.05496; torch.nn.attention.flex_attention of
+torch 2.11 to 2.13.)
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import torch
 from torch import Tensor
 
 from plmctl.attention.kernels.banded import Banded, StructuredPlan
+from plmctl.attention.kernels.bands import Band
 from plmctl.attention.kernels.base import Bias, Kernel, KernelPlan, changes_scores, is_by_distance
 from plmctl.attention.kernels.dense import Mask
 from plmctl.attention.kernels.tiling import group_heads, share_of_blocks
@@ -79,11 +81,10 @@ class Flex(Kernel):
         key = (make_key(active), length, seq.ids.device)
         if static and key in self._masks:
             return self._masks[key]
-        needed = _find_blocks(active, seq).to(torch.int32)
-        indices = needed.argsort(dim=-1, descending=True, stable=True).to(torch.int32)
+        needed, whole = _find_blocks(active, seq)
         mask = BlockMask.from_kv_blocks(
-            needed.sum(-1, dtype=torch.int32),
-            indices,
+            *_list_blocks(needed & ~whole),
+            *_list_blocks(whole),
             BLOCK_SIZE=BLOCK,
             mask_mod=active.bind(seq),
             seq_lengths=(length, length),
@@ -157,16 +158,29 @@ class FlexPlan(StructuredPlan):
         return change
 
 
-def _find_blocks(active: Pattern, seq: Seq) -> Tensor:
-    """bool [B | 1, H | 1, N, N]: which blocks of keys each block of queries may need, by head."""
+def _find_blocks(active: Pattern, seq: Seq) -> tuple[Tensor, Tensor]:
+    """Which blocks of keys each block of queries may need, and which it sees without a mask, both
+    bool [B | 1, H | 1, N, N].
+    """
     groups = group_heads(active)
-    if len(groups) == 1:
-        return active.blocks(seq, BLOCK)[:, None]
-    found = [part.simplify(seq).blocks(seq, BLOCK) for _, part in groups]
-    rows = max(map(len, found))
     heads = sorted((head, number) for number, (group, _) in enumerate(groups) for head in group)
-    by_group = torch.stack([blocks.expand(rows, -1, -1) for blocks in found], 1)
-    return by_group[:, [number for _, number in heads]]
+    chosen = [number for _, number in heads] if len(groups) > 1 else [0]
+    needed, whole = [], []
+    for _, part in groups:
+        pattern = part.simplify(seq)
+        band, blocks = Band.of(pattern), pattern.blocks(seq, BLOCK)
+        needed.append(blocks)
+        whole.append(torch.zeros_like(blocks) if band is None else band.whole_blocks(seq, BLOCK))
+    rows = max(map(len, (*needed, *whole)))
+    both = (torch.stack([x.expand(rows, -1, -1) for x in parts], 1) for parts in (needed, whole))
+    needed_of, whole_of = (blocks[:, chosen] for blocks in both)
+    return needed_of, whole_of
+
+
+def _list_blocks(chosen: Tensor) -> tuple[Tensor, Tensor]:
+    """[..., N, N] -> how many blocks of keys each block of queries has, and their numbers first."""
+    order = chosen.to(torch.uint8).argsort(dim=-1, descending=True, stable=True)
+    return chosen.sum(-1, dtype=torch.int32), order.to(torch.int32)
 
 
 def _refuse_dropout(rate: float) -> ConfigError:

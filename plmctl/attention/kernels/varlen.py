@@ -18,19 +18,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, cast
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from plmctl.attention.kernels.banded import Banded, HeadsPlan, StructuredPlan
+from plmctl.attention.kernels.bands import Band
 from plmctl.attention.kernels.base import Bias, Kernel, KernelPlan, changes_scores
 from plmctl.attention.kernels.dense import Mask
 from plmctl.attention.kernels.tiling import BLOCK, group_heads, share_of_blocks
-from plmctl.attention.patterns.base import And, Pattern
-from plmctl.attention.patterns.documents import Documents
-from plmctl.attention.patterns.offsets import Offsets
-from plmctl.attention.patterns.padding import Padding
+from plmctl.attention.patterns.base import Pattern
 from plmctl.core.batch import Seq
 from plmctl.core.errors import ConfigError
 from plmctl.core.graphs import outside_graphs
@@ -57,46 +54,6 @@ def find_varlen() -> VarlenAttention:
         allowed = f"torch 2.11 or later; torch {torch.__version__} {lacks}"
         raise ConfigError("kernel", "varlen", allowed, fix="kernel=auto")
     return cast(VarlenAttention, found)
-
-
-@dataclass(frozen=True)
-class Band:
-    """The keys that a query sees: up to `back` before it and `ahead` after it; None: all."""
-
-    back: int | None
-    ahead: int | None
-    padding: bool  # whether padding is left out
-    documents: bool  # whether documents of a row stay apart
-
-    @classmethod
-    def of(cls, pattern: Pattern) -> Band | None:
-        """The band that a pattern is; None: it is none."""
-        parts = pattern.parts if isinstance(pattern, And) else [pattern]
-        offsets = Offsets.everything()
-        for part in parts:
-            if isinstance(part, Padding | Documents):
-                continue
-            sight = part.sight()
-            if part.heads > 1 or not part.static or not sight.exact:
-                return None
-            offsets = offsets & sight.together()
-        gaps = len(offsets.steps) > 2 - offsets.first
-        if offsets.is_empty() or gaps or not offsets.contains(np.zeros(1))[0]:
-            return None
-        least, most = offsets.least(), offsets.most()
-        kinds = {type(part) for part in parts}
-        back = None if least is None else -least
-        return cls(back, most, Padding in kinds, Documents in kinds)
-
-    @property
-    def window(self) -> tuple[int, int]:
-        """The same for torch's function, -1: all."""
-        return -1 if self.back is None else self.back, -1 if self.ahead is None else self.ahead
-
-    @property
-    def counts(self) -> bool:
-        """Whether the distance between two tokens matters, not only their order."""
-        return self.back is not None or self.ahead not in (0, None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,7 +109,7 @@ class Varlen(Kernel):
 
     def __init__(self) -> None:
         self.elsewhere = Banded()
-        self._seq: Callable[[], Seq | None] = lambda: None  # whose packings are kept
+        self._seq: weakref.ref[Seq] | None = None  # whose packings are kept
         self._packings: dict[tuple[bool, bool], Packing | None] = {}
 
     @outside_graphs  # works on the values of tensors
@@ -179,7 +136,7 @@ class Varlen(Kernel):
 
     def _pack(self, seq: Seq, padding: bool, documents: bool) -> Packing | None:
         """The packing of a batch, made once for all layers."""
-        if self._seq() is not seq:
+        if self._seq is None or self._seq() is not seq:
             self._seq, self._packings = weakref.ref(seq), {}
         key = (padding, documents)
         if key not in self._packings:
@@ -189,6 +146,8 @@ class Varlen(Kernel):
     def problem(
         self, pattern: Pattern, length: int, *, bias: Bias | None, dropout: float
     ) -> ConfigError | None:
+        if torch.cuda.is_available():
+            find_varlen()
         row = pattern.row(torch.zeros(length, dtype=torch.long, device="cpu"))
         if any(band is None for _, band in _find_bands(pattern.simplify(row), row)):
             return _refuse_pattern()
