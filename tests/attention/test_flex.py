@@ -21,6 +21,7 @@ from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError
 from plmctl.nn.positions import ALiBi, RelativeBuckets
 from tests.attention.test_banded import PATTERNS, B, T, positions, rows
+from tests.attention.test_banded import inputs as short_inputs
 from tests.attention.test_varlen import BANDS, small_model
 
 H, LENGTH, D = 4, BLOCK + 70, 16
@@ -60,29 +61,34 @@ def test_blocks_that_a_band_fills(name: str, packed: bool, padded: bool) -> None
             assert torch.equal(band.whole_blocks(seq, size).expand(B, -1, -1), expected)
 
 
-@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 @pytest.mark.parametrize("name", PATTERNS)
 @pytest.mark.parametrize("packed", [False, True])
-def test_the_block_mask_and_the_predicate_are_those_of_the_pattern(name: str, packed: bool) -> None:
-    """What torch computes without a compiler is the predicate alone; the blocks are compared."""
+def test_the_blocks_are_those_of_the_pattern(name: str, packed: bool) -> None:
     seq = rows(padded=True, packed=packed, length=LENGTH)
     pattern = PATTERNS[name] & Padding() & Documents()
-    mask = Flex().block_mask(pattern, seq)
-    dense = pattern.dense(seq)
+    mask, dense = Flex().block_mask(pattern, seq), pattern.dense(seq)
     assert dense is not None
     allowed = cut_blocks(dense.expand(B, H, LENGTH, LENGTH))
     assert bool((allowed.any(-1) <= mask.to_dense().bool()).all())
     whole = listed(mask.full_kv_num_blocks, mask.full_kv_indices)
     assert bool((whole <= allowed.all(-1)).all())
     assert not bool((whole & listed(mask.kv_num_blocks, mask.kv_indices)).any())
-    q, k, v = inputs()
-    place = positions(seq)
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@pytest.mark.parametrize("name", PATTERNS)
+def test_the_predicate_is_that_of_the_pattern(name: str) -> None:
+    """What torch computes without a compiler: it reads the predicate alone, not the blocks."""
+    seq = rows(padded=True, packed=True)
+    pattern = PATTERNS[name] & Padding() & Documents()
+    mask, place = Flex().block_mask(pattern, seq), positions(seq)
+    q, k, v = (x.detach() for x in short_inputs())
+    given = {"q_positions": place, "k_positions": place}
     with torch.no_grad():
-        made = FlexPlan(pattern, seq, mask, flex_attention, LENGTH - 1)
-        found = made.attend(q, k, v, q_positions=place, k_positions=place)
-        plan = Dense().plan(pattern, seq)
-        expected = plan.attend(q, k, v, q_positions=place, k_positions=place)
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+        made = FlexPlan(pattern, seq, mask, flex_attention, T - 1)
+        found = made.attend(q, k, v, **given)
+        expected = Dense().plan(pattern, seq).attend(q, k, v, **given)
+    torch.testing.assert_close(found, expected, atol=1e-10, rtol=1e-10)
 
 
 def test_each_head_has_its_own_blocks() -> None:
