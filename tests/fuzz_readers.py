@@ -507,6 +507,10 @@ def task_files(folder: Path) -> None:
         "train.tsv": tabs,
         "train.csv": tabs.replace(",", ";").replace("\t", ","),
         "squad.json": json.dumps(squad),
+        "trivia.jsonl": "\n".join(
+            json.dumps({"question": "Who?", "document": text, "answers": ["the cat"]})
+            for text in TEXT
+        ),
         "train.conll": column,
         "tagged.jsonl": "\n".join(map(json.dumps, lists)),
         "choice.jsonl": "\n".join(map(json.dumps, choice)),
@@ -641,6 +645,7 @@ CASES = [
     Case("config keys, ELMo", elmo, use, ("*_options.json",), keys=True),
     *(Case(f"task table {name}", task_files, read_task(name, "sst2"), (name,)) for name in TABLES),
     Case("task SQuAD", task_files, read_task("squad.json", "squad"), ("squad.json",)),
+    Case("task TriviaQA", task_files, read_task("trivia.jsonl", "triviaqa"), ("trivia.jsonl",)),
     Case("task CoNLL", task_files, read_task("train.conll", "conll2003"), ("train.conll",)),
     Case(
         "task tagged.jsonl", task_files, read_task("tagged.jsonl", "conll2003"), ("tagged.jsonl",)

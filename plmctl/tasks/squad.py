@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -84,7 +84,11 @@ class Squad(Task):
     head = "span"
     pipeline = "question-answering"
     fields: Mapping[str, Field] = {
-        "labels.span": Field("[N, 2]", "int", "first and last token of the answer in the row"),
+        "labels.span": Field(
+            "[N, 2] | [N, M, 2]",
+            "int",
+            "first and last token of the answer in the row; of the M places where it stands",
+        ),
         "spans.window": Field(
             "[n, 4]",
             "int",
@@ -95,10 +99,11 @@ class Squad(Task):
     facts = Facts(needs=frozenset({"text", "labels.span"}))
     outputs = 2
 
-    Settings = SquadSettings
+    Settings: ClassVar[type[SquadSettings]] = SquadSettings
+    windows: int | None = None  # of a passage that are read, the first ones; None: all
 
     def __init__(self, **settings: Any) -> None:
-        own = SquadSettings(**settings)
+        own: SquadSettings = self.Settings(**settings)
         known = squad_score.score_v1([]) if own.version == 1 else squad_score.score_v2([])
         super().__init__(own, metrics=check_metrics(own.metrics, known))
         self.stride, self.max_query = own.stride, own.max_query
@@ -140,7 +145,7 @@ class Squad(Task):
     def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
         laid_out: list[encode.Row] = []
         example_of: list[int] = []
-        spans: list[tuple[int, int]] = []
+        spans: list[Any] = []
         # row, position of the window's first passage token, tokens, its number
         runs: list[tuple[int, int, int, int]] = []
         questions: list[int] = []  # where those of the rows end
@@ -155,8 +160,9 @@ class Squad(Task):
                     self.max_length,
                     f"more than max_query={self.max_query} plus {extra} specials",
                 )
-            answer = _token_span(passage, example.label)
-            for first, length in doc_windows(len(passage.ids), room, self.stride):
+            answer = self.find_answer(passage, example)
+            windows = doc_windows(len(passage.ids), room, self.stride)
+            for first, length in windows[: self.windows]:
                 part = passage.ids[first : first + length]
                 row = encode.lay_out(
                     question,
@@ -169,7 +175,7 @@ class Squad(Task):
                     row = replace(row, anchor=len(row.ids) - 1)
                 assert row.b_start is not None
                 runs.append((len(laid_out), row.b_start, length, first))
-                spans.append(_in_window(answer, example, first, length, row))
+                spans.append(self.label_window(answer, example, first, length, row))
                 questions.append(row.a_start + len(question))
                 laid_out.append(row)
                 example_of.append(number)
@@ -178,6 +184,16 @@ class Squad(Task):
         positions = np.arange(rows.seqs["text"].ids.shape[1])
         rows = encode.mark_global(rows, positions < np.array(questions)[:, None])
         return encode.add_labels(rows, {"span": np.array(spans, dtype=np.int64)})
+
+    def find_answer(self, passage: Passage, example: Example) -> Any:
+        """Where the answer stands among the tokens of its passage, for `label_window`."""
+        return _token_span(passage, example.label)
+
+    def label_window(
+        self, answer: Any, example: Example, first: int, length: int, row: encode.Row
+    ) -> Any:
+        """The label of a window, the tokens `first`, ... of the passage as they stand in `row`."""
+        return _in_window(answer, example, first, length, row)
 
     def _passage(self, context: str, tokenizer: Any) -> Passage:
         if context not in self._passages:

@@ -140,6 +140,28 @@ def test_candidates_with_a_model_that_reads_all_documents(tmp_path: Path) -> Non
     assert not cell.global_maps.q.weight.equal(q)  # the maps of global tokens were trained
 
 
+def test_answers_in_several_places_of_a_long_document(tmp_path: Path) -> None:
+    """The whole way: files, windows, the loss over all places, decoding, scores, a checkpoint."""
+    draw, lines = random.Random(0), []
+    for _ in range(40):
+        thing, text = draw.choice(THINGS), draw.choices(WORDS, k=60)
+        text[5], text[50] = thing, thing.upper()
+        lines.append({"question": "which", "document": " ".join(text), "answers": [thing]})
+    (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    words = [*MODEL, "task=triviaqa", f"task.path={tmp_path / 'train.jsonl'}", "train.epochs=2"]
+    words += ["task.max_length=40", "task.stride=20", "task.windows=null", "task.max_query=4"]
+    scores = finetune(tmp_path / "run", *words)
+    assert 0 <= scores["exact"] <= scores["f1"] <= 100
+    assert plmctl.load(tmp_path / "run").config["task"]["most_spans"] == 64
+
+
+def test_published_settings_of_triviaqa() -> None:
+    """allenai/longformer, cheatsheet.txt: the command of the large model."""
+    spec = config.compose("finetune", None, ["task=triviaqa", "task.path=x", "checkpoint=null"])
+    assert (spec.train.epochs, spec.train.batch_size, spec.optim["lr"]) == (4, 8, 3e-5)
+    assert (spec.schedule["warmup_steps"], spec.task["max_length"]) == (1000, 4096)
+
+
 @pytest.mark.parametrize("task", ["movie_reviews", "wikihop"])
 def test_published_settings(task: str) -> None:
     """Beltagy et al., 2020, table 14: IMDB and WikiHop, base."""

@@ -1,0 +1,66 @@
+"""Where the answers of a question stand in a text: strings that are the same after normalisation.
+
+As TriviaQA compares answers (Joshi et al., 2017, arXiv:1705.03551, sec. 4.3 and its evaluation
+script): lower case, no punctuation, no articles, white space of any length.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+_WORD = re.compile(r"[^\W_]+")
+_ARTICLES = frozenset({"a", "an", "the"})
+
+
+class Word(NamedTuple):
+    """A word as it is compared, and its characters [start, end) in the text."""
+
+    text: str
+    start: int
+    end: int
+
+
+def split_words(text: str) -> list[Word]:
+    """The words of a text without articles: runs of letters and digits in lower case."""
+    found = (Word(m[0].lower(), m.start(), m.end()) for m in _WORD.finditer(text))
+    return [word for word in found if word.text not in _ARTICLES]
+
+
+def normalise(text: str) -> str:
+    """The words of a text with one space between two of them."""
+    return " ".join(word.text for word in split_words(text))
+
+
+def find_all(answers: Iterable[str], text: str) -> list[tuple[int, int]]:
+    """The characters [start, end) of every place in `text` that is one of `answers` after
+    normalisation, in order, each once.
+
+    "The Beatles" is found in "(Beatles)" as characters 1 to 8, and "U.S. Army" in "u s  army".
+    """
+    wanted: dict[str, set[tuple[str, ...]]] = {}  # by their first word
+    for answer in answers:
+        words = tuple(word.text for word in split_words(answer))
+        if words:
+            wanted.setdefault(words[0], set()).add(words)
+    there, spans = split_words(text), set()
+    for index, word in enumerate(there):
+        for words in wanted.get(word.text, ()):
+            here = there[index : index + len(words)]
+            if tuple(each.text for each in here) == words:
+                spans.add((word.start, here[-1].end))
+    return sorted(spans)
+
+
+def exact(gold: str, guess: str) -> float:
+    """1 if both are the same after `normalise`, otherwise 0."""
+    return float(normalise(gold) == normalise(guess))
+
+
+def f1(gold: str, guess: str) -> float:
+    """F1 of the words, 0 where they share none."""
+    golds, guesses = normalise(gold).split(), normalise(guess).split()
+    same = sum((Counter(golds) & Counter(guesses)).values())
+    return 2 * same / (len(golds) + len(guesses)) if same else 0.0
