@@ -46,6 +46,14 @@ def test_each_step_is_said_once() -> None:
     assert "below word pairs (5.400 < 5.500) after 2.5 M tokens" in said[1]
 
 
+def test_of_few_held_out_tokens_only_that_is_said() -> None:
+    """Of a text of 60 kB a few hundred tokens are held out, and any model may win on them."""
+    floors = Floors(["mlm"], {}, held_out=200)
+    said = [floors.remark(Progress(tokens=9), scores(loss)) for loss in (7.2, 5.0, 6.0)]
+    assert said[0] == said[2] == []
+    assert "200 tokens are held out: too few" in said[1][0]
+
+
 def test_a_run_that_passes_both_at_once_is_told_of_the_second() -> None:
     assert ["below word pairs" in line for line in lines([(1, 5.0)])] == [True]
 

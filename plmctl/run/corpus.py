@@ -39,6 +39,10 @@ class Corpus:
     def vocab(self) -> Vocab:
         return self.tokenizer.vocab
 
+    def count_held_out(self) -> int:
+        """The tokens of all held-out text."""
+        return sum(len(part.ids) for parts in self.valid.values() for part in parts.values())
+
     def held_out(self) -> dict[str, tuple[str, str]]:
         """{title: (source, corpus)} of what is held out; a title is the corpus, of several
         sources "source.corpus".

@@ -157,7 +157,7 @@ def train(session: Session) -> Result:
             ],
             budget=budget,
             evaluate=_validation(session, objective, fields, sources, targets, comparable),
-            remark=Floors(targets, thaw(spec), stated).remark,
+            remark=Floors(targets, thaw(spec), stated, held_out=corpus.count_held_out()).remark,
             extras=lambda folder: corpus.tokenizer.save(folder / "tokenizer"),
             flops_per_token=_flops_per_token(model, objective, next(iter(sources.values()))),
         )
