@@ -41,6 +41,7 @@ SLOW = {
     "bert_layers",  # bert_tasks
     "bert_masks",
     "bert_sizes",
+    "chinese_units",  # reads a dictionary
     "elmo_data",  # elmo_layers
     "elmo_places",
     "gpt_lstm",  # gpt_pretraining
@@ -65,7 +66,9 @@ def test_shipped_studies_plan_without_any_file(
     monkeypatch.chdir(tmp_path)
     needed = {"chinese_units": "zhwiki.txt"}.get(name)  # no Chinese text comes with Python
     if needed:
-        (tmp_path / needed).write_text("今天天气很好。\n\n我们去公园。\n", encoding="utf-8")
+        (tmp_path / needed).write_text(
+            "今天天气很好。\n\n我们去公园。\n" * 40_000, encoding="utf-8"
+        )
     done = ablate(name, "--dry-run", "--json")
     assert done.exit_code == 0, done.output
     plan = json.loads(done.stdout)

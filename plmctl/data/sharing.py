@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 from collections.abc import Sequence
@@ -49,7 +50,8 @@ def share_tokenizer(
                 for job in jobs
             ]
             jobs[0].say("training the tokenizer", 0, 0)
-            texts = (text for survey in surveys for text in choose_training_texts(survey, recipe))
+            samples = (choose_training_texts(survey.sample, recipe) for survey in surveys)
+            texts = itertools.chain.from_iterable(samples)
             Tokenizer.learn(texts, recipe).save(journal.folder)
             journal.finish(folder)
     return folder

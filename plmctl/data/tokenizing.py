@@ -10,7 +10,7 @@ import json
 import os
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -26,6 +26,7 @@ from plmctl.data.split_writer import SplitWriter
 from plmctl.data.survey import Survey, TextSource, ignore_progress, survey_text
 from plmctl.storage.journal import Journal, Tell, ignore_line, open_journal
 from plmctl.text.annotate import Wanted, choose_tracks
+from plmctl.text.document import Document
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.train import Recipe
 
@@ -191,7 +192,7 @@ def _survey(job: TokenizingJob, journal: Journal) -> tuple[Survey, Survey | None
     np.save(held_file, held.identities if held else np.zeros(0, np.uint64))
     with sample.open("w", encoding="utf-8") as lines:
         lines.writelines(
-            json.dumps(text) + "\n" for text in choose_training_texts(survey, job.recipe)
+            json.dumps(text) + "\n" for text in choose_training_texts(survey.sample, job.recipe)
         )
     journal.commit(survey={"text": survey.to_json(), "held": held.to_json() if held else None})
     return replace(survey, sample=[], identities=np.zeros(0, np.uint64)), held
@@ -305,12 +306,12 @@ def _manifest(
     }
 
 
-def choose_training_texts(survey: Survey, recipe: Recipe) -> Iterator[str]:
+def choose_training_texts(documents: Iterable[Document], recipe: Recipe) -> Iterator[str]:
     """Yield the texts that a tokenizer is trained on; one document may be larger than the
     sample.
     """
     room = recipe.sample_bytes
-    for document in survey.sample:
+    for document in documents:
         for text in (
             document.segments if recipe.kind in ("byte_bpe", "char") else document.sentences
         ):

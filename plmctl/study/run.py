@@ -25,6 +25,7 @@ from plmctl.study.results import Results
 from plmctl.study.rounds import Rounds
 from plmctl.study.show import describe_plan, show_plan, show_table
 from plmctl.study.table import write_table
+from plmctl.study.tokenizers import try_tokenizers
 
 JOBS = "jobs"  # in the folder of a study: the folders of its jobs
 EDITED = (
@@ -47,6 +48,8 @@ def ablate(spec: Ablate) -> int:
     for recipe, decision in planned.decisions.items():
         remark(f"{recipe}: {decision}")
     if given.dry_run:
+        for question in try_tokenizers(planned, given):
+            remark(f"not checked: {question}")
         states = make_journal(planned, folder).states
         looks = open_looks(planned, folder, states)
         if given.json:

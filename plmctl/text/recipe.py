@@ -14,6 +14,16 @@ from plmctl.text.backend import Backend
 from plmctl.text.roles import Roles
 
 
+class TooLittleText(ConfigError):
+    """A text yields only `size` tokens, fewer than the vocabulary has."""
+
+    def __init__(self, vocab_size: int, size: int) -> None:
+        self.size = size
+        allowed = f"this text is too small for it: it yields at most {size} tokens"
+        fix = f"tokenizer.vocab_size={size}, or give more text (data.path)"
+        super().__init__("tokenizer.vocab_size", vocab_size, allowed, fix=fix)
+
+
 @base_of("tokenizer")
 @dataclass(frozen=True)
 class Recipe:
@@ -85,12 +95,7 @@ class Recipe:
 
     def size_too_large_error(self, size: int) -> ConfigError:
         """The error for a text that yields only `size` tokens."""
-        return ConfigError(
-            "tokenizer.vocab_size",
-            self.vocab_size,
-            f"this text is too small for it: it yields at most {size} tokens",
-            fix=f"tokenizer.vocab_size={size}, or give more text (data.path)",
-        )
+        return TooLittleText(self.vocab_size, size)
 
     def size_too_small_error(self, size: int) -> ConfigError:
         """The error for a vocabulary that cannot be smaller than `size`."""
