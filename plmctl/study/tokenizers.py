@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -41,51 +41,63 @@ def try_tokenizers(plan: StudyPlan, given: Provenance) -> list[str]:
     Raises:
         UsageError: What would end an arm, of all arms together.
     """
-    tried: dict[str, Vocab | None] = {}
+    tried: dict[str, _Tried | None] = {}
     open_questions: dict[str, None] = {}
     errors: list[PlmctlError] = []
     for name, composed in plan.arms.items():
-        if not composed.arm.pretrain:
-            continue
         config = dict(composed.pretrain)
+        if not composed.arm.pretrain or config.get("init"):  # whose tokenizer is there
+            continue
         key = json.dumps([config["data"], config["tokenizer"]], sort_keys=True, default=str)
         try:
             if key not in tried:
                 tried[key] = None  # what is wrong with it is said once
-                tried[key], question = _learn(config, given)
-                open_questions |= {f"{question} (arm '{name}')": None} if question else {}
-            vocab = tried[key]
-            if vocab is not None:
-                _build_parts(config, vocab, given)
+                tried[key] = found = _learn(config, given)
+                if found.question:
+                    open_questions[f"{found.question} (arm '{name}')"] = None
+            if known := tried[key]:
+                _build_parts(config, known, given)
         except PlmctlError as error:
             errors.append(UsageError(f"arm '{name}': {error}"))
     raise_all(errors)
     return list(open_questions)
 
 
-def _learn(config: Mapping[str, Any], given: Provenance) -> tuple[Vocab | None, str]:
-    """The vocabulary of an arm, and what is not known of it."""
+class _Tried(NamedTuple):
+    """What is known of the vocabulary of an arm."""
+
+    vocab: Vocab | None  # with all special tokens, and the others of some of the text
+    size: int = 0  # of the vocabulary that the run would have
+    question: str = ""  # what is not known
+
+
+def _learn(config: Mapping[str, Any], given: Provenance) -> _Tried:
+    """Load the tokenizer of an arm, or train it."""
     data, node = config["data"], config["tokenizer"]
     path = node.get("path") or (data["path"] if is_tokens(data["path"]) else None)
     if path:
-        return Tokenizer.load(path).vocab, ""
+        vocab = Tokenizer.load(path).vocab
+        return _Tried(vocab, vocab.size)
     if data["mixture"] or data["sources"]:
-        return None, "the tokenizer of several texts"
+        return _Tried(None, question="the tokenizer of several texts")
     if str(data["path"]).startswith("hf:"):
-        return None, f"the tokenizer of {data['path']}, which may have to be downloaded"
+        question = f"the tokenizer of {data['path']}, which may have to be downloaded"
+        return _Tried(None, question=question)
     recipe: Recipe = build(node, plugins=given.plugins, path="tokenizer")
     source, _ = find_sources(plain(data), data["path"])
     part, beginning = replace(recipe, sample_bytes=PART), _Beginning(source.documents())
     texts = list(choose_training_texts(beginning, part))
     if beginning.is_all or recipe.sample_bytes <= PART:
-        return Tokenizer.learn(texts, recipe).vocab, ""
+        vocab = Tokenizer.learn(texts, recipe).vocab
+        return _Tried(vocab, vocab.size)
     few = texts[: max(1, len(texts) // FEWER)]
     try:
-        return Tokenizer.learn(few, recipe).vocab, ""
+        return _Tried(Tokenizer.learn(few, recipe).vocab, recipe.vocab_size)
     except TooLittleText as error:
         vocab = Tokenizer.learn(few, replace(recipe, vocab_size=error.size)).vocab
     much = recipe.vocab_size * USUAL > PART
-    return vocab, f"whether the text yields {recipe.vocab_size:,} tokens" if much else ""
+    question = f"whether the text yields {recipe.vocab_size:,} tokens" if much else ""
+    return _Tried(vocab, recipe.vocab_size, question)
 
 
 class _Beginning:
@@ -99,12 +111,15 @@ class _Beginning:
         self.is_all = True
 
 
-def _build_parts(config: Mapping[str, Any], vocab: Vocab, given: Provenance) -> None:
+def _build_parts(config: Mapping[str, Any], known: _Tried, given: Provenance) -> None:
     """Build, without weights, whatever asks the vocabulary for its special tokens."""
+    vocab, size = known.vocab, known.size
+    if vocab is None:
+        return
     spec, plugins = spec_of("pretrain", dict(config), given), given.plugins
     with without_weights():
-        model = build_model(config, vocab_size=vocab.size, vocab=vocab, plugins=plugins)
-        build_objective(spec, model, vocab, plugins=plugins)
+        model = build_model(config, vocab_size=size, vocab=vocab, plugins=plugins)
+        build_objective(spec, model, vocab, vocab_size=size, plugins=plugins)
     reads = ToNoises(vocab=vocab, corpus_sample=np.zeros(1, np.int64)).by_name()
     for node in sources(spec).values():
         build(node["format"], {"vocab": vocab}, plugins, path="format")

@@ -6,15 +6,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
-from plmctl.cli import app as cli
 from plmctl.nn.entmax import Entmax
 from plmctl.report.density import list_alphas, measure_density
 from plmctl.report.page import Heading, TableBlock
 from plmctl.report.panels.density import panel
 from plmctl.report.sentences import SENTENCES, batch_sentences
 from plmctl.report.subject import find_subject
+from tests.report.tiny_run import pretrain
 
 WORDS = ["size.width=16", "size.inner_width=32", "format.max_length=64", "train.steps=1"]
 WORDS += ["train.batch_size=2", "tokenizer.vocab_size=280"]
@@ -23,13 +22,7 @@ WORDS += ["model.stack.cells.a.weights={_target_:plmctl.nn.entmax.Entmax,learned
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("density")
-    text = "\n\n".join(f"{n} small stones walk by the house of the river" for n in range(200))
-    (folder / "text.txt").write_text(text, encoding="utf-8")
-    words = [f"data.path={folder / 'text.txt'}", f"run.dir={folder / 'run'}", *WORDS]
-    made = CliRunner().invoke(cli.make_app(), ["pretrain", "gpt2", *words])
-    assert made.exit_code == 0, made.output
-    return folder / "run"
+    return pretrain(tmp_path_factory.mktemp("density"), "gpt2", *WORDS)
 
 
 @torch.inference_mode()

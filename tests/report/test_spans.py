@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
-from plmctl.cli import app as cli
 from plmctl.nn.spans import AdaptiveSpan
 from plmctl.report.page import Heading, TableBlock
 from plmctl.report.panels.spans import panel
 from plmctl.report.spans import measure_spans
 from plmctl.report.subject import find_subject
+from tests.report.tiny_run import pretrain
 
 WORDS = ["size.width=16", "size.inner_width=32", "format.max_length=16", "train.steps=2"]
 WORDS += ["train.batch_size=4", "data.valid_share=0.2", "train.log_every=1", "eval.rows=4"]
@@ -22,13 +21,7 @@ WORDS += ["train.batch_size=4", "data.valid_share=0.2", "train.log_every=1", "ev
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("spans")
-    text = "\n\n".join(f"{n} small stones walk by the house of the river" for n in range(200))
-    (folder / "text.txt").write_text(text, encoding="utf-8")
-    words = [f"data.path={folder / 'text.txt'}", f"run.dir={folder / 'run'}", *WORDS]
-    made = CliRunner().invoke(cli.make_app(), ["pretrain", "adaptive_span", *words])
-    assert made.exit_code == 0, made.output
-    return folder / "run"
+    return pretrain(tmp_path_factory.mktemp("spans"), "adaptive_span", *WORDS)
 
 
 def test_a_table_of_layers_and_heads(run: Path) -> None:
