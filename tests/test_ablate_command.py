@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from plmctl.cli.app import make_app
 from plmctl.run.recipes import recipe_names, recipes_dir
 from plmctl.study import run as running
+from plmctl.study import tokenizers
 from tests.marks import mark_slow
 from tests.study import toy_study
 
@@ -41,7 +42,6 @@ SLOW = {
     "bert_layers",  # bert_tasks
     "bert_masks",
     "bert_sizes",
-    "chinese_units",  # reads a dictionary
     "elmo_data",  # elmo_layers
     "elmo_places",
     "gpt_lstm",  # gpt_pretraining
@@ -64,11 +64,11 @@ def test_shipped_studies_plan_without_any_file(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tokenizers, "PART", 4096)  # characters
     needed = {"chinese_units": "zhwiki.txt"}.get(name)  # no Chinese text comes with Python
     if needed:
-        (tmp_path / needed).write_text(
-            "今天天气很好。\n\n我们去公园。\n" * 40_000, encoding="utf-8"
-        )
+        text = "今天天气很好。\n\n我们去公园。\n" * 400
+        (tmp_path / needed).write_text(text, encoding="utf-8")
     done = ablate(name, "--dry-run", "--json")
     assert done.exit_code == 0, done.output
     plan = json.loads(done.stdout)
