@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from plmctl.core.errors import DataError
 from plmctl.data.survey import survey_text
 from plmctl.data.tokenizing import TokenizingJob, choose_training_texts, find_cache_folder
 from plmctl.storage.journal import open_journal
@@ -20,10 +21,13 @@ _EXACT = 1 << 28
 
 
 def share_tokenizer(
-    jobs: Sequence[TokenizingJob], *, cache_dir: str | os.PathLike[str] | None = None
+    jobs: Sequence[TokenizingJob],
+    *,
+    cache_dir: str | os.PathLike[str] | None = None,
+    write: bool = True,
 ) -> Path:
     """The folder of a tokenizer that is trained on equally much of each job's text, cached by their
-    content.
+    content; DataError where there is none yet and nothing may be written.
 
     The sample has `tokenizer.sample_bytes` in all; a text that is shorter than its part gives all
     it has, so that small languages get their pieces. Differs: XLM samples texts with its
@@ -38,6 +42,8 @@ def share_tokenizer(
     folder = find_cache_folder(cache_dir) / f"tokenizer-{key}"
     if (folder / META).is_file():
         return folder
+    if not write:
+        raise DataError("these texts have no tokenizer yet", file=jobs[0].source.path)
     with open_journal(folder, identity, wait=True, tell=jobs[0].tell) as journal:
         if not (folder / META).is_file():  # no other process has made it meanwhile
             surveys = [

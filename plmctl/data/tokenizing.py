@@ -94,10 +94,10 @@ def tokenize(job: TokenizingJob, out: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def open_or_tokenize(
-    job: TokenizingJob, *, cache_dir: str | os.PathLike[str] | None = None
+    job: TokenizingJob, *, cache_dir: str | os.PathLike[str] | None = None, write: bool = True
 ) -> Path:
     """The token directory of `job`: its path if that is one already, else the cached one, else a
-    new one in the cache.
+    new one in the cache; DataError in its place where nothing may be written.
     """
     if is_tokens(job.source.path):
         return Path(job.source.path).expanduser()
@@ -106,6 +106,8 @@ def open_or_tokenize(
     folder = find_cache_folder(cache_dir) / key
     if _is_sound(folder):
         return folder
+    if not write:
+        raise DataError("this text is not tokenized", file=job.source.path)
     with open_journal(folder, identity, wait=True, tell=job.tell) as journal:
         if not _is_sound(folder):  # no other process has made it meanwhile
             _write(job, journal)

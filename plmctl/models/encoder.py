@@ -31,7 +31,7 @@ from plmctl.nn.embeddings import Embedding
 from plmctl.nn.env import Env, SourceStates, Streams
 from plmctl.nn.halting import Halting
 from plmctl.nn.positions import Position
-from plmctl.nn.recorder import ATTENTION, Recorder
+from plmctl.nn.recorder import ATTENTION, HASHES, Recorder
 from plmctl.nn.stack import Stack
 
 Initializer = Callable[..., None]  # (module, *, generator)
@@ -94,7 +94,8 @@ class Encoder(Backbone):
 
     @property
     def records(self) -> frozenset[str]:  # type: ignore[override]
-        return frozenset({"hidden"}) | (ATTENTION if self.stack.records else frozenset())
+        attention = ATTENTION if self.stack.records else frozenset()
+        return frozenset({"hidden"}) | attention | (HASHES if self.stack.hashes else frozenset())
 
     @property
     def halting(self) -> Mapping[str, Halting]:

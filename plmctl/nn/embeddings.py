@@ -46,7 +46,7 @@ class Embedding(nn.Module):
     ) -> None:
         super().__init__()
         inner = table_width or width
-        self.width = width
+        self.width, self.table_width = width, inner
         self.factor = inner**0.5 if scaled else 1.0
         make: Callable[..., nn.Module] = table or TokenTable
         self.token = make(vocab_size=vocab_size, width=inner)

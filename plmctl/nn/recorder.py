@@ -12,6 +12,7 @@ from plmctl.attention.kernels.dense import score
 from plmctl.attention.op import GlobalRows
 
 ATTENTION = frozenset({"queries", "keys", "values", "scores", "attention"})
+HASHES = frozenset({"buckets"})
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,8 @@ class Recorder:
     "queries", "keys", "values" [B, H, T, D] as the linear maps give them; "scores" [B, H, Tq, Tk]:
     `q k^T / sqrt(D)` and the position bias, the lowest number where a token may not see;
     "attention": their softmax, or what stands in its place, without dropout, 0 there.
+    "buckets" [B, H, R, T]: of each token in each round, where attention hashes; rows that are short
+    enough to be seen as a whole have none.
     """
 
     recorded: dict[str, list[Tensor]]
@@ -28,7 +31,7 @@ class Recorder:
     @classmethod
     def of(cls, record: frozenset[str]) -> Recorder | None:
         """A recorder for these names; None if none of them belongs to attention."""
-        names = sorted(record & ATTENTION)
+        names = sorted(record & (ATTENTION | HASHES))
         return cls({name: [] for name in names}) if names else None
 
     def vectors(self, q: Tensor, k: Tensor, v: Tensor) -> None:
@@ -36,6 +39,11 @@ class Recorder:
         for name, vector in (("queries", q), ("keys", k), ("values", v)):
             if name in self.recorded:
                 self.recorded[name].append(vector)
+
+    def hashes(self, buckets: Tensor) -> None:
+        """Record the buckets of the tokens, before documents are told apart."""
+        if "buckets" in self.recorded:
+            self.recorded["buckets"].append(buckets)
 
     def products(
         self,
@@ -72,7 +80,7 @@ class Recorder:
         """Record scores and attention of global tokens, q [B, H, G, D], in place of those that the
         last `products` gave for them.
         """
-        new = Recorder({name: [] for name in self.recorded})
+        new = Recorder({name: [] for name in self.recorded.keys() & ATTENTION})
         new.products(q, k, rows.plan, bias, weigh)
         for name, (maps,) in ((name, maps) for name, maps in new.recorded.items() if maps):
             self.recorded[name][-1] = rows.put(self.recorded[name][-1], maps)

@@ -190,6 +190,11 @@ class Stack(nn.Module):
         ]
         return set(recorded) == {1}
 
+    @property
+    def hashes(self) -> bool:
+        """Whether a cell sorts tokens into buckets."""
+        return any(self.block(step).cell.hashes for step in self.steps)
+
     def block(self, step: Step) -> Block:
         """The block that a step runs."""
         return self.blocks[step.letter][step.copy]  # type: ignore[index, return-value]

@@ -34,3 +34,8 @@ def clip(text: str, most: int = 240) -> str:
     """A text on one line, cut to about `most` characters."""
     text = " ".join(str(text).split())
     return text if len(text) <= most else f"{text[:most]}…"
+
+
+def name_part(name: str, text: str) -> str:
+    """`text`, behind the name of the part of a model that it is about, if that has one."""
+    return f"{name}: {text}" if name else text

@@ -55,8 +55,10 @@ class Corpus:
         }
 
 
-def open_corpus(spec: Any) -> Corpus:
-    """Open the token directories of all sources and corpora; raw text is tokenized first, once."""
+def open_corpus(spec: Any, *, write: bool = True) -> Corpus:
+    """Open the token directories of all sources and corpora; raw text is tokenized first, once, and
+    where nothing may be written, DataError for what is not tokenized yet.
+    """
     cache_dir = spec.data.cache_dir
     paths = {
         source: {name: _hashable(part.get("path")) for name, part in node["corpora"].items()}
@@ -68,13 +70,16 @@ def open_corpus(spec: Any) -> Corpus:
             for corpora in paths.values()
             for path in corpora.values()
         }
-        shared = _shared_tokenizer(spec, jobs)
+        shared = _shared_tokenizer(spec, jobs, write=write)
         if shared is not None:
             jobs = {
                 path: replace(each, recipe=replace(each.recipe, path=str(shared)))
                 for path, each in jobs.items()
             }
-        folders = {path: open_or_tokenize(each, cache_dir=cache_dir) for path, each in jobs.items()}
+        folders = {
+            path: open_or_tokenize(each, cache_dir=cache_dir, write=write)
+            for path, each in jobs.items()
+        }
     tokenizer = _common_tokenizer(spec, folders.values(), shared)
     train, valid = (
         {
@@ -135,14 +140,16 @@ def _refuse_unknown_text(folders: Mapping[Any, Path], tokenizer: Tokenizer) -> N
         refuse_unknown(unknown_share(sample, tokenizer.vocab), file=path or home, fix=fix)
 
 
-def _shared_tokenizer(spec: Any, jobs: Mapping[Any, TokenizingJob]) -> Path | None:
+def _shared_tokenizer(spec: Any, jobs: Mapping[Any, TokenizingJob], *, write: bool) -> Path | None:
     """What several texts share where no tokenizer is given: that of the first token directory,
     or one trained on all.
     """
     if len(jobs) == 1 or (spec.tokenizer and spec.tokenizer.get("path")):
         return None
     known = next((Path(path).expanduser() for path in jobs if is_tokens(path)), None)
-    return known or share_tokenizer(list(jobs.values()), cache_dir=spec.data.cache_dir)
+    if known:
+        return known
+    return share_tokenizer(list(jobs.values()), cache_dir=spec.data.cache_dir, write=write)
 
 
 def sources(spec: Any) -> dict[str, dict[str, Any]]:

@@ -54,7 +54,3 @@ def test_density_and_alphas_by_layer_and_head(run: Path) -> None:
     assert isinstance(alphas, TableBlock)
     assert density.rows[0] == ["layer 1", *(f"{100 * share:.0f}" for share in layers[0])]
     assert alphas.rows[1] == ["cell 2", "1.00", "2.00"]
-
-
-def test_other_runs_have_no_such_panel(trained: Path) -> None:
-    assert panel(find_subject([trained])) == []

@@ -45,7 +45,3 @@ def test_evaluation_logs_the_mean_and_the_longest(run: Path) -> None:
     valid = [record for record in records if "valid/loss" in record]
     assert all({"valid/span", "valid/longest_span", "valid/loss/span"} <= set(r) for r in valid)
     assert valid
-
-
-def test_other_runs_have_no_such_panel(trained: Path) -> None:
-    assert panel(find_subject([trained])) == []

@@ -48,6 +48,7 @@ class Cell(nn.Module):
     # the heading of its multiply-adds: attention, feed-forward, ...; "": the name of its class
     computes: str = ""
     records: bool = False  # fills `env.recorder`, once each time it runs
+    hashes: bool = False  # tells `env.recorder` the buckets of the tokens
     # True: reads later tokens, too; False: only earlier ones; None: what the pattern allows
     ahead: bool | None = None
     recomputes: bool = False  # runs again in the backward pass, whatever its stack does
@@ -65,6 +66,12 @@ class Cell(nn.Module):
         are.
         """
         return self.longest
+
+    def bias_by_distance(self, distance: Tensor) -> Tensor | None:
+        """[H, n] what every query adds to its score of a key by its `distance [n]` = query - key,
+        whatever stands there; None: nothing.
+        """
+        return None
 
     def work(self, row: RowSize) -> Work:
         """The cost of a row if every matrix multiplies every token once, and the outputs of linear

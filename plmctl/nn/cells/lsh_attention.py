@@ -61,6 +61,7 @@ class LSHAttention(Cell):
 
     computes = "attention"
     biased = False
+    hashes = True
 
     def __init__(
         self,
@@ -93,6 +94,10 @@ class LSHAttention(Cell):
     @property
     def projection(self) -> nn.Linear:  # type: ignore[override]
         return self.out
+
+    def find_factors(self, length: int) -> list[int]:
+        """The factors of the number of buckets in rows of `length` tokens."""
+        return self.factors or count_buckets(length, self.chunk)
 
     def work(self, row: RowSize) -> Work:
         """The cost without the hashes; what is sorted is kept in each round: q, v, and keys and
@@ -129,8 +134,10 @@ class LSHAttention(Cell):
     ) -> Tensor:
         """[B, H, L, D] where a token sees two chunks in each round."""
         length = q.shape[2]
-        factors = self.factors or count_buckets(length, self.chunk)
+        factors = self.find_factors(length)
         buckets = env.remember(lambda: hash_vectors(q.detach(), factors, self.rounds, seed))
+        if env.recorder is not None:
+            env.recorder.hashes(buckets)
         if spare := -length % self.chunk:
             if documents is None:
                 documents = torch.zeros(1, length, dtype=torch.long, device=q.device)

@@ -12,7 +12,7 @@ from plmctl.core.parts import part_of
 from plmctl.core.values import DropoutRate
 from plmctl.nn.cells.base import Cell, RowSize, Work, check_heads, split_heads
 from plmctl.nn.env import Env, Streams
-from plmctl.nn.relations import Relations, RelativeOp, read_key_rows
+from plmctl.nn.relations import Relations, RelativeOp, compute_sinusoids, read_key_rows
 from plmctl.nn.weights import WeightsFactory, make_weights
 
 
@@ -90,6 +90,12 @@ class RelativeAttention(Cell):
         kept = queries * sum(part.out_features for part in linear)
         scores = queries * (3 * (row.tokens + row.memory) + row.tokens)
         return Work(macs, scores * inner, kept + scores * self.num_heads)
+
+    def bias_by_distance(self, distance: Tensor) -> Tensor:
+        table = compute_sinusoids(distance, self.q.in_features).to(self.place_bias.dtype)
+        r = self.place(table).unflatten(-1, (-1, self.head_width))  # [n, H, D]
+        v = self.place_bias[:, 0] * self.head_width**-0.5
+        return torch.einsum("hd,nhd->hn", v, r)
 
     def forward(self, streams: Streams, env: Env) -> Tensor:
         op = env.ops["text"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from plmctl.core.errors import PlmctlError
-from plmctl.report.page import Block, Heading, Paragraph, TableBlock
+from plmctl.report.by_run import collect_by_run
+from plmctl.report.page import Block, Paragraph, TableBlock
 from plmctl.report.subject import ReportedRun, Subject
 
 ORDER = 63
@@ -19,16 +19,7 @@ ALPHAS = "alpha of each head: near 1 it is as dense as softmax, 2 is sparsemax."
 
 def panel(subject: Subject) -> list[Block]:
     """Tables for each run whose attention has weights of its own."""
-    shown: list[Block] = []
-    for run in subject.runs:
-        if not _has_weights(run.log.config.get("model")):
-            continue
-        try:
-            blocks = _blocks(run)
-        except PlmctlError:  # of a run without a model the panel of layers tells
-            continue
-        shown += [Heading(run.name, 3), *blocks] if len(subject.runs) > 1 else blocks
-    return [Heading("Sparse attention"), *shown] if shown else []
+    return collect_by_run(subject, "Sparse attention", _blocks)
 
 
 def _has_weights(node: Any) -> bool:
@@ -38,7 +29,9 @@ def _has_weights(node: Any) -> bool:
     return bool(node.get("weights")) or any(map(_has_weights, node.values()))
 
 
-def _blocks(run: ReportedRun) -> list[Block]:
+def _blocks(run: ReportedRun, number: int) -> list[Block]:
+    if not _has_weights(run.log.config.get("model")):
+        return []
     from plmctl.report.density import list_alphas, measure_density  # brings torch
 
     density, alphas = measure_density(run.loaded), list_alphas(run.loaded)

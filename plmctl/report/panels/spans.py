@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from plmctl.core.errors import PlmctlError
+from plmctl.report.by_run import collect_by_run
 from plmctl.report.chart import Curve, draw_lines
-from plmctl.report.page import Block, Chart, Heading, Paragraph, TableBlock
+from plmctl.report.page import Block, Chart, Paragraph, TableBlock
 from plmctl.report.subject import ReportedRun, Subject
 
 ORDER = 62
@@ -17,14 +17,7 @@ READING = (
 
 def panel(subject: Subject) -> list[Block]:
     """A table of layers and heads and a curve for each run whose model has learned spans."""
-    shown: list[Block] = []
-    for number, run in enumerate(subject.runs):
-        try:
-            blocks = _blocks(run, number)
-        except PlmctlError:  # of a run without a model the panel of layers tells
-            continue
-        shown += [Heading(run.name, 3), *blocks] if blocks and len(subject.runs) > 1 else blocks
-    return [Heading("Spans of attention"), *shown] if shown else []
+    return collect_by_run(subject, "Spans of attention", _blocks)
 
 
 def _blocks(run: ReportedRun, number: int) -> list[Block]:

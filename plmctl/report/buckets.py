@@ -1,0 +1,86 @@
+"""The buckets into which attention by hashing sorts the tokens of a row (Kitaev et al., 2020)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from plmctl.nn.cells.lsh_attention import LSHAttention
+from plmctl.report.held_out import batch_held_out
+from plmctl.report.readers import find_readers, list_cells
+from plmctl.run.loading import Loaded
+
+
+@dataclass(frozen=True)
+class Hashed:
+    """The buckets of one layer.
+
+    Args:
+        layer: counted from 1.
+        buckets: how many there are.
+        tokens: of a bucket, on average.
+        first: [H, R, T] the bucket of each token of the first row, by head and round.
+        largest: tokens of the largest bucket of a round, the mean over rows, heads and rounds.
+        empty: the share of buckets without tokens.
+        evenness: by head, H(p) / ln n, p the shares of the tokens of a row in n buckets: 1 if all
+            are equally large, 0 if one has all.
+    """
+
+    layer: int
+    buckets: int
+    tokens: float
+    first: Tensor
+    largest: float
+    empty: float
+    evenness: list[float]
+
+
+@torch.inference_mode()
+def measure_buckets(loaded: Loaded) -> tuple[list[Hashed], list[str], str]:
+    """(the buckets of each layer that hashes, the tokens of the first row, what was read); no
+    layers where a model does not hash, or rows are too short for it.
+    """
+    if "buckets" not in loaded.model.backbone.records:
+        return [], [], ""
+    batch, about = batch_held_out(loaded)
+    seq = batch.seqs.get("target") or batch.text
+    filled = seq.real.any(1)  # the last rows of a batch may be empty
+    real = seq.real[filled]
+    recorded = loaded.model(batch, record=frozenset({"buckets"})).recorded["buckets"]
+    hashing = [
+        (layer, cell)
+        for part in find_readers(loaded.model.backbone).values()
+        for layer, cell in list_cells(part.stack)
+        if isinstance(cell, LSHAttention)
+    ]
+    found = []
+    for (layer, cell), buckets in zip(hashing, recorded, strict=False):
+        count = math.prod(cell.find_factors(seq.ids.shape[1]))
+        found.append(_measure(layer, count, buckets[filled], real))
+    return found, loaded.tokenizer.pieces(seq.ids[filled][0][real[0]].tolist()), about
+
+
+def _measure(layer: int, count: int, buckets: Tensor, real: Tensor) -> Hashed:
+    """From `buckets [B, H, R, T]` of the tokens that are `real [B, T]`."""
+    sizes = count_sizes(buckets, real, count)
+    shares = sizes / sizes.sum(-1, keepdim=True)
+    even = torch.special.entr(shares).sum(-1) / math.log(count)  # [B, H, R]
+    return Hashed(
+        layer,
+        count,
+        float(sizes.mean()),
+        buckets[0][..., real[0]],
+        float(sizes.amax(-1).mean()),
+        float((sizes == 0).double().mean()),
+        even.mean((0, 2)).tolist(),
+    )
+
+
+def count_sizes(buckets: Tensor, real: Tensor, count: int) -> Tensor:
+    """[B, H, R, n] the tokens of each of `count` buckets, from `buckets [B, H, R, T]`."""
+    ones = real[:, None, None].double().expand(buckets.shape)
+    sizes = ones.new_zeros(*buckets.shape[:3], count)
+    return sizes.scatter_add(-1, buckets.long(), ones)

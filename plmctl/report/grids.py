@@ -1,0 +1,209 @@
+"""Heat maps and coloured tokens as SVG text, in the frame of the line charts."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import groupby
+
+from plmctl.report.chart import WIDTH, draw_frame
+from plmctl.report.style import SERIES, draw_text, style_series
+
+_LEVELS = 16  # shades of a colour
+FAINTEST = 1 / _LEVELS  # the least value that is seen for certain
+_EDGE, _TOP, _GAP = 8, 34, 12
+_NAME = 58  # for the names of lines
+_LETTER = 7.2  # pixels of a letter of 12 pixels in sans-serif, wide ones among them
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A heat map: each of `cells[line][column]` is from -1 to 1, the darker the farther from 0."""
+
+    title: str
+    cells: Sequence[Sequence[float]]
+    below: str = ""  # a text below it
+    lines: Sequence[str] = ()  # the name of each line
+    ends: tuple[str, str] = ("", "")  # what stands below the first and the last column
+
+
+def draw_grids(grids: Sequence[Grid], *, title: str, scale: Sequence[tuple[float, str]]) -> str:
+    """One SVG with all of `grids`, which have equally many cells, and the colours of `scale`, each
+    with its name. Two or three stand side by side, where their lines have no names.
+    """
+    named = bool(grids[0].lines)
+    longest = max(len(text) for grid in grids for text in (grid.title, grid.below))
+    few = len(grids) in (1, 2, 4) or longest * _LETTER > WIDTH / 3 - _GAP
+    beside = 1 if named else 2 if few else 3
+    room = WIDTH - 2 * _EDGE - _NAME * named - (beside - 1) * _GAP
+    columns = max(len(line) for grid in grids for line in grid.cells)
+    wide = max(1, room // beside // columns)
+    high = 14 if named else wide
+    step_x = room // beside + _GAP
+    step_y = 22 + high * len(grids[0].cells) + 18 * any(any(grid.ends) for grid in grids)
+    step_y += 18 * any(grid.below for grid in grids) + _GAP
+    parts: list[str] = []
+    for number, grid in enumerate(grids):
+        left = _EDGE + _NAME * named + number % beside * step_x
+        top = _TOP + 22 + number // beside * step_y
+        parts += _draw_grid(grid, left, top, wide, high)
+    bottom = _TOP + step_y * -(-len(grids) // beside)
+    return draw_frame([*parts, *_draw_scale(scale, bottom)], title=title, height=bottom + 30)
+
+
+def _draw_grid(grid: Grid, left: int, top: int, wide: int, high: int) -> Iterator[str]:
+    width, height = wide * len(grid.cells[0]), high * len(grid.cells)
+    yield draw_text(left, top - 6, escape(grid.title))
+    yield (
+        f'<rect class="grid" x="{left - 0.5}" y="{top - 0.5}" width="{width + 1}"'
+        f' height="{height + 1}" fill="none" stroke="#dddddd"/>'
+    )
+    paths: dict[int, list[str]] = defaultdict(list)
+    for number, line in enumerate(grid.cells):
+        column = 0
+        for shade, same in groupby(map(_shade, line)):
+            size = len(list(same))
+            x, y = left + wide * column, top + high * number
+            paths[shade].append(f"M{x} {y}h{wide * size}v{high}h{-wide * size}z")
+            column += size
+    for shade in sorted(paths.keys() - {0}):
+        yield (
+            f'<path {style_series(int(shade < 0))} fill="currentColor" shape-rendering="crispEdges"'
+            f' fill-opacity="{abs(shade) / _LEVELS:.3g}" d="{"".join(paths[shade])}"/>'
+        )
+    for number, name in enumerate(grid.lines):
+        yield draw_text(left - 6, top + high * number + 11, escape(name), "end")
+    below = top + height + 15
+    if any(grid.ends):
+        yield draw_text(left, below, escape(grid.ends[0]))
+        yield draw_text(left + width, below, escape(grid.ends[1]), "end")
+        below += 18
+    if grid.below:
+        yield draw_text(left, below, escape(grid.below))
+
+
+def _shade(value: float) -> int:
+    return round(max(-1.0, min(1.0, value)) * _LEVELS)
+
+
+def _draw_scale(scale: Sequence[tuple[float, str]], top: int) -> Iterator[str]:
+    left = float(_EDGE)
+    for value, name in scale:
+        yield (
+            f'<rect {style_series(int(value < 0))} x="{left:g}" y="{top}" width="20" height="12"'
+            f' fill="currentColor" fill-opacity="{abs(_shade(value)) / _LEVELS:.3g}"'
+            ' stroke="currentColor" stroke-width="0.5"/>'
+        )
+        yield draw_text(f"{left + 25:g}", top + 11, escape(name))
+        left += 25 + _LETTER * len(name) + 16
+
+
+@dataclass(frozen=True)
+class TokenRow:
+    """The tokens of a row with a number for each, and how dark it is, 0 to 1."""
+
+    title: str
+    tokens: Sequence[str]
+    numbers: Sequence[str]
+    shades: Sequence[float]
+
+
+def draw_rows(rows: Sequence[TokenRow], *, title: str) -> str:
+    """One SVG with the tokens of each row as in a text, in coloured boxes with their numbers."""
+    parts, top = [], _TOP
+    for row in rows:
+        parts.append(draw_text(_EDGE, top + 14, escape(row.title)))
+        top, left = top + 20, float(_EDGE)
+        for token, number, shade in zip(row.tokens, row.numbers, row.shades, strict=True):
+            label = show_token(token)
+            width = max(_LETTER * max(len(label), len(number)) + 6, 20)
+            if left > _EDGE and left + width > WIDTH - _EDGE:
+                left, top = float(_EDGE), top + 38
+            middle = f"{left + width / 2:.1f}"
+            opacity = f"{0.06 + 0.44 * shade:.2f}"
+            parts.append(
+                f'<rect {style_series(0)} x="{left:.1f}" y="{top}" width="{width - 2:.1f}"'
+                f' height="34" rx="3" fill="currentColor" fill-opacity="{opacity}"/>'
+            )
+            parts.append(f'<g font-size="12">{draw_text(middle, top + 14, label, "middle")}</g>')
+            parts.append(f'<g font-size="11">{draw_text(middle, top + 29, number, "middle")}</g>')
+            left += width
+        top += 38 + _GAP
+    return draw_frame(parts, title=title, height=top)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A number for each token."""
+
+    group: str  # of neighbouring columns, which have one heading
+    title: str
+    numbers: Sequence[int]
+
+
+def count_blocks(columns: int) -> int:
+    """How many times so many columns, with the tokens beside them, stand side by side."""
+    return max(1, (WIDTH - 2 * _EDGE + _GAP) // (_COLUMN_NAME + _CELL * columns + _GAP))
+
+
+_COLUMN_NAME, _CELL, _LINE = 96, 26, 17
+
+
+def draw_columns(tokens: Sequence[str], columns: Sequence[Column], *, title: str) -> str:
+    """One SVG with a line for each token and its number in each column. Within a column, numbers
+    that occur more than once have a colour.
+    """
+    blocks = count_blocks(len(columns))
+    lines = -(-len(tokens) // blocks)
+    width = _COLUMN_NAME + _CELL * len(columns) + _GAP
+    top = _TOP + 34
+    colours = [_colour(column.numbers) for column in columns]
+    parts: list[str] = []
+    for block in range(blocks):
+        left = _EDGE + width * block + _COLUMN_NAME
+        parts += _draw_heads(columns, left)
+        for number in range(lines * block, min(len(tokens), lines * (block + 1))):
+            y = top + _LINE * (number - lines * block)
+            parts.append(draw_text(left - 6, y + 13, show_token(tokens[number], 11), "end"))
+            for place, column in enumerate(columns):
+                x, value = left + _CELL * place, column.numbers[number]
+                if value in colours[place]:
+                    colour, opacity = colours[place][value]
+                    parts.append(
+                        f'<rect class="c{colour}" color="{SERIES[colour]}" x="{x}" y="{y}"'
+                        f' width="{_CELL - 2}" height="{_LINE - 1}" fill="currentColor"'
+                        f' fill-opacity="{opacity}"/>'
+                    )
+                parts.append(
+                    f'<g font-size="11">{draw_text(x + 12, y + 12, str(value), "middle")}</g>'
+                )
+    return draw_frame(parts, title=title, height=top + _LINE * lines + _GAP)
+
+
+def _draw_heads(columns: Sequence[Column], left: int) -> Iterator[str]:
+    place = 0
+    for group, same in groupby(columns, key=lambda column: column.group):
+        own = list(same)
+        middle = left + _CELL * (place + len(own) / 2) - 1
+        yield draw_text(f"{middle:g}", _TOP + 13, escape(group), "middle")
+        for number, column in enumerate(own, place):
+            x = left + _CELL * number + 12
+            yield f'<g font-size="11">{draw_text(x, _TOP + 29, column.title, "middle")}</g>'
+        place += len(own)
+
+
+def _colour(numbers: Sequence[int]) -> dict[int, tuple[int, float]]:
+    """(number of the colour, opacity) of each number that occurs more than once, in their order."""
+    shared = [number for number in dict.fromkeys(numbers) if list(numbers).count(number) > 1]
+    return {
+        number: (place % len(SERIES), (0.4, 0.2)[place // len(SERIES) % 2])
+        for place, number in enumerate(shared)
+    }
+
+
+def show_token(token: str, most: int = 14) -> str:
+    """A token as text of a picture: spaces are seen, and long ones cut."""
+    seen = token.replace(" ", "␣").replace("\n", "⏎").replace("\t", "⇥")
+    return escape(seen if len(seen) <= most else f"{seen[: most - 1]}…")

@@ -1,0 +1,166 @@
+"""What positions do to a model: how alike their vectors are, and what scores get by distance.
+
+All of it is asked of the parts themselves: what a position adds to a stream of zeros is its vector,
+and what it adds to the scores of a query of zeros depends on the distance alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from plmctl.nn.cells.base import Cell
+from plmctl.nn.positions import Position
+from plmctl.report.readers import StackReader, find_length, find_readers, list_cells
+from plmctl.run.loading import Loaded
+
+CELLS = 48  # lines and columns of a map
+FARTHEST = 128  # tokens between a query and a key whose scores are shown, on both sides together
+LAYERS = 3  # maps of different layers: the first, one in the middle, the last
+
+
+@dataclass(frozen=True)
+class Likeness:
+    """How alike the vectors of positions are.
+
+    Args:
+        part: of the model.
+        place: where they act.
+        length: positions.
+        cosines: [n, n] means by range of positions.
+        by_distance: {distance: the mean cosine of all positions that are so far apart}.
+    """
+
+    part: str
+    place: str
+    length: int
+    cosines: Tensor
+    by_distance: dict[int, float]
+
+
+@dataclass(frozen=True)
+class Bias:
+    """What every query adds to the scores of keys by their distance.
+
+    Args:
+        part: of the model.
+        place: where it acts.
+        offsets: position of the key - position of the query, the least first.
+        added: [H, n] by head and offset.
+    """
+
+    part: str
+    place: str
+    offsets: list[int]
+    added: Tensor
+
+
+@torch.inference_mode()
+def measure_likeness(loaded: Loaded) -> list[Likeness]:
+    """The vectors of the positions of a model, a map for each place where they act."""
+    return [
+        Likeness(name, place, len(vectors), average_cosines(vectors), average_by_distance(vectors))
+        for name, part in find_readers(loaded.model.backbone).items()
+        for place, vectors in _list_vectors(part, find_length(loaded, part))
+    ]
+
+
+@torch.inference_mode()
+def measure_bias(loaded: Loaded) -> list[Bias]:
+    """What positions, and cells that count distances, add to scores whatever is asked."""
+    found = []
+    for name, part in find_readers(loaded.model.backbone).items():
+        length = min(FARTHEST, find_length(loaded, part))
+        ahead = part.pattern.looks_ahead()
+        last = min(length - 1, FARTHEST // 2) if ahead else 0
+        offsets = torch.arange(-last if ahead else 1 - length, last + 1)
+        found += [
+            Bias(name, place, offsets.tolist(), added)
+            for place, added in _list_biases(part, offsets)
+            if bool((added != added[:, :1]).any())  # softmax ignores what all keys share
+        ]
+    return found
+
+
+def average_cosines(vectors: Tensor, cells: int = CELLS) -> Tensor:
+    """[n, n] the mean cosine of `vectors [T, W]` of one range of positions with those of another;
+    n is at most `cells`.
+    """
+    units = F.normalize(vectors.double(), dim=-1)
+    n = min(cells, len(units))
+    edges = [len(units) * number // n for number in range(n + 1)]
+    # the mean of products is the product of means
+    means = torch.stack([units[a:b].mean(0) for a, b in pairwise(edges)])
+    return means @ means.T
+
+
+def average_by_distance(vectors: Tensor) -> dict[int, float]:
+    """{distance 1, 2, 4, ...: the mean cosine of `vectors [T, W]` that are so far apart}."""
+    units = F.normalize(vectors.double(), dim=-1)
+    distances = [1 << n for n in range(len(units).bit_length()) if 1 << n < len(units)]
+    return {d: float((units[d:] * units[:-d]).sum(-1).mean()) for d in distances}
+
+
+def _list_vectors(part: StackReader, length: int) -> Iterator[tuple[str, Tensor]]:
+    """(where they act, the vectors [T, ...] of the first `length` positions)."""
+    position = getattr(part, "position", None)
+    if not isinstance(position, Position):
+        return
+    places, like = torch.arange(length)[None], next(part.stack.parameters())
+    width = getattr(getattr(part, "embedding", None), "table_width", _width(part))
+    added = position.embed(like.new_zeros(1, length, width), places)[0]
+    if bool(added.any()):
+        yield "added to the embeddings", added
+    stream, before = part.stack.num_layers, None
+    shown = sorted({round(n * (stream - 1) / max(1, LAYERS - 1)) for n in range(LAYERS)})
+    for layer in shown:
+        zeros = like.new_zeros(1, length, _width(part))
+        step = position.every_step(zeros, layer, places)[0]
+        if bool(step.any()) and (before is None or not torch.equal(step, before)):
+            yield f"before layer {layer + 1}", step
+        before = step
+    heads = _head_width(part)
+    ones = like.new_ones(1, 1, length, heads)
+    turned, _ = position.rotate(ones, ones, places, places)
+    if not torch.equal(turned, ones):
+        yield "turns queries and keys", turned[0, 0]
+
+
+def _list_biases(part: StackReader, offsets: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """(where it acts, [H, n] what is added to the scores of keys at `offsets [n]`)."""
+    position = getattr(part, "position", None)
+    like = next(part.stack.parameters())
+    first = -int(offsets.min())  # so that no position is below 0
+    if isinstance(position, Position):
+        q = like.new_zeros(1, 1, 1, _head_width(part))
+        added = position.bias(q, torch.tensor([[first]]), offsets[None] + first)
+        if added is not None:
+            yield "all layers", added[0, :, 0]
+    clamp = getattr(part, "clamp_len", None) or len(offsets)  # greater distances count as this one
+    biases = [
+        (layer, cell.bias_by_distance(-offsets.clamp(-clamp, clamp)))
+        for layer, cell in list_cells(part.stack)
+        if isinstance(cell, Cell)
+    ]
+    own = [(layer, bias) for layer, bias in biases if bias is not None]
+    shown = sorted({round(n * (len(own) - 1) / max(1, LAYERS - 1)) for n in range(LAYERS)})
+    for number in shown if own else ():
+        layer, bias = own[number]
+        yield f"layer {layer}", bias
+
+
+def _width(part: StackReader) -> int:
+    """Columns of the stream."""
+    stack = part.stack
+    return int(getattr(part, "width", 0)) // stack.widening
+
+
+def _head_width(part: StackReader) -> int:
+    """Columns of a head; of a stack without heads, those of the stream."""
+    widths = (getattr(cell, "head_width", None) for _, cell in list_cells(part.stack))
+    return next((width for width in widths if width), _width(part))

@@ -1,0 +1,25 @@
+"""The report's view of a model that was built and not trained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from plmctl.report.subject import ReportedRun, Subject
+from plmctl.run.assemble import build_model
+from plmctl.run.compose import compose
+from plmctl.run.loading import Loaded, Source
+
+SMALL = ["size.width=16", "size.inner_width=32", "size.num_heads=2", "format.max_length=32"]
+
+
+def build(recipe: str, *words: str, runs: int = 1) -> tuple[Loaded, Subject]:
+    """(the model of a recipe with these settings, a subject with so many runs of it)."""
+    config: Any = compose("pretrain", recipe, [*SMALL, *words])
+    model = build_model(config, vocab_size=50, seed=0).eval()
+    loaded = Loaded(model, Source(Path("nowhere"), config, {}))
+    none: Any = None
+    subject = Subject([ReportedRun(f"run {number}", none) for number in range(runs)])
+    for run in subject.runs:
+        vars(run)["loaded"] = loaded  # what would be read of its folder
+    return loaded, subject
