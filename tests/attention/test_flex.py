@@ -22,7 +22,8 @@ from plmctl.core.errors import ConfigError
 from plmctl.nn.positions import ALiBi, RelativeBuckets
 from tests.attention.test_banded import PATTERNS, B, T, positions, rows
 from tests.attention.test_banded import inputs as short_inputs
-from tests.attention.test_varlen import BANDS, small_model
+from tests.attention.test_varlen import small_model
+from tests.attention.varlen_loop import BANDS
 
 H, LENGTH, D = 4, BLOCK + 70, 16
 

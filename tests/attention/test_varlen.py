@@ -21,10 +21,8 @@ from plmctl.attention.kernels.dense import Dense, Mask
 from plmctl.attention.kernels.varlen import Packing, Varlen, VarlenPlan, find_varlen
 from plmctl.attention.patterns.base import Pattern
 from plmctl.attention.patterns.documents import Documents
-from plmctl.attention.patterns.global_tokens import Global
 from plmctl.attention.patterns.padding import Padding
 from plmctl.attention.patterns.window import Window
-from plmctl.attention.patterns.windows import windows
 from plmctl.cli.app import make_app
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
@@ -37,16 +35,7 @@ from plmctl.run.model_facts import remark_on_model
 from plmctl.run.stand_in import TINY
 from tests.attention import varlen_loop
 from tests.attention.test_banded import PATTERNS, B, H, T, inputs, positions, rows
-
-BANDS = {
-    **{name: PATTERNS[name] for name in ("window", "causal window", "right to left")},
-    **{name: PATTERNS[name] for name in ("causal", "full", "one head full")},
-    "of two windows": Window(reach=2) | Window(reach=6),
-    "no global tokens": Window(reach=4) | Global(tokens=0),
-    "wider than a row": Window(reach=T),
-    "by head": windows(reach=[[2, 5, 5, 40]], num_heads=H),
-    "only itself": Window(reach=0),
-}
+from tests.attention.varlen_loop import BANDS
 
 
 @pytest.fixture

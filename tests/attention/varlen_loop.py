@@ -1,4 +1,6 @@
-"""torch's `varlen_attn` as it is documented, one document after the other, on any device."""
+"""torch's `varlen_attn` as it is documented, one document after the other, on any device; patterns
+that it serves.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,21 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+from plmctl.attention.patterns.global_tokens import Global
+from plmctl.attention.patterns.window import Window
+from plmctl.attention.patterns.windows import windows
+from tests.attention.test_banded import PATTERNS, H, T
+
+BANDS = {
+    **{name: PATTERNS[name] for name in ("window", "causal window", "right to left")},
+    **{name: PATTERNS[name] for name in ("causal", "full", "one head full")},
+    "of two windows": Window(reach=2) | Window(reach=6),
+    "no global tokens": Window(reach=4) | Global(tokens=0),
+    "wider than a row": Window(reach=T),
+    "by head": windows(reach=[[2, 5, 5, 40]], num_heads=H),
+    "only itself": Window(reach=0),
+}
 
 
 def varlen_attn(
