@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch._dynamo
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from plmctl.attention.kernels.bands import Band
 from plmctl.attention.kernels.base import is_by_distance
 from plmctl.attention.kernels.dense import Dense
-from plmctl.attention.kernels.flex import BLOCK, Flex, FlexPlan
+from plmctl.attention.kernels.flex import BLOCK, Flex, FlexPlan, compile_flex
 from plmctl.attention.patterns.base import Full
 from plmctl.attention.patterns.by_head import ByHead
 from plmctl.attention.patterns.causal import Causal
@@ -164,6 +165,17 @@ def test_block_masks_of_static_patterns_are_kept() -> None:
     assert made.block_mask(pattern, seq) is made.block_mask(pattern, seq)
     packed = rows(padded=False, packed=True, length=LENGTH)
     assert made.block_mask(pattern, packed) is not made.block_mask(pattern, packed)
+
+
+def test_as_many_patterns_are_compiled_as_block_masks_are_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Beyond torch's own limit it would store all scores, and not say so."""
+    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 8)
+    compile_flex.cache_clear()
+    compile_flex()
+    assert torch._dynamo.config.recompile_limit >= 256
+    compile_flex.cache_clear()
 
 
 def test_elsewhere_the_banded_kernel_computes() -> None:

@@ -31,7 +31,7 @@ from plmctl.core.graphs import outside_graphs
 from plmctl.core.parts import part_of
 
 BLOCK = 128  # tokens; FlexAttention's own
-_KEPT = 256  # block masks of static patterns, one for each that a layer has
+_KEPT = 256  # block masks of static patterns, one for each that a layer has; graphs
 
 FlexAttention = Callable[..., Tensor]
 # (score, b, h, q, k) -> score, as FlexAttention calls it for a single pair
@@ -41,8 +41,11 @@ ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 @functools.cache
 def compile_flex() -> FlexAttention:
     """`flex_attention`, compiled once for all models; without compilation it stores all scores."""
+    from torch._dynamo import config
     from torch.nn.attention.flex_attention import flex_attention
 
+    # one graph for each kind of pattern and length; beyond torch's 8 it would store all scores
+    config.recompile_limit = max(config.recompile_limit, _KEPT)
     return torch.compile(flex_attention)
 
 
