@@ -20,6 +20,7 @@ from plmctl.models.base import Model
 from plmctl.objectives.base import Facts, Output, Term
 from plmctl.tasks import encode, squad_score
 from plmctl.tasks.base import Example, Task, TaskSettings
+from plmctl.tasks.encode import Row
 from plmctl.tasks.metrics import check_metrics
 
 
@@ -189,9 +190,7 @@ class Squad(Task):
         """Where the answer stands among the tokens of its passage, for `label_window`."""
         return _token_span(passage, example.label)
 
-    def label_window(
-        self, answer: Any, example: Example, first: int, length: int, row: encode.Row
-    ) -> Any:
+    def label_window(self, answer: Any, example: Example, first: int, length: int, row: Row) -> Any:
         """The label of a window, the tokens `first`, ... of the passage as they stand in `row`."""
         return _in_window(answer, example, first, length, row)
 
