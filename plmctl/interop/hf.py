@@ -18,6 +18,7 @@ from plmctl.interop import weights
 from plmctl.interop.albert import AlbertFamily
 from plmctl.interop.bart import BartFamily
 from plmctl.interop.bert import BertFamily
+from plmctl.interop.big_bird import BigBirdFamily
 from plmctl.interop.difference import spell_layouts
 from plmctl.interop.electra import ElectraFamily
 from plmctl.interop.family import (
@@ -57,6 +58,7 @@ FAMILIES: tuple[Family, ...] = (
     ReformerFamily(),
     LongformerFamily(),
     LEDFamily(),
+    BigBirdFamily(),
     TransfoXLFamily(),
 )
 

@@ -76,7 +76,12 @@ def adopt(spec: Pretrain) -> Pretrain:
             allowed = f"no part of this run's model{nearest(name, spec.model)}"
             raise ConfigError("own", name, allowed)
         adopted = adopted.with_value(path, part)
-    return adopted.replace({"model": work_out(thaw(adopted))["model"]}) if kept else adopted
+    if kept:
+        adopted = adopted.replace({"model": work_out(thaw(adopted))["model"]})
+    # its layers and heads are those of the adopted size
+    return adopted.replace(
+        {"pattern": work_out({**thaw(adopted), "pattern": thaw(written)["pattern"]})["pattern"]}
+    )
 
 
 def compare_patterns(spec: Pretrain) -> list[str]:

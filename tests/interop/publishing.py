@@ -59,7 +59,7 @@ def publish(place: Path, name: str, *, perturb: float = 0.2, **changes: Any) -> 
             "decoder_start_token_id": 2 if name.startswith("Bart") else 1,
         }
     else:
-        kind = getattr(transformers, name[: re.match("[A-Z][a-z]+", name).end()] + "Config")
+        kind = getattr(transformers, name[: re.match("(?:Big)?[A-Z][a-z]+", name).end()] + "Config")
         numbers = {
             "hidden_size": 16,
             "num_hidden_layers": 2,
