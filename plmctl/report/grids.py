@@ -12,7 +12,7 @@ from plmctl.report.chart import WIDTH, draw_frame
 from plmctl.report.style import SERIES, draw_text, style_series
 
 _LEVELS = 16  # shades of a colour
-FAINTEST = 1 / _LEVELS  # the least value that is seen for certain
+FAINTEST = 2 / _LEVELS  # the least value that is seen for certain
 _EDGE, _TOP, _GAP = 8, 34, 12
 _NAME = 58  # for the names of lines
 _LETTER = 7.2  # pixels of a letter of 12 pixels in sans-serif, wide ones among them

@@ -16,9 +16,10 @@ from plmctl.nn.cells.base import Cell
 from plmctl.report.readers import StackReader, find_length, find_readers, list_cells
 from plmctl.run.loading import Loaded
 
-LONGEST = 2048  # tokens of a row that is evaluated: all pairs take 0.03 s for a pattern
+LONGEST = 4096  # tokens of a row that is evaluated: all pairs take 0.1 s for a pattern
 CELLS = 64  # lines and columns of a picture
-MOST = 12  # pictures
+BEGIN = 256  # tokens of the beginning of a longer row, which is shown larger
+MOST = 9  # pictures
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class Seen:
         segments: of the two halves of the row; none: it does not matter.
         length: tokens of the row.
         shares: [n, n] the share of pairs that are seen, by range of queries and of keys.
+        begin: the same for the first `BEGIN` tokens alone; None if there are not more.
         seen: the share of all pairs.
         computed: the share of all pairs whose scores are computed, in the heads of the layer
             together.
@@ -43,6 +45,7 @@ class Seen:
     segments: tuple[int, ...]
     length: int
     shares: Tensor
+    begin: Tensor | None
     seen: float
     computed: float
 
@@ -63,9 +66,11 @@ def measure_patterns(loaded: Loaded) -> tuple[list[Seen], int]:
             if seen == 1:
                 continue
             count += 1
-            if count <= MOST:
-                computed = _share_computed(part, layers[0], length)
-                shown.append(Seen(name, layers, heads, segments, length, shares, seen, computed))
+            if count > MOST:
+                continue
+            begin = evaluate(pattern, halves, tokens=BEGIN)[0] if length > BEGIN else None
+            computed = _share_computed(part, layers[0], length)
+            shown.append(Seen(name, layers, heads, segments, length, shares, begin, seen, computed))
     return shown, count
 
 
@@ -121,11 +126,16 @@ def _list_segments(part: StackReader, pattern: Pattern) -> list[tuple[int, ...]]
 
 
 @torch.inference_mode()
-def evaluate(pattern: Pattern, segments: Tensor, cells: int = CELLS) -> tuple[Tensor, float]:
+def evaluate(
+    pattern: Pattern, segments: Tensor, cells: int = CELLS, tokens: int | None = None
+) -> tuple[Tensor, float]:
     """([n, n] the share of pairs that one pattern of a head allows, by range of queries and of
     keys; the share of all) in a full row with these `segments [T]`; n is at most `cells`.
+
+    Args:
+        tokens: only the first so many of the row.
     """
-    length, row = len(segments), pattern.row(segments)
+    length, row = tokens or len(segments), pattern.row(segments)
     n = min(cells, length)
     edges = [length * number // n for number in range(n + 1)]
     allowed, zero = pattern.simplify(row).bind(row), torch.zeros(1, 1, 1, 1, dtype=torch.long)
@@ -134,7 +144,7 @@ def evaluate(pattern: Pattern, segments: Tensor, cells: int = CELLS) -> tuple[Te
     for begin, end in pairwise(edges):
         queries = torch.arange(begin, end).view(1, 1, -1, 1)
         seen = allowed(zero, zero, queries, keys).expand(1, 1, end - begin, length)[0, 0]
-        total = torch.cat([torch.zeros(1), seen.sum(0).cumsum(0)])  # [T + 1]
+        total = torch.cat([torch.zeros(1), seen.sum(0).cumsum(0)])  # [tokens + 1]
         counts.append(total[ends].diff())
     pairs = torch.stack(counts)  # [n, n]
     sizes = ends.diff()

@@ -13,13 +13,12 @@ from plmctl.run.loading import Loaded, Source
 SMALL = ["size.width=16", "size.inner_width=32", "size.num_heads=2", "format.max_length=32"]
 
 
-def build(recipe: str, *words: str, runs: int = 1) -> tuple[Loaded, Subject]:
-    """(the model of a recipe with these settings, a subject with so many runs of it)."""
+def build(recipe: str, *words: str) -> tuple[Loaded, Subject]:
+    """(the model of a recipe with these settings, a subject with a run of it)."""
     config: Any = compose("pretrain", recipe, [*SMALL, *words])
     model = build_model(config, vocab_size=50, seed=0).eval()
     loaded = Loaded(model, Source(Path("nowhere"), config, {}))
     none: Any = None
-    subject = Subject([ReportedRun(f"run {number}", none) for number in range(runs)])
-    for run in subject.runs:
-        vars(run)["loaded"] = loaded  # what would be read of its folder
-    return loaded, subject
+    run = ReportedRun("run", none)
+    vars(run)["loaded"] = loaded  # what would be read of its folder
+    return loaded, Subject([run])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -13,9 +14,10 @@ from plmctl.attention.patterns.causal import Causal
 from plmctl.attention.patterns.global_tokens import Global
 from plmctl.attention.patterns.prefix import CausalWithPrefix
 from plmctl.attention.patterns.window import Window
-from plmctl.report.page import Chart, Heading, Paragraph, TableBlock
+from plmctl.report.page import Chart, Folded, Heading, Paragraph, TableBlock
 from plmctl.report.panels.patterns import panel, spell
 from plmctl.report.patterns import evaluate, measure_patterns
+from plmctl.report.subject import Subject
 from tests.report.built import build
 
 
@@ -44,6 +46,8 @@ def test_shares_of_ranges_and_of_all_pairs() -> None:
             shares, seen = evaluate(pattern, segments, n)
             assert shares.tolist() == [pytest.approx(line, abs=1e-6) for line in share(sees, 50, n)]
         assert seen == pytest.approx(float(shares.mean()), abs=1e-6)
+        begin, _ = evaluate(pattern, segments, 7, tokens=14)
+        assert begin.tolist() == [pytest.approx(line, abs=1e-6) for line in share(sees, 14, 7)]
 
 
 def test_layers_and_heads_that_differ_have_a_picture_each() -> None:
@@ -70,10 +74,37 @@ def test_layers_and_heads_that_differ_have_a_picture_each() -> None:
     pairs = 16 + 15 + 14
     share_of_all = f"{100 * pairs / 256:.1f}%"
     assert table.rows[2] == ["model", "2-3", "all", "16", share_of_all, "100.0%"]
-    # equal patterns of several runs have one picture
-    assert [
-        type(block) for block in panel(build("gpt2", *words, "size.num_layers=3", runs=2)[1])
-    ] == [Heading, Heading, Paragraph, Chart, TableBlock]
+
+
+def test_runs_share_pictures_of_equal_patterns_alone() -> None:
+    long, words = "format.max_length=300", ["causal", "anticausal", "causal"]
+    runs = []
+    for name, word in zip("abc", words, strict=True):
+        loaded, subject = build("gpt2", f"pattern={word}", long)
+        runs.append(replace(subject.runs[0], name=name))
+        vars(runs[-1])["loaded"] = loaded
+    blocks = panel(Subject(runs))
+    titles = [block.text for block in blocks if isinstance(block, Heading)]
+    assert titles == ["Who sees whom", "a, c", "b"]  # as many pairs are seen in b
+    shown = [Paragraph, Chart, Folded, TableBlock]
+    assert [type(block) for block in blocks] == [Heading, Heading, *shown, Heading, *shown]
+
+
+def test_a_long_row_is_reduced_and_its_beginning_is_larger() -> None:
+    words = ["pattern=window", "pattern.reach=20", "format.max_length=300"]
+    loaded, subject = build("bert", *words)
+    (seen,), _ = measure_patterns(loaded)
+    wanted = share(lambda q, k: abs(q - k) <= 20, 300, 64)
+    assert seen.shares.tolist() == [pytest.approx(line, abs=1e-6) for line in wanted]
+    assert seen.begin is not None
+    wanted = share(lambda q, k: abs(q - k) <= 20, 256, 64)
+    assert seen.begin.tolist() == [pytest.approx(line, abs=1e-6) for line in wanted]
+    _, text, _, begin, _ = panel(subject)
+    assert isinstance(text, Paragraph)
+    assert "The row has 300 tokens, reduced to 64 lines" in text.text
+    assert isinstance(begin, Folded)
+    assert begin.title == "The first 256 tokens, larger"
+    assert [type(block) for block in begin.blocks] == [Chart]
 
 
 def test_segments_that_decide_what_is_seen() -> None:

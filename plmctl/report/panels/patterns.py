@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from plmctl.core.errors import PlmctlError
 from plmctl.report.grids import FAINTEST, Grid, draw_grids
-from plmctl.report.page import Block, Chart, Heading, Paragraph, TableBlock
+from plmctl.report.page import Block, Chart, Folded, Heading, Paragraph, TableBlock
 from plmctl.report.subject import ReportedRun, Subject
 from plmctl.report.text import format_percent
 
@@ -15,15 +16,18 @@ if TYPE_CHECKING:
     from plmctl.report.patterns import Seen
 
 ORDER = 64
+NAMED = 5  # runs with equal patterns, in a heading
 READING = (
     "A line for each query and a column for each key, both from the first token of a full row to"
     " the last: a token sees the coloured ones of its line. Layers count from 1, heads from 0."
 )
+BEGINNING = "The first {tokens} tokens, larger"
 REDUCED = (
     " The row has {length:,} tokens, reduced to {cells} lines and columns: a pale cell is seen in"
     " part."
 )
-SCALE = ((0.0, "not seen"), (0.25, "a quarter"), (0.5, "half"), (1.0, "seen"))
+POWER = 1 / 3  # of a share, as its shade: of 1% something is seen, too
+SCALE = ((0.0, "none"), (0.01, "1% seen"), (0.1, "10%"), (0.5, "half"), (1.0, "all"))
 SEGMENTS = (
     " The segment of a token says what it sees: a picture for each kind of row in which something"
     " is not seen."
@@ -41,37 +45,43 @@ def panel(subject: Subject) -> list[Block]:
         except PlmctlError:  # of a run without a model the panel of layers tells
             continue
         if blocks:
-            key = str([block for block in blocks if not isinstance(block, Chart)])
-            found.setdefault(key, ([], blocks))[0].append(run.name)
+            found.setdefault(str(_unname(blocks)), ([], blocks))[0].append(run.name)
     shown: list[Block] = []
     for names, blocks in found.values():
-        shown += [Heading(", ".join(names), 3), *blocks] if len(subject.runs) > 1 else blocks
+        title = ", ".join(names) if len(names) <= NAMED else f"{len(names)} runs"
+        shown += [Heading(title, 3), *blocks] if len(subject.runs) > 1 else blocks
     return [Heading("Who sees whom"), *shown] if shown else []
 
 
+def _unname(blocks: Sequence[Block]) -> list[object]:
+    """What blocks show, whatever their pictures are called."""
+    return [
+        block.svg
+        if isinstance(block, Chart)
+        else _unname(block.blocks)
+        if isinstance(block, Folded)
+        else block
+        for block in blocks
+    ]
+
+
 def _blocks(run: ReportedRun, number: int) -> list[Block]:
-    from plmctl.report.patterns import measure_patterns  # brings torch
+    from plmctl.report.patterns import BEGIN, measure_patterns  # brings torch
 
     patterns, count = measure_patterns(run.loaded)
     if not patterns:
         return []
-    text = READING
-    cells = len(patterns[0].shares)
-    if patterns[0].length > cells:
-        length = patterns[0].length
-        text += REDUCED.format(length=length, cells=cells)
+    text, length, cells = READING, patterns[0].length, len(patterns[0].shares)
+    text += REDUCED.format(length=length, cells=cells) if length > cells else ""
     text += SEGMENTS if any(seen.segments for seen in patterns) else ""
     if count > len(patterns):
         text += f" The first {len(patterns)} of {count} different patterns."
-    charts: list[Block] = []
-    # parts of a model may have rows of other lengths
-    for place, size in enumerate(dict.fromkeys(len(seen.shares) for seen in patterns)):
-        own = [seen for seen in patterns if len(seen.shares) == size]
-        grids = [Grid(_title(seen), _show(seen), below=_describe(seen)) for seen in own]
-        svg = draw_grids(
-            grids, title="Queries (down) and the keys that they see (across)", scale=SCALE
-        )
-        charts.append(Chart(f"pattern-{number}-{place}", svg))
+    charts = _draw(patterns, f"pattern-{number}")
+    longer = [(seen, seen.begin) for seen in patterns if seen.begin is not None]
+    if longer:
+        beginnings = [replace(seen, shares=begin) for seen, begin in longer]
+        larger = _draw(beginnings, f"pattern-begin-{number}", share=False)
+        charts.append(Folded(BEGINNING.format(tokens=BEGIN), larger))
     head = ["part", "layers", "heads", "tokens of the row", "pairs seen", "scores computed"]
     rows = [
         [
@@ -87,6 +97,21 @@ def _blocks(run: ReportedRun, number: int) -> list[Block]:
     return [Paragraph(text), *charts, TableBlock(head, rows)]
 
 
+def _draw(patterns: Sequence[Seen], name: str, *, share: bool = True) -> list[Block]:
+    """A picture of all that are of one size: parts of a model may have rows of other lengths."""
+    charts: list[Block] = []
+    for place, size in enumerate(dict.fromkeys(len(seen.shares) for seen in patterns)):
+        grids = [
+            Grid(_title(seen), _shade(seen), below=_describe(seen, share=share))
+            for seen in patterns
+            if len(seen.shares) == size
+        ]
+        scale = [(value**POWER, text) for value, text in SCALE]
+        title = "Queries (down) and the keys that they see (across)"
+        charts.append(Chart(f"{name}-{place}", draw_grids(grids, title=title, scale=scale)))
+    return charts
+
+
 def _title(seen: Seen) -> str:
     words = [
         seen.part,
@@ -96,16 +121,17 @@ def _title(seen: Seen) -> str:
     return ", ".join(word for word in words if word)
 
 
-def _show(seen: Seen) -> list[list[float]]:
-    """The shares, so that a cell with a single pair is seen, too."""
+def _shade(seen: Seen) -> list[list[float]]:
+    """How dark the cells are, so that one with a single pair is seen, too."""
     return [
-        [max(FAINTEST, share) if share else 0.0 for share in line] for line in seen.shares.tolist()
+        [max(FAINTEST, share**POWER) if share else 0.0 for share in line]
+        for line in seen.shares.tolist()
     ]
 
 
-def _describe(seen: Seen) -> str:
-    share = f"{format_percent(seen.seen)} seen"
-    return f"{_segments(seen)}: {share}" if seen.segments else share
+def _describe(seen: Seen, *, share: bool) -> str:
+    words = [_segments(seen), f"{format_percent(seen.seen)} seen" if share else ""]
+    return ": ".join(word for word in words if word)
 
 
 def _segments(seen: Seen) -> str:
