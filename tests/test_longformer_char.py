@@ -148,3 +148,12 @@ def test_a_model_without_a_pattern_has_none_in_a_stage() -> None:
     words = ["data.path=x", "train.stages=[{share:0.5,pattern.reach:2},{share:0.5}]"]
     with pytest.raises(UsageError, match=r"train.stages.0.pattern.*none for a BiLM"):
         check_contract(compose("pretrain", "elmo", ["pattern=window", *words]))
+
+
+def test_a_kernel_that_cannot_compute_the_pattern_of_a_stage() -> None:
+    words = ["size=tiny", "data.path=x", "model.embedding.dropout=0", "kernel=varlen"]
+    words += ["pattern=windows", "pattern.reach=4"]
+    stages = "train.stages=[{share:0.5,pattern.dilation:2},{share:0.5}]"
+    problem = r"train.stages.0.pattern='Dilated': kernel=varlen: .*\n  fix: kernel=auto"
+    with pytest.raises(UsageError, match=problem):
+        check_all(compose("pretrain", "bert", [*words, stages]))

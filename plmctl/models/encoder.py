@@ -126,18 +126,19 @@ class Encoder(Backbone):
         keys = None if share == 1 else share * length
         yield self.stack, RowSize(length, keys=keys, stored=stored)
 
-    def check_kernel(self, length: int) -> None:
-        """Raise ConfigError if the kernel cannot train this model in rows of up to `length`
-        tokens.
-        """
+    def find_kernel_problem(self, length: int) -> ConfigError | None:
+        """What keeps the kernel from training this model in rows of up to `length` tokens."""
         cells = [part for part in self.stack.modules() if isinstance(part, Attention)]
+        if not cells:
+            return None
         changes = type(self.position).bias is not Position.bias
         bias = self.position.bias if changes else None
-        for pattern in self.layer_patterns if cells else ():
-            dropout = max(cell.dropout for cell in cells)
-            problem = self.kernel.problem(pattern, length, bias=bias, dropout=dropout)
-            if problem is not None:
-                raise problem
+        dropout = max(cell.dropout for cell in cells)
+        problems = (
+            self.kernel.problem(pattern, length, bias=bias, dropout=dropout)
+            for pattern in self.layer_patterns
+        )
+        return next(filter(None, problems), None)
 
     def fresh_cache(self, batch: Batch) -> Cache:
         return Cache.of(len(self.stack.steps))

@@ -23,7 +23,7 @@ from plmctl.data.shards import is_tokens
 from plmctl.run.alone import find_wrong_numbers
 from plmctl.run.build import build, entry, plain
 from plmctl.run.glossary import fields_in, known_fields
-from plmctl.run.model_facts import pattern_of
+from plmctl.run.model_facts import find_kernel_problems, pattern_of
 from plmctl.run.peeking import find_altered, find_answered_elsewhere, find_peeking, find_unheard
 from plmctl.run.places import Places
 from plmctl.run.remedies import (
@@ -125,6 +125,8 @@ def _find_patterns_of_stages(
 
     Afterwards the model has the pattern of the run again.
     """
+    from plmctl.run.assemble import row_lengths
+
     errors: list[PlmctlError] = []
     of_run = pattern_of(cfg, plugins)
     stages = (plain(cfg["train"]) or {}).get("stages") or []
@@ -138,8 +140,15 @@ def _find_patterns_of_stages(
                 fields = ", ".join(sorted(pattern.needs - of_run.needs))
                 allowed = f"one that reads what the run's pattern does; this one reads {fields}"
                 raise ConfigError("pattern", type(pattern).__name__, allowed)
+            longest = max(row_lengths(plain(stage_config(cfg, number))).values())
+            before = {str(error) for error in find_kernel_problems(model.backbone, longest)}
             model.backbone.set_pattern(pattern)
             found += find_peeking(objectives, model.backbone)
+            for error in find_kernel_problems(model.backbone, longest):
+                if str(error) not in before:
+                    allowed = f"kernel={error.value}: {error.allowed}"
+                    name = type(pattern).__name__
+                    found.append(ConfigError("pattern", name, allowed, fix=error.fix))
             model.backbone.set_pattern(of_run)
         errors += [_in_stage(error, number) for error in found]
     return errors

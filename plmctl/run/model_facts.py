@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from plmctl.attention.patterns.base import Pattern
-from plmctl.core.errors import ConfigError, nearest
+from plmctl.core.errors import ConfigError, nearest, raise_all
 from plmctl.core.locate import locate
 from plmctl.heads.rows import POOLINGS
 from plmctl.models.base import Backbone
@@ -68,8 +68,7 @@ def remark_on_model(
     longest = max(row_lengths(plain(config)).values()) if length is None else length
     pattern = pattern_of(config, plugins).remark(longest + getattr(backbone, "memory", 0))
     parts = [part for part in backbone.modules() if isinstance(part, Encoder)]
-    for part in parts:
-        part.check_kernel(longest)
+    raise_all(find_kernel_problems(backbone, longest))
     kernels = dict.fromkeys(_remark_on_kernel(part, longest) for part in parts)
     stacks = (part for part in backbone.modules() if isinstance(part, Stack))
     columns = dict.fromkeys(stack.columns_remark for stack in stacks)
@@ -79,6 +78,13 @@ def remark_on_model(
         "columns": "; ".join(filter(None, columns)),
     }
     return {name: remark for name, remark in remarks.items() if remark}
+
+
+def find_kernel_problems(backbone: Backbone, length: int) -> list[ConfigError]:
+    """What kernels cannot train in rows of up to `length` tokens."""
+    parts = [part for part in backbone.modules() if isinstance(part, Encoder)]
+    problems = (part.find_kernel_problem(length) for part in parts)
+    return [problem for problem in problems if problem is not None]
 
 
 def _remark_on_kernel(encoder: Encoder, length: int) -> str:
