@@ -72,7 +72,7 @@ ADDED: dict[str, Any] = {
     "asked": 1.0,
 }
 # letters that conf/model had not: they count where a layout runs them
-LATER_CELLS = {"o", "s", "b", "h", "w", "d", "u", "v", "p", "m", "x", "y", "g", "t", "z"}
+LATER_CELLS = {"o", "s", "b", "h", "w", "d", "u", "v", "p", "m", "x", "y", "g", "t", "z", "e"}
 
 # language-model heads by the names that they had where they predict the next token: today they say
 # so themselves
