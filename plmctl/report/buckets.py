@@ -57,7 +57,9 @@ def measure_buckets(loaded: Loaded) -> tuple[list[Hashed], list[str], str]:
         if isinstance(cell, LSHAttention)
     ]
     found = []
-    for (layer, cell), buckets in zip(hashing, recorded, strict=False):
+    # of two stacks the last one is recorded, the decoder
+    own = hashing[len(hashing) - len(recorded) :]
+    for (layer, cell), buckets in zip(own, recorded, strict=True):
         count = math.prod(cell.find_factors(seq.ids.shape[1]))
         found.append(_measure(layer, count, buckets[filled], real))
     return found, loaded.tokenizer.pieces(seq.ids[filled][0][real[0]].tolist()), about
