@@ -15,7 +15,7 @@ _WORD = re.compile(r"[^\W_]+")
 _ARTICLES = frozenset({"a", "an", "the"})
 
 
-class Word(NamedTuple):
+class PlacedWord(NamedTuple):
     """A word as it is compared, and its characters [start, end) in the text."""
 
     text: str
@@ -23,9 +23,9 @@ class Word(NamedTuple):
     end: int
 
 
-def split_words(text: str) -> list[Word]:
+def split_words(text: str) -> list[PlacedWord]:
     """The words of a text without articles: runs of letters and digits in lower case."""
-    found = (Word(m[0].lower(), m.start(), m.end()) for m in _WORD.finditer(text))
+    found = (PlacedWord(m[0].lower(), m.start(), m.end()) for m in _WORD.finditer(text))
     return [word for word in found if word.text not in _ARTICLES]
 
 
