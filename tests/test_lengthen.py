@@ -71,6 +71,22 @@ def test_published_models(name: str, tmp_path: Path) -> None:
     assert torch.equal(table, torch.cat([places, places, places[:6]]))
 
 
+def test_arms_of_the_ablations() -> None:
+    """Table 5: new positions that are drawn; table 10: no projections of global tokens."""
+    short, model = source("roberta")
+    long = lengthen(short, 40, reach=16, without=("copies", "projections"))
+    old, new = short.tensors[TABLE], long.tensors[TABLE]
+    assert torch.equal(new[:16], old)
+    assert new[16:].std().item() == pytest.approx(0.02, rel=0.1)
+    assert not any("global_maps" in name for name in long.tensors)
+    made, rows = built(long), batch()
+    with torch.no_grad():
+        wanted, states = model.backbone(rows).last, made.backbone(rows).last
+    real = rows.text.real
+    torch.testing.assert_close(states[real], wanted[real], rtol=1e-10, atol=1e-10)
+    assert made.backbone.pattern.find_global(rows.text) is not None
+
+
 @pytest.mark.parametrize("recipe", ["bert", "albert", "bart"])
 def test_a_long_model_made_longer(recipe: str) -> None:
     """It keeps its window and its global projections, and its states in rows of the old length."""

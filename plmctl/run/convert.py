@@ -41,6 +41,7 @@ def convert(
     part: str = "model",
     max_length: int | None = None,
     reach: int | None = None,
+    without: Sequence[str] = (),
     plugins: Sequence[str] = (),
     card: Card | None = None,
 ) -> None:
@@ -52,6 +53,7 @@ def convert(
         max_length: Tokens of the rows that it is to read, more than today (`run/lengthen.py`).
         reach: With `max_length`, tokens that a token sees to either side; None: as many as before,
             or as many as an old row has, at most 256.
+        without: With `max_length`, what is left out: "copies", "projections".
         card: Writes the model card of what goes to Hugging Face's layout.
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
@@ -61,7 +63,7 @@ def convert(
     if part == "generator":
         model = _take_generator(model)
     if max_length is not None:
-        model = lengthen(model, max_length, reach=reach)
+        model = lengthen(model, max_length, reach=reach, without=without)
     refuse_infinite(model.tensors, file=model.folder)
     if model.unused:
         remark(f"left out, since no part of ours takes them: {', '.join(model.unused)}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +34,9 @@ TABLE = "backbone.position.table.weight"
 REACH = 256  # most tokens to either side, unless given: the paper's window of 512
 
 
-def lengthen(source: Source, max_length: int, *, reach: int | None = None) -> Source:
+def lengthen(
+    source: Source, max_length: int, *, reach: int | None = None, without: Sequence[str] = ()
+) -> Source:
     """`source` for rows of up to `max_length` tokens.
 
     Args:
@@ -64,10 +66,13 @@ def lengthen(source: Source, max_length: int, *, reach: int | None = None) -> So
         above["position"] = {**above["position"], "max_length": Places.of(source.config).written}
     config["position"]["max_length"] = max_length
     config["pattern"] = window_pattern(reaches, tokens)
-    tensors[reader.table] = tensors[reader.table][torch.arange(max_length) % known]
+    table = tensors[reader.table][torch.arange(max_length) % known]
+    if "copies" in without:
+        table[known:].normal_(std=0.02, generator=torch.Generator().manual_seed(0))
+    tensors[reader.table] = table
     # no other part may share the nodes that change
     stack["cells"] = cells = dict(stack["cells"])
-    for letter in letters:
+    for letter in letters if "projections" not in without else ():
         if locate(cells[letter]["_target_"], source.plugins) is Attention:
             cells[letter] = _make_global(cells[letter], path=f"{reader.path}.cells.{letter}")
             tensors |= _copy_projections(tensors, f"backbone.{reader.end}stack.blocks.{letter}")

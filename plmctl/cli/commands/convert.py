@@ -57,6 +57,14 @@ def convert(
             " an old row has, at most 256.",
         ),
     ] = None,
+    without: Annotated[
+        Literal["copies", "projections"] | None,
+        typer.Option(
+            "--without",
+            help="With --max-length, for ablations: draw the new positions; no projections of"
+            " their own for global tokens.",
+        ),
+    ] = None,
     plugin: Plugin = None,
 ) -> None:
     """Convert a model to or from Hugging Face's layout, or make it read longer rows.
@@ -67,8 +75,10 @@ def convert(
     from plmctl.report.card import make_card
     from plmctl.run.convert import convert as convert_model
 
-    if reach is not None and max_length is None:
-        raise UsageError("--reach is of a longer model\n  fix: --max-length 4096, or no --reach")
+    for option, value in (("--reach", reach), ("--without", without)):
+        if value and max_length is None:
+            fix = f"--max-length 4096, or no {option}"
+            raise UsageError(f"{option} is of a longer model\n  fix: {fix}")
     if to is None and max_length is None:
         raise UsageError("Missing option '--to'\n  fix: --to hf, or --to plmctl")
     convert_model(
@@ -77,6 +87,7 @@ def convert(
         to=to or "plmctl",
         max_length=max_length,
         reach=reach,
+        without=(without,) if without else (),
         part=part,
         plugins=tuple(plugin or ()),
         card=partial(make_card, library="transformers", plugins=tuple(plugin or ())),
