@@ -37,7 +37,8 @@ def _read(loaded: Loaded) -> Batch:
     if loaded.source.published or not own.get("objective"):
         raise DataError("plmctl pretrain has not made it", file=loaded.source.folder)
     rows = max(1, min(ROWS, TOKENS // find_length(loaded, loaded.model.backbone)))
-    settings = {**own, "init": None, "eval": {**own["eval"], "rows": rows, "batch_size": rows}}
+    few = {**(own.get("eval") or {}), "rows": rows, "batch_size": rows}
+    settings = {**own, "init": None, "eval": few}
     provenance = Provenance("pretrain", plugins=tuple(loaded.source.plugins))
     spec = spec_of("pretrain", settings, provenance)
     corpus = open_corpus(spec, write=False)
