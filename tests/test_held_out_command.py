@@ -86,6 +86,14 @@ def test_other_settings_of_an_objective(tokens_of: Callable[..., Path], tmp_path
     assert whole != half
 
 
+def test_exact_rows(run: Path) -> None:
+    plain, exact = scores(run, "task.rows=64"), scores(run, "task.rows=64", "task.exact=true")
+    assert set(exact) - set(plain) == {"exact/mlm", "exact/nsp"}
+    assert exact["acc/mlm"] == pytest.approx(plain["acc/mlm"], rel=0.2)
+    assert exact["exact/nsp"] == exact["acc/nsp"]  # one answer a row
+    assert 0 <= exact["exact/mlm"] <= exact["acc/mlm"]
+
+
 @pytest.mark.parametrize(
     ("words", "answer"),
     [

@@ -73,6 +73,7 @@ FITTING = {
     ),
     "objective=back_translation": "mass_translation",
     "format=seq2seq": "transformer",
+    "noise=random_positions": "gpt",
     "noise=sequence_span": "mass",
     "noise=span_sentinel": "t5",
     "model=two_way": "bert",
@@ -104,6 +105,7 @@ BESIDE = {  # what a part is used with
         "eval.noise=${noise}",
     ],
     "objective=rtd": ["objective=[rtd]", "noise=[token_replace]"],
+    "noise=random_positions": ["noise=[random_positions]", "position=sinusoidal"],
     "noise=token_shuffle": ["noise=[token_mask,token_shuffle]"],
     "noise=token_replace": ["noise=[token_replace]", "noise.token_replace.ask_originals=true"],
 }

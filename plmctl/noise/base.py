@@ -23,7 +23,8 @@ class Noise:
     check uses them. "input" is the sequence that noise changes, `rows.input`: `source` if there is
     one, else `text`.
     `changes`: it replaces or moves tokens of the input. `uses`: fields that it reads if they are
-    there. `fields`: those that it introduces.
+    there. `fields`: those that it introduces. `positions`: how many it may give to
+    tokens; None: it leaves them as they are.
     A subclass is one file with a keyword-only constructor of numbers and the `vocab`.
     """
 
@@ -33,6 +34,7 @@ class Noise:
     changes: bool = True
     uses: frozenset[str] = frozenset()
     fields: Mapping[str, Field] = {}
+    positions: int | None = None
 
     def __call__(self, rows: Rows, draws: Draws) -> Rows:
         """Return new rows with noise; every random number comes from `draws`."""

@@ -182,6 +182,7 @@ def _check_source(
         *find_unheard(format, objectives, model.backbone),
         *find_miscounts(format, objectives, heads, config_dirs, plugins),
         *find_answered_elsewhere(objectives, heads),
+        *find_unknown_positions(noise, model.backbone.max_length),
     ]
     if not errors and "eval" in config:
         nodes = config["eval"]["noise"] or {}
@@ -304,6 +305,17 @@ def find_unpaired(format: Format, config: Mapping[str, Any]) -> Iterator[ConfigE
             " or data.fields=[source,target] of one .tsv or .jsonl"
         )
         yield ConfigError("data.target_path", None, "this format reads parallel text", fix=fix)
+
+
+def find_unknown_positions(
+    noise: Mapping[str, Noise], longest: int | None
+) -> Iterator[ConfigError]:
+    """Every noise that may set a token at a position that the model does not have."""
+    for name, part in noise.items():
+        if longest is not None and (part.positions or 0) > longest:
+            allowed = f"at most {longest}, the positions of this model"
+            fix = f"position.max_length={part.positions}, or position=sinusoidal"
+            yield ConfigError(f"noise.{name}.range", part.positions, allowed, fix=fix)
 
 
 def find_too_long(config: Mapping[str, Any], places: Places) -> Iterator[ConfigError]:

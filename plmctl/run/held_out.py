@@ -45,7 +45,7 @@ def score_held_out(
     batches = open_held_out(run, corpus, world, BatchFields.by(model, objective))
     with torch.no_grad(), precision.autocast():
         measured = {
-            name: measure(model, objective, rows, world=world, seed=part.seed)
+            name: measure(model, objective, rows, world=world, seed=part.seed, exact=part.exact)
             for name, rows in batches.items()
         }
     if len(measured) > 1:
@@ -78,7 +78,9 @@ def _spec_of_run(spec: Evaluate, loaded: Loaded, part: HeldOut) -> Any:
     }
     run["objective"] = _choose_objectives(own["objective"], part, spec.plugins)
     run["eval"] = {**own["eval"], "rows": part.rows, "seed": part.seed}
-    if "batch_size" in keys:  # a comparison of rows depends on how many there are
+    if part.exact:
+        run["eval"]["batch_size"] = 1
+    elif "batch_size" in keys:  # a comparison of rows depends on how many there are
         run["eval"]["batch_size"] = spec.batch_size
     if spec.noise is not None:
         run["eval"]["noise"] = plain(spec.noise)

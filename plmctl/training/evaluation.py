@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+
+from torch import Tensor
 
 from plmctl.core.batch import Batch
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective
-from plmctl.training.meter import Meter, compute_means, sum_parts
+from plmctl.training.meter import Entry, Meter, compute_means, sum_parts
 from plmctl.training.processes.world import World
 from plmctl.training.randomness import seed_batch
 
@@ -43,6 +45,7 @@ def measure(
     *,
     world: World,
     seed: int | None = None,
+    exact: bool = False,
 ) -> Measured:
     """The sums over all batches of all ranks; complete on the main process, empty on others.
 
@@ -50,6 +53,7 @@ def measure(
         batches: this rank's share. A model with memory carries it from batch to batch.
         seed: with the batch, decides what an objective draws, such as the samples of a
             generator; None: torch's generators as they are, whose state a trainer keeps.
+        exact: for each `acc/...` also `exact/...`, the share of batches with no wrong answer.
     """
     meter = Meter()
     weights: dict[str, float] = {}
@@ -65,7 +69,16 @@ def measure(
             meter.extend([(f"loss/{name}", term.total, counts.get(name, 0))])
             weights[f"loss/{name}"] = term.weight
         meter.extend((name, total, count) for name, (total, count) in output.logs.items())
+        if exact:
+            meter.extend(_find_exact(output.logs))
     return Measured.together(Measured(*part) for part in world.gather((meter.sums(), weights)))
+
+
+def _find_exact(logs: Mapping[str, tuple[Tensor | float, Tensor | float]]) -> Iterator[Entry]:
+    """`exact/...` of a batch: 1 where all its answers are right, else 0; none without answers."""
+    for name, (right, count) in logs.items():
+        if name.startswith("acc/") and count:
+            yield name.replace("acc/", "exact/", 1), float(right == count), 1
 
 
 def mean_losses(
