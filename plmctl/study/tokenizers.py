@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from plmctl.core.errors import PlmctlError, UsageError, raise_all
+from plmctl.core.errors import ConfigError, PlmctlError, UsageError, raise_all
 from plmctl.data.shards import is_tokens
 from plmctl.data.tokenizing import choose_training_texts
 from plmctl.run.assemble import build_model, build_objective, without_weights
@@ -94,10 +94,13 @@ def _learn(config: Mapping[str, Any], given: Provenance) -> _Tried:
     try:
         return _Tried(Tokenizer.learn(few, recipe).vocab, recipe.vocab_size)
     except TooLittleText as error:
-        vocab = Tokenizer.learn(few, replace(recipe, vocab_size=error.size)).vocab
+        smaller = replace(recipe, vocab_size=error.size)
     much = recipe.vocab_size * USUAL > PART
     question = f"whether the text yields {recipe.vocab_size:,} tokens" if much else ""
-    return _Tried(vocab, recipe.vocab_size, question)
+    try:
+        return _Tried(Tokenizer.learn(few, smaller).vocab, recipe.vocab_size, question)
+    except ConfigError:  # a size that no tokenizer of so little text can have
+        return _Tried(None, question="the tokenizer, of which little text says nothing")
 
 
 class _Beginning:
