@@ -144,6 +144,17 @@ def test_what_a_stage_may_not_set(stages: str, message: str) -> None:
         check_all(spec)
 
 
+def test_a_stage_reads_no_fields_that_the_run_leaves_out() -> None:
+    """Rows have the tracks that the run's pattern reads, in all stages."""
+    kind = "plmctl.attention.patterns.global_tokens.Global"
+    part = f"pattern.parts.0._target_:{kind},pattern.parts.0.tokens:1"
+    past = "{_target_:plmctl.attention.patterns.causal.Causal}"
+    words = ["pattern=by_layer", f"pattern.parts=[{past},{past}]", "data.path=x", "size=tiny"]
+    words += [f"train.stages=[{{share:0.5,{part}}},{{share:0.5}}]"]
+    with pytest.raises(UsageError, match=r"train.stages.0.pattern.*reads tracks.global"):
+        check_contract(compose("pretrain", "gpt2", words))
+
+
 def test_a_model_without_a_pattern_has_none_in_a_stage() -> None:
     words = ["data.path=x", "train.stages=[{share:0.5,pattern.reach:2},{share:0.5}]"]
     with pytest.raises(UsageError, match=r"train.stages.0.pattern.*none for a BiLM"):

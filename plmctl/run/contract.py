@@ -136,8 +136,8 @@ def _find_patterns_of_stages(
         found: list[PlmctlError] = []
         with collect(found):
             pattern = pattern_of(stage_config(cfg, number), plugins)
-            if pattern.needs - of_run.needs:
-                fields = ", ".join(sorted(pattern.needs - of_run.needs))
+            if more := (pattern.needs | pattern.uses) - (of_run.needs | of_run.uses):
+                fields = ", ".join(sorted(more))
                 allowed = f"one that reads what the run's pattern does; this one reads {fields}"
                 raise ConfigError("pattern", type(pattern).__name__, allowed)
             longest = max(row_lengths(plain(stage_config(cfg, number))).values())
