@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import ctypes
 import gc
 import math
 import multiprocessing
@@ -101,19 +102,19 @@ def measure_lengths(
     for length in sorted(given.lengths):
         if before and seconds * length / before > given.most:
             break
-        cost = measure(name, width, length, given)
+        cost = measure(CELLS[name], width, length, given)
         seconds, before = cost.seconds, length
         rows.append((name, width, length, 1e6 * seconds / length, cost.bytes / 1024 / length))
     return rows
 
 
-def measure(name: str, width: int, length: int, given: argparse.Namespace) -> Cost:
-    """The cost of one cell; on a CPU measured in a new process, whose memory is known."""
+def measure(words: list[str], width: int, length: int, given: argparse.Namespace) -> Cost:
+    """The cost of the layers of `words`; on a CPU in a new process, whose memory is known."""
     if given.device == "cuda":
-        return run_cell(name, width, length, given.rounds, given.device)
+        return run_layers(words, width, length, given.rounds, given.device)
     ours, theirs = multiprocessing.Pipe(duplex=False)
     context = multiprocessing.get_context("fork")
-    child = context.Process(target=answer, args=(theirs, name, width, length, given.rounds))
+    child = context.Process(target=answer, args=(theirs, words, width, length, given.rounds))
     child.start()
     theirs.close()
     cost = Cost(*ours.recv())
@@ -121,28 +122,40 @@ def measure(name: str, width: int, length: int, given: argparse.Namespace) -> Co
     return cost
 
 
-def answer(pipe: Connection, name: str, width: int, length: int, rounds: int) -> None:
-    pipe.send(tuple(run_cell(name, width, length, rounds, "cpu")))
+def answer(pipe: Connection, words: list[str], width: int, length: int, rounds: int) -> None:
+    pipe.send(tuple(run_layers(words, width, length, rounds, "cpu")))
 
 
-def run_cell(name: str, width: int, length: int, rounds: int, device: str) -> Cost:
+def keep_freed(size: int) -> None:
+    """Let glibc keep freed pieces below `size` bytes for the next ones: faster, but those between
+    pieces in use stay memory of the process although nobody needs them.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt:
+        mallopt(-3, size)  # M_MMAP_THRESHOLD
+
+
+def run_layers(words: list[str], width: int, length: int, rounds: int, device: str) -> Cost:
     """Peak memory of the first pass, and the median time of the next ones."""
-    backbone = make_backbone(name, width, length).to(device)
-    pass_once(backbone, width, min(length, 128), device)  # libraries are loaded
+    backbone = make_backbone(words, width, length).to(device)
+    pass_once(backbone, width, min(length, 128), device)  # libraries are loaded, gradients there
     gc.collect()
+    keep_freed(2**16)
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
     before = read_peak(device)
     pass_once(backbone, width, length, device)
     used = max(0.0, read_peak(device) - before)
+    keep_freed(2**25)  # what glibc comes to by itself
     times = [pass_once(backbone, width, length, device) for _ in range(rounds)]
     return Cost(statistics.median(times), used)
 
 
-def make_backbone(name: str, width: int, length: int) -> Encoder:
+def make_backbone(layers: list[str], width: int, length: int) -> Encoder:
+    """An encoder without vectors of positions, whose layers the words `layers` state."""
     size = [f"size.width={width}", f"size.num_heads={max(1, width // HEAD)}", "size.num_layers=1"]
     words = [*size, f"size.inner_width={4 * width}", "position=none", "data.path=x"]
-    words += [f"format.max_length={length}", "model.embedding.dropout=0", *CELLS[name]]
+    words += [f"format.max_length={length}", "model.embedding.dropout=0", *layers]
     spec: Any = compose("pretrain", "roberta", words)
     model = build_model(spec, vocab_size=TINY.size, vocab=TINY, seed=0)
     return cast(Encoder, model.backbone)
