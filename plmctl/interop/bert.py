@@ -201,7 +201,7 @@ class BertFamily(Family):
     ties = TIES
     activations = ACTIVATIONS
     pooler: Sequence[NameRule] = OWN_POOLER
-    unread = ("sbo",)
+    unread: tuple[str, ...] = ("sbo",)
 
     def numbers(self, settings: Mapping[str, Any]) -> Numbers:
         for key, allowed in (

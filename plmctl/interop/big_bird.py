@@ -66,7 +66,7 @@ class BigBirdFamily(BertFamily):
         Architecture("BigBirdModel", bare=True),
     )
     pooler = OWN_POOLER
-    unread = ()
+    unread: tuple[str, ...] = ()
 
     def numbers(self, settings: Mapping[str, Any]) -> BigBirdNumbers:
         for key, allowed in (("use_bias", True), ("rescale_embeddings", False)):
