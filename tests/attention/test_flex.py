@@ -167,14 +167,12 @@ def test_block_masks_of_static_patterns_are_kept() -> None:
     assert made.block_mask(pattern, packed) is not made.block_mask(pattern, packed)
 
 
-def test_as_many_patterns_are_compiled_as_block_masks_are_kept(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_as_many_patterns_are_compiled_as_block_masks_are_kept() -> None:
     """Beyond torch's own limit it would store all scores, and not say so."""
-    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 8)
     compile_flex.cache_clear()
-    compile_flex()
-    assert torch._dynamo.config.recompile_limit >= 256
+    with torch._dynamo.config.patch(recompile_limit=8):
+        compile_flex()
+        assert torch._dynamo.config.recompile_limit >= 256
     compile_flex.cache_clear()
 
 
