@@ -36,6 +36,7 @@ from plmctl.report.chart import draw_lines
 from plmctl.run.assemble import build_model
 from plmctl.run.compose import compose
 from plmctl.run.stand_in import TINY
+from plmctl.training.device.allocator import keep_freed_memory
 
 CELLS = {
     "dense": ["model.stack.layout=a", "kernel=dense"],
@@ -126,13 +127,14 @@ def answer(pipe: Connection, words: list[str], width: int, length: int, rounds: 
     pipe.send(tuple(run_layers(words, width, length, rounds, "cpu")))
 
 
-def keep_freed(size: int) -> None:
-    """Let glibc keep freed pieces below `size` bytes for the next ones: faster, but those between
-    pieces in use stay memory of the process although nobody needs them.
+def give_back_memory() -> None:
+    """Let glibc return large pieces as soon as they are free. What it keeps between pieces in use
+    is memory of the process, too, but nobody needs it.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt:
-        mallopt(-3, size)  # M_MMAP_THRESHOLD
+        mallopt(-4, 2**16)  # M_MMAP_MAX, the usual one
+        mallopt(-3, 2**16)  # M_MMAP_THRESHOLD
 
 
 def run_layers(words: list[str], width: int, length: int, rounds: int, device: str) -> Cost:
@@ -140,13 +142,13 @@ def run_layers(words: list[str], width: int, length: int, rounds: int, device: s
     backbone = make_backbone(words, width, length).to(device)
     pass_once(backbone, width, min(length, 128), device)  # libraries are loaded, gradients there
     gc.collect()
-    keep_freed(2**16)
+    give_back_memory()
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
     before = read_peak(device)
     pass_once(backbone, width, length, device)
     used = max(0.0, read_peak(device) - before)
-    keep_freed(2**25)  # what glibc comes to by itself
+    keep_freed_memory()  # as in training
     times = [pass_once(backbone, width, length, device) for _ in range(rounds)]
     return Cost(statistics.median(times), used)
 

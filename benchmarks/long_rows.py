@@ -20,6 +20,8 @@ from typing import Any
 import torch
 from layer_costs import CELLS, make_backbone, measure, pass_once
 
+from plmctl.training.device.allocator import keep_freed_memory
+
 Pass = Callable[[], float]  # runs once, gives its seconds
 
 
@@ -38,6 +40,7 @@ def main() -> None:
 
 def take_turns(passes: dict[str, Pass], rounds: int) -> dict[str, list[float]]:
     """The seconds of each, A B A B ..., after one pass of each that does not count."""
+    keep_freed_memory()  # as in training
     for run in passes.values():
         run()
     taken: dict[str, list[float]] = {name: [] for name in passes}
@@ -57,14 +60,18 @@ def compare_lengths(given: argparse.Namespace) -> None:
     short, long = min(lengths), max(lengths)
     print(f"{'':10} {'us':>7} {'us':>7} {'ratio':>6} {'KiB':>7} {'KiB':>7} {'ratio':>6}")
     print(f"{'per token':10} {short:>7} {long:>7} {'':>6} {short:>7} {long:>7}")
+    # memory first: what freed memory of this process serves would not count
+    used = {
+        name: {n: measure(CELLS[name], given.width, n, given).bytes for n in (short, long)}
+        for name in given.cells
+    }
     for name in given.cells:
-        kept = {n: measure(CELLS[name], given.width, n, given).bytes for n in (short, long)}
         # as many tokens in both: many short passes, or one long one
         passes = {n: make_pass(CELLS[name], given.width, n, long) for n in (short, long)}
         taken = take_turns({str(length): run for length, run in passes.items()}, given.rounds)
         times = [1e6 * statistics.median(taken[str(length)]) / long for length in (short, long)]
         ratio = median_ratio(taken[str(long)], taken[str(short)])
-        memory = [kept[length] / 1024 / length for length in (short, long)]
+        memory = [used[name][length] / 1024 / length for length in (short, long)]
         print(
             f"{name:10} {times[0]:>7.1f} {times[1]:>7.1f} {ratio:>5.2f}x"
             f" {memory[0]:>7.1f} {memory[1]:>7.1f} {memory[1] / memory[0]:>5.2f}x",
