@@ -162,6 +162,11 @@ def test_what_cannot_be_made_long(recipe: str, words: list[str], length: int, me
         lengthen(source(recipe, *words)[0], length)
 
 
+def test_a_reach_below_one() -> None:
+    with pytest.raises(ConfigError, match=r"--reach=-1: 1 or more\n  fix: --reach 16"):
+        lengthen(source("bert")[0], 64, reach=-1)
+
+
 def test_an_encoder_decoder_made_long_is_fine_tuned(
     small_text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

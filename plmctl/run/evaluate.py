@@ -104,7 +104,8 @@ def _score_split(spec: Evaluate, loaded: Loaded, task: Task, precision: Precisio
         "predictions": str(file),
         **{key: remark for key, remark in remarks.items() if remark},
     }
-    scores = {name: metrics} if metrics else {}
+    scored = spec.input is None or inference.is_answered(examples)
+    scores = {name: metrics} if metrics and scored else {}
     show_scores(f"{task.name}: {name}", scores, as_json=spec.provenance.json, extra=extra)
 
 

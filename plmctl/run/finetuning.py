@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import torch
 
+from plmctl.core.locate import locate
 from plmctl.core.rounding import round_floats
 from plmctl.models.base import Model
 from plmctl.objectives.costs import charge
@@ -79,12 +80,11 @@ def finetune(spec: Finetune, after: After = lambda session, result: result) -> i
 def commands_after(spec: Finetune) -> dict[str, str]:
     """What one does with a fine-tuned model; {a command: a remark on it}."""
     pairs = (spec.task.get("columns") or {}).get("text2") is not None
-    typed = "pairs that you type, one a line, a tab between its two texts" if pairs else ""
+    kind: Any = locate(spec.task["_target_"], spec.plugins)
+    typed = "pairs that you type, one a line, a tab between its two texts" if pairs else kind.typed
     return {
         "plmctl eval checkpoint={run}": "",
-        "plmctl eval checkpoint={run} input=-": (
-            f"of the {typed or 'texts that you type, one a line'}, to Ctrl-D"
-        ),
+        "plmctl eval checkpoint={run} input=-": (f"of the {typed}, to Ctrl-D"),
         "plmctl report {run}": "",
     }
 

@@ -51,6 +51,8 @@ def lengthen(
     config, tensors = copy.deepcopy(source.config), dict(source.tensors)
     reader = _Reader.of(source, config)
     known = len(tensors[reader.table])
+    if reach is not None and reach < 1:
+        raise ConfigError("--reach", reach, "1 or more", fix=f"--reach {min(REACH, known)}")
     if max_length <= known:
         allowed = f"more than {known}, the positions that {source.folder} has learned"
         raise ConfigError("--max-length", max_length, allowed, fix=f"--max-length {8 * known}")

@@ -41,7 +41,7 @@ from plmctl.text.strings import Strings
 from plmctl.training.evaluation import Measured, measure
 from plmctl.training.processes.world import World, environment
 from plmctl.training.progress import Progress
-from plmctl.training.stages import Stage
+from plmctl.training.stages import Stage, describe_empty_stages
 from plmctl.training.trainer import Evaluate, Result
 
 
@@ -146,15 +146,18 @@ def train(session: Session) -> Result:
     stated = read_reached(spec.recipe, spec.provenance.config_dirs)
     # a target may be that of a smaller model, as in ELECTRA: the run's own has a head of its name
     comparable = [line for line in stated if line.is_of(spec.size) and line.target in model.heads]
+    stages = [
+        Stage(batches=loader.__iter__, **_stage_settings(spec, number))
+        for number, loader in enumerate(loaders)
+    ]
+    if empty := describe_empty_stages(stages, budget.steps):
+        session.say(empty)
     try:
         return fit(
             session,
             model=model,
             objective=objective,
-            stages=[
-                Stage(batches=loader.__iter__, **_stage_settings(spec, number))
-                for number, loader in enumerate(loaders)
-            ],
+            stages=stages,
             budget=budget,
             evaluate=_validation(session, objective, fields, sources, targets, comparable),
             remark=Floors(targets, thaw(spec), stated, held_out=corpus.count_held_out()).remark,

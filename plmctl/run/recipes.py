@@ -74,7 +74,7 @@ def find_study(name: str, config_dirs: Sequence[str] = ()) -> Path:
         return find_recipe(name)
     files = studies(config_dirs)
     if name not in files:
-        problem = f"there is no study '{name}'{nearest(name, files)}" if name else "which study?"
+        problem = f"there is no study '{name}'{nearest(name, files)}." if name else "which study?"
         raise UsageError(f"{problem} There are {', '.join(files)}, or give ./yours.yaml")
     return files[name]
 

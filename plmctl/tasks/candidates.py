@@ -61,6 +61,7 @@ class Candidates(Task):
     }
     facts = Facts(needs=frozenset({"text", "labels.choice", "values.group", "values.candidates"}))
     outputs = 1
+    typed = "questions that you type, one a line, a tab before each candidate and the documents"
 
     Settings = CandidateSettings
 

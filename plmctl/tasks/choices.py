@@ -131,6 +131,7 @@ class Choice(Task):
     }
     facts = Facts(needs=frozenset({"text", "labels.choice", "values.group"}))
     outputs = 1
+    typed = "texts that you type, one a line, each with a tab before every choice"
 
     Settings = ChoiceSettings
 

@@ -4,7 +4,7 @@ and in `plmctl eval`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +45,11 @@ def take_share(examples: list[Example], share: float) -> list[Example]:
         : max(1, round(share * len(examples)))
     ]
     return examples if share == 1 else [examples[index] for index in sorted(taken.tolist())]
+
+
+def is_answered(examples: Iterable[Example]) -> bool:
+    """Whether any example has a label or an answer, so that there is something to score."""
+    return any(each.label is not None or each.fields.get("answers") for each in examples)
 
 
 def encode_split(task: Task, name: str, examples: list[Example], tokenizer: Any) -> Split:

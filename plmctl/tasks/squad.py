@@ -101,6 +101,7 @@ class Squad(Task):
     outputs = 2
 
     Settings: ClassVar[type[SquadSettings]] = SquadSettings
+    typed = "questions that you type, one a line, each with a tab and its passage"
     windows: int | None = None  # of a passage that are read, the first ones; None: all
 
     def __init__(self, **settings: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -72,6 +73,24 @@ def find_stage(stages: Sequence[Stage], done: float) -> int:
         if done < edge - 1e-9:
             return number
     return len(stages) - 1
+
+
+def describe_empty_stages(stages: Sequence[Stage], steps: int | None) -> str:
+    """Which stages a run of so many updates leaves out, since their shares are too small; empty if
+    none.
+    """
+    if steps is None:
+        return ""
+    reached = {find_stage(stages, step / steps) for step in range(steps)}
+    empty = [str(number + 1) for number in range(len(stages)) if number not in reached]
+    if not empty:
+        return ""
+    enough = math.ceil(1 / min(stage.share for stage in stages))
+    word = "stage" if len(empty) == 1 else "stages"
+    return (
+        f"{word} {', '.join(empty)} of {len(stages)}: no update, the share is too small"
+        f" (train.steps={enough} gives every stage one)"
+    )
 
 
 def share_of_stage(stages: Sequence[Stage], number: int, done: float) -> float:

@@ -3,12 +3,14 @@ that knows the answers.
 """
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from plmctl.core.batch import IGNORE
 from plmctl.core.errors import ConfigError, DataError
+from plmctl.tasks.inference import is_answered
 from plmctl.tasks.squad import Squad, best_window, doc_windows
 from plmctl.tasks.squad_files import SquadFiles
 
@@ -210,3 +212,10 @@ def test_bad_files(tmp_path, content, message):
     (tmp_path / "train-x.json").write_text(content)
     with pytest.raises(DataError, match=message):
         SquadFiles(splits={"train": ["train-*.json"]}).read(tmp_path, "train", {})
+
+
+def test_questions_that_are_typed_have_nothing_to_score():
+    typed = _squad().parse("How many?\tThe town has 70 houses.", 1)
+    assert not is_answered([typed])
+    answers = {"answers": ["70"]}
+    assert is_answered([typed, replace(typed, fields={**typed.fields, **answers})])

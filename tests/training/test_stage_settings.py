@@ -12,7 +12,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.training.budget import Budget
 from plmctl.training.log import read_metrics
 from plmctl.training.optim.schedule import Constant
-from plmctl.training.stages import Stage, share_of_stage
+from plmctl.training.stages import Stage, describe_empty_stages, share_of_stage
 from tests.training.test_resume import straight_and_resumed
 from tests.training.toy import ToyBackbone, ToyBatches, curve, make_trainer, same, weights
 
@@ -87,6 +87,16 @@ def seeing_stages() -> list[Stage]:
         stage(0.3, pattern=Window(reach=0), schedule=warm),
         stage(0.7, pattern=Window(reach=2), schedule=warm, rate=0.5),
     ]
+
+
+def test_stages_without_an_update_are_named() -> None:
+    stages = [stage(0.5), stage(0.46), stage(0.03), stage(0.01)]
+    assert describe_empty_stages(stages, 40) == (
+        "stage 4 of 4: no update, the share is too small (train.steps=100 gives every stage one)"
+    )
+    assert describe_empty_stages(stages, 3).startswith("stages 3, 4 of 4: no update")
+    assert not describe_empty_stages(stages, 100)
+    assert not describe_empty_stages(stages, None)  # of tokens or minutes
 
 
 def test_tokens_see_by_the_pattern_of_the_stage(tmp_path: Path) -> None:
