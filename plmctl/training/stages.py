@@ -81,8 +81,12 @@ def describe_empty_stages(stages: Sequence[Stage], steps: int | None) -> str:
     """
     if steps is None:
         return ""
-    reached = {find_stage(stages, step / steps) for step in range(steps)}
-    empty = [str(number + 1) for number in range(len(stages)) if number not in reached]
+    empty, begin = [], 0.0
+    for number, stage in enumerate(stages):
+        first = math.ceil((begin - 1e-9) * steps)  # update from there on, if it is still this stage
+        if first >= steps or find_stage(stages, first / steps) != number:
+            empty.append(str(number + 1))
+        begin += stage.share
     if not empty:
         return ""
     enough = math.ceil(1 / min(stage.share for stage in stages))
