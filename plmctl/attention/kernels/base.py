@@ -33,6 +33,12 @@ def is_by_distance(bias: Bias) -> bool:
     return getattr(bias, "by_distance", False)
 
 
+def refuse_dropout(kernel: str, rate: float) -> ConfigError:
+    """The error of dropout on probabilities with a kernel that has none."""
+    allowed = f"0 with kernel={kernel}, which has no dropout on probabilities"
+    return ConfigError("dropout", rate, allowed, fix="kernel=auto")
+
+
 def changes_scores(bias: Bias | None, q: Tensor, q_positions: Tensor, k_positions: Tensor) -> bool:
     """Whether `bias` adds anything: it is asked about a single query and key."""
     one = (q[:1, :, :1], q_positions[:1, :1], k_positions[:1, :1])

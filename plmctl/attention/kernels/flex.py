@@ -20,7 +20,14 @@ from torch import Tensor
 
 from plmctl.attention.kernels.banded import Banded, StructuredPlan
 from plmctl.attention.kernels.bands import Band
-from plmctl.attention.kernels.base import Bias, Kernel, KernelPlan, changes_scores, is_by_distance
+from plmctl.attention.kernels.base import (
+    Bias,
+    Kernel,
+    KernelPlan,
+    changes_scores,
+    is_by_distance,
+    refuse_dropout,
+)
 from plmctl.attention.kernels.dense import Mask
 from plmctl.attention.kernels.tiling import group_heads, share_of_blocks
 from plmctl.attention.patterns.base import Full, Pattern
@@ -102,7 +109,7 @@ class Flex(Kernel):
         self, pattern: Pattern, length: int, *, bias: Bias | None, dropout: float
     ) -> ConfigError | None:
         if dropout:
-            return _refuse_dropout(dropout)
+            return refuse_dropout("flex", dropout)
         return None if bias is None or is_by_distance(bias) else _refuse_bias()
 
     def share(self, pattern: Pattern, length: int) -> float:
@@ -133,7 +140,7 @@ class FlexPlan(StructuredPlan):
         dropout: float = 0.0,
     ) -> Tensor:
         if dropout:
-            raise _refuse_dropout(dropout)
+            raise refuse_dropout("flex", dropout)
         change = None
         if bias is not None and changes_scores(bias, q, q_positions, k_positions):
             if not is_by_distance(bias):
@@ -184,11 +191,6 @@ def _list_blocks(chosen: Tensor) -> tuple[Tensor, Tensor]:
     """[..., N, N] -> how many blocks of keys each block of queries has, and their numbers first."""
     order = chosen.to(torch.uint8).argsort(dim=-1, descending=True, stable=True)
     return chosen.sum(-1, dtype=torch.int32), order.to(torch.int32)
-
-
-def _refuse_dropout(rate: float) -> ConfigError:
-    allowed = "0 with kernel=flex, which has no dropout on probabilities"
-    return ConfigError("dropout", rate, allowed, fix="kernel=auto")
 
 
 def _refuse_bias() -> ConfigError:

@@ -24,7 +24,7 @@ from torch.nn import functional as F
 
 from plmctl.attention.kernels.banded import Banded, HeadsPlan, StructuredPlan
 from plmctl.attention.kernels.bands import Band
-from plmctl.attention.kernels.base import Bias, Kernel, KernelPlan, changes_scores
+from plmctl.attention.kernels.base import Bias, Kernel, KernelPlan, changes_scores, refuse_dropout
 from plmctl.attention.kernels.dense import Mask
 from plmctl.attention.kernels.tiling import BLOCK, group_heads, share_of_blocks
 from plmctl.attention.patterns.base import Pattern
@@ -152,7 +152,7 @@ class Varlen(Kernel):
         if any(band is None for _, band in _find_bands(pattern.simplify(row), row)):
             return _refuse_pattern()
         if dropout:
-            return _refuse_dropout(dropout)
+            return refuse_dropout("varlen", dropout)
         return None if bias is None else _refuse_bias()
 
     def share(self, pattern: Pattern, length: int) -> float:
@@ -184,7 +184,7 @@ class VarlenPlan(StructuredPlan):
         dropout: float = 0.0,
     ) -> Tensor:
         if dropout:
-            raise _refuse_dropout(dropout)
+            raise refuse_dropout("varlen", dropout)
         if changes_scores(bias, q, q_positions, k_positions):
             raise _refuse_bias()
         (rows, heads, length, width), packing = q.shape, self.packing
@@ -225,11 +225,6 @@ def _refuse_pattern() -> ConfigError:
         " windows), without global tokens, gaps or blocks"
     )
     return ConfigError("kernel", "varlen", allowed, fix="kernel=auto")
-
-
-def _refuse_dropout(rate: float) -> ConfigError:
-    allowed = "0 with kernel=varlen, which has no dropout on probabilities"
-    return ConfigError("dropout", rate, allowed, fix="kernel=auto")
 
 
 def _refuse_bias() -> ConfigError:
