@@ -116,9 +116,8 @@ def _list_vectors(part: StackReader, length: int) -> Iterator[tuple[str, Tensor]
     added = position.embed(like.new_zeros(1, length, width), places)[0]
     if bool(added.any()):
         yield "added to the embeddings", added
-    stream, before = part.stack.num_layers, None
-    shown = sorted({round(n * (stream - 1) / max(1, LAYERS - 1)) for n in range(LAYERS)})
-    for layer in shown:
+    before = None
+    for layer in _choose_layers(part.stack.num_layers):
         zeros = like.new_zeros(1, length, _width(part))
         step = position.every_step(zeros, layer, places)[0]
         if bool(step.any()) and (before is None or not torch.equal(step, before)):
@@ -148,10 +147,15 @@ def _list_biases(part: StackReader, offsets: Tensor) -> Iterator[tuple[str, Tens
         if isinstance(cell, Cell)
     ]
     own = [(layer, bias) for layer, bias in biases if bias is not None]
-    shown = sorted({round(n * (len(own) - 1) / max(1, LAYERS - 1)) for n in range(LAYERS)})
-    for number in shown if own else ():
+    for number in _choose_layers(len(own)):
         layer, bias = own[number]
         yield f"layer {layer}", bias
+
+
+def _choose_layers(count: int) -> list[int]:
+    """The first, the last and those between of `count` layers, at most LAYERS; none of none."""
+    last = count - 1
+    return sorted({round(n * last / (LAYERS - 1)) for n in range(LAYERS)}) if count else []
 
 
 def _width(part: StackReader) -> int:

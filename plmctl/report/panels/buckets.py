@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from plmctl.report.buckets import Hashed
 
 ORDER = 67
-LAYERS, COLUMNS, LINES = 3, 16, 32  # that are drawn; a line is a token
+COLUMNS, LINES = 16, 32  # that are drawn; a line is a token
 READING = (
     "The bucket of each token in each round (r, from 1) of the heads (from 0). Within a column,"
     " tokens of one colour and number are in one bucket, and can see each other; those without"
@@ -50,7 +50,7 @@ def _blocks(run: ReportedRun, number: int) -> list[Block]:
 def _choose(layers: Sequence[Hashed]) -> list[Hashed]:
     """The first, the last and one between them."""
     last = len(layers) - 1
-    return [layers[n] for n in sorted({0, last // 2, last})][:LAYERS]
+    return [layers[n] for n in sorted({0, last // 2, last})]
 
 
 def _draw(hashed: Hashed, tokens: Sequence[str]) -> str:
