@@ -114,6 +114,14 @@ DEFINITIONS: dict[str, tuple[Pattern, int, Definition]] = {
         4,
         lambda n, h, q, k: q - k in (0, 2**n, 2 * 2**n),
     ),
+    # the mask of the layer below, and what a dilated layer sees (transformer_model.py)
+    "diet, dilated memory": (
+        diet(variant="dilated_memory", first=3, base=3, num_layers=3),
+        3,
+        lambda n, h, q, k: (
+            q - k in {step * 3**below for below in range(n + 1) for step in range(3)}
+        ),
+    ),
     "diet, cascade": (
         diet(variant="cascade", first=4, base=2, num_layers=3),
         3,
@@ -321,8 +329,9 @@ STRIDED_LONG = sparse_transformer(
             0.17,
         ),
         (diet(variant="dilated", first=3, base=2, num_layers=8).at_layer(7), 0.02),
+        (diet(variant="dilated_memory", first=3, base=2, num_layers=8).at_layer(7), 0.02),
     ],
-    ids=["windows", "gaps by head", "strides", "strided", "fixed", "big bird", "diet"],
+    ids=["windows", "gaps by head", "strides", "strided", "fixed", "big bird", "diet", "memory"],
 )
 def test_few_scores_are_computed_in_long_rows(pattern: Pattern, most: float) -> None:
     kernel = Auto()

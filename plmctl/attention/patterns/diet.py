@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import or_
 from typing import Literal
 
 from plmctl.attention.patterns.base import LONGEST, Pattern
@@ -16,14 +18,19 @@ from plmctl.core.values import Count
 
 @part_of("pattern")
 def diet(
-    *, variant: Literal["dilated", "cascade"], first: Count, base: Count, num_layers: Count
+    *,
+    variant: Literal["dilated", "dilated_memory", "cascade"],
+    first: Count,
+    base: Count,
+    num_layers: Count,
 ) -> Pattern:
     """Causal attention to few keys, in layer l = 0, 1, ...: "dilated", the query and `first - 1`
-    keys before it at distances of base^l; "cascade", `first base^l` keys without gaps (Wang et al.,
-    2020, arXiv:2002.06170; cgraywang/transformer-on-diet).
+    keys before it at distances of base^l; "dilated_memory", also the keys of all layers below;
+    "cascade", `first base^l` keys without gaps (Wang et al., 2020, arXiv:2002.06170;
+    cgraywang/transformer-on-diet, whose masks say what memory is).
 
     Args:
-        variant: Their third one, dilated with memory, is not here.
+        variant: One of the three.
         first: Keys in the first layer; published: 3 dilated (kernel_size), 4 in the cascade
             (first_window_size).
         base: Published: 2 (d_base, window_size_multiplier).
@@ -34,9 +41,11 @@ def diet(
         allowed = f"a number whose power {num_layers - 1}, times {first} keys, is below {LONGEST:,}"
         raise ConfigError("pattern.base", base, allowed, fix="pattern.base=1")
     steps = [base**layer for layer in range(num_layers)]
-    parts: list[Pattern] = (
-        [Window(reach=first * step - 1) for step in steps]
-        if variant == "cascade"
-        else [Dilated(reach=first - 1, dilation=[step]) for step in steps]
-    )
+    parts: list[Pattern]
+    if variant == "cascade":
+        parts = [Window(reach=first * step - 1) for step in steps]
+    else:
+        parts = [Dilated(reach=first - 1, dilation=[step]) for step in steps]
+    if variant == "dilated_memory":
+        parts = [reduce(or_, parts[: layer + 1]) for layer in range(num_layers)]
     return Causal() & (parts[0] if num_layers == 1 else ByLayer(parts=parts))
