@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
@@ -12,6 +12,7 @@ from plmctl.core.values import fit
 from plmctl.storage.reading import parse_json_at
 from plmctl.tasks import files
 from plmctl.tasks.base import Example
+from plmctl.tasks.split_files import SplitFiles
 
 LAYOUT = "a list, or lines, of id, query, candidates, supports (the documents), answer"
 
@@ -29,24 +30,10 @@ class _Content(TypedDict):
 
 
 @part_of("reader")
-class CandidateFiles:
+class CandidateFiles(SplitFiles):
     """A JSON list, or JSON lines, of questions with `candidates` and `supports` (Welbl et al.,
     2018, arXiv:1710.06481).
     """
-
-    def __init__(self, *, splits: Mapping[str, Sequence[str]], folder: str = "") -> None:
-        self.splits = {split: list(patterns) for split, patterns in splits.items()}
-        self.folder = folder
-        self.skipped: dict[str, int] = {}
-
-    def has(self, path: files.Where, split: str) -> bool:
-        """Whether `task.path` has a file of that split."""
-        return files.locate(path, split, self.splits.get(split, []), folder=self.folder) is not None
-
-    def read(self, path: files.Where, split: str, columns: Mapping[str, Any]) -> list[Example]:
-        """The questions of a split."""
-        file = files.need(path, split, self.splits.get(split, []), folder=self.folder)
-        return self.read_file(file, columns)
 
     def read_file(
         self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True

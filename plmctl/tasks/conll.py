@@ -13,6 +13,7 @@ from plmctl.core.parts import part_of
 from plmctl.storage.reading import parse_json_at
 from plmctl.tasks import files
 from plmctl.tasks.base import Example
+from plmctl.tasks.split_files import SplitFiles
 from plmctl.tasks.tables import Column, Table
 
 # BIOUL's L and U are BIOES's E and S
@@ -40,7 +41,7 @@ def canonical(tags: Sequence[str]) -> list[str]:
 
 
 @part_of("reader")
-class Columns:
+class Columns(SplitFiles):
     """Reads sentences of tagged words: CoNLL column files, JSON lines of lists, or tables of
     space-separated lists.
 
@@ -58,9 +59,8 @@ class Columns:
         iob1: bool = False,
         header: bool | None = None,
     ) -> None:
-        self.splits = {split: list(patterns) for split, patterns in splits.items()}
+        super().__init__(splits=splits)
         self.layout, self.iob1 = layout, iob1
-        self.skipped: dict[str, int] = {}
         self._table = Table(splits={}, header=header)
 
     @property
@@ -68,13 +68,9 @@ class Columns:
         """{file: how it was read}, for files whose layout was detected."""
         return self._table.notes
 
-    def has(self, path: files.Where, split: str) -> bool:
-        """Whether `task.path` has a file of that split."""
-        return files.locate(path, split, self.splits.get(split, [])) is not None
-
     def read(self, path: files.Where, split: str, columns: Mapping[str, Column]) -> list[Example]:
         """The sentences of a split, with `fields.words` and their tags as label."""
-        file = files.need(path, split, self.splits.get(split, []))
+        file = self.need(path, split)
         return self.read_file(file, columns, labelled=split.startswith(("train", "dev")))
 
     def read_file(

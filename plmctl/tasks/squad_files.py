@@ -12,6 +12,7 @@ from plmctl.core.values import fit
 from plmctl.storage.reading import parse_json_at
 from plmctl.tasks import files
 from plmctl.tasks.base import Example
+from plmctl.tasks.split_files import SplitFiles
 
 MISPLACED = "misplaced"  # the label of a question whose answer does not stand where the file says
 LAYOUT = "data -> paragraphs -> context, qas -> id, question, answers -> text, answer_start"
@@ -43,7 +44,7 @@ class _Content(TypedDict):
 
 
 @part_of("reader")
-class SquadFiles:
+class SquadFiles(SplitFiles):
     """data -> paragraphs(context, qas(id, question, answers[text, answer_start], is_impossible)).
 
     (Rajpurkar et al., 2016; 2018.) In training, questions whose answer does not stand at its offset
@@ -51,19 +52,13 @@ class SquadFiles:
     """
 
     def __init__(self, *, splits: Mapping[str, Sequence[str]], folder: str = "") -> None:
-        self.splits = {split: list(patterns) for split, patterns in splits.items()}
-        self.folder = folder
-        self.skipped: dict[str, int] = {}
+        super().__init__(splits=splits, folder=folder)
         # file -> ids of questions that stay although their answer is not there
         self.misplaced: dict[str, list[str]] = {}
 
-    def has(self, path: files.Where, split: str) -> bool:
-        """Whether `task.path` has a file of that split."""
-        return files.locate(path, split, self.splits.get(split, []), folder=self.folder) is not None
-
     def read(self, path: files.Where, split: str, columns: Mapping[str, Any]) -> list[Example]:
         """The questions of a split; in train without those whose answer is misplaced."""
-        file = files.need(path, split, self.splits.get(split, []), folder=self.folder)
+        file = self.need(path, split)
         examples = self.read_file(file, columns)
         if not split.startswith("train"):
             self.misplaced[str(file)] = [

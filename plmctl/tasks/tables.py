@@ -13,6 +13,7 @@ from plmctl.storage.reading import parse_json_at
 from plmctl.tasks import files
 from plmctl.tasks.base import Example
 from plmctl.tasks.header import names_columns
+from plmctl.tasks.split_files import SplitFiles
 from plmctl.text.bounds import longest_line
 
 Column = str | int
@@ -20,7 +21,7 @@ Row = tuple[int, list[Any]]  # line number, cells
 
 
 @part_of("reader")
-class Table:
+class Table(SplitFiles):
     """Reads a split's table into examples: `columns` maps text, text2, label, id to a name in the
     header or a number from 0.
 
@@ -41,21 +42,14 @@ class Table:
         lenient: bool = False,
         test_columns: Mapping[str, Column] | None = None,
     ) -> None:
-        self.splits: Mapping[str, Sequence[str]] = {
-            split: list(patterns) for split, patterns in splits.items()
-        }
-        self.folder, self.header, self.lenient = folder, header, lenient
+        super().__init__(splits=splits, folder=folder)
+        self.header, self.lenient = header, lenient
         self.test_columns = dict(test_columns) if test_columns else None
-        self.skipped: dict[str, int] = {}  # file -> rows left out
         self.notes: dict[str, str] = {}  # file -> how it was read, if its header was detected
-
-    def has(self, path: files.Where, split: str) -> bool:
-        """Whether `task.path` has a file of that split."""
-        return files.locate(path, split, self.splits.get(split, []), folder=self.folder) is not None
 
     def read(self, path: files.Where, split: str, columns: Mapping[str, Column]) -> list[Example]:
         """The examples of `split`; the label is None where the columns of a test file have none."""
-        file = files.need(path, split, self.splits.get(split, []), folder=self.folder)
+        file = self.need(path, split)
         labelled = split.startswith(("train", "dev"))
         header = self.header
         if not labelled and self.test_columns is not None:

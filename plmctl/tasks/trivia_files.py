@@ -13,6 +13,7 @@ from plmctl.storage.reading import parse_json_at
 from plmctl.tasks import files
 from plmctl.tasks.base import Example
 from plmctl.tasks.matching import find_all
+from plmctl.tasks.split_files import SplitFiles
 
 BETWEEN = "\n\n"  # two documents
 LAYOUT = (
@@ -55,7 +56,7 @@ class _Lines(TypedDict):
 
 
 @part_of("reader")
-class TriviaFiles:
+class TriviaFiles(SplitFiles):
     """TriviaQA's files for reading comprehension (Joshi et al., 2017, arXiv:1705.03551), or JSON
     lines of `id`, `question`, `document` (a text, or several) and `answers`.
 
@@ -76,17 +77,12 @@ class TriviaFiles:
         folder: str = "",
         evidence: str = "evidence/wikipedia",
     ) -> None:
-        self.splits = {split: list(patterns) for split, patterns in splits.items()}
-        self.folder, self.evidence = folder, evidence
-        self.skipped: dict[str, int] = {}
-
-    def has(self, path: files.Where, split: str) -> bool:
-        """Whether `task.path` has a file of that split."""
-        return files.locate(path, split, self.splits.get(split, []), folder=self.folder) is not None
+        super().__init__(splits=splits, folder=folder)
+        self.evidence = evidence
 
     def read(self, path: files.Where, split: str, columns: Mapping[str, Any]) -> list[Example]:
         """The questions of a split; in train without those whose answer is not in the text."""
-        file = files.need(path, split, self.splits.get(split, []), folder=self.folder)
+        file = self.need(path, split)
         examples = self.read_file(file, columns)
         if not split.startswith("train"):
             return examples

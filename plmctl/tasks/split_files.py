@@ -1,0 +1,44 @@
+"""Readers of data sets whose splits are files, each found by patterns of its name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from plmctl.tasks import files
+from plmctl.tasks.base import Example
+
+
+class SplitFiles:
+    """What such readers share; each has its own `read_file`.
+
+    Args:
+        splits: patterns of the file of each split, in order of preference.
+        folder: where these lie in `task.path`, if not in itself.
+    """
+
+    def __init__(self, *, splits: Mapping[str, Sequence[str]], folder: str = "") -> None:
+        self.splits: Mapping[str, Sequence[str]] = {
+            split: list(patterns) for split, patterns in splits.items()
+        }
+        self.folder = folder
+        self.skipped: dict[str, int] = {}  # file -> examples left out
+
+    def has(self, path: files.Where, split: str) -> bool:
+        """Whether `task.path` has a file of that split."""
+        return files.locate(path, split, self.splits.get(split, []), folder=self.folder) is not None
+
+    def need(self, path: files.Where, split: str) -> Path:
+        """The file of a split; DataError where there is none."""
+        return files.need(path, split, self.splits.get(split, []), folder=self.folder)
+
+    def read(self, path: files.Where, split: str, columns: Mapping[str, Any]) -> list[Example]:
+        """The examples of a split."""
+        return self.read_file(self.need(path, split), columns)
+
+    def read_file(
+        self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True
+    ) -> list[Example]:
+        """The examples of one file, in its order; DataError for another layout."""
+        raise NotImplementedError(type(self).__name__)
