@@ -164,7 +164,7 @@ def test_the_arrays_of_a_token_directory_and_a_linked_tokenizer(
 
 def test_the_name_of_a_submission(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as refused:
-        write_submission(tmp_path / "out", "../RTE.tsv", [{"id": "0", "guess": "a"}])
+        write_submission(tmp_path / "out", "../RTE.tsv", "index\tprediction\n")
     assert str(refused.value) == f"task.submission='../RTE.tsv': {LEADS_OUT}"
     with pytest.raises(ConfigError, match=r"^split='../dev': leads out"):
         write_predictions(tmp_path / "out", "../dev", [])

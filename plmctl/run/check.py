@@ -115,7 +115,7 @@ def outline_task(spec: Finetune, task: Task) -> Model:
         size = int(spec.tokenizer.get("vocab_size") or 0)
     if size:
         task.check_vocabulary(size)
-    rows = (size or 1) + task.transform.new_tokens
+    rows = (size or 1) + task.new_tokens
     with without_weights():
         model = build_model(spec, vocab_size=rows, plugins=spec.plugins)
     apply_freezing(model, trainable=spec.train.trainable, frozen=spec.train.frozen)

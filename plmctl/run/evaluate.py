@@ -110,20 +110,20 @@ def _score_split(spec: Evaluate, loaded: Loaded, task: Task, precision: Precisio
 
 
 def _write_submission(spec: Evaluate, loaded: Loaded, task: Task, precision: Precision) -> None:
-    """Write GLUE's file for every test split that is there."""
+    """Write the file of a leader board for every split that is there."""
     out = _choose_out(spec, loaded)
     files = {split: name for split, name in task.submission.items() if task.has(split)}
     if not files:
         wanted = ", ".join(task.submission) or "none: this task has no leader board"
         raise UsageError(
-            f"--submission: no test split of {task.name} in {task.path} (it takes {wanted})"
+            f"--submission: no split of {task.name} in {task.path} is asked for (it is {wanted})"
         )
     for name in files.values():
         submission_file(out, name)
     for split, name in files.items():
         rows = inference.encode_split(task, split, task.read(split), loaded.tokenizer)
         predictions, _ = _predict(spec, loaded, task, rows, precision)
-        tell(write_submission(out, name, predictions))
+        tell(write_submission(out, name, task.submit(predictions)))
 
 
 def _predict(

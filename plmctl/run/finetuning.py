@@ -236,7 +236,7 @@ def _model(session: Session, task: Task, tokenizer: Tokenizer) -> Model:
     if not resumed:
         begin, layers = spec.checkpoint, thaw(spec.kept_layers)
     source = open_source(begin, layers, plugins=plugins) if begin else None
-    size, new = source.vocab_size if source else tokenizer.vocab.size, task.transform.new_tokens
+    size, new = source.vocab_size if source else tokenizer.vocab.size, task.new_tokens
     size = max(size, tokenizer.vocab.size + new) if new else size
     model = build_model(
         spec, vocab_size=size, vocab=tokenizer.vocab, seed=spec.seed, plugins=plugins

@@ -174,8 +174,8 @@ class Task(Objective):
         # split -> the file name that a leader board asks for
         self.submission = dict(submission or {})
         self.transform = transform or Transform()
-        heads = {self.head, *self.transform.heads}
-        self.facts = replace(self.facts, heads=frozenset(heads), terms=frozenset(heads))
+        heads = self.facts.heads | {self.head} | self.transform.heads
+        self.facts = replace(self.facts, heads=heads, terms=heads)
         # of metrics whose exact definition has one, once `score` has computed them
         self.signatures: dict[str, str] = {}
 
@@ -264,6 +264,18 @@ class Task(Objective):
         """Tokens of a row that are asked of a language-model head at most."""
         return 0
 
+    @property
+    def new_tokens(self) -> int:
+        """How many rows of the table of tokens follow those of the tokenizer."""
+        return self.transform.new_tokens
+
+    @property
+    def reads_ids(self) -> bool:
+        """Whether its rows need the tokens of the vocabulary, so that characters of words alone do
+        not do.
+        """
+        return self.asks_tokens or self.transform.adds_tokens
+
     def fit_lengths(self, longest: int) -> dict[str, int]:
         """The lengths by the names of their settings, chosen so that the longest row has `longest`
         tokens.
@@ -327,9 +339,10 @@ class Task(Objective):
         """
         gold = batch.require(f"labels.{self.head}")
         labelled = (gold != IGNORE).view(len(gold), -1).any(1)
+        chosen = {name: logits[name] for name in self.logit_names}
         return {
             name: (scores if scores.ndim > 1 else scores[:, None], labelled)
-            for name, scores in logits.items()
+            for name, scores in chosen.items()
         }
 
     def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
@@ -358,6 +371,20 @@ class Task(Objective):
         the same digits again.
         """
         raise NotImplementedError(type(self).__name__)
+
+    def submit(self, predictions: Sequence[Mapping[str, Any]]) -> str:
+        """The content of a file as the leader board takes it: GLUE's, `index <tab> prediction`,
+        labels by name, scores with three digits.
+        """
+        lines = [
+            (
+                f"{p['id']}\t{p['guess']:.3f}"
+                if isinstance(p["guess"], float)
+                else f"{p['id']}\t{p['guess']}"
+            )
+            for p in predictions
+        ]
+        return "\n".join(["index\tprediction", *lines]) + "\n"
 
     def pool_rows(self, model: Model, batch: Batch, *, together: bool = False) -> Tensor:
         """[N, W'] what stands for rows (heads/rows.py), through the pooler where the model has one.

@@ -59,8 +59,8 @@ def encode_split(task: Task, name: str, examples: list[Example], tokenizer: Any)
     Without characters for a task that predicts or adds tokens: it needs those of the vocabulary.
     DataError for a text that the tokenizer does not know.
     """
-    tokens = task.asks_tokens or task.transform.adds_tokens
-    if not tokenizer.vocab.spellings or "text" not in task.facts.needs or tokens:
+    spelled = "text" in task.facts.needs and not task.reads_ids
+    if not (tokenizer.vocab.spellings and spelled):
         split = Split(name, examples, task.encode(examples, tokenizer))
         fix = (
             "a checkpoint whose tokenizer knows this text;"

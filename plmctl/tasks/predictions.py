@@ -105,21 +105,11 @@ def write_predictions(folder: Path, split: str, predictions: Sequence[Mapping[st
     return file
 
 
-def write_submission(folder: Path, name: str, predictions: Sequence[Mapping[str, Any]]) -> Path:
-    """A file as GLUE's server takes it: `index <tab> prediction`, labels by name, scores with
-    three digits.
-    """
+def write_submission(folder: Path, name: str, content: str) -> Path:
+    """A file for a leader board."""
     file = submission_file(folder, name)
     folder.mkdir(parents=True, exist_ok=True)
-    lines = [
-        (
-            f"{p['id']}\t{p['guess']:.3f}"
-            if isinstance(p["guess"], float)
-            else f"{p['id']}\t{p['guess']}"
-        )
-        for p in predictions
-    ]
-    write_text(file, "\n".join(["index\tprediction", *lines]) + "\n")
+    write_text(file, content)
     return file
 
 

@@ -22,6 +22,7 @@ from plmctl.tasks import encode, squad_score
 from plmctl.tasks.base import Example, Task, TaskSettings
 from plmctl.tasks.encode import Row
 from plmctl.tasks.metrics import check_metrics
+from plmctl.tasks.places import SPAN
 
 
 @dataclass(frozen=True)
@@ -85,11 +86,7 @@ class Squad(Task):
     head = "span"
     pipeline = "question-answering"
     fields: Mapping[str, Field] = {
-        "labels.span": Field(
-            "[N, 2] | [N, M, 2]",
-            "int",
-            "first and last token of the answer in the row; of the M places where it stands",
-        ),
+        "labels.span": SPAN,
         "spans.window": Field(
             "[n, 4]",
             "int",

@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from plmctl.core.batch import IGNORE, Batch
+from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.core.values import Count
 from plmctl.objectives.base import Output, Term
-from plmctl.tasks import encode, matching
+from plmctl.tasks import encode, matching, places
 from plmctl.tasks.base import Example
 from plmctl.tasks.squad import Passage, Squad, SquadSettings
 
@@ -60,37 +59,24 @@ class TriviaQA(Squad):
 
     def find_answer(self, passage: Passage, example: Example) -> list[tuple[int, int]]:
         """First and last token of each place where an answer stands, in order."""
-        begins, ends = np.array(passage.offsets, dtype=np.int64).reshape(-1, 2).T
-        found = set()
-        for begin, end in example.label or ():
-            first = int(np.searchsorted(ends, begin, side="right"))
-            last = int(np.searchsorted(begins, end, side="left")) - 1
-            found |= {(first, last)} if first <= last else set()
-        return sorted(found)
+        return places.find_tokens(passage.offsets, example.label or ())
 
     def label_window(
         self, answer: Any, example: Example, first: int, length: int, row: encode.Row
     ) -> np.ndarray:
         """[M, 2] the places inside the window, spare ones IGNORE."""
         assert row.b_start is not None
-        inside = [span for span in answer if span[0] >= first and span[1] < first + length]
-        label = np.full((self.most_spans, 2), IGNORE, dtype=np.int64)
-        for number, span in enumerate(inside[: self.most_spans]):
-            label[number] = np.array(span) - first + row.b_start
-        return label
+        shift = row.b_start - first
+        inside = [
+            (start + shift, end + shift)
+            for start, end in answer
+            if start >= first and end < first + length
+        ]
+        return places.lay_out(inside, self.most_spans)
 
     def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
-        gold = batch.require("labels.span")  # [B, M, 2]
-        total, right = [], []
-        for side, name in enumerate(("start", "end")):
-            marked = _mark(gold[..., side], logits[name].shape[1])
-            total.append(_any_of(logits[name], marked))
-            best = logits[name].argmax(-1, keepdim=True)
-            right.append(marked.gather(1, best)[:, 0])
-        return Output(
-            {"span": Term((total[0] + total[1]) / 2)},
-            {"acc/span": ((right[0] & right[1]).sum(), self.counts(batch)["span"])},
-        )
+        total, right = places.score(logits, batch.require("labels.span"))
+        return Output({"span": Term(total)}, {"acc/span": (right, self.counts(batch)["span"])})
 
     def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         """F1 and exact match with the best of the answer's names, in percent."""
@@ -101,16 +87,3 @@ class TriviaQA(Squad):
             / max(1, len(known))
             for name, metric in (("f1", matching.f1), ("exact", matching.exact))
         }
-
-
-def _mark(gold: Tensor, length: int) -> Tensor:
-    """[B, M] positions, spare ones IGNORE -> [B, T] bool, True at each of them."""
-    marked = torch.zeros(len(gold), length + 1, dtype=torch.bool, device=gold.device)
-    return marked.scatter(1, torch.where(gold == IGNORE, length, gold), True)[:, :length]
-
-
-def _any_of(scores: Tensor, marked: Tensor) -> Tensor:
-    """`-log sum_{t marked} softmax(scores)_t`, summed over the rows that have a marked token."""
-    low = torch.finfo(scores.dtype).min
-    loss = scores.logsumexp(-1) - scores.masked_fill(~marked, low).logsumexp(-1)
-    return torch.where(marked.any(1), loss, 0).sum()

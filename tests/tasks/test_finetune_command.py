@@ -461,7 +461,7 @@ def test_wrong_uses_of_eval(trained, tmp_path):
         match=r"(?s)this checkpoint has pooler, class.*fix: a checkpoint with such a head",
     ):
         _run("eval", f"checkpoint={run}", "task=lm", f"data.path={__file__}")
-    with pytest.raises(UsageError, match="no test split"):
+    with pytest.raises(UsageError, match=r"no split of classification .*\(it is none"):
         _run("eval", f"checkpoint={run}", submission=True)
     words = ["task=classification", f"task.path={folder}", f"out={tmp_path / 'out'}"]
     with pytest.raises(ConfigError, match=r"^task.submission='../x.tsv': leads out of its folder"):
@@ -536,11 +536,13 @@ def test_a_bad_line_of_input_is_named(tmp_path):
 
 
 def test_submission_files_are_glues(tmp_path):
+    task = Classification(
+        name="x", reader=Table(splits={}), columns={}, max_length=8, metrics=["accuracy"]
+    )
     found = [{"id": "0", "guess": "entailment"}, {"id": "1", "guess": "not_entailment"}]
-    text = write_submission(tmp_path, "RTE.tsv", found).read_text()
+    text = write_submission(tmp_path, "RTE.tsv", task.submit(found)).read_text()
     assert text == "index\tprediction\n0\tentailment\n1\tnot_entailment\n"
-    text = write_submission(tmp_path, "STS-B.tsv", [{"id": "0", "guess": 2.34567}]).read_text()
-    assert text == "index\tprediction\n0\t2.346\n"
+    assert task.submit([{"id": "0", "guess": 2.34567}]) == "index\tprediction\n0\t2.346\n"
 
 
 def test_a_share_of_the_examples(trained, tmp_path, capsys):

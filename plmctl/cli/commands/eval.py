@@ -11,7 +11,8 @@ from plmctl.cli.options import Words
 from plmctl.cli.start import start
 
 Submission = Annotated[
-    bool, typer.Option("--submission", help="Write the files that GLUE's server accepts.")
+    bool,
+    typer.Option("--submission", help="Write the files that the leader board of the task accepts."),
 ]
 
 
