@@ -71,6 +71,35 @@ def test_published_models(name: str, tmp_path: Path) -> None:
     assert torch.equal(table, torch.cat([places, places, places[:6]]))
 
 
+@pytest.mark.parametrize(
+    ("recipe", "words"),
+    [
+        ("modern_encoder", []),
+        ("modern_encoder", ["position=learned"]),
+        ("bert", ["position=alibi"]),
+        ("bert", ["position=relative_buckets"]),
+    ],
+)
+def test_positions_without_a_last_one_stay(recipe: str, words: list[str]) -> None:
+    """States in rows of the old length are what they were, also behind a short convolution."""
+    short, model = source(recipe, *words)
+    long = lengthen(short, 40, reach=16)
+    made, rows = built(long), batch()
+    with torch.no_grad():
+        wanted, states = model.backbone(rows).last, made.backbone(rows).last
+    real = rows.text.real
+    torch.testing.assert_close(states[real], wanted[real], rtol=1e-10, atol=1e-10)
+    assert any("global_maps" in name for name in long.tensors)
+    narrow = built(lengthen(short, 40, reach=2))
+    assert not torch.allclose(narrow.backbone(rows).last[real], wanted[real])
+    assert lengthen(short, 40).config["pattern"]["parts"][0]["reach"] == 16  # an old row
+
+
+def test_nothing_is_copied_where_nothing_is_learned() -> None:
+    with pytest.raises(ConfigError, match="a model with learned positions"):
+        lengthen(source("bert", "position=rotary")[0], 40, reach=4, without=["copies"])
+
+
 def test_arms_of_the_ablations() -> None:
     """Table 5: new positions that are drawn; table 10: no projections of global tokens."""
     short, model = source("roberta")
@@ -149,7 +178,7 @@ def test_training_goes_on_from_it(
     ("recipe", "words", "length", "message"),
     [
         ("bert", [], 16, r"--max-length=16: more than 16, the positions .*\n  fix: --max-length"),
-        ("bert", ["position=rotary"], 64, r"nothing needs copying\n  fix: plmctl pretrain"),
+        ("bert", ["position=axial", "position.shape=[4,4]"], 64, "learned positions in one table"),
         ("bert", ["pattern=window"], 64, "Encoder or EncoderDecoder with the pattern Full"),
         ("gpt2", [], 64, "Encoder or EncoderDecoder with the pattern Full"),
         ("bert", ["model.stack.layout=lf*2"], 64, "at least one cell of Attention"),

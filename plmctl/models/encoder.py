@@ -7,6 +7,7 @@ separate slot.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import reduce
 from typing import Any, Protocol
 
 import torch
@@ -15,9 +16,10 @@ from torch import Tensor, nn
 from plmctl.attention.kernels.auto import Auto
 from plmctl.attention.kernels.base import Kernel
 from plmctl.attention.op import AttentionOp
-from plmctl.attention.patterns.base import Full, Pattern
+from plmctl.attention.patterns.base import Pattern
 from plmctl.attention.patterns.causal import Causal
 from plmctl.attention.patterns.documents import Documents
+from plmctl.attention.patterns.offsets import Offsets
 from plmctl.attention.patterns.padding import Padding
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
@@ -189,10 +191,11 @@ class Encoder(Backbone):
 
 def _check_cells(stack: Stack, pattern: Pattern) -> None:
     """Raise ConfigError for a cell that ignores the pattern and reads what it forbids."""
+    by_layer = (pattern.at_layer(layer).always_seen() for layer in range(pattern.layers))
+    seen = reduce(Offsets.__and__, by_layer)
     for letter, blocks in stack.blocks.items():
         cell = blocks[0].cell  # type: ignore[index]
-        allowed = (Full,) if cell.ahead else (Full, Causal)
-        if cell.ahead is not None and not isinstance(pattern, allowed):
+        if not (cell.own_offsets() & ~seen).is_empty():
             reads = "reads earlier and later tokens" if cell.ahead else "reads all earlier tokens"
             wanted = f"{reads}, but {type(pattern).__name__} allows less"
             kind: Any = type(cell)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from plmctl.attention.patterns.offsets import Offsets
 from plmctl.core.errors import ConfigError, UsageError
 from plmctl.nn.cache import Slot
 
@@ -37,6 +38,10 @@ class TokenWindow:
     def reach(self) -> int:
         """The number of tokens in the window before its own."""
         return self.kernel - 1 if self.causal else self.kernel // 2
+
+    def offsets(self) -> Offsets:
+        """The offsets, token read - token, of the window."""
+        return Offsets.between(-self.reach, 0 if self.causal else self.reach)
 
     def surround(
         self, x: Tensor, documents: Tensor | None, slot: Slot | None

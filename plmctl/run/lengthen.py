@@ -1,7 +1,7 @@
 """A model of short rows made to read long ones (Beltagy et al., 2020, arXiv:2004.05150, sec. 5 and
-7): its positions are copied again and again, it attends by a window with global tokens, and these
-have copies of its projections. Of an encoder-decoder that is the encoder; the decoder stays as it
-is, and sees all of the source.
+7): its learned positions are copied again and again, it attends by a window with global tokens,
+and these have copies of its projections. Positions without a last one stay as they are. Of an
+encoder-decoder that is the encoder; the decoder stays as it is, and sees all of the source.
 """
 
 from __future__ import annotations
@@ -45,15 +45,17 @@ def lengthen(
             model that has a window already, its own.
 
     Raises:
-        ConfigError: It has no learned positions or another kind of attention, or reads rows as
-            long already; a window wider than the rows.
+        ConfigError: Its positions end and are not learned in one table; it has another kind of
+            attention, or reads rows as long already; a window wider than the rows.
     """
     config, tensors = copy.deepcopy(source.config), dict(source.tensors)
     reader = _Reader.of(source, config)
-    known = len(tensors[reader.table])
+    # None: its positions have no last one
+    table = tensors[reader.table] if reader.learned else None
+    known = _old_length(config) if table is None else len(table)
     if reach is not None and reach < 1:
         raise ConfigError("--reach", reach, "1 or more", fix=f"--reach {min(REACH, known)}")
-    if max_length <= known:
+    if table is not None and max_length <= known:
         allowed = f"more than {known}, the positions that {source.folder} has learned"
         raise ConfigError("--max-length", max_length, allowed, fix=f"--max-length {8 * known}")
     stack = reader.node["stack"]
@@ -63,15 +65,16 @@ def lengthen(
     layers = sum(step.ends for step in parse(stack["layout"]))
     reaches, tokens = read_pattern(config["pattern"], layers) or ((min(REACH, known),) * layers, 1)
     reaches = reaches if reach is None else (reach,) * layers
-    if reader.end:
+    if reader.end and reader.learned:
         above = config["model"]["decoder"]
         above["position"] = {**above["position"], "max_length": Places.of(source.config).written}
-    config["position"]["max_length"] = max_length
     config["pattern"] = window_pattern(reaches, tokens)
-    table = tensors[reader.table][torch.arange(max_length) % known]
-    if "copies" in without:
-        table[known:].normal_(std=0.02, generator=torch.Generator().manual_seed(0))
-    tensors[reader.table] = table
+    if table is not None:
+        config["position"]["max_length"] = max_length
+        tensors[reader.table] = _repeat(table, max_length, drawn="copies" in without)
+    elif "copies" in without:
+        allowed = f"a model with learned positions; {source.folder} has none to copy"
+        raise ConfigError("--without", "copies", allowed, fix="no --without copies")
     # no other part may share the nodes that change
     stack["cells"] = cells = dict(stack["cells"])
     for letter in letters if "projections" not in without else ():
@@ -85,7 +88,8 @@ def lengthen(
 class _Reader:
     """The encoder inside a model that is made long."""
 
-    def __init__(self, end: str, node: dict[str, Any]) -> None:
+    def __init__(self, end: str, node: dict[str, Any], *, learned: bool) -> None:
+        self.learned = learned  # it has a table of positions
         self.end, self.node = end, node  # "encoder." in the names of an encoder-decoder
         self.path, self.table = f"model.{end}stack", f"backbone.{end}position.table.weight"
 
@@ -106,23 +110,32 @@ class _Reader:
                 " RoBERTa, ALBERT, ELECTRA and BART: only these are made long"
             )
             raise ConfigError("model", kind, allowed)
-        if position is not Learned:
-            bound = config["position"].get("max_length")
-            allowed = (
-                "learned positions; there are none here, so nothing needs copying"
-                if bound is None
-                else "learned positions in one table"
-            )
-            fix = f"plmctl pretrain <recipe> init={source.folder} pattern=longformer"
-            raise ConfigError("position", position.__name__, allowed, fix="" if bound else fix)
+        if position is not Learned and config["position"].get("max_length") is not None:
+            allowed = "learned positions in one table, or positions without a last one"
+            raise ConfigError("position", position.__name__, allowed)
         if model is Encoder:
-            return cls("", config["model"])
+            return cls("", config["model"], learned=position is Learned)
         if config["model"].get("front"):
             allowed = "null: the encoder reads the states of another one, which has its own length"
             raise ConfigError("model.front", ..., allowed)
         config["model"]["encoder"] = node = dict(config["model"]["encoder"])
         node["stack"] = dict(node["stack"])
-        return cls("encoder.", node)
+        return cls("encoder.", node, learned=position is Learned)
+
+
+def _old_length(config: Mapping[str, Any]) -> int:
+    """The length of the rows that a model was trained on, where its positions do not state it."""
+    settings = config.get("task") or config.get("format") or {}
+    return settings.get("max_length") or 2 * REACH
+
+
+def _repeat(table: Tensor, length: int, *, drawn: bool) -> Tensor:
+    """[length, W] the rows of `table` again and again; `drawn`: N(0, 0.02^2) behind the last."""
+    known = len(table)
+    made = table[torch.arange(length) % known]
+    if drawn:
+        made[known:].normal_(std=0.02, generator=torch.Generator().manual_seed(0))
+    return made
 
 
 def _check_windows(reaches: tuple[int, ...], max_length: int, reader: _Reader) -> None:
@@ -132,7 +145,9 @@ def _check_windows(reaches: tuple[int, ...], max_length: int, reader: _Reader) -
         allowed = f"less than {max_length - 1}: rows have {max_length} tokens, and all see all"
         fix = f"--reach {max(1, max_length // 8)}, or a larger --max-length"
         raise ConfigError("--reach", widest, allowed, fix=fix)
-    if reader.end and max_length % (2 * widest):  # transformers pads to it, by learned positions
+    if (
+        reader.end and reader.learned and max_length % (2 * widest)
+    ):  # transformers pads to it, by learned positions
         window = 2 * widest
         allowed = f"a multiple of {window}, the window of both sides, to which LED fills up rows"
         fix = f"--max-length {-(-max_length // window) * window}"

@@ -21,7 +21,7 @@ from plmctl.run.lengthen import lengthen
 from plmctl.run.places import Places
 from tests.interop.publishing import VOCAB, publish
 from tests.interop.test_families import assert_round_trip
-from tests.test_shrinking import source
+from tests.test_shrinking import batch, built, source
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.parity
@@ -175,5 +175,12 @@ def test_our_recipe_made_long_and_what_is_not() -> None:
     ]
     with pytest.raises(ConfigError, match=r"=60: a multiple of 8.*\n  fix: --max-length 64"):
         lengthen(source("bart", "model.start=2")[0], 60, reach=4)
-    with pytest.raises(ConfigError, match="there are none here, so nothing needs copying"):
-        lengthen(source("t5", "model.start=2")[0], 64, reach=4)
+
+
+def test_buckets_have_no_last_one_so_t5_is_made_long_without_copies() -> None:
+    short, model = source("t5", "model.start=2")
+    made, rows = built(lengthen(short, 60, reach=16)), batch("source", "target")
+    wanted = model.backbone(rows).last
+    torch.testing.assert_close(made.backbone(rows).last, wanted, rtol=1e-10, atol=1e-10)
+    nearer = built(lengthen(short, 60, reach=2))
+    assert not torch.allclose(nearer.backbone(rows).last, wanted)

@@ -116,6 +116,26 @@ def test_other_patterns_are_refused_by_name() -> None:
         model("bert", "pattern=anticausal", *in_place("l"))
 
 
+WINDOWS = {
+    "pattern=window pattern.reach=1": True,
+    "pattern=window pattern.reach=0": False,
+    "pattern=longformer pattern.parts.0.reach=1": True,
+    "pattern=longformer pattern.parts.0.reach=[2,0]": False,
+    "pattern=dilated pattern.reach=2 pattern.dilation=[2]": False,
+}
+
+
+@pytest.mark.parametrize("pattern", WINDOWS)
+def test_a_convolution_may_stand_where_its_window_is_seen(pattern: str) -> None:
+    """Three tokens; a pattern serves if each token sees both neighbours in every layer."""
+    words = ["model.stack.layout=saf*2", *pattern.split()]
+    if WINDOWS[pattern]:
+        assert model("bert", *words)
+    else:
+        with pytest.raises(ConfigError, match="reads earlier and later tokens, but"):
+            model("bert", *words)
+
+
 def test_what_looks_back_may_stand_under_a_full_pattern() -> None:
     words = [*SIZE, *in_place("l", "model.stack.cells.l.causal=true")]
     made = check_contract(compose("pretrain", "bert", words))

@@ -106,6 +106,14 @@ class Pattern:
         """
         return Sight.unknown()
 
+    def always_seen(self) -> Offsets:
+        """Offsets that every query sees in every row, with each head: all of them if `sight` is
+        exact, otherwise maybe fewer.
+        """
+        sight = self.sight()
+        nothing = ~Offsets.everything()
+        return reduce(and_, sight.heads) if sight.exact else nothing
+
     def blocks(self, seq: Seq, size: int) -> Tensor:
         """Which blocks of `size` keys some query of a block of `size` queries may see.
 
@@ -342,6 +350,9 @@ class ComposedPattern(Pattern):
 
     def sight(self, segment: int | None = None) -> Sight:
         return reduce(type(self).operator, (part.sight(segment) for part in self.parts))
+
+    def always_seen(self) -> Offsets:
+        return reduce(type(self).operator, (part.always_seen() for part in self.parts))
 
     def blocks(self, seq: Seq, size: int) -> Tensor:
         own = super().blocks(seq, size)  # the gaps of two parts together may leave nothing

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from plmctl.attention.patterns.offsets import Offsets
 from plmctl.core.errors import ConfigError, UsageError
 from plmctl.core.parts import base_of
 from plmctl.nn.env import Env, Streams
@@ -66,6 +67,12 @@ class Cell(nn.Module):
         are.
         """
         return self.longest
+
+    def own_offsets(self) -> Offsets:
+        """The offsets, token read - token, that it reads whatever the pattern allows."""
+        if self.ahead is None:
+            return ~Offsets.everything()
+        return Offsets.between(None, None if self.ahead else 0)
 
     def bias_by_distance(self, distance: Tensor) -> Tensor | None:
         """[H, n] what every query adds to its score of a key by its `distance [n]` = query - key,

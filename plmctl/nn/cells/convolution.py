@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from plmctl.attention.patterns.offsets import Offsets
 from plmctl.core.parts import part_of
 from plmctl.core.values import Count
 from plmctl.nn.cells.base import Cell
@@ -30,6 +31,9 @@ class Windowed(Cell):
         super().__init__()
         self.window = TokenWindow(kernel, causal)
         self.kernel, self.ahead, self.reach = kernel, not causal, self.window.reach
+
+    def own_offsets(self) -> Offsets:
+        return self.window.offsets()
 
     def mix(self, taps: list[Tensor]) -> Tensor:
         """[B, T, W] from the `kernel` tokens around each, [B, T, W] each, the earliest first."""

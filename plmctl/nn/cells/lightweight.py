@@ -7,6 +7,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from plmctl.attention.patterns.offsets import Offsets
 from plmctl.core.parts import part_of
 from plmctl.core.values import DropoutRate
 from plmctl.nn.cells.base import Cell, RowSize, Work, check_heads
@@ -49,6 +50,9 @@ class KernelConvolution(Cell):
     @property
     def projection(self) -> nn.Linear:  # type: ignore[override]
         return self.out
+
+    def own_offsets(self) -> Offsets:
+        return self.window.offsets()
 
     def make_taps(self, width: int, kernel: int) -> nn.Linear:
         """The weights of the kernels."""
