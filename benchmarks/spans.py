@@ -24,6 +24,7 @@ from plmctl.attention.op import BoundOp
 from plmctl.nn.cells.span_attention import SpanAttention
 from plmctl.nn.distances import LearnedDistances
 from plmctl.nn.env import Env, Streams
+from plmctl.nn.spans import AdaptiveSpan
 
 HEADS, WIDTH = 4, 256
 
@@ -53,7 +54,7 @@ def main() -> None:
         times: list[tuple[float, float]] = []
         for _ in range(given.rounds):
             short, y, saved = run(cell, streams, env)
-            with patch.object(SpanAttention, "looks_back", lambda cell: cell.longest):
+            with patch.object(AdaptiveSpan, "reach", lambda soft, spans=None: soft.longest):
                 long, whole, saved_whole = run(cell, streams, env)
             times.append((short, long))
         ratio = statistics.median(b / a for a, b in times)

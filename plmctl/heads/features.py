@@ -145,7 +145,7 @@ class ScalarMix(Layers, Starting, Restrained):
         nn.init.zeros_(self.scores)
         nn.init.ones_(self.gamma)
 
-    def penalty(self) -> Tensor:
+    def penalty(self, noted: Sequence[Tensor] = ()) -> Tensor:
         """[] `lambda sum_j s_j^2`."""
         return self.strength * self.scores.square().sum()
 

@@ -19,6 +19,7 @@ from plmctl.core.parts import base_of
 from plmctl.nn.cache import Cache
 from plmctl.nn.cells.base import RowSize
 from plmctl.nn.halting import Halting
+from plmctl.nn.restrained import Noted
 from plmctl.nn.stack import Stack
 
 
@@ -36,6 +37,8 @@ class Hidden:
     pondered: Mapping[str, Tensor] = field(default_factory=dict)
     # [B] losses of the model's own, by the name of their term: `Backbone.own_losses`
     losses: Mapping[str, Tensor] = field(default_factory=dict)
+    # what parts of cells have stated of this pass: `Env.note`
+    noted: Noted = field(default_factory=dict)
 
     def gather(self, index: Tensor) -> Tensor:
         """[P, W] the states at the flattened (row, position) `index [P]`."""

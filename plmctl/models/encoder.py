@@ -186,7 +186,11 @@ class Encoder(Backbone):
         }
         ponder = streams.get("ponder")
         pondered = {} if ponder is None else {"text": ponder}
-        return Hidden(streams["text"], recorded=recorded, state=cache, pondered=pondered)
+        # a second run in the backward pass notes everything again
+        noted = {part: tuple(notes) for part, notes in env.notes.items()}
+        return Hidden(
+            streams["text"], recorded=recorded, state=cache, pondered=pondered, noted=noted
+        )
 
 
 def _check_cells(stack: Stack, pattern: Pattern) -> None:

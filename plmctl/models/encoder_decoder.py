@@ -130,7 +130,8 @@ class EncoderDecoder(Backbone):
         recorded = {**hidden.recorded, **({"source": layers} if layers else {})}
         pondered = _rename(source=encoded, target=hidden)
         streams = {"encoder": read.states}
-        return replace(hidden, streams=streams, recorded=recorded, pondered=pondered)
+        noted = {**encoded.noted, **hidden.noted}
+        return replace(hidden, streams=streams, recorded=recorded, pondered=pondered, noted=noted)
 
     def fresh_cache(self, batch: Batch) -> Cache:
         cache = Cache.of(len(self.decoder.stack.steps))

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -84,7 +85,7 @@ class MemoryDecoder(Encoder):
         hidden = self.read(batch.text, x, memory=memory, record=record | {"hidden"})
         recorded = {k: v for k, v in hidden.recorded.items() if k != "hidden" or k in record}
         kept = self._update(memory, hidden.recorded["hidden"])
-        return Hidden(hidden.last, recorded=recorded, state=kept)
+        return replace(hidden, recorded=recorded, state=kept)
 
     def fresh_state(
         self, rows: int, device: torch.device, memory: int | None = None

@@ -73,4 +73,5 @@ class TwoWay(Backbone):
             torch.cat([left.last, right.last], -1),
             streams={"forward": left.last, "backward": right.last},
             recorded={"hidden": layers} if layers else {},
+            noted={**left.noted, **right.noted},
         )

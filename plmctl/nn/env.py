@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from plmctl.attention.kernels.dense import Mask
 from plmctl.attention.op import BoundOp
@@ -64,6 +64,8 @@ class Env:
     inside: tuple[str, ...] = ()  # the parts of the cell that run, the outer one first
     # [B] how many states of the stream `memory` are real, the last ones; None: there is none
     filled: Tensor | None = None
+    # what parts of cells state of this pass, for their penalties (nn/restrained.py)
+    notes: dict[nn.Module, list[Tensor]] = field(default_factory=dict)
 
     @property
     def slot(self) -> Slot | None:
@@ -97,6 +99,10 @@ class Env:
         if self.step not in self.remembered:
             self.remembered[self.step] = compute()
         return self.remembered[self.step]
+
+    def note(self, part: nn.Module, tensor: Tensor) -> None:
+        """Keep what a part states of this pass."""
+        self.notes.setdefault(part, []).append(tensor)
 
     def extend(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """[B, H, M + T, D] each: the cached keys and values of this step, and these."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 from torch import Tensor, nn
+
+# what parts have noted in the passes over a batch (`Env.note`)
+Noted: TypeAlias = Mapping[nn.Module, Sequence[Tensor]]
 
 
 class Restrained(nn.Module):
@@ -19,14 +23,14 @@ class Restrained(nn.Module):
     always = False
     measures: frozenset[str] = frozenset()  # the names of what `measure` gives
 
-    def penalty(self) -> Tensor:
-        """The penalty, a scalar tensor."""
+    def penalty(self, noted: Sequence[Tensor] = ()) -> Tensor:
+        """The penalty, a scalar tensor, of its weights or of what it has `noted`."""
         raise NotImplementedError(type(self).__name__)
 
     def after_step(self) -> None:
         """Called after every update."""
 
     @staticmethod
-    def measure(parts: Sequence[Restrained]) -> dict[str, Tensor]:
+    def measure(parts: Sequence[Restrained], noted: Noted) -> dict[str, Tensor]:
         """{name: number} that are logged of all `parts` with this term."""
         return {}

@@ -1,4 +1,4 @@
-"""The penalties that parts of a model put on their own weights, beside the loss of any
+"""The penalties that parts of a model put on their own weights or states, beside the loss of any
 objective (nn/restrained.py).
 """
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from plmctl.core.batch import Batch
 from plmctl.models.base import Once
@@ -51,12 +51,24 @@ class Penalties(ModelCost):
     def add(self, out: Output, once: Once, batch: Batch) -> Output:
         """`out`, with the penalties, and with what the parts measure."""
         rows, terms, logs = len(batch.key), dict(out.terms), dict(out.logs)
+        noted = _collect_notes(once)
         for name, parts in self.parts.items():
-            terms[name] = Term(rows * torch.stack([part.penalty() for part in parts]).sum())
-            logs |= {key: (rows * value, rows) for key, value in parts[0].measure(parts).items()}
+            penalties = [part.penalty(noted.get(part, ())) for part in parts]
+            terms[name] = Term(rows * torch.stack(penalties).sum())
+            measured = parts[0].measure(parts, noted)
+            logs |= {key: (rows * value, rows) for key, value in measured.items()}
         return Output(terms, logs, out.state)
 
     def after_step(self) -> None:
         for parts in self.parts.values():
             for part in parts:
                 part.after_step()
+
+
+def _collect_notes(once: Once) -> dict[nn.Module, list[Tensor]]:
+    """What each part has noted in all passes."""
+    noted: dict[nn.Module, list[Tensor]] = {}
+    for hidden in once.passes:
+        for part, notes in hidden.noted.items():
+            noted.setdefault(part, []).extend(notes)
+    return noted

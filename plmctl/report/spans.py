@@ -2,20 +2,90 @@
 
 from __future__ import annotations
 
-from plmctl.nn.spans import AdaptiveSpan
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from plmctl.nn.spans import AdaptiveSpan, DynamicSpan
 from plmctl.nn.stack import Stack
+from plmctl.report.held_out import batch_held_out
 from plmctl.run.loading import Loaded
 
 
-def measure_spans(loaded: Loaded) -> tuple[list[list[float]], int, float]:
-    """(spans by layer and head in tokens, the longest possible one, the ramp behind them)."""
+@dataclass(frozen=True)
+class TokenSpans:
+    """The spans of the tokens of one row, each the mean over all heads of all layers.
+
+    Args:
+        tokens: without padding.
+        spans: as many, in tokens.
+        about: what was read.
+    """
+
+    tokens: list[str]
+    spans: list[float]
+    about: str
+
+
+@dataclass(frozen=True)
+class HeadSpans:
+    """How far the heads of a model look back, in tokens.
+
+    Args:
+        layers: by layer and head; where spans are dynamic, the mean over tokens.
+        longest: the longest possible span.
+        ramp: tokens behind it over which weights fall to 0.
+        row: of the tokens of one row; None: they have no spans of their own.
+    """
+
+    layers: list[list[float]]
+    longest: int
+    ramp: float
+    row: TokenSpans | None = None
+
+
+def measure_spans(loaded: Loaded) -> HeadSpans:
+    """The spans of a model; dynamic ones are those of rows that its run held out."""
     stacks = [part for part in loaded.model.backbone.modules() if isinstance(part, Stack)]
     soft = [
         part
         for stack in stacks
         for step in stack.steps
         for part in stack.block(step).modules()
-        if isinstance(part, AdaptiveSpan)
+        if isinstance(part, AdaptiveSpan | DynamicSpan)
     ]
-    layers = [part.spans.detach().tolist() for part in soft]
-    return layers, max(part.longest for part in soft), max(part.ramp for part in soft)
+    dynamic = [part for part in soft if isinstance(part, DynamicSpan)]
+    spans, row = _read(loaded, dynamic) if dynamic else ({}, None)
+    layers = [
+        (spans[part] if isinstance(part, DynamicSpan) else part.spans.detach()).tolist()
+        for part in soft
+    ]
+    return HeadSpans(
+        layers, max(part.longest for part in soft), max(part.ramp for part in soft), row
+    )
+
+
+@torch.inference_mode()
+def _read(
+    loaded: Loaded, dynamic: Sequence[DynamicSpan]
+) -> tuple[dict[DynamicSpan, Tensor], TokenSpans]:
+    """([H] the mean of each part over the real tokens of held-out rows, the first of them)."""
+    batch, about = batch_held_out(loaded)
+    seen: dict[DynamicSpan, Tensor] = {}  # [B, H, T]
+    hooks = [
+        part.register_forward_hook(lambda part, _, spans: seen.update({part: spans}))
+        for part in dynamic
+    ]
+    try:
+        loaded.model(batch)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    real = batch.text.real
+    number = int(real.any(1).int().argmax())
+    first = torch.cat([spans[number] for spans in seen.values()]).mean(0)[real[number]]
+    tokens = loaded.tokenizer.pieces(batch.text.ids[number][real[number]].tolist())
+    means = {part: spans.transpose(1, 2)[real].mean(0) for part, spans in seen.items()}
+    return means, TokenSpans(tokens, first.tolist(), about)

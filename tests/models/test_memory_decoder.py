@@ -17,7 +17,8 @@ from plmctl.generation.decode import generate
 from plmctl.generation.greedy import Greedy
 from plmctl.models.base import Model
 from plmctl.models.memory_decoder import RowMemory
-from plmctl.nn.spans import AdaptiveSpan
+from plmctl.nn.spans import AdaptiveSpan, DynamicSpan
+from plmctl.nn.stack import checkpoint_stacks
 from plmctl.run.assemble import build_model, build_objective
 from plmctl.run.compose import compose
 from plmctl.run.contract import check_contract
@@ -34,6 +35,7 @@ SMALL = [
     f"model.stack.cells.a.ramp={RAMP}",
     "data.path=x",
 ]
+DYNAMIC = ("model.stack.cells.a.dynamic=true", "model.stack.cells.a.start=0.1")
 
 
 def make_model(*shares: list[float], more: tuple[str, ...] = ()) -> Model:
@@ -46,7 +48,8 @@ def make_model(*shares: list[float], more: tuple[str, ...] = ()) -> Model:
         for parameter in model.parameters():
             noise = torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
             parameter.add_(0.3 * noise)
-        for part, share in zip(soft, shares or [[0.05, 0.095], [0.295, 0.01]], strict=True):
+        given = shares or [[0.05, 0.095], [0.295, 0.01]][: len(soft)]
+        for part, share in zip(soft, given, strict=True):
             part.share.copy_(torch.tensor(share))
     return model
 
@@ -85,6 +88,20 @@ def test_rows_behind_each_other_are_one_long_row() -> None:
     assert [layer.shape[1] for layer in memory.layers] == [10 + RAMP + 64, 30 + RAMP + 64]
     with torch.no_grad():
         torch.testing.assert_close(longer, model(make_batch(draw(20))).last, rtol=1e-9, atol=1e-9)
+
+
+def test_dynamic_spans_remember_all_that_a_later_token_may_see() -> None:
+    model, ids = make_model(more=DYNAMIC), draw(20)
+    backbone: Any = model.backbone
+    states, memory = read_in_order(model, ids, backbone.fresh_state(ROWS, ids.device))
+    assert [layer.shape[1] for layer in memory.layers] == [SPAN] * 2
+    with torch.no_grad():
+        whole = model(make_batch(ids))
+    torch.testing.assert_close(states, whole.last, rtol=1e-9, atol=1e-9)
+    spans = [notes[0] for notes in whole.noted.values()]
+    assert len(spans) == 2
+    # some see farther than a row, some not; none as far as they may
+    assert all(LENGTH < float(part[:, 1].max()) < SPAN - RAMP for part in spans)
 
 
 def test_a_short_memory_cuts_spans_and_a_new_text_has_none() -> None:
@@ -146,6 +163,41 @@ def test_the_penalty_is_a_term_and_spans_are_logged() -> None:
     assert soft[1].share.tolist() == [0.0, 0.0]
 
 
+@pytest.mark.parametrize("checkpointed", [False, True])
+def test_the_penalty_of_dynamic_spans_is_that_of_the_tokens(checkpointed: bool) -> None:
+    """Its gradient reaches v, b and what made x; a second run in the backward pass adds nothing."""
+    words = (*DYNAMIC, "model.stack.cells.a.penalty=0.01")
+    model = make_model(more=words).train()
+    objective = build_objective(compose("pretrain", "adaptive_span", [*SMALL, *words]), model, TINY)
+    if checkpointed:
+        checkpoint_stacks(model, objective)
+    soft = [part for part in model.modules() if isinstance(part, DynamicSpan)]
+    spans: list[Tensor] = []
+    for part in soft:
+        part.register_forward_hook(lambda part, args, z: spans.append(z))
+    targets = Targets(torch.tensor([0, 1]), torch.tensor([11, 12]), 2)
+    batch = replace(make_batch(draw(1)), targets={"clm": targets}, counts={"clm": 2})
+    assert objective.counts(batch) == {"clm": 2, "span": ROWS}
+    out = objective(model, batch)
+    assert len(spans) == 2
+    assert all(len(set(z.flatten().tolist())) > 2 for z in spans)  # else a mean shows nothing
+    expected = ROWS * 0.01 * (spans[0].mean() + spans[1].mean())
+    longest = max(z.max().item() for z in spans)
+    torch.testing.assert_close(out.terms["span"].total, expected)
+    assert out.logs["span"][0].item() == pytest.approx(expected.item() / 0.01 / 2)
+    assert out.logs["longest_span"][0].item() == pytest.approx(ROWS * longest)
+    wanted = torch.autograd.grad(expected, list(model.parameters()), allow_unused=True)
+    objective(model, batch).terms["span"].total.backward()
+    for (name, parameter), gradient in zip(model.named_parameters(), wanted, strict=True):
+        if parameter.grad is None or gradient is None:
+            assert parameter.grad is gradient, name
+        else:
+            torch.testing.assert_close(parameter.grad, gradient)
+    reached = {name for name, parameter in model.named_parameters() if parameter.grad is not None}
+    assert sum(name.endswith("soft.unit.weight") for name in reached) == 2
+    assert any("embedding" in name for name in reached)
+
+
 def test_the_loss_moves_spans_inside_the_ramp() -> None:
     model, ids = make_model(), draw(2)
     model(make_batch(ids)).last.square().sum().backward()
@@ -157,8 +209,10 @@ def test_the_loss_moves_spans_inside_the_ramp() -> None:
 
 
 @torch.no_grad()
-def test_prompts_of_unlike_length_are_continued_as_the_model_reads_them() -> None:
-    model, ids = make_model([0.02, 0.1], [0.05, 0.0]), draw(2)[:, :11]
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_prompts_of_unlike_length_are_continued_as_the_model_reads_them(dynamic: bool) -> None:
+    shares = () if dynamic else ([0.02, 0.1], [0.05, 0.0])
+    model, ids = make_model(*shares, more=DYNAMIC if dynamic else ()), draw(2)[:, :11]
     both = Batch(torch.arange(2), {"text": Seq(ids, torch.tensor([11, 4]))})
     written = generate(model, both, vocab=TINY, search=Greedy(), max_new=12, end=99)
     for row, length in enumerate((11, 4)):

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
 import torch
 
-from plmctl.nn.spans import AdaptiveSpan
-from plmctl.report.page import Heading, TableBlock
+from plmctl.nn.spans import AdaptiveSpan, DynamicSpan
+from plmctl.report.page import Chart, Heading, Paragraph, TableBlock
 from plmctl.report.panels.spans import panel
-from plmctl.report.spans import measure_spans
+from plmctl.report.spans import HeadSpans, measure_spans
 from plmctl.report.subject import find_subject
 from tests.report.tiny_run import pretrain
 
@@ -30,14 +31,40 @@ def test_a_table_of_layers_and_heads(run: Path) -> None:
     soft = [part for part in loaded.model.modules() if isinstance(part, AdaptiveSpan)]
     for part, shares in zip(soft, ([0.25, 0.5], [1.0, 0.0]), strict=True):
         part.share.data = torch.tensor(shares)
-    layers, longest, ramp = measure_spans(loaded)
-    assert layers == [[16.0, 32.0], [64.0, 0.0]]
-    assert (longest, ramp) == (64, 32)
+    assert measure_spans(loaded) == HeadSpans([[16.0, 32.0], [64.0, 0.0]], longest=64, ramp=32)
     heading, _, table, _ = panel(subject)
     assert isinstance(heading, Heading)
     assert isinstance(table, TableBlock)
     assert table.rows == [["layer 1", "16", "32", "24"], ["layer 2", "64", "0", "32"]]
     assert table.shade == [[0.0, 0.25, 0.5], [0.0, 1.0, 0.0]]
+
+
+def test_dynamic_spans_are_shown_by_token_too(tmp_path: Path) -> None:
+    words = ["model.stack.cells.a.dynamic=true", "model.stack.cells.a.start=0.25"]
+    subject = find_subject([pretrain(tmp_path, "adaptive_span", *WORDS, *words)])
+    loaded = subject.runs[0].loaded
+    soft = [part for part in loaded.model.modules() if isinstance(part, DynamicSpan)]
+    for part in soft:
+        part.start(torch.Generator())
+    soft[0].unit.weight.data.normal_(std=0.5, generator=torch.Generator().manual_seed(0))
+    states: list[torch.Tensor] = []
+    hook = soft[0].register_forward_hook(lambda part, args, spans: states.append(args[0]))
+    found = measure_spans(loaded)
+    hook.remove()
+    assert found.row is not None
+    # sigmoid(b) = 0.25 of 64 in the second layer, whose v is 0
+    assert found.layers[1] == pytest.approx([16.0, 16.0])
+    v, x = soft[0].unit.weight.detach(), states[0]
+    shares = torch.stack([torch.sigmoid((x * v[h]).sum(-1) - math.log(3)) for h in range(2)])
+    assert found.layers[0] == pytest.approx((64 * shares).mean((1, 2)).tolist(), rel=1e-4)
+    by_token = (64 * shares[:, 0].sum(0) + 32) / 4
+    assert found.row.spans == pytest.approx(by_token.tolist(), rel=1e-4)
+    assert len(found.row.tokens) == 16
+    _, text, _, _, tokens = panel(subject)
+    assert isinstance(text, Paragraph)
+    assert "held-out rows" in text.text
+    assert isinstance(tokens, Chart)
+    assert all(f">{span:.0f}<" in tokens.svg for span in found.row.spans)
 
 
 def test_evaluation_logs_the_mean_and_the_longest(run: Path) -> None:

@@ -4,16 +4,19 @@ arXiv:1905.07799).
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from plmctl.attention.kernels.dense import Mask, attend
+from plmctl.core.errors import ConfigError
 from plmctl.core.graphs import outside_graphs
 from plmctl.core.parts import part_of
 from plmctl.core.values import Amount, Count, DropoutRate, Number, Rate
 from plmctl.nn.cells.base import Cell, RowSize, Work, check_heads
 from plmctl.nn.env import Env, Streams
-from plmctl.nn.spans import AdaptiveSpan
+from plmctl.nn.spans import AdaptiveSpan, DynamicSpan, log_mask
 
 _BLOCK = 64  # queries, at least, that are computed together
 
@@ -24,12 +27,14 @@ class SpanAttention(Cell):
     token, which does not see itself; s_x = q k_x / sqrt(D) and what positions add.
 
     [B, T, W] -> [B, T, W]. m_z is the soft mask of each head (nn/spans.py): ones up to the learned
-    z, then a `ramp` down to 0. With `adaptive=False` all heads see all of `span`. Keys and values
-    are made of the stream `memory` [B, M, W], too, and only of as much as the head with the longest
-    span sees: time and memory of a layer grow with it, T (z + R) instead of T (M + T). Blocks of
+    z, then a `ramp` down to 0. With `dynamic` z follows from the token that looks back, with
+    `adaptive=False` all heads see all of `span`. Keys and values are made of the stream `memory`
+    [B, M, W], too, and only of as much as the longest span sees, that of a head or of a token in
+    the batch: time and memory of a layer grow with it, T (z + R) instead of T (M + T). Blocks of
     queries meet the keys in their reach. The rows of `kv.weight [2 H D, W]` are all of k, then v,
     each ordered (head, D). (Sec. 2.2 and 2.3; facebookresearch/adaptive-span, models.py.)
-    Differs: memory that is not filled is never seen (released: zeros are).
+    Differs: memory that is not filled is never seen (released: zeros are). Dynamic spans are not
+    in the released code; all memory in `span` is kept for them, since a later token may see it.
 
     Args:
         width: W.
@@ -40,6 +45,7 @@ class SpanAttention(Cell):
         start: the share of S that every head begins with.
         penalty: times the mean z of the heads, in the loss.
         adaptive: whether z is learned.
+        dynamic: whether each token has its own z, a learned function of x.
         head_width: D; null: W / H.
         bias: of the linear maps.
     """
@@ -59,10 +65,15 @@ class SpanAttention(Cell):
         start: Rate = 0.0,
         penalty: Number = 2e-6,
         adaptive: bool = True,
+        dynamic: bool = False,
         head_width: Count | None = None,
         bias: bool = False,
     ) -> None:
         super().__init__()
+        if dynamic and not adaptive:
+            raise ConfigError(
+                "dynamic", True, "false: adaptive=false fixes spans", fix="adaptive=true"
+            )
         if head_width is None:
             check_heads(num_heads, width)
         self.num_heads, self.head_width = num_heads, head_width or width // num_heads
@@ -71,13 +82,11 @@ class SpanAttention(Cell):
         self.q = nn.Linear(width, inner, bias=bias)
         self.kv = nn.Linear(width, 2 * inner, bias=bias)
         self.out = nn.Linear(inner, width, bias=bias)
-        self.soft = AdaptiveSpan(
-            num_heads=num_heads,
-            longest=span,
-            ramp=ramp,
-            start=start,
-            strength=penalty,
-            learned=adaptive,
+        sizes: dict[str, Any] = {"num_heads": num_heads, "longest": span, "ramp": ramp}
+        self.soft = (
+            DynamicSpan(width=width, **sizes, start=start, strength=penalty)
+            if dynamic
+            else AdaptiveSpan(**sizes, start=start, strength=penalty, learned=adaptive)
         )
 
     @property
@@ -88,9 +97,9 @@ class SpanAttention(Cell):
         return self.soft.reach()
 
     def work(self, row: RowSize) -> Work:
-        """The cost with the spans as they are."""
-        own, inner, reach = super().work(row), self.out.in_features, self.looks_back()
-        pairs = row.tokens * min(reach + self._block(row.tokens), row.tokens + row.memory)
+        """The cost with the spans as they are; dynamic ones as without their input."""
+        own, inner, reach = super().work(row), self.out.in_features, self.soft.usual_reach()
+        pairs = row.tokens * min(reach + _size_block(row.tokens, reach), row.tokens + row.memory)
         remembered = min(row.memory, reach)
         macs = own.macs + remembered * self.kv.weight.numel()
         kept = own.kept + 2 * remembered * inner + 3 * pairs * self.num_heads
@@ -99,7 +108,10 @@ class SpanAttention(Cell):
     @outside_graphs  # sizes are values
     def forward(self, streams: Streams, env: Env) -> Tensor:
         x, memory = streams["text"], streams.get("memory")
-        seen = x if memory is None else torch.cat([memory[:, -self.looks_back() :], x], 1)
+        spans = self.soft(x)  # [B | 1, H, T | 1]
+        reach = self.soft.reach(spans)
+        self._note(spans, env)
+        seen = x if memory is None else torch.cat([memory[:, -reach:], x], 1)
         q = self.q(x).unflatten(-1, (self.num_heads, self.head_width)).transpose(1, 2)
         # [B, H, K, D] each
         k, v = self.kv(seen).unflatten(-1, (2, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
@@ -107,18 +119,27 @@ class SpanAttention(Cell):
         places = torch.arange(first, first + seen.shape[1], device=x.device)[None]
         q, k = env.ops["text"].position.rotate(q, k, places[:, -x.shape[1] :], places)
         k, v = env.extend(k, v)
-        y = self._see(q, k, v, env)
+        y = self._see(q, k, v, spans, env)
         return self.out(y.transpose(1, 2).flatten(2))
 
-    def _see(self, q: Tensor, k: Tensor, v: Tensor, env: Env) -> Tensor:
+    def _note(self, spans: Tensor, env: Env) -> None:
+        """State the spans of this pass, where they are of tokens."""
+        if isinstance(self.soft, DynamicSpan):
+            seq = env.seq
+            real = None if seq is None or seq.full else seq.real
+            env.note(self.soft, self.soft.note(spans, real))
+
+    def _see(self, q: Tensor, k: Tensor, v: Tensor, spans: Tensor, env: Env) -> Tensor:
         """[B, H, T, D] for the last T of K tokens, one block of queries after the other."""
-        length, reach = q.shape[2], self.looks_back()
-        front, block, blocks = k.shape[2] - length, self._block(length), []
+        length = q.shape[2]
+        front, block, blocks = k.shape[2] - length, _size_block(length, self.soft.reach(spans)), []
         dropout = self.dropout if self.training else 0.0
         places = torch.arange(k.shape[2], device=q.device)
         documents = _number_keys(front, q, env)
         for begin in range(0, length, block):
             end = min(begin + block, length)
+            own_spans = spans if spans.shape[2] == 1 else spans[:, :, begin:end]
+            reach = self.soft.reach(own_spans)
             # the last query sees the token before it
             keys = slice(max(0, front + begin - reach), max(1, front + end - 1))
             own, others = places[front + begin : front + end], places[keys]
@@ -128,7 +149,7 @@ class SpanAttention(Cell):
                 allowed = allowed & (documents[:, own, None] == documents[:, None, keys])
             queries = q[:, :, begin:end]
             bias = env.ops["text"].position.bias(queries, own[None], others[None])
-            soft = self.soft.log_mask(distance).to(q.dtype)[None]
+            soft = log_mask(own_spans, distance, self.soft.ramp).to(q.dtype)
             bias = soft if bias is None else bias + soft
             mask = Mask(allowed[:, None])
             blocks.append(
@@ -136,11 +157,12 @@ class SpanAttention(Cell):
             )
         return torch.cat(blocks, 2) if len(blocks) > 1 else blocks[0]
 
-    def _block(self, tokens: int) -> int:
-        """Queries that are computed together: with more, more keys are out of their reach; with
-        fewer, products are small.
-        """
-        return min(tokens, max(_BLOCK, self.looks_back() // 2))
+
+def _size_block(tokens: int, reach: int) -> int:
+    """Queries that are computed together: with more, more keys are out of their reach; with fewer,
+    products are small.
+    """
+    return min(tokens, max(_BLOCK, reach // 2))
 
 
 def _number_keys(front: int, q: Tensor, env: Env) -> Tensor | None:
