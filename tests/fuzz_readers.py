@@ -489,6 +489,16 @@ def task_files(folder: Path) -> None:
         "version": "1",
         "data": [{"paragraphs": [{"context": text, "qas": qas}]} for text in TEXT[:3]],
     }
+    hotpot = [
+        {
+            "_id": str(n),
+            "question": "Who?",
+            "answer": "the cat",
+            "context": [[f"Title {m}", [text, " Yes."]] for m in range(3)],
+            "supporting_facts": [["Title 0", 0], ["Title 2", 1]],
+        }
+        for n, text in enumerate(TEXT[:4])
+    ]
     column = "\n".join(
         "\n".join(f"{word} x {'B-A' if word == 'cat' else 'O'}" for word in text.split()) + "\n"
         for text in TEXT
@@ -511,6 +521,7 @@ def task_files(folder: Path) -> None:
             json.dumps({"question": "Who?", "document": text, "answers": ["the cat"]})
             for text in TEXT
         ),
+        "hotpot.json": json.dumps(hotpot),
         "train.conll": column,
         "tagged.jsonl": "\n".join(map(json.dumps, lists)),
         "choice.jsonl": "\n".join(map(json.dumps, choice)),
@@ -646,6 +657,7 @@ CASES = [
     *(Case(f"task table {name}", task_files, read_task(name, "sst2"), (name,)) for name in TABLES),
     Case("task SQuAD", task_files, read_task("squad.json", "squad"), ("squad.json",)),
     Case("task TriviaQA", task_files, read_task("trivia.jsonl", "triviaqa"), ("trivia.jsonl",)),
+    Case("task HotpotQA", task_files, read_task("hotpot.json", "hotpotqa"), ("hotpot.json",)),
     Case("task CoNLL", task_files, read_task("train.conll", "conll2003"), ("train.conll",)),
     Case(
         "task tagged.jsonl", task_files, read_task("tagged.jsonl", "conll2003"), ("tagged.jsonl",)

@@ -142,6 +142,8 @@ def test_figures_that_were_reached_stand_in_the_results(recipe: str) -> None:
         "squad",
         "squad_v2",
         "triviaqa",
+        "wikihop",
+        "hotpotqa",
         "swag",
         "translation",
         "summarization",

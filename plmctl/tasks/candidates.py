@@ -69,9 +69,7 @@ class Candidates(Task):
         own = CandidateSettings(**settings)
         super().__init__(own, metrics=check_metrics(own.metrics, by_name(None)))
         self.max_query = own.max_query
-        if self.pooling == "last":
-            allowed = "a model whose tokens see later ones: candidates stand before the documents"
-            raise ConfigError("pattern", "causal", allowed, fix="a checkpoint of an encoder")
+        encode.refuse_causal(self.pooling, "candidates stand before the documents")
 
     def parse(self, line: str, number: int) -> Example:
         question, *cells = line.split("\t")
@@ -133,7 +131,7 @@ class Candidates(Task):
         ends = np.array([row.b_start for row in laid_out])
         positions = np.arange(rows.seqs["text"].ids.shape[1])
         rows = encode.mark_global(rows, positions < ends[:, None])
-        rows = encode.add_values(rows, candidates=_fill(places))
+        rows = encode.add_values(rows, candidates=encode.fill(places, spare=-1))
         if any(example.label is None for example in examples):
             return rows
         right = np.array([self._right(example) for example in examples], dtype=np.int64)
@@ -186,11 +184,3 @@ def _specials(vocab: Vocab) -> tuple[list[int], int]:
         allowed = "one with a token that stands between texts (sep or eos)"
         raise ConfigError("tokenizer", ..., allowed, fix="tokenizer=wordpiece")
     return before, between
-
-
-def _fill(places: Sequence[Sequence[int]]) -> np.ndarray:
-    """[n, K] int64 of lists of up to K numbers, -1 behind the last."""
-    filled = np.full((len(places), max(map(len, places))), -1, dtype=np.int64)
-    for number, own in enumerate(places):
-        filled[number, : len(own)] = own
-    return filled

@@ -117,6 +117,21 @@ def pad(laid_out: Sequence[Row], vocab: Vocab, *, example: Sequence[int]) -> Row
     )
 
 
+def fill(lists: Sequence[Sequence[int]], *, spare: int) -> np.ndarray:
+    """[n, K] int64 of lists of up to K numbers, `spare` behind the last."""
+    filled = np.full((len(lists), max(1, *map(len, lists))), spare, dtype=np.int64)
+    for number, own in enumerate(lists):
+        filled[number, : len(own)] = own
+    return filled
+
+
+def refuse_causal(pooling: str, why: str) -> None:
+    """ConfigError for a model whose tokens see none behind them."""
+    if pooling == "last":
+        allowed = f"a model whose tokens see later ones: {why}"
+        raise ConfigError("pattern", "causal", allowed, fix="a checkpoint of an encoder")
+
+
 def mark_global(rows: Rows, marked: np.ndarray) -> Rows:
     """`rows` whose global tokens are those `marked [n | 1, T]` of what is read."""
     read = rows.seqs[rows.input]

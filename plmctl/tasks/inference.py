@@ -4,6 +4,7 @@ and in `plmctl eval`.
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -87,7 +88,7 @@ def run(
     units = batches.BatchUnits.of(rows)
     order = np.argsort(-units.length, kind="stable")
     outputs: dict[str, np.ndarray] = {}
-    total, count = 0.0, 0
+    totals, counts = defaultdict[str, float](float), Counter[str]()
     for start in range(0, len(order), batch_size):
         index = units.rows(order[start : start + batch_size])
         batch = batches.collate(rows, index).to(device)
@@ -95,10 +96,12 @@ def run(
         for name, values in logits.items():
             _store(outputs, name, index, values.float().cpu().numpy(), len(rows.key))
         if rows.labels or rows.targets:
-            terms, counts = task.loss(logits, batch).terms, task.counts(batch)
-            total += sum(float(term.total) for term in terms.values())
-            count += sum(counts[name] for name in terms)
-    return outputs, total / count if count else None
+            terms = task.loss(logits, batch).terms
+            for name, term in terms.items():
+                totals[name] += term.weight * float(term.total)
+            counts.update(task.counts(batch))
+    means = [total / counts[name] for name, total in totals.items() if counts[name]]
+    return outputs, sum(means) if means else None
 
 
 def _store(

@@ -42,19 +42,21 @@ def _row(own: Mapping[str, Any], prediction: Mapping[str, Any]) -> Row:
     row = {name: value for name, value in own.items() if name != "answers"}
     for name, value in prediction.items():
         same = name in row and (name == "id" or row[name] == value)
-        if not (same or (name in ("gold", "golds") and not value)):
+        if not (same or (name.startswith("gold") and not value)):
             row[f"predicted_{name}" if name in row else name] = value
     return row
 
 
 def _rows(file: Path, examples: Sequence[Example]) -> dict[str, Row]:
-    """{file:line: the columns of the user} of a table; nothing for lines."""
+    """{file:line: the columns of the user} of a table; nothing for lines of text, and for a JSON
+    file that is one value.
+    """
     if files.suffix(file) not in NAMED:
         return {}
     if files.suffix(file) not in TABLES:
-        return {
-            f"{file}:{line}": parse_json(text) for line, text in files.lines(file) if text.strip()
-        }
+        places = {example.place for example in examples}
+        texts = {f"{file}:{line}": text for line, text in files.lines(file)}
+        return {place: parse_json(text) for place, text in texts.items() if place in places}
     rows = {f"{file}:{line}": cells for line, cells in rows_of(file)}
     first = next(iter(rows))
     named = first not in {example.place for example in examples}

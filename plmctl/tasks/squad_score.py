@@ -40,6 +40,11 @@ def normalise(text: str) -> str:
             if c != "～" and unicodedata.category(c)[0] != "P"
         )
         return " ".join(_CHINESE.sub(r" \1 ", bare).split())
+    return normalise_english(text)
+
+
+def normalise_english(text: str) -> str:
+    """As `normalise`, also of a text with Chinese characters."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 

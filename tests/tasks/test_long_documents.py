@@ -162,6 +162,13 @@ def test_published_settings_of_triviaqa() -> None:
     assert (spec.schedule["warmup_steps"], spec.task["max_length"]) == (1000, 4096)
 
 
+def test_published_settings_of_hotpotqa() -> None:
+    """Beltagy et al., 2020, app. D, text and table 14."""
+    spec = config.compose("finetune", None, ["task=hotpotqa", "task.path=x", "checkpoint=null"])
+    assert (spec.train.epochs, spec.train.batch_size, spec.optim["lr"]) == (5, 32, 3e-5)
+    assert (spec.schedule["warmup_steps"], spec.task["max_length"]) == (1000, 4096)
+
+
 @pytest.mark.parametrize("task", ["movie_reviews", "wikihop"])
 def test_published_settings(task: str) -> None:
     """Beltagy et al., 2020, table 14: IMDB and WikiHop, base."""
