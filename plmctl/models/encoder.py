@@ -130,17 +130,25 @@ class Encoder(Backbone):
 
     def find_kernel_problem(self, length: int) -> ConfigError | None:
         """What keeps the kernel from training this model in rows of up to `length` tokens."""
-        cells = [part for part in self.stack.modules() if isinstance(part, Attention)]
-        if not cells:
+        rates = {
+            letter: cell.dropout
+            for letter, blocks in self.stack.blocks.items()
+            if isinstance(cell := blocks[0].cell, Attention)  # type: ignore[index]
+        }
+        if not rates:
             return None
         changes = type(self.position).bias is not Position.bias
         bias = self.position.bias if changes else None
-        dropout = max(cell.dropout for cell in cells)
         problems = (
-            self.kernel.problem(pattern, length, bias=bias, dropout=dropout)
+            self.kernel.problem(pattern, length, bias=bias, dropout=max(rates.values()))
             for pattern in self.layer_patterns
         )
-        return next(filter(None, problems), None)
+        problem = next(filter(None, problems), None)
+        if problem is None or problem.path != "dropout":
+            return problem
+        own = [f"model.stack.cells.{letter}.dropout" for letter, rate in rates.items() if rate]
+        fix = f"{problem.fix} or {' '.join(f'{setting}=0' for setting in own)}"
+        return ConfigError(own[0], problem.value, problem.allowed, fix=fix)
 
     def fresh_cache(self, batch: Batch) -> Cache:
         return Cache.of(len(self.stack.steps))

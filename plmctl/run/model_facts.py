@@ -68,7 +68,13 @@ def remark_on_model(
     longest = max(row_lengths(plain(config)).values()) if length is None else length
     pattern = pattern_of(config, plugins).remark(longest + getattr(backbone, "memory", 0))
     parts = [part for part in backbone.modules() if isinstance(part, Encoder)]
-    raise_all(find_kernel_problems(backbone, longest))
+    problems = find_kernel_problems(backbone, longest)
+    if config.get("checkpoint"):  # which brings the model's settings
+        problems = [
+            ConfigError(error.path, error.value, error.allowed, fix=error.fix.partition(" or ")[0])
+            for error in problems
+        ]
+    raise_all(problems)
     kernels = dict.fromkeys(_remark_on_kernel(part, longest) for part in parts)
     stacks = (part for part in backbone.modules() if isinstance(part, Stack))
     columns = dict.fromkeys(stack.columns_remark for stack in stacks)
@@ -82,9 +88,14 @@ def remark_on_model(
 
 def find_kernel_problems(backbone: Backbone, length: int) -> list[ConfigError]:
     """What kernels cannot train in rows of up to `length` tokens."""
-    parts = [part for part in backbone.modules() if isinstance(part, Encoder)]
-    problems = (part.find_kernel_problem(length) for part in parts)
-    return [problem for problem in problems if problem is not None]
+    errors = []
+    for name, part in backbone.named_modules():
+        problem = part.find_kernel_problem(length) if isinstance(part, Encoder) else None
+        if problem is not None:
+            inside = f"model.{name}." if name else "model."  # model.decoder.stack
+            path, fix = (text.replace("model.", inside) for text in (problem.path, problem.fix))
+            errors.append(ConfigError(path, problem.value, problem.allowed, fix=fix))
+    return errors
 
 
 def _remark_on_kernel(encoder: Encoder, length: int) -> str:

@@ -288,7 +288,11 @@ def test_types_and_widths_that_the_gpu_lacks(monkeypatch: pytest.MonkeyPatch) ->
     ("words", "told"),
     [
         ([], "kernel varlen: 100% of the scores are computed, by torch's varlen_attn on CUDA"),
-        (["model.embedding.dropout=0.1"], "dropout=0.1: 0 with kernel=varlen"),
+        (
+            ["model.embedding.dropout=0.1"],
+            "model.stack.cells.a.dropout=0.1: 0 with kernel=varlen, which has no dropout on"
+            " probabilities\n  fix: kernel=auto or model.stack.cells.a.dropout=0",
+        ),
         (["position=alibi"], "the positions of this model change scores"),
         (["pattern=longformer", "pattern.parts.0.reach=4"], "for this pattern"),
     ],
@@ -309,7 +313,14 @@ def test_the_dry_run_refuses_what_it_cannot_train(tokens_of: Callable[..., Path]
     words = ["pretrain", "bert", *words, "objective=[mlm]", "kernel=varlen", "--dry-run"]
     done = CliRunner().invoke(make_app(), words)
     assert done.exit_code == 2
-    assert "dropout=0.1: 0 with kernel=varlen, which has no dropout on" in done.output
+    assert "model.stack.cells.a.dropout=0.1: 0 with kernel=varlen, which has no" in done.output
+    mended = CliRunner().invoke(make_app(), [*words, "model.stack.cells.a.dropout=0"])
+    assert mended.exit_code == 0, mended.output
+    of_two = ["pretrain", "bart", words[2], words[3], words[4], "kernel=varlen", "--dry-run"]
+    assert (
+        "- model.decoder.stack.cells.a.dropout=0.1: 0"
+        in CliRunner().invoke(make_app(), of_two).output
+    )
 
 
 def test_its_cost_has_no_stored_scores() -> None:
