@@ -93,7 +93,7 @@ def shards(tokens_of: Callable[..., Path]) -> str:
         ),
         (
             "train.stages=[{share:1,format.max_lenght:8}]",
-            "train.stages.0.format.max_lenght=8: SentencePair has no",
+            "train.stages.0.format.max_lenght=8: there is no such setting (did you mean",
         ),
         (
             "train.stages=[{share:1,format.max_length:abc}]",

@@ -16,8 +16,8 @@ from plmctl.run.contract import check_contract
 from plmctl.run.corpus import check_data
 from plmctl.run.decision import Decision
 from plmctl.run.headers import naming_source
-from plmctl.run.overrides import spell
 from plmctl.run.spec import Provenance, RunSpec, key_of, thaw
+from plmctl.run.spelling import spell
 from plmctl.run.stage_settings import check_updates
 from plmctl.run.token_settings import refuse_decided
 from plmctl.run.tokenize import find_sources

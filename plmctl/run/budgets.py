@@ -21,8 +21,9 @@ from typing import Any
 
 from plmctl.core.errors import ConfigError, PlmctlError
 from plmctl.run.decision import Decision, shorten
-from plmctl.run.overrides import OverrideWord, quote_value, spell
+from plmctl.run.overrides import OverrideWord, quote_value
 from plmctl.run.schema import LENGTHS
+from plmctl.run.spelling import spell
 from plmctl.run.walks import select
 
 TABLE = "budgets"  # the key of the table

@@ -13,6 +13,7 @@ network).
 from __future__ import annotations
 
 import contextlib
+import difflib
 import functools
 import inspect
 import re
@@ -25,7 +26,8 @@ from plmctl.core.parts import asks_for_factory, declared, misfit, slot_of
 from plmctl.core.values import fit
 from plmctl.run.format_1 import TARGETS
 from plmctl.run.spec import Part, Record, thaw
-from plmctl.run.walks import parts_in, targets_in
+from plmctl.run.spelling import spell, spell_word
+from plmctl.run.walks import parts_in, scalars_in, targets_in
 
 _WORDS = {"true": True, "false": False, "null": None}
 MARKS = ("_target_", "_partial_", "_given_")
@@ -164,6 +166,19 @@ def _build(
         return None
 
 
+class UnknownSetting(ConfigError):
+    """A setting that a part does not have; `known` are those that it has."""
+
+    def __init__(
+        self, path: str, value: object, part: str, known: Collection[str], *, fix: str = ""
+    ) -> None:
+        self.known = tuple(known)
+        name = path.rpartition(".")[2]
+        takes = f"it takes {', '.join(known)}" if known else "it takes nothing"
+        allowed = f"{part} has no '{name}'{nearest(name, known)}; {takes}"
+        super().__init__(path, value, allowed, fix=fix)
+
+
 class _Placed(ConfigError):
     """A mistake of a part whose config path is known; the part knows its parameter alone."""
 
@@ -251,9 +266,8 @@ def _check_arguments(
     for key, value in settings.items():
         where = _join(path, key)
         if key not in known:
-            takes = f"it takes {', '.join(known)}" if known else "it takes nothing"
-            allowed = f"{name} has no '{key}'{nearest(key, known)}; {takes}"
-            errors += [] if open_ended else [ConfigError(where, value, allowed)]
+            fix = _rename(path, key, value, known, settings)
+            errors += [] if open_ended else [UnknownSetting(where, value, name, known, fix=fix)]
         elif value == MISSING:
             errors.append(ConfigError(where, ..., "must be given", fix=f"{where}=..."))
         elif not any(targets_in(value)):  # those have been checked by themselves
@@ -266,6 +280,20 @@ def _check_arguments(
             where = _join(path, key)
             errors.append(ConfigError(where, ..., f"{name} needs it", fix=f"{where}=..."))
     return errors
+
+
+def _rename(
+    path: str, key: str, value: Any, known: Collection[str], settings: Mapping[str, Any]
+) -> str:
+    """The setting of a part that is meant by an unknown one: spelt alike, or the only one of this
+    name in the parts inside; empty where there is none, or its value is no single one.
+    """
+    near = difflib.get_close_matches(key, known, n=1)
+    inside = [inner for inner, _ in scalars_in(settings) if inner.endswith(f".{key}")]
+    meant = near or (inside if len(inside) == 1 else [])
+    if not (meant and _is_plain(value)):
+        return ""
+    return spell_word(f"{_join(path, meant[0])}={spell(value)}")
 
 
 def refuse_value(where: str, value: Any, annotation: Any, error: ValueError) -> ConfigError:

@@ -23,7 +23,6 @@ from plmctl.data.shards import is_tokens
 from plmctl.run.alone import find_wrong_numbers
 from plmctl.run.build import build, entry, plain
 from plmctl.run.glossary import fields_in, known_fields
-from plmctl.run.model_facts import find_kernel_problems, pattern_of
 from plmctl.run.peeking import find_altered, find_answered_elsewhere, find_peeking, find_unheard
 from plmctl.run.places import Places
 from plmctl.run.remedies import (
@@ -34,7 +33,7 @@ from plmctl.run.remedies import (
     find_providers,
     report_lack,
 )
-from plmctl.run.stage_settings import sets, stage_config
+from plmctl.run.stage_contract import find_in_stages, find_wrong_freezing
 from plmctl.run.stand_in import TINY
 
 if TYPE_CHECKING:
@@ -76,31 +75,21 @@ def check_contract(
             with collect(errors):
                 part, _, source_of[name] = entry(node, path)
                 objectives[name] = build(part, given, plugins, path=path)
-        _check_freezing(model, config)
-    for source, node in ((config["data"] or {}).get("sources") or {None: {}}).items():
-        read: dict[str, Any] = {}
-        for slot in ("format", "noise"):
-            with collect(errors):
-                part = node.get(slot, config[slot]) or {}
-                read[slot] = build(part, {"vocab": TINY}, plugins, path=slot)
-        looking = {
-            name: objective
-            for name, objective in objectives.items()
-            if source is None or source_of[name] in (None, source)
-        }
-        if not errors:
-            with collect(errors):
-                errors += _check_source(
-                    config,
-                    **read,
-                    objectives=looking,
-                    model=model,
-                    config_dirs=config_dirs,
-                    plugins=plugins,
-                )
+        errors += find_wrong_freezing(config, model)
+
+    sources, wrong = _build_sources(config, plugins)
+    errors += wrong
+    looking = {name: (objective, source_of[name]) for name, objective in objectives.items()}
+
+    def check_rows(config: Mapping[str, Any]) -> list[PlmctlError]:
+        sources, wrong = _build_sources(config, plugins)
+        return wrong or _check_sources(config, sources, looking, model, config_dirs, plugins)
+
+    if not errors:
+        errors += _check_sources(config, sources, looking, model, config_dirs, plugins)
     errors += find_peeking(objectives, model.backbone) if objectives else []
     if not errors:
-        errors += _find_patterns_of_stages(cfg, objectives, model, plugins)
+        errors += find_in_stages(cfg, objectives, model, plugins, check_rows)
     errors += find_nothing_to_learn(config)
     errors += find_wrong_numbers(config, plugins)
     errors += find_too_few_rows(config, objectives)
@@ -108,60 +97,49 @@ def check_contract(
     return model
 
 
-def _check_freezing(model: Model, config: Mapping[str, Any]) -> None:
-    """Raise where a stage freezes, or trains, parameters that the model does not have."""
-    from plmctl.training.freezing import apply_freezing
-
-    train = config.get("train") or {}
-    for stage in train.get("stages") or [{}]:
-        own = {key: stage.get(key, train.get(key)) or () for key in ("trainable", "frozen")}
-        apply_freezing(model, **own)
-
-
-def _find_patterns_of_stages(
-    cfg: Any, objectives: Mapping[str, Objective], model: Model, plugins: Sequence[str]
-) -> list[PlmctlError]:
-    """Whatever does not fit between a stage's own pattern and the model, its rows or the questions.
-
-    Afterwards the model has the pattern of the run again.
-    """
-    from plmctl.run.assemble import row_lengths
-
+def _build_sources(
+    config: Mapping[str, Any], plugins: Sequence[str]
+) -> tuple[dict[str | None, dict[str, Any]], list[PlmctlError]]:
+    """({source: its "format" and "noise"}, what is wrong with them); None is the only source."""
     errors: list[PlmctlError] = []
-    of_run = pattern_of(cfg, plugins)
-    stages = (plain(cfg["train"]) or {}).get("stages") or []
-    for number in range(len(stages)):
-        if not sets(cfg, number, "pattern"):
-            continue
-        found: list[PlmctlError] = []
-        with collect(found):
-            pattern = pattern_of(stage_config(cfg, number), plugins)
-            if more := (pattern.needs | pattern.uses) - (of_run.needs | of_run.uses):
-                fields = ", ".join(sorted(more))
-                allowed = f"one that reads what the run's pattern does; this one reads {fields}"
-                raise ConfigError("pattern", type(pattern).__name__, allowed)
-            longest = max(row_lengths(plain(stage_config(cfg, number))).values())
-            before = {str(error) for error in find_kernel_problems(model.backbone, longest)}
-            model.backbone.set_pattern(pattern)
-            found += find_peeking(objectives, model.backbone)
-            for error in find_kernel_problems(model.backbone, longest):
-                if str(error) not in before:
-                    allowed = f"kernel={error.value}: {error.allowed}"
-                    name = type(pattern).__name__
-                    found.append(ConfigError("pattern", name, allowed, fix=error.fix))
-            model.backbone.set_pattern(of_run)
-        errors += [_in_stage(error, number) for error in found]
+    sources: dict[str | None, dict[str, Any]] = {}
+    for source, node in ((config["data"] or {}).get("sources") or {None: {}}).items():
+        sources[source] = {}
+        for slot in ("format", "noise"):
+            with collect(errors):
+                part = node.get(slot, config[slot]) or {}
+                sources[source][slot] = build(part, {"vocab": TINY}, plugins, path=slot)
+    return sources, errors
+
+
+def _check_sources(
+    config: Mapping[str, Any],
+    sources: Mapping[str | None, Mapping[str, Any]],
+    objectives: Mapping[str, tuple[Objective, str | None]],
+    model: Model,
+    config_dirs: Sequence[str],
+    plugins: Sequence[str],
+) -> list[PlmctlError]:
+    """What does not fit between the rows of `sources` and the parts that read them; each objective
+    comes with the source that it looks at, None: all.
+    """
+    errors: list[PlmctlError] = []
+    for source, read in sources.items():
+        looking = {
+            name: objective
+            for name, (objective, own) in objectives.items()
+            if source is None or own in (None, source)
+        }
+        with collect(errors):
+            errors += _check_source(
+                config,
+                **read,
+                objectives=looking,
+                model=model,
+                config_dirs=config_dirs,
+                plugins=plugins,
+            )
     return errors
-
-
-def _in_stage(error: PlmctlError, number: int) -> PlmctlError:
-    """An error as one of a stage."""
-    if not isinstance(error, ConfigError):
-        return error
-    where = f"train.stages.{number}"
-    own = error.path if error.path.startswith("pattern") else "pattern"
-    allowed = error.allowed if own == error.path else f"{error.path} {error.allowed}"
-    return ConfigError(f"{where}.{own}", error.value, allowed, fix=error.fix)
 
 
 def _check_source(

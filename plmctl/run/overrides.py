@@ -7,7 +7,6 @@ from __future__ import annotations
 import itertools
 import os
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,8 @@ from plmctl.run.keys import is_literal, is_path, is_written
 from plmctl.run.other_names import did_you_mean, guess, ours
 from plmctl.run.recipes import recipe_names, slots
 from plmctl.run.schema import MANY, OF_THE_MODEL
-from plmctl.run.walks import paths, select
+from plmctl.run.spelling import spell_word
+from plmctl.run.walks import paths, scalars_in, select
 
 if TYPE_CHECKING:
     from plmctl.run.composer import HydraComposer
@@ -109,28 +109,6 @@ def quote(text: str, *, sweep: bool = False) -> str:
     if value.startswith("[") and value.endswith("]") and "," in value:
         return f"{key}=[{_each(_split(value[1:-1]))}]"
     return f"{key}={_each(_split(value) if sweep else [value])}"
-
-
-def spell(value: Any) -> str:
-    """A value as an override writes it."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, Mapping):
-        return f"{{{','.join(f'{name}:{spell(inner)}' for name, inner in value.items())}}}"
-    return f"[{','.join(map(spell, value))}]" if isinstance(value, (list, tuple)) else str(value)
-
-
-def spell_word(text: str) -> str:
-    """An override as one types it into a shell: in quotes where the shell would change it.
-
-    A placeholder, <a or b>, is no shell's business: a user replaces it.
-    """
-    if re.fullmatch(r"[\w./,:+=@%^\[\]~-]*", text) or re.search(r"<[^<>]*>", text):
-        return text
-    easy = "'" in text and not re.search(r'["$`!\\]', text)
-    return f'"{text}"' if easy else shlex.quote(text)
 
 
 def settle(
@@ -310,6 +288,9 @@ class _Settings:
             choice = "" if self._is_settable(key, known) else self._find_choice(key)
             fix = f"{choice} {spell_word(f'{key}={stated or value}')}".strip()
             return ConfigError(word.key, word.value, f"{allowed} (did you mean '{key}'?)", fix=fix)
+        if inside := self._find_inside(word.key):
+            fix = spell_word(f"{inside}={value}")
+            return ConfigError(word.key, value, f"{allowed} (did you mean '{inside}'?)", fix=fix)
         if choice := self._find_choice(word.key):
             allowed = f"{word.key.rpartition('.')[0]} has no such setting as it is chosen"
             fix = f"{choice} {spell_word(word.text)}"
@@ -327,6 +308,14 @@ class _Settings:
         parts = select(self.tree, slot) if slot else None
         inner = parts.values() if isinstance(parts, Mapping) and not _is_part(parts) else ()
         return key in known or any(isinstance(part, Mapping) and name in part for part in inner)
+
+    def _find_inside(self, key: str) -> str:
+        """The only setting of the name of `key` in the parts inside of its part, in lists, too."""
+        slot, _, name = key.rpartition(".")
+        node = select(self.tree, slot) if slot else None
+        inner = scalars_in(node, slot) if _is_part(node) else ()
+        same = [path for path, _ in inner if path.endswith(f".{name}")]
+        return same[0] if len(same) == 1 else ""
 
     def _find_choice(self, key: str) -> str:
         """`search=sample`: the choices of another part for the slot of `key` whose files have this

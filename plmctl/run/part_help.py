@@ -18,9 +18,9 @@ import yaml
 from plmctl.core.locate import locate, parameters
 from plmctl.core.values import describe_values
 from plmctl.run.build import MARKS, MISSING
-from plmctl.run.overrides import spell
 from plmctl.run.recipes import conf_dir
 from plmctl.run.settings import Setting, list_plumbing
+from plmctl.run.spelling import spell
 from plmctl.run.walks import parts_in
 
 _PACKAGE = re.compile(r"^# @package (\S+)", re.MULTILINE)

@@ -14,9 +14,9 @@ from typing import Any
 
 from plmctl.core.values import describe_values
 from plmctl.run.build import MISSING
-from plmctl.run.overrides import spell
 from plmctl.run.schema import VERBS, hints
 from plmctl.run.spec import Record
+from plmctl.run.spelling import spell
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeGuard
 
-from plmctl.core.errors import ConfigError, PlmctlError, collect, nearest, raise_all
+from plmctl.core.errors import ConfigError, PlmctlError, collect, raise_all
 from plmctl.run.build import build, check_parts, plain
 from plmctl.run.make_spec import make_spec
+from plmctl.run.other_names import did_you_mean
+from plmctl.run.recipes import load, part_files
+from plmctl.run.spelling import spell, spell_word
+from plmctl.run.stage_mistakes import at_stage, change_stage, is_in, spell_stages
+from plmctl.run.walks import references_in
 from plmctl.training.stages import check_shares
 
 # of a stage; every other key is an override of one of STAGE_OVERRIDES
@@ -24,6 +30,10 @@ STAGE_OVERRIDES = (
 )
 
 
+# what of them is parts
+SLOTS = ("format", "noise", "pattern", "schedule")
+
+
 def stage_config(cfg: Any, number: int) -> Any:
     """The config that holds in a stage: `{share: 0.1, format.max_length: 512}` changes what it
     names.
@@ -32,29 +42,27 @@ def stage_config(cfg: Any, number: int) -> Any:
     for key, value in plain(cfg.train.stages[number]).items() if cfg.train.stages else ():
         if key in STAGE_KEYS:
             continue
-        if not any(names(key, of) for of in STAGE_OVERRIDES):
-            allowed = (*STAGE_KEYS, *STAGE_OVERRIDES, *(f"format.{name}" for name in cfg.format))
-            settable = ", ".join(
-                (*STAGE_KEYS, *(of if "." in of else f"{of}.*" for of in STAGE_OVERRIDES))
-            )
-            raise ConfigError(
-                f"train.stages.{number}.{key}",
-                value,
-                f"a stage may set {settable}{nearest(key, allowed)}",
-            )
+        if not any(is_in(key, of) for of in STAGE_OVERRIDES):
+            raise _explain_key(cfg, number, key, value)
         staged = staged.with_value(key, value)
     return staged
 
 
-def names(key: str, group: str) -> bool:
-    """Whether a dotted key is `group`, or something in it."""
-    return f"{key}.".startswith(f"{group}.")
+def _explain_key(cfg: Any, number: int, key: str, value: Any) -> ConfigError:
+    """A setting that no stage has of its own."""
+    stages = plain(cfg.train.stages)
+    known = (*STAGE_KEYS, *STAGE_OVERRIDES, *(f"format.{name}" for name in cfg.format))
+    settable = ", ".join((*STAGE_KEYS, *(of if "." in of else f"{of}.*" for of in STAGE_OVERRIDES)))
+    meant = difflib.get_close_matches(key, known, n=1, cutoff=0.7)
+    fix = change_stage(stages, number, dict.fromkeys(meant, value), without=[key])
+    allowed = f"a stage may set {settable}{did_you_mean(meant)}"
+    return ConfigError(f"train.stages.{number}.{key}", value, allowed, fix=fix)
 
 
 def sets(cfg: Any, number: int, group: str) -> bool:
     """Whether a stage sets anything of `group`."""
     stages = plain(cfg.train.stages)
-    return bool(stages) and any(names(key, group) for key in stages[number])
+    return bool(stages) and any(is_in(key, group) for key in stages[number])
 
 
 def check_updates(cfg: Any, processes: int, plugins: Sequence[str] = ()) -> None:
@@ -62,53 +70,115 @@ def check_updates(cfg: Any, processes: int, plugins: Sequence[str] = ()) -> None
     raised together.
     """
     errors: list[PlmctlError] = []
-    for number in range(len(cfg.train.stages) or 1):
-        with collect(errors):
+    stages = plain(cfg.train.stages)
+    for number in range(len(stages) or 1):
+        found: list[PlmctlError] = []
+        with collect(found):
             staged = stage_config(cfg, number)
-            raise_all(_misfits(cfg, staged, number, plugins))
-            _check_rate(cfg, number)
+            if stages:
+                raise_all([*_wrong_keys(stages[number]), *_misshapen(cfg, number)])
+                raise_all(_misfits(cfg, staged, number, plugins))
             micro_batch_rows(staged, processes)
+        errors += [at_stage(error, stages, number) for error in found] if stages else found
     raise_all(errors)
-    check_shares([stage.get("share", 1.0) for stage in cfg.train.stages or [{}]])
+    raise_all(_wrong_shares(stages))
     raise_all(_other_pattern_at_the_end(cfg))
 
 
-def _check_rate(cfg: Any, number: int) -> None:
-    """Raise ConfigError for a factor of learning rates that is none."""
-    rate = plain(cfg.train.stages[number]).get("rate", 1) if cfg.train.stages else 1
+def _wrong_keys(stage: Mapping[str, Any]) -> Iterator[ConfigError]:
+    """Values of `STAGE_KEYS` that are none."""
+    rate = stage.get("rate", 1)
     if isinstance(rate, bool) or not isinstance(rate, int | float) or rate < 0:
-        where, allowed = f"train.stages.{number}.rate", "a factor of the run's learning rates"
-        raise ConfigError(where, rate, f"0 or more, {allowed}", fix=f"{where}=0.5")
+        allowed = "0 or more, a factor of the run's learning rates"
+        yield ConfigError("rate", rate, allowed, fix="rate=0.5")
+    for key in ("trainable", "frozen"):
+        names = stage.get(key, [])
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            fix = f"{key}=[{names}]" if isinstance(names, str) else ""
+            yield ConfigError(key, names, "must be a list, like [a,b]", fix=fix)
+
+
+def _misshapen(cfg: Any, number: int) -> Iterator[ConfigError]:
+    """A value in place of a part."""
+    stages = plain(cfg.train.stages)
+    for key, value in stages[number].items():
+        if key not in SLOTS or (key == "noise" and not value):
+            continue
+        nodes = value.values() if key == "noise" and isinstance(value, Mapping) else [value]
+        if all(isinstance(node, Mapping) and "_target_" in node for node in nodes):
+            continue
+        inside = [f"{key}.{name}" for name in cfg.select(key) or {} if not name.startswith("_")]
+        change = f"; or a setting of the run's own: {', '.join(inside)}" if inside else ""
+        meant, without = _mean_part(key, value, inside)
+        fix = change_stage(stages, number, meant, without=without)
+        yield ConfigError(key, value, f"a whole part, with its _target_{change}", fix=fix)
+
+
+def _mean_part(
+    key: str, value: Any, inside: Sequence[str]
+) -> tuple[Mapping[str, Any], Sequence[str]]:
+    """(settings, keys to leave out): what is meant by the name of a part, or by settings of the
+    run's own.
+    """
+    if isinstance(value, Mapping) and inside:
+        dotted = {f"{key}.{name}": item for name, item in value.items()}
+        return {name: item for name, item in dotted.items() if name in inside}, [key]
+    if isinstance(value, str) and key != "noise" and (file := part_files(key).get(value)):
+        part = load(file)
+        if not any(references_in(part)):
+            return {key: part}, []
+    return {}, [key]
+
+
+def _wrong_shares(stages: Sequence[Mapping[str, Any]]) -> list[ConfigError]:
+    """Shares that do not add up to a run, with the nearest that do."""
+    try:
+        check_shares([stage.get("share", 1.0) for stage in stages or [{}]])
+        return []
+    except ConfigError as error:
+        shares = [stage.get("share") for stage in stages]
+        usable = [float(share) if _is_share(share) else 1 / len(stages) for share in shares]
+        before = usable[:-1]  # as they stand, where something is left for the last one
+        if not all(map(_is_share, shares)) or sum(before) >= 1:
+            before = [round(share / sum(usable), 4) for share in before]
+        fitting = [*before, round(1 - sum(before), 6)]
+        mended = [
+            {"share": share, **{key: value for key, value in stage.items() if key != "share"}}
+            for share, stage in zip(fitting, stages, strict=True)
+        ]
+        return [ConfigError(error.path, error.value, error.allowed, fix=spell_stages(mended))]
+
+
+def _is_share(value: Any) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
 
 
 def _other_pattern_at_the_end(cfg: Any) -> list[ConfigError]:
     """The run's pattern is that of its last stage: a checkpoint is read with it."""
-    last = len(cfg.train.stages) - 1
+    stages = plain(cfg.train.stages)
+    last = len(stages) - 1
     before = any(sets(cfg, number, "pattern") for number in range(last))
     return [
         ConfigError(
             f"train.stages.{last}.{key}",
             value,
             "none in the last stage: it has the pattern of the run, with which the model is read",
-            fix=f"{key}={value} of the run, and here nothing",
+            fix=" ".join([*_spell_of_run(key, value), change_stage(stages, last, {}, [key])]),
         )
-        for key, value in (plain(cfg.train.stages[last]).items() if last >= 0 else ())
-        if names(key, "pattern") and (before or value != cfg.select(key))
+        for key, value in (stages[last].items() if last >= 0 else ())
+        if is_in(key, "pattern") and (before or value != plain(cfg.select(key)))
     ]
 
 
-def _misfits(cfg: Any, staged: Any, number: int, plugins: Sequence[str]) -> list[ConfigError]:
-    """Settings of a stage that do not fit what they are set in, under the names they have in
-    `train.stages`.
-    """
-    own = plain(cfg.train.stages[number]) if cfg.train.stages else {}
-    content = {
-        "train": plain(staged.train),
-        "format": plain(staged.format),
-        "noise": plain(staged.noise) or {},
-        "pattern": plain(staged.pattern),
-        "schedule": plain(staged.schedule),
-    }
+def _spell_of_run(key: str, value: Any) -> list[str]:
+    """A setting of a stage as one of the run; that of a whole part is no word."""
+    return [] if isinstance(value, Mapping) else [spell_word(f"{key}={spell(value)}")]
+
+
+def _misfits(cfg: Any, staged: Any, number: int, plugins: Sequence[str]) -> list[PlmctlError]:
+    """Settings of a stage that do not fit what they are set in."""
+    own = plain(cfg.train.stages[number])
+    content = {slot: plain(staged[slot]) or {} for slot in ("train", *SLOTS)}
     errors: list[PlmctlError] = [
         *make_spec("pretrain", {"train": content.pop("train")})[1],
         *check_parts(content, plugins),
@@ -117,11 +187,9 @@ def _misfits(cfg: Any, staged: Any, number: int, plugins: Sequence[str]) -> list
         with collect(errors):
             build(content["schedule"], plugins=plugins, path="schedule")
     return [
-        ConfigError(
-            f"train.stages.{number}.{error.path}", error.value, error.allowed, fix=error.fix
-        )
+        error
         for error in errors
-        if isinstance(error, ConfigError) and error.path in own
+        if isinstance(error, ConfigError) and any(is_in(error.path, key) for key in own)
     ]
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Sequence
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
 from torch import nn
@@ -27,11 +28,15 @@ def apply_freezing(
     for path, patterns in (("trainable", trainable), ("frozen", frozen)):
         for pattern in patterns:
             if not any(_match(name, [pattern]) for name in named):
-                raise ConfigError(
-                    f"train.{path}",
-                    pattern,
-                    "matches no parameter" + nearest(pattern, _prefixes(named)),
-                )
+                known = _prefixes(named)
+                meant = get_close_matches(pattern, known, n=1)
+                others = [other for other in patterns if other != pattern]
+                fix = f"train.{path}=[{','.join([*others, *meant])}]"
+                allowed = f"matches no parameter{nearest(pattern, known)}"
+                if not meant:
+                    parts = (name for name in known if name.count(".") == 1)
+                    allowed += f"; there are {', '.join(parts)}, and more inside"
+                raise ConfigError(f"train.{path}", pattern, allowed, fix=fix)
     for name, parameter in named.items():
         parameter.requires_grad_(
             (not trainable or _match(name, trainable)) and not _match(name, frozen)
