@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from plmctl.core.errors import ConfigError, PlmctlError, collect, raise_all
 from plmctl.data.shards import is_tokens
 from plmctl.models.base import Model
-from plmctl.nn.tables import TokenTable
+from plmctl.nn.tables import Lookup, TokenTable
 from plmctl.objectives.base import Objective
 from plmctl.run.assemble import build_model, build_objective, row_lengths, without_weights
 from plmctl.run.contract import check_contract
@@ -118,6 +118,12 @@ def outline_task(spec: Finetune, task: Task) -> Model:
     rows = (size or 1) + task.new_tokens
     with without_weights():
         model = build_model(spec, vocab_size=rows, plugins=spec.plugins)
+    if task.new_tokens and not any(
+        isinstance(part, TokenTable | Lookup) for part in model.modules()
+    ):
+        allowed = "one that adds no tokens: this model reads characters and has no table of tokens"
+        fix = "a checkpoint whose tokens are pieces of words"
+        raise ConfigError("task", task.name, allowed, fix=fix)
     apply_freezing(model, trainable=spec.train.trainable, frozen=spec.train.frozen)
     if not any(parameter.requires_grad for parameter in model.parameters()):
         allowed, fix = "something must be left to train", "freeze less: train.frozen=[backbone]"

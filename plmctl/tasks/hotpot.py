@@ -17,6 +17,7 @@ from plmctl.core.batch import IGNORE, Batch, Rows
 from plmctl.core.errors import ConfigError, DataError, nearest
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
+from plmctl.core.values import Count, Number
 from plmctl.heads.base import cross_entropy
 from plmctl.heads.features import read as features_of
 from plmctl.heads.rows import take_anchors
@@ -56,10 +57,10 @@ class HotpotSettings(TaskSettings):
         submission: {split: the file name that a leader board asks for}.
     """
 
-    max_query: int
-    max_answer: int
-    most_spans: int
-    weights: Mapping[str, float]
+    max_query: Count
+    max_answer: Count
+    most_spans: Count
+    weights: Mapping[str, Number]
     columns: Mapping[str, Any] | None = None  # type: ignore[assignment]  # its files have none
     submission: Mapping[str, str] | None = None
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import plmctl
+from plmctl.core.errors import ConfigError
 from plmctl.run import compose as config
 from plmctl.run.action import perform
 from plmctl.run.resume import resume_spec
@@ -117,6 +118,12 @@ def test_a_plain_encoder_whose_rows_are_cut(
     assert run("finetune", *words, "task.max_length=40") == 0
     assert "6 of 6 rows are cut to max_length" in capsys.readouterr().err
     assert 0 <= scores_of(tmp_path / "run")["joint_f1"] <= 100
+
+
+def test_a_model_that_reads_characters_has_no_room_for_new_tokens(questions: Path) -> None:
+    words = [*SMALL, "model=bilm", "model.words.filters=[[1,8]]", "size.num_heads=1"]
+    with pytest.raises(ConfigError, match="task='hotpotqa': one that adds no tokens: this model"):
+        run("finetune", *words[:4], *words[-3:], f"task.path={questions}")
 
 
 def test_resume_goes_on_bit_for_bit(questions: Path, tmp_path: Path) -> None:
