@@ -12,6 +12,9 @@ import torch
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
+from plmctl.run.compose import compose
+from plmctl.run.held_out import is_other_text
+from plmctl.run.spec import thaw
 
 SHAPE = (
     "size=tiny",
@@ -125,3 +128,43 @@ def test_what_an_objective_draws_follows_from_the_seed(
     torch.manual_seed(2)
     assert scores(run) == first
     assert scores(run, "task.seed=1") != first
+
+
+def test_of_another_text_all_is_read_and_of_its_own_what_was_held_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if the other text were the validation text of a run on a third one."""
+    monkeypatch.chdir(tmp_path)
+    for name, start in (("own.txt", 0), ("other.txt", 300), ("third.txt", 600)):
+        lines = (f"The number {start + n} and {n * n % 97} words.\n\n" for n in range(60))
+        Path(name).write_text("".join(lines))
+    words = ["data.path=own.txt", "data.valid_share=0.2", "train.steps=1", "run.dir=run"]
+    words += ["tokenizer=byte_bpe", "tokenizer.vocab_size=300", "objective=[mlm]", "format=blocks"]
+    assert CliRunner().invoke(make_app(), ["pretrain", "bert", *words, *SHAPE[:-1]]).exit_code == 0
+    run = Path("run")
+    assert scores(run, "data.path=other.txt") == pytest.approx(
+        scores(run, "data.path=third.txt", "data.valid_path=other.txt")
+    )
+    assert scores(run, f"data.path={tmp_path / 'own.txt'}", "data.valid_share=0.2") == scores(run)
+    part = scores(run, "data.path=other.txt", "data.valid_share=0.1")
+    assert part != scores(run, "data.path=other.txt")
+    assert scores(run, f"data.path={tmp_path / 'own.txt'}") != scores(run, "data.path=other.txt")
+
+
+@pytest.mark.parametrize(
+    ("words", "whole"),
+    [
+        ([], False),
+        (["data.path=a.txt"], False),
+        (["data.path=./a.txt"], False),
+        (["data.path=b.txt"], True),
+        (["data.path=[a.txt,b.txt]"], True),
+        (["data.path=b.txt", "data.valid_share=0.5"], False),
+        (["data.path=b.txt", "data.valid_path=c.txt"], False),
+        (["data.path=strings:copy:5"], True),
+    ],
+)
+def test_which_text_is_another_one(words: list[str], whole: bool) -> None:
+    own = thaw(compose("pretrain", "bert", ["data.path=a.txt"]))
+    spec = compose("eval", None, ["checkpoint=run", "task=held_out", *words])
+    assert is_other_text(spec, own) == whole

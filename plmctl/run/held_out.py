@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from plmctl.core.errors import ConfigError, UsageError, nearest
 from plmctl.core.locate import locate, parameters
+from plmctl.data.shards import is_tokens
 from plmctl.heads.base import language_heads
 from plmctl.run.assemble import build_objective
 from plmctl.run.build import plain
 from plmctl.run.contract import check_contract
-from plmctl.run.corpus import open_corpus
+from plmctl.run.corpus import open_corpus, sources
 from plmctl.run.loaders import BatchFields, open_held_out
 from plmctl.run.loading import Loaded
 from plmctl.run.make_spec import spec_of
@@ -34,10 +37,14 @@ def score_held_out(
     pretrain` has made.
     """
     run, plugins, model = _spec_of_run(spec, loaded, part), spec.plugins, loaded.model
+    whole = is_other_text(spec, loaded.config)
+    if whole:
+        run = run.replace({"data.valid_share": 0.0, "train.share": 1.0})
     if spec.data.path is not None:
         refuse_decided(run, spec.provenance.keys, plugins)
     check_contract(run.replace({"noise": run.eval.noise}), plugins, spec.provenance.config_dirs)
     corpus, world, folder = open_corpus(run), World(device=precision.device), loaded.source.folder
+    corpus = replace(corpus, valid=corpus.train) if whole else corpus
     objective = build_objective(run, model, corpus.vocab, plugins=plugins)
     file = folder / "objective.safetensors"
     load_exactly(objective, read(folder).objective, file=file, without=model)
@@ -51,6 +58,25 @@ def score_held_out(
     if len(measured) > 1:
         measured["all"] = Measured.together(measured.values())
     return {name: sums.means() for name, sums in measured.items()}
+
+
+def is_other_text(spec: Evaluate, own: Mapping[str, Any]) -> bool:
+    """Whether data.path is a text that the run of `own` has not trained on, and all of it counts:
+    no setting says which part, and no token directory holds documents out.
+    """
+    stated = {"data.valid_share", "data.valid_path"} & spec.provenance.keys
+    path = plain(spec.data.path)
+    if path is None or stated or is_tokens(path):
+        return False
+    trained = [part["corpora"] for part in sources(spec_of("pretrain", own)).values()]
+    known = [corpus.get("path") for corpora in trained for corpus in corpora.values()]
+    return _find_places(path) not in map(_find_places, known)
+
+
+def _find_places(path: Any) -> list[str]:
+    """What tells texts apart: absolute paths, and names such as strings:copy:20."""
+    names = path if isinstance(path, list | tuple) else [path]
+    return [str(name) if ":" in str(name) else os.path.realpath(str(name)) for name in names]
 
 
 def _spec_of_run(spec: Evaluate, loaded: Loaded, part: HeldOut) -> Any:

@@ -20,6 +20,8 @@ class HeldOut:
     be measured on another kind (next sentence on sentence order: Lan et al., 2020,
     arXiv:1909.11942, table 5).
 
+    Of a text that the run has not trained on, all documents count; of its own, those held out.
+
     `exact/...`, of rows: for a model that writes from left to right it is the share of rows that
     greedy search writes exactly, since each answer follows right ones until the first that is
     wrong.
