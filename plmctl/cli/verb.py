@@ -4,6 +4,8 @@ common mistakes with options.
 
 from __future__ import annotations
 
+import re
+from difflib import get_close_matches
 from itertools import pairwise, takewhile
 from typing import Any
 
@@ -11,9 +13,24 @@ from typer import BadParameter
 from typer.core import TyperCommand
 
 from plmctl.cli import mistakes
+from plmctl.core.errors import nearest
 
 # what Typer says of an option's value, and what it must be
 NUMBERS = {"valid integer": "a whole number", "valid number": "a number"}
+
+
+def _explain_value(message: str) -> tuple[str, str]:
+    """(what the value of an option must be, one that may be meant) of what Typer says; else two
+    empty texts.
+    """
+    kind = next((ours for word, ours in NUMBERS.items() if word in message), "")
+    if kind:
+        return kind, f"<{kind}>"
+    if not (listed := re.search(r"'(.*)' is not one of (.+?)\.?$", message)):
+        return "", ""
+    words = re.findall(r"'([^']*)'", listed[2])
+    meant = get_close_matches(listed[1], words, n=1) or [f"<{' or '.join(words)}>"]
+    return f"one of {', '.join(words)}{nearest(listed[1], words)}", meant[0]
 
 
 class Verb(TyperCommand):
@@ -50,13 +67,13 @@ class Verb(TyperCommand):
         try:
             return super().parse_args(ctx, args)
         except BadParameter as error:
-            kind = next((ours for word, ours in NUMBERS.items() if word in error.message), "")
             name = next(iter(getattr(error.param, "opts", ())), "")
-            if not kind or not name.startswith("-"):
+            allowed, fix = _explain_value(error.message)
+            if not allowed or not name.startswith("-"):
                 raise
             given = next((word for at, word in pairwise(["", *words, ""]) if at == name), "")
             value = f"{name} {given}".strip()
-            return ctx.fail(f"{value}: must be {kind}\n  fix: {name} <{kind}>")
+            return ctx.fail(f"{value}: must be {allowed}\n  fix: {name} {fix}")
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; a user's mistake becomes a message and an exit code."""

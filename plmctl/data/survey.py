@@ -19,10 +19,11 @@ from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.progress import Say
 from plmctl.text.annotate import check_names
 from plmctl.text.document import Document
-from plmctl.text.inputs import Input, find_all
+from plmctl.text.inputs import Input, find_all, has_rows
 from plmctl.text.layout import TextLayout
 from plmctl.text.reader import BUILTIN, read_documents, read_pairs
 from plmctl.text.running import Span
+from plmctl.text.strings import Strings
 
 # what is being done, bytes of text done, bytes in all (0: not known)
 _SPACE = 1 << 64  # of document hashes
@@ -79,6 +80,15 @@ class TextSource:
         """The files; none for the built-in corpus."""
         both = [path for path in (self.path, self.target) if path not in BUILTIN]
         return [given for path in both for given in find_all(path)]
+
+    def check_fields(self) -> None:
+        """Read the first row of the first file, where text is in fields; DataError if it has none
+        of these names. Data sets on the hub are left alone.
+        """
+        first = next(iter(self.files()), None)
+        local = isinstance(first, Path | Strings)
+        if first is not None and local and (self.fields or has_rows(first)):
+            next(self.documents(), None)
 
     def content(self, exact: int = 1 << 62) -> list[dict[str, Any]]:
         """Name, size and sha256 of each file; for more than `exact` bytes in all, the time of

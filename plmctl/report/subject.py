@@ -12,6 +12,7 @@ from plmctl.core.errors import DataError, UsageError
 from plmctl.report.runs import CONFIG, METRICS, RunLog, read_predictions, read_result
 from plmctl.report.studies import STUDY, StudyFolder, is_study
 from plmctl.report.sweeps import find_folders, name_job, read_record
+from plmctl.storage.paths import find_near
 
 if TYPE_CHECKING:
     from plmctl.run.loading import Loaded
@@ -141,9 +142,14 @@ def _name_runs(folders: Sequence[Path], plugins: Sequence[str]) -> list[Reported
 
 def _check(folder: Path) -> None:
     if not folder.is_dir():
+        near = None if folder.exists() else find_near(folder)
+        hint = f" (did you mean '{near}'?)" if near else ""
         raise DataError(
-            "is a file, but a folder is needed" if folder.exists() else "there is no such folder",
+            "is a file, but a folder is needed"
+            if folder.exists()
+            else f"there is no such folder{hint}",
             file=folder,
+            fix=f"plmctl report {near}" if near else "give a run.dir, or a study's out",
         )
     if (folder / METRICS).is_file() or (folder / CONFIG).is_file():
         return

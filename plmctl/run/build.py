@@ -303,6 +303,8 @@ def refuse_value(where: str, value: Any, annotation: Any, error: ValueError) -> 
     """
     fix = ""
     if isinstance(value, str):
+        if meant := re.search(r"\(did you mean '(.+)'\?\)$", str(error)):
+            fix = f"{where}={meant[1]}"
         bare = value.strip("'\"")
         with contextlib.suppress(ValueError):
             fit(_WORDS[bare] if bare in _WORDS else float(bare), annotation)

@@ -12,7 +12,7 @@ from typing import Any, NotRequired, TypedDict
 
 from torch import Tensor
 
-from plmctl.core.errors import DataError, UsageError, nearest
+from plmctl.core.errors import DataError, UsageError
 from plmctl.core.terminal import remark
 from plmctl.interop import elmo, hf
 from plmctl.interop.elmo import make_tokenizer
@@ -20,10 +20,11 @@ from plmctl.interop.family import find_token_tables
 from plmctl.models.base import Model
 from plmctl.run.assemble import NODES, build_model, settle_lengths, without_weights
 from plmctl.run.plugins import confirm, named
+from plmctl.run.run_name import RUNS
 from plmctl.run.saved import read_spec, refuse_references
 from plmctl.run.schema import Converted, Embed, Evaluate, Generate
 from plmctl.run.spec import Provenance, thaw
-from plmctl.storage.paths import refuse_links
+from plmctl.storage.paths import find_near, refuse_links
 from plmctl.storage.reading import blame_file, fit_stored, read_tensors
 from plmctl.text.characters import Spelling
 from plmctl.text.tokenizer import META, Tokenizer
@@ -34,6 +35,7 @@ from plmctl.training.processes.world import device_of
 
 # how names on Hugging Face's hub look: google-bert/bert-base-cased
 _HUB = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
+SHOWN = 3  # folders that a message lists
 
 
 @dataclass(frozen=True)
@@ -246,12 +248,7 @@ def find(path: str | os.PathLike[str]) -> Path:
     """
     place = Path(path).expanduser()
     if not place.exists():
-        near, fix = _near(place), "check the path"
-        inside = place.parent.name and place.parent.exists()  # of a folder that is here
-        if not near and not inside and _HUB.fullmatch(str(path)):
-            fix = f"download it first: hf download {path} --local-dir {path}"
-        problem = f"there is no such run, checkpoint or Hugging Face folder{near}"
-        raise DataError(problem, file=place, fix=fix)
+        raise _explain_missing(str(path), place)
     if not place.is_dir():
         inside = any((place.parent / name).is_file() for name in ("config.yaml", "config.json"))
         folder = place.parent if inside else "the folder of a run or a model"
@@ -275,14 +272,19 @@ def find(path: str | os.PathLike[str]) -> Path:
     raise DataError(f"neither {wanted}", file=place, fix="give the folder of a run or a model")
 
 
-def _near(place: Path) -> str:
-    """A hint at the folder that may be meant, where the first part of the path that does not
-    exist is misspelled.
-    """
-    missing = place
-    while not missing.parent.exists():
-        missing = missing.parent
-    return nearest(missing.name, (folder.name for folder in missing.parent.glob("*/")))
+def _explain_missing(path: str, place: Path) -> DataError:
+    """A model that is not there: one that may be meant, else a download of a name on the hub."""
+    near, folder = find_near(place), place.parent
+    of_here = folder.name and (folder.exists() or place.parts[0] == RUNS.name)
+    others = sorted(folder.glob("*/"))[:SHOWN] if of_here else []
+    problem, fix = "there is no such run, checkpoint or Hugging Face folder", "check the path"
+    if near:
+        problem, fix = f"{problem} (did you mean '{near}'?)", f"give {near}"
+    elif others:
+        fix = f"give one that is there, such as {', '.join(map(str, others))}"
+    elif not of_here and _HUB.fullmatch(path):
+        fix = f"download it first: hf download {path} --local-dir {path}"
+    return DataError(problem, file=place, fix=fix)
 
 
 def _best(checkpoints: Path) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import Any
 
 from plmctl.attention.patterns.base import Pattern
@@ -31,7 +32,9 @@ def stated_pooling(config: Any) -> str | None:
     stated = (config["model"].get("classifier") or {}).get("pooling")
     if stated and stated not in POOLINGS:
         allowed = f"one of {', '.join(POOLINGS)}{nearest(str(stated), POOLINGS)}"
-        raise ConfigError("model.classifier.pooling", stated, allowed, fix="leave it out")
+        meant = get_close_matches(str(stated), POOLINGS, n=1)
+        fix = f"model.classifier.pooling={meant[0] if meant else 'null'}"
+        raise ConfigError("model.classifier.pooling", stated, allowed, fix=fix)
     return str(stated) if stated else None
 
 

@@ -4,6 +4,7 @@ mistake found and named.
 
 from __future__ import annotations
 
+import difflib
 import itertools
 import os
 import re
@@ -193,7 +194,10 @@ def _explain_option(
     elif owners:
         allowed, fix = f"{option} is a part of '{owners[0]}'", f"{owners[0]}={option}"
     else:
-        allowed, fix = f"there is no such {key}{nearest(option, options)}", ""
+        allowed = f"there is no such {key}{nearest(option, options)}"
+        meant = difflib.get_close_matches(option, options, n=1)
+        value = f"[{meant[0]}]" if meant and key in MANY else "".join(meant)
+        fix = f"{key}={value}" if meant else f"plmctl help {key.partition('@')[0]}"
     return ConfigError(key, option, f"{allowed}; {known}", fix=fix)
 
 

@@ -95,7 +95,8 @@ def check_texts(spec: RunSpec) -> None:
             if is_tokens(path):
                 read_manifest(Path(path).expanduser())
             else:
-                find_sources(plain(spec["data"]), path)[0].files()
+                for source in filter(None, find_sources(plain(spec["data"]), path)):
+                    source.check_fields()
     raise_all(errors)
 
 

@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from plmctl.core.errors import DataError, UsageError, nearest
 from plmctl.run.walks import references_in
+from plmctl.storage.paths import find_near
 from plmctl.storage.settings_file import read_settings
 
 STUDIES = "studies"  # the folder of studies among recipes
@@ -49,15 +51,19 @@ def find_recipe(name: str, config_dirs: Sequence[str] = ()) -> Path:
     """
     if name.endswith((".yaml", ".yml")):
         if not Path(name).is_file():
-            raise UsageError(f"{name}: there is no such file")
+            near = find_near(Path(name), folders=False)
+            fix = str(near) if near else "plmctl recipes ls shows those that have a name"
+            raise UsageError(f"{name}: there is no such file\n  fix: {fix}")
         return Path(name)
     for folder in [*_recipe_folders(config_dirs), recipes_dir()]:
         if (folder / f"{name}.yaml").is_file():
             return folder / f"{name}.yaml"
     known = recipe_names(config_dirs)
+    meant = get_close_matches(name, known, n=1)
+    fix = meant[0] if meant else "plmctl recipes ls says what each one is"
     raise UsageError(
         f"there is no recipe '{name}'{nearest(name, known)};"
-        f" there are {', '.join(known)}, or give ./yours.yaml"
+        f" there are {', '.join(known)}, or give ./yours.yaml\n  fix: {fix}"
     )
 
 
@@ -75,7 +81,11 @@ def find_study(name: str, config_dirs: Sequence[str] = ()) -> Path:
     files = studies(config_dirs)
     if name not in files:
         problem = f"there is no study '{name}'{nearest(name, files)}." if name else "which study?"
-        raise UsageError(f"{problem} There are {', '.join(files)}, or give ./yours.yaml")
+        meant = get_close_matches(name, files, n=1)
+        listed = "plmctl recipes ls --studies says what each one is"
+        fix = meant[0] if meant else listed
+        there = f"There are {', '.join(files)}, or give ./yours.yaml"
+        raise UsageError(f"{problem} {there}\n  fix: {fix}")
     return files[name]
 
 

@@ -14,10 +14,12 @@ from plmctl.run.budgets import NONE, TABLE
 from plmctl.run.compose import composed
 from plmctl.run.keys import is_path
 from plmctl.run.plugins import confirm, recorded
+from plmctl.run.recipes import recipe_names
 from plmctl.run.saved import CONFIG, read_spec
 from plmctl.run.schema import LENGTHS
 from plmctl.run.spec import Provenance, RunSpec, key_of, thaw
 from plmctl.run.walks import leaves
+from plmctl.storage.paths import find_near
 from plmctl.storage.reading import read_text
 
 Change = tuple[str, Any, Any]  # a setting, its value in the run, and the new one
@@ -175,12 +177,16 @@ def first_words(folder: Path) -> list[str]:
 def run_dir(given: Provenance) -> Path:
     """The folder that --resume names; UsageError where there is none."""
     folders = [text.partition("=")[2] for text in given.overrides if text.startswith("run.dir=")]
-    if not folders:
-        fix = f"plmctl {given.command} --resume run.dir=runs/<name>/<id>"
-        raise UsageError(f"--resume needs the run\n  fix: {fix}")
-    if not Path(folders[-1]).expanduser().is_dir():
-        raise UsageError(f"--resume: there is no folder {folders[-1]}")
-    return Path(folders[-1]).expanduser()
+    start = f"plmctl {given.command} --resume run.dir="
+    if not folders and (given.recipe is None or given.recipe in recipe_names(given.config_dirs)):
+        raise UsageError(f"--resume needs the run\n  fix: {start}runs/<name>/<id>")
+    named = folders[-1] if folders else str(given.recipe)  # a bare word is the folder, or none
+    folder = Path(named).expanduser()
+    if not (folders and folder.is_dir()):
+        near = find_near(folder)
+        fix = f"{start}{shlex.quote(str(near)) if near else 'runs/<name>/<id>'}"
+        raise UsageError(f"--resume: there is no folder {named}\n  fix: {fix}")
+    return folder
 
 
 def _differences(saved: RunSpec, given: Provenance, folder: Path) -> Iterator[Change]:

@@ -1,10 +1,11 @@
-"""A name that a file or a config gives becomes a path only below the folder that it is meant
-for.
+"""Names that become paths: only below the folder that they are meant for, and what exists in place
+of one that does not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from difflib import get_close_matches
 from pathlib import Path
 
 from plmctl.core.errors import DataError, PlmctlError
@@ -39,6 +40,25 @@ def explain_outside(folder: Path, name: str, *, links: bool = True) -> str:
         if any(place.is_relative_to(each) for each in homes)
         else f"is a link that leads out of its folder, to {place}"
     )
+
+
+def find_near(place: Path, *, folders: bool = True) -> Path | None:
+    """An existing path that a missing one may mean: its first missing part is spelt alike, and
+    what is behind that is there, too; else it is cut there.
+
+    Args:
+        folders: Files are not meant.
+    """
+    missing = place
+    while not missing.parent.exists():
+        missing = missing.parent
+    if not missing.parent.is_dir():
+        return None
+    entries = (entry for entry in missing.parent.iterdir() if entry.is_dir() or not folders)
+    names = get_close_matches(missing.name, [entry.name for entry in entries], n=3)
+    meant = [missing.with_name(name) for name in names]
+    whole = (path / place.relative_to(missing) for path in meant)
+    return next((path for path in (*whole, *meant) if path.exists()), None)
 
 
 def refuse_links(folder: Path) -> None:

@@ -130,7 +130,7 @@ def read_text(file: Path) -> str:
         line = raw[: error.start].count(b"\n") + 1
         raise undecodable_error(error, file=file, line=line, content=raw[: 1 << 16]) from error
     if not content.strip():
-        raise DataError("the file is empty", file=file)
+        raise DataError("the file is empty", file=file, fix="name a file with examples")
     return content
 
 
@@ -151,7 +151,7 @@ def lines(file: Path) -> Iterator[tuple[int, str]]:
         empty = empty and not line.strip()
         yield number, line
     if empty:
-        raise DataError("the file is empty", file=file)
+        raise DataError("the file is empty", file=file, fix="name a file with examples")
 
 
 def suffix(file: Path) -> str:

@@ -12,6 +12,7 @@ import os
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from difflib import get_close_matches
 from glob import escape, glob
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -55,21 +56,18 @@ def find_files(path: str | Path, setting: str = "data.path") -> list[Path]:
             file for file in files if file.name.endswith(_SUFFIXES) or _WIKI.fullmatch(file.name)
         ]
         if not chosen:
-            raise DataError(
-                f"no text files in this folder (looked for {', '.join(_SUFFIXES)})",
-                file=source,
-                fix=f"{setting}=<a file>",
-            )
+            raise _explain_textless(source, files, setting)
     elif source.exists():
         chosen = [source]
     else:
         chosen = sorted(Path(name) for name in _matches(source) if Path(name).is_file())
     if not chosen:
         names = [str(file) for file in source.parent.iterdir()] if source.parent.is_dir() else []
+        meant = get_close_matches(str(source), names, n=1)
         raise DataError(
             f"no such file, folder or pattern{nearest(str(source), names)}",
             file=source,
-            fix=f"{setting}=<an existing one>",
+            fix=f"{setting}={meant[0] if meant else '<an existing one>'}",
         )
     for file in chosen:
         if file.stat().st_size == 0:
@@ -79,6 +77,14 @@ def find_files(path: str | Path, setting: str = "data.path") -> list[Path]:
                 fix=f"remove it, or name files with text in {setting}",
             )
     return chosen
+
+
+def _explain_textless(folder: Path, files: Sequence[Path], setting: str) -> DataError:
+    """A folder without text; a table in it may be notes, and is read where it is named."""
+    tables = [file for file in files if _CSV in file.suffixes[-2:]]
+    looked = f"looked for {', '.join(_SUFFIXES)}; a {_CSV} is read where it is named"
+    fix = f"{setting}={tables[0] if tables else '<a file>'}"
+    return DataError(f"no text files in this folder ({looked})", file=folder, fix=fix)
 
 
 def _hidden(inner: Path) -> bool:

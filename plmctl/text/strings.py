@@ -107,7 +107,7 @@ class Strings:
         if kind not in RULES:
             kinds = f"{', '.join(RULES)}{nearest(kind, RULES)}"
             known = get_close_matches(kind, RULES, n=1) or ["copy"]
-            fix = f"data.path={self.PREFIX}{known[0]}:20"
+            fix = f"data.path={self.PREFIX}{':'.join([known[0], *(numbers or ['20'])])}"
             raise DataError(f"strings are one of {kinds}", file=self, fix=fix)
         match = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?(?::(\d{1,9}))?", ":".join(numbers))
         shortest, longest, count = (

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.terminal import tell
+from plmctl.storage.paths import find_near
 from plmctl.training.checkpoint import Checkpoints, Snapshot, damage, read
 
 BESIDE = ("config.yaml", "tokenizer")  # what a checkpoint copies from its run
@@ -103,9 +104,9 @@ def _open(run: Path, out: Path, say: Callable[[str], None]) -> Checkpoints:
     if out.exists() and any(out.iterdir()):
         raise ConfigError("--out", str(out), "is not empty", fix="--out <another folder>")
     if not run.is_dir():
-        raise DataError(
-            "there is no such folder", file=run, fix="the folder of a run, or its checkpoints/"
-        )
+        near = find_near(run)
+        fix = f"plmctl average {near}" if near else "the folder of a run, or its checkpoints/"
+        raise DataError("there is no such folder", file=run, fix=fix)
     return Checkpoints(run / "checkpoints" if (run / "checkpoints").is_dir() else run, say=say)
 
 

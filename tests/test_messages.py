@@ -1,0 +1,161 @@
+"""What a user types wrong is answered with the smallest fix, exit code 2 or 3, and no traceback."""
+
+from __future__ import annotations
+
+import gzip
+import shlex
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from plmctl.cli.app import make_app
+
+TINY = "size=tiny data.path=t.txt format.max_length=32 train.batch_size=4 train.steps=4"
+
+# (what stands behind `plmctl`, what the message says, the fix)
+MISTAKES = [
+    ("pretrain brt", "there is no recipe 'brt' (did you mean 'bert'?)", "bert"),
+    ("pretrain zzz", "there is no recipe 'zzz'", "plmctl recipes ls says what each one is"),
+    ("pretrain ./mine.yml", "there is no such file", "mine.yaml"),
+    ("recipes show brt", "there is no recipe 'brt'", "bert"),
+    ("pretrain --resume", "--resume needs the run", "plmctl pretrain --resume run.dir=runs/<nam"),
+    ("pretrain --resume nope", "no folder nope", "plmctl pretrain --resume run.dir=runs/<name>/"),
+    (
+        "pretrain --resume run.dir=runs/frist",
+        "no folder",
+        "plmctl pretrain --resume run.dir=runs/f",
+    ),
+    (f"pretrain {TINY} kernel=dens", "there is no such kernel", "kernel=dense"),
+    (f"pretrain {TINY} kernel=zzz", "there are auto, banded", "plmctl help kernel"),
+    (f"pretrain {TINY} noise=tken_mask", "there is no such noise", "noise=[token_mask]"),
+    (f"pretrain {TINY} noise.rat=0.2", "there is no such setting", "noise.token_mask.rate=0.2"),
+    (
+        f"pretrain {TINY} pattern=sparse_transformer pattern.variant=fixd",
+        "must be one of strided, fixed",
+        "pattern.variant=fixed",
+    ),
+    (
+        f"pretrain {TINY} pattern=longformer pattern.reach=4",
+        "did you mean 'pattern.parts.0.reach'?",
+        "pattern.parts.0.reach=4",
+    ),
+    (
+        f"pretrain {TINY} +model.classifier.pooling=menn",
+        "one of first, last, mean, compare",
+        "model.classifier.pooling=mean",
+    ),
+    (
+        f"pretrain {TINY} train.trainable=[backbone.stak]",
+        "matches no parameter",
+        "train.trainable=[backbone.stack]",
+    ),
+    (f"pretrain {TINY} data.path=empty.txt", "the file is empty", "remove it, or name files with"),
+    (f"pretrain {TINY} data.path=t.tx", "no such file, folder or pattern", "data.path=t.txt"),
+    (
+        f"pretrain {TINY} data.path=strings:cpy:5-9:100",
+        "strings are one of copy,",
+        "data.path=strings:copy:5-9:100",
+    ),
+    (
+        "pretrain transformer size=tiny data.path=strings:copy:5 data.fields=[sourc,target]",
+        "no text in a field 'sourc'",
+        "data.fields=[source,target]",
+    ),
+    (f"pretrain {TINY} data.path=rows.jsonl data.field=txt", "field 'txt'", "data.field=text"),
+    (f"pretrain {TINY} init=runs/frist", "there is no such run", "give runs/first"),
+    (
+        "tokenize data.path=tables out=o",
+        "a .csv is read where it is named",
+        "data.path=tables/a.csv",
+    ),
+    ("tokenize data.path=rows.jsonl data.field=txt out=o", "field 'txt'", "data.field=text"),
+    (
+        "tokenize data.path=t.txt out=o tokenizer=wordpice",
+        "no such tokenizer",
+        "tokenizer=wordpiece",
+    ),
+    ("tokenize data.path=t.txt", "out: must be given", "out=..."),
+    ("finetune task=sst checkpoint=runs/first", "there is no such task", "task=sst2"),
+    (
+        "finetune task=classification task.path=t.tsv checkpoint=runs/frist",
+        "(did",
+        "give runs/first",
+    ),
+    (
+        "eval task=held_out checkpoint=runs/other",
+        "there is no such run",
+        "give one that is there, s",
+    ),
+    ("eval task=held_out", "checkpoint: must be given", "checkpoint=..."),
+    ("generate checkpoint=runs/frist prompt=a", "did you mean 'runs/first'?", "give runs/first"),
+    (
+        "generate checkpoint=bert-base prompt=a",
+        "there is no such run",
+        "download it first: hf downl",
+    ),
+    (
+        "embed checkpoint=runs/frist input=t.txt out=o.npz",
+        "there is no such run",
+        "give runs/first",
+    ),
+    ("distill task=sst2 task.path=t.tsv teacher=runs/frist", "no such run", "give runs/first"),
+    ("ablate electr", "there is no study 'electr' (did you mean 'electra'?)", "electra"),
+    ("ablate zzz", "there is no study 'zzz'", "plmctl recipes ls --studies says what each one is"),
+    ("convert runs/frist out --to hf", "there is no such run", "give runs/first"),
+    ("convert runs/first out", "Missing option '--to'", "--to hf, or --to plmctl"),
+    (
+        "convert runs/first out --max-length 64 --without copie",
+        "--without copie: must be one of copies, projections",
+        "--without copies",
+    ),
+    ("convert runs/first out --to huggingface", "must be one of hf, plmctl", "--to <hf or plmctl>"),
+    (
+        "convert runs/first out --to hf --reach 4",
+        "--reach is of",
+        "--max-length 4096, or no --reach",
+    ),
+    ("average runs/frist --out o", "there is no such folder", "plmctl average runs/first"),
+    ("report runs/frist", "there is no such folder (did you", "plmctl report runs/first"),
+    ("report zzz", "there is no such folder", "give a run.dir, or a study's out"),
+    ("report runs/first", "neither a run", "give a run.dir, or a study's out"),
+    ("data check t.tx", "no such file", ""),
+]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("t.txt").write_text("some words of a text\n" * 40)
+    Path("t.tsv").write_text("a text\t1\nanother\t0\n")
+    Path("rows.jsonl").write_text('{"text": "a row", "title": "b"}\n')
+    Path("empty.txt").touch()
+    Path("mine.yaml").write_text("# @package _global_\n")
+    Path("tables").mkdir()
+    Path("tables/a.csv").write_text("text\nsome words\n")
+    Path("runs/first").mkdir(parents=True)
+    return tmp_path
+
+
+def say(words: str) -> tuple[str, int]:
+    """The answer to a command and its exit code; an exception that is no message is raised."""
+    done = CliRunner().invoke(make_app(), shlex.split(words))
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done.output + (done.stderr if done.stderr_bytes else ""), done.exit_code
+
+
+@pytest.mark.parametrize(("words", "message", "fix"), MISTAKES, ids=[each[0] for each in MISTAKES])
+def test_a_mistake_is_answered_with_its_fix(words: str, message: str, fix: str) -> None:
+    told, code = say(words)
+    assert code in (2, 3)
+    assert message in told
+    assert f"fix: {fix}" in told
+    assert "Traceback" not in told
+
+
+def test_a_packed_table_is_named_too(folder: Path) -> None:
+    (folder / "packed").mkdir()
+    (folder / "packed/a.csv.gz").write_bytes(gzip.compress(b"text\nwords\n"))
+    told, _ = say("tokenize data.path=packed out=o")
+    assert "fix: data.path=packed/a.csv.gz" in told
