@@ -5,6 +5,7 @@ of a sweep. No other module knows it.
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -211,7 +212,6 @@ def open_composer(verb: str, config_dirs: Sequence[str] = ()) -> Iterator[HydraC
     from hydra import version
     from hydra._internal.hydra import Hydra
     from hydra._internal.utils import create_config_search_path
-    from hydra.core.config_store import ConfigStore
     from hydra.core.global_hydra import GlobalHydra
 
     from plmctl.run.part_files import PartFiles
@@ -222,9 +222,7 @@ def open_composer(verb: str, config_dirs: Sequence[str] = ()) -> Iterator[HydraC
         _refuse_endless_files(Path(folder))
     version.setbase("1.3")
     register()
-    ConfigStore.instance().store(
-        group="plumbing", name=verb, node=schema.defaults(verb), package="_global_"
-    )
+    _store_plumbing(verb)
     search = create_config_search_path(str(conf_dir()))
     for place, folder in enumerate(reversed(config_dirs)):
         search.prepend(f"user{place}", f"file://{Path(folder).resolve()}")
@@ -236,6 +234,16 @@ def open_composer(verb: str, config_dirs: Sequence[str] = ()) -> Iterator[HydraC
         yield HydraComposer(hydra, verb)
     finally:
         running.hydra = outer
+
+
+@functools.cache
+def _store_plumbing(verb: str) -> None:
+    """Make the settings that `verb` has without any part known to Hydra."""
+    from hydra.core.config_store import ConfigStore
+
+    ConfigStore.instance().store(
+        group="plumbing", name=verb, node=schema.defaults(verb), package="_global_"
+    )
 
 
 def store_recipe(name: str, config_dirs: Sequence[str] = ()) -> str:
