@@ -28,6 +28,7 @@ Fact = tuple[str, int]  # title of a paragraph, number of a sentence from 0
 FIRST_STAGE = (
     "plmctl eval checkpoint=<the first model> split=train out=<folder>, and the same with split=dev"
 )
+KEYS = {"context": ("title", "sentences"), "supporting_facts": ("title", "sentence")}
 Scores = dict[str, list[float]]  # id of a question -> scores of its paragraphs
 
 
@@ -56,6 +57,11 @@ class _Paragraph(TypedDict):
 class _Fact(TypedDict):
     title: str
     sentence: int
+
+
+class _Parts(TypedDict):
+    context: list[_Paragraph]
+    supporting_facts: list[_Fact]
 
 
 @part_of("reader")
@@ -165,10 +171,8 @@ def read_scores(folder: Path) -> Scores:
 
 def _example(file: Path, question: _Question) -> Example:
     place = f"{file} question {question['_id']}"
-    context = [
-        (each["title"], each["sentences"])
-        for each in _records(place, "context", question["context"], _Paragraph)
-    ]
+    parts = _name_parts(place, question)
+    context = [(each["title"], each["sentences"]) for each in parts["context"]]
     if not any(sentences for _, sentences in context):
         raise DataError("no sentences in its context", file=place, fix=LAYOUT)
     answer, given = question.get("answer"), question.get("supporting_facts")
@@ -177,8 +181,8 @@ def _example(file: Path, question: _Question) -> Example:
         raise DataError(what, file=place, fix="both, or neither in a file to be answered")
     label: tuple[Fact, ...] | None = None
     if given is not None:
-        facts = _records(place, "supporting_facts", given, _Fact)
-        label = tuple(dict.fromkeys((each["title"], each["sentence"]) for each in facts))
+        facts = [(each["title"], each["sentence"]) for each in parts["supporting_facts"]]
+        label = tuple(dict.fromkeys(facts))
     fields = {
         "question": question["question"],
         "context": context,
@@ -187,16 +191,20 @@ def _example(file: Path, question: _Question) -> Example:
     return Example(question["_id"], fields, label, place)
 
 
-def _records(place: str, name: str, items: Sequence[Sequence[Any]], kind: Any) -> list[Any]:
-    """Lists of two values each as records of `kind`; DataError that says which one is not."""
-    keys = list(kind.__annotations__)
+def _name_parts(place: str, question: Mapping[str, Any]) -> _Parts:
+    """The pairs of a question as records; DataError that says which one is none."""
+    records: dict[str, Any] = {}
     try:
-        for number, item in enumerate(items):
-            if len(item) != len(keys):
-                raise ValueError(f"'{number}' must be [{', '.join(keys)}]")
-        return fit([dict(zip(keys, item, strict=True)) for item in items], list[kind])  # type: ignore[valid-type]
+        for name, keys in KEYS.items():
+            pairs = question.get(name) or []
+            for number, pair in enumerate(pairs):
+                if len(pair) != len(keys):
+                    raise ValueError(f"'{name}.{number}' must be [{', '.join(keys)}]")
+            records[name] = [dict(zip(keys, pair, strict=True)) for pair in pairs]
+        parts: _Parts = fit(records, _Parts)
     except ValueError as error:
-        raise _wrong_layout(place, f"'{name}.{str(error)[1:]}") from error
+        raise _wrong_layout(place, error) from error
+    return parts
 
 
 def _wrong_layout(place: object, error: object) -> DataError:
