@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
+from plmctl.run.compose import compose
 
 TINY = "size=tiny data.path=t.txt format.max_length=32 train.batch_size=4 train.steps=4"
 
@@ -159,3 +160,9 @@ def test_a_packed_table_is_named_too(folder: Path) -> None:
     (folder / "packed/a.csv.gz").write_bytes(gzip.compress(b"text\nwords\n"))
     told, _ = say("tokenize data.path=packed out=o")
     assert "fix: data.path=packed/a.csv.gz" in told
+
+
+def test_of_a_parameter_that_is_given_twice_the_last_one_counts() -> None:
+    """As of a setting that stands in a file."""
+    words = ("position.max_length=64", "position.max_length=48")
+    assert compose("pretrain", "bert", words).position["max_length"] == 48

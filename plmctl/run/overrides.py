@@ -129,7 +129,8 @@ def settle(
     for word in words:
         with collect(errors):
             settled.append(settings.settle(word))
-    return settled, errors
+    added = {word.key: word for word in settled if word.mark == "+"}  # of two, the last counts
+    return [word for word in settled if added.get(word.key, word) is word], errors
 
 
 def _read(text: str, composer: HydraComposer, sweep: bool) -> OverrideWord:
