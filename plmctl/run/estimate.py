@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +26,8 @@ from plmctl.run.cost import Cost, cost
 from plmctl.run.model_facts import remark_on_model
 from plmctl.run.predict import show_scores
 from plmctl.run.schema import Finetune, Pretrain, Train
+from plmctl.run.stage_costs import Spent, StageCost, spend
+from plmctl.run.stage_settings import count_stages, share_of, stage_config, stage_pattern
 from plmctl.run.stand_in import TINY
 from plmctl.tasks import inference
 from plmctl.tasks.base import Task
@@ -71,18 +73,29 @@ def estimate(spec: Pretrain, outline: Outline | None = None) -> dict[str, dict[s
         outline: Where it is built already.
     """
     outline = outline or outline_pretraining(spec)
+    if spec.train.checkpoint_activations:
+        checkpoint_stacks(*outline)
+    stages = [_measure_stage(spec, outline, number) for number in range(count_stages(spec))]
+    remarks = remark_on_model(spec, outline.model.backbone, spec.plugins)
+    return _report(spec, stages, spec.train, first=_vocabulary(outline.model) | remarks)
+
+
+def _measure_stage(spec: Pretrain, outline: Outline, number: int) -> StageCost:
+    """What a stage costs, by its rows, its noise and its pattern."""
+    staged = stage_config(spec, number)
     with without_weights():
-        format = build(spec.format, {"vocab": TINY}, spec.plugins, path="format")
-        noises = build(spec.noise or {}, {"vocab": TINY}, spec.plugins, path="noise")
+        format = build(staged.format, {"vocab": TINY}, spec.plugins, path="format")
+        noises = build(staged.noise or {}, {"vocab": TINY}, spec.plugins, path="noise")
     noise = Chain(list(noises.values()))
     length, target = row_lengths(format, noise)
-    rates = [node["rate"] for node in (spec.noise or {}).values() if node.get("rate") is not None]
+    nodes = (staged.noise or {}).values()
+    rates = [node["rate"] for node in nodes if node.get("rate") is not None]
     asked = rates[0] if rates else 1.0
     if target:
         asked = noise.capacity(length).get("seq2seq", target) / (length + target)
-    remarks = remark_on_model(spec, outline.model.backbone, spec.plugins)
-    first = _vocabulary(outline.model) | remarks
-    return _estimate(spec, outline, spec.train, lengths=(length, target), asked=asked, first=first)
+    with stage_pattern(spec, outline.model, number):
+        costs = _measure(outline, (length, target), asked)
+    return StageCost.of(staged.train, costs, length + target, share_of(spec, number))
 
 
 def estimate_task(
@@ -94,55 +107,68 @@ def estimate_task(
     train, lengths = spec.train, task.row_lengths
     if train.epochs and not train.steps:
         train = replace(train, steps=max(train.least_steps, math.ceil(train.epochs * updates)))
+    if train.checkpoint_activations:
+        checkpoint_stacks(*outline)
     tensors = real(outline.model, dict(outline.model.named_parameters())).values()
     trained = sum(tensor.numel() for tensor in tensors if tensor.requires_grad)
+    costs = _measure(outline, lengths, task.most_written / sum(lengths))
     first = {"parameters that are trained": trained}
-    asked = task.most_written / sum(lengths)
-    report = _estimate(spec, outline, train, lengths=lengths, asked=asked, first=first)
+    report = _report(spec, [StageCost.of(train, costs, sum(lengths))], train, first=first)
     report["memory"] |= {"gradients": 4 * trained, "optimizer": 8 * trained}
     return report
 
 
-def _estimate(
+def _measure(outline: Outline, lengths: tuple[int, int], asked: float) -> Cost:
+    """The cost of a token.
+
+    Args:
+        lengths: tokens of a row that are read, and that are written beside them.
+        asked: the share of the positions at which language-model heads are asked.
+    """
+    model, objective = outline
+    helped = {name for _, names in objective.facts.helpers for name in names}
+    predicted = dict.fromkeys([*model.heads, *helped], asked)
+    length, target = lengths
+    return cost(
+        model, length=length, target_length=target, predicted=predicted, objective=objective
+    )
+
+
+def _report(
     spec: Pretrain | Finetune,
-    outline: Outline,
+    stages: Sequence[StageCost],
     train: Train,
     *,
-    lengths: tuple[int, int],
-    asked: float,
     first: Mapping[str, Any],
 ) -> dict[str, dict[str, Any]]:
     """The numbers of a run.
 
     Args:
         train: its length.
-        lengths: tokens of a row that are read, and that are written beside them.
-        asked: the share of the positions at which language-model heads are asked.
         first: what else is known of the run.
     """
-    (model, objective), device = outline, device_of(train.device)
+    device = device_of(train.device)
     precision = choose(train.precision, device)
-    if train.checkpoint_activations:
-        checkpoint_stacks(model, objective)
-    helped = {name for _, names in objective.facts.helpers for name in names}
-    predicted = dict.fromkeys([*model.heads, *helped], asked)
-    length, target = lengths
-    costs = cost(
-        model, length=length, target_length=target, predicted=predicted, objective=objective
-    )
-    rows = train.micro_batch_size or max(1, train.batch_size // train.processes)
-    memory = costs.memory(rows=rows, activation_bytes=4 if precision.name == "fp32" else 2)
+    size = 4 if precision.name == "fp32" else 2
+    memories = [stage.costs.memory(rows=stage.rows, activation_bytes=size) for stage in stages]
+    memory = max(memories, key=lambda memory: sum(memory.values()))
     decided = {"precision": spec.train.precision, "run.dir": spec.run.dir}
-    return {
-        "parameters": costs.parameters,
-        "macs_per_token": {name: round(value) for name, value in costs.macs_per_token.items()},
+    spent = spend(stages, train)
+    report: dict[str, dict[str, Any]] = {
+        "parameters": stages[0].costs.parameters,
+        "macs_per_token": {name: round(value) for name, value in spent.macs_per_token.items()},
         "memory": {name: round(value) for name, value in memory.items()},
         "run": {
             **first,
             **{name: value for name, value in decided.items() if value not in (None, "auto")},
-            **_run(train, costs, length + target, peak_flops(precision), usual_share(device)),
+            **_run(train, stages, spent, peak_flops(precision), usual_share(device)),
         },
     }
+    if len(stages) > 1:
+        parts = zip(stages, spent.shares, strict=True)
+        lines = [stage.describe(share, spent.tokens) for stage, share in parts]
+        report["stages"] = {f"stage {number}": line for number, line in enumerate(lines, start=1)}
+    return report
 
 
 def _vocabulary(model: Model) -> dict[str, str]:
@@ -159,28 +185,22 @@ def _vocabulary(model: Model) -> dict[str, str]:
 
 
 def _run(
-    train: Train, costs: Cost, length: int, peak: float | None, share: float
+    train: Train, stages: Sequence[StageCost], spent: Spent, peak: float | None, share: float
 ) -> dict[str, Any]:
-    per_update, unknown = train.batch_size * length, "known once the corpus is tokenized"
-    updates, tokens = train.steps, train.tokens
-    if tokens:
-        updates = updates or math.ceil(tokens / per_update)
-    elif updates:
-        tokens = updates * per_update
-    if train.minutes:
-        unknown = "as many as fit"
+    """The numbers of all updates together."""
+    unknown = "as many as fit" if train.minutes else "known once the corpus is tokenized"
     numbers: dict[str, Any] = {
-        "training FLOPs per token": round(costs.flops_per_token),
-        "tokens per update, at most": per_update,
-        "updates": updates or unknown,
-        "tokens": tokens or unknown,
+        "training FLOPs per token": round(spent.flops_per_token),
+        "tokens per update, at most": max(stage.tokens for stage in stages),
+        "updates": spent.updates or unknown,
+        "tokens": spent.tokens or unknown,
     }
     if train.minutes:
         numbers["time"] = clock(60 * train.minutes)
-    elif tokens:
-        numbers["training FLOPs"] = f"{costs.flops_per_token * tokens:.3g}"
+    elif spent.tokens:
+        numbers["training FLOPs"] = f"{spent.flops_per_token * spent.tokens:.3g}"
         if peak:
-            work = (costs.flops_per_token + costs.recomputed_flops_per_token) * tokens
+            work = (spent.flops_per_token + spent.recomputed_flops_per_token) * spent.tokens
             title = f"time at {share:.0%} of this device's {peak / 1e12:.2f} TFLOP/s"
             numbers[title] = clock(work / (share * peak * train.processes))
     return numbers
@@ -192,6 +212,8 @@ def _print_tables(report: Mapping[str, dict[str, Any]]) -> None:
     console.print(_table("Multiply-adds per token, forward", report["macs_per_token"], total=True))
     console.print(_table("Memory of one process, bytes (estimated)", report["memory"], total=True))
     console.print(_table("The run", report["run"]))
+    if "stages" in report:
+        console.print(_table("Its stages", report["stages"]))
     if "minutes" in report:
         console.print(_table("What follows from train.minutes", report["minutes"]))
 

@@ -38,7 +38,6 @@ def fit(
     budget: Budget,
     evaluate: Evaluate | None,
     extras: Callable[[Path], None],
-    flops_per_token: float = 0.0,
     remark: Remark = lambda progress, metrics: (),
     keep_best: str = "loss",
     best_is_largest: bool = False,
@@ -57,7 +56,6 @@ def fit(
         _read_settings(session, every or max(1, (budget.steps or 2000) // 10)),
         keep_best=keep_best if train.keep_best and evaluate else "",
         best_is_largest=best_is_largest,
-        flops_per_token=flops_per_token,
     )
     if train.checkpoint_activations:
         checkpoint_stacks(model, objective)

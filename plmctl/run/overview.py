@@ -17,6 +17,7 @@ from plmctl.run.cost import own_parameters
 from plmctl.run.model_facts import remark_on_model
 from plmctl.run.schema import Pretrain
 from plmctl.run.session import Session
+from plmctl.run.stage_settings import count_stages, share_of, stage_config
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.unknown import describe_unknown, unknown_share
 from plmctl.training.budget import Budget
@@ -38,11 +39,10 @@ def describe_run(
     place = f"{world.device.type} in {precision}"
     place += f", {world.size} processes" if world.size > 1 else ""
     place += "" if precision == "fp32" else ", validation too"
-    rows = f"{spec.train.batch_size} rows of at most {spec.format.max_length} tokens"
     tokenizer = corpus.tokenizer
     lines = [
         f"{spec.run.name}: {questions}, {size}, {corpus.vocab.size:,} {tokenizer.kind} tokens",
-        f"{budget} of {rows}, on {place}; {session.folder}",
+        f"{budget} {_describe_rows(spec)}, on {place}; {session.folder}",
     ]
     for name, source in loader.sources.items():
         lines += _describe_source(name, source, tokenizer)
@@ -54,6 +54,19 @@ def describe_run(
         lines += [line.strip() for line in warnings]
     remarks = remark_on_model(spec, model.backbone, spec.plugins)
     return [*lines, *(f"{name} {remark}" for name, remark in remarks.items())]
+
+
+def _describe_rows(spec: Pretrain) -> str:
+    """The rows of an update; of stages whose rows differ, those of each, with its share."""
+    stages = [stage_config(spec, number) for number in range(count_stages(spec))]
+    rows = [
+        f"{staged.train.batch_size} rows of at most {staged.format.max_length} tokens"
+        for staged in stages
+    ]
+    if len(set(rows)) == 1:
+        return f"of {rows[0]}"
+    parts = (f"{of_one} ({share_of(spec, number):.3g})" for number, of_one in enumerate(rows))
+    return f"in stages of {', '.join(parts)}"
 
 
 def _describe_source(name: str, source: RowSource, tokenizer: Tokenizer) -> list[str]:

@@ -11,7 +11,7 @@ from plmctl.core.batch import Batch
 from plmctl.core.fields import fields_of
 from plmctl.core.locate import locate
 from plmctl.core.terminal import remark, screen
-from plmctl.data.loader import RowSource
+from plmctl.data.loader import Loader, RowSource
 from plmctl.data.preview import preview
 from plmctl.models.base import Model
 from plmctl.nn.first_vectors import FirstVectors
@@ -34,7 +34,14 @@ from plmctl.run.resolve import resolve_pretraining
 from plmctl.run.schema import Pretrain
 from plmctl.run.session import After, Session, run_session
 from plmctl.run.spec import thaw
-from plmctl.run.stage_settings import STAGE_KEYS, sets, stage_config
+from plmctl.run.stage_settings import (
+    STAGE_KEYS,
+    count_stages,
+    sets,
+    share_of,
+    stage_config,
+    stage_pattern,
+)
 from plmctl.run.teachers import add_teacher
 from plmctl.run.weights import initialize
 from plmctl.text.strings import Strings
@@ -127,14 +134,13 @@ def train(session: Session) -> Result:
     fields = BatchFields.by(model, objective)
     loaders = [
         open_training_loader(spec, corpus, session.world, fields, stage=number)
-        for number in range(len(spec.train.stages) or 1)
+        for number in range(count_stages(spec))
     ]
     for loader in loaders:
         check_languages(spec, loader)
         check_memory(model, loader)
     sources = loaders[0].sources
-    rows = sum(source.reader.rows_per_epoch for source in sources.values())
-    budget = budget_of(spec, updates_per_epoch=rows / spec.train.batch_size)
+    budget = budget_of(spec, updates_per_epoch=_updates_per_epoch(spec, loaders))
     lines = describe_run(session, corpus, model, objective, budget, loaders[0])
     for loader in loaders:
         lines += [
@@ -147,7 +153,11 @@ def train(session: Session) -> Result:
     # a target may be that of a smaller model, as in ELECTRA: the run's own has a head of its name
     comparable = [line for line in stated if line.is_of(spec.size) and line.target in model.heads]
     stages = [
-        Stage(batches=loader.__iter__, **_stage_settings(spec, number))
+        Stage(
+            batches=loader.__iter__,
+            flops_per_token=_flops_of_stage(spec, model, objective, loader, number),
+            **_stage_settings(spec, number),
+        )
         for number, loader in enumerate(loaders)
     ]
     if empty := describe_empty_stages(stages, budget.steps):
@@ -162,7 +172,6 @@ def train(session: Session) -> Result:
             evaluate=_validation(session, objective, fields, sources, targets, comparable),
             remark=Floors(targets, thaw(spec), stated, held_out=corpus.count_held_out()).remark,
             extras=lambda folder: corpus.tokenizer.save(folder / "tokenizer"),
-            flops_per_token=_flops_per_token(model, objective, next(iter(sources.values()))),
         )
     finally:
         for loader in loaders:
@@ -275,6 +284,25 @@ def _scores(
         scores[f"bits_per_byte/{name}"] = whole.sums[loss][0] / math.log(2) / max(size, 1e-9)
         scores[f"perplexity/{name}"] = math.exp(min(scores[loss], 700.0))
     return scores
+
+
+def _updates_per_epoch(spec: Pretrain, loaders: Sequence[Loader]) -> float:
+    """Updates in which the text is read once; each stage has a share of them, and rows of its
+    own.
+    """
+    epochs = 0.0  # that an update reads, in the mean
+    for number, loader in enumerate(loaders):
+        rows = sum(source.reader.rows_per_epoch for source in loader.sources.values())
+        batch = stage_config(spec, number).train.batch_size
+        epochs += share_of(spec, number) * batch / rows
+    return 1 / epochs
+
+
+def _flops_of_stage(
+    spec: Pretrain, model: Model, objective: Objective, loader: Loader, number: int
+) -> float:
+    with stage_pattern(spec, model, number):
+        return _flops_per_token(model, objective, next(iter(loader.sources.values())))
 
 
 def _flops_per_token(model: Model, objective: Objective, source: RowSource) -> float:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeGuard
 
 from plmctl.core.errors import ConfigError, PlmctlError, collect, raise_all
+from plmctl.models.base import Model
 from plmctl.run.build import build, check_parts, plain
 from plmctl.run.make_spec import make_spec
 from plmctl.run.other_names import did_you_mean
@@ -57,6 +59,33 @@ def _explain_key(cfg: Any, number: int, key: str, value: Any) -> ConfigError:
     fix = change_stage(stages, number, dict.fromkeys(meant, value), without=[key])
     allowed = f"a stage may set {settable}{did_you_mean(meant)}"
     return ConfigError(f"train.stages.{number}.{key}", value, allowed, fix=fix)
+
+
+def count_stages(cfg: Any) -> int:
+    """How many stages a run has: one, where none is set."""
+    return len(cfg.train.stages) or 1
+
+
+def share_of(cfg: Any, number: int) -> float:
+    """The share of the budget that a stage has."""
+    return float(cfg.train.stages[number].get("share", 1.0)) if cfg.train.stages else 1.0
+
+
+@contextmanager
+def stage_pattern(cfg: Any, model: Model, number: int) -> Iterator[None]:
+    """Inside, tokens see each other as in a stage; afterwards as in the run."""
+    if not sets(cfg, number, "pattern"):
+        yield
+        return
+    of_stage, of_run = (
+        build(each.pattern, plugins=cfg.plugins, path="pattern")
+        for each in (stage_config(cfg, number), cfg)
+    )
+    model.backbone.set_pattern(of_stage)
+    try:
+        yield
+    finally:
+        model.backbone.set_pattern(of_run)
 
 
 def sets(cfg: Any, number: int, group: str) -> bool:

@@ -157,7 +157,8 @@ class Composer:
     def _measure_cost(self, config: Config) -> tuple[float, int, frozenset[str]]:
         """Training FLOPs per token, parameters, and what validation measures; once a model."""
         norms = config["train"]["grad_norms"]
-        node = {name: config[name] for name in _COSTLY} | {"norms": norms}
+        stages = config["train"].get("stages")
+        node = {name: config[name] for name in _COSTLY} | {"norms": norms, "stages": stages}
         key = json.dumps(node, sort_keys=True, default=str)
         if key not in self._costs:
             spec = spec_of("pretrain", config, self.given)

@@ -41,6 +41,7 @@ class Stage:
         rate: Times the learning rates of the run.
         schedule: Of this stage alone, from its first update to its last; None: that of the run
             goes on.
+        flops_per_token: Forward and backward, for MFU.
     """
 
     batches: Callable[[], BatchSource]
@@ -50,6 +51,7 @@ class Stage:
     pattern: Pattern | None = None
     rate: float = 1.0
     schedule: Schedule | None = None
+    flops_per_token: float = 0.0
 
 
 def check_shares(shares: Sequence[float]) -> None:

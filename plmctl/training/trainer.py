@@ -65,7 +65,6 @@ class Settings:
     keep_best: str = ""  # the metric of `evaluate` whose best checkpoint is kept, "" = none
     best_is_largest: bool = False
     seed: int = 0
-    flops_per_token: float = 0.0  # forward and backward, for MFU
     peak_flops: float = 0.0  # of all processes together, for MFU
 
 
@@ -274,9 +273,8 @@ class Trainer:
         if not (due or p.step == 1 or finished):
             return
         sums = sum_parts(self.world.gather(self.meter.sums()))
-        speed = self.pace.speed(
-            p, flops_per_token=self.settings.flops_per_token, peak_flops=self.settings.peak_flops
-        )
+        flops = self.stages[p.stage].flops_per_token
+        speed = self.pace.speed(p, flops_per_token=flops, peak_flops=self.settings.peak_flops)
         counters = {
             "tokens": p.tokens,
             "seconds": round(self.pace.seconds(), 2),

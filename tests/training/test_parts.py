@@ -166,7 +166,8 @@ def test_tensorboard_agrees_with_metrics_and_is_cut_back_with_them(tmp_path):
 
 
 def test_mfu(tmp_path):
-    make_trainer(tmp_path, steps=1, settings={"flops_per_token": 1e3, "peak_flops": 1e9}).fit()
+    stages = [Stage(batches=ToyBatches, flops_per_token=1e3)]
+    make_trainer(tmp_path, steps=1, stages=stages, settings={"peak_flops": 1e9}).fit()
     record = next(read_metrics(tmp_path / "metrics.jsonl"))
     assert record["mfu"] == pytest.approx(record["tokens_per_second"] * 1e-6, rel=1e-3)
     assert 0 <= record["data_wait"] <= 1
