@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -28,14 +29,29 @@ from plmctl.storage.journal import Journal, differences, open_journal
 from plmctl.text.train import KINDS
 from tests.marks import mark_slow
 
-# One process: tokenize argv[1] into argv[2]; argv[3] is run first, to make it die.
-CHILD = """
-import os, signal, sys
+IMPORTS = """
+import json, os, signal, sys
 from plmctl.data import encoding, tokenizing
 from plmctl.storage import arrays
 from plmctl.storage import journal
 from plmctl.data.survey import TextSource as Source
 from plmctl.text.train import KINDS
+"""
+# For each line, a process of its own that has imported all already: the other processes of these
+# tests would spend most of their time with that. Its exit status is printed.
+SERVER = """
+for line in sys.stdin:
+    sys.argv[1:], said, failed = json.loads(line)
+    if not (pid := os.fork()):
+        for number, file in enumerate((os.devnull, said, failed)):
+            os.dup2(os.open(file, os.O_RDWR | os.O_CREAT), number)
+        break
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+else:
+    sys.exit()
+"""
+# One process: tokenize argv[1] into argv[2]; argv[3] is run first, to make it die.
+CHILD = """
 def die(*_, **__): os.kill(os.getpid(), signal.SIGKILL)
 encoding.CHUNK, tokenizing.EVERY = 2000, 6000
 exec(sys.argv[3])
@@ -129,11 +145,26 @@ def contents(folder: Path) -> dict[str, bytes]:
     }
 
 
-def child(
-    text: Path, out: object, first: str = "pass", **how: Any
-) -> subprocess.CompletedProcess[str]:
-    words = [sys.executable, "-c", CHILD, str(text), str(out), first]
-    return subprocess.run(words, capture_output=True, text=True, check=False, **how)
+Child = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def child(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Child]:
+    """`child(text, out, first)`: what one process does."""
+    words = [sys.executable, "-c", IMPORTS + SERVER + CHILD]
+    ends = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(words, **ends) as server:  # type: ignore[call-overload]
+
+        def run(text: Path, out: object, first: str = "pass") -> subprocess.CompletedProcess[str]:
+            asked, folder = [str(text), str(out), first], tmp_path_factory.mktemp("said")
+            files = [folder / "out.txt", folder / "err.txt"]
+            server.stdin.write(json.dumps([asked, *map(str, files)]) + "\n")
+            server.stdin.flush()
+            code = int(server.stdout.readline())
+            return subprocess.CompletedProcess(asked, code, *(f.read_text() for f in files))
+
+        yield run
+        server.stdin.close()
 
 
 def calls(done: subprocess.CompletedProcess[str]) -> dict[str, int]:
@@ -152,7 +183,7 @@ SLOW = {
 
 @pytest.mark.parametrize("moment", mark_slow(DEATHS, SLOW))
 def test_killed_and_started_again(
-    text: Path, whole: dict[str, bytes], tmp_path: Path, moment: str
+    text: Path, whole: dict[str, bytes], child: Child, tmp_path: Path, moment: str
 ) -> None:
     place = tmp_path / "out"
     killed = child(text, place, f"{NTH}\ntokenizing.count_processors = lambda: 1\n{DEATHS[moment]}")
@@ -171,7 +202,7 @@ def test_killed_and_started_again(
 
 
 def test_killed_again_and_again_with_a_pool(
-    text: Path, whole: dict[str, bytes], tmp_path: Path
+    text: Path, whole: dict[str, bytes], child: Child, tmp_path: Path
 ) -> None:
     done = [0]
     for number in (3, 2, 2, 1):  # each start gets some stretches further, in three processes
@@ -192,7 +223,7 @@ def test_killed_again_and_again_with_a_pool(
     assert contents(tmp_path / "out") == whole
 
 
-def test_the_pool_of_a_killed_process_ends_too(text: Path, tmp_path: Path) -> None:
+def test_the_pool_of_a_killed_process_ends_too(text: Path, child: Child, tmp_path: Path) -> None:
     record = f"""{NTH}
 tokenizing.count_processors = lambda: 3
 inner, opened = encoding._prepare, open({str(tmp_path / "pids")!r}, 'a')
@@ -225,7 +256,9 @@ def _runs(pid: int) -> bool:
         return False
 
 
-def test_the_cache_goes_on_too(text: Path, whole: dict[str, bytes], tmp_path: Path) -> None:
+def test_the_cache_goes_on_too(
+    text: Path, whole: dict[str, bytes], child: Child, tmp_path: Path
+) -> None:
     killed = child(
         text,
         f"cache:{tmp_path}",
@@ -254,7 +287,7 @@ def late(*a):
     return inner(*a)
 tokenizing._tokenizer = late
 """
-    words = [sys.executable, "-c", CHILD, str(text), f"cache:{tmp_path}", slow + COUNTED]
+    words = [sys.executable, "-c", IMPORTS + CHILD, str(text), f"cache:{tmp_path}", slow + COUNTED]
     both = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     said = [process.communicate(timeout=60)[0] for process in both]
     assert sorted(json.loads(text.rpartition("CALLS ")[2])["learn"] for text in said) == [0, 1]
@@ -285,7 +318,7 @@ def test_a_second_process_is_refused_the_same_folder(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("change", ["vocab_size", "text", "damage", "journal"])
 def test_what_does_not_fit_starts_afresh_and_says_so(
-    text: Path, tmp_path: Path, change: str
+    text: Path, child: Child, tmp_path: Path, change: str
 ) -> None:
     own = tmp_path / "text.txt"
     shutil.copy(text, own)
@@ -318,7 +351,9 @@ def test_what_does_not_fit_starts_afresh_and_says_so(
     assert words.get(change, "another") in said[0]
 
 
-def test_a_killed_replacement_leaves_one_or_the_other(text: Path, tmp_path: Path) -> None:
+def test_a_killed_replacement_leaves_one_or_the_other(
+    text: Path, child: Child, tmp_path: Path
+) -> None:
     place = tmp_path / "out"
     tokenize(TokenizingJob(TextSource(str(text)), KINDS["char"](vocab_size=90)), place)
     before = contents(place)
@@ -330,7 +365,7 @@ def test_a_killed_replacement_leaves_one_or_the_other(text: Path, tmp_path: Path
         assert contents(place) == before
 
 
-def test_a_held_out_text_is_surveyed_once(text: Path, tmp_path: Path) -> None:
+def test_a_held_out_text_is_surveyed_once(text: Path, child: Child, tmp_path: Path) -> None:
     own = Path(shutil.copy(text, tmp_path / "text.txt"))
     paragraphs = own.read_text(encoding="utf-8").split("\n\n")
     (tmp_path / "text.txt.valid").write_text(
