@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from plmctl.core.errors import ConfigError, PlmctlError
@@ -38,16 +38,12 @@ def quotient(total: float, part: float) -> int:
     return max(1, round(total / part))
 
 
-_FUNCTIONS: Mapping[str, Callable[..., int]] = {"portion": portion, "quotient": quotient}
-_INNERMOST = re.compile(r"\$\{([^${}]*)\}")  # a reference without another one in it
-
-
 def register() -> None:
     """Let config files use `portion` and `quotient`; again and again is the same as once."""
     from omegaconf import OmegaConf
 
-    for name, function in _FUNCTIONS.items():
-        OmegaConf.register_new_resolver(name, function, replace=True)
+    for resolver in (portion, quotient):
+        OmegaConf.register_new_resolver(resolver.__name__, resolver, replace=True)
 
 
 def work_out(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -56,71 +52,6 @@ def work_out(settings: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         UnresolvedReference: There is no such value.
     """
-    try:
-        values = {str(key): _fill(value, settings) for key, value in settings.items()}
-    except _Unusual:
-        values = _ask_omegaconf(settings)
-    return values
-
-
-class _Unusual(Exception):
-    """A setting whose value OmegaConf has to find, or to refuse."""
-
-
-def _fill(value: Any, settings: Mapping[str, Any], depth: int = 8) -> Any:
-    """What OmegaConf makes of a value, in a fraction of its time; _Unusual where it refers to
-    anything but `${dotted.key}` and what `portion` and `quotient` make of numbers.
-    """
-    if isinstance(value, dict):
-        return {key: _fill(inner, settings, depth) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_fill(inner, settings, depth) for inner in value]
-    if value is not None and type(value) not in (str, int, float, bool):
-        raise _Unusual
-    if not isinstance(value, str) or "${" not in value:
-        return value
-    if "\\" in value:  # it may take a reference for text
-        raise _Unusual
-    while (inner := _INNERMOST.search(value)) is not None:
-        found = _look_up(inner[1], settings, depth)
-        if inner[0] == value:
-            return found
-        if type(found) is not int:
-            raise _Unusual
-        value = value[: inner.start()] + str(found) + value[inner.end() :]
-    if "${" in value:
-        raise _Unusual
-    return value
-
-
-def _look_up(reference: str, settings: Mapping[str, Any], depth: int) -> Any:
-    """The value of `size.width`, of `portion:4,128`, or of `oc.select:size.width,64`."""
-    name, _, given = reference.partition(":")
-    optional = name == "oc.select"
-    if optional:
-        name, given = given.partition(",")[0], ""
-    try:
-        if given:
-            return _FUNCTIONS[name](*map(_read_number, given.split(",")))
-        node: Any = settings
-        for key in name.split("."):
-            node = node[key]
-    except (KeyError, TypeError, ValueError, ArithmeticError):
-        raise _Unusual from None
-    if not depth or node == "???" or (optional and node is None):
-        raise _Unusual
-    return _fill(node, settings, depth - 1)
-
-
-def _read_number(text: str) -> float:
-    try:
-        return int(text)
-    except ValueError:
-        return float(text)
-
-
-def _ask_omegaconf(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """`work_out`, whatever the settings hold."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
