@@ -7,6 +7,7 @@ class (`spec.optim["_target_"]`). Both are read like mappings, too: `spec["train
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -92,6 +93,7 @@ class Record(Mapping[str, Any]):
         return select(self, path)
 
     @classmethod
+    @functools.cache
     def _keys(cls) -> tuple[str, ...]:
         fields = dataclasses.fields(cls)  # type: ignore[arg-type]
         return tuple(field.name for field in fields if not field.metadata.get("beside"))
