@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
 import pytest
 import torch
-import torch._dynamo
 from torch import Tensor
-from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from plmctl.attention.kernels.bands import Band
 from plmctl.attention.kernels.base import is_by_distance
@@ -26,7 +27,17 @@ from tests.attention.test_banded import inputs as short_inputs
 from tests.attention.test_varlen import small_model
 from tests.attention.varlen_loop import BANDS
 
+if TYPE_CHECKING:
+    from torch.nn.attention.flex_attention import BlockMask
+
 H, LENGTH, D = 4, BLOCK + 70, 16
+
+
+def uncompiled() -> Callable[..., Any]:
+    """torch's function; it brings the compiler, which every process of tests would import."""
+    from torch.nn.attention.flex_attention import flex_attention
+
+    return flex_attention
 
 
 def inputs() -> list[Tensor]:
@@ -87,7 +98,7 @@ def test_the_predicate_is_that_of_the_pattern(name: str) -> None:
     q, k, v = (x.detach() for x in short_inputs())
     given = {"q_positions": place, "k_positions": place}
     with torch.no_grad():
-        made = FlexPlan(pattern, seq, mask, flex_attention, T - 1)
+        made = FlexPlan(pattern, seq, mask, uncompiled(), T - 1)
         found = made.attend(q, k, v, **given)
         expected = Dense().plan(pattern, seq).attend(q, k, v, **given)
     torch.testing.assert_close(found, expected, atol=1e-10, rtol=1e-10)
@@ -122,7 +133,7 @@ def test_biases_by_distance_are_read_from_a_table(packed: bool) -> None:
         q, k, v = inputs()
         given = {"q_positions": place, "k_positions": place, "bias": bias}
         with torch.no_grad():
-            made = FlexPlan(pattern, seq, Flex().block_mask(pattern, seq), flex_attention, LENGTH)
+            made = FlexPlan(pattern, seq, Flex().block_mask(pattern, seq), uncompiled(), LENGTH)
             found = made.attend(q, k, v, **given)
             expected = Dense().plan(pattern, seq).attend(q, k, v, **given)
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
@@ -138,6 +149,8 @@ def test_a_batch_has_one_block_mask_for_all_equal_layers(
     words: list[str], count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of packed rows, whose masks no other batch shares; a whole model reads them."""
+    from torch.nn.attention.flex_attention import BlockMask
+
     made: list[object] = []
     make = BlockMask.from_kv_blocks
 
@@ -147,7 +160,7 @@ def test_a_batch_has_one_block_mask_for_all_equal_layers(
 
     monkeypatch.setattr(BlockMask, "from_kv_blocks", counted)
     monkeypatch.setattr(Flex, "devices", frozenset({"cpu"}))
-    monkeypatch.setattr("plmctl.attention.kernels.flex.compile_flex", lambda: flex_attention)
+    monkeypatch.setattr("plmctl.attention.kernels.flex.compile_flex", uncompiled)
     seq = rows(padded=True, packed=True)
     batch = Batch(torch.arange(B), {"text": seq})
     states = []
@@ -169,6 +182,8 @@ def test_block_masks_of_static_patterns_are_kept() -> None:
 
 def test_as_many_patterns_are_compiled_as_block_masks_are_kept() -> None:
     """Beyond torch's own limit it would store all scores, and not say so."""
+    import torch._dynamo
+
     compile_flex.cache_clear()
     with torch._dynamo.config.patch(recompile_limit=8):
         compile_flex()
@@ -189,7 +204,7 @@ def test_elsewhere_the_banded_kernel_computes() -> None:
 def test_what_it_cannot_do_is_said() -> None:
     seq = rows(padded=False, packed=False, length=LENGTH)
     mask = Flex().block_mask(Window(reach=3), seq)
-    plan = FlexPlan(Window(reach=3), seq, mask, flex_attention, LENGTH - 1)
+    plan = FlexPlan(Window(reach=3), seq, mask, uncompiled(), LENGTH - 1)
     q, k, v = inputs()
     given = {"q_positions": positions(seq), "k_positions": positions(seq)}
 
