@@ -66,7 +66,7 @@ def _go(given: Provenance, print_config: bool, multirun: bool) -> int:
         if given.resume or print_config:
             raise UsageError(
                 "-m/--multirun cannot be combined with --resume or --print-config:"
-                " name the run.dir or the settings of one job"
+                "\n  fix: name the run.dir or the settings of one job"
             )
         return sweep(given)
     with _advise(given):
@@ -155,7 +155,10 @@ def sort_words(words: Sequence[str], *, resume: bool) -> tuple[str | None, list[
     bare = [word for word in words if "=" not in word and not word.startswith("~")]
     overrides = [word for word in words if word not in bare]
     if len(bare) > 1:
-        raise UsageError(f"only one recipe may be named; settings are key=value: {' '.join(bare)}")
+        fix = f"{bare[0]} alone, or {bare[1]}=<a value>"
+        raise UsageError(
+            f"only one recipe may be named; settings are key=value: {' '.join(bare)}\n  fix: {fix}"
+        )
     if bare and resume and Path(bare[0]).is_dir():
         return None, [*overrides, f"run.dir={bare[0]}"]
     return (bare[0] if bare else None), overrides

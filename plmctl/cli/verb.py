@@ -69,6 +69,9 @@ class Verb(TyperCommand):
         except BadParameter as error:
             name = next(iter(getattr(error.param, "opts", ())), "")
             allowed, fix = _explain_value(error.message)
+            if error.param is not None and error.message == "":  # it is missing
+                example = self.callback.command.examples[0]  # type: ignore[union-attr]
+                ctx.fail(f"{error.format_message()}\n  fix: as in {example}")
             if not allowed or not name.startswith("-"):
                 raise
             given = next((word for at, word in pairwise(["", *words, ""]) if at == name), "")

@@ -31,6 +31,10 @@ DropoutRate = Annotated[float, Rule(lambda x: 0 <= x < 1, "0 or more, and less t
 Share = Annotated[float, Rule(lambda x: 0 < x <= 1, "more than 0, at most 1")]
 
 
+# what other programs call a word of ours
+SYNONYMS = {"gpu": "cuda", "float32": "fp32", "float16": "fp16", "half": "fp16", "bfloat16": "bf16"}
+
+
 def fit(value: Any, annotation: Any) -> Any:
     """Convert `value` to `annotation` (1e4 becomes the int 10000); a ValueError names what is
     allowed.
@@ -119,7 +123,7 @@ def _fit_literal(value: Any, allowed: tuple[Any, ...]) -> Any:
         if type(choice) is type(value) and choice == value:
             return value
     words = [str(choice).lower() if isinstance(choice, bool) else str(choice) for choice in allowed]
-    near = "" if value in words else nearest(str(value), words)
+    near = "" if value in words else nearest(SYNONYMS.get(str(value), str(value)), words)
     raise ValueError(f"must be one of {', '.join(words)}{near}")
 
 

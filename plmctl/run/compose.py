@@ -125,6 +125,7 @@ def _with_study(given: Provenance) -> Provenance:
         raise UsageError(
             f"'{recipe}': recipes are for pretrain;"
             f" {given.verb} takes key=value settings, or your own ./file.yaml of them"
+            f"\n  fix: plmctl pretrain {recipe}, or leave {recipe} out"
         )
     return given
 

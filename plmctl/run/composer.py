@@ -17,6 +17,7 @@ from plmctl.run import schema
 from plmctl.run.reached import KEY as REACHED
 from plmctl.run.recipes import conf_dir, find_recipe, load, option_name
 from plmctl.run.references import register
+from plmctl.storage.paths import find_near
 from plmctl.storage.settings_file import refuse_endless
 
 if TYPE_CHECKING:
@@ -218,7 +219,9 @@ def open_composer(verb: str, config_dirs: Sequence[str] = ()) -> Iterator[HydraC
 
     for folder in config_dirs:
         if not Path(folder).is_dir():
-            raise UsageError(f"--config-dir {folder}: there is no such folder")
+            near = find_near(Path(folder))
+            fix = f"--config-dir {near or '<a folder with parts or recipes>'}"
+            raise UsageError(f"--config-dir {folder}: there is no such folder\n  fix: {fix}")
         _refuse_endless_files(Path(folder))
     version.setbase("1.3")
     register()

@@ -157,7 +157,7 @@ def sources(spec: Any) -> dict[str, dict[str, Any]]:
     called "text".
     """
     common = {"format": plain(spec.format), "noise": plain(spec.noise), "weight": 1.0}
-    given = plain(spec.data.sources) or {"text": {}}
+    given = _mappings(plain(spec.data.sources)) or {"text": {}}
     return {
         name: {**common, **node, "corpora": _corpora(spec, name, node)}
         for name, node in given.items()
@@ -169,7 +169,12 @@ def _corpora(spec: Any, source: str, node: Mapping[str, Any]) -> dict[str, dict[
     those of `data`.
     """
     own = node if "mixture" in node or "path" in node else plain(spec.data)
-    return own.get("mixture") or {source: {"path": own.get("path")}}
+    return _mappings(own.get("mixture") or {}) or {source: {"path": own.get("path")}}
+
+
+def _mappings(nodes: Mapping[str, Any]) -> dict[str, Any]:
+    """Without what is none: a mistake in the settings, which is reported beside others."""
+    return {name: node for name, node in nodes.items() if isinstance(node, Mapping)}
 
 
 def check_data(spec: Any) -> None:

@@ -139,7 +139,8 @@ def _find_file(what: str, slots: Mapping[str, Mapping[str, Path]]) -> Path:
         known = [setting.path for verb in VERBS for setting in list_plumbing(verb)]
         near = near or did_you_mean(guess(what, dict.fromkeys(known)))
         raise UsageError(
-            f"{what}: there is no such slot, part or setting{near}; plmctl help lists the slots"
+            f"{what}: there is no such slot, part or setting{near}"
+            "\n  fix: plmctl help lists the slots"
         )
     return choices[matching[0]]
 

@@ -15,6 +15,8 @@ from plmctl.run.other_names import did_you_mean, guess, ours
 from plmctl.run.schema import MANY, VERBS, hints
 from plmctl.run.spec import Provenance, Record, RunSpec, freeze
 
+NAMED_TEXTS = ("data.mixture", "data.sources")  # {name: settings of a text}
+
 Group = TypeVar("Group", bound=Record)
 
 
@@ -87,8 +89,25 @@ def _fit_value(
     try:
         return fit(value, hint)
     except ValueError as error:
-        errors.append(refuse_value(where, value, hint, error))
+        if where in NAMED_TEXTS and isinstance(value, Mapping):
+            errors += _refuse_texts(where, value)
+        else:
+            errors.append(refuse_value(where, value, hint, error))
         return value
+
+
+def _refuse_texts(where: str, value: Mapping[str, Any]) -> list[ConfigError]:
+    """Texts in place of the settings of a text."""
+    return [
+        ConfigError(
+            f"{where}.{name}",
+            node,
+            "a mapping of names to values",
+            fix=f"{where}.{name}.path={node}" if isinstance(node, str) else "",
+        )
+        for name, node in value.items()
+        if not isinstance(node, Mapping)
+    ]
 
 
 def _is_group(hint: Any) -> bool:

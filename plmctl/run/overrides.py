@@ -137,6 +137,7 @@ def _read(text: str, composer: HydraComposer, sweep: bool) -> OverrideWord:
     if "=" not in text and not text.startswith("~"):
         raise UsageError(
             f"'{text}': an override is written key=value, and a recipe stands first and alone"
+            f"\n  fix: {text}=<a value>"
         )
     text = quote(text, sweep=sweep)
     key, _, value = text.partition("=")
@@ -148,7 +149,7 @@ def _read(text: str, composer: HydraComposer, sweep: bool) -> OverrideWord:
         raise UsageError(f"{text}: {why}\n  fix: {fix}") from None
     key = override.key
     if override.of_hydra and not sweep:
-        raise UsageError(f"{text}: hydra's own settings need -m/--multirun")
+        raise UsageError(f"{text}: hydra's own settings need -m/--multirun\n  fix: add -m")
     if override.of_hydra:
         return OverrideWord(text, key, "")
     if override.sweeps and not sweep:

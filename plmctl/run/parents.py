@@ -34,10 +34,9 @@ def build_task(spec: Finetune) -> Task:
     """The task of a fine-tuning run, which is one that can be trained on."""
     task = build(spec.task, reading(spec, spec.plugins), spec.plugins, path="task")
     if not isinstance(task, Task):
-        raise UsageError(
-            f"task={spec.task.get('name') or spec.task['_target_']} is for plmctl eval,"
-            " it has nothing to train"
-        )
+        name = spec.task.get("name") or spec.task["_target_"]
+        fix = "plmctl eval, or a task with labels (plmctl help task)"
+        raise UsageError(f"task={name} is for plmctl eval, it has nothing to train\n  fix: {fix}")
     if not task.metrics:
         allowed = "one at least, by which the best checkpoint is chosen"
         raise ConfigError("task.metrics", [], allowed)

@@ -65,11 +65,11 @@ class Data(Record):
 @dataclass(frozen=True)
 class Corpora(Data):
     # corpora mixed row by row: {name: {path, weight}}
-    mixture: Mapping[str, Any] = Part({})
+    mixture: Mapping[str, Mapping[str, Any]] = Part({})
     # of a mixture without weights: shares go as tokens ** (1 / temperature); null: 1
     temperature: Amount | None = None
     # {name: {path or mixture, format, noise, weight}}
-    sources: Mapping[str, Any] = Part({})
+    sources: Mapping[str, Mapping[str, Any]] = Part({})
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.core.errors import AbsentData, DataError
+from plmctl.storage.paths import find_near
 from plmctl.tasks.builtin import BUILTIN, write_builtin_task
 from plmctl.text.bounds import FILE_LINES, long_line_error, longest_line
 from plmctl.text.inputs import read_lines
@@ -104,9 +105,11 @@ def existing(path: Any) -> Path:
         return write_builtin_task()
     if not place.exists():
         near = sorted(f.name for f in place.parent.iterdir())[:12] if place.parent.is_dir() else []
+        meant = find_near(place, folders=False)
         raise AbsentData(
             "no such file or directory" + (f"; there is {', '.join(near)}" if near else ""),
             file=place,
+            fix=f"give {meant}" if meant else "check the path",
         )
     return place
 

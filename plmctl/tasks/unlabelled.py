@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from plmctl.core.errors import DataError
+from plmctl.storage.paths import find_near
 from plmctl.tasks import files
 from plmctl.tasks.base import Example, Task
 from plmctl.tasks.predictions import NAMED
@@ -23,7 +24,9 @@ def read_unlabelled(task: Task, source: str) -> tuple[str, list[Example]]:
             list(_parse_lines(task, "standard input", enumerate(read_texts(None, source)[1], 1))),
         )
     elif not file.exists():
-        raise DataError("no such file", file=file)
+        near = find_near(file, folders=False)
+        fix = f"input={near}" if near else "input=<an existing file>"
+        raise DataError("no such file", file=file, fix=fix)
     elif files.suffix(file) not in NAMED:
         name, examples = (
             file.name.partition(".")[0],

@@ -19,6 +19,7 @@ from typing import Any, BinaryIO, cast
 
 from plmctl.core.errors import DataError, nearest
 from plmctl.core.extras import require_library
+from plmctl.storage.paths import find_near
 from plmctl.storage.reading import parse_json_at
 from plmctl.text.bounds import BLANK, blank_text_error, long_line_error, longest_line
 from plmctl.text.hub import DataSet
@@ -175,7 +176,9 @@ def read_lines(file: Path, *, cut: bool = True) -> Iterator[tuple[int, str]]:
             f"damaged {kind} file ({error})", file=file, fix="copy or compress it again"
         ) from error
     except OSError as error:
-        raise DataError(f"cannot be read ({error.strerror})", file=file) from error
+        near = find_near(file, folders=False) if isinstance(error, FileNotFoundError) else None
+        fix = f"give {near}" if near else "check the path, and the right to read it"
+        raise DataError(f"cannot be read ({error.strerror})", file=file, fix=fix) from error
 
 
 def read_stream(
