@@ -19,6 +19,44 @@ def list_families() -> tuple[str, list[tuple[str, str]]]:
     return "Families", list_systems()
 
 
+In = Annotated[
+    str, typer.Argument(metavar="IN", help="A run, a checkpoint or a Hugging Face folder.")
+]
+Out = Annotated[str, typer.Argument(metavar="OUT", help="The folder to write.")]
+To = Annotated[
+    Literal["hf", "plmctl"] | None,
+    typer.Option("--to", help="The layout of OUT; with --max-length plmctl is the default."),
+]
+Network = Annotated[
+    Literal["model", "generator"],
+    typer.Option("--part", help="Which network of an ELECTRA run to convert."),
+]
+MaxLength = Annotated[
+    int | None,
+    typer.Option(
+        "--max-length",
+        help="Make an encoder with learned positions, or that of an encoder-decoder, read rows of"
+        " so many tokens (Longformer, LED).",
+    ),
+]
+Reach = Annotated[
+    int | None,
+    typer.Option(
+        "--reach",
+        help="With --max-length: tokens that each sees to either side; as before, or as many as an"
+        " old row has, at most 256.",
+    ),
+]
+Without = Annotated[
+    Literal["copies", "projections"] | None,
+    typer.Option(
+        "--without",
+        help="With --max-length, for ablations: draw the new positions; no projections of their"
+        " own for global tokens.",
+    ),
+]
+
+
 @command(
     "convert",
     place=90,
@@ -29,42 +67,13 @@ def list_families() -> tuple[str, list[tuple[str, str]]]:
     section=list_families,
 )
 def convert(
-    source: Annotated[
-        str, typer.Argument(metavar="IN", help="A run, a checkpoint or a Hugging Face folder.")
-    ],
-    out: Annotated[str, typer.Argument(metavar="OUT", help="The folder to write.")],
-    to: Annotated[
-        Literal["hf", "plmctl"] | None,
-        typer.Option("--to", help="The layout of OUT; with --max-length plmctl is the default."),
-    ] = None,
-    part: Annotated[
-        Literal["model", "generator"],
-        typer.Option("--part", help="Which network of an ELECTRA run to convert."),
-    ] = "model",
-    max_length: Annotated[
-        int | None,
-        typer.Option(
-            "--max-length",
-            help="Make an encoder with learned positions, or that of an encoder-decoder, read rows"
-            " of so many tokens (Longformer, LED).",
-        ),
-    ] = None,
-    reach: Annotated[
-        int | None,
-        typer.Option(
-            "--reach",
-            help="With --max-length: tokens that each sees to either side; as before, or as many as"
-            " an old row has, at most 256.",
-        ),
-    ] = None,
-    without: Annotated[
-        Literal["copies", "projections"] | None,
-        typer.Option(
-            "--without",
-            help="With --max-length, for ablations: draw the new positions; no projections of"
-            " their own for global tokens.",
-        ),
-    ] = None,
+    source: In,
+    out: Out,
+    to: To = None,
+    part: Network = "model",
+    max_length: MaxLength = None,
+    reach: Reach = None,
+    without: Without = None,
     plugin: Plugin = None,
 ) -> None:
     """Convert a model to or from Hugging Face's layout, or make it read longer rows.
