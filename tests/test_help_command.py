@@ -107,8 +107,8 @@ def test_slots_and_parts_are_listed() -> None:
 def test_mistakes() -> None:
     assert (
         said("help", "spanmask", code=2)
-        == "plmctl: spanmask: there is no such slot, part or setting (did you mean 'span_mask'?);"
-        " plmctl help lists the slots\n"
+        == "plmctl: spanmask: there is no such slot, part or setting (did you mean 'span_mask'?)\n"
+        "  fix: plmctl help span_mask\n"
     )
     told = said("help", "prefix", code=2)
     assert (

@@ -136,7 +136,7 @@ MISTAKES = [
     ("convert", "Missing argument 'IN'", "as in plmctl convert"),
     ("report", "Missing argument", "as in plmctl report"),
     ("average runs/first --out o --last x", "must be a whole number", "--last <a whole number>"),
-    ("help nope", "there is no such slot, part or setting", "plmctl help lists the slots"),
+    ("help zzzz", "there is no such slot, part or setting", "plmctl help lists the slots"),
     ("recipes run brt", "there is no recipe 'brt'", "bert"),
     ("data check t.tx", "no such file", ""),
 ]
@@ -184,3 +184,19 @@ def test_of_a_parameter_that_is_given_twice_the_last_one_counts() -> None:
     """As of a setting that stands in a file."""
     words = ("position.max_length=64", "position.max_length=48")
     assert compose("pretrain", "bert", words).position["max_length"] == 48
+
+
+@pytest.mark.parametrize(
+    ("words", "fix"),
+    [
+        ("task.path=json.jsonl", "write one JSON value on each line"),
+        ("task.path=t.tvs", "give t.tsv"),
+        ("task.path=empty.txt", "name a file with examples"),
+    ],
+)
+def test_files_of_a_task(words: str, fix: str) -> None:
+    Path("json.jsonl").write_text("no JSON\n")
+    spec = "finetune task=classification checkpoint=null size=tiny train.steps=2 --dry-run"
+    told, code = say(f"{spec} {words}")
+    assert code == 3
+    assert told.count(f"fix: {fix}") >= 1

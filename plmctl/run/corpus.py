@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from plmctl.data.sharing import share_tokenizer
 from plmctl.data.tokenizing import TokenizingJob, find_cache_folder, open_or_tokenize
 from plmctl.data.verified import verify_once
 from plmctl.run.build import plain
+from plmctl.run.spelling import spell
 from plmctl.run.tokenize import make_job, show_progress
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.unknown import refuse_unknown, unknown_share
@@ -188,7 +190,7 @@ def check_data(spec: Any) -> None:
     for name, node in data["sources"].items():
         path = f"data.sources.{name}"
         errors += [
-            ConfigError(f"{path}.{key}", value, known + nearest(key, SOURCE_KEYS))
+            _refuse_key(path, key, value, known)
             for key, value in node.items()
             if key not in SOURCE_KEYS
         ]
@@ -207,6 +209,13 @@ def check_data(spec: Any) -> None:
         allowed, fix = "has no effect beside data.mixture", "make it one of the mixture's corpora"
         errors.append(ConfigError("data.path", data["path"], allowed, fix=fix))
     raise_all(errors)
+
+
+def _refuse_key(path: str, key: str, value: Any, known: str) -> ConfigError:
+    """A setting that no source has."""
+    meant = get_close_matches(key, SOURCE_KEYS, n=1)
+    fix = f"{path}.{meant[0]}={spell(value)}" if meant else ""
+    return ConfigError(f"{path}.{key}", value, known + nearest(key, SOURCE_KEYS), fix=fix)
 
 
 def _hashable(path: Any) -> Any:

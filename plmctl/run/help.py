@@ -7,6 +7,7 @@ import inspect
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 
 import yaml
@@ -137,11 +138,11 @@ def _find_file(what: str, slots: Mapping[str, Mapping[str, Path]]) -> Path:
         parts = slots.get(group) or [part for files in slots.values() for part in files]
         near = nearest(name, [*slots, FIELDS, *parts])
         known = [setting.path for verb in VERBS for setting in list_plumbing(verb)]
+        meant = get_close_matches(name, [*slots, FIELDS, *parts], n=1)
+        meant = meant or guess(what, dict.fromkeys(known))[:1]
+        fix = f"plmctl help {meant[0]}" if meant else "plmctl help lists the slots"
         near = near or did_you_mean(guess(what, dict.fromkeys(known)))
-        raise UsageError(
-            f"{what}: there is no such slot, part or setting{near}"
-            "\n  fix: plmctl help lists the slots"
-        )
+        raise UsageError(f"{what}: there is no such slot, part or setting{near}\n  fix: {fix}")
     return choices[matching[0]]
 
 

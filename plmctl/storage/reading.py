@@ -80,6 +80,7 @@ def _replace_surrogates(value: Any) -> Any:
 
 def parse_json_at(text: str, *, file: object, line: int | None = None, fix: str = "") -> Any:
     """The value that `text` writes, which is that `line` of `file`, or all of it."""
+    fix = fix or ("name a file of JSON" if line is None else "write one JSON value on each line")
     try:
         return parse_json(text)
     except json.JSONDecodeError as error:
