@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import sys
 from collections.abc import Callable
@@ -10,8 +11,12 @@ from pathlib import Path
 
 import pytest
 import torch
+import typer.testing
 
 torch.set_num_threads(1)  # reproducible, and other tests may run beside
+
+# a test of a command would spend a tenth of its time with making all commands anew
+typer.testing._get_command = functools.cache(typer.testing._get_command)
 
 # it takes hold of pytest's stderr, and closes it when Hydra sets logging up anew
 with contextlib.suppress(ImportError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable
 from pathlib import Path
@@ -37,8 +38,9 @@ def declared(function: object) -> Command | None:
     return about if isinstance(about, Command) else None
 
 
+@functools.cache
 def make_app(folder: Path = COMMANDS) -> typer.Typer:
-    """Make the Typer application with all commands of `folder`."""
+    """Make the Typer application with all commands of `folder`, once a process."""
     app = typer.Typer(
         add_completion=False,
         no_args_is_help=True,
