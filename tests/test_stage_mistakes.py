@@ -129,6 +129,31 @@ MISTAKES = [
         "train.stages.0.pattern: objective.clm asks for the next token",
         "share:0.5",
     ),
+    (
+        "bert",
+        "share:0.5,noise.rate:0.2",
+        "train.stages.0.noise.rate=0.2: there is no such setting (did you mean"
+        " 'noise.token_mask.rate'?)",
+        "share:0.5,noise.token_mask.rate:0.2",
+    ),
+    (
+        "bert",
+        "share:0.5,noise.span_mask.rate:0.2",
+        "train.stages.0.noise.span_mask.rate=0.2: there is no such setting",
+        "share:0.5",
+    ),
+    (
+        "bert",
+        "share:0.5,noise:{x:{_target_:plmctl.nothing.Nothing}}",
+        "train.stages.0.noise.x._target_='plmctl.nothing.Nothing': there is no module",
+        "share:0.5",
+    ),
+    (
+        "longformer",
+        "share:0.5,pattern.parts.7.reach:4",
+        "train.stages.0.pattern.parts.7.reach=4: there is no such setting",
+        "share:0.5",
+    ),
     ("bert", "shar:0.5", "train.stages.0.shar=0.5: a stage may set share, rate,", "share:0.5"),
     ("bert", "share:0.5,rate:-1", "train.stages.0.rate=-1: 0 or more", "share:0.5,rate:0.5"),
 ]

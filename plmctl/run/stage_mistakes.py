@@ -90,7 +90,9 @@ def _mend(error: ConfigError, path: str, stages: Stages, number: int) -> str:
     own = stages[number]
     advised = re.fullmatch(r"([\w.]+)=(\S+)", error.fix)
     if not advised:
-        return error.fix or change_stage(stages, number, {}, without=[path])
+        # less a whole part, where it is none of ours
+        wrong = [key for key in own if is_in(path, key)] if path.endswith("_target_") else [path]
+        return error.fix or change_stage(stages, number, {}, without=wrong)
     key, value = _name_in(own, advised[1]), advised[2]
     if isinstance(error, UnknownSetting):
         return change_stage(stages, number, {key: value}, without=[path])

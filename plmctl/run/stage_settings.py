@@ -103,9 +103,11 @@ def check_updates(cfg: Any, processes: int, plugins: Sequence[str] = ()) -> None
     for number in range(len(stages) or 1):
         found: list[PlmctlError] = []
         with collect(found):
+            if stages:
+                raise_all([*_wrong_keys(stages[number]), *_absent_keys(cfg, number)])
+                raise_all(_misshapen(cfg, number))
             staged = stage_config(cfg, number)
             if stages:
-                raise_all([*_wrong_keys(stages[number]), *_misshapen(cfg, number)])
                 raise_all(_misfits(cfg, staged, number, plugins))
             micro_batch_rows(staged, processes)
         errors += [at_stage(error, stages, number) for error in found] if stages else found
@@ -125,6 +127,31 @@ def _wrong_keys(stage: Mapping[str, Any]) -> Iterator[ConfigError]:
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             fix = f"{key}=[{names}]" if isinstance(names, str) else ""
             yield ConfigError(key, names, "must be a list, like [a,b]", fix=fix)
+
+
+def _absent_keys(cfg: Any, number: int) -> Iterator[ConfigError]:
+    """Settings of a part that the run does not have."""
+    stages = plain(cfg.train.stages)
+    own = stages[number]
+    for key, value in own.items():
+        above, _, name = key.rpartition(".")
+        given = any(is_in(above, other) for other in own)  # by the stage itself
+        if above.partition(".")[0] not in SLOTS or given:
+            continue
+        parent = plain(cfg.select(above))
+        if above == "noise":
+            there = isinstance(value, Mapping) and "_target_" in value
+        elif isinstance(parent, list):
+            there = name.isdigit() and int(name) < len(parent)
+        else:
+            there = isinstance(parent, Mapping)
+        if not there:
+            nodes = parent.items() if isinstance(parent, Mapping) else ()
+            meant = [f"{above}.{part}.{name}" for part, node in nodes if name in (node or ())]
+            changes = {meant[0]: value} if len(meant) == 1 else {}
+            fix = change_stage(stages, number, changes, without=[key])
+            allowed = f"there is no such setting{did_you_mean(meant)}"
+            yield ConfigError(key, value, allowed, fix=fix)
 
 
 def _misshapen(cfg: Any, number: int) -> Iterator[ConfigError]:
