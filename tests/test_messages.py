@@ -64,6 +64,12 @@ MISTAKES = [
         "data.fields=[source,target]",
     ),
     (f"pretrain {TINY} data.path=rows.jsonl data.field=txt", "field 'txt'", "data.field=text"),
+    (
+        "eval task=held_out checkpoint=runs/first format.max_length=8",
+        "format=null, and has no settings",
+        "format=<blocks, ...> format.max_length=8",
+    ),
+    ("eval task=held_out checkpoint=runs/first format.zzzz=8", "no such setting", "leave it out"),
     (f"pretrain {TINY} init=runs/frist", "there is no such run", "give runs/first"),
     (
         "tokenize data.path=tables out=o",

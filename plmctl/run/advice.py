@@ -56,6 +56,8 @@ def _spell_usual(path: str, usual: object, word: str) -> str:
     above, _, name = path.rpartition(".")
     node = select(usual, above) if above else usual
     value = node.get(name, MISSING) if isinstance(node, dict) else select(usual, path)
+    if node is None:  # a slot without a part has no settings
+        return ""
     if isinstance(value, dict) or value == MISSING:
         return ""
     fix = spell_word(f"{path}={spell(value)}")

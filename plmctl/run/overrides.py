@@ -289,7 +289,8 @@ class _Settings:
             raise ConfigError(word.key, value, "checkpoint decides this", fix=fix)
         if re.fullmatch(r"""(['"])[\w.+-]+\1""", value):  # no letter in it needs them
             value = value[1:-1]
-        if other := ours(word.key, is_settable):
+        other = ours(word.key, is_settable)
+        if other and other.partition("=")[0] != word.key:
             key, _, stated = other.partition("=")
             choice = "" if self._is_settable(key, known) else self._find_choice(key)
             fix = f"{choice} {spell_word(f'{key}={stated or value}')}".strip()
@@ -298,7 +299,9 @@ class _Settings:
             fix = spell_word(f"{inside}={value}")
             return ConfigError(word.key, value, f"{allowed} (did you mean '{inside}'?)", fix=fix)
         if choice := self._find_choice(word.key):
-            allowed = f"{word.key.rpartition('.')[0]} has no such setting as it is chosen"
+            slot = word.key.rpartition(".")[0]
+            chosen = "=null, and has no settings" if select(self.tree, slot) is None else ""
+            allowed = f"{slot}{chosen or ' has no such setting as it is chosen'}"
             fix = f"{choice} {spell_word(word.text)}"
             return ConfigError(word.key, word.value, allowed, fix=fix)
         meant = guess(word.key, known)
@@ -306,6 +309,7 @@ class _Settings:
         beside = select(self.tree, word.key.rpartition(".")[0])
         if word.value.startswith("{") and isinstance(beside, Mapping) and not _is_part(beside):
             allowed, fix = f"{allowed}; a + before it adds one", spell_word(f"+{word.text}")
+        fix = fix or ("" if meant else "leave it out")
         return ConfigError(word.key, word.value, f"{allowed}{did_you_mean(meant)}", fix=fix)
 
     def _is_settable(self, key: str, known: Sequence[str]) -> bool:
@@ -328,7 +332,8 @@ class _Settings:
         setting; as a choice in a fix.
         """
         slot, _, name = key.rpartition(".")
-        if not (slot and _is_part(select(self.tree, slot))):
+        node = select(self.tree, slot) if slot else {}
+        if not (_is_part(node) or (node is None and slot in self.tree)):
             return ""
         group = slot.rpartition(".")[2]
         owners = [
@@ -336,7 +341,8 @@ class _Settings:
             for option in self.composer.options(group)
             if name in self.composer.settings_in(group, option)
         ]
-        one = owners[0] if len(owners) == 1 else f"<{' or '.join(owners)}>"
+        several = f"<{' or '.join(owners)}>" if len(owners) < 8 else f"<{owners[0]}, ...>"
+        one = owners[0] if len(owners) == 1 else several
         return f"{group if group == slot else f'{group}@{slot}'}={one}" if owners else ""
 
 
