@@ -178,6 +178,7 @@ def test_training_goes_on_from_it(
     ("recipe", "words", "length", "message"),
     [
         ("bert", [], 16, r"--max-length=16: more than 16, the positions .*\n  fix: --max-length"),
+        ("bert", ["position=rotary"], 16, r"=16: more than 16, the tokens .*\n  fix: --max-length"),
         ("bert", ["position=axial", "position.shape=[4,4]"], 64, "learned positions in one table"),
         ("bert", ["pattern=window"], 64, "Encoder or EncoderDecoder with the pattern Full"),
         ("gpt2", [], 64, "Encoder or EncoderDecoder with the pattern Full"),

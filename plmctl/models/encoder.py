@@ -224,7 +224,8 @@ def _check_layers(stack: Stack, pattern: Pattern) -> None:
     """Raise ConfigError for a pattern of another number of layers."""
     if pattern.layers not in (1, stack.num_layers):
         allowed = f"one for each layer, and the layout has {stack.num_layers}; or the same for all"
-        fix = f"pattern.reach=<a number, or a list of {stack.num_layers}>"
+        count = stack.num_layers
+        fix = f"pattern.reach=<a number, or a list of {count}>, or pattern.num_layers={count}"
         raise ConfigError("pattern", f"windows for {pattern.layers} layers", allowed, fix=fix)
 
 

@@ -32,7 +32,7 @@ class AdaptiveSpan(Starting, Restrained):
 
     term = "span"
     always = True
-    measures = frozenset({"span", "longest_span"})
+    measures = frozenset({"mean_span", "longest_span"})
 
     def __init__(
         self,
@@ -202,7 +202,7 @@ def log_mask(spans: Tensor, distance: Tensor, ramp: float) -> Tensor:
 
 
 def measure_spans(parts: Sequence[Restrained], noted: Noted) -> dict[str, Tensor]:
-    """`span`, the mean over all heads of all layers, and `longest_span`, in tokens."""
+    """`mean_span`, the mean over all heads of all layers, and `longest_span`, in tokens."""
     spans = torch.stack(
         [
             part.summarize(noted.get(part, ())).detach()
@@ -210,7 +210,7 @@ def measure_spans(parts: Sequence[Restrained], noted: Noted) -> dict[str, Tensor
             if isinstance(part, AdaptiveSpan | DynamicSpan)
         ]
     )
-    return {"span": spans[:, 0].mean(), "longest_span": spans[:, 1].max()}
+    return {"mean_span": spans[:, 0].mean(), "longest_span": spans[:, 1].max()}
 
 
 def _check(ramp: float, strength: float) -> None:

@@ -55,8 +55,9 @@ def lengthen(
     known = _old_length(config) if table is None else len(table)
     if reach is not None and reach < 1:
         raise ConfigError("--reach", reach, "1 or more", fix=f"--reach {min(REACH, known)}")
-    if table is not None and max_length <= known:
-        allowed = f"more than {known}, the positions that {source.folder} has learned"
+    if max_length <= known:
+        what = "positions that" if reader.learned else "tokens of the rows that"
+        allowed = f"more than {known}, the {what} {source.folder} has learned"
         raise ConfigError("--max-length", max_length, allowed, fix=f"--max-length {8 * known}")
     stack = reader.node["stack"]
     letters = list(_attention_letters(source, stack))
@@ -107,9 +108,10 @@ class _Reader:
             kind = f"{model.__name__} with the pattern {pattern.__name__}"
             allowed = (
                 "an Encoder or EncoderDecoder with the pattern Full or Longformer's, such as BERT,"
-                " RoBERTa, ALBERT, ELECTRA and BART: only these are made long"
+                " RoBERTa, ALBERT, ELECTRA, modern_encoder, BART and T5: only these are made long"
             )
-            raise ConfigError("model", kind, allowed)
+            fix = f"--max-length with another model; {source.folder} reads long rows by a pattern"
+            raise ConfigError("model", kind, allowed, fix=f"{fix} of its own: plmctl help pattern")
         if position is not Learned and config["position"].get("max_length") is not None:
             allowed = "learned positions in one table, or positions without a last one"
             raise ConfigError("position", position.__name__, allowed)

@@ -148,10 +148,16 @@ class Hotpot(Task):
     @property
     def remarks(self) -> list[str]:
         lost: Mapping[str, int] = getattr(self.reader, "lost", {})
+        bereft: Mapping[str, int] = getattr(self.reader, "bereft", {})
         return [
             f"{file}: {count} supporting facts name a sentence that is not in the context; they"
             " are scored all the same"
             for file, count in lost.items()
+            if count
+        ] + [
+            f"{file}: the first stage left out a supporting paragraph of {count} questions; they"
+            " cannot be answered whole"
+            for file, count in bereft.items()
             if count
         ]
 

@@ -97,6 +97,8 @@ class HotpotFiles(SplitFiles):
         super().__init__(splits=splits, folder=folder)
         self.first_stage, self.keep, self.threshold = first_stage, keep, threshold
         self.lost: dict[str, int] = {}  # file -> facts without their sentence
+        # file -> questions of which the first stage has left out a supporting paragraph
+        self.bereft: dict[str, int] = {}
 
     def read_file(
         self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True
@@ -127,7 +129,12 @@ class HotpotFiles(SplitFiles):
         if self.first_stage is None:
             return examples
         scores = read_scores(Path(self.first_stage).expanduser())
-        return [self._shorten(example, scores) for example in examples]
+        shorter = [self._shorten(example, scores) for example in examples]
+        self.bereft[str(file)] = sum(
+            _count_lost(after) > _count_lost(before)
+            for before, after in zip(examples, shorter, strict=True)
+        )
+        return shorter
 
     def _shorten(self, example: Example, known: Scores) -> Example:
         """The example with the paragraphs that the first model found relevant, in their order."""

@@ -145,13 +145,13 @@ def test_the_penalty_is_a_term_and_spans_are_logged() -> None:
     targets = Targets(torch.tensor([0, 1]), torch.tensor([11, 12]), 2)
     batch = replace(make_batch(draw(1)), targets={"clm": targets}, counts={"clm": 2})
     assert objective.facts.terms == {"clm", "span"}
-    assert objective.facts.measures == {"span", "longest_span"}
+    assert objective.facts.measures == {"mean_span", "longest_span"}
     assert objective.counts(batch) == {"clm": 2, "span": ROWS}
     out = objective(model, batch)
     # by layer, 0.01 times the mean span
     assert out.terms["span"].total.item() == pytest.approx(ROWS * 0.01 * (30 + 20))
     assert {name: (float(a), b) for name, (a, b) in out.logs.items() if "span" in name} == {
-        "span": (pytest.approx(ROWS * 25), ROWS),
+        "mean_span": (pytest.approx(ROWS * 25), ROWS),
         "longest_span": (pytest.approx(ROWS * 50), ROWS),
     }
     out.terms["span"].total.backward()
@@ -184,7 +184,7 @@ def test_the_penalty_of_dynamic_spans_is_that_of_the_tokens(checkpointed: bool) 
     expected = ROWS * 0.01 * (spans[0].mean() + spans[1].mean())
     longest = max(z.max().item() for z in spans)
     torch.testing.assert_close(out.terms["span"].total, expected)
-    assert out.logs["span"][0].item() == pytest.approx(expected.item() / 0.01 / 2)
+    assert out.logs["mean_span"][0].item() == pytest.approx(expected.item() / 0.01 / 2)
     assert out.logs["longest_span"][0].item() == pytest.approx(ROWS * longest)
     wanted = torch.autograd.grad(expected, list(model.parameters()), allow_unused=True)
     objective(model, batch).terms["span"].total.backward()

@@ -298,9 +298,9 @@ def test_the_penalty_of_dynamic_spans_is_a_mean_over_tokens(full: bool) -> None:
     found, wanted = (torch.autograd.grad(y, parts, retain_graph=True) for y in (penalty, expected))
     torch.testing.assert_close(found, wanted)
     measured = cell.soft.measure([cell.soft], {cell.soft: noted})
-    assert measured["span"].item() == pytest.approx(2 * expected.item())
+    assert measured["mean_span"].item() == pytest.approx(2 * expected.item())
     assert measured["longest_span"].item() == pytest.approx(max(spans))
-    assert not measured["span"].requires_grad
+    assert not measured["mean_span"].requires_grad
 
 
 def test_dynamic_spans_begin_alike_and_stay_in_bounds() -> None:
@@ -319,7 +319,7 @@ def test_spans_stay_within_bounds_and_are_measured() -> None:
     other = AdaptiveSpan(num_heads=3, longest=100, ramp=8, start=0.5, strength=0.5)
     assert soft.penalty().item() == pytest.approx(0.5 * 20)
     measured = soft.measure([soft, other], {})
-    assert measured["span"].item() == pytest.approx(35)
+    assert measured["mean_span"].item() == pytest.approx(35)
     assert measured["longest_span"].item() == pytest.approx(50)
     soft.share.data = torch.tensor([-0.5, 0.3, 1.7])
     soft.after_step()
@@ -333,7 +333,7 @@ def test_fixed_spans_are_the_longest_and_cost_nothing() -> None:
     assert cell.looks_back() == 20
     assert not any("soft" in name for name in cell.state_dict())
     assert cell.soft.penalty() == 0
-    assert cell.soft.measure([cell.soft], {})["span"] == 20
+    assert cell.soft.measure([cell.soft], {})["mean_span"] == 20
 
 
 def test_dropout_is_on_normalised_weights() -> None:
@@ -356,7 +356,7 @@ def test_dropout_is_on_normalised_weights() -> None:
         ({"penalty": -1.0}, r"penalty=-1\.0.*0 or more"),
         ({"dynamic": True}, r"start=0\.0.*where spans are dynamic"),
         ({"dynamic": True, "start": 1.0}, r"start=1\.0.*less than 1"),
-        ({"dynamic": True, "adaptive": False}, r"dynamic=True.*adaptive=false fixes"),
+        ({"dynamic": True, "adaptive": False}, r"dynamic=True.*only with adaptive=true"),
     ],
 )
 def test_bad_settings_are_named(settings: dict[str, Any], message: str) -> None:

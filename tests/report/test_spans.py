@@ -70,5 +70,7 @@ def test_dynamic_spans_are_shown_by_token_too(tmp_path: Path) -> None:
 def test_evaluation_logs_the_mean_and_the_longest(run: Path) -> None:
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     valid = [record for record in records if "valid/loss" in record]
-    assert all({"valid/span", "valid/longest_span", "valid/loss/span"} <= set(r) for r in valid)
+    assert all(
+        {"valid/mean_span", "valid/longest_span", "valid/loss/span"} <= set(r) for r in valid
+    )
     assert valid

@@ -142,6 +142,7 @@ def predictions_of(folder: Path, **scores: list[float | None]) -> HotpotFiles:
         ([5.0, -2.0, -4.0, 1.0, 0.0], [0, 3, 4]),  # at most three
         ([-3.0, -2.9, -9.0, 1.0, -9.0], [1, 3]),  # above the threshold
         ([-8.0, -5.0, -9.0, None, -7.0], [1, 4]),  # but two in any case
+        ([5.0, -9.0, 4.0, None, -9.0], [0, 2]),
     ],
 )
 def test_a_second_model_reads_what_the_first_found(
@@ -154,6 +155,7 @@ def test_a_second_model_reads_what_the_first_found(
     (found,) = reader.read(tmp_path, "train", {})
     assert [title for title, _ in found.fields["context"]] == ["abcde"[n] for n in kept]
     assert found.label == (("c", 0), ("a", 0))  # what was lost on the way costs recall
+    assert list(reader.bereft.values()) == [int(kept != [0, 2])]
 
 
 def test_predictions_of_other_questions(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ class SpanAttention(Cell):
         super().__init__()
         if dynamic and not adaptive:
             raise ConfigError(
-                "dynamic", True, "false: adaptive=false fixes spans", fix="adaptive=true"
+                "dynamic", True, "only with adaptive=true: others are fixed", fix="adaptive=true"
             )
         if head_width is None:
             check_heads(num_heads, width)
