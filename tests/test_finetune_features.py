@@ -358,5 +358,5 @@ def test_pretraining_freezes_too(tmp_path):
         check_contract(cfg)
     stages = [{"share": 0.5, "trainable": ["heads.mlmm"]}, {"share": 0.5}]
     cfg = cfg.replace({"train.frozen": [], "train.stages": stages})
-    with pytest.raises(ConfigError, match=r"train.trainable='heads.mlmm'"):
+    with pytest.raises(ConfigError, match=r"train.stages.0.trainable='heads.mlmm'"):
         check_contract(cfg)

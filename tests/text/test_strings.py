@@ -82,7 +82,7 @@ def test_the_next_step_offers_one_of_them() -> None:
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("strings:copi:5", r"(?s)did you mean 'copy'.*strings:copy:20"),
+        ("strings:copi:5", r"(?s)did you mean 'copy'.*strings:copy:5"),
         ("strings:copy", r"strings:<kind>:<length>\[:rows\]"),
         ("strings:copy:0", "a length from 1 on"),
         ("strings:copy:9-3", "a length from 1 on"),
