@@ -16,7 +16,7 @@ from plmctl.core.values import Count, fit
 from plmctl.storage.reading import parse_json_at
 from plmctl.tasks import files
 from plmctl.tasks.base import Example
-from plmctl.tasks.split_files import SplitFiles
+from plmctl.tasks.split_files import SplitFiles, read_json
 
 LAYOUT = (
     "a list of _id, question, context -> [title, [sentence, ...]], answer, supporting_facts ->"
@@ -104,14 +104,7 @@ class HotpotFiles(SplitFiles):
         self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True
     ) -> list[Example]:
         """The questions of one file, in its order; DataError for another layout."""
-        if files.suffix(file) == ".jsonl":
-            values = [
-                parse_json_at(text, file=file, line=number)
-                for number, text in files.lines(file)
-                if text.strip()
-            ]
-        else:
-            values = parse_json_at(files.read_text(file), file=file)
+        values = read_json(file)
         try:
             content: _Content = fit({"questions": values}, _Content)
         except ValueError as error:

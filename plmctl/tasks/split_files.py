@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from plmctl.storage.reading import parse_json_at
 from plmctl.tasks import files
 from plmctl.tasks.base import Example
 
@@ -42,3 +43,14 @@ class SplitFiles:
     ) -> list[Example]:
         """The examples of one file, in its order; DataError for another layout."""
         raise NotImplementedError(type(self).__name__)
+
+
+def read_json(file: Path) -> Any:
+    """What a JSON file holds; of JSON lines the list of them. DataError where it is neither."""
+    if files.suffix(file) != ".jsonl":
+        return parse_json_at(files.read_text(file), file=file)
+    return [
+        parse_json_at(text, file=file, line=number)
+        for number, text in files.lines(file)
+        if text.strip()
+    ]
