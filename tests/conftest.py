@@ -40,6 +40,17 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> object:
     patch.undo()
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _small_wordnet(tmp_path_factory: pytest.TempPathFactory) -> object:
+    """What reads WordNet reads a small one, also where the real one is installed."""
+    from tests.knowledge.tiny_wordnet import write
+
+    patch = pytest.MonkeyPatch()
+    patch.setenv("WNSEARCHDIR", str(write(tmp_path_factory.mktemp("wordnet"))))
+    yield
+    patch.undo()
+
+
 @pytest.fixture(scope="session")
 def small_text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """About 100 kB of the embedded corpus as a text file, a blank line between documents; its

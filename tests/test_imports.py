@@ -19,12 +19,23 @@ MODULES = {
     for file in FILES
 }
 ORDER = (  # the rooms of the package, lowest first: each may import those before it
-    *("core", "storage", "text", "noise", "data", "attention", "nn", "models", "heads"),
+    *(
+        "core",
+        "storage",
+        "text",
+        "knowledge",
+        "noise",
+        "data",
+        "attention",
+        "nn",
+        "models",
+        "heads",
+    ),
     *("generation", "objectives", "tasks", "distill", "training", "interop", "run", "report"),
     *("jobs", "study", "chain", "cli"),
 )
 PARTS = ORDER[: ORDER.index("training")]  # built from configs, of which they know nothing
-NUMPY_ONLY = ("text", "noise", "data", "core", "storage", "cli")
+NUMPY_ONLY = ("text", "knowledge", "noise", "data", "core", "storage", "cli")
 TORCH_IN_DATA = {"data/loader.py"}  # collate makes the batch
 # what an import inside a function may name: libraries that are heavy or may be missing, so that
 # `plmctl --help` is fast and a command needs only what it uses

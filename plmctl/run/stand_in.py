@@ -19,4 +19,5 @@ TINY = Vocab(
     word_start=np.zeros(8, bool),
     sentinels=(7,),
     spellings=("",) * 8,
+    texts=("",) * 8,
 )  # stands in for a tokenizer that is not trained yet

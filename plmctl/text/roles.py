@@ -172,6 +172,10 @@ def make_vocabulary(
         sentinels=tuple(ids[token] for token in roles.sentinels),
         unused=tuple(ids[token] for token in roles.unused),
         spellings=tuple(tokens) if kind == "word" else (),
+        texts=tuple(
+            "" if is_special[number] or token == roles.unk else _SPELLED[kind](token)
+            for number, token in enumerate(tokens)
+        ),
     )
 
 
@@ -218,4 +222,20 @@ _STARTS = {
     "word": lambda token: True,
     # words: see annotate.py
     "char": lambda token: not (len(token) == 1 and token.isalnum()) or bool(_CJK.match(token)),
+}
+
+
+def _spelled_in_bytes(token: str) -> str:
+    """ASCII stands for itself among printed bytes; other letters are several bytes."""
+    text = token.removeprefix("Ġ")
+    return text if text.isascii() else ""
+
+
+_SPELLED = {
+    "wordpiece": lambda token: token.removeprefix("##"),
+    "unigram": lambda token: token.removeprefix("▁"),
+    "bpe": lambda token: token.removeprefix("▁"),
+    "byte_bpe": _spelled_in_bytes,
+    "word": lambda token: token,
+    "char": lambda token: token,
 }

@@ -35,6 +35,9 @@ class Vocab:
     unused: tuple[int, ...] = ()  # slots without a meaning yet
     # [V] in a vocabulary of complete words, their spellings; else empty
     spellings: tuple[str, ...] = ()
+    # [V] what a token spells, without the mark that begins or continues a word; "" for special
+    # tokens, and for bytes that are no letters
+    texts: tuple[str, ...] = ()
 
     def characters(self) -> np.ndarray:
         """[V, C] int16: each word as a row of characters; ValueError if this is not a vocabulary of
