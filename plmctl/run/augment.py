@@ -9,7 +9,6 @@ from plmctl.core.errors import ConfigError, UsageError
 from plmctl.core.terminal import tell
 from plmctl.distill.augmentation import Augmenter
 from plmctl.distill.augmented import Augmentation
-from plmctl.text.function_words import ENGLISH
 from plmctl.distill.neighbours import Neighbours
 from plmctl.run.after_writing import spell_next
 from plmctl.run.build import build
@@ -21,6 +20,7 @@ from plmctl.tasks import files
 from plmctl.tasks.base import Task
 from plmctl.tasks.sheet import Sheet
 from plmctl.tasks.tagged_sheet import TaggedSheet
+from plmctl.text.function_words import ENGLISH
 from plmctl.training.processes.world import device_of
 
 

@@ -61,7 +61,7 @@ def write(folder: Path) -> Path:
 def _line(name: str, offsets: dict[str, int]) -> str:
     part, supersense, words, pointers, gloss = SYNSETS[name]
     ends = [
-        f"{symbol} {offsets.get(other, 0):08d} {LETTERS[SYNSETS[other][0]]} {source:02x}{target:02x}"
+        f"{symbol} {offsets.get(other, 0):08d} {letter(other)} {source:02x}{target:02x}"
         for symbol, others in pointers.items()
         for other, source, target in others
     ]
@@ -81,3 +81,8 @@ def _index(part: str, offsets: dict[str, int]) -> list[str]:
         f"{word} {LETTERS[part]} {len(at)} 0 {len(at)} 0 {' '.join(f'{n:08d}' for n in at)}  "
         for word, at in sorted(places.items())
     ]
+
+
+def letter(name: str) -> str:
+    """That of the part of speech of a synset."""
+    return LETTERS[SYNSETS[name][0]]
