@@ -47,10 +47,11 @@ def has_class_probabilities(row: Mapping[str, Any]) -> bool:
 
 
 def join_texts(fields: Mapping[str, Any]) -> str:
-    """The texts of an example on one line."""
+    """The texts of an example on one line; without what only marks them."""
     words = [
         " ".join(value) if isinstance(value, list) and name == "words" else value
         for name, value in fields.items()
+        if isinstance(value, str) or all(isinstance(each, str) for each in value)
     ]
     return " ‖ ".join(
         " / ".join(value) if isinstance(value, list) else str(value) for value in words

@@ -265,6 +265,13 @@ class Task(Objective):
         return 0
 
     @property
+    def vectors(self) -> int | None:
+        """How many vectors of states its head reads side by side, where the task itself picks them
+        in the row; None: what stands for a row, through a pooler.
+        """
+        return None
+
+    @property
     def new_tokens(self) -> int:
         """How many rows of the table of tokens follow those of the tokenizer."""
         return self.transform.new_tokens

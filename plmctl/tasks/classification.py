@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -59,10 +59,10 @@ class Classification(Task):
     fields: Mapping[str, Field] = {"labels.class": Field("[N]", "int", "class of the example")}
     facts = Facts(needs=frozenset({"text", "labels.class"}))
 
-    Settings = ClassificationSettings
+    Settings: ClassVar[type[ClassificationSettings]] = ClassificationSettings
 
     def __init__(self, **settings: Any) -> None:
-        own = ClassificationSettings(**settings)
+        own = self.Settings(**settings)
         needed = (
             "task.positive=<the class whose F1 counts>"
             if own.positive is None and "f1" in own.metrics
@@ -70,12 +70,17 @@ class Classification(Task):
         )
         super().__init__(
             own,
-            metrics=check_metrics(own.metrics, by_name(own.positive), fix=needed),
+            metrics=check_metrics(own.metrics, self.known_metrics(own), fix=needed),
             label_names=own.label_names,
             submission=own.submission,
             transform=own.transform,
         )
         self.symmetric, self.positive = own.symmetric, own.positive
+
+    @classmethod
+    def known_metrics(cls, settings: ClassificationSettings) -> Iterable[str]:
+        """The names of what `score` can compute."""
+        return by_name(settings.positive)
 
     def parse(self, line: str, number: int) -> Example:
         return parse_texts(line, number, self.columns)

@@ -1,0 +1,79 @@
+"""Rows of texts whose entities are marked, and the states that are read from them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from plmctl.core.batch import Batch, Rows
+from plmctl.core.fields import Field
+from plmctl.tasks import encode, markers
+from plmctl.tasks.base import Example
+from plmctl.tasks.markers import MarkedText, Style
+from plmctl.tasks.transform import Transform
+
+MENTIONS = Field(
+    "[n, 2 E]",
+    "int",
+    "first position of each marked entity with its mark, and the one behind its last token",
+)
+States = Literal["start", "mean", "row"]
+
+
+def encode_marked(
+    examples: Sequence[Example],
+    tokenizer: Any,
+    *,
+    style: Style,
+    max_length: int,
+    pooling: str,
+    transform: Transform,
+) -> Rows:
+    """One row an example: its `text` with marks around its `entities`, and values.mentions. Of a
+    text that is too long, the part with its entities stays.
+    """
+    vocab = transform.vocab(tokenizer.vocab)
+    room = max_length - encode.specials(vocab, pair=False)
+    first_new = tokenizer.vocab.size + transform.new_tokens
+    laid_out, mentions = [], []
+    for example in examples:
+        marked = _mark(example, tokenizer, style, first_new)
+        marked = markers.shorten(marked, room)
+        row = encode.lay_out(marked.ids, None, vocab, max_length=max_length, pooling=pooling)
+        mentions.append([row.a_start + place for span in marked.spans for place in span])
+        laid_out.append(encode.Row(row.ids, row.a_start, None, row.anchor, marked.cut))
+    rows = encode.pad(laid_out, vocab, example=range(len(laid_out)))
+    rows = encode.add_values(encode.mark_anchors(rows), mentions=np.array(mentions, dtype=np.int64))
+    return transform.add_targets(rows)
+
+
+def _mark(example: Example, tokenizer: Any, style: Style, first_new: int) -> MarkedText:
+    ids, offsets = tokenizer.encode_offsets(example.fields["text"])
+    entities = example.fields["entities"]
+    types = [each["type"] for each in entities]
+    marks = markers.make_marks(style, tokenizer, types=types, first_new=first_new)
+    return markers.mark(ids, offsets, [(each["start"], each["end"]) for each in entities], marks)
+
+
+def refuse_unread(states: States, pooling: str) -> None:
+    """ConfigError for states of entities in a model whose tokens see none behind them."""
+    if states != "row":
+        encode.refuse_causal(pooling, "the states of entities stand before the end of the text")
+
+
+def read_mentions(features: Tensor, batch: Batch, states: States) -> Tensor:
+    """[B, E, W] the vectors of the E entities of each row out of `features [B, T, W]`: the first
+    of its states ("start"), or their mean.
+    """
+    places = batch.require("values.mentions").unflatten(1, (-1, 2))  # [B, E, 2]
+    first, end = places.unbind(-1)
+    if states == "start":
+        return features.gather(1, first[..., None].expand(-1, -1, features.shape[-1]))
+    position = torch.arange(features.shape[1], device=first.device)
+    inside = (position >= first[..., None]) & (position < end[..., None])  # [B, E, T]
+    shares = inside / inside.sum(-1, keepdim=True).clamp(min=1)
+    return shares.to(features.dtype) @ features

@@ -1,0 +1,127 @@
+"""The relation between two entities that are marked in a text: FewRel, TACRED, SemEval-2010 task 8
+and files of their layouts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from plmctl.core.batch import Batch, Rows
+from plmctl.core.fields import Field
+from plmctl.core.parts import part_of
+from plmctl.heads.features import read as features_of
+from plmctl.models.base import Model
+from plmctl.tasks import encode, markers, metrics, relation_score
+from plmctl.tasks.base import Example, label_ids
+from plmctl.tasks.classification import Classification, ClassificationSettings
+from plmctl.tasks.marked import MENTIONS, States, encode_marked, read_mentions, refuse_unread
+from plmctl.tasks.relation_files import make_example
+from plmctl.tasks.tags import read_tags
+
+
+@dataclass(frozen=True, kw_only=True)
+class RelationSettings(ClassificationSettings):
+    """Settings of relation classification.
+
+    Args:
+        marks: around head and tail (tasks/markers.py).
+        states: what the relation is read from.
+        no_relation: the label that is no relation, which precision, recall and F1 leave out; None:
+            one of the usual names, if the training split has it.
+    """
+
+    marks: markers.Style = "symbols"
+    states: States = "start"
+    no_relation: str | None = None
+    columns: Mapping[str, Any] | None = None  # type: ignore[assignment]  # its files have none
+
+
+@part_of("task")
+class Relation(Classification):
+    """Predicts the relation of a head and a tail entity, which are marked (Baldini Soares et al.,
+    2019, arXiv:1906.03158, sec. 3).
+
+    `loss = -log softmax(head([h_head; h_tail]))[relation]`, averaged over examples. `states`:
+    "start", h is the state of the mark before an entity, or of its first token without marks;
+    "mean", the mean from that mark to the last token (Qin et al., 2021, arXiv:2012.15022, released
+    code); "row", one state of what stands for a row (Zhang et al., 2019, arXiv:1905.07129, sec.
+    3.5). Of a text that is too long, the part with both entities stays.
+    """
+
+    fields: Mapping[str, Field] = {"values.mentions": MENTIONS}
+    typed = "texts that you type, one a line, with <e1>head</e1> and <e2>tail</e2>"
+
+    Settings = RelationSettings
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        own = RelationSettings(**settings)
+        self.marks, self.states, self.none = own.marks, own.states, own.no_relation
+        refuse_unread(own.states, self.pooling)
+
+    @classmethod
+    def known_metrics(cls, settings: ClassificationSettings) -> Iterable[str]:
+        return {**metrics.by_name(None), **dict.fromkeys(relation_score.NAMES)}
+
+    @property
+    def vectors(self) -> int | None:
+        return None if self.states == "row" else 2
+
+    @property
+    def new_tokens(self) -> int:
+        return super().new_tokens + markers.count_new(self.marks, 2)
+
+    @property
+    def reads_ids(self) -> bool:
+        return super().reads_ids or self.marks == "tokens"
+
+    def texts(self, example: Example) -> list[str]:
+        return [example.fields["text"], *markers.spell(self.marks)]
+
+    def unit(self, example: Example) -> str:
+        return str(example.fields["text"])
+
+    def parse(self, line: str, number: int) -> Example:
+        text, *spans = read_tags(line, 2)
+        place = f"line {number}"
+        return make_example(str(number - 1), text, spans, label=None, place=place)
+
+    def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
+        rows = encode_marked(
+            examples,
+            tokenizer,
+            style=self.marks,
+            max_length=self.max_length,
+            pooling=self.pooling,
+            transform=self.transform,
+        )
+        if any(example.label is None for example in examples):
+            return rows
+        ids = label_ids(((example.label, example.place) for example in examples), self.names)
+        return encode.add_labels(rows, {"class": np.array(ids, dtype=np.int64)})
+
+    def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
+        if self.states == "row":
+            return super().logits(model, batch)
+        pair = read_mentions(features_of(model, batch), batch, self.states)  # [B, 2, W]
+        return {"class": model.heads["class"](pair.flatten(1))}  # [B, K]
+
+    def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        gold, guess = [p["gold"] for p in predictions], [p["guess"] for p in predictions]
+        none = self.none or next((name for name in relation_score.NONE if name in gold), None)
+
+        def measure(guesses: Sequence[str]) -> dict[str, float]:
+            plain = {name: score(gold, guesses) for name, score in metrics.by_name(None).items()}
+            return plain | dict(relation_score.score_all(gold, guesses, none))
+
+        found = measure(guess)
+        constant = [measure([name] * len(gold)) for name in sorted(set(gold))]
+        floor = metrics.floor(
+            self.metrics, gold, lambda name: max((each[name] for each in constant), default=0.0)
+        )
+        return {name: found[name] for name in self.metrics} | floor

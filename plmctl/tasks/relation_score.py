@@ -1,0 +1,80 @@
+"""Scores of relations between two entities: micro and macro averages that leave out the label of
+no relation, and the official score of SemEval-2010 task 8.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+Labels = Sequence[str]
+Score = tuple[float, float, float]  # precision, recall, F1
+NONE = ("no_relation", "Other", "NA")  # what data sets call it (TACRED, SemEval, distant ones)
+
+
+def score_micro(gold: Labels, guess: Labels, none: str | None) -> Score:
+    """Precision, recall and F1 over all examples; `none`, gold or guessed, is no relation
+    (Zhang et al., 2017, the scorer of TACRED).
+    """
+    right = sum(g == p != none for g, p in zip(gold, guess, strict=True))
+    return _score(right, sum(p != none for p in guess), sum(g != none for g in gold))
+
+
+def score_macro(gold: Labels, guess: Labels, none: str | None) -> Score:
+    """The plain means of precision, recall and F1 of every label but `none` that occurs in gold or
+    guess.
+    """
+    names = sorted((set(gold) | set(guess)) - {none})
+    return _average([_score_label(gold, guess, name) for name in names])
+
+
+def score_semeval(gold: Labels, guess: Labels, none: str | None) -> Score:
+    """The official score of SemEval-2010 task 8: (9+1)-way with direction, macro-averaged without
+    Other (Hendrickx et al., 2010, sec. 4; semeval2010_task8_scorer-v1.2).
+
+    `Cause-Effect(e1,e2)` and `Cause-Effect(e2,e1)` are one relation; a guess of the other direction
+    is wrong, and counts among what was guessed of it. The mean is over the relations of the gold
+    labels, and F1 is the mean of their F1.
+    """
+    kinds = [_undirected(name) for name in gold], [_undirected(name) for name in guess]
+    scores = []
+    for kind in sorted(set(kinds[0]) - {none}):
+        right = sum(g == p and k == kind for g, p, k in zip(gold, guess, kinds[0], strict=True))
+        scores.append(_score(right, kinds[1].count(kind), kinds[0].count(kind)))
+    return _average(scores)
+
+
+SCORES = {"": score_micro, "macro_": score_macro, "semeval_": score_semeval}
+NAMES = tuple(f"{prefix}{name}" for prefix in SCORES for name in ("precision", "recall", "f1"))
+
+
+def score_all(gold: Labels, guess: Labels, none: str | None) -> Mapping[str, float]:
+    """All of these by name: `precision`, `macro_f1`, `semeval_f1`, ..."""
+    values = [value for score in SCORES.values() for value in score(gold, guess, none)]
+    return dict(zip(NAMES, values, strict=True))
+
+
+def _undirected(label: str) -> str:
+    return label.partition("(")[0]
+
+
+def _score_label(gold: Labels, guess: Labels, name: str) -> Score:
+    right = sum(g == p == name for g, p in zip(gold, guess, strict=True))
+    return _score(right, list(guess).count(name), list(gold).count(name))
+
+
+def _score(right: int, guessed: int, present: int) -> Score:
+    return (
+        right / guessed if guessed else 0.0,
+        right / present if present else 0.0,
+        2 * right / (guessed + present) if guessed + present else 0.0,
+    )
+
+
+def _average(scores: Sequence[Score]) -> Score:
+    if not scores:
+        return 0.0, 0.0, 0.0
+    precision, recall, f1 = (
+        math.fsum(column) / len(scores) for column in zip(*scores, strict=True)
+    )
+    return precision, recall, f1
