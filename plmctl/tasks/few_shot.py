@@ -194,7 +194,7 @@ class FewShot(Task):
         is_shot = shot >= 0
         slot = group[is_shot] * own.ways + shot[is_shot]  # of each shot: episode and relation
         if own.compare == "prototype":
-            count = int(group[-1]) + 1
+            count = len(group) // (own.ways * (own.shots + own.queries))  # episodes
             mean = vectors.new_zeros(count * own.ways, vectors.shape[1]).index_add(
                 0, slot, vectors[is_shot] / own.shots
             )

@@ -47,7 +47,7 @@ def make_marks(style: Style, tokenizer: Any, *, types: Sequence[str], first_new:
         return [((), ()) for _ in types]
     if style == "tokens":
         return [([first_new + 2 * n], [first_new + 2 * n + 1]) for n in range(len(types))]
-    marks = []
+    marks: list[Mark] = []
     for number, name in enumerate(types):
         before, behind = (TYPED if style == "types" and name else SYMBOLS)[number]
         words = name.replace("_", " ").replace("/", " ").lower()

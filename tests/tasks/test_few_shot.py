@@ -69,7 +69,8 @@ def test_scores_by_a_loop(toy: Any, compare: Any, distance: Any) -> None:
     task = _task(compare=compare, distance=distance, temperature=0.5)
     episodes = task.draw(SENTENCES, "train")
     rows = task.encode(episodes, toy)
-    batch = batches.collate(rows, np.arange(12, 36))  # the second and the third episode
+    # the third episode, then the second
+    batch = batches.collate(rows, np.array([*range(24, 36), *range(12, 24)]))
     model: Any = Mixed()
     found = task.logits(model, batch)["vector"].numpy()
     states = model(batch).last
