@@ -45,6 +45,7 @@ ALIKE = {
     "ATEN_CPU_CAPABILITY": "avx2",  # this and the next two: the same kernels on newer processors
     "ONEDNN_MAX_CPU_ISA": "AVX2",
     "MKL_CBWR": "COMPATIBLE",
+    "WNSEARCHDIR": "inputs/wordnet",  # a small WordNet, written with the texts
 }
 
 

@@ -122,6 +122,7 @@ ONE_STACK: dict[str, Callable[[Batch], Sees]] = {
             "roberta",
             "albert",
             "structbert",
+            "sensebert",
             "electra",
             "spanbert",
             "simcse",

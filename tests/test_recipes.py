@@ -65,6 +65,7 @@ FITTING = {
     "model=memory_decoder": "adaptive_span",
     "model=compressive": "compressive_transformer",
     "objective=sop": "albert",
+    **dict.fromkeys(("objective=sense", "noise=sense_mask", "noise=sense_words"), "sensebert"),
     **dict.fromkeys(("objective=bilm", "model=bilm"), "elmo"),
     **dict.fromkeys(("objective=word_structure", "objective=sentence_structure"), "structbert"),
     **dict.fromkeys(
@@ -104,6 +105,9 @@ BESIDE = {  # what a part is used with
         "noise=[token_mask,ngram_hole]",
         "eval.noise=${noise}",
     ],
+    "objective=sense": ["objective=[mlm,sense]"],
+    "noise=sense_words": ["noise=[sense_mask,sense_words]"],
+    "noise=sense_mask": ["noise=[sense_mask,sense_words]"],
     "objective=rtd": ["objective=[rtd]", "noise=[token_replace]"],
     "noise=random_positions": ["noise=[random_positions]", "position=sinusoidal"],
     "noise=token_shuffle": ["noise=[token_mask,token_shuffle]"],
@@ -303,6 +307,8 @@ PARAMETERS: dict[str, tuple[float, list[str]]] = {
     "sandwich": (247, []),  # sec. 3: Baevski and Auli's model of 16 layers
     "simcse": (110, ["init=null", "size=base", "tokenizer.vocab_size=30522"]),  # BERT-base
     "spanbert": (340, []),  # BERT-large
+    # sec. 3.4: 23 million more than BERT-base, which has 30,522 tokens
+    "sensebert": (110 + 23, []),
     "sparse_transformer": (95, []),  # table 2, enwik8; recalled, not checked in the paper
     "structbert": (110, []),  # sec. 3.1, base
     "t5": (220, []),  # sec. 3.1.1

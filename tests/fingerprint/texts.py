@@ -7,6 +7,8 @@ import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from knowledge import tiny_wordnet
+
 
 def lexicon(text: str) -> dict[str, str]:
     """{English: Chinese} of `text`: entries parted by commas, the Chinese behind the last space."""
@@ -218,9 +220,11 @@ def write_inputs(folder: Path) -> None:
 
     Args:
         folder: is made; gets text.txt (English and Chinese), other.txt (Chinese), pairs.en with
-            pairs.zh line by line, lines.txt, study.yaml, and a folder for each kind of task.
+            pairs.zh line by line, lines.txt, study.yaml, wordnet, and a folder for each kind
+            of task.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    tiny_wordnet.write(folder / "wordnet")
     (folder / "text.txt").write_text(documents(160, seed=1, chinese=0.2), encoding="utf-8")
     (folder / "other.txt").write_text(documents(120, seed=2, chinese=1.0), encoding="utf-8")
     (folder / "study.yaml").write_text(STUDY, encoding="utf-8")

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from plmctl.knowledge.wordnet import PARTS, SUPERSENSES
-
-LETTERS = dict(zip(PARTS, "nvar", strict=True))
+LETTERS = {"noun": "n", "verb": "v", "adj": "a", "adv": "r"}
+# numbers of the lexicographer files: lexnames(5WN)
+CLASSES = {
+    **{"adj.all": 0, "adv.all": 2, "noun.Tops": 3, "noun.act": 4, "noun.animal": 5},
+    **{"noun.artifact": 6, "noun.cognition": 9, "noun.communication": 10, "noun.group": 14},
+    **{"noun.object": 17, "noun.person": 18, "noun.quantity": 23, "noun.relation": 24},
+    **{"verb.change": 30, "verb.cognition": 31, "verb.motion": 38, "verb.perception": 39},
+}
 # name: (part, class, words, {symbol: [(name of the synset, source, target)]}, gloss)
 SYNSETS: dict[str, tuple[str, str, list[str], dict[str, list[tuple[str, int, int]]], str]] = {
     "dog": ("noun", "noun.animal", ["dog", "domestic_dog"], {"@": [("animal", 0, 0)]}, "it barks"),
@@ -26,6 +31,12 @@ SYNSETS: dict[str, tuple[str, str, list[str], dict[str, list[tuple[str, int, int
     "method": ("noun", "noun.cognition", ["method"], {}, "a way"),
     "class": ("noun", "noun.group", ["class"], {}, "pupils"),
     "module": ("noun", "noun.artifact", ["module"], {}, "a part"),
+    "horse": ("noun", "noun.animal", ["horse"], {"@": [("animal", 0, 0)]}, "it is ridden"),
+    "teacher": ("noun", "noun.person", ["teacher"], {}, "one who teaches"),
+    "farmer": ("noun", "noun.person", ["farmer"], {}, "one who farms"),
+    "river": ("noun", "noun.object", ["river"], {}, "it flows"),
+    "garden": ("noun", "noun.artifact", ["garden"], {}, "plants grow there"),
+    "remember": ("verb", "verb.cognition", ["remember", "follow"], {}, "know again"),
     "return": ("verb", "verb.motion", ["return"], {}, "come back"),
     "chase": ("verb", "verb.motion", ["chase", "dog"], {}, "run after"),
     "run": ("verb", "verb.motion", ["run"], {}, "move fast"),
@@ -45,11 +56,11 @@ def write(folder: Path) -> Path:
     for _ in range(
         2
     ):  # all lines have their length at once, and their pointers in the second round
-        texts = {part: NOTICE for part in PARTS}
+        texts = {part: NOTICE for part in LETTERS}
         for name, (part, *_rest) in SYNSETS.items():
             offsets[name] = len(texts[part])
             texts[part] += _line(name, offsets) + "\n"
-    for part in PARTS:
+    for part in LETTERS:
         (folder / f"data.{part}").write_text(texts[part], encoding="utf-8")
         index = "".join(line + "\n" for line in _index(part, offsets))
         (folder / f"index.{part}").write_text(NOTICE + index, encoding="utf-8")
@@ -67,7 +78,7 @@ def _line(name: str, offsets: dict[str, int]) -> str:
     ]
     spelled = " ".join(f"{word} 0" for word in words)
     frames = " 00" if part == "verb" else ""
-    head = f"{offsets[name]:08d} {SUPERSENSES.index(supersense):02d} {LETTERS[part]}"
+    head = f"{offsets[name]:08d} {CLASSES[supersense]:02d} {LETTERS[part]}"
     links = " ".join([f"{len(ends):03d}", *ends])
     return f"{head} {len(words):02x} {spelled} {links}{frames} | {gloss}  "
 
