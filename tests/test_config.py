@@ -17,7 +17,7 @@ from plmctl.core.errors import ConfigError, ConfigErrors, UsageError
 from plmctl.run import schema
 from plmctl.run.compose import compose, composed
 from plmctl.run.make_spec import make_spec
-from plmctl.run.overrides import quote
+from plmctl.run.quoting import quote
 from plmctl.run.recipes import conf_dir, recipes_dir
 from plmctl.run.spec import Provenance, thaw
 from plmctl.run.spelling import spell

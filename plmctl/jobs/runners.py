@@ -22,7 +22,7 @@ from plmctl.jobs.job import Job
 from plmctl.jobs.journal import JobJournal
 from plmctl.jobs.work import LOG, Execute, LauncherTask, Outcome, enter, work
 from plmctl.run.composer import open_composer
-from plmctl.run.overrides import quote
+from plmctl.run.quoting import quote
 from plmctl.training.stop import listen
 
 PRELOAD = (  # what every job imports, some of it late: seconds of each

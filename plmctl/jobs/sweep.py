@@ -19,7 +19,8 @@ from plmctl.jobs.work import LauncherTask, Outcome, attempt
 from plmctl.report import sweeps
 from plmctl.run.compose import Composition, attempt_jobs, composed
 from plmctl.run.composer import HydraComposer, LauncherJob, current_job, open_composer, store_recipe
-from plmctl.run.overrides import OverrideWord, quote
+from plmctl.run.overrides import OverrideWord
+from plmctl.run.quoting import quote
 from plmctl.run.recipes import option_name
 from plmctl.run.spec import Provenance, RunSpec, key_of
 

@@ -21,7 +21,8 @@ from typing import Any
 
 from plmctl.core.errors import ConfigError, PlmctlError
 from plmctl.run.decision import Decision, shorten
-from plmctl.run.overrides import OverrideWord, quote_value
+from plmctl.run.overrides import OverrideWord
+from plmctl.run.quoting import quote_value
 from plmctl.run.schema import LENGTHS
 from plmctl.run.spelling import spell
 from plmctl.run.walks import select

@@ -13,7 +13,7 @@ from plmctl.run.build import plain
 from plmctl.run.model_facts import find_kernel_problems, pattern_of
 from plmctl.run.peeking import find_peeking
 from plmctl.run.stage_mistakes import at_stage
-from plmctl.run.stage_settings import sets, stage_config
+from plmctl.run.stage_settings import sets, stage_config, stage_pattern
 from plmctl.training.freezing import apply_freezing
 
 # what is wrong with the rows that a config makes
@@ -42,7 +42,7 @@ def find_in_stages(
         if sets(cfg, number, "pattern"):
             found = []
             with collect(found):
-                found += _find_in_pattern(cfg, staged, objectives, model, plugins)
+                found += _find_in_pattern(cfg, number, objectives, model, plugins)
             errors += [at_stage(error, stages, number, "pattern") for error in found]
     return errors
 
@@ -61,9 +61,10 @@ def find_wrong_freezing(config: Mapping[str, Any], model: Model) -> list[PlmctlE
 
 
 def _find_in_pattern(
-    cfg: Any, staged: Any, objectives: Mapping[str, Objective], model: Model, plugins: Sequence[str]
+    cfg: Any, number: int, objectives: Mapping[str, Objective], model: Model, plugins: Sequence[str]
 ) -> list[PlmctlError]:
     """What does not fit between a stage's own pattern and the model, its rows or the questions."""
+    staged = stage_config(cfg, number)
     of_run, pattern = pattern_of(cfg, plugins), pattern_of(staged, plugins)
     if more := (pattern.needs | pattern.uses) - (of_run.needs | of_run.uses):
         fields = ", ".join(sorted(more))
@@ -71,10 +72,7 @@ def _find_in_pattern(
         return [ConfigError("pattern", ..., allowed)]
     longest = max(row_lengths(plain(staged)).values())
     before = {str(error) for error in find_kernel_problems(model.backbone, longest)}
-    try:
-        model.backbone.set_pattern(pattern)
+    with stage_pattern(cfg, model, number):
         problems = find_kernel_problems(model.backbone, longest)
         of_kernel = [error for error in problems if str(error) not in before]
         return [*find_peeking(objectives, model.backbone), *of_kernel]
-    finally:
-        model.backbone.set_pattern(of_run)

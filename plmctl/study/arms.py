@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from plmctl.core.errors import UsageError
 from plmctl.run.composer import open_composer
-from plmctl.run.overrides import quote
+from plmctl.run.quoting import quote
 from plmctl.study.study import Arm
 
 
