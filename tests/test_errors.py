@@ -405,6 +405,7 @@ def test_help_lists_every_setting(plmctl: Invoke, verb: str) -> None:
         "data": ("data", "check"),
         "augment": ("data", "augment"),
         "rewrite": ("data", "rewrite"),
+        "link": ("data", "link"),
     }
     output = plmctl(*inner.get(verb, (verb,)), "--help", code=0)
     for setting, _ in settings(verb):

@@ -4,6 +4,7 @@ commands that they need: narrower, shorter, and on less text.
 
 from __future__ import annotations
 
+import bz2
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 from plmctl.cli.app import commands, declared, make_app
 from plmctl.text import corpus
 from plmctl.text.corpus import CorpusDocument, extract_paragraphs, load_topics
+from tests.knowledge.wiki import export, page
 
 EXAMPLES = {name: declared(function).examples for name, function in commands().items()}
 # whose examples make what those of a command read
@@ -22,6 +24,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "data check": ("tokenize",),
     "pretrain": (),
     "finetune": ("tokenize", "pretrain"),
+    "data link": (),
     "data augment": ("pretrain",),
     "data rewrite": ("tokenize",),
     "distill": ("finetune",),
@@ -41,6 +44,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
 MAKES = {
     "tokenize": "tokens/manifest.json",
     "data check": "checked_files/lengths.svg",
+    "data link": "linked-text/knowledge.json",
     "convert": "exported/model.safetensors",
     "report": "compared.md",
 }
@@ -104,6 +108,9 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
         "Any text will do.\n\nIt has two documents, and more than one sentence.\n" * 9,
         encoding="utf-8",
     )
+    pages = [page("Any (word)", "See [[Text|text]]."), page("Text", "Any text.")]
+    packed = bz2.compress(export(pages).encode())
+    (place / "enwiki-pages-articles.xml.bz2").write_bytes(packed)
     (place / "en-de").mkdir()
     for split, language in (("train", "en"), ("train", "de"), ("dev", "en"), ("dev", "de")):
         (place / f"en-de/{split}.{language}").write_text(

@@ -19,20 +19,9 @@ MODULES = {
     for file in FILES
 }
 ORDER = (  # the rooms of the package, lowest first: each may import those before it
-    *(
-        "core",
-        "storage",
-        "text",
-        "knowledge",
-        "noise",
-        "data",
-        "attention",
-        "nn",
-        "models",
-        "heads",
-    ),
-    *("generation", "objectives", "tasks", "distill", "training", "interop", "run", "report"),
-    *("jobs", "study", "chain", "cli"),
+    *("core", "storage", "text", "knowledge", "noise", "data", "attention", "nn", "models"),
+    *("heads", "generation", "objectives", "tasks", "distill", "training", "interop", "run"),
+    *("report", "jobs", "study", "chain", "cli"),
 )
 PARTS = ORDER[: ORDER.index("training")]  # built from configs, of which they know nothing
 NUMPY_ONLY = ("text", "knowledge", "noise", "data", "core", "storage", "cli")

@@ -53,7 +53,9 @@ def show_bytes() -> Iterator[Say]:
     def line(doing: str, done: int, total: int) -> str:
         seconds = time.monotonic() - began.setdefault(doing, time.monotonic())
         share = f" of {total / 1e6:,.1f}" if total else ""
-        speed = f", {done / 1e6 / seconds:.1f} MB/s" if seconds > 0.5 else ""
+        rate = done / seconds if seconds > 0.5 else 0
+        speed = f", {rate / 1e6:.1f} MB/s" if rate else ""
+        speed += f", {clock((total - done) / rate)} left" if rate and total else ""
         return f"{doing}: {done / 1e6:,.1f}{share} MB{speed}" if done else doing
 
     if not sys.stderr.isatty():

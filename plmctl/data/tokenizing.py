@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from plmctl.data.encoding import COLUMNS, Labelled, count_processors, encode_doc
 from plmctl.data.shards import FORMAT, MANIFEST, SPLITS, VERSION, is_tokens, read_manifest
 from plmctl.data.split_writer import SplitWriter
 from plmctl.data.survey import Survey, TextSource, ignore_progress, survey_text
+from plmctl.knowledge.directory import find_knowledge
 from plmctl.storage.journal import Journal, Tell, ignore_line, open_journal
 from plmctl.text.annotate import Wanted, choose_tracks
 from plmctl.text.document import Document
@@ -55,6 +57,14 @@ class TokenizingJob:
         """The tracks that are stored beside the ids."""
         return Wanted(self.segment, self.source.spans, self.source.tags)
 
+    @cached_property
+    def knowledge(self) -> dict[str, str]:
+        """The knowledge directory that the ids of marks point into; {} where there is none."""
+        if not self.source.spans and not self.source.tags:
+            return {}
+        sources = [source for source in (self.source, self.valid) if source]
+        return find_knowledge(file for source in sources for file in source.files())
+
     def settings(self) -> dict[str, Any]:
         """The settings that decide the tokens, for the manifest and the cache."""
         named = {
@@ -64,6 +74,7 @@ class TokenizingJob:
             "pairs": self.source.pairs,
             "bytes": self.source.span,
             "valid_bytes": self.valid.span if self.valid else None,
+            "knowledge": self.knowledge.get("fingerprint"),
         }
         further = {
             name: list(value) if isinstance(value, tuple) else value
@@ -305,6 +316,7 @@ def _manifest(
         "spans": list(job.source.spans),
         "pairs": job.source.pairs,
         "duplicates": survey.duplicates,
+        **({"knowledge": job.knowledge} if job.knowledge else {}),
     }
 
 

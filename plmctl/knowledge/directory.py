@@ -1,7 +1,8 @@
 """Knowledge directories: text with marked mentions, and the entities that the ids of marks mean.
 
     text.jsonl       {"title": ..., "text": ..., "entity": [{"start": 3, "end": 9, "id": 17}]}
-    entities.jsonl   line n, from 0, is entity n: {"name", "aliases": [["USA", 12]], "types", "text"}
+    entities.jsonl   line n, from 0, is entity n: {"name": ..., "aliases": [["USA", 12]],
+                     "types": [...], "text": ...}
     relations.txt    one name a line; triples.tsv: head, relation, tail by name
     knowledge.json   version, source, licence, settings, counts, coverage
 
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -179,7 +180,7 @@ class KnowledgeDirectory:
     @cached_property
     def fingerprint(self) -> str:
         """A hash of the entities: marks with the same ids mean the same."""
-        return hash_file(self.folder / ENTITIES)[:32]
+        return take_fingerprint(self.folder)
 
     def documents(self) -> Iterator[dict[str, Any]]:
         """Read the rows of text.jsonl.
@@ -256,6 +257,30 @@ def _is_alias(pair: Any) -> bool:
 def write_entity(entity: Entity) -> str:
     """The line of an entity in entities.jsonl."""
     return json.dumps(entity._asdict(), ensure_ascii=False) + "\n"
+
+
+def take_fingerprint(folder: Path) -> str:
+    """The hash of the entities of a knowledge directory."""
+    return hash_file(folder / ENTITIES)[:32]
+
+
+def find_knowledge(files: Iterable[object]) -> dict[str, str]:
+    """Path and fingerprint of the knowledge directory that files of text are in; {} for files that
+    are in none.
+
+    Raises:
+        DataError: they are in several, whose ids mean different entities.
+    """
+    paths = dict.fromkeys(file.parent for file in files if isinstance(file, Path))
+    folders = [folder for folder in paths if (folder / FILE).is_file()]
+    prints = {folder: take_fingerprint(folder) for folder in folders}
+    if len(set(prints.values())) > 1:
+        listed = ", ".join(map(str, folders))
+        fix = "link them with the same dictionary, or tokenize each for itself"
+        raise DataError(f"their ids mean different entities: {listed}", fix=fix)
+    return next(
+        ({"path": str(each.absolute()), "fingerprint": prints[each]} for each in folders), {}
+    )
 
 
 def refuse_other_knowledge(manifest: Mapping[str, Any], knowledge: KnowledgeDirectory) -> None:

@@ -12,6 +12,7 @@ ACTIONS = {
     "tokenize": "plmctl.run.tokenize:tokenize",
     "data": "plmctl.report.data_check:check",
     "augment": "plmctl.run.augment:augment",
+    "link": "plmctl.run.link:write_links",
     "rewrite": "plmctl.run.rewrite:rewrite",
     "pretrain": "plmctl.run.pretraining:pretrain",
     "finetune": "plmctl.run.finetuning:finetune",

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from plmctl.core.values import Amount, Count, Number, Share, Whole
 from plmctl.run.build import MISSING, SEVERAL
+from plmctl.run.linked import Linking
 from plmctl.run.spec import Part, Record, RunSpec, thaw
 from plmctl.run.writing import Augment, Rewrite
 
@@ -364,6 +365,7 @@ VERBS: dict[str, type[RunSpec]] = {
     "generate": Generate,
     "augment": Augment,
     "rewrite": Rewrite,
+    "link": Linking,
     "convert": Converted,
 }
 

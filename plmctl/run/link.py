@@ -1,0 +1,112 @@
+"""What `plmctl data link` reads and writes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from plmctl.core.errors import ConfigError
+from plmctl.core.progress import show_bytes
+from plmctl.core.terminal import counted, remark, tell
+from plmctl.knowledge.collect import PageReading
+from plmctl.knowledge.linking import LinkingJob, Matching, is_export, link
+from plmctl.run.linked import Linking
+from plmctl.storage.paths import find_near
+from plmctl.storage.resumable import new_folder
+from plmctl.text.annotate import check_names
+
+_TYPES = 5  # that a line names
+
+
+def write_links(spec: Linking) -> int:
+    """Write `out` and say what is in it."""
+    out, job = new_folder(spec.out).absolute(), make_job(spec)
+    with show_bytes() as say:
+        about = link(job, out, say=say, tell=lambda line: remark(f"plmctl: {line}"))
+    for line in about["problems"]:
+        remark(f"plmctl: {line}")
+    if spec.provenance.json:
+        keys = ("counts", "coverage", "problems")
+        tell(json.dumps({"out": spec.out, **{key: about[key] for key in keys}}))
+        return 0
+    for line in describe_links(about, spec.out):
+        tell(line)
+    fields = ["data.spans=[entity]"]
+    if tags := [name for name in about["layers"] if name != "entity"]:
+        fields.append(f"data.tags=[{','.join(tags)}]")
+    tell(f"next: plmctl tokenize data.path={out / 'text.jsonl'} {' '.join(fields)} out=<dir>")
+    return 0
+
+
+def make_job(spec: Linking) -> LinkingJob:
+    """The job that the settings describe."""
+    path = _existing(spec.path, "path")
+    dictionary = _existing(spec.dictionary, "dictionary")
+    assert path is not None
+    if dictionary is None and not is_export(path):
+        allowed = "a wiki's export (.xml, .bz2, .gz), or text with a dictionary of names"
+        fix = "dictionary=<a knowledge directory, or a table of alias, name>"
+        raise ConfigError("path", spec.path, allowed, fix=fix)
+    lexicons = {}
+    for name, file in spec.lexicons.items():
+        check_names((), (name,))
+        lexicons[name] = _existing(file, f"lexicons.{name}")
+    return LinkingJob(
+        path=path,
+        dictionary=dictionary,
+        reading=PageReading(types=spec.types, lists=spec.lists, without=spec.without),
+        matching=Matching(
+            fold=spec.fold,
+            least_prior=spec.least_prior,
+            least_length=spec.least_length,
+            lowercase=spec.lowercase,
+        ),
+        repeated=spec.repeated,
+        outside=spec.outside,
+        least_mentions=spec.least_mentions,
+        type_table=_existing(spec.type_table, "type_table"),
+        triples=_existing(spec.triples, "triples"),
+        ids=_existing(spec.ids, "ids"),
+        lexicons={name: file for name, file in lexicons.items() if file is not None},
+        licence=spec.licence,
+    )
+
+
+def _existing(given: str | None, setting: str) -> Path | None:
+    """The path of a setting; ConfigError where there is nothing."""
+    if given is None:
+        return None
+    path = Path(given).expanduser()
+    if not path.exists():
+        near = find_near(path, folders=False)
+        fix = f"{setting}={near}" if near else ""
+        raise ConfigError(setting, given, "there is no such file", fix=fix)
+    return path
+
+
+def describe_links(about: dict[str, Any], out: str) -> list[str]:
+    """What a knowledge directory holds, in lines for a person."""
+    counts, coverage = about["counts"], about["coverage"]
+    documents, characters = coverage.get("documents", 0), coverage.get("characters", 0)
+    marked = coverage.get("documents with a mention", 0) / max(1, documents)
+    share = coverage.get("characters in mentions", 0) / max(1, characters)
+    by_type = list(coverage["mentions by type"].items())[:_TYPES]
+    kinds = ", ".join(f"{kind} {count:,}" for kind, count in by_type)
+    sources = {"links": "links", "repeated": "repeated names", "by the dictionary": "names"}
+    origin = ", ".join(
+        f"{coverage[key]:,} {word}" for key, word in sources.items() if coverage.get(key)
+    )
+    lines = [
+        f"{out}: {counted(documents, 'document')} of {characters:,} characters",
+        f"  {counted(coverage.get('mentions', 0), 'mention')} ({origin or 'none'}) in {marked:.0%}"
+        f" of the documents, {share:.1%} of the characters",
+        f"  {counts['entities']:,} entities ({coverage.get('entities mentioned', 0):,} mentioned),"
+        f" {counts['aliases']:,} aliases, {counts['types']:,} types"
+        f" ({counts['types with one member']:,} with one member),"
+        f" {counts['without a type']:,} entities without a type",
+    ]
+    lines += [f"  mentions by type: {kinds}"] if kinds else []
+    if "triples" in counts:
+        lines.append(f"  {counts['triples']:,} triples of {counts['relations']:,} relations")
+    return lines

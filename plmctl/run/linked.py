@@ -1,0 +1,55 @@
+"""The settings of `plmctl data link`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from plmctl.core.values import Count, Rate
+from plmctl.run.build import MISSING
+from plmctl.run.spec import Part, RunSpec
+
+
+@dataclass(frozen=True)
+class Linking(RunSpec):
+    path: str = MISSING  # a wiki's export (.xml, .bz2, .gz), or text that is given a dictionary
+    # what names in plain text mean: a knowledge directory, or a table of alias, name, count
+    dictionary: str | None = None
+    out: str = MISSING  # a new folder: text.jsonl, entities.jsonl, knowledge.json
+    # of the page of an entity: the nouns that its categories are about, the categories themselves,
+    # its infobox, what its title has in brackets
+    types: tuple[Literal["heads", "categories", "infobox", "qualifier"], ...] = (
+        "heads",
+        "infobox",
+        "qualifier",
+    )
+    type_table: str | None = None  # more types: name, type a line, with a tab between
+    triples: str | None = None  # head, relation, tail a line, with tabs between
+    # where the two tables have ids in place of names: id, name a line
+    ids: str | None = None
+    # further marks: {sense: a table of word, tag}
+    lexicons: Mapping[str, Any] = Part({})
+    # an article's further mentions of what it links to, by their names
+    repeated: bool = True
+    outside: bool = True  # titles that are only linked to are entities, too
+    least_mentions: Count = 1  # of those
+    lists: bool = True  # lines of lists are text, too
+    # sections that are left out
+    without: tuple[str, ...] = (
+        "References",
+        "External links",
+        "See also",
+        "Further reading",
+        "Notes",
+        "Bibliography",
+        "Sources",
+        "参考文献",
+        "外部链接",
+        "参见",
+    )
+    fold: bool = False  # names in plain text: upper and lower case are the same
+    least_prior: Rate = 0.5  # names are linked whose main meaning has this share of their uses
+    least_length: Count = 2  # characters of such a name
+    lowercase: bool = False  # and names without a capital letter
+    licence: str | None = None  # of the text, for knowledge.json

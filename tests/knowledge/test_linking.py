@@ -1,0 +1,262 @@
+"""A tiny encyclopedia with every kind of page, and what `plmctl data link` makes of it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from plmctl.core.errors import ConfigError, DataError
+from plmctl.knowledge.dictionary import Mention
+from plmctl.knowledge.directory import KnowledgeDirectory
+from plmctl.knowledge.encyclopedia import merge
+from plmctl.knowledge.kinds import find_head, strip_qualifier
+from plmctl.knowledge.linking import link
+from plmctl.run import link as command
+from plmctl.run.make_spec import spec_of
+from tests.knowledge.wiki import export, page
+
+PAGES = [
+    page("USA", "", redirect="United States"),
+    page("United States", "The '''US''' is in [[Americas|America]]. [[Category:Countries]]"),
+    page("U.S.A.", "#REDIRECT [[USA#Old]]"),
+    page("Loop A", "#REDIRECT [[Loop B]]"),
+    page("Loop B", "#REDIRECT [[Loop A]]"),
+    page(
+        "Ada (poet)",
+        "Ada lived in the [[USA|States]].\nAda saw the United States and [[Loop A|loops]]."
+        "\n[[Category:English poets]][[Category:1950 births]]",
+    ),
+    page("Mercury", "{{disambig}}\n* [[Mercury (planet)]], near the [[Sun]]\n* [[Ada (poet)]]"),
+    page("Mercury (planet)", "It is a [[planet]]. Planets of [[Rome]]."),
+    page("List of planets", "* [[Mercury (planet)]]"),
+    page("Talk:Ada", "[[USA]]", number=1),
+    page("File:A.jpg", "x", number=6),
+]
+
+
+def make_job(path: Path, **settings: Any) -> Any:
+    spec = spec_of("link", {"path": str(path), "out": ".", **settings}, None)
+    return command.make_job(spec)
+
+
+def run(tmp_path: Path, pages: list[str] = PAGES, **settings: Any) -> dict[str, Any]:
+    file = tmp_path / "wiki.xml"
+    file.write_text(export(pages))
+    shutil.rmtree(tmp_path / "out", ignore_errors=True)
+    return link(
+        make_job(file, **settings), tmp_path / "out", say=lambda *_: None, tell=lambda _: None
+    )
+
+
+def mentions(folder: Path) -> dict[str, list[tuple[str, str]]]:
+    """{title: [(what stands in the text, the entity's name)]}."""
+    known = KnowledgeDirectory(folder)
+    return {
+        row["title"]: [
+            (row["text"][mark["start"] : mark["end"]], known.names[mark["id"]])
+            for mark in row["entity"]
+        ]
+        for row in known.documents()
+    }
+
+
+def test_links_lead_through_redirects_to_entities(tmp_path: Path) -> None:
+    about = run(tmp_path, repeated=False)
+    assert mentions(tmp_path / "out") == {
+        "United States": [("America", "Americas")],
+        "Ada (poet)": [("States", "United States")],
+        "Mercury (planet)": [("planet", "Planet"), ("Rome", "Rome")],
+    }
+    known = KnowledgeDirectory(tmp_path / "out")
+    assert known.names == [
+        *("United States", "Ada (poet)", "Mercury (planet)"),
+        *("Americas", "Planet", "Rome"),
+    ]
+    assert dict(known[0].aliases) == {"United States": 0, "USA": 0, "U.S.A.": 0, "States": 1}
+    assert known[0].aliases[0] == ("States", 1)
+    assert dict(known[1].aliases) == {"Ada (poet)": 0, "Ada": 0, "Mercury": 0}
+    assert known.types[:3] == [("countries",), ("poets", "poet"), ("planet",)]
+    assert known[1].text == "Ada lived in the States."
+    assert about["problems"] == ["1 redirects in a circle: Loop A -> Loop B -> Loop A"]
+    counted = about["source"]["counted"]
+    assert counted == {
+        "redirects": 4,
+        "articles": 3,
+        "disambiguation pages": 1,
+        "lists": 1,
+        "pages of other namespaces": 2,
+    }
+
+
+def test_repeated_names_are_marked_where_no_link_is(tmp_path: Path) -> None:
+    about = run(tmp_path)
+    ada = mentions(tmp_path / "out")["Ada (poet)"]
+    assert ada == [
+        ("Ada", "Ada (poet)"),
+        ("States", "United States"),
+        ("Ada", "Ada (poet)"),
+        ("United States", "United States"),
+    ]
+    assert (about["coverage"]["links"], about["coverage"]["repeated"]) == (4, 3)
+
+
+def test_coverage_counts_what_is_there(tmp_path: Path) -> None:
+    coverage = run(tmp_path, repeated=False)["coverage"]
+    texts = [json.loads(line) for line in (tmp_path / "out/text.jsonl").read_text().splitlines()]
+    assert coverage["documents"] == coverage["documents with a mention"] == len(texts) == 3
+    assert coverage["characters"] == sum(len(row["text"]) for row in texts)
+    assert coverage["characters in mentions"] == len("America" + "States" + "planet" + "Rome")
+    assert coverage["mentions by type"] == {"countries": 1}
+    assert coverage["mentions without a type"] == 3
+
+
+def test_titles_without_a_page_are_entities_if_asked(tmp_path: Path) -> None:
+    run(tmp_path, outside=False)
+    assert KnowledgeDirectory(tmp_path / "out").names == [
+        "United States",
+        "Ada (poet)",
+        "Mercury (planet)",
+    ]
+    run(tmp_path, least_mentions=2)
+    assert "Rome" not in KnowledgeDirectory(tmp_path / "out").names
+
+
+def test_tables_bring_types_and_triples(tmp_path: Path) -> None:
+    (tmp_path / "types.tsv").write_text("Q1\tcity\nRome\tcapital\nAtlantis\tisland\n")
+    (tmp_path / "ids.tsv").write_text("Q1\tRome\nQ2\tUnited States\n")
+    (tmp_path / "triples.tsv").write_text("Q1\tnear\tQ2\nQ1\tnear\tQ9\nRome\tfar\tQ2\n")
+    given = {name: str(tmp_path / f"{name}.tsv") for name in ("ids", "triples")}
+    about = run(tmp_path, type_table=str(tmp_path / "types.tsv"), **given)
+    known = KnowledgeDirectory(tmp_path / "out")
+    assert known.types[known.ids["Rome"]] == ("city", "capital")
+    assert known.relations == ["near", "far"]
+    rome, states = known.ids["Rome"], known.ids["United States"]
+    assert known.triples.tolist() == [[rome, 0, states], [rome, 1, states]]
+    assert about["counts"]["triples"] == 2
+    assert f"1 types without members: {tmp_path}/types.tsv: island" in about["problems"]
+    assert f"{tmp_path}/triples.tsv:2 (Q9)" in about["problems"][-1]
+
+
+def test_a_cut_export_is_used_as_far_as_it_goes(tmp_path: Path) -> None:
+    file = tmp_path / "wiki.xml"
+    text = export(PAGES)
+    file.write_text(text[: text.index("<title>Mercury (pl")])
+    about = link(make_job(file), tmp_path / "out", say=lambda *_: None, tell=lambda _: None)
+    assert about["source"]["counted"]["articles"] == 2
+    assert "1 files that are cut off" in about["problems"][0]
+    assert "line" in about["problems"][0]
+
+
+def test_a_stopped_reading_goes_on_and_writes_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from plmctl.knowledge import collect
+
+    run(tmp_path)
+    whole = {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()}
+    shutil.rmtree(tmp_path / "out")
+    monkeypatch.setattr(collect, "_COMMIT", -1.0)
+    read, seen = collect.read_page, []
+
+    def stop(page: Any, *given: Any) -> Any:
+        seen.append(page.title)
+        if seen.count("Mercury (planet)") == 1 and page.title == "Mercury (planet)":
+            raise KeyboardInterrupt
+        return read(page, *given)
+
+    monkeypatch.setattr(collect, "read_page", stop)
+    job, told = make_job(tmp_path / "wiki.xml"), []
+    with pytest.raises(KeyboardInterrupt):
+        link(job, tmp_path / "out", say=lambda *_: None, tell=told.append)
+    assert not (tmp_path / "out").exists()
+    link(job, tmp_path / "out", say=lambda *_: None, tell=told.append)
+    assert "going on from there" in told[0]
+    assert seen.count("United States") == 1
+    assert {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()} == whole
+
+
+def test_plain_text_is_linked_with_the_names_of_a_directory(tmp_path: Path) -> None:
+    run(tmp_path)
+    (tmp_path / "plain.txt").write_text("Rome is not in the USA.\n\nAda saw a planet.\n")
+    job = make_job(tmp_path / "plain.txt", dictionary=str(tmp_path / "out"))
+    link(job, tmp_path / "two", say=lambda *_: None, tell=lambda _: None)
+    one, two = (KnowledgeDirectory(tmp_path / name) for name in ("out", "two"))
+    assert one.fingerprint == two.fingerprint
+    marks = [pair for pairs in mentions(tmp_path / "two").values() for pair in pairs]
+    assert marks == [("Rome", "Rome"), ("USA", "United States"), ("Ada", "Ada (poet)")]
+
+
+def test_plain_text_is_linked_with_a_table(tmp_path: Path) -> None:
+    (tmp_path / "plain.txt").write_text("Big Apple and NYC.\n")
+    (tmp_path / "names.tsv").write_text("Big Apple\tNew York\nNYC\tNew York\t7\n\tNo\n")
+    (tmp_path / "types.tsv").write_text("New York\tcity\n")
+    words = {"dictionary": str(tmp_path / "names.tsv"), "type_table": str(tmp_path / "types.tsv")}
+    (tmp_path / "sizes.tsv").write_text("big\tlarge\napple\tsmall\n")
+    job = make_job(tmp_path / "plain.txt", **words, lexicons={"size": str(tmp_path / "sizes.tsv")})
+    about = link(job, tmp_path / "out", say=lambda *_: None, tell=lambda _: None)
+    known = KnowledgeDirectory(tmp_path / "out")
+    row = next(known.documents())
+    assert [mark["id"] for mark in row["entity"]] == [0, 0]
+    assert row["size"] == [{"start": 0, "end": 3, "id": 1}, {"start": 4, "end": 9, "id": 2}]
+    assert (tmp_path / "out/size.txt").read_text() == "\nlarge\nsmall\n"
+    assert known[0] == ("New York", (("NYC", 7), ("Big Apple", 1)), ("city",), "")
+    assert about["problems"] == [f"1 aliases or entities without a name: {tmp_path}/names.tsv:3"]
+
+
+@pytest.mark.parametrize(
+    ("table", "what"),
+    [("one\n", "names.tsv:1: 1 columns, not 2"), ("a\tb\tc\n", "names.tsv:1: 'c' is no number")],
+)
+def test_a_broken_table_is_named_by_line(tmp_path: Path, table: str, what: str) -> None:
+    (tmp_path / "plain.txt").write_text("x\n")
+    (tmp_path / "names.tsv").write_text(table)
+    job = make_job(tmp_path / "plain.txt", dictionary=str(tmp_path / "names.tsv"))
+    with pytest.raises(DataError, match=what):
+        link(job, tmp_path / "out", say=lambda *_: None, tell=lambda _: None)
+    assert not (tmp_path / "out").exists()
+
+
+def test_text_needs_a_dictionary_and_an_export_articles(tmp_path: Path) -> None:
+    (tmp_path / "plain.txt").write_text("x\n")
+    with pytest.raises(ConfigError, match="dictionary=<a knowledge directory"):
+        make_job(tmp_path / "plain.txt")
+    with pytest.raises(ConfigError, match=r"no such file\n  fix: path=.*plain.txt"):
+        make_job(tmp_path / "plan.txt")
+    with pytest.raises(DataError, match="no articles"):
+        run(tmp_path, [page("A", "#REDIRECT [[B]]")])
+
+
+def test_marks_of_links_come_first() -> None:
+    links = [Mention(5, 9, 1), Mention(20, 30, 2)]
+    others = [(0, 5, 3), (4, 6, 4), (9, 12, 5), (25, 26, 6), (30, 31, 7)]
+    others = [Mention(*each) for each in others]
+    assert merge(links, others) == [(0, 5, 3), (5, 9, 1), (9, 12, 5), (20, 30, 2), (30, 31, 7)]
+    assert merge([], others[:1]) == others[:1]
+
+
+@pytest.mark.parametrize(
+    ("category", "head"),
+    [
+        ("Capitals in Europe", "capitals"),
+        ("American football players", "players"),
+        ("Living people", "people"),
+        ("French Republicans", "republicans"),
+        ("1950 births", ""),
+        ("Physics", ""),
+        ("Anarchism", ""),
+        ("Articles with example code", ""),
+        ("Works by Plato", "works"),
+    ],
+)
+def test_categories_are_about_their_plural_noun(category: str, head: str) -> None:
+    assert find_head(category) == head
+
+
+def test_titles_as_texts_write_them() -> None:
+    assert strip_qualifier("Mercury (planet)") == "Mercury"
+    assert strip_qualifier("水星（行星）") == "水星"
+    assert strip_qualifier("(x)") == "(x)"
