@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 from plmctl.attention.kernels.base import Kernel
 from plmctl.attention.patterns.base import Pattern
 from plmctl.cli import app as cli
-from plmctl.cli.commands.data_check import pathless
+from plmctl.cli.commands import data_check, data_link
 from plmctl.cli.start import sort_words
 from plmctl.core.batch import IGNORE, Seq, Targets
 from plmctl.data.formats.base import Format
@@ -92,7 +92,8 @@ def assert_composes(line: str, *extra: str) -> None:
     if verb in ("average", "convert", "report", "recipes", "help"):
         return
     given = context.params
-    words = pathless(given["words"] or []) if verb == "data" else given["words"] or []
+    paths = {"data": data_check.pathless, "link": data_link.pathless}
+    words = paths.get(verb, list)(given["words"] or [])
     recipe, overrides = sort_words(words, resume=given.get("resume", False))
     if given.get("resume"):
         return  # the saved config counts

@@ -31,8 +31,8 @@ _INVERSE = np.uint64(pow(int(_BASE), -1, 1 << 64))
 _UNUSED = 0.1  # what a name counts that was never seen as a link
 LONGEST = 12  # units of a name; longer ones are left out
 # scripts without spaces between words: Thai to Khmer, Japanese, Chinese
-_NO_SPACES = ((0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF), (0x3040, 0x30FF))
-_NO_SPACES += ((0x3400, 0x9FFF), (0xF900, 0xFAFF))
+_NO_SPACES = [(0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF), (0x3040, 0x30FF)]
+_NO_SPACES += [(0x3400, 0x9FFF), (0xF900, 0xFAFF)]
 
 
 class Mention(NamedTuple):

@@ -16,7 +16,7 @@ from xml.parsers import expat
 from plmctl.core.errors import DataError
 
 _CHUNK = 1 << 18
-_OPEN = {".bz2": bz2.open, ".gz": gzip.open, ".xz": lzma.open}
+_OPEN: dict[str, Callable[..., Any]] = {".bz2": bz2.open, ".gz": gzip.open, ".xz": lzma.open}
 _CUT = (EOFError, OSError, lzma.LZMAError)
 _FIX = "copy or download it again; `bzip2 -tv` and `gzip -tv` say whether a file is whole"
 _FIELDS = frozenset({"title", "ns", "text"})

@@ -102,6 +102,7 @@ def _write(job: LinkingJob, journal: Journal, say: Say) -> dict[str, Any]:
     called = _read_ids(job)
     tables = read_types(job.type_table, called) if job.type_table else {}
     entities: Iterable[Entity]
+    rows: Iterable[dict[str, Any]]
     if job.dictionary is None:
         source = _collect(job, journal, say)
         if source["problem"]:

@@ -166,9 +166,9 @@ class Wiki:
                 pieces.append(shown)
         pieces.append(text[at:])
         while open_:  # never closed: plain text
-            inside = pieces
+            rest = pieces
             _, pieces = open_.pop()
-            pieces += inside
+            pieces += rest
         return "".join(pieces), links, categories
 
     def _show_link(self, inside: str, links: list[str], categories: list[str], trail: str) -> str:

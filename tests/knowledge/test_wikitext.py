@@ -86,9 +86,8 @@ def test_links(text: str, seen: str, links: list[tuple[str, str]]) -> None:
 
 
 def test_categories_and_infoboxes_are_kept_apart() -> None:
-    article = WIKI.read(
-        "{{Infobox military conflict\n|x=1}}{{Taxobox|}}{{Chem|H2}}[[Kategorie:A|b]]"
-    )
+    boxes = "{{Infobox military conflict\n|x=1}}{{Taxobox|}}{{Chem|H2}}"
+    article = WIKI.read(f"{boxes}[[Kategorie:A|b]]")
     assert (article.categories, article.boxes) == (["A"], ["military conflict", "taxobox"])
 
 

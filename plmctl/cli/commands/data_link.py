@@ -30,7 +30,9 @@ def link(
 
     PATH is the export of a wiki, or with dictionary=<names> plain text.
     """
-    settings = [
-        word if "=" in word or word.startswith("~") else f"path={word}" for word in words or []
-    ]
-    start("link", settings, **options)
+    start("link", pathless(words or []), **options)
+
+
+def pathless(words: list[str]) -> list[str]:
+    """The words of `data link` with PATH as the setting that it stands for."""
+    return [word if "=" in word or word.startswith("~") else f"path={word}" for word in words]
