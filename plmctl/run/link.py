@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,10 +49,6 @@ def make_job(spec: Linking) -> LinkingJob:
         allowed = "a wiki's export (.xml, .bz2, .gz), or text with a dictionary of names"
         fix = "dictionary=<a knowledge directory, or a table of alias, name>"
         raise ConfigError("path", spec.path, allowed, fix=fix)
-    lexicons = {}
-    for name, file in spec.lexicons.items():
-        check_names((), (name,))
-        lexicons[name] = _existing(file, f"lexicons.{name}")
     return LinkingJob(
         path=path,
         dictionary=dictionary,
@@ -68,9 +65,24 @@ def make_job(spec: Linking) -> LinkingJob:
         type_table=_existing(spec.type_table, "type_table"),
         triples=_existing(spec.triples, "triples"),
         ids=_existing(spec.ids, "ids"),
-        lexicons={name: file for name, file in lexicons.items() if file is not None},
+        lexicons=_find_lexicons(spec.lexicons),
         licence=spec.licence,
     )
+
+
+def _find_lexicons(given: Sequence[str]) -> dict[str, Path]:
+    """{field: table} of the words `field:table`."""
+    found: dict[str, Path] = {}
+    for word in given:
+        name, colon, file = word.partition(":")
+        if not colon or name in found:
+            allowed = "a field of its own and its table of word, tag"
+            raise ConfigError("lexicons", word, allowed, fix="lexicons=[sense:senses.tsv]")
+        check_names((), (name,))
+        place = _existing(file, "lexicons")
+        assert place is not None
+        found[name] = place
+    return found
 
 
 def _existing(given: str | None, setting: str) -> Path | None:

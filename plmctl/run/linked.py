@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from plmctl.core.values import Count, Rate
 from plmctl.run.build import MISSING
-from plmctl.run.spec import Part, RunSpec
+from plmctl.run.spec import RunSpec
 
 
 @dataclass(frozen=True)
@@ -28,8 +27,8 @@ class Linking(RunSpec):
     triples: str | None = None  # head, relation, tail a line, with tabs between
     # where the two tables have ids in place of names: id, name a line
     ids: str | None = None
-    # further marks: {sense: a table of word, tag}
-    lexicons: Mapping[str, Any] = Part({})
+    # further marks: [sense:senses.tsv], a field and its table of word, tag
+    lexicons: tuple[str, ...] = ()
     # an article's further mentions of what it links to, by their names
     repeated: bool = True
     outside: bool = True  # titles that are only linked to are entities, too

@@ -196,7 +196,7 @@ def test_plain_text_is_linked_with_a_table(tmp_path: Path) -> None:
     (tmp_path / "types.tsv").write_text("New York\tcity\n")
     words = {"dictionary": str(tmp_path / "names.tsv"), "type_table": str(tmp_path / "types.tsv")}
     (tmp_path / "sizes.tsv").write_text("big\tlarge\napple\tsmall\n")
-    job = make_job(tmp_path / "plain.txt", **words, lexicons={"size": str(tmp_path / "sizes.tsv")})
+    job = make_job(tmp_path / "plain.txt", **words, lexicons=[f"size:{tmp_path}/sizes.tsv"])
     about = link(job, tmp_path / "out", say=lambda *_: None, tell=lambda _: None)
     known = KnowledgeDirectory(tmp_path / "out")
     row = next(known.documents())
