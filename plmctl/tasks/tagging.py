@@ -58,6 +58,7 @@ class Tagging(Task):
     """
 
     head = "tag"
+    unlabelled: str | None = None  # how files spell that a word has no tag to predict
     pipeline = "token-classification"
     fields: Mapping[str, Field] = {
         "targets.tag": Field("[n, T]", "int", "tag of the word that begins here, IGNORE elsewhere"),
@@ -105,7 +106,12 @@ class Tagging(Task):
             )
         if self.joiner is None:
             self.joiner = "" if _of_characters(examples) else " "
-        pairs = [(tag, example.place) for example in examples for tag in example.label]
+        pairs = [
+            (tag, example.place)
+            for example in examples
+            for tag in example.label
+            if tag != self.unlabelled
+        ]
         if self.label_names is None:
             self.label_names = sorted(
                 _close({tag for tag, _ in pairs}), key=lambda tag: (tag != "O", tag[2:], tag)
@@ -179,13 +185,25 @@ class Tagging(Task):
     def _add_tags(self, rows: Rows, examples: Sequence[Example]) -> Rows:
         if any(example.label is None for example in examples):
             return rows
-        tags = [label_ids(((tag, e.place) for tag in e.label), self.names) for e in examples]
-        row, start, _, word = rows.spans["word"].T
+        tags = [self._number(example) for example in examples]
+        word = rows.spans["word"][:, 3]
+        row, column = self._states(rows)
         target = np.full(rows.seqs["text"].ids.shape, IGNORE, dtype=np.int16)
-        target[row, start] = [
+        target[row, column] = [
             tags[e][w] for e, w in zip(rows.values["example"][row], word, strict=True)
         ]
         return rows.with_targets(tag=target)
+
+    def _number(self, example: Example) -> list[int]:
+        """The number of each tag of an example."""
+        tags = [tag for tag in example.label if tag != self.unlabelled]
+        numbers = iter(label_ids(((tag, example.place) for tag in tags), self.names))
+        return [IGNORE if tag == self.unlabelled else next(numbers) for tag in example.label]
+
+    def _states(self, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
+        """(row, position) of the state from which each word is tagged."""
+        row, start, _, _ = rows.spans["word"].T
+        return row, start
 
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
         return {"tag": model.heads["tag"](features_of(model, batch))}  # [B, T, K]
@@ -205,9 +223,9 @@ class Tagging(Task):
     def predict(
         self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
     ) -> list[dict[str, Any]]:
-        row, start, _, _ = rows.spans["word"].T
+        row, column = self._states(rows)
         # words stand in the order of examples, windows and words
-        guesses = logits["tag"][row, start].argmax(-1)
+        guesses = logits["tag"][row, column].argmax(-1)
         tags: list[list[str]] = [[] for _ in examples]
         for e, guess in zip(rows.values["example"][row].tolist(), guesses.tolist(), strict=True):
             tags[e].append(self.names[guess])

@@ -1,0 +1,80 @@
+"""Files of STREUSLE (Schneider and Smith, 2015): words of web reviews with their supersenses, in
+the layouts `.tags` and `.conllulex`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from plmctl.core.errors import DataError
+from plmctl.core.parts import part_of
+from plmctl.tasks import files
+from plmctl.tasks.base import Example
+from plmctl.tasks.split_files import SplitFiles
+
+NO_SENSE = "_"  # of words that are not annotated
+# number of columns: (layout, column of the word, of the supersense)
+_LAYOUTS = {9: ("tags", 1, 7), 19: ("conllulex", 1, 13)}
+_NUMBER = re.compile(r"\d+")
+
+
+@part_of("reader")
+class Streusle(SplitFiles):
+    """Sentences with the supersenses of nouns and verbs: `n.PERSON`, `v.motion`; words without one
+    have `_`.
+
+    In `.tags` nouns are in upper case and verbs in lower case; what begins in upper case and goes
+    on in lower case is a preposition, what begins with a backtick an auxiliary or another function
+    word: both have none here. A group of words has its supersense at the first of them. Names are
+    spelled without spaces, as in `.conllulex`: `n.NATURALOBJECT`.
+    """
+
+    def read_file(
+        self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True
+    ) -> list[Example]:
+        """The sentences of one file; DataError for another layout."""
+        examples: list[Example] = []
+        for first, cells in _sentences(file):
+            words, senses = [], []
+            for number, row in cells:
+                if len(row) not in _LAYOUTS:
+                    widths = " or ".join(f"{width} ({name[0]})" for width, name in _LAYOUTS.items())
+                    raise DataError(
+                        f"{len(row)} columns parted by tabs, not {widths}",
+                        file=file,
+                        line=number,
+                        fix="a file of https://github.com/nert-nlp/streusle",
+                    )
+                layout, word, sense = _LAYOUTS[len(row)]
+                if _NUMBER.fullmatch(row[0]):  # neither a group (1-2) nor an empty node (1.1)
+                    words.append(row[word])
+                    senses.append(_name(row[sense].strip(), layout))
+            if words:
+                name, place = str(len(examples)), f"{file}:{first}"
+                examples.append(Example(name, {"words": words}, senses, place))
+        if not examples:
+            raise DataError("no sentences", file=file)
+        return examples
+
+
+def _sentences(file: Path) -> Iterator[tuple[int, list[tuple[int, list[str]]]]]:
+    """(line, [(line, cells)]) of each sentence; comments are left out."""
+    rows: list[tuple[int, list[str]]] = []
+    for number, line in [*files.lines(file), (0, "")]:
+        if line.strip() and not (line.startswith("#") and "\t" not in line):
+            rows.append((number, line.rstrip("\r\n").split("\t")))
+        elif not line.strip() and rows:
+            yield rows[0][0], rows
+            rows = []
+
+
+def _name(sense: str, layout: str) -> str:
+    """`n.` or `v.` and the name, or `NO_SENSE`."""
+    kind, _, name = sense.rpartition(".")
+    letters = name.replace(" ", "")
+    if layout == "tags" and letters.isalpha() and (letters.isupper() or letters.islower()):
+        kind = "n" if letters.isupper() else "v"
+    return f"{kind}.{letters}" if kind in ("n", "v") else NO_SENSE

@@ -1,0 +1,105 @@
+"""The supersense of each noun and verb of a sentence (Ciaramita and Altun, 2006; Levine et al.,
+2020, SemEval-SS).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from plmctl.core.batch import Rows
+from plmctl.core.parts import part_of
+from plmctl.core.values import Whole
+from plmctl.tasks import metrics
+from plmctl.tasks.base import Example
+from plmctl.tasks.metrics import by_name, check_metrics
+from plmctl.tasks.streusle import NO_SENSE
+from plmctl.tasks.tagging import Tagging, TaggingSettings
+
+_RARE = "rare_"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SupersenseSettings(TaggingSettings):
+    """Settings of supersense tagging.
+
+    Args:
+        piece: from which token of a word it is read.
+        rare: words that the training split has at most so many times are rare.
+    """
+
+    piece: Literal["first", "last"] = "first"
+    rare: Whole = 1
+
+
+@part_of("task")
+class Supersense(Tagging):
+    """Predicts the supersense of each annotated word; the others are read, and neither trained nor
+    scored.
+
+    `loss = -log softmax(head(h))[sense]`, averaged over annotated words; h of the `piece`
+    "first" or "last" of the word (Levine et al., 2020, arXiv:1908.05646, sec. 3.4: the rightmost).
+    `rare_accuracy` and `rare_macro_f1` count only words that training has at most `rare` times, in
+    any case of letters; `rare_words` says how many these are.
+    """
+
+    unlabelled = NO_SENSE
+
+    Settings = SupersenseSettings
+
+    def __init__(self, **settings: Any) -> None:
+        own = SupersenseSettings(**settings)
+        of_tags = TaggingSettings.__dataclass_fields__
+        kept = {name: value for name, value in settings.items() if name in of_tags}
+        super().__init__(**{**kept, "metrics": ["accuracy"]})
+        known = by_name(None)
+        self.metrics = check_metrics(own.metrics, (*known, *(_RARE + name for name in known)))
+        self.piece, self.rare = own.piece, own.rare
+        self._seen: Counter[str] | None = None  # words of training
+
+    def fit_labels(self, examples: Iterable[Example]) -> None:
+        examples = list(examples)
+        super().fit_labels(examples)
+        self._seen = _count(examples)
+
+    def _states(self, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
+        row, start, pieces, _ = rows.spans["word"].T
+        return row, start if self.piece == "first" else start + pieces - 1
+
+    def predict(
+        self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
+    ) -> list[dict[str, Any]]:
+        if self._seen is None:
+            self._seen = _count(self.read("train") if self.has("train") else [])
+        predictions = super().predict(logits, rows, examples)
+        for prediction in predictions:
+            words = prediction["words"]
+            prediction["seen"] = [self._seen[word.lower()] for word in words]
+        return predictions
+
+    def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        asked = [
+            (gold, guess, seen)
+            for p in predictions
+            for gold, guess, seen in zip(p["gold"], p["guess"], p["seen"], strict=True)
+            if gold != NO_SENSE
+        ]
+        gold, guess = [each[0] for each in asked], [each[1] for each in asked]
+        few = [each for each in asked if each[2] <= self.rare]
+        rare = [each[0] for each in few], [each[1] for each in few]
+        known = by_name(None)
+        found = {name: score(gold, guess) for name, score in known.items()}
+        found |= {_RARE + name: score(*rare) for name, score in known.items()}
+        floor = metrics.floor(
+            self.metrics, gold, lambda name: metrics.constant(known[name.removeprefix(_RARE)], gold)
+        )
+        scores = {name: found[name] for name in self.metrics}
+        return scores | {"rare_words": float(len(few))} | floor
+
+
+def _count(examples: Iterable[Example]) -> Counter[str]:
+    return Counter(word.lower() for example in examples for word in example.fields["words"])
