@@ -120,4 +120,15 @@ def tokens_of(
             made[key] = folder
         return made[key]
 
+    @functools.cache
+    def find_words() -> Path:
+        """A folder of the frequent words of `small_text` with their contexts."""
+        from plmctl.knowledge.contexts import ContextSettings, write_contexts
+
+        folder = tmp_path_factory.mktemp("words") / "words"
+        lines = small_text.read_text(encoding="utf-8").splitlines()
+        write_contexts(lambda: lines, folder, ContextSettings(least=20, contexts=40))
+        return folder
+
+    make.words = find_words  # type: ignore[attr-defined]
     return make

@@ -403,6 +403,7 @@ def test_ctrl_c_during_tokenizing_keeps_what_is_done(tmp_path: Path, kind: str) 
 def test_help_lists_every_setting(plmctl: Invoke, verb: str) -> None:
     inner = {
         "data": ("data", "check"),
+        "contexts": ("data", "contexts"),
         "augment": ("data", "augment"),
         "rewrite": ("data", "rewrite"),
         "link": ("data", "link"),

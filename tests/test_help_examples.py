@@ -25,6 +25,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "pretrain": (),
     "finetune": ("tokenize", "pretrain"),
     "data link": (),
+    "data contexts": (),
     "data augment": ("pretrain",),
     "data rewrite": ("tokenize",),
     "distill": ("finetune",),
@@ -42,6 +43,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "help": (),
 }
 MAKES = {
+    "data contexts": "rare-words/words.tsv",
     "tokenize": "tokens/manifest.json",
     "data check": "checked_files/lengths.svg",
     "data link": "linked-text/knowledge.json",
@@ -111,6 +113,7 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
     pages = [page("Any (word)", "See [[Text|text]]."), page("Text", "Any text.")]
     packed = bz2.compress(export(pages).encode())
     (place / "enwiki-pages-articles.xml.bz2").write_bytes(packed)
+    (place / "rare.txt").write_text("sentence\nunicycle\n", encoding="utf-8")
     (place / "en-de").mkdir()
     for split, language in (("train", "en"), ("train", "de"), ("dev", "en"), ("dev", "de")):
         (place / f"en-de/{split}.{language}").write_text(

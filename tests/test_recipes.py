@@ -78,6 +78,7 @@ FITTING = {
     "noise=sequence_span": "mass",
     "noise=span_sentinel": "t5",
     "model=two_way": "bert",
+    **dict.fromkeys(("format=word_contexts", "objective=mimic"), "bertram"),
 }
 BESIDE = {  # what a part is used with
     "model=xlnet": ["model=xlnet", "position=none"],
@@ -122,6 +123,9 @@ def tokenizer_of(recipe: str, tokens_of: Callable[..., Path]) -> list[str]:
     cfg = compose("pretrain", recipe)
     kind = locate(cfg.tokenizer._target_).kind  # type: ignore[attr-defined]
     parallel = locate(cfg.format._target_).parallel  # type: ignore[attr-defined]
+    if "mimic" in cfg.objective:
+        words = tokens_of.words()  # type: ignore[attr-defined]
+        return [f"data.path={words}", "tokenizer.vocab_size=600"]
     extra = (
         [f"tokenizer.specials={cfg.tokenizer.specials}"]
         if cfg.tokenizer.get("specials") in ("gpt2", "xlnet")
@@ -195,7 +199,7 @@ def test_every_command_of_a_header_composes(recipe: str, number: int) -> None:
     if verb in ("pretrain", "distill") and "=" not in words[0]:
         check_contract(compose("pretrain", words[0], words[1:]))
     elif verb == "data":
-        compose("augment", None, words[1:])
+        compose({"check": "data"}.get(words[0], words[0]), None, words[1:])
     else:
         compose("finetune" if verb == "distill" else verb, None, words)
 

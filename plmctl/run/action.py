@@ -11,6 +11,7 @@ from plmctl.run.spec import RunSpec
 ACTIONS = {
     "tokenize": "plmctl.run.tokenize:tokenize",
     "data": "plmctl.report.data_check:check",
+    "contexts": "plmctl.run.contexts:find_contexts",
     "augment": "plmctl.run.augment:augment",
     "link": "plmctl.run.link:write_links",
     "rewrite": "plmctl.run.rewrite:rewrite",

@@ -255,6 +255,17 @@ class Check(RunSpec):
 
 
 @dataclass(frozen=True)
+class Contexts(RunSpec):
+    data: Data = Data()
+    # a list of words, one in each line; null: all that are frequent enough
+    words: str | None = None
+    least: Count = 100  # how often a word must stand in the text, without a list
+    contexts: Count = 1000  # of a word at most, spread evenly over the text
+    window: Count = 25  # words on each side of the word, within its sentence
+    out: str = MISSING  # a new folder
+
+
+@dataclass(frozen=True)
 class Embed(RunSpec):
     checkpoint: str = MISSING
     input: str = MISSING  # lines of text, JSON lines, or a table (.csv, .tsv, .parquet)
@@ -361,6 +372,7 @@ VERBS: dict[str, type[RunSpec]] = {
     "eval": Evaluate,
     "embed": Embed,
     "data": Check,
+    "contexts": Contexts,
     "ablate": Ablate,
     "generate": Generate,
     "augment": Augment,

@@ -1,0 +1,111 @@
+"""The table of words that rare-word models read and write: `words.tsv`, a word and its count in a
+line, most frequent first or as asked for; ids are numbers of its lines, from 0.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from plmctl.core.errors import DataError
+from plmctl.storage.atomic import open_atomic
+from plmctl.text.inputs import read_lines
+
+FILE = "words.tsv"
+# letters of any script, inside also apostrophes and hyphens: don't and well-made are one word each
+WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
+
+
+@dataclass(frozen=True)
+class WordCounts:
+    """Words with their counts in the corpus of their contexts.
+
+    Args:
+        spellings: of each word, by its id.
+        counts: beside them.
+    """
+
+    spellings: tuple[str, ...]
+    counts: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.spellings)
+
+    @cached_property
+    def ids(self) -> dict[str, int]:
+        """The id of each word."""
+        return {word: number for number, word in enumerate(self.spellings)}
+
+    @classmethod
+    def read(cls, place: Path | str) -> WordCounts:
+        """Read a table, or that of a folder of `plmctl data contexts`.
+
+        Raises:
+            DataError: naming the first line that is no word with its count.
+        """
+        file = find_table(place)
+        spellings, counts = [], []
+        for number, line in read_lines(file, cut=False):
+            word, tab, count = line.partition("\t")
+            if not word or not tab or not count.isdecimal():
+                raise DataError(
+                    f"'{line[:60]}' is no word with its count",
+                    file=file,
+                    line=number,
+                    fix="a word, a tab and a whole number in each line",
+                )
+            spellings.append(word)
+            counts.append(int(count))
+        return cls(tuple(spellings), tuple(counts))
+
+    def write(self, folder: Path) -> None:
+        """Write `words.tsv` in `folder`."""
+        with open_atomic(folder / FILE) as stream:
+            for word, count in zip(self.spellings, self.counts, strict=True):
+                stream.write(f"{word}\t{count}\n")
+
+
+def find_table(place: Path | str) -> Path:
+    """The file of the table at `place`, which may be a file of its folder; DataError where none
+    is.
+    """
+    path = Path(place).expanduser()
+    folder = path if path.is_dir() else path.parent
+    for file in (path, folder / FILE):
+        if file.is_file() and file.suffix == ".tsv":
+            return file
+    raise DataError(
+        f"there is no {FILE} here", file=path, fix="a folder that plmctl data contexts has written"
+    )
+
+
+def read_list(file: Path | str) -> list[str]:
+    """The words of a list, one in a line (what follows a tab is passed over), lower-cased, each
+    once.
+
+    Raises:
+        DataError: for a line that is not one word.
+    """
+    path = Path(file).expanduser()
+    words = []
+    for number, line in read_lines(path, cut=False):
+        word = line.partition("\t")[0].strip().lower()
+        if not WORD.fullmatch(word):
+            raise DataError(
+                f"'{word[:60]}' is not one word",
+                file=path,
+                line=number,
+                fix="one word of letters in each line, such as unicycle",
+            )
+        words.append(word)
+    return list(dict.fromkeys(words))
+
+
+def find_words(texts: Iterable[str]) -> Iterator[tuple[str, list[re.Match[str]]]]:
+    """Each text lower-cased, with its words."""
+    for text in texts:
+        lowered = text.lower()
+        yield lowered, list(WORD.finditer(lowered))

@@ -1,0 +1,150 @@
+"""Mimicking (Pinter et al., 2017): vectors from letters and contexts imitate a model's own input
+vectors of frequent words, so that rare words can be given one (Schick and Schütze, 2020: BERTRAM).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import cast
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from plmctl.core.batch import IGNORE, Batch
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
+from plmctl.data.formats.word_contexts import MODES, SLOTS, Mode
+from plmctl.heads.mimic import MimicHead
+from plmctl.knowledge.words import WordCounts
+from plmctl.models.base import Backbone, Model
+from plmctl.models.encoder import Encoder, token_positions
+from plmctl.objectives.base import Facts, Objective, Output, Term
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Rows that are contexts of one word, side by side."""
+
+    of_row: Tensor  # [n] number of the group
+    place: Tensor  # [n] place of the row in its group
+    first: Tensor  # [G] the first row of each group
+
+    @classmethod
+    def of(cls, numbers: Tensor) -> Groups:
+        """The groups of rows with these numbers [n], of which neighbours are equal in a group."""
+        begins = torch.ones_like(numbers, dtype=torch.bool)
+        begins[1:] = numbers[1:] != numbers[:-1]
+        of_row, first = begins.cumsum(0) - 1, begins.nonzero()[:, 0]
+        return cls(of_row, torch.arange(len(numbers), device=numbers.device) - first[of_row], first)
+
+    def gather(self, states: Tensor) -> tuple[Tensor, Tensor]:
+        """States of rows [n, H] by group [G, m, H], and which of them are real [G, m]."""
+        size = int(self.place.max()) + 1
+        shape = (len(self.first), size)
+        real = torch.zeros(shape, dtype=torch.bool, device=states.device)
+        real[self.of_row, self.place] = True
+        padded = states.new_zeros(*shape, states.shape[1])
+        return padded.index_put((self.of_row, self.place), states), real
+
+
+def make_vectors(
+    model: Model, batch: Batch, words: Sequence[str], groups: Groups, *, mode: Mode
+) -> Tensor:
+    """[G, d] the vectors of words from their contexts in a batch, with the head `mimic`.
+
+    Args:
+        model: an encoder.
+        batch: one context in each row, with the mask at the anchor of the row.
+        words: of each group.
+        groups: of the rows.
+        mode: how the form of a word enters.
+    """
+    head = cast(MimicHead, model.heads["mimic"])
+    if mode == "form":
+        return head.form(words)
+    anchors = batch.anchors
+    assert anchors is not None
+    if mode in ("context", "shallow"):
+        states = model(batch).gather_anchors(anchors)
+    else:
+        form = head.form(words)[groups.of_row]  # [n, d]
+        column = anchors[:, 1]
+        column = torch.full_like(column, SLOTS[mode]) if mode in SLOTS else column
+        x = embed_with(model.backbone, batch, column, form)
+        states = model.backbone.encode(x, batch).gather_anchors(anchors)
+    vectors: Tensor = head.context(*groups.gather(states))
+    return head.mix(vectors, head.form(words)) if mode == "shallow" else vectors
+
+
+def embed_with(backbone: Backbone, batch: Batch, column: Tensor, vectors: Tensor) -> Tensor:
+    """[n, T, W] the input of the first layer where the token at `column [n]` of each row has the
+    vector `vectors [n, d]`, before positions, segments and norm are applied.
+    """
+    assert isinstance(backbone, Encoder)
+    table = backbone.embedding.token(batch.text.ids)
+    rows = torch.arange(len(column), device=column.device)
+    changed = table.index_put((rows, column), vectors.to(table.dtype))
+    positions = token_positions(batch.text, 0)
+    return backbone.embedding(batch.text, backbone.position, positions, changed)
+
+
+@part_of("objective")
+class Mimic(Objective):
+    """`mean (v_{w,C} - e_w)^2` over words and dimensions, e_w the row of w in the model's own table
+    of tokens.
+
+    v comes from the head `mimic`, in the mode of the rows (`format.mode`). Logged: `cos/mimic`, the
+    mean cosine of v and e_w. (Schick and Schütze, 2020, arXiv:1910.07181, sec. 3;
+    timoschick/bertram.)
+
+    Args:
+        model: whose vectors are imitated, an encoder.
+        words: the table of words that the marks in the text point into, or its folder.
+    """
+
+    facts = Facts(
+        needs=frozenset({"text", "labels.word", "labels.token", "values.group", "values.mode"}),
+        heads=frozenset({"mimic"}),
+        terms=frozenset({"mimic"}),
+        measures=frozenset({"cos/mimic"}),
+    )
+
+    def __init__(self, *, model: Model, table_width: int, words: str | None = None) -> None:
+        super().__init__()
+        if not isinstance(model.backbone, Encoder):
+            kind = type(model.backbone).__name__
+            raise ConfigError("model", kind, "an Encoder: BERT, RoBERTa", fix="model=encoder")
+        self.width, self.place = table_width, words
+
+    @cached_property
+    def spellings(self) -> tuple[str, ...]:
+        """The words by their numbers."""
+        if self.place is None:
+            fix = "data.path=<folder of plmctl data contexts>"
+            raise ConfigError("objective.mimic.words", None, "the table of the words", fix=fix)
+        return WordCounts.read(self.place).spellings
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        group = batch.values["group"][batch.labels["word"] != IGNORE]
+        return {"mimic": len(torch.unique(group)) * self.width}
+
+    def forward(self, model: Model, batch: Batch, state: object = None) -> Output:
+        real = batch.labels["word"] != IGNORE  # rows that only fill a batch have no word
+        table = model.backbone.token_embedding.weight
+        assert isinstance(table, Tensor)
+        if not bool(real.any()):
+            none = table.new_zeros(())
+            return Output({"mimic": Term(none)}, {"cos/mimic": (none, 0)})
+        groups = Groups.of(torch.where(real, batch.values["group"], -1))
+        kept = real[groups.first]
+        mode = MODES[int(batch.values["mode"][0])]
+        numbers = torch.where(real, batch.labels["word"], 0)[groups.first].tolist()
+        words = [self.spellings[number] for number in numbers]
+        vectors = make_vectors(model, batch, words, groups, mode=mode)[kept]
+        wanted = table[batch.labels["token"][groups.first[kept]]].detach()
+        error = (vectors - wanted).float().square().sum()
+        cosine = F.cosine_similarity(vectors.detach().float(), wanted.float()).sum()
+        return Output({"mimic": Term(error)}, {"cos/mimic": (cosine, len(wanted))})
