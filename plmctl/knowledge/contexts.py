@@ -162,13 +162,13 @@ def _fill_buckets(
 def _write_documents(folder: Path) -> None:
     """Gather the contexts of each word, bucket by bucket, and remove the buckets."""
     with (folder / CONTEXTS).open("w", encoding="utf-8") as stream:
-        for number in range(BUCKETS):
-            bucket = folder / f"bucket-{number}"
+        for place in range(BUCKETS):
+            bucket = folder / f"bucket-{place}"
             contexts: dict[int, list[Context]] = defaultdict(list)
             with bucket.open(encoding="utf-8", newline="\n") as lines:
                 for line in lines:
-                    word, start, end, text = line.rstrip("\n").split("\t", 3)
-                    contexts[int(word)].append(Context(text, int(start), int(end)))
+                    number, start, end, text = line.rstrip("\n").split("\t", 3)
+                    contexts[int(number)].append(Context(text, int(start), int(end)))
             for word in sorted(contexts):
                 stream.write(json.dumps(_document(word, contexts[word]), ensure_ascii=False) + "\n")
             bucket.unlink()
