@@ -34,6 +34,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "embed": ("convert",),
     "generate": ("pretrain",),
     "average": ("pretrain",),
+    "graph": (),
     "ablate": (),
     "report": ("finetune", "ablate"),
     "recipes ls": (),

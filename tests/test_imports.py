@@ -20,8 +20,8 @@ MODULES = {
 }
 ORDER = (  # the rooms of the package, lowest first: each may import those before it
     *("core", "storage", "text", "knowledge", "noise", "data", "attention", "nn", "models"),
-    *("heads", "generation", "objectives", "tasks", "distill", "training", "interop", "run"),
-    *("report", "jobs", "study", "chain", "cli"),
+    *("heads", "generation", "objectives", "graph", "tasks", "distill", "training", "interop"),
+    *("run", "report", "jobs", "study", "chain", "cli"),
 )
 PARTS = ORDER[: ORDER.index("training")]  # built from configs, of which they know nothing
 NUMPY_ONLY = ("text", "knowledge", "noise", "data", "core", "storage", "cli")

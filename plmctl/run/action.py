@@ -21,6 +21,7 @@ ACTIONS = {
     "eval": "plmctl.run.evaluate:evaluate",
     "embed": "plmctl.run.embed:write_embeddings",
     "generate": "plmctl.run.generate:generate",
+    "graph": "plmctl.run.graph_training:train_graph",
     "ablate": "plmctl.study.run:ablate",
 }
 

@@ -15,7 +15,7 @@ from plmctl.run.budgets import TABLE, Row, at_row, choose_row, conclude, find_gi
 from plmctl.run.composer import HydraComposer, open_composer, set_values, store_recipe, to_plain
 from plmctl.run.finish import finish
 from plmctl.run.overrides import OverrideWord, read, settle
-from plmctl.run.recipes import find_study, is_shipped, option_name
+from plmctl.run.recipes import find_graph_recipe, find_study, is_shipped, option_name
 from plmctl.run.schema import Pretrain
 from plmctl.run.spec import Provenance, RunSpec
 
@@ -115,9 +115,12 @@ def attempt_jobs(given: Provenance) -> list[Composition | list[PlmctlError]] | N
 
 
 def _with_study(given: Provenance) -> Provenance:
-    """The command line with the file of a study as its recipe; UsageError for one that no command
-    but pretrain takes.
+    """The command line with the file of a study, or of a graph's recipe, as its recipe; UsageError
+    for one that no command but pretrain takes.
     """
+    if given.verb == "graph" and given.recipe:
+        file = find_graph_recipe(given.recipe, given.config_dirs)
+        return replace(given, recipe=str(file))
     if given.verb == "ablate":
         return replace(given, recipe=str(find_study(given.recipe or "", given.config_dirs)))
     recipe = given.recipe

@@ -19,6 +19,7 @@ from plmctl.run.adapt import framing
 from plmctl.run.assemble import longest
 from plmctl.run.build import build, plain
 from plmctl.run.context_length import compare_contexts
+from plmctl.run.graph_evaluation import evaluate_vectors, find_vectors
 from plmctl.run.held_out import score_held_out, suggest_task
 from plmctl.run.loading import Loaded, load_for
 from plmctl.run.measured_text import read_text
@@ -51,6 +52,8 @@ DECIDED = ("label_names", "joiner", "max_length", "source_template", "target_tem
 
 def evaluate(spec: Evaluate) -> int:
     """Score the checkpoint, and show or write what was asked for."""
+    if vectors := find_vectors(spec.checkpoint):
+        return evaluate_vectors(spec, vectors)
     if spec.out is not None:
         _check_out(Path(spec.out), spec.overwrite)
     loaded, precision = load_for(spec)

@@ -42,6 +42,7 @@ def fit(
     keep_best: str = "loss",
     best_is_largest: bool = False,
     every: int | None = None,
+    unit: str = "tokens",
 ) -> Result:
     """Build the trainer from `optim`, `schedule` and `train`, take up the newest checkpoint of a
     resumed run, and train.
@@ -49,6 +50,7 @@ def fit(
     Args:
         every: updates from one validation, and from one checkpoint, to the next, where `train`
             leaves that open; None: a tenth of the run.
+        unit: what the batches count as tokens.
     """
     spec, world, train = session.spec, session.world, session.spec.train
     settings = replace(
@@ -56,6 +58,7 @@ def fit(
         _read_settings(session, every or max(1, (budget.steps or 2000) // 10)),
         keep_best=keep_best if train.keep_best and evaluate else "",
         best_is_largest=best_is_largest,
+        unit=unit,
     )
     if train.checkpoint_activations:
         checkpoint_stacks(model, objective)

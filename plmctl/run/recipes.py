@@ -16,6 +16,7 @@ from plmctl.storage.paths import find_near
 from plmctl.storage.settings_file import read_settings
 
 STUDIES = "studies"  # the folder of studies among recipes
+GRAPHS = "graph"  # and that of recipes for plmctl graph
 
 
 def conf_dir() -> Path:
@@ -89,11 +90,31 @@ def find_study(name: str, config_dirs: Sequence[str] = ()) -> Path:
     return files[name]
 
 
+def find_graph_recipe(name: str, config_dirs: Sequence[str] = ()) -> Path:
+    """The file of a recipe of `plmctl graph`: ./mine.yaml as it stands, else as for a study."""
+    if name.endswith((".yaml", ".yml")):
+        return find_recipe(name)
+    files = _files_in(GRAPHS, config_dirs)
+    if name not in files:
+        meant = get_close_matches(name, files, n=1)
+        raise UsageError(
+            f"there is no recipe '{name}' for plmctl graph{nearest(name, files)}; there are"
+            f" {', '.join(files)}, or give ./yours.yaml\n"
+            f"  fix: {meant[0] if meant else 'plmctl graph --help says what each one is'}"
+        )
+    return files[name]
+
+
 def studies(config_dirs: Sequence[str] = ()) -> dict[str, Path]:
     """{name: file} of every study; a user's own hides one of recipes/ that is called the same."""
+    return _files_in(STUDIES, config_dirs)
+
+
+def _files_in(place: str, config_dirs: Sequence[str]) -> dict[str, Path]:
+    """{name: file} of one folder of recipes/ and of the user's recipes, whose files come first."""
     folders = [
-        *(Path(folder, STUDIES) for folder in _recipe_folders(config_dirs)),
-        recipes_dir() / STUDIES,
+        *(Path(folder, place) for folder in _recipe_folders(config_dirs)),
+        recipes_dir() / place,
     ]
     return {
         file.stem: file for folder in reversed(folders) for file in sorted(folder.glob("*.yaml"))
@@ -108,7 +129,9 @@ def recipe_names(config_dirs: Sequence[str] = ()) -> list[str]:
         for folder in folders
         for file in sorted(folder.rglob("*.yaml"))
     ]
-    return list(dict.fromkeys(str(name) for name in names if name.parts[0] != STUDIES))
+    return list(
+        dict.fromkeys(str(name) for name in names if name.parts[0] not in (STUDIES, GRAPHS))
+    )
 
 
 def option_name(recipe: str) -> str:

@@ -13,14 +13,14 @@ from plmctl.run.check import Outline, check_finetuning, check_pretraining, check
 from plmctl.run.parents import build_task, check_splits, check_texts, checking_parents
 from plmctl.run.plugins import confirm
 from plmctl.run.run_name import runs_of
-from plmctl.run.schema import Finetune, Pretrain
+from plmctl.run.schema import Finetune, Graph, Pretrain
 from plmctl.run.teachers import with_tokenizer
 from plmctl.tasks.base import Task
 from plmctl.training import rundir
 from plmctl.training.device.precision import choose
 from plmctl.training.processes.world import device_of
 
-Training = TypeVar("Training", Pretrain, Finetune)
+Training = TypeVar("Training", Pretrain, Finetune, Graph)
 
 
 def resolve_pretraining(spec: Pretrain) -> tuple[Pretrain, Outline | None, UsageError | None]:

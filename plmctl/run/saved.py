@@ -47,9 +47,9 @@ def read_spec(folder: Path, given: Provenance | None = None) -> RunSpec | None:
         raise DataError(
             f"a spec of version {version}, which this plmctl does not read", file=file, fix=fix
         )
-    verb = (
-        "convert" if "train" not in settings else "finetune" if "task" in settings else "pretrain"
-    )
+    known_by = {"graph": "graph_score", "finetune": "task"}
+    verb = next((verb for verb, key in known_by.items() if key in settings), "pretrain")
+    verb = verb if "train" in settings else "convert"
     known = replace(given or Provenance(verb), verb=verb)
     spec, errors = make_spec(verb, settings, known, saved=True)
     if errors:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from plmctl.core.values import Amount, Count, Number, Share, Whole
+from plmctl.core.values import Amount, Count, DropoutRate, Number, Rate, Share, Whole
 from plmctl.run.build import MISSING, SEVERAL
 from plmctl.run.linked import Linking
 from plmctl.run.spec import Part, Record, RunSpec, thaw
@@ -30,6 +30,9 @@ ONE = (
     "task",
     "search",
     "distill",
+    "graph_score",
+    "graph_loss",
+    "graph_penalty",
 )
 OF_THE_MODEL = ("size", "pattern", "position", "model", "tokenizer")  # a checkpoint brings these
 LENGTHS = ("steps", "tokens", "epochs", "minutes")  # of train: exactly one is set
@@ -350,6 +353,46 @@ class Ablate(RunSpec):
 
 
 @dataclass(frozen=True)
+class Triples(Record):
+    # a folder with train, valid and test (.tsv, .txt, .gz: head, relation, tail), one of OpenKE, a
+    # knowledge directory, a file of triples; null: the classes of Python
+    path: str | None = None
+    valid_share: Rate = 0.05  # of the triples, where no file is a split of its own
+    # valid and test triples with an entity or a relation that is not trained: keep ranks them, as
+    # published evaluations do; drop leaves them out
+    unseen: Literal["keep", "drop"] = "keep"
+
+
+@dataclass(frozen=True)
+class Ranking(Record):
+    rows: Count | None = None  # validation triples at most, the first of them; null: all
+    batch_size: Count = 128  # questions that are ranked at the same time
+
+
+@dataclass(frozen=True)
+class Graph(RunSpec):
+    recipe: str | None = None
+    data: Triples = Triples()
+    graph_score: Any = MISSING
+    graph_loss: Any = MISSING
+    graph_penalty: Any = None  # on the size of vectors; null: none
+    # numbers of an entity; of complex ones the real and the imaginary parts together
+    width: Count = 200
+    # a relation that is asked for its head has a vector of its own
+    reciprocal: bool = True
+    # what a triple is asked for
+    sides: tuple[Literal["head", "tail"], ...] = ("head", "tail")
+    # of the entity and the relation of a question
+    dropout: DropoutRate = 0.0
+    optim: Any = MISSING
+    schedule: Any = MISSING
+    train: Train = Train()
+    eval: Ranking = Ranking()
+    run: Run = Run()
+    seed: Whole = 0  # first vectors, order of the triples, negatives, dropout
+
+
+@dataclass(frozen=True)
 class Converted(RunSpec):
     """A model whose weights came from elsewhere: what it is made of, without a run."""
 
@@ -373,6 +416,7 @@ VERBS: dict[str, type[RunSpec]] = {
     "embed": Embed,
     "data": Check,
     "contexts": Contexts,
+    "graph": Graph,
     "ablate": Ablate,
     "generate": Generate,
     "augment": Augment,

@@ -26,7 +26,15 @@ SHORT = {  # on the line
     "bigram": "bigram",
     "reached": "reached",
 }
-HIDDEN = ("step", "tokens", "seconds", "skipped", "share", "stage")  # in the file, not on the line
+HIDDEN = (
+    "step",
+    "tokens",
+    "triples",
+    "seconds",
+    "skipped",
+    "share",
+    "stage",
+)  # in the file, not on the line
 
 
 class Log:
@@ -166,8 +174,9 @@ def _word(name: str, value: Any, *, alone: bool = True) -> str:
         return f"{name} {value}"
     if kind == "loss":
         return f"{term} {value:.3f}"
-    if name == "tokens_per_second":
-        return f"{value / 1e3:.1f}k tok/s" if value >= 1e4 else f"{value:.0f} tok/s"
+    if name.endswith("_per_second"):
+        unit = name.removesuffix("_per_second").replace("tokens", "tok")
+        return f"{value / 1e3:.1f}k {unit}/s" if value >= 1e4 else f"{value:.0f} {unit}/s"
     if kind == "acc" or name in ("mfu", "data_wait"):
         return (
             f"{SHORT.get(name, name)} {value:.1%}"

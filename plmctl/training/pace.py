@@ -34,15 +34,15 @@ class Pace:
         self._paused += seconds
 
     def speed(
-        self, progress: Progress, *, flops_per_token: float, peak_flops: float
+        self, progress: Progress, *, flops_per_token: float, peak_flops: float, unit: str = "tokens"
     ) -> dict[str, float]:
-        """tokens_per_second over all processes, mfu if both numbers are known, data_wait as a share
-        of the time.
+        """tokens_per_second (or another `unit`) over all processes, mfu if both numbers are known,
+        data_wait as a share of the time.
         """
         elapsed = max(1e-9, time.perf_counter() - self._mark - self._paused)
         rate = (progress.tokens - self._tokens) / elapsed
         speed = {
-            "tokens_per_second": float(f"{rate:.5g}"),
+            f"{unit}_per_second": float(f"{rate:.5g}"),
             "data_wait": round(self.waited / elapsed, 4),
         }
         if flops_per_token and peak_flops:

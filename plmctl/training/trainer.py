@@ -66,6 +66,7 @@ class Settings:
     best_is_largest: bool = False
     seed: int = 0
     peak_flops: float = 0.0  # of all processes together, for MFU
+    unit: str = "tokens"  # what batches count under that name: the log calls it so
 
 
 @dataclass(frozen=True)
@@ -274,9 +275,10 @@ class Trainer:
             return
         sums = sum_parts(self.world.gather(self.meter.sums()))
         flops = self.stages[p.stage].flops_per_token
-        speed = self.pace.speed(p, flops_per_token=flops, peak_flops=self.settings.peak_flops)
+        peak, unit = self.settings.peak_flops, self.settings.unit
+        speed = self.pace.speed(p, flops_per_token=flops, peak_flops=peak, unit=unit)
         counters = {
-            "tokens": p.tokens,
+            unit: p.tokens,
             "seconds": round(self.pace.seconds(), 2),
             "skipped": p.skipped,
             "stage": p.stage,

@@ -123,8 +123,10 @@ def test_momentum_is_the_formula():
         torch.testing.assert_close(a.double(), torch.from_numpy(b), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("clip", [None, 1e9, 3.0])
-def test_adagrad_is_the_formula(clip):
+@pytest.mark.parametrize(
+    ("clip", "fused"), [(None, False), (None, True), (1e9, False), (3.0, False)]
+)
+def test_adagrad_is_the_formula(clip, fused):
     """With `clip`, the step of a long gradient is shorter, and its squares are summed as they
     are.
     """
@@ -139,7 +141,8 @@ def test_adagrad_is_the_formula(clip):
             shorter += share < 1
             theta[i] -= 0.1 * share * g / (np.sqrt(sums[i]) + 1e-3)
     assert bool(shorter) == (clip == 3.0)
-    found = run(Adagrad(parameters=named, lr=0.1, start=0.5, eps=1e-3, clip=clip), named)
+    made = Adagrad(parameters=named, lr=0.1, start=0.5, eps=1e-3, clip=clip, fused=fused)
+    found = run(made, named)
     for a, b in zip(found, theta, strict=True):
         torch.testing.assert_close(a.double(), torch.from_numpy(b), rtol=1e-5, atol=1e-6)
 

@@ -1,0 +1,1 @@
+"""Embeddings of knowledge graphs: scores, losses, training batches, ranks."""

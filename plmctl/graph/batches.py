@@ -1,0 +1,132 @@
+"""Training batches of triples, with the entities that are drawn in place of right ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from plmctl.core.batch import Batch
+from plmctl.core.draws import Draws
+from plmctl.core.values import Whole, fit
+from plmctl.data.reader import check_stage
+from plmctl.graph.losses.base import GraphLoss
+from plmctl.knowledge.graph import HEAD, RELATION, SIDES, TAIL, Answers, KnowledgeGraph, Side
+
+TRIES = 20  # how often an entity is drawn again that is a known answer
+
+
+class TripleBatches:
+    """Iterates over updates without end, each the list of this process's micro-batches; the state
+    is the number of updates.
+
+    The order of an epoch, and what is drawn for a triple, follow from the seed, the epoch and the
+    number of the triple.
+
+    Args:
+        graph: of whose training triples the batches are made.
+        loss: says how many entities are drawn, and whether known answers are needed.
+        sides: what is asked for.
+        batch_size: triples of an update, over all processes.
+        micro_batch_size: of a backward pass; None: all of a process.
+        seed: of the order and the draws.
+        world: processes.
+        rank: the number of this one.
+    """
+
+    stage = 0  # there are no stages here
+
+    def __init__(
+        self,
+        graph: KnowledgeGraph,
+        loss: GraphLoss,
+        *,
+        batch_size: int,
+        sides: Sequence[Side] = SIDES,
+        micro_batch_size: int | None = None,
+        seed: int = 0,
+        world: int = 1,
+        rank: int = 0,
+    ) -> None:
+        self.triples, self.entities = graph.splits["train"], len(graph.entities)
+        self.loss, self.sides, self.seed = loss, tuple(sides), seed
+        self.batch_size, self.micro_batch_size = batch_size, micro_batch_size or batch_size
+        self.world, self.rank, self.fingerprint = world, rank, graph.fingerprint
+        sizes = {"entities": len(graph.entities), "relations": len(graph.relations)}
+        needed = loss.known or loss.filtered
+        self.answers = {
+            side: Answers(self.triples, side, **sizes) for side in (self.sides if needed else ())
+        }
+        self._update, self._epoch, self._order = 0, -1, np.empty(0, np.int64)
+
+    @property
+    def updates_per_epoch(self) -> int:
+        """How many batches the triples make; the last may be smaller."""
+        return -(-len(self.triples) // self.batch_size)
+
+    def __iter__(self) -> Iterator[list[Batch]]:
+        return self
+
+    def __next__(self) -> list[Batch]:
+        epoch, number = divmod(self._update, self.updates_per_epoch)
+        if epoch != self._epoch:
+            draws = Draws(self.seed, epoch)
+            words = draws.words(np.arange(len(self.triples)), "order", 1)[:, 0]
+            self._epoch, self._order = epoch, np.argsort(words, kind="stable")
+        rows = self._order[number * self.batch_size : (number + 1) * self.batch_size]
+        self._update += 1
+        low, high = (len(rows) * rank // self.world for rank in (self.rank, self.rank + 1))
+        own = rows[low:high]
+        size = self.micro_batch_size
+        return [self.make(own[at : at + size], epoch) for at in range(0, len(own), size)]
+
+    def make(self, rows: np.ndarray, epoch: int) -> Batch:
+        """The batch of the triples of these numbers."""
+        triples, draws = self.triples[rows], Draws(self.seed, epoch)
+        values = {"head": triples[:, HEAD], "relation": triples[:, RELATION]}
+        values["tail"], spans = triples[:, TAIL], dict[str, np.ndarray]()
+        for side in self.sides:
+            if self.loss.negatives:
+                values[f"drawn_{side}"] = self._draw(rows, triples, side, draws)
+            if self.loss.known:
+                known = triples[:, HEAD if side == "tail" else TAIL]
+                pairs = self.answers[side].find(known, triples[:, RELATION])
+                spans[f"known_{side}"] = np.stack(pairs, axis=1)
+        return Batch(
+            key=torch.from_numpy(rows),
+            seqs={},
+            values={name: torch.from_numpy(np.ascontiguousarray(v)) for name, v in values.items()},
+            spans={name: torch.from_numpy(pairs) for name, pairs in spans.items()},
+            counts={"tokens": len(rows), "rows": len(rows)},
+        )
+
+    def _draw(self, rows: np.ndarray, triples: np.ndarray, side: Side, draws: Draws) -> np.ndarray:
+        """int64 [B, K] entities in place of those on `side`."""
+        drawn = draws.integers(rows, f"drawn {side}", self.entities, self.loss.negatives)
+        if not self.loss.filtered:
+            return drawn
+        known, relation = triples[:, HEAD if side == "tail" else TAIL], triples[:, RELATION]
+        for attempt in range(TRIES):
+            wrong = self.answers[side].hold(known[:, None], relation[:, None], drawn)
+            if not wrong.any():
+                break
+            name = f"drawn {side} again {attempt}"
+            again = draws.integers(rows, name, self.entities, self.loss.negatives)
+            drawn = np.where(wrong, again, drawn)
+        return drawn
+
+    def state_dict(self) -> dict[str, Any]:
+        """The number of updates, and what tells whether the triples are the same."""
+        return {
+            "updates": self._update,
+            "seed": self.seed,
+            "stage": self.stage,
+            "fingerprint": self.fingerprint,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue where the state was taken; DataError if the triples are others."""
+        check_stage(self, dict(state), "other triples", "data.path and seed")
+        self._update = fit(state["updates"], Whole)

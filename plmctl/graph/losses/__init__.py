@@ -1,0 +1,1 @@
+"""Losses of graph embeddings, one file each."""

@@ -1,0 +1,107 @@
+"""Link prediction: the loss of both questions of each triple."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from plmctl.core.batch import Batch
+from plmctl.core.fields import Field, Fields
+from plmctl.graph.losses.base import FullLoss, GraphLoss, SampledLoss
+from plmctl.graph.penalties.base import Penalty
+from plmctl.graph.tables import GraphTables
+from plmctl.knowledge.graph import SIDES, Side
+from plmctl.models.base import Model
+from plmctl.objectives.base import Facts, Objective, Output, Term
+
+LINK, PENALTY = "link", "penalty"
+
+
+class LinkPrediction(Objective):
+    """Asks each triple for its head and for its tail, or for one of them.
+
+    Args:
+        loss: of a question.
+        sides: what is asked for.
+        penalty: beside the loss; None: none.
+        dropout: share of the numbers of a question's entity and relation that are 0 in training.
+    """
+
+    facts = Facts(
+        needs=frozenset({"values.head", "values.relation", "values.tail"}),
+        terms=frozenset({LINK, PENALTY}),
+    )
+    fields: Fields = {  # noqa: RUF012
+        "values.head": Field("[B]", "int", "the entity that a triple begins with"),
+        "values.relation": Field("[B]", "int", "the relation of a triple"),
+        "values.tail": Field("[B]", "int", "the entity that a triple ends with"),
+        "values.drawn_head": Field("[B, K]", "int", "entities in place of the head"),
+        "values.drawn_tail": Field("[B, K]", "int", "entities in place of the tail"),
+        "spans.known_head": Field("[m, 2]", "int", "row and entity: all known heads"),
+        "spans.known_tail": Field("[m, 2]", "int", "row and entity: all known tails"),
+    }
+
+    def __init__(
+        self,
+        loss: GraphLoss,
+        *,
+        sides: Sequence[Side] = SIDES,
+        penalty: Penalty | None = None,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.loss, self.sides, self.penalty, self.dropout = loss, tuple(sides), penalty, dropout
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        asked = len(batch.key) * len(self.sides)
+        return {LINK: asked} | ({} if self.penalty is None else {PENALTY: asked})
+
+    def forward(self, model: Model, batch: Batch, state: Any = None) -> Output:
+        tables = model.backbone
+        assert isinstance(tables, GraphTables)
+        ends = torch.stack([batch.values["head"], batch.values["tail"]])
+        relations = [tables.find_relations(s, batch.values["relation"]) for s in self.sides]
+        # one look-up for all sides: each makes a gradient of the size of the table
+        head, tail = F.embedding(ends, tables.entity)  # [2, B, W]
+        of_relations = F.embedding(torch.stack(relations), tables.relation)  # [sides, B, W']
+        questions = []
+        for side, relation in zip(self.sides, of_relations, strict=True):
+            known = head if side == "tail" else tail
+            asked = (F.dropout(part, self.dropout, self.training) for part in (known, relation))
+            questions.append(tables.ask(side, *asked))
+        answer = torch.cat([ends[1 if side == "tail" else 0] for side in self.sides])
+        terms = {LINK: Term(self._lose(tables, torch.cat(questions), answer, batch))}
+        if self.penalty is not None:
+            moduli = tables.score.moduli
+            cost = sum(self.penalty.total(moduli(end)) for end in (head, tail)) * len(self.sides)
+            cost = cost + self.penalty.total(moduli(of_relations))
+            terms[PENALTY] = Term(cost, self.penalty.weight)
+        return Output(terms)
+
+    def _lose(self, tables: GraphTables, question: Tensor, answer: Tensor, batch: Batch) -> Tensor:
+        """[] the summed loss of questions [S * B, W] with their answers [S * B], side by side."""
+        score, entity = tables.score, tables.entity
+        if isinstance(self.loss, SampledLoss):
+            drawn = torch.cat([batch.values[f"drawn_{side}"] for side in self.sides])  # [S * B, K]
+            positive = score.compare(question, F.embedding(answer, entity))
+            negative = score.compare(question[:, None], F.embedding(drawn, entity))
+            return self.loss.total(positive, negative)
+        assert isinstance(self.loss, FullLoss)
+        return self.loss.total(score, question, entity, answer, self._find_known(batch))
+
+    def _find_known(self, batch: Batch) -> tuple[Tensor, Tensor] | None:
+        """([m] the question, [m] a known answer to it), if the loss wants them."""
+        if not self.loss.known:
+            return None
+        pairs = [batch.spans[f"known_{side}"] for side in self.sides]
+        rows = [pair[:, 0] + number * len(batch.key) for number, pair in enumerate(pairs)]
+        return torch.cat(rows), torch.cat([pair[:, 1] for pair in pairs])
+
+    def after_step(self, model: Model, step: int) -> None:
+        tables = model.backbone
+        assert isinstance(tables, GraphTables)
+        tables.score.constrain(tables.entity)

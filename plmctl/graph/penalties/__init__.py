@@ -1,0 +1,1 @@
+"""Penalties on the size of vectors."""

@@ -1,0 +1,1 @@
+"""Scores of triples, one file each."""

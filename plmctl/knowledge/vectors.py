@@ -1,0 +1,155 @@
+"""A vectors directory: what `plmctl graph` writes, and systems with knowledge read.
+
+entities.txt, relations.txt   one name a line; line n (from 0) belongs to row n
+vectors.safetensors           entity [E, d], relation [R, e], and inverse_relation [R, e] where
+                              a relation that is asked for its head has a vector of its own
+graph.json                    score, settings, metrics
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from plmctl.core.errors import AbsentData, DataError
+from plmctl.storage.durable import sync
+from plmctl.storage.reading import blame_file, read_json, read_text
+
+TABLE, RECORD = "vectors.safetensors", "graph.json"
+AGAIN = "write it again: plmctl graph"
+Control = Literal["none", "shuffled", "random"]
+
+
+@dataclass(frozen=True)
+class GraphVectors:
+    """The vectors of a graph, with the names of their rows.
+
+    Args:
+        entities: names.
+        relations: names.
+        entity: float32 [E, d].
+        relation: float32 [R, e]; e is d, or half of it (angles).
+        inverse: float32 [R, e] of relations that are asked for their heads; None: `relation` is.
+        record: what stands in graph.json.
+    """
+
+    entities: tuple[str, ...]
+    relations: tuple[str, ...]
+    entity: np.ndarray
+    relation: np.ndarray
+    inverse: np.ndarray | None = None
+    record: Mapping[str, Any] = field(default_factory=dict)
+
+    def controlled(self, control: Control, seed: int) -> GraphVectors:
+        """These vectors, or what stands in their place in a control.
+
+        Args:
+            control: "shuffled" gives each entity the vector of another, by one permutation;
+                "random" draws each number from a normal distribution with the mean and the spread
+                of its column. Names and relations stay as they are.
+            seed: of the permutation, or of what is drawn.
+        """
+        generator = np.random.default_rng(seed)
+        if control == "none":
+            return self
+        if control == "shuffled":
+            return replace(self, entity=self.entity[generator.permutation(len(self.entity))])
+        drawn = generator.standard_normal(self.entity.shape, np.float32)
+        return replace(self, entity=drawn * self.entity.std(0) + self.entity.mean(0))
+
+    def write(self, folder: Path) -> None:
+        """Write the directory; an earlier one stays until this one is complete."""
+        from safetensors.numpy import save_file
+
+        partial = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        try:
+            for name, lines in (("entities", self.entities), ("relations", self.relations)):
+                text = "".join(f"{line}\n" for line in lines)
+                (partial / f"{name}.txt").write_text(text, encoding="utf-8")
+            tensors = {"entity": self.entity, "relation": self.relation}
+            if self.inverse is not None:
+                tensors["inverse_relation"] = self.inverse
+            save_file({k: np.ascontiguousarray(v) for k, v in tensors.items()}, partial / TABLE)
+            text = json.dumps(dict(self.record), indent=1, ensure_ascii=False) + "\n"
+            (partial / RECORD).write_text(text, encoding="utf-8")
+            for file in partial.iterdir():
+                sync(file)
+            if folder.exists():
+                shutil.rmtree(folder)
+            partial.rename(folder)
+            sync(folder.parent)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+
+
+def is_vectors(folder: Path) -> bool:
+    """Whether a folder is a vectors directory."""
+    return (folder / TABLE).is_file() and (folder / RECORD).is_file()
+
+
+def read_vectors(folder: Path, control: Control = "none", seed: int = 0) -> GraphVectors:
+    """Read a vectors directory, or a control in its place (`GraphVectors.controlled`).
+
+    Raises:
+        DataError: It is not there, or its files do not belong together.
+    """
+    if not is_vectors(folder):
+        what = f"no vectors of a graph here: there is no {TABLE} with {RECORD}"
+        raise AbsentData(what, file=folder, fix="plmctl graph data.path=<a graph>, and its vectors")
+    record = read_json(folder / RECORD, dict[str, Any], fix=AGAIN)
+    entities, relations = (
+        _read_names(folder / f"{name}.txt") for name in ("entities", "relations")
+    )
+    tensors = _read_tables(folder / TABLE)
+    inverse = tensors.get("inverse_relation")
+    read = GraphVectors(
+        entities, relations, tensors["entity"], tensors["relation"], inverse, record
+    )
+    for name, names, table in (
+        ("entities", entities, read.entity),
+        ("relations", relations, read.relation),
+        ("relations", relations, read.relation if inverse is None else inverse),
+    ):
+        if len(table) != len(names):
+            what = f"{len(names):,} names for {len(table):,} vectors"
+            raise DataError(what, file=folder / f"{name}.txt", fix=AGAIN)
+    return read.controlled(control, seed)
+
+
+def _read_names(file: Path) -> tuple[str, ...]:
+    return tuple(read_text(file, fix=AGAIN).removesuffix("\n").split("\n"))
+
+
+def _read_tables(file: Path) -> dict[str, np.ndarray]:
+    """float32 tables by name, each finite and of two dimensions."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    with blame_file(file, "truncated or not a weight file", fix=AGAIN):
+        try:
+            tensors = load_file(file)
+        except SafetensorError as error:
+            raise ValueError(str(error)) from error
+    missing = {"entity", "relation"} - tensors.keys()
+    if missing:
+        raise DataError(f"there is no tensor {sorted(missing)[0]!r}", file=file, fix=AGAIN)
+    for name, table in tensors.items():
+        if table.ndim != 2 or not np.isfinite(table).all():
+            what = f"{name}: {list(table.shape)}, must be two dimensions of finite numbers"
+            raise DataError(what, file=file, fix=AGAIN)
+    return {name: table.astype(np.float32) for name, table in tensors.items()}
+
+
+def match_names(wanted: Sequence[str], names: Sequence[str]) -> np.ndarray:
+    """int64 [len(wanted)] the row of each wanted name; -1 where there is none."""
+    place = {name: row for row, name in enumerate(names)}
+    return np.array([place.get(name, -1) for name in wanted], np.int64)

@@ -1,0 +1,242 @@
+"""`plmctl graph`: vectors of a knowledge graph, trained, ranked and written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from plmctl.core.errors import ConfigError, PlmctlError, collect, raise_all
+from plmctl.core.rounding import round_floats
+from plmctl.core.terminal import tell
+from plmctl.graph.batches import TripleBatches
+from plmctl.graph.losses.base import GraphLoss, SampledLoss
+from plmctl.graph.objective import LinkPrediction
+from plmctl.graph.penalties.base import Penalty
+from plmctl.graph.ranks import rank
+from plmctl.graph.scores.base import Score
+from plmctl.graph.tables import GraphTables
+from plmctl.knowledge.graph import KnowledgeGraph
+from plmctl.knowledge.triples import BUILTIN, read_graph
+from plmctl.knowledge.vectors import GraphVectors
+from plmctl.models.base import Model
+from plmctl.nn.tables import count
+from plmctl.run.assemble import without_weights
+from plmctl.run.build import build
+from plmctl.run.fit import budget_of, fit
+from plmctl.run.graph_evaluation import VECTORS, show_ranks
+from plmctl.run.resolve import decide_place
+from plmctl.run.schema import Graph, Triples
+from plmctl.run.session import Session, run_session
+from plmctl.run.spec import thaw
+from plmctl.storage.atomic import write_json
+from plmctl.training.checkpoint import load_exactly, read
+from plmctl.training.progress import Progress
+from plmctl.training.stages import Stage
+from plmctl.training.trainer import Result
+
+UNIT = "triples"
+
+
+def train_graph(spec: Graph) -> int:
+    """Train, or with --dry-run only say what that would be; returns the exit code."""
+    check_graph(spec)
+    if not spec.provenance.resume:
+        spec = decide_place(spec)
+    if spec.provenance.dry_run:
+        _show_estimate(spec)
+        return 0
+    return run_session(
+        spec,
+        prepare=lambda spec: (spec, open_graph(spec.data)),
+        train=train,
+        then=lambda spec: {"plmctl eval checkpoint={run}": "of its best vectors, on valid"},
+    )
+
+
+def check_graph(spec: Graph) -> None:
+    """Raise everything that is wrong with the settings, before the triples are read."""
+    errors: list[PlmctlError] = []
+    with collect(errors):
+        score: Score = build(spec.graph_score, plugins=spec.plugins, path="graph_score")
+        score.check_width(spec.width)
+    for slot in ("graph_loss", "graph_penalty"):
+        with collect(errors):
+            if spec[slot]:
+                build(spec[slot], plugins=spec.plugins, path=slot)
+    if not spec.sides:
+        errors.append(ConfigError("sides", [], "head, tail, or both", fix="sides=[head,tail]"))
+    if spec.train.stages:
+        allowed = "none: a graph is trained in one stage"
+        errors.append(ConfigError("train.stages", ..., allowed, fix="train.stages=[]"))
+    raise_all(errors)
+
+
+def open_graph(data: Triples) -> KnowledgeGraph:
+    """The graph that the settings name."""
+    path = BUILTIN if data.path is None else data.path
+    return read_graph(path, valid_share=data.valid_share, unseen=data.unseen)
+
+
+def build_tables(spec: Graph, graph: KnowledgeGraph, *, drawn: bool = True) -> GraphTables:
+    """The tables of a run, with first vectors of its seed."""
+    return GraphTables(
+        build(spec.graph_score, plugins=spec.plugins, path="graph_score"),
+        entities=len(graph.entities),
+        relations=len(graph.relations),
+        width=spec.width,
+        reciprocal=spec.reciprocal,
+        generator=torch.Generator().manual_seed(spec.seed) if drawn else None,
+    )
+
+
+def build_objective(spec: Graph) -> LinkPrediction:
+    """The loss of a run, with its penalty."""
+    loss: GraphLoss = build(spec.graph_loss, plugins=spec.plugins, path="graph_loss")
+    penalty: Penalty | None = None
+    if spec.graph_penalty:
+        penalty = build(spec.graph_penalty, plugins=spec.plugins, path="graph_penalty")
+    return LinkPrediction(loss, sides=spec.sides, penalty=penalty, dropout=spec.dropout)
+
+
+def train(session: Session) -> Result:
+    """Fit the tables; then rank valid and test with the best ones, and write them."""
+    spec, world = session.spec, session.world
+    graph: KnowledgeGraph = session.prepared
+    tables, objective = build_tables(spec, graph), build_objective(spec)
+    model = Model(backbone=tables, heads={})
+    batches = TripleBatches(
+        graph,
+        objective.loss,
+        sides=spec.sides,
+        batch_size=spec.train.batch_size,
+        micro_batch_size=spec.train.micro_batch_size,
+        seed=spec.seed,
+        world=world.size,
+        rank=world.rank,
+    )
+    for line in (*describe_graph(graph), *graph.remarks):
+        session.say(line)
+    valid = graph.splits.get("valid")
+    if valid is None or not len(valid):
+        session.say("no valid triples: nothing is ranked, the last vectors are kept")
+        valid = None
+
+    def evaluate(model: Model, progress: Progress) -> dict[str, float]:
+        if not world.main or valid is None:
+            return {}
+        some = valid[: spec.eval.rows]
+        return rank(tables, some, graph, batch_size=spec.eval.batch_size).summarize()
+
+    budget = budget_of(spec, updates_per_epoch=batches.updates_per_epoch)
+    result = fit(
+        session,
+        model=model,
+        objective=objective,
+        stages=[
+            Stage(batches=lambda: batches, trainable=spec.train.trainable, frozen=spec.train.frozen)
+        ],
+        budget=budget,
+        evaluate=None if valid is None else evaluate,
+        extras=lambda folder: None,
+        keep_best="mrr",
+        best_is_largest=True,
+        unit=UNIT,
+    )
+    if world.main and not result.exit_code and result.checkpoint is not None:
+        return replace(result, checkpoint=_conclude(session, model, result.progress, graph))
+    return result
+
+
+def describe_graph(graph: KnowledgeGraph) -> list[str]:
+    """A line on the size of a graph."""
+    splits = ", ".join(f"{len(triples):,} {name}" for name, triples in graph.splits.items())
+    sizes = f"{len(graph.entities):,} entities, {len(graph.relations):,} relations"
+    return [f"graph: {sizes}; triples: {splits}"]
+
+
+def _conclude(session: Session, model: Model, progress: Progress, graph: KnowledgeGraph) -> Any:
+    """Rank with the checkpoint that did best on valid, write its vectors; that checkpoint."""
+    spec, tables = session.spec, model.backbone
+    assert isinstance(tables, GraphTables)
+    step = progress.step if progress.best_step is None else progress.best_step
+    best = session.folder / "checkpoints" / f"step-{step}"
+    load_exactly(model, read(best).model, file=best)
+    kinds = graph.kinds()
+    metrics = {
+        name: rank(tables, triples, graph, batch_size=spec.eval.batch_size).tabulate(kinds)
+        for name, triples in graph.splits.items()
+        if name != "train" and len(triples)
+    }
+    folder = session.folder / VECTORS
+    vectors_of(tables, graph, spec, metrics, step).write(folder)
+    record = {"checkpoint": str(best), "vectors": str(folder), "metrics": round_floats(metrics)}
+    write_json(session.folder / "result.json", record)
+    extra = {"vectors": str(folder), "checkpoint": str(best)}
+    show_ranks("link prediction", metrics, as_json=spec.provenance.json, extra=extra)
+    return best
+
+
+def vectors_of(
+    tables: GraphTables,
+    graph: KnowledgeGraph,
+    spec: Graph,
+    metrics: Mapping[str, Mapping[str, float]],
+    step: int,
+) -> GraphVectors:
+    """The vectors of a model, with what is needed to rank with them."""
+    relation = tables.relation.detach().cpu().numpy()
+    rows = len(graph.relations)
+    record = {
+        "version": 1,
+        "score": thaw(spec.graph_score),
+        "loss": thaw(spec.graph_loss),
+        "penalty": thaw(spec.graph_penalty),
+        "width": spec.width,
+        "reciprocal": spec.reciprocal,
+        "data": thaw(spec.data),
+        "updates": step,
+        "seed": spec.seed,
+        "metrics": round_floats(dict(metrics)),
+    }
+    return GraphVectors(
+        graph.entities,
+        graph.relations,
+        tables.entity.detach().cpu().numpy(),
+        relation[:rows],
+        relation[rows:] if spec.reciprocal else None,
+        record,
+    )
+
+
+def _show_estimate(spec: Graph) -> None:
+    """Print sizes, parameters, products of matrices and updates."""
+    graph = open_graph(spec.data)
+    with without_weights():
+        tables = build_tables(spec, graph, drawn=False)
+    loss = build_objective(spec).loss
+    compared = loss.negatives + 1 if isinstance(loss, SampledLoss) else len(graph.entities)
+    triples = len(graph.splits["train"])
+    updates = -(-triples // spec.train.batch_size)
+    report: dict[str, Any] = {
+        "entities": len(graph.entities),
+        "relations": len(graph.relations),
+        **{f"triples of {name}": len(rows) for name, rows in graph.splits.items()},
+        "parameters": count(tables),
+        "FLOPs of a triple": 6 * len(spec.sides) * compared * spec.width,
+        "FLOPs of an epoch": 6 * len(spec.sides) * compared * spec.width * triples,
+        "bytes with gradients and optimizer": 4 * 4 * count(tables),
+        "updates of an epoch": updates,
+    }
+    budget = budget_of(spec, updates_per_epoch=updates)
+    if spec.provenance.json:
+        tell(json.dumps(report | {"length": str(budget), "remarks": list(graph.remarks)}))
+        return
+    for name, value in report.items():
+        tell(f"{name}: {value:,}" if value < 1e9 else f"{name}: {value:.3g}")
+    tell(f"length: {budget}")
+    for line in graph.remarks:
+        tell(line)

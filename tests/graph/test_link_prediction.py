@@ -1,0 +1,186 @@
+"""The objective of a batch of triples against a loop, its batches, and what training learns."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+
+from plmctl.core.errors import DataError
+from plmctl.graph.batches import TripleBatches
+from plmctl.graph.losses.base import GraphLoss
+from plmctl.graph.losses.k_vs_all import KVsAll
+from plmctl.graph.losses.margin import Margin
+from plmctl.graph.losses.one_vs_all import OneVsAll
+from plmctl.graph.objective import LinkPrediction
+from plmctl.graph.penalties.power import Power
+from plmctl.graph.scores.complex import ComplEx
+from plmctl.graph.scores.transe import TransE
+from plmctl.knowledge.graph import KnowledgeGraph
+from plmctl.models.base import Model
+from tests.graph.tiny_graph import E, make_graph, make_tables
+
+GRAPH = make_graph()
+TRAIN = GRAPH.splits["train"]
+
+
+def batches(loss: GraphLoss | None = None, **settings: int) -> TripleBatches:
+    return TripleBatches(GRAPH, loss or OneVsAll(), **{"batch_size": 4, **settings})
+
+
+@pytest.mark.parametrize("reciprocal", [False, True])
+def test_a_triple_is_asked_for_head_and_tail(reciprocal: bool) -> None:
+    tables = make_tables(ComplEx(), reciprocal=reciprocal)
+    model = Model(backbone=tables, heads={})
+    objective = LinkPrediction(OneVsAll(), penalty=Power(weight=0.3, power=3))
+    batch = batches().make(np.arange(3), 0)
+    output = objective(model, batch)
+    link, cost = 0.0, 0.0
+    for h, r, t in TRAIN[:3].tolist():
+        inverse = r + 3 if reciprocal else r
+        for side, known, answer, own in (("tail", h, t, r), ("head", t, h, inverse)):
+            scores = tables.rank_scores(side, torch.tensor([known]), torch.tensor([r]))
+            link -= scores.log_softmax(1)[0, answer].item()
+            for vector in (tables.entity[known], tables.entity[answer], tables.relation[own]):
+                cost += (tables.score.moduli(vector) ** 3).sum().item()
+    assert output.terms["link"].total.item() == pytest.approx(link)
+    assert output.terms["penalty"].total.item() == pytest.approx(cost)
+    assert output.terms["penalty"].weight == 0.3
+    assert objective.counts(batch) == {"link": 6, "penalty": 6}
+
+
+def test_drawn_entities_stand_in_place_of_the_right_one() -> None:
+    tables = make_tables(TransE(norm=1))
+    loss = Margin(gamma=2.0, negatives=3)
+    batch = batches(loss).make(np.arange(4), 0)
+    output = LinkPrediction(loss)(Model(backbone=tables, heads={}), batch)
+
+    vectors, relations = tables.entity.detach(), tables.relation.detach()
+
+    def distance(h: int, r: int, t: int) -> float:
+        return float((vectors[h] + relations[r] - vectors[t]).abs().sum())
+
+    expected = 0.0
+    for row, (h, r, t) in enumerate(TRAIN[:4].tolist()):
+        right = distance(h, r, t)
+        for other in batch.values["drawn_tail"][row].tolist():
+            expected += max(0.0, 2 + right - distance(h, r, other)) / 3
+        for other in batch.values["drawn_head"][row].tolist():
+            expected += max(0.0, 2 + right - distance(other, r, t)) / 3
+    assert output.terms["link"].total.item() == pytest.approx(expected)
+
+
+def test_one_side_alone() -> None:
+    tables = make_tables(ComplEx())
+    model, batch = Model(backbone=tables, heads={}), batches().make(np.arange(3), 0)
+    losses = {
+        sides: LinkPrediction(OneVsAll(), sides=sides)(model, batch).terms["link"].total.item()
+        for sides in (("head",), ("tail",), ("head", "tail"))
+    }
+    assert losses["head",] + losses["tail",] == pytest.approx(losses["head", "tail"])
+    assert LinkPrediction(OneVsAll(), sides=("head",)).counts(batch) == {"link": 3}
+
+
+def test_dropout_is_for_training_alone() -> None:
+    model, batch = Model(backbone=make_tables(ComplEx()), heads={}), batches().make(np.arange(3), 0)
+    objective = LinkPrediction(OneVsAll(), dropout=0.5)
+    losses = {objective(model, batch).terms["link"].total.item() for _ in range(3)}
+    assert len(losses) == 3
+    objective.eval()
+    whole = LinkPrediction(OneVsAll())(model, batch).terms["link"].total.item()
+    assert objective(model, batch).terms["link"].total.item() == pytest.approx(whole)
+
+
+def test_an_epoch_has_every_triple_once() -> None:
+    source = batches()
+    for _ in range(2):
+        rows = [next(source)[0] for _ in range(source.updates_per_epoch)]
+        seen = Counter(int(key) for batch in rows for key in batch.key)
+        assert seen == Counter(range(len(TRAIN)))
+        triples = [
+            torch.stack([batch.values[name] for name in ("head", "relation", "tail")], 1)
+            for batch in rows
+        ]
+        expected = TRAIN[torch.cat([batch.key for batch in rows]).numpy()]
+        assert np.array_equal(torch.cat(triples).numpy(), expected)
+
+
+def test_processes_and_micro_batches_share_an_update() -> None:
+    whole = next(batches(Margin(gamma=1, negatives=2), batch_size=6))[0]
+    parts = [
+        batch
+        for rank in range(2)
+        for batch in next(
+            batches(
+                Margin(gamma=1, negatives=2), batch_size=6, micro_batch_size=2, world=2, rank=rank
+            )
+        )
+    ]
+    assert [len(part.key) for part in parts] == [2, 1, 2, 1]
+    for name in whole.values:
+        joined = torch.cat([part.values[name] for part in parts])
+        assert torch.equal(joined, whole.values[name])
+
+
+def test_a_source_goes_on_where_it_was() -> None:
+    first, second = batches(seed=3), batches(seed=3)
+    for _ in range(5):
+        next(first)
+    second.load_state_dict(first.state_dict())
+    assert torch.equal(next(first)[0].key, next(second)[0].key)
+    other = TripleBatches(make_graph(seed=1), OneVsAll(), batch_size=4, seed=3)
+    with pytest.raises(DataError, match="other triples"):
+        other.load_state_dict(first.state_dict())
+
+
+def test_drawn_entities_are_uniform_and_filtered_ones_are_no_answers() -> None:
+    true = {tuple(triple) for triple in TRAIN.tolist()}
+    counts: Counter[int] = Counter()
+    for filtered in (False, True):
+        source = batches(Margin(gamma=1, negatives=400, filtered=filtered), batch_size=len(TRAIN))
+        batch, wrong = next(source)[0], 0
+        for row, (h, r, t) in enumerate(TRAIN[batch.key.numpy()].tolist()):
+            tails, heads = (
+                batch.values[f"drawn_{side}"][row].tolist() for side in ("tail", "head")
+            )
+            counts.update(tails if not filtered else [])
+            wrong += sum((h, r, other) in true for other in tails)
+            wrong += sum((other, r, t) in true for other in heads)
+        assert (wrong > 0) != filtered
+    total = sum(counts.values())
+    assert set(counts) == set(range(E))
+    assert all(abs(n - total / E) < 5 * (total / E) ** 0.5 for n in counts.values())
+
+
+def test_known_answers_stand_in_the_batch() -> None:
+    batch = batches(KVsAll()).make(np.arange(5), 0)
+    for side, (known, asked) in (("tail", (0, 2)), ("head", (2, 0))):
+        expected = {
+            (row, int(other[asked]))
+            for row, triple in enumerate(TRAIN[:5])
+            for other in TRAIN
+            if other[known] == triple[known] and other[1] == triple[1]
+        }
+        pairs = [tuple(pair) for pair in batch.spans[f"known_{side}"].tolist()]
+        assert len(pairs) == len(set(pairs))
+        assert set(pairs) == expected
+
+
+def test_a_graph_is_learned_by_heart() -> None:
+    """Every score can rank the triples of a small graph first."""
+    tables = make_tables(ComplEx(), reciprocal=True).float()
+    model, objective = Model(backbone=tables, heads={}), LinkPrediction(OneVsAll())
+    graph = KnowledgeGraph(GRAPH.entities, GRAPH.relations, {"train": TRAIN})
+    source = TripleBatches(graph, OneVsAll(), batch_size=len(TRAIN))
+    optimizer = torch.optim.Adagrad(model.parameters(), lr=0.3)
+    first = last = 0.0
+    for step in range(60):
+        loss = objective(model, next(source)[0]).terms["link"].total
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        first, last = first or loss.item(), loss.item()
+        assert step == 0 or last < 2 * first
+    assert last < first / 3
