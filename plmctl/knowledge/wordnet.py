@@ -126,7 +126,7 @@ class WordNet:
             part: one of `PARTS`.
         """
         word, known = word.lower().replace(" ", "_"), self._index[part]
-        forms = self._exceptions[part].get(word) or _inflect(word, part)
+        forms = self._exceptions[part].get(word) or inflect(word, part)
         return [form for form in dict.fromkeys([word, *forms]) if form in known]
 
     def synsets(self, word: str, part: str | None = None) -> list[Synset]:
@@ -240,8 +240,8 @@ def _read_once(folder: str) -> WordNet:
     return WordNet(folder)
 
 
-def _inflect(word: str, part: str) -> list[str]:
-    """What the rules make of a word."""
+def inflect(word: str, part: str) -> list[str]:
+    """The words of which `word` may be a form, by the rules alone."""
     return [
         word[: len(word) - len(ending)] + lemma
         for ending, lemma in _ENDINGS[part]
