@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 import torch
@@ -81,11 +84,31 @@ def translation(small_text: Path) -> tuple[Path, Path]:
 
 
 @pytest.fixture(scope="session")
+def linked_text(small_text: Path) -> Path:
+    """The documents of `small_text` as JSON lines in which every fifth word is a mention of an
+    entity, 0 to 29.
+    """
+    file = small_text.with_name("linked.jsonl")
+    with file.open("w", encoding="utf-8") as stream:
+        for document in small_text.read_text(encoding="utf-8").split("\n\n"):
+            words = [*re.finditer(r"\w+", document)][::5]
+            marks = [
+                {"start": word.start(), "end": word.end(), "id": crc32(word[0].encode()) % 30}
+                for word in words
+            ]
+            stream.write(json.dumps({"text": document, "entity": marks}) + "\n")
+    return file
+
+
+@pytest.fixture(scope="session")
 def tokens_of(
-    small_text: Path, translation: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
+    small_text: Path,
+    linked_text: Path,
+    translation: tuple[Path, Path],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Callable[..., Path]:
     """`tokens_of("wordpiece")`: a token directory of `small_text`, with `pairs` of
-    `translation`; each is made once.
+    `translation`, with `spans` of `linked_text`; each is made once.
     """
     from plmctl.data.survey import TextSource
     from plmctl.data.tokenizing import TokenizingJob, tokenize
@@ -94,8 +117,8 @@ def tokens_of(
 
     made: dict[tuple[str | bool, ...], Path] = {}
 
-    def make(kind: str, *settings: str, pairs: bool = False) -> Path:
-        key = (pairs, kind, *settings)
+    def make(kind: str, *settings: str, pairs: bool = False, spans: tuple[str, ...] = ()) -> Path:
+        key = (pairs, kind, *settings, *spans)
         if key not in made:
             folder = tmp_path_factory.mktemp("tokens") / kind
             cfg = compose(
@@ -106,7 +129,7 @@ def tokens_of(
             source = (
                 TextSource(str(translation[0]), target=str(translation[1]))
                 if pairs
-                else TextSource(str(small_text))
+                else TextSource(str(linked_text if spans else small_text), spans=spans)
             )
             tokenize(
                 TokenizingJob(

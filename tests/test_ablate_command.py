@@ -59,14 +59,22 @@ SLOW = {
 }
 
 
+LINKED = ("ernie_controls",)  # studies of text with marked entities
+
+
 @pytest.mark.parametrize("name", mark_slow(STUDIES, SLOW))
 def test_shipped_studies_plan_without_any_file(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(tokenizers, "PART", 4096)  # characters
-    needed = {"chinese_units": "zhwiki.txt"}.get(name)  # no Chinese text comes with Python
-    if needed:
+    # neither Chinese text nor text with marked entities comes with Python
+    needed = {"chinese_units": "zhwiki.txt", **dict.fromkeys(LINKED, "linked.jsonl")}.get(name)
+    if needed == "linked.jsonl":
+        text = "".join(f"word{n} of some kind is here. " for n in range(400))
+        row = {"text": text, "entity": [{"start": 0, "end": 5, "id": 3}]}
+        (tmp_path / needed).write_text(f"{json.dumps(row)}\n" * 40, encoding="utf-8")
+    elif needed:
         pytest.importorskip("jieba")  # of its arm "words"
         text = "今天天气很好。\n\n我们去公园。\n" * 400
         (tmp_path / needed).write_text(text, encoding="utf-8")

@@ -66,6 +66,9 @@ FITTING = {
     "model=compressive": "compressive_transformer",
     "objective=sop": "albert",
     **dict.fromkeys(("objective=sense", "noise=sense_mask", "noise=sense_words"), "sensebert"),
+    **dict.fromkeys(
+        ("model=entity_encoder", "noise=entity_drop", "objective=entity_denoise"), "ernie_thu"
+    ),
     **dict.fromkeys(("objective=bilm", "model=bilm"), "elmo"),
     **dict.fromkeys(("objective=word_structure", "objective=sentence_structure"), "structbert"),
     **dict.fromkeys(
@@ -109,6 +112,8 @@ BESIDE = {  # what a part is used with
     "objective=sense": ["objective=[mlm,sense]"],
     "noise=sense_words": ["noise=[sense_mask,sense_words]"],
     "noise=sense_mask": ["noise=[sense_mask,sense_words]"],
+    "noise=entity_drop": ["noise=[token_mask,entity_drop]"],
+    "objective=entity_denoise": ["objective=[mlm,entity_denoise]"],
     "objective=rtd": ["objective=[rtd]", "noise=[token_replace]"],
     "noise=random_positions": ["noise=[random_positions]", "position=sinusoidal"],
     "noise=token_shuffle": ["noise=[token_mask,token_shuffle]"],
@@ -132,7 +137,8 @@ def tokenizer_of(recipe: str, tokens_of: Callable[..., Path]) -> list[str]:
         else []
     )
     extra += ["tokenizer.sentinels=100"] if cfg.tokenizer.get("sentinels") else []
-    return [f"data.path={tokens_of(kind, *extra, pairs=parallel)}"]
+    spans = tuple(cfg.data.spans)
+    return [f"data.path={tokens_of(kind, *extra, pairs=parallel, spans=spans)}"]
 
 
 def test_there_are_recipes() -> None:
@@ -295,6 +301,7 @@ PARAMETERS: dict[str, tuple[float, list[str]]] = {
     "big_bird": (128, []),  # google/bigbird-roberta-base, whose pooler is not trained here
     "distilbert": (66, STUDENT),  # table 3
     "electra": (14, []),  # table 1, small
+    "ernie_thu": (114, []),  # sec. 4.1
     "elmo": (93.6, []),  # allennlp.org/elmo, original; without the softmax
     "evolved_transformer": (64.1, []),  # base; recalled, not checked in the paper
     "gpt": (117, []),  # Radford et al., 2019, table 2

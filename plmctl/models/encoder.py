@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import reduce
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import torch
@@ -166,9 +167,10 @@ class Encoder(Backbone):
         source: SourceStates | None = None,
         memory: Remembered | None = None,
         record: frozenset[str] = frozenset(),
+        beside: Mapping[str, Tensor] = MappingProxyType({}),
     ) -> Hidden:
-        """The states of `seq`, whose embeddings are `x`; cross-attention reads `source`, and each
-        layer its own part of `memory`.
+        """The states of `seq`, whose embeddings are `x`; cross-attention reads `source`, each layer
+        its own part of `memory`, and some cells further streams that stand `beside` the text.
         """
         start, recorder = 0 if cache is None else cache.length, Recorder.of(record)
         seen = seq if cache is None else cache.extend(seq)
@@ -179,7 +181,7 @@ class Encoder(Backbone):
         }
         by_layer = op.bind_layers(seen, **places, start=start)
         bound = by_layer[0] if by_layer else op.bind(seen, **places, start=start)
-        text = {"text": x}
+        text = {"text": x, **beside}
         streams = Streams(
             text if source is None else {**text, "source": source.states},
             {} if memory is None else {"memory": memory.layers},

@@ -48,6 +48,9 @@ class Block(nn.Module):
     def forward(self, streams: Streams, env: Env) -> Streams:
         """The streams after the cell has changed the one that it writes."""
         name, read = self.cell.writes, self.normalize(streams, self.cell.reads)
+        read = self.cell.prepare(read, env)
+        for other in self.cell.also_writes:
+            streams = streams.replace(other, read[other])
         return streams.replace(name, self.norm_sum(self.add(streams[name], read, env)))
 
     def normalize(self, streams: Streams, reads: frozenset[str]) -> Streams:
@@ -107,7 +110,7 @@ class PostNorm:
 
     def block(self, cell: Cell) -> Block:
         """A block around `cell`."""
-        return Block(cell=cell, norm_sum=self.norm(), dropout=self.dropout)
+        return Block(cell=cell, norm_sum=_widen(self.norm, cell.stream_width), dropout=self.dropout)
 
     def final(self, *, width: int | None = None) -> nn.Module:
         """No norm after the stack."""
@@ -127,7 +130,7 @@ class PreNorm:
 
     def block(self, cell: Cell) -> Block:
         """A block around `cell`."""
-        return Block(cell=cell, norm_in=self.norm(), dropout=self.dropout)
+        return Block(cell=cell, norm_in=_widen(self.norm, cell.stream_width), dropout=self.dropout)
 
     def final(self, *, width: int | None = None) -> nn.Module:
         """The norm after the stack, of `width` columns if they are not those of the stream."""
@@ -146,7 +149,8 @@ class SandwichNorm:
 
     def block(self, cell: Cell) -> Block:
         """A block around `cell`."""
-        return Block(cell=cell, norm_in=self.norm(), norm_out=self.norm(), dropout=self.dropout)
+        norms = [_widen(self.norm, cell.stream_width) for _ in range(2)]
+        return Block(cell=cell, norm_in=norms[0], norm_out=norms[1], dropout=self.dropout)
 
     def final(self, *, width: int | None = None) -> nn.Module:
         """The norm after the stack, of `width` columns if they are not those of the stream."""

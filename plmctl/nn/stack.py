@@ -133,9 +133,12 @@ class Stack(nn.Module):
 
     def _check_round(self, cells: Sequence[Cell], layout: str) -> None:
         written = {cell.writes for cell in cells}
+        if len(cells) > 1:
+            written = written.union(*(cell.also_writes for cell in cells))
         if len(written) > 1:
             allowed = f"cells in parallel write one stream, these write {', '.join(written)}"
             raise ConfigError("model.stack.layout", layout, allowed)
+        written = written.union(*(cell.also_writes for cell in cells))
         if self.reversible and written != {"text"}:
             allowed = f"false: the layout {layout} has a cell that writes {', '.join(written)}"
             raise ConfigError("model.stack.reversible", True, allowed)
@@ -152,7 +155,8 @@ class Stack(nn.Module):
                 )
 
     def _check_halting(self) -> None:
-        written = {self.block(step).cell.writes for step in self.steps}
+        cells = [self.block(step).cell for step in self.steps]
+        written = {stream for cell in cells for stream in (cell.writes, *cell.also_writes)}
         if self.reversible or written != {"text"}:
             allowed = (
                 "null: a reversible stack has two streams, and a token only one result"
@@ -267,7 +271,11 @@ class Stack(nn.Module):
             name = first.cell.writes
             x = streams[name]
             for number_of_step, step in steps:
-                x = self.block(step).add(x, read, env.at(number_of_step, number))
+                block, here = self.block(step), env.at(number_of_step, number)
+                read = block.cell.prepare(read, here)
+                x = block.add(x, read, here)
+                for other in block.cell.also_writes:
+                    streams = streams.replace(other, read[other])
             streams = streams.replace(name, first.norm_sum(x))
         return streams
 

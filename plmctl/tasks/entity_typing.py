@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -23,7 +24,14 @@ from plmctl.models.base import Model
 from plmctl.objectives.base import Facts, Output, Term
 from plmctl.tasks import encode, typing_score
 from plmctl.tasks.base import Example, Task, TaskSettings
-from plmctl.tasks.marked import MENTIONS, States, encode_marked, read_mentions, refuse_unread
+from plmctl.tasks.marked import (
+    MENTIONS,
+    States,
+    encode_marked,
+    read_mentions,
+    read_numbers,
+    refuse_unread,
+)
 from plmctl.tasks.markers import Style, count_new, spell
 from plmctl.tasks.metrics import check_metrics, floor
 from plmctl.tasks.tags import read_tags
@@ -39,12 +47,14 @@ class TypingSettings(TaskSettings):
         label_names: in the order of the logits; None: as the training split has them.
         marks: around the mention (tasks/markers.py).
         states: what the types are read from.
+        entities: as of relations.
         decide: "above": all types above the threshold; "top": these, and always the first one.
         threshold: of the probability of a type.
     """
 
     label_names: Sequence[str] | None = None
     marks: Style = "symbols"
+    entities: str | None = None
     states: States = "row"
     decide: Rule = "above"
     threshold: float = 0.5
@@ -83,7 +93,7 @@ class EntityTyping(Task):
             own, metrics=check_metrics(own.metrics, typing_score.NAMES), label_names=own.label_names
         )
         refuse_unread(own.states, self.pooling)
-        self.marks, self.states = own.marks, own.states
+        self.marks, self.states, self.entities = own.marks, own.states, own.entities
         self.decide, self.threshold = own.decide, own.threshold
         self.unseen: set[str] = set()  # types that training lacks
 
@@ -93,6 +103,11 @@ class EntityTyping(Task):
             return []
         known = f"{len(self.unseen)} types do not occur in training, such as {min(self.unseen)}"
         return [f"{known}: they are never guessed, and count as missed"]
+
+    @cached_property
+    def numbers(self) -> Mapping[str, int] | None:
+        """Of the entities that the model may be shown, by id and name."""
+        return read_numbers(self.entities)
 
     @property
     def vectors(self) -> int | None:
@@ -138,6 +153,7 @@ class EntityTyping(Task):
             max_length=self.max_length,
             pooling=self.pooling,
             transform=self.transform,
+            numbers=self.numbers,
         )
         if any(example.label is None for example in examples):
             return rows

@@ -85,7 +85,7 @@ class FewShot(Task):
     }
     facts = Facts(needs=frozenset({"text", "labels.vector", "values.shot", "values.group"}))
     chooses = False
-    typed = "nothing: episodes are drawn from a file"
+    typed = "relations of a file, input=<file>"
 
     Settings = FewShotSettings
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -11,6 +12,8 @@ from torch import Tensor
 
 from plmctl.core.batch import Batch, Rows
 from plmctl.core.fields import Field
+from plmctl.knowledge.directory import KnowledgeDirectory
+from plmctl.knowledge.vectors import is_vectors, read_vectors
 from plmctl.tasks import encode, markers
 from plmctl.tasks.base import Example
 from plmctl.tasks.markers import MarkedText, Style
@@ -32,23 +35,61 @@ def encode_marked(
     max_length: int,
     pooling: str,
     transform: Transform,
+    numbers: Mapping[str, int] | None = None,
 ) -> Rows:
     """One row an example: its `text` with marks around its `entities`, and values.mentions. Of a
     text that is too long, the part with its entities stays.
+
+    Args:
+        numbers: of entities, by their ids and names; then the first token of each entity that is
+            known has its number, plus 1, in tracks.entity.
     """
     vocab = transform.vocab(tokenizer.vocab)
     room = max_length - encode.specials(vocab, pair=False)
     first_new = tokenizer.vocab.size + transform.new_tokens
-    laid_out, mentions = [], []
+    laid_out: list[encode.Row] = []
+    mentions: list[list[int]] = []
+    entities: list[tuple[int, int, int]] = []  # row, position, number
     for example in examples:
         marked = _mark(example, tokenizer, style, first_new)
         marked = markers.shorten(marked, room)
         row = encode.lay_out(marked.ids, None, vocab, max_length=max_length, pooling=pooling)
         mentions.append([row.a_start + place for span in marked.spans for place in span])
+        if numbers is not None:
+            known = _find_numbers(example, numbers)
+            entities += [
+                (len(laid_out), row.a_start + place, number)
+                for place, number in zip(marked.starts, known, strict=True)
+            ]
         laid_out.append(encode.Row(row.ids, row.a_start, None, row.anchor, marked.cut))
     rows = encode.pad(laid_out, vocab, example=range(len(laid_out)))
     rows = encode.add_values(encode.mark_anchors(rows), mentions=np.array(mentions, dtype=np.int64))
+    if numbers is not None:
+        text = rows.seqs["text"]
+        track = np.zeros(text.ids.shape, np.int32)
+        row_of, place_of, number_of = np.array(entities, np.int64).reshape(-1, 3).T
+        track[row_of, place_of] = number_of + 1
+        rows = rows.with_seq("text", text.with_tracks(entity=track))
     return transform.add_targets(rows)
+
+
+def read_numbers(folder: str | None) -> Mapping[str, int] | None:
+    """The number of each name in a vectors directory, or in a knowledge directory; None without."""
+    if folder is None:
+        return None
+    path = Path(folder).expanduser()
+    if not is_vectors(path):
+        return KnowledgeDirectory(path).ids
+    return {name: number for number, name in enumerate(read_vectors(path).entities)}
+
+
+def _find_numbers(example: Example, numbers: Mapping[str, int]) -> list[int]:
+    """The number of each entity of an example, by its id or as it stands in the text, else -1."""
+    text = example.fields["text"]
+    return [
+        numbers.get(each["id"], numbers.get(text[each["start"] : each["end"]], -1))
+        for each in example.fields["entities"]
+    ]
 
 
 def _mark(example: Example, tokenizer: Any, style: Style, first_new: int) -> MarkedText:

@@ -23,12 +23,22 @@ TYPED = (("@ * {} *", "@"), ("# ^ {} ^", "#"))
 @dataclass(frozen=True)
 class MarkedText:
     """A marked text: its tokens, and of each entity [first, end), which begins with its mark and
-    ends before the mark behind it.
+    ends before the mark behind it, and how many tokens the mark has.
     """
 
     ids: list[int]
     spans: list[tuple[int, int]]
     cut: int = 0
+    before: tuple[int, ...] = ()  # tokens of the mark before each entity
+
+    @property
+    def starts(self) -> list[int]:
+        """The first token of each entity itself."""
+        before = self.before or (0,) * len(self.spans)
+        return [
+            min(first + more, end - 1)
+            for (first, end), more in zip(self.spans, before, strict=True)
+        ]
 
 
 def make_marks(style: Style, tokenizer: Any, *, types: Sequence[str], first_new: int) -> list[Mark]:
@@ -98,7 +108,8 @@ def mark(
             if places[n][1] == position:
                 end[n] = len(made)
                 made += marks[n][1]
-    return MarkedText(made, list(zip(first, end, strict=True)))
+    lengths = tuple(len(before) for before, _ in marks)
+    return MarkedText(made, list(zip(first, end, strict=True)), before=lengths)
 
 
 def shorten(marked: MarkedText, room: int) -> MarkedText:
@@ -115,7 +126,7 @@ def shorten(marked: MarkedText, room: int) -> MarkedText:
     spans = [
         (min(first - left, room - 1), max(1, min(end - left, room))) for first, end in marked.spans
     ]
-    return MarkedText(marked.ids[left : left + room], spans, cut=over)
+    return MarkedText(marked.ids[left : left + room], spans, over, marked.before)
 
 
 def _find(offsets: Sequence[Characters], span: Characters) -> tuple[int, int]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,14 @@ from plmctl.models.base import Model
 from plmctl.tasks import encode, markers, metrics, relation_score
 from plmctl.tasks.base import Example, label_ids
 from plmctl.tasks.classification import Classification, ClassificationSettings
-from plmctl.tasks.marked import MENTIONS, States, encode_marked, read_mentions, refuse_unread
+from plmctl.tasks.marked import (
+    MENTIONS,
+    States,
+    encode_marked,
+    read_mentions,
+    read_numbers,
+    refuse_unread,
+)
 from plmctl.tasks.relation_files import make_example
 from plmctl.tasks.tags import read_tags
 
@@ -31,11 +39,14 @@ class RelationSettings(ClassificationSettings):
     Args:
         marks: around head and tail (tasks/markers.py).
         states: what the relation is read from.
+        entities: the vectors or knowledge directory in which the entities of the texts are looked
+            up, by id or name, for a model that reads them; None: the model is shown none.
         no_relation: the label that is no relation, which precision, recall and F1 leave out; None:
             one of the usual names, if the training split has it.
     """
 
     marks: markers.Style = "symbols"
+    entities: str | None = None
     states: States = "start"
     no_relation: str | None = None
     columns: Mapping[str, Any] | None = None  # type: ignore[assignment]  # its files have none
@@ -62,11 +73,17 @@ class Relation(Classification):
         super().__init__(**settings)
         own = RelationSettings(**settings)
         self.marks, self.states, self.none = own.marks, own.states, own.no_relation
+        self.entities = own.entities
         refuse_unread(own.states, self.pooling)
 
     @classmethod
     def known_metrics(cls, settings: ClassificationSettings) -> Iterable[str]:
         return {**metrics.by_name(None), **dict.fromkeys(relation_score.NAMES)}
+
+    @cached_property
+    def numbers(self) -> Mapping[str, int] | None:
+        """Of the entities that the model may be shown, by id and name."""
+        return read_numbers(self.entities)
 
     @property
     def vectors(self) -> int | None:
@@ -99,6 +116,7 @@ class Relation(Classification):
             max_length=self.max_length,
             pooling=self.pooling,
             transform=self.transform,
+            numbers=self.numbers,
         )
         if any(example.label is None for example in examples):
             return rows

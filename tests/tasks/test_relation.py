@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from plmctl.core.errors import ConfigError, DataError
+from plmctl.knowledge.vectors import GraphVectors
 from plmctl.models.base import Hidden
 from plmctl.tasks import batches, markers
 from plmctl.tasks.base import Example
@@ -211,3 +212,17 @@ def test_scores_by_name() -> None:
     }
     with pytest.raises(ConfigError, match="semeval_f1"):
         _task(metrics=["semeval"])
+
+
+def test_entities_that_a_model_may_be_shown(toy: Any, tmp_path: Path) -> None:
+    vectors = np.zeros((3, 4), np.float32)
+    GraphVectors(("Q7", "mat", "Q1"), ("r",), vectors, vectors[:1]).write(tmp_path / "v")
+    examples = [_example(ids=["Q1", "Q2"]), _example(ids=["Q8", "Q7"])]
+    rows = _task(entities=str(tmp_path / "v")).encode(examples, toy)
+    track = rows.seqs["text"].tracks["entity"]
+    ids, found = rows.seqs["text"].ids, []
+    for row, column in zip(*np.nonzero(track), strict=True):
+        found.append((int(row), int(ids[row, column]), int(track[row, column])))
+    cat, mat = toy.encode("cat")[0], toy.encode("mat")[0]
+    assert found == [(0, cat, 3), (0, mat, 2), (1, mat, 1)]  # by id, by name, and none for Q8
+    assert "entity" not in _task().encode(examples, toy).seqs["text"].tracks

@@ -45,6 +45,9 @@ class Cell(nn.Module):
     projection: nn.Linear
     reads: frozenset[str] = frozenset({"text"})  # streams that it reads if they are there
     writes: str = "text"  # the stream that its result is added to
+    # further streams that it changes, in `prepare`
+    also_writes: frozenset[str] = frozenset()
+    stream_width: int | None = None  # columns of the stream that it writes; None: of the text
     outputs: int | None = None  # columns of its result; None: as many as it reads
     # the heading of its multiply-adds: attention, feed-forward, ...; "": the name of its class
     computes: str = ""
@@ -61,6 +64,12 @@ class Cell(nn.Module):
 
     def forward(self, streams: Streams, env: Env) -> Tensor:
         raise NotImplementedError(type(self).__name__)
+
+    def prepare(self, streams: Streams, env: Env) -> Streams:
+        """The streams with those that it changes beside its result, and with what `forward` needs
+        of that.
+        """
+        return streams
 
     def looks_back(self) -> int | None:
         """How many tokens before a token it sees with the weights that it has; None: all that there

@@ -1,0 +1,78 @@
+"""Wrong and missing entities (ERNIE; Zhang et al., 2019): the model is shown entities of which some
+are others, some are left out, and says which they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import numpy as np
+
+from plmctl.core.batch import IGNORE, Rows
+from plmctl.core.draws import Draws
+from plmctl.core.errors import ConfigError
+from plmctl.core.fields import Field
+from plmctl.core.parts import part_of
+from plmctl.noise.base import Noise
+from plmctl.noise.units import find_spans
+
+
+@part_of("noise")
+class EntityDrop(Noise):
+    """Of the marked entities, `replaced` are shown as any other one, `dropped` are not shown, and
+    all are asked for (Zhang et al., 2019, arXiv:1905.07129, sec. 3.4: 5% and 15%).
+
+    `tracks.entity` is the id plus 1, 0 for none, and below 0 for any entity, which the model's
+    table chooses (nn/entities.py). `unit`: each "position" is drawn by itself, as the released code
+    does, or each "mention". `align`: an entity stands at "all" tokens of its mention (the released
+    data), or at the "first" (the paper). With rates of 0 nothing is changed.
+    Differs: another entity is any one of the table; in the released code any one of the batch.
+    """
+
+    reads = frozenset({"input", "spans.entity"})
+    writes = frozenset({"tracks.entity", "targets.entity"})
+    changes = False
+    fields: Mapping[str, Field] = {
+        "targets.entity": Field(
+            "[n, T]", "int", "id of the entity of a token, IGNORE where there is none"
+        )
+    }
+
+    def __init__(
+        self,
+        *,
+        replaced: float,
+        dropped: float,
+        unit: Literal["position", "mention"] = "position",
+        align: Literal["all", "first"] = "all",
+    ) -> None:
+        if not (replaced >= 0 and dropped >= 0 and replaced + dropped <= 1):
+            allowed = "shares from 0, together at most 1"
+            raise ConfigError(
+                "noise.entity_drop.dropped", [replaced, dropped], allowed, fix="0.05 and 0.15"
+            )
+        self.replaced, self.dropped, self.unit, self.align = replaced, dropped, unit, align
+
+    def __call__(self, rows: Rows, draws: Draws) -> Rows:
+        seq = rows.seqs[rows.input]
+        n, width = seq.ids.shape
+        row, start, length, identity = find_spans(rows, "entity").T[:4]
+        if self.align == "first":
+            length = np.minimum(length, 1)
+        mention = np.repeat(np.arange(len(row)), length)
+        inside = np.arange(length.sum()) - np.repeat(np.cumsum(length) - length, length)
+        r, column = row[mention], start[mention] + inside
+        drawn_at = column if self.unit == "position" else start[mention]
+        lot = draws.uniform(rows.key, "shown", width)[r, drawn_at]
+        other = draws.integers(rows.key, "other", 2**31 - 1, width)[r, drawn_at]
+        shown = np.where(lot < self.replaced, -1 - other, identity[mention] + 1)
+        is_dropped = (lot >= self.replaced) & (lot < self.replaced + self.dropped)
+        track, target = np.zeros((n, width), np.int32), np.full((n, width), IGNORE, np.int32)
+        track[r, column] = np.where(is_dropped, 0, shown)
+        target[r, column] = identity[mention]
+        tracked = rows.with_seq(rows.input, seq.with_tracks(entity=track))
+        return tracked.with_targets(entity=target)
+
+    def capacity(self, length: int) -> dict[str, int]:
+        return {"entity": length}
