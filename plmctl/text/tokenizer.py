@@ -213,10 +213,11 @@ class Tokenizer:
 
     def inject(self, added: Sequence[InjectedToken]) -> Tokenizer:
         """This tokenizer with tokens of whole words or names, whose ids follow its own."""
-        inner, before = self._backend, tuple[InjectedToken, ...]()
-        if isinstance(inner, InjectedBackend):
-            inner, before = inner.inner, inner.added
-        backend = InjectedBackend(inner, [*before, *added])
+        own = self._backend
+        if isinstance(own, InjectedBackend):
+            backend = InjectedBackend(own.inner, [*own.added, *added])
+        else:
+            backend = InjectedBackend(own, added)
         return Tokenizer(backend=backend, roles_=self.roles, kind=self.kind)
 
     def export_hf(
