@@ -32,7 +32,6 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "eval": ("finetune",),
     "convert": ("pretrain",),
     "embed": ("convert",),
-    "inject": ("pretrain", "data contexts"),
     "generate": ("pretrain",),
     "average": ("pretrain",),
     "graph": (),
@@ -50,7 +49,6 @@ MAKES = {
     "data check": "checked_files/lengths.svg",
     "data link": "linked-text/knowledge.json",
     "convert": "exported/model.safetensors",
-    "inject": "one-token/tokenizer/injected.json",
     "report": "compared.md",
 }
 # wherever a new model is trained

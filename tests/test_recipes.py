@@ -67,6 +67,13 @@ FITTING = {
     "objective=sop": "albert",
     **dict.fromkeys(("objective=sense", "noise=sense_mask", "noise=sense_words"), "sensebert"),
     **dict.fromkeys(
+        (
+            *("noise=relation_query", "noise=spare_spans"),
+            *("objective=relation_contrast", "objective=entity_contrast"),
+        ),
+        "erica",
+    ),
+    **dict.fromkeys(
         ("model=entity_encoder", "noise=entity_drop", "objective=entity_denoise"), "ernie_thu"
     ),
     **dict.fromkeys(("objective=bilm", "model=bilm"), "elmo"),
@@ -112,6 +119,10 @@ BESIDE = {  # what a part is used with
     "objective=sense": ["objective=[mlm,sense]"],
     "noise=sense_words": ["noise=[sense_mask,sense_words]"],
     "noise=sense_mask": ["noise=[sense_mask,sense_words]"],
+    "noise=relation_query": ["noise=[relation_query,token_mask]"],
+    "noise=spare_spans": ["noise=[relation_query,token_mask,spare_spans]"],
+    "objective=relation_contrast": ["objective=[mlm,relation_contrast]", "noise=[token_mask]"],
+    "objective=entity_contrast": ["objective=[mlm,entity_contrast,relation_contrast]"],
     "noise=entity_drop": ["noise=[token_mask,entity_drop]"],
     "objective=entity_denoise": ["objective=[mlm,entity_denoise]"],
     "objective=rtd": ["objective=[rtd]", "noise=[token_replace]"],
@@ -301,6 +312,7 @@ PARAMETERS: dict[str, tuple[float, list[str]]] = {
     "big_bird": (128, []),  # google/bigbird-roberta-base, whose pooler is not trained here
     "distilbert": (66, STUDENT),  # table 3
     "electra": (14, []),  # table 1, small
+    "erica": (110, []),  # BERT-base
     "ernie_thu": (114, []),  # sec. 4.1
     "elmo": (93.6, []),  # allennlp.org/elmo, original; without the softmax
     "evolved_transformer": (64.1, []),  # base; recalled, not checked in the paper

@@ -1,0 +1,158 @@
+"""Relation discrimination (ERICA; Qin et al., 2021): pairs of entities with the same relation are
+near each other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+from plmctl.core.batch import Batch
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
+from plmctl.core.values import Count, Whole
+from plmctl.knowledge.facts import FactTable
+from plmctl.models.base import Model
+from plmctl.objectives.ask import make_output
+from plmctl.objectives.base import Facts, Objective, Output
+from plmctl.objectives.contrast import multiply
+from plmctl.objectives.mentions import Mentions, seed_of
+
+
+@dataclass(frozen=True)
+class Tuples:
+    """What is compared: pairs of entities, each with a relation, or -1 without one.
+
+    Args:
+        head: int64 [n] entities, tail: int64 [n], relation: int64 [n].
+        anchor: int64 [a] tuples that have a positive one, int64 [a] `positive`.
+        negative: bool [a, n] the tuples that an anchor is told apart from.
+    """
+
+    head: np.ndarray
+    tail: np.ndarray
+    relation: np.ndarray
+    anchor: np.ndarray
+    positive: np.ndarray
+    negative: np.ndarray
+
+
+@part_of("objective")
+class RelationContrast(Objective):
+    """`- log [exp(s_AB / t) / (exp(s_AB / t) + sum_C exp(s_AC / t))]`, s the cosine of `[e_head;
+    e_tail]` of two tuples, B a tuple with the relation of A, C tuples with another one, or with
+    none (Qin et al., 2021, arXiv:2012.15022, eq. 4; thunlp/ERICA, NTXentLoss_doc).
+
+    Tuples are pairs of entities of one document of the micro-batch, e the mean over mentions
+    (objectives/mentions.py); a pair with several relations is a tuple for each. Those of a relation
+    are paired at random, each with one other; tuples of one document that share head or tail are
+    neither positive nor negative for each other. The mean over tuples that have another one.
+
+    Args:
+        facts: the relations that hold.
+        temperature: t.
+        negatives: tuples C of an A, drawn, at most.
+        unrelated: tuples without a relation of a document, drawn, at most.
+        seed: of what is drawn, with the rows of the batch.
+    """
+
+    facts = Facts(
+        needs=frozenset({"text", "spans.entity"}),
+        terms=frozenset({"relation_contrast"}),
+        least_rows=2,
+        measures=frozenset({"relation_tuples"}),
+    )
+
+    def __init__(
+        self,
+        *,
+        facts: FactTable,
+        temperature: float,
+        negatives: Count = 64,
+        unrelated: Whole = 32,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        if temperature <= 0:
+            raise ConfigError("temperature", temperature, "above 0", fix="temperature=0.05")
+        self.table, self.temperature, self.seed = facts, temperature, seed
+        self.negatives, self.unrelated = negatives, unrelated
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        return {"relation_contrast": len(self.draw(batch, Mentions.of(batch)).anchor)}
+
+    def draw(self, batch: Batch, mentions: Mentions) -> Tuples:
+        """The tuples of a batch, and what each is compared with."""
+        generator = seed_of(batch, self.seed)
+        related, rest = mentions.facts(self.table)
+        order = generator.permutation(len(rest))  # the first ones of each document
+        document = mentions.document[rest[order, 0]]
+        rank = _rank(document)
+        rest = rest[order[rank < self.unrelated]]
+        head, tail = (np.concatenate([related[:, n], rest[:, n]]) for n in (0, 1))
+        relation = np.concatenate([related[:, 2], np.full(len(rest), -1)])
+        home = mentions.document[head]
+        near = (home[:, None] == home) & (
+            (head[:, None] == head) | (tail[:, None] == tail)
+        )  # [n, n]; a tuple itself, too
+        anchor, positive = _pair(relation[: len(related)], near, generator)
+        negative = (relation[anchor][:, None] != relation) & ~near[anchor]
+        lot = generator.random(negative.shape)
+        kept = np.argsort(np.where(negative, lot, 2.0), axis=1)[:, : self.negatives]
+        chosen = np.zeros_like(negative)
+        np.put_along_axis(chosen, kept, True, axis=1)
+        return Tuples(head, tail, relation, anchor, positive, negative & chosen)
+
+    def forward(self, model: Model, batch: Batch, state: object = None) -> Output:
+        mentions = Mentions.of(batch)
+        tuples = self.draw(batch, mentions)
+        if not len(tuples.anchor):
+            return Output({})
+        hidden = model(batch, state)
+        entities = mentions.pool(hidden.last)  # [e, W]
+        device = entities.device
+        head, tail, anchor, positive = (
+            torch.from_numpy(x).to(device)
+            for x in (tuples.head, tuples.tail, tuples.anchor, tuples.positive)
+        )
+        vectors = F.normalize(torch.cat([entities[head], entities[tail]], 1), dim=-1)  # [n, 2 W]
+        scores = multiply(vectors[anchor], vectors) / self.temperature  # [a, n]
+        seen = torch.from_numpy(tuples.negative).to(device)
+        seen[torch.arange(len(anchor), device=device), positive] = True
+        scores = scores.masked_fill(~seen, -torch.inf)
+        loss = F.cross_entropy(scores, positive, reduction="sum")
+        right = (scores.argmax(1) == positive).sum()
+        count = len(tuples.anchor)
+        out = make_output("relation_contrast", loss, right, count, hidden.state)
+        related = torch.tensor(float((tuples.relation >= 0).sum()), device=device)
+        return Output(out.terms, {**out.logs, "relation_tuples": (related, 1)}, out.state)
+
+
+def _rank(groups: np.ndarray) -> np.ndarray:
+    """How many of the same group stand before each."""
+    order = np.argsort(groups, kind="stable")
+    ordered = groups[order]
+    begins = np.flatnonzero(np.diff(ordered, prepend=-1))
+    within = np.arange(len(groups)) - np.repeat(begins, np.diff(begins, append=len(groups)))
+    rank = np.empty(len(groups), np.int64)
+    rank[order] = within
+    return rank
+
+
+def _pair(
+    relation: np.ndarray, near: np.ndarray, generator: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """(tuples, the positive one of each): those of one relation in random order, two by two; the
+    odd one out and those that are near each other have none.
+    """
+    order = generator.permutation(len(relation))
+    order = order[np.argsort(relation[order], kind="stable")]
+    rank = _rank(relation[order])
+    first = np.flatnonzero((rank[:-1] % 2 == 0) & (relation[order[:-1]] == relation[order[1:]]))
+    a, b = order[first], order[first + 1]
+    fine = ~near[a, b]
+    a, b = a[fine], b[fine]
+    return np.concatenate([a, b]), np.concatenate([b, a])
