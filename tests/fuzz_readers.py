@@ -576,7 +576,7 @@ def read_task(name: str, kind: str) -> Callable[[Path], object]:
 
 
 def vectors(folder: Path) -> object:
-    from plmctl.distill.neighbours import Neighbours
+    from plmctl.knowledge.word_vectors import Neighbours
 
     return Neighbours.read(folder / "vectors.txt").find_nearest(["word3", "word5"], 4)
 

@@ -32,6 +32,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "eval": ("finetune",),
     "convert": ("pretrain",),
     "embed": ("convert",),
+    "inject": ("pretrain", "data contexts"),
     "generate": ("pretrain",),
     "average": ("pretrain",),
     "graph": (),
@@ -49,6 +50,7 @@ MAKES = {
     "data check": "checked_files/lengths.svg",
     "data link": "linked-text/knowledge.json",
     "convert": "exported/model.safetensors",
+    "inject": "one-token/tokenizer/injected.json",
     "report": "compared.md",
 }
 # wherever a new model is trained

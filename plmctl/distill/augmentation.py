@@ -13,9 +13,9 @@ import torch
 
 from plmctl.core.errors import UsageError
 from plmctl.data.loader import collate
-from plmctl.distill.neighbours import Neighbours
 from plmctl.generation.fill import fill
 from plmctl.heads.base import heads_about
+from plmctl.knowledge.word_vectors import Neighbours
 from plmctl.models.base import Model
 from plmctl.tasks import encode
 from plmctl.text.tokenizer import Tokenizer

@@ -26,6 +26,7 @@ import numpy as np
 from plmctl.core.errors import DataError
 from plmctl.knowledge.words import WordCounts, find_words
 from plmctl.storage.atomic import write_json
+from plmctl.text.inputs import read_rows
 
 CONTEXTS, RECORD = "contexts.jsonl", "contexts.json"
 BUCKETS = 25  # files between the passes; one of them at a time is in memory
@@ -99,6 +100,28 @@ def write_contexts(
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return counted
+
+
+def read_contexts(folder: Path, table: WordCounts) -> dict[str, list[Context]]:
+    """The contexts of each word of a folder, in memory; words without one have no entry.
+
+    Raises:
+        DataError: for a line that does not fit the table.
+    """
+    file, found = folder / CONTEXTS, dict[str, list[Context]]()
+    for number, row in read_rows(file, ["text", "word"]) if file.is_file() else ():
+        try:
+            texts = str(row["text"]).split("\n")
+            begins = np.cumsum([0, *(len(text) + 1 for text in texts)]).tolist()
+            word = table.spellings[row["word"][0]["id"]]
+            found[word] = [
+                Context(text, mark["start"] - begin, mark["end"] - begin)
+                for text, mark, begin in zip(texts, row["word"], begins, strict=False)
+            ]
+        except (KeyError, IndexError, TypeError) as error:
+            fix = "write the folder again with plmctl data contexts"
+            raise DataError("no contexts of a word", file=file, line=number, fix=fix) from error
+    return found
 
 
 def count_words(

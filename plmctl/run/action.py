@@ -19,6 +19,7 @@ ACTIONS = {
     "finetune": "plmctl.run.finetuning:finetune",
     "distill": "plmctl.run.distilling:distill",
     "eval": "plmctl.run.evaluate:evaluate",
+    "inject": "plmctl.run.inject:inject",
     "embed": "plmctl.run.embed:write_embeddings",
     "generate": "plmctl.run.generate:generate",
     "graph": "plmctl.run.graph_training:train_graph",

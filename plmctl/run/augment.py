@@ -9,7 +9,7 @@ from plmctl.core.errors import ConfigError, UsageError
 from plmctl.core.terminal import tell
 from plmctl.distill.augmentation import Augmenter
 from plmctl.distill.augmented import Augmentation
-from plmctl.distill.neighbours import Neighbours
+from plmctl.knowledge.word_vectors import Neighbours
 from plmctl.run.after_writing import spell_next
 from plmctl.run.build import build
 from plmctl.run.identity import identity

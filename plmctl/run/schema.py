@@ -269,6 +269,21 @@ class Contexts(RunSpec):
 
 
 @dataclass(frozen=True)
+class Inject(RunSpec):
+    # a run, a checkpoint or a Hugging Face folder; word_vectors=mimic: a run of bertram
+    checkpoint: str = MISSING
+    word_vectors: Any = MISSING
+    # a folder of plmctl data contexts, or a table of words; null: all that word_vectors has
+    words: str | None = None
+    # where a new token stands in a text: nowhere, in place of the word, behind the word and a
+    # slash, or before a slash and the word
+    form: Literal["plain", "replace", "slash", "before"] = "slash"
+    cased: bool = False  # a word is one only with the same capital letters
+    out: str = MISSING  # a new folder
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+
+
+@dataclass(frozen=True)
 class Embed(RunSpec):
     checkpoint: str = MISSING
     input: str = MISSING  # lines of text, JSON lines, or a table (.csv, .tsv, .parquet)
@@ -413,6 +428,7 @@ VERBS: dict[str, type[RunSpec]] = {
     "pretrain": Pretrain,
     "finetune": Finetune,
     "eval": Evaluate,
+    "inject": Inject,
     "embed": Embed,
     "data": Check,
     "contexts": Contexts,

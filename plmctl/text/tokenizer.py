@@ -20,8 +20,9 @@ from plmctl.core.errors import ConfigError, DataError, UsageError, nearest
 from plmctl.core.values import Whole
 from plmctl.storage.paths import refuse_links
 from plmctl.storage.reading import read_json
-from plmctl.text import hugging_face, rust, segmented, sentence_piece
+from plmctl.text import hugging_face, injected, rust, segmented, sentence_piece
 from plmctl.text.backend import Backend, Span, replace_surrogates
+from plmctl.text.injected import InjectedBackend, InjectedToken, read_added
 from plmctl.text.roles import Roles, make_vocabulary, order_appended
 from plmctl.text.rust import blame_tokenizer
 from plmctl.text.segmented import SegmentedBackend
@@ -205,7 +206,19 @@ class Tokenizer:
                 file=folder,
                 fix="copy the whole folder",
             )
+        if (folder / injected.FILE).exists():
+            content = (folder / injected.FILE).read_bytes()
+            backend = InjectedBackend(backend, read_added(content, folder / injected.FILE))
         return cls(backend=backend, roles_=special, kind=meta["kind"])
+
+    def inject(self, added: Sequence[InjectedToken]) -> Tokenizer:
+        """This tokenizer with tokens of whole words or names, whose ids follow its own."""
+        own = self._backend
+        if isinstance(own, InjectedBackend):
+            backend = InjectedBackend(own.inner, [*own.added, *added])
+        else:
+            backend = InjectedBackend(own, added)
+        return Tokenizer(backend=backend, roles_=self.roles, kind=self.kind)
 
     def export_hf(
         self,
@@ -224,8 +237,14 @@ class Tokenizer:
                 tokenizer's.
 
         Raises:
-            UsageError: if the tokenizer segments Chinese words, which a tokenizer.json cannot.
+            UsageError: if the tokenizer segments Chinese words or has tokens of whole names beside
+                its pieces, which a tokenizer.json cannot.
         """
+        if isinstance(self._backend, InjectedBackend):
+            raise UsageError(
+                "a tokenizer.json cannot put tokens beside words,"
+                " so this tokenizer cannot be written to a Hugging Face folder"
+            )
         if isinstance(self._backend, SegmentedBackend):
             raise UsageError(
                 "a tokenizer.json cannot segment Chinese words,"

@@ -17,7 +17,7 @@ from plmctl.cli.app import make_app
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError, DataError, UsageError
 from plmctl.distill.augmentation import Augmenter, ReplaceableWord, make_copies, replace_words
-from plmctl.distill.neighbours import Neighbours
+from plmctl.knowledge.word_vectors import Neighbours
 from plmctl.run import compose as config
 from plmctl.run.action import perform
 from plmctl.storage import resumable

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,8 +24,15 @@ class Neighbours:
         self.vectors = vectors / np.where(norms > 0, norms, 1)
 
     @classmethod
-    def read(cls, file: Path, limit: int = LIMIT) -> Neighbours:
+    def read(
+        cls, file: Path, limit: int = LIMIT, among: Collection[str] | None = None
+    ) -> Neighbours:
         """Read lines `word x1 ... xD`; a first line of two numbers (count and D) is skipped.
+
+        Args:
+            file: text, as GloVe's files.
+            limit: words that are read at most.
+            among: the words that are kept; None: all.
 
         Raises:
             DataError: for a line of another form.
@@ -39,6 +46,8 @@ class Neighbours:
                         continue
                     if len(rows) == limit:
                         break
+                    if among is not None and word not in among:
+                        continue
                     rows.append(_vector(cells, len(rows[0]) if rows else len(cells), file, number))
                     words.append(word)
         except (OSError, UnicodeDecodeError) as error:
@@ -46,11 +55,11 @@ class Neighbours:
             raise DataError(
                 f"cannot be read: {reason}", file=file, fix="vectors=<text, as GloVe's .txt files>"
             ) from None
-        if not rows:
+        if not rows and among is None:
             raise DataError(
                 "there are no vectors in it", file=file, fix="lines of a word and its numbers"
             )
-        return cls(words, np.stack(rows))
+        return cls(words, np.stack(rows) if rows else np.zeros((0, 1), np.float32))
 
     def find_nearest(self, words: Sequence[str], count: int) -> dict[str, list[str]]:
         """{word: the `count` nearest other words}, for words with a vector, as written or in lower

@@ -1,0 +1,95 @@
+"""Vectors of words by BERTRAM (Schick and Schütze, 2020): from their letters and contexts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from plmctl.core.batch import Rows, Seq
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
+from plmctl.core.values import Count
+from plmctl.data.formats.word_contexts import ContextLayout, Mode
+from plmctl.data.loader import collate
+from plmctl.distill.word_vectors import WordsToAdd, WordVectors
+from plmctl.heads.mimic import MimicHead
+from plmctl.knowledge.contexts import Context
+from plmctl.models.base import Model
+from plmctl.objectives.mimic import Groups, make_vectors
+from plmctl.text.tokenizer import Tokenizer
+
+
+@part_of("word_vectors")
+@dataclass(frozen=True, kw_only=True)
+class Mimicked(WordVectors):
+    """What the head `mimic` of a run of BERTRAM makes of a word, in the mode of the run; a word
+    without contexts has the vector of its letters.
+
+    Contexts of a word are read in equal parts of at most `together`, and the vectors of the parts
+    are averaged. (Schick and Schütze, 2020, arXiv:1910.07181; timoschick/bertram,
+    `split_contexts`.)
+
+    Args:
+        together: contexts that are read at the same time.
+        mode: of the run.
+        max_length: of its rows.
+    """
+
+    together: Count
+    mode: Mode
+    max_length: int
+
+    @torch.no_grad()
+    def make(self, model: Model, tokenizer: Tokenizer, wanted: WordsToAdd) -> Tensor:
+        head = dict(model.heads.items()).get("mimic")
+        if not isinstance(head, MimicHead):
+            fix = "checkpoint=<a run of plmctl pretrain bertram>, or word_vectors=pieces"
+            raise ConfigError("checkpoint", ..., "a model with the head mimic", fix=fix)
+        vectors = []
+        for word in wanted.words:
+            contexts = wanted.contexts.get(word, ())
+            if not contexts or self.mode == "form":
+                vectors.append(head.form([word])[0])
+                continue
+            parts = [
+                self._read(model, tokenizer, word, part) for part in _split(contexts, self.together)
+            ]
+            vectors.append(torch.stack(parts).mean(0))
+        return torch.stack(vectors)
+
+    def _read(
+        self, model: Model, tokenizer: Tokenizer, word: str, contexts: Sequence[Context]
+    ) -> Tensor:
+        """[d] the vector of a word by some of its contexts."""
+        layout = ContextLayout.of(tokenizer.vocab, self.mode, self.max_length)
+        laid_out = [layout.lay_out(*split_context(tokenizer, context)) for context in contexts]
+        length = np.array([len(ids) for ids, _ in laid_out])
+        ids = np.full((len(laid_out), int(length.max())), tokenizer.vocab.pad, np.int64)
+        for row, (own, _) in enumerate(laid_out):
+            ids[row, : len(own)] = own
+        anchors = np.array([(row, place) for row, (_, place) in enumerate(laid_out)])
+        rows = Rows(np.arange(len(ids)), {"text": Seq(ids, length)}, anchors=anchors)
+        device = model.backbone.token_embedding.weight.device
+        assert isinstance(device, torch.device)
+        batch = collate(rows, {}).to(device)
+        groups = Groups.of(torch.zeros(len(ids), dtype=torch.long, device=device))
+        return make_vectors(model, batch, [word], groups, mode=self.mode)[0]
+
+
+def split_context(tokenizer: Tokenizer, context: Context) -> tuple[list[int], list[int]]:
+    """The ids before and behind the word of a context."""
+    ids, spans = tokenizer.encode_offsets(context.text)
+    left = [i for i, (_, end) in zip(ids, spans, strict=True) if end <= context.start]
+    right = [i for i, (start, _) in zip(ids, spans, strict=True) if start >= context.end]
+    return left, right
+
+
+def _split(contexts: Sequence[Context], together: int) -> Iterator[Sequence[Context]]:
+    """Equal parts of at most `together`."""
+    parts = -(-len(contexts) // together)
+    for part in range(parts):
+        yield contexts[part * len(contexts) // parts : (part + 1) * len(contexts) // parts]
