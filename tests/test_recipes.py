@@ -313,6 +313,8 @@ PARAMETERS: dict[str, tuple[float, list[str]]] = {
     "distilbert": (66, STUDENT),  # table 3
     "electra": (14, []),  # table 1, small
     "erica": (110, []),  # BERT-base
+    # sec. 4.2: as BERT-base, with a vocabulary of characters
+    "ernie_baidu": (110 - (30_522 - 17_964) * 768 / 1e6, []),
     "ernie_thu": (114, []),  # sec. 4.1
     "elmo": (93.6, []),  # allennlp.org/elmo, original; without the softmax
     "evolved_transformer": (64.1, []),  # base; recalled, not checked in the paper

@@ -82,7 +82,8 @@ class EntityMask(Masking):
     to entities, and all tokens of a unit are predicted. As in the published reader, a unit is
     chosen like any other (`span_share: null`), and 80/10/10 applies to each token separately.
     `span_share: 0.5` gives half of the budget to the spans (SpanBERT's comparison, Joshi et al.,
-    2020, sec. 6.1).
+    2020, sec. 6.1). Without names of spans the units are tokens, or with `words` whole words: the
+    first stages of the paper.
     Differs: the reader chooses every unit with probability 15%; here units are taken in random
     order up to an exact budget, and one that would exceed it is skipped.
     """
@@ -107,10 +108,6 @@ class EntityMask(Masking):
         random_specials: bool = True,
         static: int | None = None,
     ) -> None:
-        if not spans:
-            raise ConfigError(
-                "noise.spans", list(spans), "names of spans that the data mark, such as [entity]"
-            )
         if span_share is not None and not 0 <= span_share <= 1:
             raise ConfigError(
                 "noise.span_share",

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from plmctl.core.batch import IGNORE
 from plmctl.core.draws import Draws
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.noise.entity_mask import EntityMask
 from plmctl.noise.masking import Shuffled
+from plmctl.noise.whole_word_mask import WholeWordMask
 from tests.noise.test_whole_word_mask import literal
 from tests.noise.worded import chosen_of, worded
 
@@ -123,13 +125,21 @@ def test_whole_words_outside_spans(vocab_of):
 
 
 def test_wrong_settings_and_missing_spans(vocab_of):
-    for options, message in [
-        ({"spans": []}, "names of spans"),
-        ({"span_share": 1.5}, "span_share"),
-    ]:
+    for options, message in [({"span_share": 1.5}, "span_share")]:
         with pytest.raises(ConfigError, match=message):
             EntityMask(vocab=vocab_of(), rate=0.15, **options)
     with pytest.raises(
         DataError, match=r"no spans 'phrase' in these rows, only entity.*\n.*data.spans=\[phrase\]"
     ):
         EntityMask(vocab=vocab_of(), rate=0.15, spans=["phrase"])(worded(2, 40), Draws(0, 0))
+
+
+def test_without_spans_it_masks_tokens_or_words(vocab_of):
+    """The first two stages of the paper (sec. 3.2)."""
+    rows, draws = worded(60, 80), Draws(0, 0)
+    words = EntityMask(vocab=vocab_of(), rate=0.15, spans=[], words=True)
+    assert not any(name.startswith("spans.") for name in words.reads)
+    wanted = WholeWordMask(vocab=vocab_of(), rate=0.15)(rows, draws)
+    assert np.array_equal(words(rows, draws).seqs["text"].ids, wanted.seqs["text"].ids)
+    tokens = EntityMask(vocab=vocab_of(), rate=0.15, spans=[])(rows, draws).targets["mlm"]
+    assert ((tokens != IGNORE).sum(1) == 12).all()
