@@ -5,12 +5,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
-import json
-import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from zlib import crc32
 
 import pytest
 import torch
@@ -85,19 +82,13 @@ def translation(small_text: Path) -> tuple[Path, Path]:
 
 @pytest.fixture(scope="session")
 def linked_text(small_text: Path) -> Path:
-    """The documents of `small_text` as JSON lines in which every fifth word is a mention of an
-    entity, 0 to 29.
+    """The documents of `small_text` in a knowledge directory: every fifth word is a mention of an
+    entity, 0 to 29, of one of three types.
     """
-    file = small_text.with_name("linked.jsonl")
-    with file.open("w", encoding="utf-8") as stream:
-        for document in small_text.read_text(encoding="utf-8").split("\n\n"):
-            words = [*re.finditer(r"\w+", document)][::5]
-            marks = [
-                {"start": word.start(), "end": word.end(), "id": crc32(word[0].encode()) % 30}
-                for word in words
-            ]
-            stream.write(json.dumps({"text": document, "entity": marks}) + "\n")
-    return file
+    from tests.knowledge.tables import link_words
+
+    text = small_text.read_text(encoding="utf-8")
+    return link_words(small_text.with_name("linked"), text) / "text.jsonl"
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,7 @@ from plmctl.cli.app import make_app
 from plmctl.run.recipes import recipe_names, recipes_dir
 from plmctl.study import run as running
 from plmctl.study import tokenizers
+from tests.knowledge.tables import write_knowledge
 from tests.marks import mark_slow
 from tests.study import toy_study
 
@@ -70,7 +71,12 @@ def test_shipped_studies_plan_without_any_file(
     monkeypatch.setattr(tokenizers, "PART", 4096)  # characters
     # neither Chinese text nor text with marked entities comes with Python
     needed = {"chinese_units": "zhwiki.txt", **dict.fromkeys(LINKED, "linked.jsonl")}.get(name)
-    if needed == "linked.jsonl":
+    needed = "linked" if name == "wklm" else needed
+    if needed == "linked":
+        marks = [{"start": 8 * n, "end": 8 * n + 4, "id": n % 7} for n in range(40)]
+        row = {"text": "name is " * 400, "entity": marks}
+        write_knowledge(tmp_path / "linked", rows=[row] * 40)
+    elif needed == "linked.jsonl":
         text = "".join(f"word{n} of some kind is here. " for n in range(400))
         row = {"text": text, "entity": [{"start": 0, "end": 5, "id": 3}]}
         (tmp_path / needed).write_text(f"{json.dumps(row)}\n" * 40, encoding="utf-8")

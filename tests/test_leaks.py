@@ -124,6 +124,7 @@ ONE_STACK: dict[str, Callable[[Batch], Sees]] = {
             "structbert",
             "sensebert",
             "ernie_baidu",
+            "wklm",
             "electra",
             "spanbert",
             "simcse",

@@ -76,6 +76,7 @@ FITTING = {
     **dict.fromkeys(
         ("model=entity_encoder", "noise=entity_drop", "objective=entity_denoise"), "ernie_thu"
     ),
+    **dict.fromkeys(("noise=entity_replace", "objective=wklm"), "wklm"),
     **dict.fromkeys(("objective=bilm", "model=bilm"), "elmo"),
     **dict.fromkeys(("objective=word_structure", "objective=sentence_structure"), "structbert"),
     **dict.fromkeys(
@@ -123,6 +124,8 @@ BESIDE = {  # what a part is used with
     "noise=spare_spans": ["noise=[relation_query,token_mask,spare_spans]"],
     "objective=relation_contrast": ["objective=[mlm,relation_contrast]", "noise=[token_mask]"],
     "objective=entity_contrast": ["objective=[mlm,entity_contrast,relation_contrast]"],
+    "noise=entity_replace": ["noise=[entity_replace,token_mask]"],
+    "objective=wklm": ["objective=[mlm,wklm]"],
     "noise=entity_drop": ["noise=[token_mask,entity_drop]"],
     "objective=entity_denoise": ["objective=[mlm,entity_denoise]"],
     "objective=rtd": ["objective=[rtd]", "noise=[token_replace]"],
@@ -345,6 +348,7 @@ PARAMETERS: dict[str, tuple[float, list[str]]] = {
     "unilm": (340, []),  # sec. 2.4, large
     # as BERT-large (sec. 3.1), and in each layer a map of distances
     "universal_transformer": (65, []),  # table 7: as many as the Transformer, base
+    "wklm": (110, ["init=null"]),  # BERT-base
     "xlnet": (340 + 24 * 1.024**2, []),
 }
 

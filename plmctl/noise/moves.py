@@ -70,7 +70,7 @@ def move_tokens(
     pad: int,
     width: int | None = None,
     added: np.ndarray | None = None,
-    token: int | None = None,
+    token: int | np.ndarray | None = None,
 ) -> Rows:
     """Rows of `length` [n] tokens: row by row, the tokens of the slots `take`.
 
@@ -80,7 +80,7 @@ def move_tokens(
         pad: id of padding.
         width: columns; None: as many as before.
         added: indices into `take` of new tokens, which copy only the tracks of their slot.
-        token: the id of the new tokens.
+        token: the id of the new tokens, or of each of them.
     """
     seq = rows.seqs[rows.input]
     changed, into = gather(seq, take, length, pad=pad, width=width)

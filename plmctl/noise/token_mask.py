@@ -4,6 +4,8 @@ originals.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from plmctl.core.batch import Rows
@@ -18,6 +20,7 @@ from plmctl.noise.masking import (
     Spans,
     expand_runs,
 )
+from plmctl.noise.units import find_spans
 from plmctl.text.vocab import Vocab
 
 
@@ -26,14 +29,33 @@ class RandomTokens(Select):
     tokens.
     """
 
-    def __init__(self, *, vocab: Vocab, budget: NoiseBudget, choose_specials: bool) -> None:
+    def __init__(
+        self,
+        *,
+        vocab: Vocab,
+        budget: NoiseBudget,
+        choose_specials: bool,
+        outside: Sequence[str] = (),
+    ) -> None:
         excluded = np.arange(vocab.size) == vocab.pad if choose_specials else vocab.special
         self.excluded = np.where(excluded, ~np.uint32(0), np.uint32(0))  # [V]
-        self.budget = budget
+        self.budget, self.outside = budget, tuple(outside)
+        self.reads = frozenset({"input", *(f"spans.{name}" for name in outside)})
 
     def __call__(self, rows: Rows, draws: Draws) -> Spans:
         order = Shuffled(rows, draws, self.excluded.take(rows.seqs[rows.input].ids))
-        return take_first(order, *self.budget.of_documents(rows, draws))
+        chosen = take_first(order, *self.budget.of_documents(rows, draws))
+        return self._drop_marked(rows, chosen) if self.outside else chosen
+
+    def _drop_marked(self, rows: Rows, chosen: Spans) -> Spans:
+        """Those of the chosen tokens that are in no span of `outside`."""
+        width = rows.seqs[rows.input].ids.shape[1]
+        marked = np.zeros(rows.seqs[rows.input].ids.size, bool)
+        for name in self.outside:
+            table = find_spans(rows, name)
+            marked[expand_runs(table[:, 0] * width + table[:, 1], table[:, 2])] = True
+        free = ~marked[chosen.row * width + chosen.start]
+        return Spans(*(part[free] for part in chosen))
 
     def capacity(self, length: int) -> int:
         return self.budget.capacity(length)
@@ -54,7 +76,9 @@ class TokenMask(Masking):
     Defaults are BERT's (Devlin et al., 2019, arXiv:1810.04805, sec. 3.1 and its code): an exact
     budget, never a special token, random ids from the whole vocabulary, `max_predictions` null or
     e.g. 20 at 128 tokens. RoBERTa (Liu et al., 2019, arXiv:1907.11692, its code): `selection:
-    probabilistic, random_specials: false`, and, exactly, `choose_specials: true`.
+    probabilistic, random_specials: false`, and, exactly, `choose_specials: true`. WKLM (Xiong et
+    al., 2020, arXiv:1912.09637, its code): `selection: ceiling, outside: [entity]`: tokens of the
+    budget that are in such spans are left out, not drawn again.
     Differs: rows of BERT and RoBERTa are one document; documents of a packed row share its budget
     by length.
     """
@@ -70,11 +94,14 @@ class TokenMask(Masking):
         selection: str = "exact",
         random_specials: bool = True,
         choose_specials: bool = False,
+        outside: Sequence[str] = (),
         static: int | None = None,
     ) -> None:
         budget = NoiseBudget(rate=rate, max_predictions=max_predictions, selection=selection)
         super().__init__(
-            select=RandomTokens(vocab=vocab, budget=budget, choose_specials=choose_specials),
+            select=RandomTokens(
+                vocab=vocab, budget=budget, choose_specials=choose_specials, outside=outside
+            ),
             corrupt=MaskOrReplace(
                 vocab=vocab,
                 mask_share=mask_share,

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from plmctl.models.base import Model
+    from plmctl.text.tokenizer import Tokenizer
     from plmctl.text.vocab import Vocab
 
 
@@ -43,10 +44,14 @@ class ToNoises(Injected):
     Args:
         vocab: ids, and which of them have a role.
         corpus_sample: [k] ids of tokens drawn from the corpus, for how frequent each token is.
+        tokenizer: of the corpus; None before it is read.
+        home: the knowledge directory that the ids of the corpus mean; None: there is none.
     """
 
     vocab: Vocab
     corpus_sample: np.ndarray
+    tokenizer: Tokenizer | None = None
+    home: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

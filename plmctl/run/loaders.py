@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from plmctl.core.batch import Batch
@@ -16,6 +18,7 @@ from plmctl.data.mixture import Mixture, compute_shares
 from plmctl.data.reader import RowReader
 from plmctl.data.sample import sample_corpora
 from plmctl.data.shards import Shards
+from plmctl.knowledge.directory import ReadsEntities, refuse_other_knowledge
 from plmctl.models.base import Model
 from plmctl.noise.base import Chain
 from plmctl.objectives.base import Facts, Objective
@@ -23,6 +26,7 @@ from plmctl.run.build import build, plain
 from plmctl.run.corpus import Corpus, sources
 from plmctl.run.injected import ToFormats, ToNoises
 from plmctl.run.stage_settings import micro_batch_rows, stage_config
+from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.vocab import Vocab
 from plmctl.training.processes.world import World
 
@@ -222,7 +226,27 @@ def build_noise(
     """
     if not nodes:
         return None
-    given = ToNoises(vocab=vocab, corpus_sample=sample_corpora(tokens.values())).by_name()
-    return Chain(
-        [build(node, given, plugins, path=f"noise.{name}") for name, node in nodes.items()]
-    )
+    stated = [shards.manifest.get("knowledge", {}) for shards in tokens.values()]
+    given = ToNoises(
+        vocab=vocab,
+        corpus_sample=sample_corpora(tokens.values()),
+        tokenizer=load_once(next(iter(tokens.values())).folder),
+        home=next((each["path"] for each in stated if each), None),
+    ).by_name()
+    noises = [build(node, given, plugins, path=f"noise.{name}") for name, node in nodes.items()]
+    refuse_other_ids(noises, tokens.values())
+    return Chain(noises)
+
+
+@functools.cache
+def load_once(folder: Path) -> Tokenizer:
+    """The tokenizer of a token directory."""
+    return Tokenizer.load(folder)
+
+
+def refuse_other_ids(parts: Iterable[object], tokens: Iterable[Shards]) -> None:
+    """Raise DataError where a part reads other entities than the ids of the tokens mean."""
+    known = [part.knowledge for part in parts if isinstance(part, ReadsEntities)]
+    for shards in tokens:
+        for knowledge in known:
+            refuse_other_knowledge(shards.manifest, knowledge)

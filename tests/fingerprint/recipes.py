@@ -36,7 +36,8 @@ def own_text(words: list[str]) -> list[str]:
         key, _, _ = word.partition("=")
         is_text = key.startswith("data.") and key.endswith("path")
         other = "target" in key or "second" in key
-        found.append(f"{key}=inputs/{texts[other]}" if is_text else word)
+        text = "linked/text.jsonl" if word.endswith("linked/text.jsonl") else texts[other]
+        found.append(f"{key}=inputs/{text}" if is_text else word)
     return found
 
 

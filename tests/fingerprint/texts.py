@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from knowledge import tiny_wordnet
+from knowledge import tables, tiny_wordnet
 
 
 def lexicon(text: str) -> dict[str, str]:
@@ -220,11 +220,12 @@ def write_inputs(folder: Path) -> None:
 
     Args:
         folder: is made; gets text.txt (English and Chinese), other.txt (Chinese), pairs.en with
-            pairs.zh line by line, lines.txt, study.yaml, wordnet, and a folder for each kind
-            of task.
+            pairs.zh line by line, lines.txt, study.yaml, wordnet, linked, and a folder for each
+            kind of task.
     """
     folder.mkdir(parents=True, exist_ok=True)
     tiny_wordnet.write(folder / "wordnet")
+    tables.link_words(folder / "linked", documents(160, seed=1, chinese=0.2))
     (folder / "text.txt").write_text(documents(160, seed=1, chinese=0.2), encoding="utf-8")
     (folder / "other.txt").write_text(documents(120, seed=2, chinese=1.0), encoding="utf-8")
     (folder / "study.yaml").write_text(STUDY, encoding="utf-8")
