@@ -17,6 +17,7 @@ from plmctl.data.baseline import count_tokens, measure_unigram_baseline
 from plmctl.data.check.characters import describe_shares, measure_scripts
 from plmctl.data.check.finding import Finding, LengthHistogram, Report, format_percent, judge
 from plmctl.data.check.hashes import Repeats, hash_stretches
+from plmctl.data.check.mentions import check_mentions
 from plmctl.data.check.overlap import OverlapCounter, report_overlap
 from plmctl.data.formats.base import count_lost
 from plmctl.data.shards import Shards
@@ -88,6 +89,7 @@ def check(
         *_repeats(counts_of_train),
         *check_fit(train, valid, counts, tokenizer),
         cut(train, format_),
+        *check_mentions(train),
     ]
     if len(valid.ids):
         same = (
