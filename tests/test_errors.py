@@ -404,6 +404,7 @@ def test_help_lists_every_setting(plmctl: Invoke, verb: str) -> None:
     inner = {
         "data": ("data", "check"),
         "contexts": ("data", "contexts"),
+        "triples": ("data", "triples"),
         "augment": ("data", "augment"),
         "rewrite": ("data", "rewrite"),
         "link": ("data", "link"),

@@ -26,6 +26,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "finetune": ("tokenize", "pretrain"),
     "data link": (),
     "data contexts": (),
+    "data triples": (),
     "data augment": ("pretrain",),
     "data rewrite": ("tokenize",),
     "distill": ("finetune",),
@@ -45,6 +46,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "help": (),
 }
 MAKES = {
+    "data triples": "true-or-false/dev.jsonl",
     "data contexts": "rare-words/words.tsv",
     "tokenize": "tokens/manifest.json",
     "data check": "checked_files/lengths.svg",

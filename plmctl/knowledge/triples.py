@@ -15,10 +15,10 @@ import numpy as np
 
 from plmctl.core.errors import AbsentData, DataError
 from plmctl.core.terminal import counted
+from plmctl.knowledge.directory import parse_entity
 from plmctl.knowledge.graph import SPLITS, KnowledgeGraph
 from plmctl.knowledge.python_graph import list_triples
 from plmctl.storage.paths import find_near
-from plmctl.storage.reading import parse_json_at
 from plmctl.text.inputs import read_lines
 
 BUILTIN = "builtin"
@@ -159,13 +159,11 @@ def _read_lists(place: Path, files: _Files) -> None:
         known.update(dict.fromkeys(texts))
     if (file := place / "entities.jsonl").is_file():
         for number, line in _lines(file):
-            entity = parse_json_at(line, file=file, line=number)
-            if not (isinstance(entity, dict) and isinstance(entity.get("name"), str)):
-                fix = 'write {"name": "...", ...} on each line'
-                raise DataError("an entity without a name", file=file, line=number, fix=fix)
-            files.entities[entity["name"]] = None
-            if isinstance(text := entity.get("text"), str) and text:
-                files.texts[entity["name"]] = text
+            entity = parse_entity(line, file, number)
+            # as in a `KnowledgeDirectory`: one without a name is called by its first alias
+            if name := entity.name or next((alias for alias, _ in entity.aliases), ""):
+                files.entities[name] = None
+                files.texts |= {name: entity.text} if entity.text else {}
 
 
 def _read_texts(file: Path) -> Iterator[tuple[str, str]]:

@@ -22,6 +22,7 @@ ACTIONS = {
     "inject": "plmctl.run.inject:inject",
     "embed": "plmctl.run.embed:write_embeddings",
     "generate": "plmctl.run.generate:generate",
+    "triples": "plmctl.run.triple_texts:write_triples",
     "graph": "plmctl.run.graph_training:train_graph",
     "ablate": "plmctl.study.run:ablate",
 }

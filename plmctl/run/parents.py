@@ -19,7 +19,7 @@ from plmctl.run.headers import naming_source
 from plmctl.run.loading import open_source
 from plmctl.run.model_facts import reading
 from plmctl.run.references import at_origin
-from plmctl.run.schema import Finetune, Graph, Pretrain
+from plmctl.run.schema import Finetune, Graph, Pretrain, WriteTriples
 from plmctl.run.spec import RunSpec
 from plmctl.run.tokenize import find_sources
 from plmctl.tasks import inference
@@ -106,7 +106,7 @@ def _list_read(spec: RunSpec) -> list[Any]:
     if isinstance(spec, Pretrain):
         corpora = [node["corpora"] for node in sources(spec).values()]
         return [corpus.get("path") for parts in corpora for corpus in parts.values()]
-    if isinstance(spec, Graph):  # its own reader looks at its triples
+    if isinstance(spec, Graph | WriteTriples):  # its own reader looks at its triples
         return []
     given = isinstance(spec, Finetune) and (spec.checkpoint or spec.select("tokenizer.path"))
     return [] if given or "data" not in spec else [plain(spec.select("data.path"))]

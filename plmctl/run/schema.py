@@ -379,6 +379,17 @@ class Triples(Record):
 
 
 @dataclass(frozen=True)
+class WriteTriples(RunSpec):
+    data: Triples = Triples()
+    # one text for each entity; head and relation with the tail as target; true and false triples;
+    # head and tail with the relation as label
+    kind: Literal["descriptions", "comet", "kg_bert", "relations"] = "descriptions"
+    negatives: Count = 1  # of kg_bert: false triples for each true one
+    out: str = MISSING  # a new folder
+    seed: Whole = 0
+
+
+@dataclass(frozen=True)
 class Ranking(Record):
     rows: Count | None = None  # validation triples at most, the first of them; null: all
     batch_size: Count = 128  # questions that are ranked at the same time
@@ -432,6 +443,7 @@ VERBS: dict[str, type[RunSpec]] = {
     "embed": Embed,
     "data": Check,
     "contexts": Contexts,
+    "triples": WriteTriples,
     "graph": Graph,
     "ablate": Ablate,
     "generate": Generate,

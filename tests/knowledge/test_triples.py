@@ -72,7 +72,8 @@ def test_a_knowledge_directory(tmp_path: Path) -> None:
     entities = [
         {"name": "bob", "aliases": [["Bobby", 3]], "types": [], "text": "Bob is a man."},
         {"name": "ann", "aliases": [], "types": [], "text": ""},
-        {"name": "cem", "aliases": [], "types": [], "text": ""},
+        {"name": "", "aliases": [["cem", 2]], "types": [], "text": ""},
+        {"name": "", "aliases": [], "types": [], "text": ""},
     ]
     files = {
         "knowledge.json": "{}",
@@ -156,9 +157,9 @@ BAD = {
         {"train.tsv": TRAIN, "entity2text.txt": "ann\tAnn\nbob\n"},
         "entity2text.txt:2: no name with a description",
     ),
-    "an entity without a name": (
-        {"triples.tsv": TRAIN, "entities.jsonl": '{"name": "ann"}\n{"text": "x"}\n'},
-        "entities.jsonl:2: an entity without a name",
+    "another key of an entity": (
+        {"triples.tsv": TRAIN, "entities.jsonl": '{"name": "ann"}\n{"nam": "x"}\n'},
+        "entities.jsonl:2: an entity has no 'nam'",
     ),
     "no json": (
         {"triples.tsv": TRAIN, "entities.jsonl": '{"name": "ann"\n'},

@@ -1,0 +1,27 @@
+"""`plmctl data triples`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from plmctl.cli.declare import command
+from plmctl.cli.options import Words
+from plmctl.cli.start import start
+
+
+@command(
+    "data triples",
+    place=37,
+    examples=(
+        "plmctl data triples kind=descriptions out=entities",
+        "plmctl data triples kind=kg_bert negatives=2 out=true-or-false",
+    ),
+    options="json print_config config_dir plugin",
+)
+def triples(words: Words = None, **options: Any) -> None:
+    """Write a knowledge graph as text: for KEPLER, COMET or KG-BERT.
+
+    kind=descriptions: a text of each entity. comet: head and relation, and the tail that is to be
+    written. kg_bert: true and false triples. relations: which relation two entities have.
+    """
+    start("triples", words, **options)
