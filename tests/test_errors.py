@@ -405,6 +405,7 @@ def test_help_lists_every_setting(plmctl: Invoke, verb: str) -> None:
         "data": ("data", "check"),
         "contexts": ("data", "contexts"),
         "triples": ("data", "triples"),
+        "rarify": ("data", "rarify"),
         "augment": ("data", "augment"),
         "rewrite": ("data", "rewrite"),
         "link": ("data", "link"),

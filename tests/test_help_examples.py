@@ -28,6 +28,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "data contexts": (),
     "data triples": (),
     "data augment": ("pretrain",),
+    "data rarify": ("finetune",),
     "data rewrite": ("tokenize",),
     "distill": ("finetune",),
     "eval": ("finetune",),
@@ -48,6 +49,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
 MAKES = {
     "data triples": "true-or-false/dev.jsonl",
     "data contexts": "rare-words/words.tsv",
+    "data rarify": "rarified/tested/dev.tsv",
     "tokenize": "tokens/manifest.json",
     "data check": "checked_files/lengths.svg",
     "data link": "linked-text/knowledge.json",
@@ -118,6 +120,7 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
     pages = [page("Any (word)", "See [[Text|text]]."), page("Text", "Any text.")]
     packed = bz2.compress(export(pages).encode())
     (place / "enwiki-pages-articles.xml.bz2").write_bytes(packed)
+    (place / "rare.tsv").write_text("film\tflick\nwarm\ttoasty\n", encoding="utf-8")
     (place / "rare.txt").write_text("sentence\nunicycle\n", encoding="utf-8")
     (place / "en-de").mkdir()
     for split, language in (("train", "en"), ("train", "de"), ("dev", "en"), ("dev", "de")):

@@ -14,6 +14,7 @@ ACTIONS = {
     "contexts": "plmctl.run.contexts:find_contexts",
     "augment": "plmctl.run.augment:augment",
     "link": "plmctl.run.link:write_links",
+    "rarify": "plmctl.run.rarify:rarify_files",
     "rewrite": "plmctl.run.rewrite:rewrite",
     "pretrain": "plmctl.run.pretraining:pretrain",
     "finetune": "plmctl.run.finetuning:finetune",

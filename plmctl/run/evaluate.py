@@ -27,6 +27,7 @@ from plmctl.run.model_facts import reading
 from plmctl.run.predict import predict, show_scores
 from plmctl.run.schema import Evaluate
 from plmctl.run.spec import Part
+from plmctl.run.word_probes import probe_words
 from plmctl.run.word_similarity import compare_words
 from plmctl.storage.atomic import is_stream, refuse_existing
 from plmctl.tasks import inference
@@ -43,6 +44,7 @@ from plmctl.tasks.predictions import (
     write_submission,
 )
 from plmctl.tasks.unlabelled import read_unlabelled
+from plmctl.tasks.wnlampro import WNLaMPro
 from plmctl.tasks.word_similarity import WordSimilarity
 from plmctl.text import unknown
 from plmctl.training.device.precision import Precision
@@ -71,6 +73,8 @@ def evaluate(spec: Evaluate) -> int:
         compare_contexts(spec, loaded, task, precision)
     elif isinstance(task, WordSimilarity):
         compare_words(spec, loaded, task, precision)
+    elif isinstance(task, WNLaMPro):
+        probe_words(spec, loaded, task, precision)
     elif isinstance(task, HeldOut):
         extra = {"checkpoint": str(loaded.source.folder)}
         scores = score_held_out(spec, loaded, task, precision)

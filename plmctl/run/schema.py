@@ -14,7 +14,7 @@ from plmctl.core.values import Amount, Count, DropoutRate, Number, Rate, Share, 
 from plmctl.run.build import MISSING, SEVERAL
 from plmctl.run.linked import Linking
 from plmctl.run.spec import Part, Record, RunSpec, thaw
-from plmctl.run.writing import Augment, Rewrite
+from plmctl.run.writing import Augment, Rarify, Rewrite
 
 MANY = (*SEVERAL, "eval.noise")  # where several parts stand side by side
 # slots that are one part
@@ -449,6 +449,7 @@ VERBS: dict[str, type[RunSpec]] = {
     "generate": Generate,
     "augment": Augment,
     "rewrite": Rewrite,
+    "rarify": Rarify,
     "link": Linking,
     "convert": Converted,
 }

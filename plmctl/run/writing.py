@@ -1,5 +1,5 @@
-"""The settings of `plmctl data augment` and `plmctl data rewrite`, which write a data set with a
-model.
+"""The settings of `plmctl data augment`, `data rewrite` and `data rarify`, which write a data set
+with a model.
 """
 
 from __future__ import annotations
@@ -46,3 +46,32 @@ class Rewrite(DataWriting):
     # of the texts that a search finds: the likeliest, or nearest to the reference
     pick: Literal["best", "nearest"] = "best"
     max_new: Count | None = None  # most tokens of a text; null: task.max_target
+
+
+@dataclass(frozen=True)
+class Rarify(RunSpec):
+    task: Any = None  # the labelled set; with checkpoint: that of the checkpoint
+    # the baseline, fine-tuned on out/baseline; null: write the parts of the set
+    checkpoint: str | None = None
+    out: str = MISSING  # a new folder; with checkpoint: the one that was written without
+    # a table: word, substitute, kind; null: synonyms of WordNet
+    substitutes: str | None = None
+    wordnet: str | None = None  # the folder of its dictionary; null: where it is installed
+    # how often words stand in the text that contexts come from: a folder of plmctl data contexts
+    counts: str | None = None
+    # a substitute stands `least` times or more, but less than `below`
+    least: Count = 10
+    below: Count = 100
+    misspellings: Whole = 0  # of each word that has a substitute, beside these
+    candidates: Share = 0.5  # of the examples, among which rarified ones are looked for
+    hidden: str = "[MASK]"  # stands in a text in place of a word, as ordinary text
+    hidden_share: Share = 0.1  # of the words with substitutes that the baseline does not see
+    replaced_share: Share = 0.1  # of these words that are replaced for tested models
+    most_words: Count = 5  # of an example that are hidden, one after the other
+    batch_size: Count = 32
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    seed: Whole = 0
+    heads: Any = None  # these four stand in the files of tasks; nothing is trained here
+    optim: Any = None
+    schedule: Any = None
+    train: Any = None

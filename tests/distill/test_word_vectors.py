@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -203,3 +204,22 @@ def test_the_command(tmp_path: Path, words: Path):
 def test_a_context(tokenizer: Tokenizer):
     left, right = split_context(tokenizer, Context("the cat sat", 4, 7))
     assert (left, right) == (tokenizer.encode("the"), tokenizer.encode("sat"))
+
+
+def test_rare_words_are_probed(tmp_path: Path):
+    """A model that was given the right answers by hand, through `plmctl eval task=wnlampro`."""
+    text, file, run = tmp_path / "text.txt", tmp_path / "probes.tsv", tmp_path / "run"
+    text.write_text("\n\n".join(SENTENCES), encoding="utf-8")
+    file.write_text("0\tdev\tunicat (n,1,3)\tcohyponym\tdog (n,1,9)\n", encoding="utf-8")
+    plmctl(
+        *("pretrain", "bert", *SMALL, f"data.path={text}", f"run.dir={run}", "train.steps=1"),
+        *("tokenizer.vocab_size=50", "train.batch_size=4", "format.max_length=32"),
+    )
+    output = plmctl(
+        *("eval", f"checkpoint={run}", "task=wnlampro", f"task.path={file}", "task.top=50"),
+        *("task.at=[50]", "--json"),
+    )
+    scores = json.loads(output)["metrics"]["dev"]
+    assert scores["entries/rare"] == 1
+    assert 1 / 50 <= scores["mrr/rare/cohyponym"] <= 1
+    assert scores["p@50"] == 1 / 50

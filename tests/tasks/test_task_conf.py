@@ -22,7 +22,7 @@ from plmctl.tasks.tagging import Tagging
 NAMES = sorted(
     file.stem
     for file in (conf_dir() / "task").glob("*.yaml")
-    if file.stem not in ("lm", "held_out", "context_length", "word_similarity")
+    if file.stem not in ("lm", "held_out", "context_length", "word_similarity", "wnlampro")
 )
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 
