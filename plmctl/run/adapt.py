@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from plmctl.attention.patterns.base import And, Full
 from plmctl.core.errors import ConfigError, nearest, raise_all
 from plmctl.core.locate import locate, parameters
 from plmctl.heads.base import POOLER
@@ -229,9 +230,21 @@ def fit_task(spec: Finetune, task: Task) -> Finetune:
     if task.vectors:  # of the task's own choice, without a pooler
         changes[f"heads.{task.head}.vectors"] = task.vectors
         spec = spec.replace({"heads": {k: v for k, v in spec.heads.items() if k != POOLER}})
+    if task.pattern:
+        changes["pattern"] = _narrow(thaw(spec.pattern), dict(task.pattern))
     rows = {**thaw(spec), "format": {"max_length": task.longest}}
     changes["position"] = settle_lengths(rows, plugins=spec.plugins)["position"]
     return spec.replace(changes)
+
+
+def _narrow(pattern: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    """The node of a pattern that sees what both see; itself if it is narrowed already."""
+    full, both = (f"{Full.__module__}.{part.__name__}" for part in (Full, And))
+    if pattern["_target_"] == full or pattern == more:
+        return more
+    if pattern["_target_"] == both and more in pattern["parts"]:
+        return pattern
+    return {"_target_": both, "parts": [pattern, more]}
 
 
 def with_new_tokens(model: Model, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

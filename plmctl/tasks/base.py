@@ -272,6 +272,11 @@ class Task(Objective):
         return None
 
     @property
+    def pattern(self) -> Mapping[str, Any] | None:
+        """The node of a pattern that its rows want beside that of the model; None: no other."""
+        return None
+
+    @property
     def new_tokens(self) -> int:
         """How many rows of the table of tokens follow those of the tokenizer."""
         return self.transform.new_tokens

@@ -19,6 +19,7 @@ from plmctl.attention.patterns.global_tokens import Global
 from plmctl.attention.patterns.order import Order
 from plmctl.attention.patterns.padding import Padding
 from plmctl.attention.patterns.prefix import CausalWithPrefix
+from plmctl.attention.patterns.tree import Tree
 from plmctl.attention.patterns.window import Window
 from plmctl.core.batch import Seq
 from plmctl.core.errors import ConfigError
@@ -28,10 +29,12 @@ LENGTH = torch.tensor([11, 7])
 DOCUMENT = torch.tensor([[0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2], [0, 0, 1, 1, 1, 1, 1, -1, -1, -1, -1]])
 SEGMENT = torch.tensor([[0] * 5 + [1] * 6, [0] * 3 + [1] * 8])
 ORDER = torch.tensor([[0, 3, 0, 0, 1, 2, 0, 5, 4, 0, 6], [2, 0, 0, 1, 0, 3, 0, 0, 0, 0, 0]])
+WORD = torch.tensor([[0, 1, 1, 1, 1, 0, 2, 2, 0, 0, 0], [1, 1, 1, 0, 2, 2, 2, 2, 0, 0, 0]])
+BRANCH = torch.tensor([[0, 0, 1, 1, 2, 0, 0, 3, 0, 0, 0], [0, 1, 2, 0, 0, 0, 3, 3, 0, 0, 0]])
 SEQ = Seq(
     torch.zeros(2, T, dtype=torch.long),
     LENGTH,
-    {"document": DOCUMENT, "segment": SEGMENT, "order": ORDER},
+    {"document": DOCUMENT, "segment": SEGMENT, "order": ORDER, "word": WORD, "branch": BRANCH},
 )
 
 # pattern, and its definition: may query q of row b in head h see key k?
@@ -45,6 +48,13 @@ TABLE: list[tuple[Pattern, Callable[[int, int, int, int], bool]]] = [
         lambda b, h, q, k: (k - q) in [d * (h + 1) for d in (-2, -1, 0, 1, 2)],
     ),
     (Padding(), lambda b, h, q, k: k < int(LENGTH[b])),
+    (
+        Tree(),
+        lambda b, h, q, k: bool(
+            BRANCH[b, q] == BRANCH[b, k]
+            or (WORD[b, q] == WORD[b, k] > 0 and 0 in (BRANCH[b, q], BRANCH[b, k]))
+        ),
+    ),
     (Documents(), lambda b, h, q, k: bool(DOCUMENT[b, q] == DOCUMENT[b, k])),
     (CausalWithPrefix(), lambda b, h, q, k: (k < (5, 3)[b]) if q < (5, 3)[b] else k <= q),
     (Order(), lambda b, h, q, k: bool(ORDER[b, k] <= ORDER[b, q])),

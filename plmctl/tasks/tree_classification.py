@@ -1,0 +1,128 @@
+"""Classification of texts with what is known of their words (K-BERT; Liu et al., 2020)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from plmctl.core.batch import Rows
+from plmctl.core.errors import ConfigError
+from plmctl.core.fields import Field
+from plmctl.core.parts import part_of
+from plmctl.knowledge.lexicon import TripleLexicon
+from plmctl.tasks import encode
+from plmctl.tasks.base import Example, label_ids
+from plmctl.tasks.classification import Classification, ClassificationSettings
+from plmctl.tasks.places import find_tokens
+from plmctl.tasks.trees import Branches, TreeRow, add_tracks, grow
+
+TREE = {"_target_": "plmctl.attention.patterns.tree.Tree"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TreeSettings(ClassificationSettings):
+    """Settings of classification with trees.
+
+    Args:
+        lexicon: what is known of words; None: nothing, the control.
+        visible: whether a branch is seen by its word alone; otherwise by all tokens.
+        soft_positions: whether a branch goes on behind its word, and the sentence as if no branch
+            stood there; otherwise all tokens are counted.
+        branch_segment: whether branches are of segment 1.
+    """
+
+    lexicon: TripleLexicon | None = None
+    visible: bool = True
+    soft_positions: bool = True
+    branch_segment: bool = True
+
+
+@part_of("task")
+class TreeClassification(Classification):
+    """`Classification` of sentence trees: what a lexicon knows of a word stands behind it as
+    branches, which that word alone sees, with positions that go on behind it (Liu et al., 2020,
+    arXiv:1909.07606, sec. 3.2 to 3.4).
+
+    Branches that do not fit into a row are left out, the last ones first. Differs: the released
+    code cuts the end of the row with them; subjects are found as the longest names, not by a
+    segmenter.
+    """
+
+    fields: Mapping[str, Field] = {
+        "tracks.word": Field(
+            "[n, T]", "int", "word with branches that a token or its branch is of, from 1; else 0"
+        ),
+        "tracks.branch": Field("[n, T]", "int", "branch of a token, from 1; 0: of the sentence"),
+    }
+
+    Settings = TreeSettings
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.own = TreeSettings(**settings)
+        encode.refuse_causal(self.pooling, "branches stand between the words of a text")
+        if self.transform.own_tokens or self.transform.language_model:
+            raise ConfigError(
+                "task.transform", ..., "none: trees have no order", fix="leave it out"
+            )
+
+    @property
+    def pattern(self) -> Mapping[str, Any] | None:
+        return TREE if self.own.visible and self.own.lexicon is not None else None
+
+    def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
+        trees = [self._grow(example, tokenizer) for example in examples]
+        rows = encode.pad([tree.row for tree in trees], tokenizer.vocab, example=range(len(trees)))
+        rows = encode.mark_anchors(rows)
+        if self.own.lexicon is not None:
+            rows = add_tracks(
+                rows, trees, soft=self.own.soft_positions, segment=self.own.branch_segment
+            )
+        if any(example.label is None for example in examples):
+            return rows
+        ids = label_ids(((example.label, example.place) for example in examples), self.names)
+        return encode.add_labels(rows, {"class": np.array(ids, dtype=np.int64)})
+
+    def _grow(self, example: Example, tokenizer: Any) -> TreeRow:
+        texts = [str(example.fields[name]) for name in ("text", "text2") if name in example.fields]
+        read = [tokenizer.encode_offsets(text) for text in texts]
+        first, second = read[0][0], read[1][0] if len(read) > 1 else None
+        row = encode.lay_out(
+            first, second, tokenizer.vocab, max_length=self.max_length, pooling=self.pooling
+        )
+        words: list[Branches] = []
+        begins = [row.a_start, row.b_start]
+        for text, (ids, offsets), begin in zip(texts, read, begins, strict=False):
+            assert begin is not None
+            kept = _count_kept(row, ids, begin)
+            words += [
+                Branches(begin + a, begin + b, branches)
+                for a, b, branches in self._look_up(text, offsets, tokenizer)
+                if b < kept
+            ]
+        return grow(row, words, max_length=self.max_length)
+
+    def _look_up(
+        self, text: str, offsets: Sequence[tuple[int, int]], tokenizer: Any
+    ) -> list[tuple[int, int, list[list[int]]]]:
+        """(first token, last token, tokens of the branches) of each known word of a text."""
+        if self.own.lexicon is None:
+            return []
+        found, last = [], -1
+        for word in self.own.lexicon.find(text):
+            for a, b in find_tokens(offsets, [(word.start, word.end)]):
+                if a > last:  # a token has one word
+                    found.append((a, b, [list(tokenizer.encode(own)) for own in word.texts]))
+                    last = b
+        return found
+
+
+def _count_kept(row: encode.Row, ids: Sequence[int], begin: int) -> int:
+    """How many of the tokens of a text the row has."""
+    kept = 0
+    while kept < len(ids) and begin + kept < len(row.ids) and row.ids[begin + kept] == ids[kept]:
+        kept += 1
+    return kept
