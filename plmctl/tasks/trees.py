@@ -43,7 +43,11 @@ def grow(row: Row, words: Sequence[Branches], *, max_length: int) -> TreeRow:
         tokens    A x y B      position  0 1 2 1
         word      1 1 1 0      branch    0 1 1 0
     """
-    ids, position, word, branch, moved = [], [], [], [], []
+    ids: list[int] = []
+    position: list[int] = []
+    word: list[int] = []
+    branch: list[int] = []
+    moved: list[int] = []  # where each token of the row is now
     room = max_length - len(row.ids)
     fitting: dict[int, tuple[int, Branches]] = {}  # by the last token of a word
     for number, each in enumerate(words, 1):
