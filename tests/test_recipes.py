@@ -91,6 +91,10 @@ FITTING = {
     "model=two_way": "bert",
     **dict.fromkeys(("format=word_contexts", "objective=mimic"), "bertram"),
 }
+KEPLER = [
+    *("format=triples", "format.graph=builtin", "objective=[kepler]", "noise=[]"),
+    *("objective.kepler.relations=4", "eval.noise=null"),
+]
 BESIDE = {  # what a part is used with
     "model=xlnet": ["model=xlnet", "position=none"],
     "model=two_way": [
@@ -109,6 +113,7 @@ BESIDE = {  # what a part is used with
         "model.embedding.table={_target_:plmctl.nn.adaptive.AdaptiveTable,cutoffs:[3]}",
     ],
     "objective=sop": ["objective=[mlm,sop]"],
+    **dict.fromkeys(("format=triples", "objective=kepler"), KEPLER),
     "objective=word_structure": ["objective=[mlm,word_structure]"],
     "objective=sentence_structure": ["objective=[mlm,sentence_structure]"],
     "objective=sbo": ["objective=[mlm,sbo]", "noise=[span_mask]", "eval.noise=${noise}"],
@@ -479,6 +484,10 @@ def test_no_group_is_forgotten() -> None:
         "search",
         "transform",
         "distill",
+        "graph_loss",
+        "graph_penalty",
+        "graph_score",
+        "word_vectors",
     }
     assert {path.name for path in conf_dir().iterdir() if path.is_dir()} == {
         *PRETRAIN_GROUPS,
