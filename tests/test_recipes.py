@@ -65,6 +65,7 @@ FITTING = {
     "model=memory_decoder": "adaptive_span",
     "model=compressive": "compressive_transformer",
     "objective=sop": "albert",
+    **dict.fromkeys(("objective=lexical_relation", "noise=lexical_pairs"), "libert"),
     **dict.fromkeys(("objective=sense", "noise=sense_mask", "noise=sense_words"), "sensebert"),
     **dict.fromkeys(
         (
@@ -122,6 +123,8 @@ BESIDE = {  # what a part is used with
         "noise=[token_mask,ngram_hole]",
         "eval.noise=${noise}",
     ],
+    "objective=lexical_relation": ["objective=[mlm,lexical_relation]"],
+    "noise=lexical_pairs": ["noise=[token_mask,lexical_pairs]"],
     "objective=sense": ["objective=[mlm,sense]"],
     "noise=sense_words": ["noise=[sense_mask,sense_words]"],
     "noise=sense_mask": ["noise=[sense_mask,sense_words]"],
@@ -329,6 +332,7 @@ PARAMETERS: dict[str, tuple[float, list[str]]] = {
     "gpt": (117, []),  # Radford et al., 2019, table 2
     "gpt2": (124, []),  # openai/gpt-2, README: not 117, as the paper says
     "infoword": (110, []),  # BERT-base
+    "libert": (110, []),  # BERT-base
     "longformer_char": (41, []),  # sec. 4.2.2, small
     # 17.3 (recalled, not checked in the paper) beside a table of 40,000 tokens
     "lite_transformer": (17.3 + 40_000 * 496 / 1e6, []),

@@ -96,6 +96,7 @@ class WordNet:
         self._index = {part: self._read_index(part) for part in PARTS}
         self._exceptions = {part: self._read_exceptions(part) for part in PARTS}
         self._data = {part: self._read(f"data.{part}") for part in PARTS}
+        self._known: dict[tuple[str, int], tuple[str, ...]] = {}
 
     @staticmethod
     def open(path: str | os.PathLike[str] | None = None) -> WordNet:
@@ -160,6 +161,8 @@ class WordNet:
             raise ValueError(f"'{relation}' is no relation: {known}")
         seen: set[tuple[str, str]] = set()
         for synset in self._all():
+            if relation == "synonym" and len(synset.words) == 1:
+                continue
             for first, second in self._pairs_of(synset, relation):
                 pair = (first, second)
                 if relation != "hypernym":
@@ -175,10 +178,17 @@ class WordNet:
             return
         for symbol, part, offset, source, target in synset.pointers:
             if symbol == _POINTERS[relation]:
-                others = self.synset(part, offset).words
+                others = self._words(part, offset)
                 for first in words[source - 1 : source] if source else words:
                     for second in others[target - 1 : target] if target else others:
                         yield first, second
+
+    def _words(self, part: str, offset: int) -> tuple[str, ...]:
+        """The words of a synset, of which many others may point to it."""
+        place = (part, offset)
+        if place not in self._known:
+            self._known[place] = self.synset(part, offset).words
+        return self._known[place]
 
     def _all(self) -> Iterator[Synset]:
         for part in PARTS:
