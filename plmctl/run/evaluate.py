@@ -19,6 +19,7 @@ from plmctl.run.adapt import framing
 from plmctl.run.assemble import longest
 from plmctl.run.build import build, plain
 from plmctl.run.context_length import compare_contexts
+from plmctl.run.fact_completion import complete_facts
 from plmctl.run.graph_evaluation import evaluate_vectors, find_vectors
 from plmctl.run.held_out import score_held_out, suggest_task
 from plmctl.run.loading import Loaded, load_for
@@ -33,6 +34,7 @@ from plmctl.storage.atomic import is_stream, refuse_existing
 from plmctl.tasks import inference
 from plmctl.tasks.base import Task
 from plmctl.tasks.context_length import ContextLength
+from plmctl.tasks.fact_completion import FactCompletion
 from plmctl.tasks.held_out import HeldOut
 from plmctl.tasks.lm import LanguageModel
 from plmctl.tasks.predictions import (
@@ -75,6 +77,8 @@ def evaluate(spec: Evaluate) -> int:
         compare_words(spec, loaded, task, precision)
     elif isinstance(task, WNLaMPro):
         probe_words(spec, loaded, task, precision)
+    elif isinstance(task, FactCompletion):
+        complete_facts(spec, loaded, task, precision)
     elif isinstance(task, HeldOut):
         extra = {"checkpoint": str(loaded.source.folder)}
         scores = score_held_out(spec, loaded, task, precision)
