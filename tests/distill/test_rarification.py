@@ -107,7 +107,7 @@ def plmctl(*given: str, code: int = 0) -> str:
 def test_both_calls(tmp_path: Path):
     data, out, run = tmp_path / "data", tmp_path / "out", tmp_path / "run"
     data.mkdir()
-    rows = [f"{n % 2}\tit was a {'good' if n % 2 else 'dull'} film number {n}" for n in range(60)]
+    rows = [f"{n % 2}\tit was a {'good' if n % 2 else 'dull'} film number {n}" for n in range(120)]
     (data / "train.tsv").write_text("label\ttext\n" + "\n".join(rows) + "\n", encoding="utf-8")
     (tmp_path / "s.tsv").write_text("good\tswell\nfilm\tflick\ndull\tdreary\n", encoding="utf-8")
     task = ["task=classification", f"task.path={data}", "task.columns.text=text"]
@@ -118,9 +118,9 @@ def test_both_calls(tmp_path: Path):
         name: len((out / f"{name}.tsv").read_text(encoding="utf-8").splitlines()) - 1
         for name in ("baseline/train", "tested/train", "candidates")
     }
-    assert sizes == dict.fromkeys(sizes, 30)
+    assert sizes == dict.fromkeys(sizes, 60)
     texts = (out / "baseline/train.tsv").read_text(encoding="utf-8")
-    assert 10 <= texts.count("[MASK]") <= 40
+    assert 30 <= texts.count("[MASK]") <= 90
     tested = (out / "tested/train.tsv").read_text(encoding="utf-8")
     assert "[MASK]" not in tested
     assert "flick" in tested
@@ -129,8 +129,8 @@ def test_both_calls(tmp_path: Path):
     small = ["size=tiny", "size.width=32", "size.inner_width=64", "task.max_length=16"]
     plmctl(
         *("finetune", *task[:1], f"task.path={out / 'baseline'}", "task.columns.text=text"),
-        *("checkpoint=null", *small, f"run.dir={run}", "train.epochs=40", "train.batch_size=8"),
-        *("tokenizer=word", "tokenizer.vocab_size=60", "optim.lr=5e-3", "task.dev_share=0.1"),
+        *("checkpoint=null", *small, f"run.dir={run}", "train.epochs=15", "train.batch_size=8"),
+        *("tokenizer=word", "tokenizer.vocab_size=60", "optim.lr=5e-3", "train.keep_best=false"),
     )
     output = plmctl("data", "rarify", f"checkpoint={run}", f"out={out}")
     assert "rarified examples" in output
