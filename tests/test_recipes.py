@@ -91,6 +91,7 @@ FITTING = {
     "noise=span_sentinel": "t5",
     "model=two_way": "bert",
     **dict.fromkeys(("format=word_contexts", "objective=mimic"), "bertram"),
+    **dict.fromkeys(("model=luke", "noise=entity_tokens", "objective=entity_mlm"), "luke"),
 }
 KEPLER = [
     *("format=triples", "format.graph=builtin", "objective=[kepler]", "noise=[]"),
@@ -134,6 +135,8 @@ BESIDE = {  # what a part is used with
     "objective=entity_contrast": ["objective=[mlm,entity_contrast,relation_contrast]"],
     "noise=entity_replace": ["noise=[entity_replace,token_mask]"],
     "objective=wklm": ["objective=[mlm,wklm]"],
+    "noise=entity_tokens": ["noise=[token_mask,entity_tokens]"],
+    "objective=entity_mlm": ["objective=[mlm,entity_mlm]"],
     "noise=entity_drop": ["noise=[token_mask,entity_drop]"],
     "objective=entity_denoise": ["objective=[mlm,entity_denoise]"],
     "objective=rtd": ["objective=[rtd]", "noise=[token_replace]"],

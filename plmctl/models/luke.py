@@ -1,0 +1,101 @@
+"""LUKE's encoder (Yamada et al., 2020): words, and behind them tokens of the entities that they
+mention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from plmctl.attention.kernels.auto import Auto
+from plmctl.attention.kernels.base import Kernel
+from plmctl.attention.kernels.dense import Dense
+from plmctl.attention.patterns.base import Full, Pattern
+from plmctl.core.batch import Batch, Seq
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
+from plmctl.models.base import Hidden
+from plmctl.models.encoder import Encoder, Initializer
+from plmctl.nn.embeddings import Embedding
+from plmctl.nn.entity_tokens import EntityTokens
+from plmctl.nn.positions import Learned, Position
+from plmctl.nn.stack import Stack
+
+
+@part_of("model")
+class Luke(Encoder):
+    """`Encoder` over T words and E entities as one row; all see each other. The states of the
+    entities are the stream `entities` [B, E, W].
+
+    The sequence `entities` of a batch holds them (noise=entity_tokens); without it this is
+    `Encoder`. In packed rows an entity belongs to the document of its mention. (Yamada et al.,
+    2020, arXiv:2010.01057, sec. 3.)
+    """
+
+    uses = Encoder.uses | {"entities", "tracks.mention_start", "tracks.mention_size"}
+    streams = frozenset({"entities"})
+    records = frozenset({"hidden"})  # type: ignore[assignment]
+
+    def __init__(
+        self,
+        *,
+        embedding: Embedding,
+        position: Position,
+        stack: Stack,
+        pattern: Pattern,
+        entities: EntityTokens,
+        attention_kernel: Kernel | None = None,
+        initializer: Initializer | None = None,
+        classifier: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(
+            embedding=embedding,
+            position=position,
+            stack=stack,
+            pattern=pattern,
+            attention_kernel=_choose_kernel(attention_kernel),
+            initializer=initializer,
+            classifier=classifier,
+        )
+        if not isinstance(position, Learned):
+            allowed = "learned: entities have positions that are added to their vectors"
+            raise ConfigError("position", type(position).__name__, allowed, fix="position=learned")
+        if not isinstance(pattern, Full):
+            allowed = "full: words and entities all see each other"
+            raise ConfigError("pattern", type(pattern).__name__, allowed, fix="pattern=full")
+        self.entities = entities
+
+    def encode(
+        self, x: Tensor, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()
+    ) -> Hidden:
+        entities, text = batch.seqs.get("entities"), batch.text
+        if entities is None or not entities.ids.shape[1]:
+            return self.read(text, x, cache=state, record=record)
+        words = x.shape[1]
+        vectors = self.entities(entities, words).to(x.dtype)
+        tracks = {"real": torch.cat([text.real, entities.real], 1)}
+        if "document" in text.tracks:
+            document = text.tracks["document"]
+            place = entities.tracks["mention_start"].clamp(0, words - 1)
+            tracks["document"] = torch.cat([document, document.gather(1, place)], 1)
+        both = Seq(torch.cat([text.ids, entities.ids], 1), text.length + entities.length, tracks)
+        beside = {"entities": vectors}
+        hidden = self.read(both, torch.cat([x, vectors], 1), record=record, beside=beside)
+        recorded = {
+            name: [states[:, :words] for states in layers]
+            for name, layers in hidden.recorded.items()
+        }
+        streams = {"entities": hidden.last[:, words:]}
+        return replace(hidden, last=hidden.last[:, :words], streams=streams, recorded=recorded)
+
+
+def _choose_kernel(kernel: Kernel | None) -> Kernel:
+    """The dense one; ConfigError for another that was asked for."""
+    if kernel is None or isinstance(kernel, Auto | Dense):
+        return Dense()
+    allowed = "dense: scores differ between words and entities"
+    raise ConfigError("kernel", type(kernel).__name__, allowed, fix="kernel=dense")
