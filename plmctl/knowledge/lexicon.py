@@ -17,7 +17,7 @@ from plmctl.knowledge.directory import TRIPLES
 from plmctl.text.inputs import read_lines
 
 
-class Known(NamedTuple):
+class KnownWord(NamedTuple):
     """A word of a text, its characters [start, end), and what is known of it."""
 
     start: int
@@ -102,9 +102,9 @@ class TripleLexicon:
         names = [(subject, number, 1) for number, (subject, _) in enumerate(self._objects)]
         return Dictionary(names, least_length=self.least_length, lowercase=True)
 
-    def find(self, text: str) -> list[Known]:
+    def find(self, text: str) -> list[KnownWord]:
         """What is known of the words of a text, in its order."""
         return [
-            Known(start, end, self._objects[number][1])
+            KnownWord(start, end, self._objects[number][1])
             for start, end, number in self._dictionary.link(text)
         ]

@@ -53,7 +53,7 @@ class RelationSettings(ClassificationSettings):
 
 
 @part_of("task")
-class Relation(Classification):
+class RelationClassification(Classification):
     """Predicts the relation of a head and a tail entity, which are marked (Baldini Soares et al.,
     2019, arXiv:1906.03158, sec. 3).
 

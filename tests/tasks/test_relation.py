@@ -15,7 +15,7 @@ from plmctl.knowledge.vectors import GraphVectors
 from plmctl.models.base import Hidden
 from plmctl.tasks import batches, markers
 from plmctl.tasks.base import Example
-from plmctl.tasks.relation import Relation
+from plmctl.tasks.relation import RelationClassification
 from plmctl.tasks.relation_files import RelationFiles, make_example
 from plmctl.tasks.tags import read_tags
 from tests.tasks.conftest import SIZE
@@ -24,9 +24,9 @@ READER = RelationFiles(splits={"train": ["train.*"], "dev": ["dev.*"]})
 TEXT = "the cat sat on one mat"
 
 
-def _task(**settings: Any) -> Relation:
+def _task(**settings: Any) -> RelationClassification:
     own = {"max_length": 32, "metrics": ["accuracy"], "label_names": ["on", "by"], **settings}
-    return Relation(name="toy", reader=READER, **own)
+    return RelationClassification(name="toy", reader=READER, **own)
 
 
 def _example(label: str | None = "on", text: str = TEXT, **more: Any) -> Example:
