@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -119,13 +120,14 @@ class Encyclopedia:
                 text = row[2].partition("\n")[0]
             yield Entity(title, tuple(names.most_common()), tuple(types), text)
 
-    def rows(self, repeated: Dictionary | None) -> Iterator[Row]:
+    def rows(self, repeated: Dictionary | None, skip: int) -> Iterator[Row]:
         """The documents with their marks.
 
         Args:
             repeated: finds further mentions of what an article links to; None: links alone.
+            skip: articles that are done already.
         """
-        for _, title, text, links, _ in self._articles():
+        for _, title, text, links, _ in islice(self._articles(), skip, None):
             marks = [
                 Mention(start, end, self.ids[found])
                 for start, end, target in links
@@ -136,8 +138,7 @@ class Encyclopedia:
                 known = {mark.id for mark in marks} | {self.ids[title]}
                 marks = merge(marks, repeated.link_among(text, known))
             counted["repeated"] = len(marks) - counted["links"]
-            if text:
-                yield {"title": title, "text": text, "entity": marks, "counted": counted}
+            yield {"title": title, "text": text, "entity": marks, "counted": counted}
 
     def make_dictionary(self, **settings: Any) -> Dictionary:
         """The names of all entities."""

@@ -8,6 +8,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,15 @@ from plmctl.core.errors import DataError
 from plmctl.core.progress import Say
 from plmctl.knowledge.collect import PAGES, PageReading, collect_pages
 from plmctl.knowledge.dictionary import Dictionary
-from plmctl.knowledge.directory import FILE, Entity, KnowledgeDirectory
+from plmctl.knowledge.directory import ENTITIES, FILE, Entity, KnowledgeDirectory
 from plmctl.knowledge.encyclopedia import Encyclopedia
+from plmctl.knowledge.layers import Lexicon, Treebank
 from plmctl.knowledge.tables import Problems, find_lonely, read_aliases, read_table, read_types
 from plmctl.knowledge.writing import write_about, write_entities, write_rows, write_triples
 from plmctl.storage.journal import Journal, Tell, open_journal
 from plmctl.text.reader import read_documents
 
+Rows = Callable[[int], Iterable[dict[str, Any]]]  # the documents behind the first so many
 _SHOW = 64  # documents between two displays of progress
 
 
@@ -50,7 +53,9 @@ class LinkingJob:
         type_table: name and type a line.
         triples: head, relation and tail a line.
         ids: id and name a line: what the two tables call entities.
-        lexicons: {field: table of words and tags} whose tags become marks of their own.
+        lexicons: {field: table of words and tags} whose tags become marks of their own; a table
+            may be "wordnet".
+        layers: of a treebank, the columns that become marks.
         licence: of the text.
     """
 
@@ -64,14 +69,16 @@ class LinkingJob:
     type_table: Path | None
     triples: Path | None
     ids: Path | None
-    lexicons: Mapping[str, Path]
+    lexicons: Mapping[str, Path | str]
+    layers: tuple[str, ...]
     licence: str | None
 
     def identity(self) -> dict[str, Any]:
         """All that decides what is written, as JSON."""
         known = dataclasses.asdict(self)
         given = [self.path, self.dictionary, self.type_table, self.triples, self.ids]
-        files = [*filter(None, given), *self.lexicons.values()]
+        tables = [place for place in self.lexicons.values() if isinstance(place, Path)]
+        files = [*filter(None, given), *tables]
         files = [place / FILE if place.is_dir() else place for place in files]
         state = {str(file): [(s := file.stat()).st_size, s.st_mtime_ns] for file in files}
         return {"settings": _plain(known), "files": state}
@@ -97,13 +104,19 @@ def is_export(path: Path) -> bool:
     return ".xml" in path.suffixes or path.suffix == ".bz2"
 
 
+def is_treebank(path: Path) -> bool:
+    """Whether a file is CoNLL-U, by its name."""
+    return any(suffix in (".conllu", ".conllulex") for suffix in path.suffixes)
+
+
 def _write(job: LinkingJob, journal: Journal, say: Say) -> dict[str, Any]:
     problems, source = Problems(), dict[str, Any]()
     called = _read_ids(job)
     tables = read_types(job.type_table, called) if job.type_table else {}
     entities: Iterable[Entity]
-    rows: Iterable[dict[str, Any]]
-    if job.dictionary is None:
+    rows: Rows
+    bank = Treebank(job.path, job.layers) if is_treebank(job.path) else None
+    if job.dictionary is None and bank is None:
         source = _collect(job, journal, say)
         if source["problem"]:
             problems.note("files that are cut off", f"{job.path}: {source['problem']}")
@@ -117,19 +130,29 @@ def _write(job: LinkingJob, journal: Journal, say: Say) -> dict[str, Any]:
         names, entities = list(wiki.ids), wiki.entities()
         say("looking for repeated names", 0, 0)
         repeated = wiki.make_dictionary(**_settings(job, least_prior=0.0)) if job.repeated else None
-        rows = wiki.rows(repeated)
+        rows = partial(wiki.rows, repeated)
         if not names:
             fix = "an export with articles (pages-articles)"
             raise DataError("it has no articles", file=job.path, fix=fix)
     else:
-        dictionary = Known.read(job.dictionary, tables, problems)
-        names, entities = [entity.name for entity in dictionary.entities], dictionary.entities
-        rows = link_text(job.path, dictionary.make(**_settings(job)), say)
+        known = Known([])
+        if job.dictionary is not None:
+            known = Known.read(job.dictionary, tables, problems)
+        names, entities = [entity.name for entity in known.entities], known.entities
+        dictionary = known.make(**_settings(job))
+        rows = partial(link_text, job.path, dictionary, say)
+        if bank is not None:
+            rows = partial(link_treebank, bank, dictionary)
     for kind in find_lonely(tables, dict.fromkeys(names)):
         problems.note("types without members", f"{job.type_table}: {kind}")
     types, counts = write_entities(journal.folder, entities)
-    layers, rows = _add_layers(job, journal.folder, rows)
-    coverage = write_rows(journal.folder, rows, types)
+    layers, rows = _add_lexicons(job, journal.folder, rows)
+    coverage = write_rows(journal, rows, types)
+    if bank is not None:
+        layers |= {
+            field: _write_tags(journal.folder, field, bank.tags.get(field, ()))
+            for field in bank.layers
+        }
     if job.triples:
         own = {name: name for name in names}
         counts |= write_triples(journal.folder, job.triples, {**own, **called}, problems)
@@ -137,7 +160,7 @@ def _write(job: LinkingJob, journal: Journal, say: Say) -> dict[str, Any]:
         "source": {"path": str(job.path), **source},
         "licence": job.licence,
         "settings": _plain(dataclasses.asdict(job)),
-        "layers": layers,
+        "layers": {"entity": ENTITIES, **layers},
         "counts": counts,
         "coverage": coverage,
         "problems": problems.lines(),
@@ -206,41 +229,50 @@ class Known:
         return Dictionary(names, **settings)
 
 
-def link_text(path: Path, dictionary: Dictionary, say: Say) -> Iterator[dict[str, Any]]:
-    """The documents of plain text with the names of a dictionary as marks."""
+def link_text(path: Path, dictionary: Dictionary, say: Say, skip: int) -> Iterator[dict[str, Any]]:
+    """The documents of plain text behind the first `skip`, with the names of a dictionary as
+    marks.
+    """
     done = 0
     for number, document in enumerate(read_documents(str(path))):
         text = "\n".join(document.paragraphs)
-        marks = dictionary.link(text)
         done += len(text)
+        if number < skip:
+            continue
         if number % _SHOW == 0:
             say(f"linking {path.name}", done, 0)
-        if text:
-            counted = {"by the dictionary": len(marks)}
-            yield {"title": document.place, "text": text, "entity": marks, "counted": counted}
+        marks = dictionary.link(text)
+        counted = {"by the dictionary": len(marks)}
+        yield {"title": document.place, "text": text, "entity": marks, "counted": counted}
 
 
-def _add_layers(
-    job: LinkingJob, folder: Path, rows: Iterable[dict[str, Any]]
-) -> tuple[dict[str, str], Iterable[dict[str, Any]]]:
+def link_treebank(bank: Treebank, dictionary: Dictionary, skip: int) -> Iterator[dict[str, Any]]:
+    """The documents of a treebank with its layers, and with the names of a dictionary."""
+    for number, row in enumerate(bank.documents()):
+        if number >= skip:
+            marks = dictionary.link(row["text"])
+            yield {**row, "entity": marks, "counted": {"by the dictionary": len(marks)}}
+
+
+def _add_lexicons(job: LinkingJob, folder: Path, rows: Rows) -> tuple[dict[str, str], Rows]:
     """The rows with a field of marks for each lexicon; {field: file of the names of its ids}."""
-    layers = {"entity": "entities.jsonl"}
-    finders: dict[str, Callable[[str], list[Any]]] = {}
-    for field, file in job.lexicons.items():
-        tags: dict[str, int] = {}
-        words = [
-            (word, tags.setdefault(tag, len(tags) + 1), int((rest or ["1"])[0]))
-            for _, (word, tag, *rest) in read_table(file, 2, "word, tag")
-        ]
-        dictionary = Dictionary(words, fold=True, least_prior=0, least_length=1, lowercase=True)
-        finders[field], layers[field] = dictionary.link, f"{field}.txt"
-        text = "".join(f"{tag}\n" for tag in ["", *tags])  # ids begin at 1; 0 is none
-        (folder / layers[field]).write_text(text, encoding="utf-8")
-    if not finders:
-        return layers, rows
-    return layers, (
-        row | {field: find(row["text"]) for field, find in finders.items()} for row in rows
-    )
+    lexicons = {field: Lexicon(place) for field, place in job.lexicons.items()}
+    layers = {
+        field: _write_tags(folder, field, lexicon.tags) for field, lexicon in lexicons.items()
+    }
+
+    def marked(skip: int) -> Iterator[dict[str, Any]]:
+        for row in rows(skip):
+            yield row | {field: find(row["text"]) for field, find in lexicons.items()}
+
+    return layers, marked if lexicons else rows
+
+
+def _write_tags(folder: Path, field: str, tags: Iterable[str]) -> str:
+    """Write the names of the tags of a field, a line each; their ids begin at 1, 0 is none."""
+    text = "".join(f"{tag}\n" for tag in ["", *tags])
+    (folder / f"{field}.txt").write_text(text, encoding="utf-8")
+    return f"{field}.txt"
 
 
 def _plain(value: Any) -> Any:

@@ -51,6 +51,7 @@ _HEADING = re.compile(r"^(=+)[ \t]*(.*?)[ \t]*=+[ \t]*$", re.MULTILINE)
 _ITEM = re.compile(r"^[*#:;]+[ \t]*", re.MULTILINE)
 _RULE = re.compile(r"^-{4,}", re.MULTILINE)
 _EMPTY = re.compile(r"\((?:[\s,;:–-]|\ue000\d+\ue001\ue002)*\)")
+_OPENING = re.compile(r"\(\s*[;,]\s*")  # of "(/IPA/; 1809–1865)" without its template
 _SPACES = re.compile(r"[ \t\xa0\u200b]+")
 _BEFORE = re.compile(r" +([,.;:)\]])")
 _MARKED = re.compile(r"\ue000(\d+)\ue001|\ue002")
@@ -210,7 +211,7 @@ class Wiki:
             text = re.sub(r"^[*#:;].*$", "", text, flags=re.MULTILINE)
         text = html.unescape(_RULE.sub("", text)).translate(_SHOWN)
         text = _SPACES.sub(" ", text)
-        text = _BEFORE.sub(r"\1", _EMPTY.sub("", text))
+        text = _BEFORE.sub(r"\1", _OPENING.sub("(", _EMPTY.sub("", text)))
         lines = (_SPACES.sub(" ", line).strip() for line in text.split("\n"))
         return "\n".join(line for line in lines if line.strip("|!{}-*#:; "))
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from plmctl.knowledge.directory import (
     ENTITIES,
@@ -19,8 +22,10 @@ from plmctl.knowledge.directory import (
     write_entity,
 )
 from plmctl.knowledge.tables import Problems, read_table
+from plmctl.storage.journal import Journal
 
 LARGEST = 50  # types that the record names
+_COMMIT = 10.0  # seconds of work that a kill may cost
 
 
 def write_entities(folder: Path, entities: Iterable[Entity]) -> tuple[list[tuple[str, ...]], Any]:
@@ -43,36 +48,95 @@ def write_entities(folder: Path, entities: Iterable[Entity]) -> tuple[list[tuple
     return types, dict(counted)
 
 
+class Coverage:
+    """How much of the documents is covered by mentions, and of which types these are.
+
+    Args:
+        types: of each entity.
+        scratch: where what is known is kept, for a start that goes on.
+        state: of an earlier start.
+    """
+
+    def __init__(
+        self, types: list[tuple[str, ...]], scratch: Path, state: Mapping[str, Any]
+    ) -> None:
+        self._types, self._file = types, scratch / "mentioned.npy"
+        self.counted, self.by_type = Counter[str](), Counter[str]()
+        self._mentioned = np.zeros(len(types), bool)
+        if state:
+            self.counted.update(state["counted"])
+            self.by_type.update(state["by_type"])
+            self._mentioned = np.load(self._file, allow_pickle=False)
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Count a document."""
+        marks, counted = row["entity"], self.counted
+        counted.update(row.get("counted", {}))
+        counted["documents"] += 1
+        counted["documents with a mention"] += bool(marks)
+        counted["characters"] += len(row["text"])
+        counted["mentions"] += len(marks)
+        for start, end, identity in marks:
+            counted["characters in mentions"] += end - start
+            counted["mentions without a type"] += not self._types[identity]
+            self.by_type.update(self._types[identity])
+            self._mentioned[identity] = True
+
+    def state(self) -> dict[str, Any]:
+        """Save what is known; the state for `__init__`, as JSON."""
+        np.save(self._file, self._mentioned)
+        return {"counted": dict(self.counted), "by_type": dict(self.by_type)}
+
+    def result(self) -> dict[str, Any]:
+        """What knowledge.json says."""
+        mentioned = {"entities mentioned": int(self._mentioned.sum())}
+        by_type = dict(self.by_type.most_common(LARGEST))
+        return {**self.counted, **mentioned, "mentions by type": by_type}
+
+
 def write_rows(
-    folder: Path, rows: Iterable[Mapping[str, Any]], types: list[tuple[str, ...]]
+    journal: Journal, rows: Callable[[int], Iterable[Mapping[str, Any]]], types: list[Any]
 ) -> dict[str, Any]:
-    """Write text.jsonl; how much of it is covered by mentions, and of which types they are."""
-    counted: Counter[str] = Counter()
-    by_type: Counter[str] = Counter()
-    linked: set[int] = set()
-    with (folder / TEXT).open("w", encoding="utf-8") as stream:
-        for row in rows:
-            marks = row["entity"]
-            counted.update(row.get("counted", {}))
-            counted["documents"] += 1
-            counted["documents with a mention"] += bool(marks)
-            counted["characters"] += len(row["text"])
-            counted["mentions"] += len(marks)
-            for start, end, identity in marks:
-                counted["characters in mentions"] += end - start
-                counted["mentions without a type"] += not types[identity]
-                by_type.update(types[identity])
-                linked.add(identity)
-            line = {
-                key: [dict(zip(("start", "end", "id"), mark, strict=True)) for mark in value]
-                if isinstance(value, list)
-                else value
-                for key, value in row.items()
-                if key != "counted"
-            }
-            stream.write(json.dumps(line, ensure_ascii=False) + "\n")
-    counted["entities mentioned"] = len(linked)
-    return {**counted, "mentions by type": dict(by_type.most_common(LARGEST))}
+    """Write text.jsonl, or go on where an earlier start was stopped.
+
+    Args:
+        journal: of the directory.
+        rows: the documents behind the first so many; those without text are left out.
+        types: of each entity.
+
+    Returns:
+        How much of the documents is covered.
+    """
+    state = journal.state.get("rows", {"done": 0, "bytes": 0, "coverage": {}})
+    coverage = Coverage(types, journal.scratch, state["coverage"])
+    done, last = state["done"], time.monotonic()
+    place = journal.folder / TEXT
+    with place.open("r+b" if place.exists() else "w+b") as stream:
+        stream.truncate(state["bytes"])
+        stream.seek(state["bytes"])
+        for row in rows(done):
+            done += 1
+            if row["text"]:
+                coverage.add(row)
+                stream.write(_spell(row).encode())
+            if time.monotonic() - last > _COMMIT:
+                stream.flush()
+                state = {"done": done, "bytes": stream.tell(), "coverage": coverage.state()}
+                journal.commit(rows=state)
+                last = time.monotonic()
+    return coverage.result()
+
+
+def _spell(row: Mapping[str, Any]) -> str:
+    """The line of a document in text.jsonl."""
+    line = {
+        key: [dict(zip(("start", "end", "id"), mark, strict=True)) for mark in value]
+        if isinstance(value, list)
+        else value
+        for key, value in row.items()
+        if key != "counted"
+    }
+    return json.dumps(line, ensure_ascii=False) + "\n"
 
 
 def write_triples(

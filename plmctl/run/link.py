@@ -11,7 +11,8 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.progress import show_bytes
 from plmctl.core.terminal import counted, remark, tell
 from plmctl.knowledge.collect import PageReading
-from plmctl.knowledge.linking import LinkingJob, Matching, is_export, link
+from plmctl.knowledge.layers import WORDNET
+from plmctl.knowledge.linking import LinkingJob, Matching, is_export, is_treebank, link
 from plmctl.run.linked import Linking
 from plmctl.storage.paths import find_near
 from plmctl.storage.resumable import new_folder
@@ -45,7 +46,10 @@ def make_job(spec: Linking) -> LinkingJob:
     path = _existing(spec.path, "path")
     dictionary = _existing(spec.dictionary, "dictionary")
     assert path is not None
-    if dictionary is None and not is_export(path):
+    check_names((), spec.layers)
+    if spec.layers and not is_treebank(path):
+        raise ConfigError("layers", list(spec.layers), "goes with a path of CoNLL-U (.conllu)")
+    if dictionary is None and not is_export(path) and not is_treebank(path):
         allowed = "a wiki's export (.xml, .bz2, .gz), or text with a dictionary of names"
         fix = "dictionary=<a knowledge directory, or a table of alias, name>"
         raise ConfigError("path", spec.path, allowed, fix=fix)
@@ -66,19 +70,23 @@ def make_job(spec: Linking) -> LinkingJob:
         triples=_existing(spec.triples, "triples"),
         ids=_existing(spec.ids, "ids"),
         lexicons=_find_lexicons(spec.lexicons),
+        layers=spec.layers,
         licence=spec.licence,
     )
 
 
-def _find_lexicons(given: Sequence[str]) -> dict[str, Path]:
+def _find_lexicons(given: Sequence[str]) -> dict[str, Path | str]:
     """{field: table} of the words `field:table`."""
-    found: dict[str, Path] = {}
+    found: dict[str, Path | str] = {}
     for word in given:
         name, colon, file = word.partition(":")
         if not colon or name in found:
             allowed = "a field of its own and its table of word, tag"
             raise ConfigError("lexicons", word, allowed, fix="lexicons=[sense:senses.tsv]")
         check_names((), (name,))
+        if file == WORDNET:
+            found[name] = WORDNET
+            continue
         place = _existing(file, "lexicons")
         assert place is not None
         found[name] = place

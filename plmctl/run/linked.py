@@ -12,7 +12,8 @@ from plmctl.run.spec import RunSpec
 
 @dataclass(frozen=True)
 class Linking(RunSpec):
-    path: str = MISSING  # a wiki's export (.xml, .bz2, .gz), or text that is given a dictionary
+    # a wiki's export (.xml, .bz2, .gz), text that is given a dictionary, or a .conllu file
+    path: str = MISSING
     # what names in plain text mean: a knowledge directory, or a table of alias, name, count
     dictionary: str | None = None
     out: str = MISSING  # a new folder: text.jsonl, entities.jsonl, knowledge.json
@@ -27,8 +28,10 @@ class Linking(RunSpec):
     triples: str | None = None  # head, relation, tail a line, with tabs between
     # where the two tables have ids in place of names: id, name a line
     ids: str | None = None
-    # further marks: [sense:senses.tsv], a field and its table of word, tag
+    # further marks: [sense:senses.tsv], a field and its table of word, tag; [sense:wordnet]
     lexicons: tuple[str, ...] = ()
+    # of a .conllu file: columns whose values become marks, [upos,deprel,head]
+    layers: tuple[str, ...] = ()
     # an article's further mentions of what it links to, by their names
     repeated: bool = True
     outside: bool = True  # titles that are only linked to are entities, too

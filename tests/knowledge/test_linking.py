@@ -19,6 +19,7 @@ from plmctl.run import link as command
 from plmctl.run.make_spec import spec_of
 from tests.knowledge.wiki import export, page
 
+SHARED = Path(__file__).parents[3] / "shared/data/wiki_links/enwiki-pages-articles-106.xml.bz2"
 PAGES = [
     page("USA", "", redirect="United States"),
     page("United States", "The '''US''' is in [[Americas|America]]. [[Category:Countries]]"),
@@ -260,3 +261,58 @@ def test_titles_as_texts_write_them() -> None:
     assert strip_qualifier("Mercury (planet)") == "Mercury"
     assert strip_qualifier("水星（行星）") == "水星"
     assert strip_qualifier("(x)") == "(x)"
+
+
+@pytest.mark.parametrize("kind", ["pages", "text"])
+def test_a_stopped_writing_goes_on_and_writes_the_same(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from plmctl.knowledge import writing
+
+    run(tmp_path)
+    job = make_job(tmp_path / "wiki.xml")
+    if kind == "text":
+        text = "".join(f"Rome {n} is in the USA.\n\nAda saw {n}.\n\n" for n in range(9))
+        (tmp_path / "plain.txt").write_text(text)
+        job = make_job(tmp_path / "plain.txt", dictionary=str(tmp_path / "out"))
+    quiet = {"say": lambda *_: None, "tell": lambda _: None}
+    link(job, tmp_path / "whole", **quiet)
+    monkeypatch.setattr(writing, "_COMMIT", -1.0)
+    add, seen = writing.Coverage.add, []
+
+    def stop(coverage: Any, row: Any) -> None:
+        seen.append(row["text"])
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+        add(coverage, row)
+
+    monkeypatch.setattr(writing.Coverage, "add", stop)
+    with pytest.raises(KeyboardInterrupt):
+        link(job, tmp_path / "again", **quiet)
+    link(job, tmp_path / "again", **quiet)
+    assert seen.count(seen[0]) == seen.count(seen[1]) == 1
+    files = {
+        name: {file.name: file.read_bytes() for file in (tmp_path / name).iterdir()}
+        for name in ("whole", "again")
+    }
+    assert files["whole"] == files["again"]
+
+
+@pytest.mark.shared
+@pytest.mark.skipif(not SHARED.exists(), reason="no ../shared")
+def test_a_real_export(tmp_path: Path) -> None:
+    about = link(make_job(SHARED), tmp_path / "out", say=lambda *_: None, tell=lambda _: None)
+    assert about["problems"] == []
+    counted = about["source"]["counted"]
+    assert sum(counted.values()) == 206
+    assert counted["redirects"] == 99  # and one of another namespace
+    coverage = about["coverage"]
+    assert coverage["documents"] == coverage["documents with a mention"] == 96
+    assert coverage["links"] > 21_000
+    assert coverage["repeated"] > 10_000
+    known = KnowledgeDirectory(tmp_path / "out")
+    lincoln = known[known.ids["Abraham Lincoln"]]
+    assert {"presidents", "lawyers"} <= {kind.rpartition(" ")[2] for kind in lincoln.types}
+    assert lincoln.text.startswith("Abraham Lincoln (")
+    assert known[known.ids["Aristotle"]].aliases[0] == ("Aristotle", 8)
+    assert sum(1 for _ in known.documents()) == 96

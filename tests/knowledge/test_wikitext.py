@@ -36,6 +36,7 @@ WIKI = Wiki({"": 0, "Wikipedia": 4, "Datei": 6, "Kategorie": 14}, without=["Refe
         ("A &amp; B&nbsp;C &lt;x&gt; &eacute;", "A & B C <x> é"),
         ("See [http://x.org the site] and [http://x.org].", "See the site and."),
         ("Paris ({{IPA|x}}; {{lang}}) is", "Paris is"),
+        ("Paris ({{IPA|x}}; a city) is", "Paris (a city) is"),
         ("__TOC__\n* one\n** two\n# three\n: four", "one\ntwo\nthree\nfour"),
         ("a<br />b<span class=x>c</span>", "a\nbc"),
         ("<math>x^2</math>y<gallery>\nFile:a.jpg|b\n</gallery>", "y"),
