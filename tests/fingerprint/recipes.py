@@ -37,8 +37,10 @@ def own_text(words: list[str]) -> list[str]:
         is_text = key.startswith("data.") and key.endswith("path")
         other = "target" in key or "second" in key
         text = "linked/text.jsonl" if word.endswith("linked/text.jsonl") else texts[other]
+        word = f"{word.removesuffix('linked')}inputs/linked" if word.endswith("=linked") else word
         found.append(f"{key}=inputs/{text}" if is_text else word)
-    return found
+    vectors = ("model.entities.path=", "model.entities.knowledge=")  # without them: random ones
+    return [word for word in found if not word.startswith(vectors)]
 
 
 def in_small(words: list[str], folders: dict[str, str], begun: bool) -> tuple[str, ...]:

@@ -43,7 +43,8 @@ def write_knowledge(
 
 def link_words(folder: Path, text: str) -> Path:
     """A knowledge directory of a text with a blank line between documents: every fifth word is a
-    mention of an entity, 0 to 29, of one of three types.
+    mention of an entity, 0 to 29, of one of three types; each is `before` the next one and `above`
+    two others.
     """
     rows, names = [], [Counter[str]() for _ in range(30)]
     for document in text.split("\n\n"):
@@ -57,4 +58,9 @@ def link_words(folder: Path, text: str) -> Path:
         {"name": f"entity {n}", "aliases": each.most_common(), "types": [f"kind {n % 3}"]}
         for n, each in enumerate(names)
     ]
-    return write_knowledge(folder, entities, rows=rows)
+    triples = [
+        (f"entity {n}", relation, f"entity {(n + step) % 30}")
+        for n in range(30)
+        for relation, step in (("before", 1), ("above", 5), ("above", 7))
+    ]
+    return write_knowledge(folder, entities, rows=rows, triples=triples)
