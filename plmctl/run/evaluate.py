@@ -19,6 +19,7 @@ from plmctl.run.adapt import framing
 from plmctl.run.assemble import longest
 from plmctl.run.build import build, plain
 from plmctl.run.context_length import compare_contexts
+from plmctl.run.described_links import rank_described
 from plmctl.run.fact_completion import complete_facts
 from plmctl.run.graph_evaluation import evaluate_vectors, find_vectors
 from plmctl.run.held_out import score_held_out, suggest_task
@@ -34,6 +35,7 @@ from plmctl.storage.atomic import is_stream, refuse_existing
 from plmctl.tasks import inference
 from plmctl.tasks.base import Task
 from plmctl.tasks.context_length import ContextLength
+from plmctl.tasks.described_links import DescribedLinks
 from plmctl.tasks.fact_completion import FactCompletion
 from plmctl.tasks.held_out import HeldOut
 from plmctl.tasks.lm import LanguageModel
@@ -75,6 +77,8 @@ def evaluate(spec: Evaluate) -> int:
         compare_contexts(spec, loaded, task, precision)
     elif isinstance(task, WordSimilarity):
         compare_words(spec, loaded, task, precision)
+    elif isinstance(task, DescribedLinks):
+        rank_described(spec, loaded, task, precision)
     elif isinstance(task, WNLaMPro):
         probe_words(spec, loaded, task, precision)
     elif isinstance(task, FactCompletion):

@@ -29,7 +29,7 @@ from plmctl.run.build import build
 from plmctl.run.fit import budget_of, fit
 from plmctl.run.graph_evaluation import VECTORS, show_ranks
 from plmctl.run.resolve import decide_place
-from plmctl.run.schema import Graph, Triples
+from plmctl.run.schema import Graph, GraphData
 from plmctl.run.session import Session, run_session
 from plmctl.run.spec import thaw
 from plmctl.storage.atomic import write_json
@@ -75,7 +75,7 @@ def check_graph(spec: Graph) -> None:
     raise_all(errors)
 
 
-def open_graph(data: Triples) -> KnowledgeGraph:
+def open_graph(data: GraphData) -> KnowledgeGraph:
     """The graph that the settings name."""
     path = BUILTIN if data.path is None else data.path
     return read_graph(path, valid_share=data.valid_share, unseen=data.unseen)

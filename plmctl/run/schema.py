@@ -368,7 +368,7 @@ class Ablate(RunSpec):
 
 
 @dataclass(frozen=True)
-class Triples(Record):
+class GraphData(Record):
     # a folder with train, valid and test (.tsv, .txt, .gz: head, relation, tail), one of OpenKE, a
     # knowledge directory, a file of triples; null: the classes of Python
     path: str | None = None
@@ -380,7 +380,7 @@ class Triples(Record):
 
 @dataclass(frozen=True)
 class WriteTriples(RunSpec):
-    data: Triples = Triples()
+    data: GraphData = GraphData()
     # one text for each entity; head and relation with the tail as target; true and false triples;
     # head and tail with the relation as label
     kind: Literal["descriptions", "comet", "kg_bert", "relations"] = "descriptions"
@@ -398,7 +398,7 @@ class Ranking(Record):
 @dataclass(frozen=True)
 class Graph(RunSpec):
     recipe: str | None = None
-    data: Triples = Triples()
+    data: GraphData = GraphData()
     graph_score: Any = MISSING
     graph_loss: Any = MISSING
     graph_penalty: Any = None  # on the size of vectors; null: none

@@ -19,7 +19,15 @@ from plmctl.tasks.regression import Regression
 from plmctl.tasks.squad import Squad
 from plmctl.tasks.tagging import Tagging
 
-EVAL_ONLY = ("lm", "held_out", "context_length", "word_similarity", "wnlampro", "fact_completion")
+EVAL_ONLY = (
+    "lm",
+    "link_prediction",
+    "held_out",
+    "context_length",
+    "word_similarity",
+    "wnlampro",
+    "fact_completion",
+)
 NAMES = sorted(
     file.stem for file in (conf_dir() / "task").glob("*.yaml") if file.stem not in EVAL_ONLY
 )

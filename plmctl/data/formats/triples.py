@@ -74,7 +74,7 @@ class Triples(Format):
     def plan(self, shards: Shards, *, seed: int, epoch: int, input_length: int) -> Plan:
         graph = _read(self.graph)
         triples = graph.splits["train"]
-        start, size, described = self._find_texts(shards, len(graph.entities))
+        start, size, described = self.find_texts(shards, len(graph.entities))
         rows = np.flatnonzero((size[triples[:, [HEAD, TAIL]]] > 0).all(1))
         drawn = _draw_others(graph, rows, described, Draws(seed, epoch))
         shown = np.concatenate([triples[rows][:, [HEAD, TAIL]], drawn], axis=1).ravel()
@@ -98,7 +98,7 @@ class Triples(Format):
         )
         return plan
 
-    def _find_texts(
+    def find_texts(
         self, shards: Shards, entities: int
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """([E] first token, [E] number of tokens, the entities that have some) of descriptions."""
