@@ -37,29 +37,7 @@ class Neighbours:
         Raises:
             DataError: for a line of another form.
         """
-        words, rows = list[str](), list[np.ndarray]()
-        try:
-            with file.open(encoding="utf-8") as stream:
-                for number, line in enumerate(stream, 1):
-                    word, *cells = line.rstrip().split(" ")
-                    if number == 1 and len(cells) == 1:
-                        continue
-                    if len(rows) == limit:
-                        break
-                    if among is not None and word not in among:
-                        continue
-                    rows.append(_vector(cells, len(rows[0]) if rows else len(cells), file, number))
-                    words.append(word)
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", error)
-            raise DataError(
-                f"cannot be read: {reason}", file=file, fix="vectors=<text, as GloVe's .txt files>"
-            ) from None
-        if not rows and among is None:
-            raise DataError(
-                "there are no vectors in it", file=file, fix="lines of a word and its numbers"
-            )
-        return cls(words, np.stack(rows) if rows else np.zeros((0, 1), np.float32))
+        return cls(*read_table(file, limit, among))
 
     def find_nearest(self, words: Sequence[str], count: int) -> dict[str, list[str]]:
         """{word: the `count` nearest other words}, for words with a vector, as written or in lower
@@ -83,6 +61,35 @@ class Neighbours:
                 others = [self.words[number] for number in order if number != numbers[word]]
                 nearest[word] = [other.title() for other in others] if word.istitle() else others
         return nearest
+
+
+def read_table(
+    file: Path, limit: int = LIMIT, among: Collection[str] | None = None
+) -> tuple[list[str], np.ndarray]:
+    """Words and their vectors [N, D], as `Neighbours.read` reads them."""
+    words, rows = list[str](), list[np.ndarray]()
+    try:
+        with file.open(encoding="utf-8") as stream:
+            for number, line in enumerate(stream, 1):
+                word, *cells = line.rstrip().split(" ")
+                if number == 1 and len(cells) == 1:
+                    continue
+                if len(rows) == limit:
+                    break
+                if among is not None and word not in among:
+                    continue
+                rows.append(_vector(cells, len(rows[0]) if rows else len(cells), file, number))
+                words.append(word)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", error)
+        raise DataError(
+            f"cannot be read: {reason}", file=file, fix="vectors=<text, as GloVe's .txt files>"
+        ) from None
+    if not rows and among is None:
+        raise DataError(
+            "there are no vectors in it", file=file, fix="lines of a word and its numbers"
+        )
+    return words, np.stack(rows) if rows else np.zeros((0, 1), np.float32)
 
 
 def _vector(cells: list[str], width: int, file: Path, line: int) -> np.ndarray:
