@@ -123,6 +123,7 @@ ONE_STACK: dict[str, Callable[[Batch], Sees]] = {
             "albert",
             "structbert",
             "sensebert",
+            "sentilare",
             "libert",
             "ernie_baidu",
             "wklm",

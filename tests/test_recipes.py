@@ -66,6 +66,7 @@ FITTING = {
     "model=compressive": "compressive_transformer",
     "objective=sop": "albert",
     **dict.fromkeys(("objective=lexical_relation", "noise=lexical_pairs"), "libert"),
+    **dict.fromkeys(("objective=word_tags", "noise=sentiment_mask"), "sentilare"),
     **dict.fromkeys(("objective=sense", "noise=sense_mask", "noise=sense_words"), "sensebert"),
     **dict.fromkeys(
         (
@@ -126,6 +127,7 @@ BESIDE = {  # what a part is used with
     ],
     "objective=lexical_relation": ["objective=[mlm,lexical_relation]"],
     "noise=lexical_pairs": ["noise=[token_mask,lexical_pairs]"],
+    "objective=word_tags": ["objective=[mlm,word_tags]"],
     "objective=sense": ["objective=[mlm,sense]"],
     "noise=sense_words": ["noise=[sense_mask,sense_words]"],
     "noise=sense_mask": ["noise=[sense_mask,sense_words]"],
@@ -144,6 +146,7 @@ BESIDE = {  # what a part is used with
     "noise=token_shuffle": ["noise=[token_mask,token_shuffle]"],
     "noise=token_replace": ["noise=[token_replace]", "noise.token_replace.ask_originals=true"],
 }
+SENTIMENT = Path(__file__).parent / "fixtures" / "sentiment.tsv"
 UNREAD: set[str] = set()  # what no objective reads yet
 # nothing is asked without a teacher: tests/distill/test_layers_alone.py
 TAUGHT = ("minilm", "tinybert")
@@ -163,7 +166,10 @@ def tokenizer_of(recipe: str, tokens_of: Callable[..., Path]) -> list[str]:
     )
     extra += ["tokenizer.sentinels=100"] if cfg.tokenizer.get("sentinels") else []
     spans = tuple(cfg.data.spans)
-    return [f"data.path={tokens_of(kind, *extra, pairs=parallel, spans=spans)}"]
+    tokens = [f"data.path={tokens_of(kind, *extra, pairs=parallel, spans=spans)}"]
+    if "sentiment_mask" in (cfg.noise or {}):
+        tokens.append(f"noise.sentiment_mask.lexicon.path={SENTIMENT}")
+    return tokens
 
 
 def test_there_are_recipes() -> None:
@@ -345,6 +351,7 @@ PARAMETERS: dict[str, tuple[float, list[str]]] = {
     "modern_encoder": (110, []),  # BERT-base: a gated feed-forward of the same size
     "roberta": (125, []),  # facebookresearch/fairseq, examples/roberta, base
     "sandwich": (247, []),  # sec. 3: Baevski and Auli's model of 16 layers
+    "sentilare": (125, []),  # RoBERTa-base
     "simcse": (110, ["init=null", "size=base", "tokenizer.vocab_size=30522"]),  # BERT-base
     "spanbert": (340, []),  # BERT-large
     # sec. 3.4: 23 million more than BERT-base, which has 30,522 tokens

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from torch import Tensor, nn
 
@@ -12,6 +12,7 @@ from plmctl.core.values import DropoutRate
 from plmctl.nn.dropout import Dropout
 from plmctl.nn.positions import Position
 from plmctl.nn.tables import Lookup, TokenTable
+from plmctl.nn.track_vectors import TrackVectors
 
 
 @part_of("embedding")
@@ -26,7 +27,8 @@ class Embedding(nn.Module):
     embedding (Lan et al., 2020, arXiv:1909.11942, sec. 3.1). E = W is the same as none. With
     `scaled`, token vectors count sqrt(E) times (Vaswani et al., 2017, arXiv:1706.03762, sec. 3.4).
     `table` makes another table of tokens, such as one by clusters of frequency
-    (`nn.adaptive.AdaptiveTable`).
+    (`nn.adaptive.AdaptiveTable`). `tracks` add vectors of what else is known of a token
+    (`nn.track_vectors`).
     """
 
     uses = frozenset({"tracks.segment", "tracks.language"})
@@ -43,6 +45,7 @@ class Embedding(nn.Module):
         table_width: int | None = None,
         scaled: bool = False,
         table: Callable[..., Lookup] | None = None,
+        tracks: Sequence[Callable[..., TrackVectors]] = (),
     ) -> None:
         super().__init__()
         inner = table_width or width
@@ -52,6 +55,7 @@ class Embedding(nn.Module):
         self.token = make(vocab_size=vocab_size, width=inner)
         self.segment = nn.Embedding(segments, inner) if segments else None
         self.language = nn.Embedding(languages, inner) if languages else None
+        self.tracks = nn.ModuleList(make(width=inner, vocab_size=vocab_size) for make in tracks)
         self.norm = norm(width=inner) if norm else nn.Identity()
         self.dropout = Dropout(rate=dropout)
         self.project = nn.Linear(inner, width) if inner != width else nn.Identity()
@@ -66,4 +70,6 @@ class Embedding(nn.Module):
             if kinds is not None:
                 kind = seq.tracks.get(name)
                 x = x + (kinds.weight[0] if kind is None else kinds(kind))
+        for part in self.tracks:
+            x = x + part(seq)
         return self.project(self.dropout(self.norm(position.embed(x, positions))))

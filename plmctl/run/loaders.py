@@ -187,7 +187,10 @@ def build_source(
     )
     read = fields.needs
     if noise is not None:
-        read = noise.reads | noise.uses | (read - noise.writes)
+        stored = {name for name, field in noise.fields.items() if field.stored}
+        spans = (f"spans.{name}" for shards in tokens.values() for name in shards.spans)
+        absent = stored - everywhere - frozenset(spans)
+        read = noise.reads | (noise.uses - absent) | (read - noise.writes)
     read |= fields.uses & (layout.provides | everywhere)
     readers = {
         name: RowReader(

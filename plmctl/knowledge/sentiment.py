@@ -1,0 +1,142 @@
+"""Words with a polarity and a part of speech (Ke et al., 2020, SentiLARE), from a lexicon in a
+file.
+
+    SentiWordNet    a <tab> 00064787 <tab> 0.625 <tab> 0 <tab> good#3 honest#2 <tab> gloss
+    scores          good <tab> 1.9           (VADER, AFINN: the first number behind the word)
+    opinion lists   a folder with a file *positive* and a file *negative*, a word a line
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from plmctl.core.errors import AbsentData, DataError
+from plmctl.core.parts import base_of, part_of
+from plmctl.core.values import Whole
+from plmctl.text.vocab import Vocab
+
+POLARITIES = ("neutral", "negative", "positive")
+PARTS = ("other", "noun", "verb", "adjective", "adverb")
+_LETTERS = {"n": 1, "v": 2, "a": 3, "s": 3, "r": 4}
+_SHOWN = "SentiWordNet's file, lines of `word <tab> score`, or a folder of opinion lists"
+
+
+class Entry(NamedTuple):
+    """What the lexicon says of a word: indices into `POLARITIES` and `PARTS`."""
+
+    polarity: int
+    part: int
+
+
+_NONE = Entry(0, 0)
+
+
+@base_of("sentiment")
+class Sentiment:
+    """The polarity of words, whatever the file is."""
+
+    def of_word(self, word: str) -> Entry:
+        """The entry of a word; neutral and other for one that is not in the lexicon."""
+        raise NotImplementedError(type(self).__name__)
+
+    def of_vocab(self, vocab: Vocab) -> np.ndarray:
+        """[V, 2] int64: polarity and part of speech of each token that may be a whole word."""
+        words = zip(vocab.texts, vocab.word_start, strict=True)
+        entries = [self.of_word(text) if text and begins else _NONE for text, begins in words]
+        return np.array(entries, np.int64).reshape(-1, 2)
+
+
+@part_of("sentiment")
+class SentimentLexicon(Sentiment):
+    """A lexicon in a file or folder, as above.
+
+    In SentiWordNet a word has several senses: its score is `sum_k a_k (P_k - N_k)`, a_k
+    proportional to 1 / rank of the sense, and its part of speech that of most of them. (Ke et al.,
+    2020, arXiv:1911.02493, sec. 3.1.) Its control is `shuffled`: words exchange their entries, by
+    this seed. Differs: the paper weights senses also by how near the gloss is to the sentence, so
+    that a polarity depends on the context; here it is that of the word.
+
+    Args:
+        path: of the lexicon; None: no word has a polarity, for checks alone.
+    """
+
+    def __init__(self, *, path: str | None = None, shuffled: Whole | None = None) -> None:
+        self.path, self.shuffled = path, shuffled
+
+    @cached_property
+    def entries(self) -> dict[str, Entry]:
+        """{word in lower case: its entry}, of words that are not neutral or have a part of speech.
+
+        Raises:
+            AbsentData: no lexicon is named, or there is none.
+            DataError: its lines have another form.
+        """
+        if self.path is None:
+            raise AbsentData("no lexicon of polarities is named", fix=f"lexicon.path=<{_SHOWN}>")
+        place = Path(self.path).expanduser()
+        if not place.exists():
+            raise AbsentData("there is no such lexicon", file=place, fix=_SHOWN)
+        found = _read_lists(place) if place.is_dir() else _read_file(place)
+        if not found:
+            raise DataError("no words in it", file=place, fix=_SHOWN)
+        if self.shuffled is None:
+            return found
+        order = np.random.default_rng(self.shuffled).permutation(len(found)).tolist()
+        values = list(found.values())
+        return {word: values[place] for word, place in zip(found, order, strict=True)}
+
+    def of_word(self, word: str) -> Entry:
+        return self.entries.get(word.lower(), _NONE)
+
+
+def _read_file(file: Path) -> dict[str, Entry]:
+    scores: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    parts: dict[str, list[int]] = defaultdict(list)
+    for number, cells in _lines(file):
+        try:
+            if len(cells) >= 5 and cells[0] in _LETTERS:
+                value = float(cells[2]) - float(cells[3])
+                for term in cells[4].split():
+                    word, _, rank = term.rpartition("#")
+                    scores[word.lower()].append((value, 1 / int(rank)))
+                    parts[word.lower()].append(_LETTERS[cells[0]])
+            else:
+                scores[cells[0].lower()].append((float(cells[1]), 1.0))
+        except (ValueError, IndexError, ZeroDivisionError):
+            raise DataError(
+                "neither a synset nor a word with a score", file=file, line=number, fix=_SHOWN
+            ) from None
+    return {
+        word: Entry(_sign(senses), max(parts[word], key=parts[word].count) if parts[word] else 0)
+        for word, senses in scores.items()
+    }
+
+
+def _sign(senses: list[tuple[float, float]]) -> int:
+    score = sum(value * weight for value, weight in senses)
+    return 0 if abs(score) < 1e-9 else 2 if score > 0 else 1
+
+
+def _read_lists(folder: Path) -> dict[str, Entry]:
+    found: dict[str, Entry] = {}
+    for polarity, name in enumerate(POLARITIES[1:], start=1):
+        files = sorted(folder.glob(f"*{name}*"))
+        if not files:
+            raise DataError(f"no file *{name}* here", file=folder, fix=_SHOWN)
+        for _, cells in _lines(files[0]):
+            found.setdefault(cells[0].strip().lower(), Entry(polarity, 0))
+    return found
+
+
+def _lines(file: Path) -> Iterator[tuple[int, list[str]]]:
+    """(number, cells) of lines that are neither empty nor comments (# or ;)."""
+    text = file.read_text(encoding="utf-8", errors="replace")
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.strip() and not line.startswith(("#", ";")):
+            yield number, line.rstrip().split("\t")
