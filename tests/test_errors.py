@@ -409,6 +409,7 @@ def test_help_lists_every_setting(plmctl: Invoke, verb: str) -> None:
         "augment": ("data", "augment"),
         "rewrite": ("data", "rewrite"),
         "link": ("data", "link"),
+        "retrieve": ("data", "retrieve"),
     }
     output = plmctl(*inner.get(verb, (verb,)), "--help", code=0)
     for setting, _ in settings(verb):

@@ -5,6 +5,7 @@ commands that they need: narrower, shorter, and on less text.
 from __future__ import annotations
 
 import bz2
+import json
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +26,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "pretrain": (),
     "finetune": ("tokenize", "pretrain"),
     "data link": (),
+    "data retrieve": (),
     "data contexts": (),
     "data triples": (),
     "data augment": ("pretrain",),
@@ -53,6 +55,7 @@ MAKES = {
     "tokenize": "tokens/manifest.json",
     "data check": "checked_files/lengths.svg",
     "data link": "linked-text/knowledge.json",
+    "data retrieve": "found/pairs/train.tsv",
     "convert": "exported/model.safetensors",
     "inject": "one-token/tokenizer/injected.json",
     "report": "compared.md",
@@ -117,6 +120,8 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
         "Any text will do.\n\nIt has two documents, and more than one sentence.\n" * 9,
         encoding="utf-8",
     )
+    question = {"question": "How many documents has it?", "answers": ["two"]}
+    (place / "questions.jsonl").write_text(f"{json.dumps(question)}\n", encoding="utf-8")
     pages = [page("Any (word)", "See [[Text|text]]."), page("Text", "Any text.")]
     packed = bz2.compress(export(pages).encode())
     (place / "enwiki-pages-articles.xml.bz2").write_bytes(packed)

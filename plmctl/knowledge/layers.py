@@ -57,7 +57,7 @@ def _read_wordnet() -> Iterator[tuple[str, str]]:
                 yield from ((lemma.replace("_", " "), SUPERSENSES[s.supersense]) for s in first)
 
 
-class Word(NamedTuple):
+class BankWord(NamedTuple):
     """A word of a sentence: its characters, and its columns."""
 
     start: int
@@ -107,7 +107,7 @@ class Treebank:
     def _blank(self, title: str) -> dict[str, Any]:
         return {"title": title, "text": "", **{name: [] for name in self.layers}}
 
-    def _mark(self, name: str, words: Sequence[Word], begin: int) -> list[Mention]:
+    def _mark(self, name: str, words: Sequence[BankWord], begin: int) -> list[Mention]:
         """The marks of one layer of a sentence."""
         marks = []
         for word in words:
@@ -121,7 +121,7 @@ class Treebank:
                 marks.append(Mention(begin + word.start, begin + word.end, number))
         return marks
 
-    def _sentences(self) -> Iterator[tuple[str, str, list[Word]]]:
+    def _sentences(self) -> Iterator[tuple[str, str, list[BankWord]]]:
         """(the document's name where a new one begins, text, words) of each sentence."""
         new, text = "document", ""
         lines: list[tuple[int, list[str]]] = []
@@ -142,9 +142,11 @@ class Treebank:
         if lines:
             yield new, *self._place(text, lines)
 
-    def _place(self, text: str, lines: Sequence[tuple[int, list[str]]]) -> tuple[str, list[Word]]:
+    def _place(
+        self, text: str, lines: Sequence[tuple[int, list[str]]]
+    ) -> tuple[str, list[BankWord]]:
         """The text of a sentence, and where its words stand in it."""
-        words: list[Word] = []
+        words: list[BankWord] = []
         spelled, inside, at = "", 0, 0  # inside: the last word of a token of several
         for number, columns in lines:
             name, form = columns[0], columns[1]
@@ -163,7 +165,7 @@ class Treebank:
                     raise DataError(what, file=self.file, line=number)
             at = found + len(form)
             first = columns if "-" not in name else self._first(lines, name)
-            words.append(Word(found, at, first))
+            words.append(BankWord(found, at, first))
         return text or spelled.rstrip(), words
 
     def _first(self, lines: Sequence[tuple[int, list[str]]], name: str) -> list[str]:

@@ -128,12 +128,14 @@ class EntityReplace(Noise):
             what += f", and there are {len(self.knowledge):,} entities"
             fix = "tokenize the text.jsonl of this directory"
             raise DataError(what, file=self.knowledge.folder, fix=fix)
+        candidates = np.flatnonzero(proposed)
+        lots = _draw_lots(draws, rows, row[candidates], start[candidates])
         changes: list[Change] = []
         last = -2
-        for number in np.flatnonzero(proposed).tolist():
+        for number, words in zip(candidates.tolist(), lots.tolist(), strict=True):
             if last == number - 1 and row[last] == row[number]:
                 continue
-            change = self._draw(rows, table[number], number, draws)
+            change = self._draw(rows, table[number], number, words)
             if change is None:
                 continue
             at, longer = int(row[number]), len(change.tokens) - int(table[number, 2])
@@ -143,22 +145,24 @@ class EntityReplace(Noise):
                 last = number
         return changes
 
-    def _draw(self, rows: Rows, mention: np.ndarray, number: int, draws: Draws) -> Change | None:
-        """Another entity and its name for a mention; None where none is found."""
+    def _draw(
+        self, rows: Rows, mention: np.ndarray, number: int, lots: list[list[int]]
+    ) -> Change | None:
+        """Another entity and its name for a mention; None where none is found.
+
+        Args:
+            rows: the rows.
+            mention: row, start, length, id.
+            number: of the mention.
+            lots: for each try 32 random bits for type, entity and name.
+        """
         row, start, length, entity = mention.tolist()
         kinds = self.pools.kinds[entity]
         if not kinds:
             return None
-        ids = rows.seqs[rows.input].ids[row]
-        old = ids[start : start + length].tolist()
+        old = rows.seqs[rows.input].ids[row, start : start + length].tolist()
         spaced = bool(self.vocab.word_start[old[0]])
-        places = start + np.arange(TRIES) * ids.shape[0]
-        lots = {
-            name: draws.words_at(rows.key, name, np.full(TRIES, row), places)
-            for name in ("type", "entity", "name")
-        }
-        for words in zip(*(lots[name].tolist() for name in lots), strict=True):
-            kind, pick, called = (word >> 32 for word in words)
+        for kind, pick, called in lots:
             pool = self.pools.members[kinds[kind * len(kinds) >> 32]]
             other = int(pool[pick * (len(pool) - 1) >> 32])
             other = int(pool[-1]) if other == entity else other  # all but itself, uniformly
@@ -249,3 +253,12 @@ def _uniform(
 ) -> np.ndarray:
     """[m] in [0, 1), one for each (row, column)."""
     return unit((draws.words_at(rows.key, name, row, column) >> HALF).astype(np.uint32))
+
+
+def _draw_lots(draws: Draws, rows: Rows, row: np.ndarray, start: np.ndarray) -> np.ndarray:
+    """[m, TRIES, 3] 32 random bits for the type, the entity and the name of each try."""
+    width = rows.seqs[rows.input].ids.shape[1]
+    places = (start[:, None] + np.arange(TRIES) * width).ravel()
+    owner = np.repeat(row, TRIES)
+    words = [draws.words_at(rows.key, name, owner, places) for name in ("type", "entity", "name")]
+    return np.stack(words, 1).reshape(-1, TRIES, 3) >> HALF

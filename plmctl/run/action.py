@@ -13,6 +13,7 @@ ACTIONS = {
     "data": "plmctl.report.data_check:check",
     "contexts": "plmctl.run.contexts:find_contexts",
     "augment": "plmctl.run.augment:augment",
+    "retrieve": "plmctl.run.retrieval:retrieve",
     "link": "plmctl.run.link:write_links",
     "rarify": "plmctl.run.rarify:rarify_files",
     "rewrite": "plmctl.run.rewrite:rewrite",

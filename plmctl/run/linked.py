@@ -1,4 +1,4 @@
-"""The settings of `plmctl data link`."""
+"""The settings of `plmctl data link` and `plmctl data retrieve`: names and passages in texts."""
 
 from __future__ import annotations
 
@@ -55,3 +55,16 @@ class Linking(RunSpec):
     least_length: Count = 2  # characters of such a name
     lowercase: bool = False  # and names without a capital letter
     licence: str | None = None  # of the text, for knowledge.json
+
+
+@dataclass(frozen=True)
+class Retrieve(RunSpec):
+    text: str = MISSING  # that is searched: file, folder or pattern
+    train: str | None = None  # questions: .jsonl of id, question, answers, or SQuAD's .json
+    dev: str | None = None
+    test: str | None = None
+    out: str = MISSING  # a new folder, for task=triviaqa
+    words: Count = 100  # of a passage, at most
+    top: Count = 10  # passages of a question
+    k1: float = 0.9  # of BM25: how soon further occurrences of a word count no more
+    b: float = 0.4  # how much long passages count less
