@@ -210,3 +210,18 @@ def test_recipes(name: str, data: Path) -> None:
 
 def test_a_recipe_of_another_command() -> None:
     assert "there are" in plmctl("graph", "bert", code=2).output
+
+
+def test_it_is_no_language_model(run: Path, tmp_path: Path) -> None:
+    said = plmctl("embed", f"checkpoint={run}", "input=x", f"out={tmp_path / 'y.npz'}", code=2)
+    assert f"fix: plmctl eval checkpoint={run}" in said.output
+
+
+def test_a_sweep_shows_the_ranks_of_its_jobs(data: Path, tmp_path: Path) -> None:
+    sweep = tmp_path / "sweep"
+    words = [f"data.path={data}", *SMALL[1:], "train.epochs=1", f"run.dir={sweep}"]
+    plmctl("graph", "-m", "width=8,16", *words, "hydra/launcher=basic")
+    assert "valid/mrr" in (sweep / "sweep.csv").read_text(encoding="utf-8")
+    record = json.loads((sweep / "1" / "job.json").read_text(encoding="utf-8"))
+    result = json.loads((sweep / "1" / "result.json").read_text(encoding="utf-8"))
+    assert record["metrics"]["valid/mrr"] == result["metrics"]["valid"]["mrr"]

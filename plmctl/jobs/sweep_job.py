@@ -177,18 +177,25 @@ def write_end(
 
 
 def read_last_metrics(folder: Path) -> dict[str, float]:
-    """The last value of every number in metrics.jsonl, or the scores of dev in result.json."""
+    """The last value of every number in metrics.jsonl, or the scores of dev (of a graph: valid) in
+    result.json.
+    """
     file, result = folder / "metrics.jsonl", folder / "result.json"
     # fine-tuning: the scores of the checkpoint that is kept, not of the last one
     if result.is_file():
-        scores = json.loads(result.read_text(encoding="utf-8"))["metrics"].get("dev") or {}
+        found = json.loads(result.read_text(encoding="utf-8"))["metrics"]
+        scores = found.get("dev") or found.get("valid") or {}
         return {f"valid/{name}": float(value) for name, value in scores.items()}
     last = {key: value for record in read_lines(file)[0] for key, value in record.items()}
     return {key: value for key, value in last.items() if isinstance(value, (int, float))}
 
 
 def score(metrics: Mapping[str, Any]) -> float:
-    """What a searching sweeper minimises: the validation loss, else the training loss, else nan."""
+    """What a searching sweeper minimises: the validation loss, of a graph the negative MRR, else the
+    training loss, else nan.
+    """
+    if "valid/mrr" in metrics and "valid/loss" not in metrics:
+        return -float(metrics["valid/mrr"])
     names = ["valid/loss", "loss/valid", "loss"]
     names += [key for key in metrics if "valid" in key and "loss" in key]
     return next((float(metrics[name]) for name in names if name in metrics), float("nan"))

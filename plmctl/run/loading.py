@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -22,7 +23,7 @@ from plmctl.run.assemble import NODES, build_model, settle_lengths, without_weig
 from plmctl.run.plugins import confirm, named
 from plmctl.run.run_name import RUNS
 from plmctl.run.saved import read_spec, refuse_references
-from plmctl.run.schema import Converted, Embed, Evaluate, Generate
+from plmctl.run.schema import Converted, Embed, Evaluate, Generate, Graph
 from plmctl.run.spec import Provenance, thaw
 from plmctl.storage.paths import find_near, refuse_links
 from plmctl.storage.reading import blame_file, fit_stored, read_tensors
@@ -198,6 +199,10 @@ def open_source(
         fix = "put its files back as they were, or use another checkpoint of the run"
         raise DataError(problem, file=folder, fix=fix)
     spec = read_spec(folder, Provenance("", plugins=tuple(plugins)))
+    if isinstance(spec, Graph):
+        what = "a run of plmctl graph, which has vectors of entities and no language model"
+        fix = f"plmctl eval checkpoint={shlex.quote(str(path))}, or another checkpoint"
+        raise UsageError(f"{path}: {what}\n  fix: {fix}")
     stated = thaw(spec or {})
     if isinstance(spec, Converted):
         stated = {key: value for key, value in stated.items() if value is not None}
