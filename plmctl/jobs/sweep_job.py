@@ -191,8 +191,8 @@ def read_last_metrics(folder: Path) -> dict[str, float]:
 
 
 def score(metrics: Mapping[str, Any]) -> float:
-    """What a searching sweeper minimises: the validation loss, of a graph the negative MRR, else the
-    training loss, else nan.
+    """What a searching sweeper minimises: the validation loss (of a graph the negative MRR), else
+    the training loss, else nan.
     """
     if "valid/mrr" in metrics and "valid/loss" not in metrics:
         return -float(metrics["valid/mrr"])
