@@ -23,7 +23,7 @@ from plmctl.text.vocab import Vocab
 
 @part_of("noise")
 class LexicalPairs(Noise):
-    """Writes `spans.relation`: a random pair of words for a `share` of the rows; changes nothing.
+    """Writes `spans.lexical`: a random pair of words for a `share` of the rows; changes nothing.
 
     (Lauscher et al., 2020, sec. 3.2: batches of pairs take turns with those of text.)
     Differs: pairs come with the rows of every batch, not in batches of their own.
@@ -35,10 +35,10 @@ class LexicalPairs(Noise):
     """
 
     reads = frozenset({"input"})
-    writes = frozenset({"spans.relation"})
+    writes = frozenset({"spans.lexical"})
     changes = False
     fields: Mapping[str, Field] = {
-        "spans.relation": Field(
+        "spans.lexical": Field(
             "[m, 4]", "int", "row, 0, 1, number of a pair of related words in the lexicon"
         )
     }
@@ -65,4 +65,4 @@ class LexicalPairs(Noise):
         place = draws.integers(rows.key, "which", len(self.choices))
         pair = self.choices[place[row]]
         spans = np.stack([row, np.zeros_like(row), np.ones_like(row), pair], 1)
-        return replace(rows, spans={**rows.spans, "relation": spans.astype(np.int64)})
+        return replace(rows, spans={**rows.spans, "lexical": spans.astype(np.int64)})

@@ -26,7 +26,7 @@ from plmctl.text.vocab import Vocab
 @part_of("objective")
 class LexicalRelation(Objective):
     """`- sum over rows "cls w1 sep w2 sep" of log p(related | pooled state)`, three rows for each
-    pair (w1, w2) of `spans.relation`: the pair itself, (w1, w2') and (w1', w2).
+    pair (w1, w2) of `spans.lexical`: the pair itself, (w1, w2') and (w1', w2).
 
     w1' is the word of the batch that is nearest to w1 by cosine, of those that are neither w1 nor
     w2 and stand in no relation to w2; and so is w2'. (Lauscher et al., 2020, arXiv:1909.02339, sec.
@@ -40,7 +40,7 @@ class LexicalRelation(Objective):
     """
 
     facts = Facts(
-        needs=frozenset({"text", "spans.relation"}),
+        needs=frozenset({"text", "spans.lexical"}),
         heads=frozenset({"pooler", "lexical"}),
         terms=frozenset({"lexical"}),
     )
@@ -64,13 +64,13 @@ class LexicalRelation(Objective):
         return {words[word]: read.vectors[number] for word, number in read.number.items()}
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        return {"lexical": 3 * len(batch.spans.get("relation", ()))}
+        return {"lexical": 3 * len(batch.spans.get("lexical", ()))}
 
     def forward(self, model: Model, batch: Batch, state: object = None) -> Output:
         count = self.counts(batch)["lexical"]
         if not count:
             return Output({})
-        pairs = self.table.pairs[batch.spans["relation"][:, 3].cpu().numpy()]  # [m, 2]
+        pairs = self.table.pairs[batch.spans["lexical"][:, 3].cpu().numpy()]  # [m, 2]
         rows = self.choose_rows(pairs, self.embed(model, np.unique(pairs)))
         asked = self.lay_out(rows, batch.key.device)
         pooled = model.heads["pooler"](model(asked).last[:, 0])

@@ -30,7 +30,7 @@ SYNSETS: dict[str, tuple[str, str, list[str], dict[str, list[tuple[str, int, int
     "function": ("noun", "noun.relation", ["function"], {}, "a map"),
     "method": ("noun", "noun.cognition", ["method"], {}, "a way"),
     "class": ("noun", "noun.group", ["class"], {}, "pupils"),
-    "module": ("noun", "noun.artifact", ["module"], {}, "a part"),
+    "module": ("noun", "noun.artifact", ["module", "faculty"], {}, "a part"),
     "horse": ("noun", "noun.animal", ["horse"], {"@": [("animal", 0, 0)]}, "it is ridden"),
     "teacher": ("noun", "noun.person", ["teacher"], {}, "one who teaches"),
     "farmer": ("noun", "noun.person", ["farmer"], {}, "one who farms"),

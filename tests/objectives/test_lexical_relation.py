@@ -96,7 +96,7 @@ def test_rows_and_loss() -> None:
     model = build_model(compose("pretrain", "libert", words), vocab_size=V, seed=0).double().eval()
     spans = torch.tensor([[0, 0, 1, 0], [1, 0, 1, 4]])
     text = {"text": Seq(torch.full((2, 6), 5), torch.tensor([6, 6]))}
-    batch = Batch(torch.arange(2), text, spans={"relation": spans})
+    batch = Batch(torch.arange(2), text, spans={"lexical": spans})
     task = objective()
     out = task(model, batch)
     table = Few().of_vocab(VOCAB)
@@ -135,14 +135,14 @@ def test_vectors_of_a_file(tmp_path: Path) -> None:
 def test_the_noise_brings_pairs(held_out: bool) -> None:
     rows = Rows(np.arange(4000), {"text": Seq(np.full((4000, 3), 6), np.full(4000, 3))})
     noise = LexicalPairs(vocab=VOCAB, pairs=Few(), share=0.25, held_out=held_out)
-    spans = noise(rows, Draws(0, 0)).spans["relation"]
+    spans = noise(rows, Draws(0, 0)).spans["lexical"]
     assert len(spans) == pytest.approx(1000, abs=100)
     assert set(spans[:, 3].tolist()) == set(np.flatnonzero((PAIRS.max(1) >= 7) == held_out))
     part = Rows(rows.key[100:200], {"text": Seq(np.full((100, 3), 6), np.full(100, 3))})
-    again = noise(part, Draws(0, 0)).spans["relation"]
+    again = noise(part, Draws(0, 0)).spans["lexical"]
     inside = spans[(spans[:, 0] >= 100) & (spans[:, 0] < 200)]
     assert np.array_equal(again[:, 3], inside[:, 3])
-    assert not np.array_equal(noise(rows, Draws(0, 1)).spans["relation"], spans)
+    assert not np.array_equal(noise(rows, Draws(0, 1)).spans["lexical"], spans)
 
 
 def test_nothing_is_held_out() -> None:
