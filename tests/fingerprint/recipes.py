@@ -38,6 +38,7 @@ def own_text(words: list[str]) -> list[str]:
         other = "target" in key or "second" in key
         text = "linked/text.jsonl" if word.endswith("linked/text.jsonl") else texts[other]
         word = f"{word.removesuffix('linked')}inputs/linked" if word.endswith("=linked") else word
+        word = f"{key}=inputs/sentiment.tsv" if key.endswith("lexicon.path") else word
         found.append(f"{key}=inputs/{text}" if is_text else word)
     vectors = ("model.entities.path=", "model.entities.knowledge=")  # without them: random ones
     return [word for word in found if not word.startswith(vectors)]

@@ -225,6 +225,9 @@ def write_inputs(folder: Path) -> None:
     """
     folder.mkdir(parents=True, exist_ok=True)
     tiny_wordnet.write(folder / "wordnet")
+    write(
+        folder / "sentiment.tsv", ["happy\t2", "bright\t1", "cold\t-1", "strange\t-0.5", "big\t0"]
+    )
     tables.link_words(folder / "linked", documents(160, seed=1, chinese=0.2))
     (folder / "text.txt").write_text(documents(160, seed=1, chinese=0.2), encoding="utf-8")
     (folder / "other.txt").write_text(documents(120, seed=2, chinese=1.0), encoding="utf-8")
