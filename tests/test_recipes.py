@@ -133,7 +133,11 @@ BESIDE = {  # what a part is used with
     "noise=sense_mask": ["noise=[sense_mask,sense_words]"],
     "noise=relation_query": ["noise=[relation_query,token_mask]"],
     "noise=spare_spans": ["noise=[relation_query,token_mask,spare_spans]"],
-    "objective=relation_contrast": ["objective=[mlm,relation_contrast]", "noise=[token_mask]"],
+    "objective=relation_contrast": [
+        "objective=[mlm,relation_contrast]",
+        "noise=[token_mask]",
+        "eval.noise=${noise}",
+    ],
     "objective=entity_contrast": ["objective=[mlm,entity_contrast,relation_contrast]"],
     "noise=entity_replace": ["noise=[entity_replace,token_mask]"],
     "objective=wklm": ["objective=[mlm,wklm]"],

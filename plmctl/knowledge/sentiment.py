@@ -27,21 +27,21 @@ _LETTERS = {"n": 1, "v": 2, "a": 3, "s": 3, "r": 4}
 _SHOWN = "SentiWordNet's file, lines of `word <tab> score`, or a folder of opinion lists"
 
 
-class Entry(NamedTuple):
+class WordPolarity(NamedTuple):
     """What the lexicon says of a word: indices into `POLARITIES` and `PARTS`."""
 
     polarity: int
     part: int
 
 
-_NONE = Entry(0, 0)
+_NONE = WordPolarity(0, 0)
 
 
 @base_of("sentiment")
 class Sentiment:
     """The polarity of words, whatever the file is."""
 
-    def of_word(self, word: str) -> Entry:
+    def of_word(self, word: str) -> WordPolarity:
         """The entry of a word; neutral and other for one that is not in the lexicon."""
         raise NotImplementedError(type(self).__name__)
 
@@ -70,7 +70,7 @@ class SentimentLexicon(Sentiment):
         self.path, self.shuffled = path, shuffled
 
     @cached_property
-    def entries(self) -> dict[str, Entry]:
+    def entries(self) -> dict[str, WordPolarity]:
         """{word in lower case: its entry}, of words that are not neutral or have a part of speech.
 
         Raises:
@@ -91,11 +91,11 @@ class SentimentLexicon(Sentiment):
         values = list(found.values())
         return {word: values[place] for word, place in zip(found, order, strict=True)}
 
-    def of_word(self, word: str) -> Entry:
+    def of_word(self, word: str) -> WordPolarity:
         return self.entries.get(word.lower(), _NONE)
 
 
-def _read_file(file: Path) -> dict[str, Entry]:
+def _read_file(file: Path) -> dict[str, WordPolarity]:
     scores: dict[str, list[tuple[float, float]]] = defaultdict(list)
     parts: dict[str, list[int]] = defaultdict(list)
     for number, cells in _lines(file):
@@ -113,7 +113,9 @@ def _read_file(file: Path) -> dict[str, Entry]:
                 "neither a synset nor a word with a score", file=file, line=number, fix=_SHOWN
             ) from None
     return {
-        word: Entry(_sign(senses), max(parts[word], key=parts[word].count) if parts[word] else 0)
+        word: WordPolarity(
+            _sign(senses), max(parts[word], key=parts[word].count) if parts[word] else 0
+        )
         for word, senses in scores.items()
     }
 
@@ -123,14 +125,14 @@ def _sign(senses: list[tuple[float, float]]) -> int:
     return 0 if abs(score) < 1e-9 else 2 if score > 0 else 1
 
 
-def _read_lists(folder: Path) -> dict[str, Entry]:
-    found: dict[str, Entry] = {}
+def _read_lists(folder: Path) -> dict[str, WordPolarity]:
+    found: dict[str, WordPolarity] = {}
     for polarity, name in enumerate(POLARITIES[1:], start=1):
         files = sorted(folder.glob(f"*{name}*"))
         if not files:
             raise DataError(f"no file *{name}* here", file=folder, fix=_SHOWN)
         for _, cells in _lines(files[0]):
-            found.setdefault(cells[0].strip().lower(), Entry(polarity, 0))
+            found.setdefault(cells[0].strip().lower(), WordPolarity(polarity, 0))
     return found
 
 

@@ -15,7 +15,7 @@ from plmctl.core.draws import Draws
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.core.values import Rate, Share
-from plmctl.knowledge.sentiment import Entry, Sentiment
+from plmctl.knowledge.sentiment import Sentiment, WordPolarity
 from plmctl.noise.base import Noise
 from plmctl.noise.groups import Lengths, Walk
 from plmctl.noise.masking import MaskOrReplace, find_document_begins
@@ -85,7 +85,7 @@ class SentimentMask(Noise):
             random_share=random_share,
             random_specials=random_specials,
         )
-        self._known: dict[bytes, Entry] = {}  # of words of several tokens
+        self._known: dict[bytes, WordPolarity] = {}  # of words of several tokens
 
     @cached_property
     def table(self) -> np.ndarray:
@@ -125,7 +125,7 @@ class SentimentMask(Noise):
             for column, name in enumerate(TAGS)
         }
 
-    def _look_up(self, ids: np.ndarray) -> Entry:
+    def _look_up(self, ids: np.ndarray) -> WordPolarity:
         key = ids.tobytes()
         if key not in self._known:
             word = "".join(self.vocab.texts[token] for token in ids.tolist())

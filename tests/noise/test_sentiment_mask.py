@@ -10,18 +10,23 @@ import pytest
 from plmctl.core.batch import IGNORE, Rows, Seq
 from plmctl.core.draws import Draws
 from plmctl.core.parts import part_of
-from plmctl.knowledge.sentiment import Entry, Sentiment
+from plmctl.knowledge.sentiment import Sentiment, WordPolarity
 from plmctl.noise.sentiment_mask import SentimentMask
 from plmctl.text.vocab import Vocab
 
 V = 200
-ENTRIES = {"bad": Entry(1, 3), "good": Entry(2, 3), "goodly": Entry(2, 4), "dog": Entry(0, 1)}
+ENTRIES = {
+    "bad": WordPolarity(1, 3),
+    "good": WordPolarity(2, 3),
+    "goodly": WordPolarity(2, 4),
+    "dog": WordPolarity(0, 1),
+}
 
 
 @part_of("sentiment")
 class Words(Sentiment):
-    def of_word(self, word: str) -> Entry:
-        return ENTRIES.get(word, Entry(0, 0))
+    def of_word(self, word: str) -> WordPolarity:
+        return ENTRIES.get(word, WordPolarity(0, 0))
 
 
 NAMES = ["bad" if n < 40 else "good" if n < 80 else "dog" if n < 120 else "so" for n in range(V)]
