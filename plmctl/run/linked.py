@@ -66,5 +66,9 @@ class Retrieve(RunSpec):
     out: str = MISSING  # a new folder, for task=triviaqa
     words: Count = 100  # of a passage, at most
     top: Count = 10  # passages of a question
+    # a run of task=pair_classification on pairs/ of an earlier start: passages are ordered anew
+    ranker: str | None = None
+    pool: Count = 50  # passages of a question that it reads
+    ranker_weight: Rate = 0.5  # of what it says; the rest is BM25's
     k1: float = 0.9  # of BM25: how soon further occurrences of a word count no more
     b: float = 0.4  # how much long passages count less

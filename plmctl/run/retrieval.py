@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.terminal import counted, remark, tell
+from plmctl.run.build import build
 from plmctl.run.linked import Retrieve
+from plmctl.run.loading import load
+from plmctl.run.model_facts import reading
+from plmctl.run.predict import predict
 from plmctl.storage.journal import open_journal
 from plmctl.storage.resumable import new_folder
-from plmctl.tasks import files
+from plmctl.tasks import files, inference
+from plmctl.tasks.base import Example, Task
 from plmctl.tasks.retrieval import (
     OpenQuestion,
     Retrieved,
@@ -21,9 +26,14 @@ from plmctl.tasks.retrieval import (
     measure_recall,
     read_passages,
     read_questions,
+    rerank,
 )
+from plmctl.training.device.precision import choose
+from plmctl.training.processes.world import device_of
 
 SPLITS = ("train", "dev", "test")
+# what decides the passages, beside the text and the questions
+DECIDING = ("words", "top", "k1", "b", "ranker", "pool", "ranker_weight")
 RANKS = (1, 5, 20, 100)  # at which recall is said
 
 
@@ -34,12 +44,13 @@ def retrieve(spec: Retrieve) -> int:
     if not given:
         raise ConfigError("train", None, "questions are needed", fix="train=<questions.jsonl>")
     questions = {name: read_questions(files.existing(place)) for name, place in given.items()}
+    rank = make_ranker(spec)
     retriever = Retriever(read_passages(spec.text, spec.words), k1=spec.k1, b=spec.b)
-    job = {"text": spec.text, "words": spec.words, "top": spec.top, "k1": spec.k1, "b": spec.b}
+    job = {name: getattr(spec, name) for name in ("text", *DECIDING)}
     recall: dict[str, Any] = {}
     with open_journal(out, {**job, **given}, tell=lambda line: remark(f"plmctl: {line}")) as work:
         for name, asked in questions.items():
-            found = list(retriever.find(asked, spec.top))
+            found = rank(retriever.find(asked, spec.pool if spec.ranker else spec.top))
             ranks = [k for k in RANKS if k < spec.top] + [spec.top]
             recall[name] = {"questions": len(found), **measure_recall(found, ranks)}
             write_split(work.folder, name, found)
@@ -49,6 +60,38 @@ def retrieve(spec: Retrieve) -> int:
         work.finish(out)
     _show(spec, out, recall, len(retriever.passages))
     return 0
+
+
+def make_ranker(spec: Retrieve) -> Callable[[Iterable[Retrieved]], list[Retrieved]]:
+    """What orders passages anew, by the model `ranker`; without one, nothing changes.
+
+    Raises:
+        ConfigError: it tells no two classes of pairs apart, called 0 and 1.
+    """
+    if spec.ranker is None:
+        return list
+    loaded = load(spec.ranker, plugins=spec.plugins)
+    node = loaded.own_task()
+    given = {"vocab": loaded.vocab, **reading(loaded.config, spec.plugins)}
+    task = build(node, given, spec.plugins, path="task") if node else None
+    names = task.label_names if isinstance(task, Task) else None
+    if not isinstance(task, Task) or sorted(names or []) != ["0", "1"]:
+        allowed = "a run of task=pair_classification on the pairs/ of plmctl data retrieve"
+        raise ConfigError("ranker", spec.ranker, allowed)
+    precision = choose("fp32", device_of("auto", "device"))
+    loaded.model.to(precision.device)
+
+    def ask(each: Retrieved) -> Retrieved:
+        examples = [
+            Example(str(n), {"text": each.question.question, "text2": text})
+            for n, text in enumerate(each.passages)
+        ]
+        split = inference.encode_split(task, "test", examples, loaded.tokenizer)
+        rows, _ = predict(loaded.model, task, split, precision=precision)
+        chances = [row["probabilities"]["1"] for row in rows]
+        return rerank(each, chances, weight=spec.ranker_weight, top=spec.top)
+
+    return lambda found: [ask(each) for each in found]
 
 
 def _show(spec: Retrieve, out: Path, recall: dict[str, Any], passages: int) -> None:

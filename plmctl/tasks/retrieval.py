@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, NotRequired, TypedDict
 
@@ -16,7 +18,7 @@ from plmctl.core.extras import require_library
 from plmctl.core.values import fit
 from plmctl.storage.reading import parse_json_at
 from plmctl.tasks import files
-from plmctl.tasks.matching import find_all
+from plmctl.tasks.matching import find_all, split_words
 from plmctl.tasks.squad_files import SquadFiles
 from plmctl.text.reader import read_documents
 
@@ -33,17 +35,23 @@ class OpenQuestion(NamedTuple):
     answers: tuple[str, ...]
 
 
-class Retrieved(NamedTuple):
+@dataclass(frozen=True)
+class Retrieved:
     """A question with the passages that were found for it, best first."""
 
     question: OpenQuestion
     passages: list[str]
     scores: list[float]
 
-    @property
+    @cached_property
     def places(self) -> list[bool]:
         """Of each passage, whether an answer stands in it (distant supervision)."""
-        return [bool(find_all(self.question.answers, text)) for text in self.passages]
+        answers = self.question.answers
+        firsts = {words[0].text for answer in answers if (words := split_words(answer))}
+        return [
+            any(first in text.lower() for first in firsts) and bool(find_all(answers, text))
+            for text in self.passages
+        ]
 
 
 class _Line(TypedDict):
@@ -137,6 +145,24 @@ class Retriever:
             best = np.argsort(-scores, kind="stable")[:top]
             texts = [self.passages[number] for number in best]
             yield Retrieved(question, texts, scores[best].round(4).tolist())
+
+
+def rerank(each: Retrieved, chances: Sequence[float], *, weight: float, top: int) -> Retrieved:
+    """The `top` passages by `weight` times what a ranker says of each, and the rest of one times
+    its share of BM25 (the softmax of all scores).
+
+    Args:
+        each: a question with its passages.
+        chances: of each passage, how likely it has the answer.
+        weight: of the ranker.
+        top: passages that are kept.
+    """
+    scores = np.array(each.scores)
+    shares = np.exp(scores - scores.max())
+    mixed = weight * np.array(chances) + (1 - weight) * shares / shares.sum()
+    best = np.argsort(-mixed, kind="stable")[:top]
+    texts = [each.passages[number] for number in best]
+    return Retrieved(each.question, texts, mixed[best].tolist())
 
 
 def split_units(text: str) -> list[str]:

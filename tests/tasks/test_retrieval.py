@@ -20,6 +20,7 @@ from plmctl.tasks.retrieval import (
     cut_passages,
     measure_recall,
     read_questions,
+    rerank,
     split_units,
 )
 from plmctl.tasks.trivia_files import TriviaFiles
@@ -75,6 +76,45 @@ def test_answers_are_found_in_passages() -> None:
     assert measure_recall(found, [1, 2]) == {"recall@1": 1 / 3, "recall@2": 1 / 3}
     later = Retrieved(QUESTIONS[0], PASSAGES[2::-1], [0.0] * 3)
     assert measure_recall([later], [1, 2]) == {"recall@1": 0.0, "recall@2": 1.0}
+
+
+def test_a_ranker_and_the_retriever_are_mixed() -> None:
+    each = Retrieved(QUESTIONS[0], ["a", "b", "c"], [2.0, 1.0, 0.0])
+    chances = [0.1, 0.2, 0.9]
+    total = sum(math.exp(score) for score in each.scores)
+    mixed = {
+        text: 0.25 * chance + 0.75 * math.exp(score) / total
+        for text, chance, score in zip(each.passages, chances, each.scores, strict=True)
+    }
+    found = rerank(each, chances, weight=0.25, top=2)
+    assert found.passages == sorted(mixed, key=lambda text: -mixed[text])[:2]
+    assert found.scores == pytest.approx([mixed[text] for text in found.passages])
+    assert rerank(each, chances, weight=0.0, top=3).passages == ["a", "b", "c"]
+    assert rerank(each, chances, weight=1.0, top=3).passages == ["c", "b", "a"]
+
+
+def test_a_fine_tuned_ranker_orders_passages(given: Path) -> None:
+    def run(*words: str) -> str:
+        done = CliRunner().invoke(make_app(), [*words])
+        assert done.exit_code == 0, done.output
+        return str(done.stdout)
+
+    text = [f"text={given / 'text.txt'}", f"train={given / 'q.jsonl'}"]
+    run("data", "retrieve", *text, f"out={given / 'first'}", "top=4")
+    model = ["size=tiny", "size.width=32", "size.inner_width=64", "tokenizer.vocab_size=120"]
+    model += [f"data.path={given / 'text.txt'}", "tokenizer=char", "checkpoint=null"]
+    pairs = ["task=pair_classification", f"task.path={given / 'first/pairs'}"]
+    pairs += ["task.dev_share=0.3", "task.max_length=64", "train.epochs=1"]
+    run("finetune", *pairs, *model[:3], *model[4:], f"run.dir={given / 'ranker'}")
+    words = ["data", "retrieve", *text, "top=2", "pool=4", "ranker_weight=1", "--json"]
+    told = json.loads(run(*words, f"ranker={given / 'ranker'}", f"out={given / 'second'}"))
+    assert told["train"]["questions"] == 3
+    lines = (given / "second/train.jsonl").read_text().splitlines()
+    assert [len(json.loads(line)["document"]) for line in lines] == [2, 2, 2]
+    done = CliRunner().invoke(
+        make_app(), ["data", "retrieve", *text, f"ranker={given}", f"out={given / 'third'}"]
+    )
+    assert done.exit_code != 0
 
 
 def test_passages_hold_so_many_words() -> None:
