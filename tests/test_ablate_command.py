@@ -60,7 +60,7 @@ SLOW = {
 }
 
 
-LINKED = ("ernie_baidu", "ernie_controls", "erica_controls")  # studies of text with marked entities
+LINKED = ("ernie_baidu", "ernie_controls", "erica_controls", "knowbert_controls")  # studies of text with marked entities
 
 
 @pytest.mark.parametrize("name", mark_slow(STUDIES, SLOW))

@@ -75,6 +75,7 @@ FITTING = {
         ),
         "erica",
     ),
+    **dict.fromkeys(("model=knowbert", "objective=entity_linking"), "knowbert"),
     **dict.fromkeys(
         ("model=entity_encoder", "noise=entity_drop", "objective=entity_denoise"), "ernie_thu"
     ),
@@ -143,6 +144,7 @@ BESIDE = {  # what a part is used with
     "objective=wklm": ["objective=[mlm,wklm]"],
     "noise=entity_tokens": ["noise=[token_mask,entity_tokens]"],
     "objective=entity_mlm": ["objective=[mlm,entity_mlm]"],
+    "objective=entity_linking": ["objective=[mlm,entity_linking]"],
     "noise=entity_drop": ["noise=[token_mask,entity_drop]"],
     "objective=entity_denoise": ["objective=[mlm,entity_denoise]"],
     "objective=rtd": ["objective=[rtd]", "noise=[token_replace]"],

@@ -26,7 +26,9 @@ class EntityDrop(Noise):
     `tracks.entity` is the id plus 1, 0 for none, and below 0 for any entity, which the model's
     table chooses (nn/entities.py). `unit`: each "position" is drawn by itself, as the released code
     does, or each "mention". `align`: an entity stands at "all" tokens of its mention (the released
-    data), or at the "first" (the paper). With rates of 0 nothing is changed.
+    data), or at the "first" (the paper). With rates of 0 nothing is changed. `hide_masked`: a
+    mention of which an earlier noise has hidden a token is not shown (KnowBERT: Peters et al.,
+    2019, arXiv:1909.04164, sec. 3.4).
     Differs: another entity is any one of the table; in the released code any one of the batch.
     """
 
@@ -46,6 +48,7 @@ class EntityDrop(Noise):
         dropped: float,
         unit: Literal["position", "mention"] = "position",
         align: Literal["all", "first"] = "all",
+        hide_masked: bool = False,
     ) -> None:
         if not (replaced >= 0 and dropped >= 0 and replaced + dropped <= 1):
             allowed = "shares from 0, together at most 1"
@@ -53,6 +56,8 @@ class EntityDrop(Noise):
                 "noise.entity_drop.dropped", [replaced, dropped], allowed, fix="0.05 and 0.15"
             )
         self.replaced, self.dropped, self.unit, self.align = replaced, dropped, unit, align
+        self.hide_masked = hide_masked
+        self.reads = self.reads | {"targets.mlm"} if hide_masked else self.reads
 
     def __call__(self, rows: Rows, draws: Draws) -> Rows:
         seq = rows.seqs[rows.input]
@@ -68,6 +73,11 @@ class EntityDrop(Noise):
         other = draws.integers(rows.key, "other", 2**31 - 1, width)[r, drawn_at]
         shown = np.where(lot < self.replaced, -1 - other, identity[mention] + 1)
         is_dropped = (lot >= self.replaced) & (lot < self.replaced + self.dropped)
+        if self.hide_masked:
+            masked = rows.targets["mlm"] != IGNORE
+            hidden = np.zeros(len(row), bool)
+            np.logical_or.at(hidden, mention, masked[r, column])
+            is_dropped |= hidden[mention]
         track, target = np.zeros((n, width), np.int32), np.full((n, width), IGNORE, np.int32)
         track[r, column] = np.where(is_dropped, 0, shown)
         target[r, column] = identity[mention]

@@ -1,0 +1,110 @@
+"""KnowBERT's encoder (Peters et al., 2019): between two layers mentions choose among entities."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from plmctl.attention.kernels.base import Kernel
+from plmctl.attention.patterns.base import Pattern
+from plmctl.core.batch import Batch, Seq
+from plmctl.core.graphs import outside_graphs
+from plmctl.core.parts import part_of
+from plmctl.knowledge.candidates import CandidateTable
+from plmctl.models.base import Hidden
+from plmctl.models.encoder import Encoder, Initializer
+from plmctl.nn.cells.knowledge_attention import KnowledgeAttention, number_documents
+from plmctl.nn.embeddings import Embedding
+from plmctl.nn.entities import EntityVectors
+from plmctl.nn.positions import Position
+from plmctl.nn.stack import Stack
+
+
+class Choices(NamedTuple):
+    """The mentions of a batch, and what they may mean.
+
+    Args:
+        mentions: int64 [m, 4] row, start, length, document.
+        ids: int64 [m, K] candidates, -1 where there is none.
+        priors: [m, K].
+        gold: int64 [m] the id that the mark names.
+    """
+
+    mentions: Tensor
+    ids: Tensor
+    priors: Tensor
+    gold: Tensor
+
+
+@part_of("model")
+class KnowBert(Encoder):
+    """`Encoder` whose layout has a cell of knowledge attention between two layers: `af*9 afk af*2`
+    (Peters et al., 2019, arXiv:1909.04164, sec. 3.3).
+
+    A mention is a run of tokens with the same number in `tracks.entity`; its candidates are those
+    of the name of that entity, of which it is told no more. Without the track nothing is mentioned.
+    """
+
+    uses = Encoder.uses | {"tracks.entity"}
+
+    def __init__(
+        self,
+        *,
+        embedding: Embedding,
+        position: Position,
+        stack: Stack,
+        pattern: Pattern,
+        entities: EntityVectors,
+        candidates: CandidateTable,
+        attention_kernel: Kernel | None = None,
+        initializer: Initializer | None = None,
+        classifier: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(
+            embedding=embedding,
+            position=position,
+            stack=stack,
+            pattern=pattern,
+            attention_kernel=attention_kernel,
+            initializer=initializer,
+            classifier=classifier,
+        )
+        self.entities, self.candidates = entities, candidates
+
+    @property
+    def linkers(self) -> list[KnowledgeAttention]:
+        """The cells in which mentions choose."""
+        return [part for part in self.modules() if isinstance(part, KnowledgeAttention)]
+
+    @outside_graphs  # how many mentions there are depends on values
+    def find_choices(self, seq: Seq) -> Choices:
+        """The mentions of the rows of `seq`."""
+        track = seq.tracks.get("entity", torch.zeros_like(seq.ids)).long()
+        ids, priors = (torch.from_numpy(table).to(track.device) for table in self.candidates.tables)
+        shown = torch.where((track > 0) & (track <= len(ids)), track, 0)
+        home = number_documents(shown, seq.tracks.get("document"))
+        same = torch.zeros_like(shown, dtype=torch.bool)
+        same[:, 1:] = (shown[:, 1:] == shown[:, :-1]) & (home[:, 1:] == home[:, :-1])
+        row, start = ((shown > 0) & ~same).nonzero(as_tuple=True)
+        run = (~same).long().cumsum(1)  # the number of the run of each token
+        length = (run[row] == run[row, start][:, None]).sum(1)
+        gold = shown[row, start] - 1
+        mentions = torch.stack([row, start, length, home[row, start]], 1)
+        return Choices(mentions, ids[gold], priors[gold], gold)
+
+    def encode(
+        self, x: Tensor, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()
+    ) -> Hidden:
+        found = self.find_choices(batch.text)
+        rows = self.entities.find_rows((found.ids + 1).clamp(min=0))
+        possible = (rows > 0) & (found.ids >= 0)
+        beside = {
+            "mentions": found.mentions,
+            "candidates": self.entities.vectors[rows].to(x.dtype),  # [m, K, E]
+            "priors": found.priors.to(x.dtype),
+            "possible": possible.to(x.dtype),
+        }
+        return self.read(batch.text, x, cache=state, record=record, beside=beside)

@@ -1,0 +1,164 @@
+"""Knowledge attention (KnowBERT; Peters et al., 2019): mentions choose among their entities, and
+all tokens read what they have chosen.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Generator, Tensor, nn
+from torch.nn import functional as F
+
+from plmctl.core.parts import part_of
+from plmctl.core.values import Count, DropoutRate
+from plmctl.nn.cells.base import Cell, RowSize, Work, check_heads, split_heads
+from plmctl.nn.dropout import Dropout
+from plmctl.nn.env import Env, Streams
+from plmctl.nn.init import Starting
+
+LOW = -1e4  # the score of what is no candidate
+LINKER = 100  # columns inside of the linker
+
+
+class ThereAndBack(Starting):
+    """A map to fewer columns and one back, which begins as its pseudo-inverse (allenai/kb)."""
+
+    def __init__(self, width: int, inner: int) -> None:
+        super().__init__()
+        self.there, self.back = nn.Linear(width, inner), nn.Linear(inner, width)
+
+    def start(self, generator: Generator) -> None:
+        nn.init.normal_(self.there.weight, std=0.02, generator=generator)
+        for part in (self.there, self.back):
+            nn.init.zeros_(part.bias)
+        if not self.there.weight.is_meta:
+            with torch.no_grad():
+                self.back.weight.copy_(torch.linalg.pinv(self.there.weight))
+
+
+class Reader(nn.Module):
+    """`norm(x + attention)`, then `norm(x + feed-forward)`: x [n, E] reads y [k, E] where `seen
+    [n, k]`; an x that sees nothing stays as it is.
+    """
+
+    def __init__(self, *, width: int, heads: int, inner: int, dropout: float) -> None:
+        super().__init__()
+        check_heads(heads, width)
+        self.heads = heads
+        self.q, self.kv, self.out = (
+            nn.Linear(width, width), nn.Linear(width, 2 * width), nn.Linear(width, width)
+        )  # fmt: skip
+        self.up, self.down = nn.Linear(width, inner), nn.Linear(inner, width)
+        self.norms = nn.ModuleList(nn.LayerNorm(width, eps=1e-12) for _ in range(2))
+        self.dropout = Dropout(rate=dropout)
+
+    def forward(self, x: Tensor, y: Tensor, seen: Tensor) -> Tensor:
+        columns = x.shape[-1] // self.heads
+        (q,) = split_heads(self.q(x)[None], self.heads, columns)  # [1, H, n, D]
+        k, v = split_heads(self.kv(y)[None], self.heads, columns)
+        some = seen.any(-1, keepdim=True)
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=(seen | ~some)[None, None])
+        read = self.norms[0](x + self.dropout(self.out(mixed[0].transpose(0, 1).flatten(1))))
+        read = self.norms[1](read + self.dropout(self.down(F.gelu(self.up(read)))))
+        return torch.where(some, read, x)
+
+
+@part_of("cells")
+class KnowledgeAttention(Cell):
+    """`back(reader(p, s'))`, p = there(h) [B, T, E], which all tokens of a document with mentions
+    get, the others 0 (Peters et al., 2019, arXiv:1909.04164, sec. 3.3; allenai/kb).
+
+        s_m     the tokens of mention m, weighted by a learned softmax, normed; then mentions of a
+                document read each other
+        psi_mk  MLP([s_m . e_mk / sqrt(E); prior_mk]), 2 -> 100 -> 1, for the candidates e_mk
+        s'_m    norm(s_m + dropout(sum_k softmax(psi_m)_k e_mk)), over the k with psi_mk >
+                `threshold`; a learned vector where there is none
+
+    Streams: `mentions` [m, 4] row, start, length, document; `candidates` [m, K, E], `priors` and
+    `possible` [m, K]. psi is noted for the linking objective.
+    """
+
+    reads = frozenset({"text", "mentions", "candidates", "priors", "possible"})
+    computes = "attention"
+    ahead = True
+
+    def __init__(
+        self,
+        *,
+        width: int,
+        entity_width: Count,
+        entity_heads: Count,
+        entity_inner: Count,
+        dropout: DropoutRate,
+        threshold: float | None = None,
+    ) -> None:
+        super().__init__()
+        self.maps = ThereAndBack(width, entity_width)
+        self.pool = nn.Linear(entity_width, 1)
+        self.norm, self.chosen_norm = (
+            nn.LayerNorm(entity_width, eps=1e-12),
+            nn.LayerNorm(entity_width, eps=1e-12),
+        )
+        sizes = {"width": entity_width, "heads": entity_heads, "inner": entity_inner}
+        self.among = Reader(**sizes, dropout=dropout)
+        self.reader = Reader(**sizes, dropout=dropout)
+        self.hidden, self.score = nn.Linear(2, LINKER), nn.Linear(LINKER, 1)
+        self.nothing = nn.Parameter(torch.zeros(entity_width))
+        self.dropout, self.threshold = Dropout(rate=dropout), threshold
+
+    @property
+    def projection(self) -> nn.Linear:  # type: ignore[override]
+        return self.maps.back
+
+    def work(self, row: RowSize) -> Work:
+        """As if every fourth token were a mention."""
+        own = super().work(row)
+        return Work(own.macs, row.tokens * row.tokens / 2 * self.maps.back.in_features, own.kept)
+
+    def forward(self, streams: Streams, env: Env) -> Tensor:
+        x, mentions = streams["text"], streams["mentions"].long()
+        if not len(mentions):
+            return x * 0
+        p = self.maps.there(x)  # [B, T, E]
+        home = mentions[:, 3]
+        spans = self.among(s := self.pool_mentions(p, mentions), s, home[:, None] == home)
+        scores = self.link(spans, streams)  # [m, K]
+        env.note(self, scores)
+        chosen = self.chosen_norm(spans + self.dropout(self.weigh(scores, streams)))
+        documents = number_documents(x, env.documents).flatten()
+        seen = documents[:, None] == home  # [B T, m]
+        read = self.reader(p.flatten(0, 1), chosen, seen)
+        return (self.maps.back(read) * seen.any(1, keepdim=True)).view_as(x)
+
+    def pool_mentions(self, p: Tensor, mentions: Tensor) -> Tensor:
+        """[m, E] the tokens of each mention, weighted by a softmax over them, normed."""
+        row, start, length = mentions[:, :3].unbind(1)
+        column = torch.arange(int(length.max()), device=p.device)
+        inside = column < length[:, None]  # [m, S]
+        place = (start[:, None] + column).clamp(max=p.shape[1] - 1)
+        tokens = p[row[:, None], place]  # [m, S, E]
+        shares = self.pool(tokens)[..., 0].masked_fill(~inside, -torch.inf).softmax(-1)
+        return self.norm((shares[..., None] * tokens).sum(1))
+
+    def link(self, spans: Tensor, streams: Streams) -> Tensor:
+        """[m, K] psi, `LOW` where there is no candidate."""
+        candidates = streams["candidates"].to(spans.dtype)
+        products = (spans[:, None] * candidates).sum(-1) * spans.shape[-1] ** -0.5
+        both = torch.stack([products, streams["priors"].to(spans.dtype)], -1)
+        scores = self.score(F.relu(self.hidden(both)))[..., 0]
+        return scores.masked_fill(streams["possible"] == 0, LOW)
+
+    def weigh(self, scores: Tensor, streams: Streams) -> Tensor:
+        """[m, E] the candidates of each mention, weighted by their scores."""
+        kept = scores > (LOW / 2 if self.threshold is None else self.threshold)
+        some = kept.any(-1, keepdim=True)
+        shares = scores.masked_fill(~kept & some, -torch.inf).softmax(-1) * kept
+        mixed = (shares[..., None] * streams["candidates"].to(shares.dtype)).sum(1)
+        return torch.where(some, mixed, self.nothing)
+
+
+def number_documents(x: Tensor, documents: Tensor | None) -> Tensor:
+    """[B, T] a number of the document of each token, different in every row; -1 at padding."""
+    row = torch.arange(len(x), device=x.device)[:, None] * x.shape[1]
+    if documents is None:
+        return row.expand(x.shape[:2])
+    return torch.where(documents < 0, -1, row + documents)
