@@ -60,7 +60,8 @@ SLOW = {
 }
 
 
-LINKED = ("ernie_baidu", "ernie_controls", "erica_controls", "knowbert_controls")  # studies of text with marked entities
+# studies of text with marked entities
+LINKED = ("ernie_baidu", "ernie_controls", "erica_controls", "knowbert_controls")
 
 
 @pytest.mark.parametrize("name", mark_slow(STUDIES, SLOW))

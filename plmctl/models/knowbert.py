@@ -23,7 +23,7 @@ from plmctl.nn.positions import Position
 from plmctl.nn.stack import Stack
 
 
-class Choices(NamedTuple):
+class MentionChoices(NamedTuple):
     """The mentions of a batch, and what they may mean.
 
     Args:
@@ -80,7 +80,7 @@ class KnowBert(Encoder):
         return [part for part in self.modules() if isinstance(part, KnowledgeAttention)]
 
     @outside_graphs  # how many mentions there are depends on values
-    def find_choices(self, seq: Seq) -> Choices:
+    def find_choices(self, seq: Seq) -> MentionChoices:
         """The mentions of the rows of `seq`."""
         track = seq.tracks.get("entity", torch.zeros_like(seq.ids)).long()
         ids, priors = (torch.from_numpy(table).to(track.device) for table in self.candidates.tables)
@@ -93,7 +93,7 @@ class KnowBert(Encoder):
         length = (run[row] == run[row, start][:, None]).sum(1)
         gold = shown[row, start] - 1
         mentions = torch.stack([row, start, length, home[row, start]], 1)
-        return Choices(mentions, ids[gold], priors[gold], gold)
+        return MentionChoices(mentions, ids[gold], priors[gold], gold)
 
     def encode(
         self, x: Tensor, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()

@@ -35,7 +35,7 @@ class ThereAndBack(Starting):
                 self.back.weight.copy_(torch.linalg.pinv(self.there.weight))
 
 
-class Reader(nn.Module):
+class VectorReader(nn.Module):
     """`norm(x + attention)`, then `norm(x + feed-forward)`: x [n, E] reads y [k, E] where `seen
     [n, k]`; an x that sees nothing stays as it is.
     """
@@ -99,8 +99,8 @@ class KnowledgeAttention(Cell):
             nn.LayerNorm(entity_width, eps=1e-12),
         )
         sizes = {"width": entity_width, "heads": entity_heads, "inner": entity_inner}
-        self.among = Reader(**sizes, dropout=dropout)
-        self.reader = Reader(**sizes, dropout=dropout)
+        self.among = VectorReader(**sizes, dropout=dropout)
+        self.reader = VectorReader(**sizes, dropout=dropout)
         self.hidden, self.score = nn.Linear(2, LINKER), nn.Linear(LINKER, 1)
         self.nothing = nn.Parameter(torch.zeros(entity_width))
         self.dropout, self.threshold = Dropout(rate=dropout), threshold
