@@ -144,3 +144,25 @@ def test_no_row_at_all_is_refused(vocab, folder, described) -> None:
     assert plan.rows == 0
     with pytest.raises(DataError, match=r"no triple of .* has descriptions of both"):
         fmt.check(shards, plan)
+
+
+def test_shuffled_descriptions_are_those_of_other_entities(vocab, folder, described) -> None:
+    """One permutation of the described entities; triples, relations and what is drawn stay."""
+    shards, texts = described
+    _, plain = lay_out(make(vocab, folder), shards)
+    _, control = lay_out(make(vocab, folder, shuffled=1), shards)
+    _, again = lay_out(make(vocab, folder, shuffled=1), shards)
+    assert np.array_equal(control.seqs["text"].ids, again.seqs["text"].ids)
+    assert np.array_equal(control.values["relation"], plain.values["relation"])
+    whose = {tuple(text[:TEXT]): entity for entity, text in texts.items()}
+
+    def entities(rows) -> list[int]:
+        seq = rows.seqs["text"]
+        pieces = [seq.ids[row, column:].tolist() for row, column in rows.anchors]
+        return [whose[tuple(piece[1 : piece.index(SEP)])] for piece in pieces]
+
+    became: dict[int, int] = {}
+    for before, after in zip(entities(plain), entities(control), strict=True):
+        assert became.setdefault(before, after) == after
+    assert sorted(became.values()) == sorted(became)
+    assert sum(before != after for before, after in became.items()) >= len(became) / 2

@@ -13,6 +13,7 @@ from plmctl.core.draws import Draws
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
+from plmctl.core.values import Whole
 from plmctl.data.formats.base import Format, Plan
 from plmctl.data.formats.edges import document_edges
 from plmctl.data.formats.pieces import lay_rows, plan_pieces
@@ -48,6 +49,8 @@ class Triples(Format):
         max_length: tokens of a row, a fourth for each text.
         graph: as `plmctl graph data.path=` reads it.
         span: the name of the marks.
+        shuffled: the control: every description is that of another entity, by a permutation with
+            this seed; nothing else changes. None: as the marks say.
     """
 
     provides = (
@@ -58,7 +61,16 @@ class Triples(Format):
         "values.relation": Field("[n]", "int", "number of the relation of a triple")
     }
 
-    def __init__(self, *, vocab: Vocab, max_length: int, graph: str, span: str = "entity") -> None:
+    def __init__(
+        self,
+        *,
+        vocab: Vocab,
+        max_length: int,
+        graph: str,
+        span: str = "entity",
+        shuffled: Whole | None = None,
+    ) -> None:
+        self.shuffled = shuffled
         self.vocab, self.max_length, self.graph, self.span = vocab, max_length, graph, span
         self.graph_hash = _read(graph).fingerprint  # plans are kept by it
         self.kinds = find_wraps(vocab, vocab.single)
@@ -76,6 +88,9 @@ class Triples(Format):
         triples = graph.splits["train"]
         start, size, described = self.find_texts(shards, len(graph.entities))
         rows = np.flatnonzero((size[triples[:, [HEAD, TAIL]]] > 0).all(1))
+        if self.shuffled is not None:
+            other = np.random.default_rng(self.shuffled).permutation(described)
+            start[described], size[described] = start[other], size[other]
         drawn = _draw_others(graph, rows, described, Draws(seed, epoch))
         shown = np.concatenate([triples[rows][:, [HEAD, TAIL]], drawn], axis=1).ravel()
         room = input_length // TEXTS - self.kinds[0].size

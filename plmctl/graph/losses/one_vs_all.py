@@ -54,12 +54,13 @@ class _SoftmaxOfProducts(torch.autograd.Function):
             total = question.new_zeros(())
             of_question, of_table = [], []
             size = max(1, HELD // len(table))
-            for part, asked in zip(left.split(size), answer[:, None].split(size), strict=True):
+            for part, asked in zip(left.split(size), answer.split(size), strict=True):
                 share = (part @ right.T).softmax(1)  # [b, E]
+                rows = torch.arange(len(part), device=part.device)
                 # a probability of 0 has no logarithm
-                probability = share.gather(1, asked).to(total.dtype).clamp(min=1e-30)
+                probability = share[rows, asked].to(total.dtype).clamp(min=1e-30)
                 total -= probability.log().sum()
-                share.scatter_add_(1, asked, share.new_full(asked.shape, -1.0))
+                share[rows, asked] -= 1  # scatter_add_ would copy all of it
                 of_question.append(share @ right)
                 of_table.append(share.T @ part)
             ctx.save_for_backward(
