@@ -61,7 +61,7 @@ SLOW = {
 
 
 # studies of text with marked entities
-LINKED = ("ernie_baidu", "ernie_controls", "erica_controls", "knowbert_controls")
+LINKED = ("ernie_baidu", "ernie_controls", "erica_controls", "knowbert_controls", "luke_controls")
 
 
 @pytest.mark.parametrize("name", mark_slow(STUDIES, SLOW))

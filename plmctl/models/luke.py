@@ -32,8 +32,9 @@ class Luke(Encoder):
     entities are the stream `entities` [B, E, W].
 
     The sequence `entities` of a batch holds them (noise=entity_tokens); without it this is
-    `Encoder`. In packed rows an entity belongs to the document of its mention. (Yamada et al.,
-    2020, arXiv:2010.01057, sec. 3.)
+    `Encoder`. In packed rows an entity belongs to the document of its mention. With
+    `read_entities=False` they are not read, a control. (Yamada et al., 2020, arXiv:2010.01057, sec.
+    3.)
     """
 
     uses = Encoder.uses | {"entities", "tracks.mention_start", "tracks.mention_size"}
@@ -48,6 +49,7 @@ class Luke(Encoder):
         stack: Stack,
         pattern: Pattern,
         entities: EntityTokens,
+        read_entities: bool = True,
         attention_kernel: Kernel | None = None,
         initializer: Initializer | None = None,
         classifier: Mapping[str, Any] | None = None,
@@ -67,13 +69,13 @@ class Luke(Encoder):
         if not isinstance(pattern, Full):
             allowed = "full: words and entities all see each other"
             raise ConfigError("pattern", type(pattern).__name__, allowed, fix="pattern=full")
-        self.entities = entities
+        self.entities, self.read_entities = entities, read_entities
 
     def encode(
         self, x: Tensor, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()
     ) -> Hidden:
         entities, text = batch.seqs.get("entities"), batch.text
-        if entities is None or not entities.ids.shape[1]:
+        if entities is None or not self.read_entities:
             return self.read(text, x, cache=state, record=record)
         words = x.shape[1]
         vectors = self.entities(entities, words).to(x.dtype)

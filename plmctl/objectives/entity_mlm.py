@@ -33,6 +33,9 @@ class EntityMLM(Objective):
         if not isinstance(model.backbone, Luke):
             kind = type(model.backbone).__name__
             raise ConfigError("model", kind, "Luke, which reads entities", fix="model=luke")
+        if not model.backbone.read_entities:
+            allowed = "true: objective.entity_mlm asks for entities"
+            raise ConfigError("model.read_entities", False, allowed, fix="objective=[mlm]")
 
     def counts(self, batch: Batch) -> dict[str, int]:
         return {"entities": batch.counts["entities"]}

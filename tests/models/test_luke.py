@@ -214,6 +214,11 @@ def test_without_entities_it_is_an_encoder() -> None:
     with_them = model(batch).last
     assert_close(alone[2, :9], with_them[2, :9])  # the third row has none
     assert (alone[0] - with_them[0]).abs().max() > 1e-3
+    control = build(read_entities=False)
+    control.load_state_dict(model.state_dict())
+    assert torch.equal(control(batch).last, alone)
+    with pytest.raises(ConfigError, match=r"objective=\[mlm\]"):
+        EntityMLM(model=Model(backbone=control, heads={}))
 
 
 def test_documents_of_a_packed_row_do_not_see_each_others_entities() -> None:
