@@ -106,6 +106,9 @@ def test_composes_and_builds(name):
         ("tagging", "ner/wnut17", 3394, 1009),
         ("movie_reviews", "long_documents/movie_reviews", 1600, 200),
         ("tagging", "chinese/resume_ner", 3821, 463),
+        ("fewrel", "relation/fewrel/relations16.json.gz", 8640, 960),
+        ("semeval2010_task8", "relation/semeval2010_task8/by_relation.json.gz", 6764, 752),
+        ("fewrel_few_shot", "relation/fewrel/relations16.json.gz", 2000, 1000),  # episodes
     ],
 )
 def test_reads_the_distributed_files(name, path, train, dev):
