@@ -10,6 +10,9 @@ all at the same time, by their hashes:
     n = 2          New York                      a hit, shorter
     chosen         New York City                 the longest that begins at unit 1
 
+An automaton (ahocorasick_rs) is somewhat faster, but finds names inside of words, too, so that the
+longest at the edges of words has to be chosen among many more (benchmarks/linking.py).
+
 The hash of characters s..e is (P[e] - P[s]) * B^-s modulo 2^64, where P are the sums before each
 character of (a random number of the character) * B^position: one pass for all s and e.
 """
