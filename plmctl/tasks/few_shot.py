@@ -85,7 +85,7 @@ class FewShot(Task):
     }
     facts = Facts(needs=frozenset({"text", "labels.vector", "values.shot", "values.group"}))
     chooses = False
-    typed = "relations of a file, input=<file>"
+    typed = "nothing: episodes are drawn from the files of task.path"
 
     Settings = FewShotSettings
 
@@ -121,6 +121,11 @@ class FewShot(Task):
     def texts(self, example: Example) -> list[str]:
         texts = [each["text"] for each in example.fields["sentences"]]
         return [*texts, *spell(self.own.marks)]
+
+    def parse(self, line: str, number: int) -> Example:
+        raise ValueError(
+            "single texts have no shots: eval without input, of the files of task.path"
+        )
 
     def fit_labels(self, examples: Iterable[Example]) -> None:
         pass  # every split has relations of its own
@@ -160,6 +165,9 @@ class FewShot(Task):
 
     def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
         own, size = self.own, self.own.ways * (self.own.shots + self.own.queries)
+        if any("sentences" not in example.fields for example in examples):
+            what = "sentences alone have no shots: episodes are drawn from the files of task.path"
+            raise DataError(what, file=examples[0].place, fix="eval without input")
         sentences = [fields for example in examples for fields in example.fields["sentences"]]
         # a sentence stands in several episodes: it is tokenized once
         places = {id(fields): fields for fields in sentences}

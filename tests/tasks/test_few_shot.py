@@ -101,6 +101,13 @@ def test_scores_by_a_loop(toy: Any, compare: Any, distance: Any) -> None:
     assert task.counts(batch) == {"vector": 12}
 
 
+def test_single_sentences_are_refused(toy: Any) -> None:
+    with pytest.raises(ValueError, match="single texts have no shots"):
+        _task().parse("a text", 1)
+    with pytest.raises(DataError, match="episodes are drawn from the files"):
+        _task().encode(SENTENCES[:2], toy)
+
+
 def test_predictions_and_interval(toy: Any) -> None:
     task = _task(metrics=["accuracy", "interval"])
     episodes = task.draw(SENTENCES, "train")
