@@ -93,6 +93,7 @@ FITTING = {
     "noise=span_sentinel": "t5",
     "model=two_way": "bert",
     **dict.fromkeys(("format=word_contexts", "objective=mimic"), "bertram"),
+    "objective=word_recovery": "unicoder",
     **dict.fromkeys(("model=luke", "noise=entity_tokens", "objective=entity_mlm"), "luke"),
 }
 KEPLER = [
@@ -143,6 +144,9 @@ BESIDE = {  # what a part is used with
     "noise=entity_replace": ["noise=[entity_replace,token_mask]"],
     "objective=wklm": ["objective=[mlm,wklm]"],
     "noise=entity_tokens": ["noise=[token_mask,entity_tokens]"],
+    "objective=word_recovery": [
+        *("objective=[mlm,word_recovery]", "data.path=a.txt", "data.target_path=b.txt")
+    ],
     "objective=entity_mlm": ["objective=[mlm,entity_mlm]"],
     "objective=entity_linking": ["objective=[mlm,entity_linking]"],
     "noise=entity_drop": ["noise=[token_mask,entity_drop]"],
