@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -216,16 +216,6 @@ class KnowledgeDirectory:
             + (f", and {count - 1:,} more" if count > 1 else "")
             for why, count in self.problems.items()
         ]
-
-
-@runtime_checkable
-class ReadsEntities(Protocol):
-    """A part that looks up the entities of marks."""
-
-    @property
-    def knowledge(self) -> KnowledgeDirectory:
-        """What it reads."""
-        ...
 
 
 def parse_entity(line: bytes | str, file: Path, number: int) -> Entity:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -18,7 +18,6 @@ from plmctl.data.mixture import Mixture, compute_shares
 from plmctl.data.reader import RowReader
 from plmctl.data.sample import sample_corpora
 from plmctl.data.shards import Shards
-from plmctl.knowledge.directory import ReadsEntities, refuse_other_knowledge
 from plmctl.models.base import Model
 from plmctl.noise.base import Chain
 from plmctl.objectives.base import Facts, Objective
@@ -236,20 +235,12 @@ def build_noise(
         tokenizer=load_once(next(iter(tokens.values())).folder),
         home=next((each["path"] for each in stated if each), None),
     ).by_name()
-    noises = [build(node, given, plugins, path=f"noise.{name}") for name, node in nodes.items()]
-    refuse_other_ids(noises, tokens.values())
-    return Chain(noises)
+    return Chain(
+        [build(node, given, plugins, path=f"noise.{name}") for name, node in nodes.items()]
+    )
 
 
 @functools.cache
 def load_once(folder: Path) -> Tokenizer:
     """The tokenizer of a token directory."""
     return Tokenizer.load(folder)
-
-
-def refuse_other_ids(parts: Iterable[object], tokens: Iterable[Shards]) -> None:
-    """Raise DataError where a part reads other entities than the ids of the tokens mean."""
-    known = [part.knowledge for part in parts if isinstance(part, ReadsEntities)]
-    for shards in tokens:
-        for knowledge in known:
-            refuse_other_knowledge(shards.manifest, knowledge)

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from plmctl.core.batch import Batch, Rows, Seq
-from plmctl.core.errors import ConfigError, DataError, UsageError
+from plmctl.core.errors import ConfigError, UsageError
 from plmctl.data.loader import collate
+from plmctl.data.shards import read_manifest
 from plmctl.heads.lm import LMHead
 from plmctl.heads.mention import MentionHead
 from plmctl.models.base import Backbone, Hidden, Model
@@ -153,5 +154,10 @@ def test_tokens_of_other_entities_are_refused(
     words = [f"data.path={tokens}", "format.max_length=32"]
     assert len(open_loader(words).spans["judged"])
     other = write_knowledge(tmp_path / "other")
-    with pytest.raises(DataError, match=r"(?s)the ids of these tokens mean.*fix: knowledge="):
+    what = r"(?s)the ids of these tokens mean.*fix: .*knowledge="
+    with pytest.raises(ConfigError, match=what):
         open_loader([*words, f"noise.entity_replace.knowledge={other}"])
+    with pytest.raises(ConfigError, match=what):
+        open_corpus(compose("pretrain", "ernie_thu", [*words, f"model.entities.knowledge={other}"]))
+    same = read_manifest(tokens)["knowledge"]["path"]
+    open_loader([*words, f"noise.entity_replace.knowledge={same}"])
