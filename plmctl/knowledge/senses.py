@@ -26,6 +26,9 @@ class Senses:
 
     names: tuple[str, ...]
 
+    def confirm(self) -> None:
+        """Raise AbsentData if what it reads is not there, before any text is tokenized."""
+
     def of_word(self, word: str) -> int:
         """The bits of the classes of a word; 0 for a word without any."""
         raise NotImplementedError(type(self).__name__)
@@ -72,6 +75,9 @@ class WordNetSenses(Senses):
     def wordnet(self) -> WordNet:
         """The dictionary, read when it is first asked."""
         return WordNet.open(self.path)
+
+    def confirm(self) -> None:
+        WordNet.find(self.path)
 
     def of_word(self, word: str) -> int:
         bits = self._true(word)

@@ -78,7 +78,10 @@ class SentimentLexicon(Sentiment):
             DataError: its lines have another form.
         """
         if self.path is None:
-            raise AbsentData("no lexicon of polarities is named", fix=f"lexicon.path=<{_SHOWN}>")
+            raise AbsentData(
+                "no lexicon of polarities is named",
+                fix=f"noise.sentiment_mask.lexicon.path=<{_SHOWN}>",
+            )
         place = Path(self.path).expanduser()
         if not place.exists():
             raise AbsentData("there is no such lexicon", file=place, fix=_SHOWN)

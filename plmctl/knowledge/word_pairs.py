@@ -54,6 +54,9 @@ class PairTable:
 class WordPairs:
     """Words and their relations, whatever the vocabulary is."""
 
+    def confirm(self) -> None:
+        """Raise AbsentData if what it reads is not there, before any text is tokenized."""
+
     def of_vocab(self, vocab: Vocab) -> PairTable:
         """The pairs whose words the vocabulary can spell."""
         raise NotImplementedError(type(self).__name__)
@@ -88,6 +91,9 @@ class WordNetPairs(WordPairs):
                 raise ConfigError("relations", list(relations), allowed)
         self.path, self.relations = path, tuple(relations)
         self.held_out, self.shuffled = held_out, shuffled
+
+    def confirm(self) -> None:
+        WordNet.find(self.path)
 
     def of_vocab(self, vocab: Vocab) -> PairTable:
         starts = tuple(np.asarray(vocab.word_start).tolist())

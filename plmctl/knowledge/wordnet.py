@@ -51,8 +51,8 @@ _PLACES = ("WNSEARCHDIR", "WNHOME")  # variables of WordNet's own programs
 _USUAL = ("/usr/share/wordnet", "/usr/local/WordNet-3.0/dict", "/opt/wordnet/dict")
 INSTALL = (
     "apt-get install wordnet-base, or unpack WNdb-3.0.tar.gz from"
-    " https://wordnet.princeton.edu/download and name its dict folder in the setting `path`,"
-    " or in the variable WNSEARCHDIR"
+    " https://wordnet.princeton.edu/download and name its dict folder in the variable WNSEARCHDIR,"
+    " or as `path` where the settings name WordNet"
 )
 
 
@@ -105,13 +105,26 @@ class WordNet:
         Raises:
             AbsentData: there is none; the message says what to install.
         """
+        return _read_once(str(WordNet.find(path)))
+
+    @staticmethod
+    def find(path: str | os.PathLike[str] | None = None) -> Path:
+        """The folder that `open` reads, of which the index of nouns is there.
+
+        Raises:
+            AbsentData: as of `open`.
+        """
         if path is not None:
-            return _read_once(str(path))
+            folder = Path(path).expanduser()
+            if not (folder / "index.noun").is_file():
+                what = "no index.noun here: this is no WordNet dictionary"
+                raise AbsentData(what, file=folder, fix=INSTALL)
+            return folder
         named = [value for name in _PLACES if (value := os.environ.get(name))]
         places = [place for value in named for place in (value, f"{value}/dict")] + list(_USUAL)
         for place in places:
             if Path(place, "index.noun").is_file():
-                return _read_once(place)
+                return Path(place)
         raise AbsentData("there is no WordNet on this machine", fix=INSTALL)
 
     def lemmas(self, part: str) -> list[str]:

@@ -46,6 +46,7 @@ class LexicalPairs(Noise):
     def __init__(
         self, *, vocab: Vocab, pairs: WordPairs, share: Rate = 0.25, held_out: bool = False
     ) -> None:
+        pairs.confirm()
         self.vocab, self.pairs, self.share, self.held_out = vocab, pairs, share, held_out
 
     @cached_property

@@ -93,6 +93,7 @@ class SenseMask(Masking):
         random_specials: bool = True,
         static: int | None = None,
     ) -> None:
+        senses.confirm()
         budget = NoiseBudget(rate=rate, max_predictions=max_predictions, selection=selection)
         super().__init__(
             select=FavouredWords(

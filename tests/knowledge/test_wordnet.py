@@ -10,8 +10,11 @@ import pytest
 
 from plmctl.core.errors import AbsentData, DataError
 from plmctl.knowledge.wordnet import PARTS, SUPERSENSES, WordNet
+from plmctl.run.compose import compose
+from plmctl.run.contract import check_contract
 from tests.knowledge.tiny_wordnet import write
 
+SENSES = "model.embedding.table.senses"
 INSTALLED = Path("/usr/share/wordnet")
 
 
@@ -106,6 +109,10 @@ def test_a_missing_dictionary_says_what_to_install(
 ) -> None:
     with pytest.raises(AbsentData, match=r"index\.noun.*\n.*wordnet-base"):
         WordNet.open(tmp_path)
+    with pytest.raises(AbsentData, match=r"index\.noun"):  # before a text is tokenized
+        check_contract(
+            compose("pretrain", "sensebert", ["data.path=x", f"{SENSES}.path={tmp_path}"])
+        )
     monkeypatch.setenv("WNSEARCHDIR", str(tmp_path))
     monkeypatch.setattr("plmctl.knowledge.wordnet._USUAL", ())
     with pytest.raises(AbsentData, match="wordnet-base"):
