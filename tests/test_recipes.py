@@ -166,7 +166,7 @@ def tokenizer_of(recipe: str, tokens_of: Callable[..., Path]) -> list[str]:
     cfg = compose("pretrain", recipe)
     kind = locate(cfg.tokenizer._target_).kind  # type: ignore[attr-defined]
     parallel = locate(cfg.format._target_).parallel  # type: ignore[attr-defined]
-    if "mimic" in cfg.objective:
+    if "mimic" in (cfg.objective or ()):
         words = tokens_of.words()  # type: ignore[attr-defined]
         return [f"data.path={words}", "tokenizer.vocab_size=600"]
     extra = (
