@@ -13,9 +13,9 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
-from plmctl.core.locate import locate
 from plmctl.run import pretraining
 from plmctl.run.recipes import recipes_dir
+from tests.test_recipes import tokenizer_of
 
 TINY = [
     "size=tiny",
@@ -363,17 +363,12 @@ def test_preview_of_every_recipe(
 
     monkeypatch.chdir(tmp_path)
     cfg = compose("pretrain", recipe)
-    kind = locate(cfg.tokenizer._target_).kind  # type: ignore[attr-defined]
-    parallel = locate(cfg.format._target_).parallel  # type: ignore[attr-defined]
-    specials = ["tokenizer.specials=gpt2"] if cfg.tokenizer.get("specials") == "gpt2" else []
-    specials += ["tokenizer.sentinels=100"] if cfg.tokenizer.get("sentinels") else []
-    tokens = tokens_of(kind, *specials, pairs=parallel)
     alone = ["distill=none", "kept_layers=null"] if cfg.get("distill") else []  # without a teacher
     code = 0 if cfg.objective else 2  # then it is said that nothing would be learnt
     output = plmctl(
         "pretrain",
         recipe,
-        f"data.path={tokens}",
+        *tokenizer_of(recipe, tokens_of),
         "format.max_length=40",
         *alone,
         "--preview",
