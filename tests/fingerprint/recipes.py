@@ -37,9 +37,12 @@ def own_text(words: list[str]) -> list[str]:
         is_text = key.startswith("data.") and key.endswith("path")
         other = "target" in key or "second" in key
         text = "linked/text.jsonl" if word.endswith("linked/text.jsonl") else texts[other]
+        text = "words" if word == "data.path=words" else text
         word = f"{word.removesuffix('linked')}inputs/linked" if word.endswith("=linked") else word
         word = f"{key}=inputs/sentiment.tsv" if key.endswith("lexicon.path") else word
         found.append(f"{key}=inputs/{text}" if is_text else word)
+    if "data.path=words" in words:
+        found.append("format.mode=replace")  # these texts have no colon
     vectors = ("model.entities.path=", "model.entities.knowledge=")  # without them: random ones
     return [word for word in found if not word.startswith(vectors)]
 

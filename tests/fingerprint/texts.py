@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -215,13 +216,34 @@ TASKS: dict[str, Callable[[Examples], list[str]]] = {
 }
 
 
+def mark_words(folder: Path, sentences: Sequence[str]) -> None:
+    """What `plmctl data contexts` would write: words that stand often, and sentences with them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    places: dict[str, list[tuple[str, int]]] = {}
+    for sentence in sentences:
+        for match in re.finditer("[a-z]+", sentence):
+            places.setdefault(match[0], []).append((sentence, match.start()))
+    often = sorted(word for word, own in places.items() if len(own) >= 8)
+    write(folder / "words.tsv", [f"{word}\t{len(places[word])}" for word in often])
+    lines = []
+    for number, word in enumerate(often):
+        begin, marks = 0, []
+        for sentence, start in places[word][:20]:
+            end = begin + start + len(word)
+            marks.append({"start": begin + start, "end": end, "id": number})
+            begin += len(sentence) + 1
+        text = "\n".join(sentence for sentence, _ in places[word][:20])
+        lines.append(json.dumps({"text": text, "word": marks}))
+    write(folder / "contexts.jsonl", lines)
+
+
 def write_inputs(folder: Path) -> None:
     """Everything that a case reads.
 
     Args:
         folder: is made; gets text.txt (English and Chinese), other.txt (Chinese), pairs.en with
-            pairs.zh line by line, lines.txt, study.yaml, wordnet, linked, and a folder for each
-            kind of task.
+            pairs.zh line by line, lines.txt, study.yaml, wordnet, linked, words, and a folder for
+            each kind of task.
     """
     folder.mkdir(parents=True, exist_ok=True)
     tiny_wordnet.write(folder / "wordnet")
@@ -235,6 +257,7 @@ def write_inputs(folder: Path) -> None:
     draw = Draw(3)
     parallel = [Sentence(draw) for _ in range(400)]
     write(folder / "pairs.en", [each.english for each in parallel])
+    mark_words(folder / "words", [each.english.lower() for each in parallel])
     write(folder / "pairs.zh", [each.chinese for each in parallel])
     write(folder / "lines.txt", [Sentence(draw).english for _ in range(6)])
     for split, count in (("train", 64), ("dev", 16)):
