@@ -60,9 +60,10 @@ class Linking(RunSpec):
 @dataclass(frozen=True)
 class Retrieve(RunSpec):
     text: str = MISSING  # that is searched: file, folder or pattern
-    train: str | None = None  # questions: .jsonl of id, question, answers, or SQuAD's .json
-    dev: str | None = None
-    test: str | None = None
+    # questions: .jsonl of id, question, answers, or SQuAD's .json
+    train_questions: str | None = None
+    dev_questions: str | None = None
+    test_questions: str | None = None
     out: str = MISSING  # a new folder, for task=triviaqa
     words: Count = 100  # of a passage, at most
     top: Count = 10  # passages of a question

@@ -40,9 +40,10 @@ RANKS = (1, 5, 20, 100)  # at which recall is said
 def retrieve(spec: Retrieve) -> int:
     """Write `out` and say what was found."""
     out = new_folder(spec.out).absolute()
-    given = {name: getattr(spec, name) for name in SPLITS if getattr(spec, name)}
+    given = {name: file for name in SPLITS if (file := getattr(spec, f"{name}_questions"))}
     if not given:
-        raise ConfigError("train", None, "questions are needed", fix="train=<questions.jsonl>")
+        setting = "train_questions"
+        raise ConfigError(setting, None, "questions are needed", fix=f"{setting}=<questions.jsonl>")
     questions = {name: read_questions(files.existing(place)) for name, place in given.items()}
     rank = make_ranker(spec)
     retriever = Retriever(read_passages(spec.text, spec.words), k1=spec.k1, b=spec.b)

@@ -99,7 +99,7 @@ def test_a_fine_tuned_ranker_orders_passages(given: Path) -> None:
         assert done.exit_code == 0, done.output
         return str(done.stdout)
 
-    text = [f"text={given / 'text.txt'}", f"train={given / 'q.jsonl'}"]
+    text = [f"text={given / 'text.txt'}", f"train_questions={given / 'q.jsonl'}"]
     run("data", "retrieve", *text, f"out={given / 'first'}", "top=4")
     model = ["size=tiny", "size.width=32", "size.inner_width=64", "tokenizer.vocab_size=120"]
     model += [f"data.path={given / 'text.txt'}", "tokenizer=char", "checkpoint=null"]
@@ -153,7 +153,11 @@ def given(tmp_path: Path) -> Path:
 
 
 def test_the_files_are_those_of_reader_and_ranker(given: Path) -> None:
-    words = [f"text={given / 'text.txt'}", f"train={given / 'q.jsonl'}", f"dev={given / 'q.jsonl'}"]
+    words = [
+        f"text={given / 'text.txt'}",
+        f"train_questions={given / 'q.jsonl'}",
+        f"dev_questions={given / 'q.jsonl'}",
+    ]
     out = given / "out"
     done = CliRunner().invoke(
         make_app(), ["data", "retrieve", *words, f"out={out}", "top=2", "--json"]
@@ -177,4 +181,4 @@ def test_questions_are_needed(given: Path) -> None:
     words = ["data", "retrieve", f"text={given / 'text.txt'}", f"out={given / 'out'}"]
     done = CliRunner().invoke(make_app(), words)
     assert done.exit_code == 2
-    assert "questions are needed\n  fix: train=<questions.jsonl>" in done.output
+    assert "questions are needed\n  fix: train_questions=<questions.jsonl>" in done.output

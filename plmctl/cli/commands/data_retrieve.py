@@ -13,8 +13,14 @@ from plmctl.cli.start import start
     "data retrieve",
     place=28,
     examples=(
-        "plmctl data retrieve text=README.md train=questions.jsonl dev=questions.jsonl out=found",
-        "plmctl data retrieve text=README.md dev=questions.jsonl top=3 words=20 out=found-less",
+        (
+            "plmctl data retrieve text=README.md train_questions=questions.jsonl"
+            " dev_questions=questions.jsonl out=found"
+        ),
+        (
+            "plmctl data retrieve text=README.md dev_questions=questions.jsonl top=3 words=20"
+            " out=found-less"
+        ),
     ),
     options="json print_config config_dir plugin",
 )
