@@ -34,5 +34,6 @@ def find_contexts(spec: Contexts) -> int:
     if words is None:
         tell(f"next: plmctl pretrain bertram init=<run> data.path={spec.out}")
     else:
-        tell(f"next: plmctl inject checkpoint=<run of bertram> words={spec.out} out=<folder>")
+        line = "plmctl inject checkpoint=<run of bertram> into=<its init>"
+        tell(f"next: {line} words={spec.out} out=<folder>")
     return 0

@@ -11,6 +11,7 @@ import torch
 from plmctl.core.errors import ConfigError
 from plmctl.core.terminal import tell
 from plmctl.distill.word_vectors import WordsToAdd, WordVectors
+from plmctl.interop.family import find_token_tables
 from plmctl.knowledge.contexts import read_contexts
 from plmctl.knowledge.words import WordCounts
 from plmctl.models.base import Model
@@ -19,7 +20,7 @@ from plmctl.run.adapt import with_new_tokens
 from plmctl.run.assemble import build_model, longest
 from plmctl.run.build import build
 from plmctl.run.convert import to_plmctl
-from plmctl.run.loading import Loaded, Source, load
+from plmctl.run.loading import Loaded, Source, load, open_source
 from plmctl.run.schema import Inject
 from plmctl.storage.resumable import new_folder
 from plmctl.text.injected import InjectedToken
@@ -41,11 +42,25 @@ def inject(spec: Inject) -> int:
     added = [InjectedToken(word, f"<word:{word}>", spec.form, spec.cased) for word in wanted.words]
     if twice := [entry.text for entry in added if entry.token in known]:
         raise ConfigError("words", spec.words, f"new words: {twice[0]} has a token already")
-    _write(loaded.source, loaded.tokenizer.inject(added), vectors, out)
+    _write(_find_target(spec, loaded), loaded.tokenizer.inject(added), vectors, out)
     without = sum(word not in wanted.contexts for word in wanted.words)
     tell(f"{spec.out}: {len(added):,} tokens, {without:,} of them of words without contexts")
     tell(f"next: plmctl finetune task=<name> task.path=<folder> checkpoint={spec.out}")
     return 0
+
+
+def _find_target(spec: Inject, loaded: Loaded) -> Source:
+    """The model that gets the tokens; ConfigError for one whose tokens are others."""
+    if spec.into is None:
+        return loaded.source
+    target = open_source(spec.into, plugins=spec.plugins)
+    table = loaded.model.backbone.token_embedding.weight
+    rows = find_token_tables(target.tensors)
+    same = target.tokenizer.fingerprint == loaded.tokenizer.fingerprint
+    if not same or not rows or rows[0].shape[1] != table.shape[1]:
+        allowed = f"a model with the tokens and the width of {spec.checkpoint}"
+        raise ConfigError("into", spec.into, allowed, fix="into=null")
+    return target
 
 
 def _build_maker(spec: Inject, loaded: Loaded) -> WordVectors:

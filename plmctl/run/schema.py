@@ -273,6 +273,9 @@ class Inject(RunSpec):
     # a run, a checkpoint or a Hugging Face folder; word_vectors=mimic: a run of bertram
     checkpoint: str = MISSING
     word_vectors: Any = MISSING
+    # the model that gets the tokens, with the same tokenizer, such as the one that bertram started
+    # from, whose heads predict words; null: checkpoint
+    into: str | None = None
     # a folder of plmctl data contexts, or a table of words; null: all that word_vectors has
     words: str | None = None
     # where a new token stands in a text: nowhere, in place of the word, behind the word and a

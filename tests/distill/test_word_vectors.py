@@ -192,6 +192,13 @@ def test_the_command(tmp_path: Path, words: Path):
     filled = plmctl("generate", f"checkpoint={tmp_path / 'new'}", "prompt=a [MASK] dog", "top=1")
     assert filled
     assert "is there already" in plmctl(*asked, "word_vectors=pieces", code=2)
+    into = [*asked[:-1], "word_vectors=random", f"into={run}", f"out={tmp_path / 'into'}"]
+    plmctl(*into)
+    both = load_file(tmp_path / "into/model.safetensors")
+    table = "backbone.embedding.token.weight"
+    assert torch.equal(both[table][:size], after[table][:size])
+    wrong = [*into[:-2], f"into={tmp_path / 'new'}", f"out={tmp_path / 'wrong'}"]
+    assert "a model with the tokens and the width of" in plmctl(*wrong, code=2)
     other = [*asked[:-1], f"out={tmp_path / 'other'}"]
     assert "a model with the head mimic" in plmctl(*other, code=2)
     assert "which words become tokens?" in plmctl(
