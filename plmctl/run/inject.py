@@ -10,7 +10,7 @@ import torch
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.terminal import tell
-from plmctl.distill.word_vectors import WordsToAdd, WordVectors
+from plmctl.distill.word_vectors import WordsToAdd, WordVectors, table_of
 from plmctl.interop.family import find_token_tables
 from plmctl.knowledge.contexts import read_contexts
 from plmctl.knowledge.words import WordCounts
@@ -54,10 +54,10 @@ def _find_target(spec: Inject, loaded: Loaded) -> Source:
     if spec.into is None:
         return loaded.source
     target = open_source(spec.into, plugins=spec.plugins)
-    table = loaded.model.backbone.token_embedding.weight
+    width = table_of(loaded.model, loaded.tokenizer).shape[1]
     rows = find_token_tables(target.tensors)
     same = target.tokenizer.fingerprint == loaded.tokenizer.fingerprint
-    if not same or not rows or rows[0].shape[1] != table.shape[1]:
+    if not same or not rows or rows[0].shape[1] != width:
         allowed = f"a model with the tokens and the width of {spec.checkpoint}"
         raise ConfigError("into", spec.into, allowed, fix="into=null")
     return target
