@@ -115,6 +115,19 @@ def test_eval_answers_mistakes(run: Path, data: Path, tmp_path: Path) -> None:
     assert "fix: out=scores.json" in said
 
 
+def test_vectors_have_no_other_task(run: Path) -> None:
+    words = ["eval", f"checkpoint={run}", "task=sst2"]
+    assert "predict its links, and no other task" in plmctl(*words, code=2).output
+
+
+def test_a_run_without_vectors_goes_on_first(data: Path, run: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "stopped"
+    shutil.copytree(run, copy)
+    shutil.rmtree(copy / "vectors")
+    output = plmctl("eval", f"checkpoint={copy}", code=2).output
+    assert f"fix: plmctl graph --resume run.dir={copy}" in output.replace("\n", "")
+
+
 def test_a_run_goes_on_bit_for_bit(data: Path, tmp_path: Path) -> None:
     words = [f"data.path={data}", *SMALL, "dropout=0.2", "train.steps=7", "train.log_every=1"]
     words += ["graph_loss=self_adversarial", "graph_loss.negatives=4", "optim=adamw"]

@@ -25,32 +25,32 @@ class FactTable:
     """Which relations hold between two entities, by their ids.
 
     Args:
-        path: a knowledge directory with triples, in which the ids of the text stand; None: random
-            facts.
+        knowledge: a knowledge directory with triples, in which the ids of the text stand; None:
+            random facts.
         control: "shuffled" gives every fact the relation of another, by a permutation; "random"
             draws which pairs have a relation, and which.
-        seed: of the control, or of random facts without `path`.
+        seed: of the control, or of random facts without a directory.
     """
 
     def __init__(
         self,
         *,
-        path: str | None = None,
+        knowledge: str | None = None,
         control: Literal["none", "shuffled", "random"] = "none",
         seed: int = 0,
     ) -> None:
-        self.path, self.control, self.seed = path, control, seed
-        self.is_random = path is None or control == "random"
+        self.knowledge, self.control, self.seed = knowledge, control, seed
+        self.is_random = knowledge is None or control == "random"
 
     @cached_property
     def _directory(self) -> KnowledgeDirectory:
-        assert self.path is not None
-        return KnowledgeDirectory(self.path)
+        assert self.knowledge is not None
+        return KnowledgeDirectory(self.knowledge)
 
     @cached_property
     def names(self) -> list[str]:
         """The names of the relations."""
-        if self.path is None:
+        if self.knowledge is None:
             return [f"relation {number}" for number in range(RANDOM_RELATIONS)]
         return self._directory.relations
 
@@ -60,7 +60,7 @@ class FactTable:
         triples = self._directory.triples
         if not len(triples):
             what = "no triples between its entities"
-            fix = "plmctl data link with triples, or no path: random facts"
+            fix = "plmctl data link with triples, or no knowledge: random facts"
             raise DataError(what, file=self._directory.folder / TRIPLES, fix=fix)
         if self.control == "shuffled":
             order = np.random.default_rng(self.seed).permutation(len(triples))

@@ -61,6 +61,10 @@ DECIDED = ("label_names", "joiner", "max_length", "source_template", "target_tem
 def evaluate(spec: Evaluate) -> int:
     """Score the checkpoint, and show or write what was asked for."""
     if vectors := find_vectors(spec.checkpoint):
+        if spec.task is not None:
+            allowed = "null: vectors of a graph predict its links, and no other task"
+            name = plain(spec.task).get("name", "...")
+            raise ConfigError("task", name, allowed, fix="leave it out")
         return evaluate_vectors(spec, vectors)
     if spec.out is not None:
         _check_out(Path(spec.out), spec.overwrite)

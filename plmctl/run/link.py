@@ -117,15 +117,19 @@ def describe_links(about: dict[str, Any], out: str) -> list[str]:
     origin = ", ".join(
         f"{coverage[key]:,} {word}" for key, word in sources.items() if coverage.get(key)
     )
-    lines = [
-        f"{out}: {counted(documents, 'document')} of {characters:,} characters",
-        f"  {counted(coverage.get('mentions', 0), 'mention')} ({origin or 'none'}) in {marked:.0%}"
-        f" of the documents, {share:.1%} of the characters",
-        f"  {counts['entities']:,} entities ({coverage.get('entities mentioned', 0):,} mentioned),"
-        f" {counts['aliases']:,} aliases, {counts['types']:,} types"
-        f" ({counts['types with one member']:,} with one member),"
-        f" {counts['without a type']:,} entities without a type",
-    ]
+    lines = [f"{out}: {counted(documents, 'document')} of {characters:,} characters"]
+    if counts.get("entities"):
+        lines += [
+            f"  {counted(coverage.get('mentions', 0), 'mention')} ({origin or 'none'}) in"
+            f" {marked:.0%} of the documents, {share:.1%} of the characters",
+            f"  {counts['entities']:,} entities"
+            f" ({coverage.get('entities mentioned', 0):,} mentioned),"
+            f" {counts['aliases']:,} aliases, {counts['types']:,} types"
+            f" ({counts['types with one member']:,} with one member),"
+            f" {counts['without a type']:,} entities without a type",
+        ]
+    if others := [name for name in about["layers"] if name != "entity"]:
+        lines.append(f"  other marks: {', '.join(others)}")
     lines += [f"  mentions by type: {kinds}"] if kinds else []
     if "triples" in counts:
         lines.append(f"  {counts['triples']:,} triples of {counts['relations']:,} relations")

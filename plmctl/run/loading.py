@@ -18,6 +18,7 @@ from plmctl.core.terminal import remark
 from plmctl.interop import elmo, hf
 from plmctl.interop.elmo import make_tokenizer
 from plmctl.interop.family import find_token_tables
+from plmctl.knowledge.vectors import is_vectors
 from plmctl.models.base import Model
 from plmctl.run.assemble import NODES, build_model, settle_lengths, without_weights
 from plmctl.run.plugins import confirm, named
@@ -201,7 +202,12 @@ def open_source(
     spec = read_spec(folder, Provenance("", plugins=tuple(plugins)))
     if isinstance(spec, Graph):
         what = "a run of plmctl graph, which has vectors of entities and no language model"
-        fix = f"plmctl eval checkpoint={shlex.quote(str(path))}, or another checkpoint"
+        run = shlex.quote(str(path))
+        if is_vectors(folder / "vectors") or is_vectors(Path(path) / "vectors"):
+            fix = f"plmctl eval checkpoint={run}, or another checkpoint"
+        else:
+            what = f"{what}; its vectors are written at its end"
+            fix = f"plmctl graph --resume run.dir={run}"
         raise UsageError(f"{path}: {what}\n  fix: {fix}")
     stated = thaw(spec or {})
     if isinstance(spec, Converted):

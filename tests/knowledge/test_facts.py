@@ -34,17 +34,17 @@ def found(table: FactTable) -> set[tuple[int, int, int]]:
 def test_facts_and_controls(tmp_path: Path) -> None:
     path = write(tmp_path / "k", FACTS)
     wanted = {(0, 0, 1), (0, 1, 1), (1, 0, 2), (3, 1, 0)}
-    table = FactTable(path=path)
+    table = FactTable(knowledge=path)
     assert found(table) == wanted
     assert table.names == ["in", "near"]
     pairs = {(h, t) for h, _, t in wanted}
     seen = set()
     for seed in range(6):
-        shuffled = found(FactTable(path=path, control="shuffled", seed=seed))
+        shuffled = found(FactTable(knowledge=path, control="shuffled", seed=seed))
         assert {(h, t) for h, _, t in shuffled} <= pairs
         seen.add(tuple(sorted(shuffled)))
     assert len(seen) > 1
-    random = FactTable(path=path, control="random", seed=1)
+    random = FactTable(knowledge=path, control="random", seed=1)
     assert found(random) != wanted
     assert random.names == table.names
 
@@ -62,4 +62,4 @@ def test_random_facts_without_a_directory() -> None:
 
 def test_a_directory_without_triples(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no triples between its entities"):
-        found(FactTable(path=write(tmp_path / "k", [])))
+        found(FactTable(knowledge=write(tmp_path / "k", [])))

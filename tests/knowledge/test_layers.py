@@ -16,7 +16,7 @@ from plmctl.knowledge.linking import link
 from plmctl.knowledge.wordnet import SUPERSENSES
 from plmctl.run.build import build
 from plmctl.run.compose import compose
-from plmctl.run.link import make_job
+from plmctl.run.link import describe_links, make_job
 from plmctl.run.make_spec import spec_of
 
 BANK = """\
@@ -140,7 +140,11 @@ def test_a_treebank_needs_no_dictionary(tmp_path: Path) -> None:
     file = tmp_path / "bank.conllu"
     file.write_text(BANK)
     spec = spec_of("link", {"path": str(file), "out": ".", "layers": ("deprel",)}, None)
-    link(make_job(spec), tmp_path / "out", say=lambda *_: None, tell=lambda _: None)
+    about = link(make_job(spec), tmp_path / "out", say=lambda *_: None, tell=lambda _: None)
+    assert describe_links(about, "out") == [
+        "out: 2 documents of 29 characters",
+        "  other marks: deprel",
+    ]
     rows = [json.loads(line) for line in (tmp_path / "out/text.jsonl").read_text().splitlines()]
     assert [len(row["deprel"]) for row in rows] == [6, 3]
     assert [row["entity"] for row in rows] == [[], []]
