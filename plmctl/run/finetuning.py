@@ -84,7 +84,7 @@ def commands_after(spec: Finetune) -> dict[str, str]:
     typed = "pairs that you type, one a line, a tab between its two texts" if pairs else kind.typed
     return {
         "plmctl eval checkpoint={run}": "",
-        "plmctl eval checkpoint={run} input=-": (f"of the {typed}, to Ctrl-D"),
+        **({"plmctl eval checkpoint={run} input=-": f"of the {typed}, to Ctrl-D"} if typed else {}),
         "plmctl report {run}": "",
     }
 

@@ -138,7 +138,7 @@ class Task(Objective):
     has_classes: bool = True
 
     Settings: ClassVar[type[TaskSettings]] = TaskSettings
-    typed: ClassVar[str] = "texts that you type, one a line"  # what `parse` reads
+    typed: ClassVar[str] = "texts that you type, one a line"  # what `parse` reads; "": nothing
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Show the settings of the class as what it takes."""

@@ -85,7 +85,7 @@ class FewShot(Task):
     }
     facts = Facts(needs=frozenset({"text", "labels.vector", "values.shot", "values.group"}))
     chooses = False
-    typed = "nothing: episodes are drawn from the files of task.path"
+    typed = ""  # episodes are drawn from files alone
 
     Settings = FewShotSettings
 
@@ -143,11 +143,14 @@ class FewShot(Task):
         needed = own.shots + own.queries
         usable = sorted(name for name, each in by_relation.items() if len(each) >= needed)
         if len(usable) < own.ways:
+            counts = sorted(map(len, by_relation.values()), reverse=True)
+            room = counts[own.ways - 1] - own.queries if len(counts) >= own.ways else 0
+            fix = f"task.shots={room}" if room > 0 else f"task.ways={len(usable)}"
             raise DataError(
                 f"{len(usable)} relations of the split '{split}' have {needed} sentences or more;"
                 f" an episode has {own.ways} relations",
                 file=sentences[0].place,
-                fix="task.ways=<fewer>, or task.dev_share=<more> of a single file",
+                fix=fix if room > 0 or len(usable) > 1 else "more sentences of each relation",
             )
         generator = np.random.default_rng([own.seed, *split.encode()])
         episodes = []

@@ -62,8 +62,8 @@ class WordSimilarity:
     def score(
         lists: Mapping[str, Sequence[WordPair]], vectors: Mapping[str, np.ndarray]
     ) -> dict[str, float]:
-        """{list: correlation, "<list> pairs": covered}, then the mean of all lists with a covered
-        pair.
+        """{list: correlation, "<list> pairs": covered}, then the mean of the lists; a list without
+        a covered pair has no correlation.
 
         Args:
             lists: as `read` gives them.
@@ -74,10 +74,11 @@ class WordSimilarity:
         for name, pairs in lists.items():
             covered = [pair for pair in pairs if pair.first in vectors and pair.second in vectors]
             guess = [_cosine(vectors[pair.first], vectors[pair.second]) for pair in covered]
-            scores[name] = spearman([pair.score for pair in covered], guess) if covered else 0.0
+            if covered:
+                scores[name] = spearman([pair.score for pair in covered], guess)
+                found.append(scores[name])
             scores[f"{name} pairs"] = len(covered)
-            found += [scores[name]] if covered else []
-        return {**scores, "mean": float(np.mean(found)) if found else 0.0}
+        return {**scores, **({"mean": float(np.mean(found))} if found else {})}
 
 
 def _cosine(first: np.ndarray, second: np.ndarray) -> float:
