@@ -204,7 +204,7 @@ def test_the_word_that_was_given_is_named_once(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as error:
         resume_spec(with_words(flags, "size=mini"))
     assert str(error.value) == (
-        "size='mini': changes size.num_layers from 2 to 4 and 20 other settings;"
+        "size='mini': changes size.num_layers from 2 to 4 and 21 other settings;"
         " --resume keeps those of the run\n  fix: leave out size=mini, or start a new run.dir"
     )
     with pytest.raises(UsageError) as errors:

@@ -70,9 +70,10 @@ ADDED: dict[str, Any] = {
     "optim.clip": None,
     "weights": None,
     "asked": 1.0,
+    "outside": [],
 }
 # letters that conf/model had not: they count where a layout runs them
-LATER_CELLS = {"o", "s", "b", "h", "w", "d", "u", "v", "p", "m", "x", "y", "g", "t", "z", "e"}
+LATER_CELLS = {"o", "s", "b", "h", "w", "d", "u", "v", "p", "m", "x", "y", "g", "t", "z", "e", "n"}
 
 # language-model heads by the names that they had where they predict the next token: today they say
 # so themselves

@@ -20,15 +20,11 @@ GIVERS = {"format": "provides", "noise": "writes"}
 
 
 def find_objectives(outputs: int, config_dirs: Sequence[str]) -> list[str]:
-    """The objectives in conf/ that bring a head of so many outputs."""
-    heads = {
-        file.stem: (load(file).get("heads") or {}).values()
-        for file in _find_files("objective", config_dirs)
-    }
+    """The objectives in conf/ that bring a head of their own name with so many outputs."""
     return [
-        name
-        for name, nodes in heads.items()
-        if any(node.get("num_classes") == outputs for node in nodes)
+        file.stem
+        for file in _find_files("objective", config_dirs)
+        if (load(file).get("heads") or {}).get(file.stem, {}).get("num_classes") == outputs
     ]
 
 

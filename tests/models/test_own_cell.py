@@ -34,9 +34,9 @@ class Scale(Cell):
 WORDS = [
     "size=tiny",
     "data.path=x",
-    "model.stack.layout=nf*2",
-    f"+model.stack.cells.n._target_={PLUGIN}.Scale",
-    "+model.stack.cells.n.bias=false",
+    "model.stack.layout=zf*2",
+    f"+model.stack.cells.z._target_={PLUGIN}.Scale",
+    "+model.stack.cells.z.bias=false",
 ]
 
 
@@ -53,7 +53,7 @@ def built(*words: str, recipe: str = "bert") -> Model:
     return build_model(spec, vocab_size=TINY.size, vocab=TINY, seed=0, plugins=[PLUGIN])
 
 
-@pytest.mark.parametrize("partial", [[], ["+model.stack.cells.n._partial_=true"]])
+@pytest.mark.parametrize("partial", [[], ["+model.stack.cells.z._partial_=true"]])
 def test_each_layer_has_a_cell_of_its_own(partial: list[str]) -> None:
     weights = built(*partial).state_dict()
     maps = [weights[name] for name in weights if name.endswith("map.weight")]
@@ -63,14 +63,14 @@ def test_each_layer_has_a_cell_of_its_own(partial: list[str]) -> None:
 
 
 def test_a_setting_of_the_cell_is_checked_before_it_is_built() -> None:
-    with pytest.raises(ConfigError, match=r"cells\.n\.rate=1: Scale has no 'rate'"):
-        built("+model.stack.cells.n.rate=1")
+    with pytest.raises(ConfigError, match=r"cells\.z\.rate=1: Scale has no 'rate'"):
+        built("+model.stack.cells.z.rate=1")
 
 
 def test_causal_is_offered_to_cells_that_have_it() -> None:
     with pytest.raises(ConfigError, match="Causal allows less") as error:
         built(recipe="gpt")
-    assert error.value.fix == "pattern=full, or no 'n' in the layout"
+    assert error.value.fix == "pattern=full, or no 'z' in the layout"
 
 
 def test_without_a_plus_the_message_says_it() -> None:
