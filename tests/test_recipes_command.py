@@ -33,8 +33,8 @@ from plmctl.run.walks import leaves
 
 RECIPES = recipe_names()
 RESULTS = (recipes_dir() / "RESULTS.md").read_text(encoding="utf-8")
-NEEDS_TEXT = {"tlm", "transformer", "bart_translation", "mass_translation", "lite_transformer", "unicoder"}
-NEEDS_TEXT |= {"evolved_transformer", "universal_transformer"}
+NEEDS_TEXT = {"tlm", "transformer", "bart_translation", "mass_translation", "lite_transformer"}
+NEEDS_TEXT |= {"evolved_transformer", "universal_transformer", "unicoder"}
 SMALL = [
     "size.width=32",
     "size.inner_width=64",

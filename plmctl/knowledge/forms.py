@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from os.path import commonprefix
+from itertools import takewhile
 
 from plmctl.core.errors import AbsentData
 from plmctl.knowledge.wordnet import PARTS, WordNet, inflect
@@ -47,7 +47,8 @@ def _rank(word: str, lemma: str, path: str | None) -> float:
     stems = {stem for part in PARTS for stem in inflect(word, part)}
     if lemma in stems | {_DOUBLED.sub(r"\1", stem) for stem in stems}:
         return 2.0
-    shared = len(commonprefix([word, lemma])) / max(len(lemma), len(word))
+    equal = takewhile(lambda letters: letters[0] == letters[1], zip(word, lemma, strict=False))
+    shared = len(list(equal)) / max(len(lemma), len(word))
     return shared if shared >= 0.5 else 0.0
 
 
