@@ -61,7 +61,10 @@ SLOW = {
 
 
 # studies of text with marked entities
-LINKED = ("ernie_baidu", "ernie_controls", "erica_controls", "knowbert_controls", "luke_controls")
+LINKED = ("ernie_baidu", "luke_controls")
+
+
+IN_A_FOLDER = ("wklm", "erica_controls", "ernie_controls", "knowbert_controls")
 
 
 @pytest.mark.parametrize("name", mark_slow(STUDIES, SLOW))
@@ -72,7 +75,7 @@ def test_shipped_studies_plan_without_any_file(
     monkeypatch.setattr(tokenizers, "PART", 4096)  # characters
     # neither Chinese text nor text with marked entities comes with Python
     needed = {"chinese_units": "zhwiki.txt", **dict.fromkeys(LINKED, "linked.jsonl")}.get(name)
-    needed = "linked" if name == "wklm" else needed
+    needed = "linked" if name in IN_A_FOLDER else needed
     if needed == "linked":
         marks = [{"start": 8 * n, "end": 8 * n + 4, "id": n % 7} for n in range(40)]
         row = {"text": "name is " * 400, "entity": marks}
