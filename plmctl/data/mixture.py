@@ -20,6 +20,7 @@ from plmctl.data.reader import (
     RowReader,
     check_stage,
     choose_rows_of_rank,
+    stage_of,
 )
 
 KEYS = ("path", "weight")  # of a corpus in `data.mixture`
@@ -131,8 +132,7 @@ class Mixture:
         corpora = {
             name: list(pair) for name, pair in zip(self.readers, position.corpora, strict=True)
         }
-        known = {"seed": self.seed, "stage": self.stage, "fingerprint": self.fingerprint}
-        return {**known, "row": position.row, "corpora": corpora}
+        return {**stage_of(self), "row": position.row, "corpora": corpora}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from `state`, or start if it is of an earlier stage.

@@ -268,12 +268,7 @@ class RowReader:
 
     def state_at(self, position: ReadPosition) -> dict[str, Any]:
         """The state at a position, as JSON."""
-        return {
-            "seed": self.seed,
-            "stage": self.stage,
-            **position._asdict(),
-            "fingerprint": self.fingerprint,
-        }
+        return {**stage_of(self), **position._asdict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from `state`, or start if it is of an earlier stage.
@@ -308,6 +303,11 @@ class Stated(Protocol):
         """A hash of the data and the settings."""
 
 
+def stage_of(reader: Stated) -> dict[str, Any]:
+    """What tells in a state whose it is: seed, stage and fingerprint."""
+    return {"seed": reader.seed, "stage": reader.stage, "fingerprint": reader.fingerprint}
+
+
 def check_stage(reader: Stated, state: Mapping[str, Any], others: str, needed: str) -> bool:
     """Whether `state` is of this stage and not of an earlier one.
 
@@ -316,8 +316,7 @@ def check_stage(reader: Stated, state: Mapping[str, Any], others: str, needed: s
     """
     if state["stage"] < reader.stage:
         return False
-    mine = {"seed": reader.seed, "stage": reader.stage, "fingerprint": reader.fingerprint}
-    different = [name for name, value in mine.items() if state[name] != value]
+    different = [name for name, value in stage_of(reader).items() if state[name] != value]
     if different:
         raise DataError(
             f"the checkpoint was reading {others} ({', '.join(different)} differ)",

@@ -11,7 +11,7 @@ import torch
 from plmctl.core.batch import Batch
 from plmctl.core.draws import Draws
 from plmctl.core.values import Whole, fit
-from plmctl.data.reader import check_stage
+from plmctl.data.reader import check_stage, stage_of
 from plmctl.graph.losses.base import GraphLoss
 from plmctl.knowledge.graph import HEAD, RELATION, SIDES, TAIL, Answers, KnowledgeGraph, Side
 
@@ -119,12 +119,7 @@ class TripleBatches:
 
     def state_dict(self) -> dict[str, Any]:
         """The number of updates, and what tells whether the triples are the same."""
-        return {
-            "updates": self._update,
-            "seed": self.seed,
-            "stage": self.stage,
-            "fingerprint": self.fingerprint,
-        }
+        return {"updates": self._update, **stage_of(self)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where the state was taken; DataError if the triples are others."""

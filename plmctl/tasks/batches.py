@@ -16,7 +16,7 @@ from plmctl.core.batch import Batch, Rows, Seq
 from plmctl.core.draws import Draws
 from plmctl.core.values import Whole, fit
 from plmctl.data import loader
-from plmctl.data.reader import check_stage
+from plmctl.data.reader import check_stage, stage_of
 from plmctl.noise.base import Noise
 from plmctl.text.characters import CharacterRows
 
@@ -210,12 +210,7 @@ class Batches:
 
     def state_dict(self) -> dict[str, Any]:
         """The number of updates, and what tells whether the rows are the same."""
-        return {
-            "updates": self._update,
-            "seed": self.seed,
-            "stage": self.stage,
-            "fingerprint": self.fingerprint,
-        }
+        return {"updates": self._update, **stage_of(self)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where the state was taken; DataError if the rows are others. An

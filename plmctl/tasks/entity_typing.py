@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -19,20 +18,12 @@ from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.heads.base import widen
-from plmctl.heads.features import read as features_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Facts, Output, Term
 from plmctl.tasks import encode, typing_score
-from plmctl.tasks.base import Example, Task, TaskSettings
-from plmctl.tasks.marked import (
-    MENTIONS,
-    States,
-    encode_marked,
-    read_mentions,
-    read_numbers,
-    refuse_unread,
-)
-from plmctl.tasks.markers import Style, count_new, spell
+from plmctl.tasks.base import Example, TaskSettings
+from plmctl.tasks.marked import MENTIONS, MarkedTask, States, refuse_unread
+from plmctl.tasks.markers import Style
 from plmctl.tasks.metrics import check_metrics, floor
 from plmctl.tasks.tags import read_tags
 
@@ -62,7 +53,7 @@ class TypingSettings(TaskSettings):
 
 
 @part_of("task")
-class EntityTyping(Task):
+class EntityTyping(MarkedTask):
     """Predicts all types of a marked mention, each by itself (Zhang et al., 2019,
     arXiv:1905.07129, sec. 3.5).
 
@@ -80,6 +71,7 @@ class EntityTyping(Task):
     }
     facts = Facts(needs=frozenset({"text", "labels.types", "values.mentions"}))
     chooses = False
+    count = 1
     typed = "texts that you type, one a line, with <e1>mention</e1>"
 
     Settings = TypingSettings
@@ -104,29 +96,6 @@ class EntityTyping(Task):
         known = f"{len(self.unseen)} types do not occur in training, such as {min(self.unseen)}"
         return [f"{known}: they are never guessed, and count as missed"]
 
-    @cached_property
-    def numbers(self) -> Mapping[str, int] | None:
-        """Of the entities that the model may be shown, by id and name."""
-        return read_numbers(self.entities)
-
-    @property
-    def vectors(self) -> int | None:
-        return None if self.states == "row" else 1
-
-    @property
-    def new_tokens(self) -> int:
-        return count_new(self.marks, 1)
-
-    @property
-    def reads_ids(self) -> bool:
-        return self.marks == "tokens"
-
-    def texts(self, example: Example) -> list[str]:
-        return [example.fields["text"], *spell(self.marks)]
-
-    def unit(self, example: Example) -> str:
-        return str(example.fields["text"])
-
     def parse(self, line: str, number: int) -> Example:
         text, (start, end) = read_tags(line, 1)
         entity = {"start": start, "end": end, "id": "", "type": ""}
@@ -146,15 +115,7 @@ class EntityTyping(Task):
         self.unseen |= {name for e in examples for name in e.label} - {*self.label_names}
 
     def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
-        rows = encode_marked(
-            examples,
-            tokenizer,
-            style=self.marks,
-            max_length=self.max_length,
-            pooling=self.pooling,
-            transform=self.transform,
-            numbers=self.numbers,
-        )
+        rows = self.encode_texts(examples, tokenizer)
         if any(example.label is None for example in examples):
             return rows
         labels = np.zeros((len(examples), len(self.names)), dtype=np.int64)
@@ -164,11 +125,7 @@ class EntityTyping(Task):
         return encode.add_labels(rows, {"types": labels})
 
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
-        if self.states == "row":
-            states = self.pool_rows(model, batch)  # [B, W]
-        else:
-            states = read_mentions(features_of(model, batch), batch, self.states)[:, 0]
-        return {"types": model.heads["types"](states)}  # [B, K]
+        return {"types": model.heads["types"](self.read_states(model, batch))}  # [B, K]
 
     def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
         scores, gold = widen(logits["types"]), batch.require("labels.types")

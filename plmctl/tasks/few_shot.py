@@ -20,13 +20,12 @@ from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.heads.base import cross_entropy, widen
-from plmctl.heads.features import read as features_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Facts, Output, Term
 from plmctl.tasks import encode
-from plmctl.tasks.base import Example, Task, TaskSettings
-from plmctl.tasks.marked import MENTIONS, States, encode_marked, read_mentions, refuse_unread
-from plmctl.tasks.markers import Style, count_new, spell
+from plmctl.tasks.base import Example, TaskSettings
+from plmctl.tasks.marked import MENTIONS, MarkedTask, States, refuse_unread
+from plmctl.tasks.markers import Style, spell
 from plmctl.tasks.metrics import check_metrics
 
 Compare = Literal["prototype", "nearest"]
@@ -65,7 +64,7 @@ class FewShotSettings(TaskSettings):
 
 
 @part_of("task")
-class FewShot(Task):
+class FewShot(MarkedTask):
     """Which of N relations has a sentence, given K sentences of each (Han et al., 2018,
     arXiv:1810.10147, sec. 4)?
 
@@ -85,6 +84,7 @@ class FewShot(Task):
     }
     facts = Facts(needs=frozenset({"text", "labels.vector", "values.shot", "values.group"}))
     chooses = False
+    count = 2
     typed = ""  # episodes are drawn from files alone
 
     Settings = FewShotSettings
@@ -96,23 +96,11 @@ class FewShot(Task):
                 raise ConfigError(f"task.{name}", getattr(own, name), f"at least {least}")
         super().__init__(own, metrics=check_metrics(own.metrics, ("accuracy", "interval")))
         refuse_unread(own.states, self.pooling)
-        self.own = own
-
-    @property
-    def vectors(self) -> int | None:
-        return None if self.own.states == "row" else 2
+        self.own, self.marks, self.states = own, own.marks, own.states
 
     @property
     def outputs(self) -> int:
         return self.own.ways
-
-    @property
-    def new_tokens(self) -> int:
-        return count_new(self.own.marks, 2)
-
-    @property
-    def reads_ids(self) -> bool:
-        return self.own.marks == "tokens"
 
     def unit(self, example: Example) -> str:
         """All sentences of a relation."""
@@ -120,7 +108,7 @@ class FewShot(Task):
 
     def texts(self, example: Example) -> list[str]:
         texts = [each["text"] for each in example.fields["sentences"]]
-        return [*texts, *spell(self.own.marks)]
+        return [*texts, *spell(self.marks)]
 
     def parse(self, line: str, number: int) -> Example:
         raise ValueError(
@@ -175,14 +163,7 @@ class FewShot(Task):
         # a sentence stands in several episodes: it is tokenized once
         places = {id(fields): fields for fields in sentences}
         index = {key: number for number, key in enumerate(places)}
-        known = encode_marked(
-            [Example("", fields) for fields in places.values()],
-            tokenizer,
-            style=own.marks,
-            max_length=self.max_length,
-            pooling=self.pooling,
-            transform=self.transform,
-        )
+        known = self.encode_texts([Example("", fields) for fields in places.values()], tokenizer)
         rows = _repeat(known, np.array([index[id(fields)] for fields in sentences]))
         episode = np.repeat(np.arange(len(examples)), size)
         of_shots = np.repeat(np.arange(own.ways), own.shots)
@@ -195,11 +176,7 @@ class FewShot(Task):
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
         """[B, N] the scores of a query; of a shot, too, which no loss counts."""
         own, group, shot = self.own, batch.require("values.group"), batch.require("values.shot")
-        if own.states == "row":
-            states = self.pool_rows(model, batch)
-        else:
-            states = read_mentions(features_of(model, batch), batch, own.states).flatten(1)
-        vectors = widen(model.heads["vector"](states))  # [B, C]
+        vectors = widen(model.heads["vector"](self.read_states(model, batch)))  # [B, C]
         if own.distance == "cosine":
             vectors = F.normalize(vectors, dim=-1)
         is_shot = shot >= 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,10 +13,12 @@ from torch import Tensor
 
 from plmctl.core.batch import Batch, Rows
 from plmctl.core.fields import Field
+from plmctl.heads.features import read as features_of
 from plmctl.knowledge.directory import KnowledgeDirectory
 from plmctl.knowledge.vectors import is_vectors, read_vectors
+from plmctl.models.base import Model
 from plmctl.tasks import encode, markers
-from plmctl.tasks.base import Example
+from plmctl.tasks.base import Example, Task
 from plmctl.tasks.markers import MarkedText, Style
 from plmctl.tasks.transform import Transform
 
@@ -25,6 +28,61 @@ MENTIONS = Field(
     "first position of each marked entity with its mark, and the one behind its last token",
 )
 States = Literal["start", "mean", "row"]
+
+
+class MarkedTask(Task):
+    """What tasks share whose texts have `count` entities with marks around them.
+
+    `marks`: around each entity (tasks/markers.py); `states`: what the answer is read from;
+    `entities`: the vectors or knowledge directory in which entities are looked up, by id or name,
+    for a model that reads them, None where it is shown none.
+    """
+
+    count: int
+    marks: Style
+    states: States
+    entities: str | None = None
+
+    @cached_property
+    def numbers(self) -> Mapping[str, int] | None:
+        """Of the entities that the model may be shown, by id and name."""
+        return read_numbers(self.entities)
+
+    @property
+    def vectors(self) -> int | None:
+        return None if self.states == "row" else self.count
+
+    @property
+    def new_tokens(self) -> int:
+        return super().new_tokens + markers.count_new(self.marks, self.count)
+
+    @property
+    def reads_ids(self) -> bool:
+        return super().reads_ids or self.marks == "tokens"
+
+    def texts(self, example: Example) -> list[str]:
+        return [example.fields["text"], *markers.spell(self.marks)]
+
+    def unit(self, example: Example) -> str:
+        return str(example.fields["text"])
+
+    def encode_texts(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
+        """One row an example, as `encode_marked` makes them."""
+        return encode_marked(
+            examples,
+            tokenizer,
+            style=self.marks,
+            max_length=self.max_length,
+            pooling=self.pooling,
+            transform=self.transform,
+            numbers=self.numbers,
+        )
+
+    def read_states(self, model: Model, batch: Batch) -> Tensor:
+        """[B, W], or [B, count W] side by side: the states that the answer is read from."""
+        if self.states == "row":
+            return self.pool_rows(model, batch)
+        return read_mentions(features_of(model, batch), batch, self.states).flatten(1)
 
 
 def encode_marked(

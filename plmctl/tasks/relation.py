@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,19 +14,11 @@ from torch import Tensor
 from plmctl.core.batch import Batch, Rows
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
-from plmctl.heads.features import read as features_of
 from plmctl.models.base import Model
 from plmctl.tasks import encode, markers, metrics, relation_score
 from plmctl.tasks.base import Example, label_ids
 from plmctl.tasks.classification import Classification, ClassificationSettings
-from plmctl.tasks.marked import (
-    MENTIONS,
-    States,
-    encode_marked,
-    read_mentions,
-    read_numbers,
-    refuse_unread,
-)
+from plmctl.tasks.marked import MENTIONS, MarkedTask, States, refuse_unread
 from plmctl.tasks.relation_files import make_example
 from plmctl.tasks.tags import read_tags
 
@@ -53,7 +44,7 @@ class RelationSettings(ClassificationSettings):
 
 
 @part_of("task")
-class RelationClassification(Classification):
+class RelationClassification(MarkedTask, Classification):
     """Predicts the relation of a head and a tail entity, which are marked (Baldini Soares et al.,
     2019, arXiv:1906.03158, sec. 3).
 
@@ -65,6 +56,7 @@ class RelationClassification(Classification):
     """
 
     fields: Mapping[str, Field] = {"values.mentions": MENTIONS}
+    count = 2
     typed = "texts that you type, one a line, with <e1>head</e1> and <e2>tail</e2>"
 
     Settings = RelationSettings
@@ -80,54 +72,20 @@ class RelationClassification(Classification):
     def known_metrics(cls, settings: ClassificationSettings) -> Iterable[str]:
         return {**metrics.by_name(None), **dict.fromkeys(relation_score.NAMES)}
 
-    @cached_property
-    def numbers(self) -> Mapping[str, int] | None:
-        """Of the entities that the model may be shown, by id and name."""
-        return read_numbers(self.entities)
-
-    @property
-    def vectors(self) -> int | None:
-        return None if self.states == "row" else 2
-
-    @property
-    def new_tokens(self) -> int:
-        return super().new_tokens + markers.count_new(self.marks, 2)
-
-    @property
-    def reads_ids(self) -> bool:
-        return super().reads_ids or self.marks == "tokens"
-
-    def texts(self, example: Example) -> list[str]:
-        return [example.fields["text"], *markers.spell(self.marks)]
-
-    def unit(self, example: Example) -> str:
-        return str(example.fields["text"])
-
     def parse(self, line: str, number: int) -> Example:
         text, *spans = read_tags(line, 2)
         place = f"line {number}"
         return make_example(str(number - 1), text, spans, label=None, place=place)
 
     def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
-        rows = encode_marked(
-            examples,
-            tokenizer,
-            style=self.marks,
-            max_length=self.max_length,
-            pooling=self.pooling,
-            transform=self.transform,
-            numbers=self.numbers,
-        )
+        rows = self.encode_texts(examples, tokenizer)
         if any(example.label is None for example in examples):
             return rows
         ids = label_ids(((example.label, example.place) for example in examples), self.names)
         return encode.add_labels(rows, {"class": np.array(ids, dtype=np.int64)})
 
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
-        if self.states == "row":
-            return super().logits(model, batch)
-        pair = read_mentions(features_of(model, batch), batch, self.states)  # [B, 2, W]
-        return {"class": model.heads["class"](pair.flatten(1))}  # [B, K]
+        return {"class": model.heads["class"](self.read_states(model, batch))}  # [B, K]
 
     def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         gold, guess = [p["gold"] for p in predictions], [p["guess"] for p in predictions]
