@@ -1,12 +1,15 @@
-"""Speed of each recipe beside BERT's, and what the rule for FLOPs says it should be.
+"""Speed of each recipe beside BERT's or another's, and what the rule for FLOPs says it should be.
 
     # tokens of WordPiece; default: the text that comes with Python
     python benchmarks/recipes.py --tokens wiki-tokens
     python benchmarks/recipes.py --recipes bert albert electra --size mini --rounds 3 --threads 1
+    # a recipe with settings of its own, beside another one than bert
+    python benchmarks/recipes.py --tokens linked-tokens --base "wklm objective.wklm.weight=0" \
+      --recipes wklm "ernie_thu model.entities.path=runs/graph model.entities.knowledge=linked"
 
 Every recipe runs at the same size, row length, batch and vocabulary, as a process of its own;
 rounds alternate, medians count. The first updates of a process, in which allocators and threads
-settle, are not timed. `expected`: BERT's speed by the ratio of training FLOPs a token (plmctl
+settle, are not timed. `expected`: the base's speed by the ratio of training FLOPs a token (plmctl
 pretrain --dry-run); Muon's own work and random numbers are not in that rule.
 """
 
@@ -15,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import statistics
 import subprocess
 import sys
@@ -29,13 +33,15 @@ def words(args: argparse.Namespace, recipe: str) -> list[str]:
     """The settings that all recipes share here."""
     data = [f"data.path={args.tokens}"] if args.tokens else []
     made = [] if args.tokens else ["tokenizer=wordpiece", f"tokenizer.vocab_size={args.vocab}"]
+    name, *own = shlex.split(recipe)
     return [
-        recipe,
+        name,
         f"size={args.size}",
         f"format.max_length={args.length}",
         f"train.batch_size={args.batch}",
         *data,
         *made,
+        *own,
     ]
 
 
@@ -75,6 +81,7 @@ def speed(args: argparse.Namespace, recipe: str) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--recipes", nargs="+", default=RECIPES)
+    parser.add_argument("--base", default="bert")
     parser.add_argument("--tokens", help="a token directory")
     parser.add_argument("--size", default="mini")
     parser.add_argument("--length", type=int, default=128)
@@ -86,19 +93,19 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     args = parser.parse_args()
-    names = ["bert", *(name for name in args.recipes if name != "bert")]
+    names = [args.base, *(name for name in args.recipes if name != args.base)]
     cost = {name: flops(args, name) for name in names}
     found: dict[str, list[float]] = {name: [] for name in names}
     for _ in range(args.rounds):
         for name in names:
             found[name].append(speed(args, name))
     print(
-        "| recipe | MFLOPs a token | tokens/s | of BERT's | expected | found / expected"
+        f"| recipe | MFLOPs a token | tokens/s | of {args.base}'s | expected | found / expected"
         " |\n|---|---|---|---|---|---|"
     )
     for name in names:
-        ratios = [own / bert for own, bert in zip(found[name], found["bert"], strict=True)]
-        ratio, expected = statistics.median(ratios), cost["bert"] / cost[name]
+        ratios = [own / base for own, base in zip(found[name], found[args.base], strict=True)]
+        ratio, expected = statistics.median(ratios), cost[args.base] / cost[name]
         cells = [
             f"{cost[name] / 1e6:.1f}",
             f"{statistics.median(found[name]):,.0f}",
