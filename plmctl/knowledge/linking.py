@@ -22,6 +22,7 @@ from plmctl.knowledge.layers import Lexicon, Treebank
 from plmctl.knowledge.tables import Problems, find_lonely, read_aliases, read_table, read_types
 from plmctl.knowledge.writing import write_about, write_entities, write_rows, write_triples
 from plmctl.storage.journal import Journal, Tell, open_journal
+from plmctl.text.inputs import find_files
 from plmctl.text.reader import read_documents
 
 Rows = Callable[[int], Iterable[dict[str, Any]]]  # the documents behind the first so many
@@ -79,9 +80,16 @@ class LinkingJob:
         given = [self.path, self.dictionary, self.type_table, self.triples, self.ids]
         tables = [place for place in self.lexicons.values() if isinstance(place, Path)]
         files = [*filter(None, given), *tables]
-        files = [place / FILE if place.is_dir() else place for place in files]
+        files = [file for place in files for file in _files_of(place)]
         state = {str(file): [(s := file.stat()).st_size, s.st_mtime_ns] for file in files}
         return {"settings": _plain(known), "files": state}
+
+
+def _files_of(place: Path) -> list[Path]:
+    """The file that tells whether a place has changed, or all files of a folder of texts."""
+    if not place.is_dir():
+        return [place]
+    return [place / FILE] if (place / FILE).exists() else find_files(place, "path")
 
 
 def link(job: LinkingJob, out: Path, *, say: Say, tell: Tell) -> dict[str, Any]:

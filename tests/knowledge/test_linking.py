@@ -208,6 +208,23 @@ def test_plain_text_is_linked_with_a_table(tmp_path: Path) -> None:
     assert about["problems"] == [f"1 aliases or entities without a name: {tmp_path}/names.tsv:3"]
 
 
+def test_a_folder_of_texts_is_linked(tmp_path: Path) -> None:
+    (tmp_path / "texts").mkdir()
+    for name, text in (("a", "NYC.\n"), ("b", "Not there.\n"), ("c", "In NYC.\n")):
+        (tmp_path / "texts" / f"{name}.txt").write_text(text)
+    (tmp_path / "names.tsv").write_text("NYC\tNew York\t7\n")
+    job = make_job(tmp_path / "texts", dictionary=str(tmp_path / "names.tsv"))
+    link(job, tmp_path / "out", say=lambda *_: None, tell=lambda _: None)
+    found = [
+        (row["text"], len(row["entity"]))
+        for row in KnowledgeDirectory(tmp_path / "out").documents()
+    ]
+    assert found == [("NYC.", 1), ("Not there.", 0), ("In NYC.", 1)]
+    before = job.identity()
+    (tmp_path / "texts" / "d.txt").write_text("NYC.\n")
+    assert job.identity() != before
+
+
 @pytest.mark.parametrize(
     ("table", "what"),
     [("one\n", "names.tsv:1: 1 columns, not 2"), ("a\tb\tc\n", "names.tsv:1: 'c' is no number")],
