@@ -15,9 +15,11 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+# {setting that names a file: what refuses one that is not there}, `opens` of a part
+Opens = Mapping[str, Callable[[str | None], object]]
 Declared = TypeVar("Declared", bound=Callable[..., Any])
 
 _SLOT = "__plmctl_slot__"  # of a base class or a part: its slot

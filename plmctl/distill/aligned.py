@@ -16,7 +16,7 @@ from plmctl.core.parts import part_of
 from plmctl.core.terminal import remark
 from plmctl.core.values import Count
 from plmctl.distill.word_vectors import WordsToAdd, WordVectors, table_of
-from plmctl.knowledge.vectors import Control, is_vectors, read_vectors
+from plmctl.knowledge.vectors import Control, find_vectors, read_vectors
 from plmctl.knowledge.word_vectors import read_table
 from plmctl.models.base import Model
 from plmctl.text.tokenizer import Tokenizer
@@ -51,7 +51,7 @@ class Aligned(WordVectors):
     def _tables(self) -> tuple[list[str], np.ndarray, list[str], np.ndarray]:
         """(names to align by, their vectors [n, D], entities, their vectors [m, D])."""
         place = Path(self.path).expanduser()
-        if is_vectors(place):
+        if find_vectors(place):
             read = read_vectors(place)
             names = [name.replace("_", " ") for name in read.entities]
             return names, read.entity, names, read.entity

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from functools import cached_property
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
-from plmctl.core.parts import part_of
+from plmctl.core.parts import Opens, part_of
 from plmctl.core.values import Count
-from plmctl.knowledge.directory import KnowledgeDirectory
+from plmctl.knowledge.directory import KnowledgeDirectory, confirm
 
 NONE = -1  # in place of a candidate
 
@@ -28,6 +28,8 @@ class CandidateTable:
         control: "shuffled" gives every entity the candidates of another.
         seed: of the control.
     """
+
+    opens: ClassVar[Opens] = {"path": confirm}
 
     def __init__(
         self,

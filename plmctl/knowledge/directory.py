@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from plmctl.core.errors import ConfigError, DataError, nearest
+from plmctl.core.errors import AbsentData, ConfigError, DataError, nearest
 from plmctl.storage.reading import parse_json_at, read_json
 from plmctl.storage.resumable import hash_file
 
@@ -39,6 +39,14 @@ class Entity(NamedTuple):
     text: str  # its description; "" where there is none
 
 
+def confirm(folder: str | Path | None) -> None:
+    """Raise AbsentData for a folder that is no knowledge directory; None names none."""
+    place = None if folder is None else Path(folder).expanduser()
+    if place and not (place / FILE).is_file():
+        what = f"not a knowledge directory (no {FILE})"
+        raise AbsentData(what, file=place, fix=_MAKE)
+
+
 class KnowledgeDirectory:
     """The entities of a knowledge directory, by their ids.
 
@@ -53,11 +61,9 @@ class KnowledgeDirectory:
     """
 
     def __init__(self, folder: str | Path, *, shuffled: int | None = None) -> None:
+        confirm(folder)
         self.folder = Path(folder).expanduser()
         file = self.folder / FILE
-        if not file.is_file():
-            what = f"not a knowledge directory (no {FILE})"
-            raise DataError(what, file=self.folder, fix=_MAKE)
         self.about: dict[str, Any] = read_json(file)
         if self.about.get("version") != VERSION:
             what = f"version {self.about.get('version')!r} is unknown to this plmctl"

@@ -5,16 +5,19 @@ directory (Mintz et al., 2009).
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Literal
+from itertools import pairwise
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from plmctl.core.errors import DataError
-from plmctl.core.parts import part_of
-from plmctl.knowledge.directory import TRIPLES, KnowledgeDirectory
+from plmctl.core.parts import Opens, part_of
+from plmctl.knowledge.directory import TRIPLES, KnowledgeDirectory, confirm
+from plmctl.knowledge.known import TextSample, describe_known
 
 CONTROLS = ("none", "shuffled", "random")
 RANDOM_RELATIONS = 8
+COUNTED = 1000  # documents in which facts are counted
 LINKED = 0.2  # of the pairs of entities, with random facts
 # odd constants of a multiplicative hash
 _MIX = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F), np.uint64(0x165667B19E3779F9))
@@ -31,6 +34,8 @@ class FactTable:
             draws which pairs have a relation, and which.
         seed: of the control, or of random facts without a directory.
     """
+
+    opens: ClassVar[Opens] = {"knowledge": confirm}
 
     def __init__(
         self,
@@ -92,6 +97,27 @@ class FactTable:
         pair = np.repeat(np.arange(len(head)), count)
         place = np.arange(len(pair)) - np.repeat(np.cumsum(count) - count, count) + low[pair]
         return pair, self.triples[place, 1]
+
+    def describe_known(self, text: TextSample) -> str:
+        """A line on how many pairs of entities of a document have a fact; DataError where none
+        has.
+        """
+        edges = np.flatnonzero(np.diff(text.documents, prepend=-1, append=-2))[: COUNTED + 1]
+        known = total = 0
+        for first, end in pairwise(edges.tolist()):
+            own = np.unique(text.entities[first:end])
+            head, tail = np.repeat(own, len(own)), np.tile(own, len(own))
+            other = head < tail
+            pair, _ = self.find(
+                np.concatenate([head[other], tail[other]]),
+                np.concatenate([tail[other], head[other]]),
+            )
+            known += len(np.unique(pair % max(1, other.sum())))
+            total += int(other.sum())
+        what = "pairs of entities of a document have a fact"
+        fix = "triples of the entities of the text: plmctl data link triples=<file>"
+        line = describe_known(known, total, what, file=self.knowledge, fix=fix)
+        return f"{line}, by chance: facts are random" if self.is_random else line
 
     def _draw(self, head: np.ndarray, tail: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         mixed = (

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from plmctl.core.errors import ConfigError, DataError
-from plmctl.core.parts import part_of
+from plmctl.core.errors import AbsentData, ConfigError, DataError
+from plmctl.core.parts import Opens, part_of
 from plmctl.core.values import Count
 from plmctl.knowledge.dictionary import Dictionary
 from plmctl.knowledge.directory import TRIPLES
@@ -23,6 +23,20 @@ class KnownWord(NamedTuple):
     start: int
     end: int
     texts: tuple[str, ...]
+
+
+def confirm(path: str | None) -> Path:
+    """The file of triples that is named: itself, or that of a knowledge directory."""
+    if path is None:
+        allowed = "a file of triples, or a knowledge directory"
+        fix = "task.lexicon.path=<file>, or task.lexicon=null: nothing is known"
+        raise ConfigError("task.lexicon.path", None, allowed, fix=fix)
+    place = Path(path).expanduser()
+    file = place / TRIPLES if place.is_dir() else place
+    if not file.is_file():
+        fix = "lines of subject, relation and object with tabs between"
+        raise AbsentData("no such file of triples", file=file, fix=fix)
+    return file
 
 
 @part_of("lexicon")
@@ -40,6 +54,8 @@ class TripleLexicon:
             objects as it has, drawn from all.
         seed: of the control.
     """
+
+    opens: ClassVar[Opens] = {"path": confirm}
 
     def __init__(
         self,
@@ -60,15 +76,7 @@ class TripleLexicon:
     def _objects(self) -> list[tuple[str, tuple[str, ...]]]:
         """Each subject, and the texts that are known of it."""
         known: dict[str, set[str]] = defaultdict(set)
-        if self.path is None:
-            allowed = "a file of triples, or a knowledge directory"
-            fix = "task.lexicon.path=<file>, or task.lexicon=null: nothing is known"
-            raise ConfigError("task.lexicon.path", None, allowed, fix=fix)
-        place = Path(self.path).expanduser()
-        file = place / TRIPLES if place.is_dir() else place
-        if not file.is_file():
-            fix = "lines of subject, relation and object with tabs between"
-            raise DataError("no such file of triples", file=file, fix=fix)
+        file = confirm(self.path)
         for number, line in read_lines(file):
             if not line.strip():
                 continue

@@ -12,6 +12,7 @@ import numpy as np
 
 from plmctl.core.parts import base_of, part_of
 from plmctl.core.values import Count, Whole
+from plmctl.knowledge.known import TextSample, describe_known
 from plmctl.knowledge.wordnet import SUPERSENSES, WordNet
 from plmctl.text.function_words import ENGLISH
 from plmctl.text.vocab import Vocab
@@ -21,10 +22,11 @@ from plmctl.text.vocab import Vocab
 class Senses:
     """The classes that words may have, at most 63 of them, each a bit of a number.
 
-    `names`: of the classes, the lowest bit first.
+    `names`: of the classes, the lowest bit first; `path`: of what is read, for messages.
     """
 
     names: tuple[str, ...]
+    path: str | None = None
 
     def confirm(self) -> None:
         """Raise AbsentData if what it reads is not there, before any text is tokenized."""
@@ -38,6 +40,13 @@ class Senses:
         words = zip(vocab.texts, vocab.word_start, strict=True)
         bits = [self.of_word(text) if begins and text else 0 for text, begins in words]
         return np.array(bits, np.int64)
+
+    def describe_known(self, text: TextSample) -> str:
+        """A line on how many words of a text have senses; DataError where none has."""
+        known, total = text.count_words(self.of_word)
+        fix = "text in the language of the lexicon"
+        what = "words of the text have senses"
+        return describe_known(known, total, what, file=self.path, fix=fix)
 
 
 @part_of("senses")

@@ -12,13 +12,14 @@ from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from plmctl.core.errors import AbsentData, DataError
-from plmctl.core.parts import base_of, part_of
+from plmctl.core.parts import Opens, base_of, part_of
 from plmctl.core.values import Whole
+from plmctl.knowledge.known import TextSample, describe_known
 from plmctl.text.vocab import Vocab
 
 POLARITIES = ("neutral", "negative", "positive")
@@ -39,7 +40,12 @@ _NONE = WordPolarity(0, 0)
 
 @base_of("sentiment")
 class Sentiment:
-    """The polarity of words, whatever the file is."""
+    """The polarity of words, whatever the file is.
+
+    `path`: of the file, for messages.
+    """
+
+    path: str | None = None
 
     def of_word(self, word: str) -> WordPolarity:
         """The entry of a word; neutral and other for one that is not in the lexicon."""
@@ -50,6 +56,24 @@ class Sentiment:
         words = zip(vocab.texts, vocab.word_start, strict=True)
         entries = [self.of_word(text) if text and begins else _NONE for text, begins in words]
         return np.array(entries, np.int64).reshape(-1, 2)
+
+    def describe_known(self, text: TextSample) -> str:
+        """A line on how many words of a text it knows; DataError where these are none."""
+        known, total = text.count_words(lambda word: self.of_word(word) != _NONE)
+        what, fix = "words of the text are in the lexicon", "a lexicon in the language of the text"
+        return describe_known(known, total, what, file=self.path, fix=fix)
+
+
+def confirm(path: str | None) -> Path:
+    """The file or folder of a lexicon; AbsentData where there is none."""
+    if path is None:
+        raise AbsentData(
+            "no lexicon of polarities is named", fix=f"noise.sentiment_mask.lexicon.path=<{_SHOWN}>"
+        )
+    place = Path(path).expanduser()
+    if not place.exists():
+        raise AbsentData("there is no such lexicon", file=place, fix=_SHOWN)
+    return place
 
 
 @part_of("sentiment")
@@ -66,6 +90,8 @@ class SentimentLexicon(Sentiment):
         path: of the lexicon; None: no word has a polarity, for checks alone.
     """
 
+    opens: ClassVar[Opens] = {"path": confirm}
+
     def __init__(self, *, path: str | None = None, shuffled: Whole | None = None) -> None:
         self.path, self.shuffled = path, shuffled
 
@@ -77,14 +103,7 @@ class SentimentLexicon(Sentiment):
             AbsentData: no lexicon is named, or there is none.
             DataError: its lines have another form.
         """
-        if self.path is None:
-            raise AbsentData(
-                "no lexicon of polarities is named",
-                fix=f"noise.sentiment_mask.lexicon.path=<{_SHOWN}>",
-            )
-        place = Path(self.path).expanduser()
-        if not place.exists():
-            raise AbsentData("there is no such lexicon", file=place, fix=_SHOWN)
+        place = confirm(self.path)
         found = _read_lists(place) if place.is_dir() else _read_file(place)
         if not found:
             raise DataError("no words in it", file=place, fix=_SHOWN)

@@ -23,6 +23,7 @@ from plmctl.storage.durable import sync
 from plmctl.storage.reading import blame_file, read_json, read_text
 
 TABLE, RECORD = "vectors.safetensors", "graph.json"
+VECTORS = "vectors"  # of a run
 AGAIN = "write it again: plmctl graph"
 Control = Literal["none", "shuffled", "random"]
 
@@ -96,15 +97,31 @@ def is_vectors(folder: Path) -> bool:
     return (folder / TABLE).is_file() and (folder / RECORD).is_file()
 
 
+def find_vectors(path: str | Path) -> Path | None:
+    """The vectors directory that is meant: this one, or that of a run of plmctl graph; None where
+    there is none.
+    """
+    folder = Path(path).expanduser()
+    return next((place for place in (folder, folder / VECTORS) if is_vectors(place)), None)
+
+
+def confirm_vectors(path: str | Path | None) -> None:
+    """Raise AbsentData for a path without the vectors of a graph; None names none."""
+    if path is not None and not find_vectors(path):
+        what = f"no vectors of a graph here: there is no {TABLE} with {RECORD}"
+        fix = "plmctl graph data.path=<a graph>, and its run, or vectors/ in it"
+        raise AbsentData(what, file=path, fix=fix)
+
+
 def read_vectors(folder: Path, control: Control = "none", seed: int = 0) -> GraphVectors:
-    """Read a vectors directory, or a control in its place (`GraphVectors.controlled`).
+    """Read a vectors directory, or that of a run of plmctl graph, or a control in its place
+    (`GraphVectors.controlled`).
 
     Raises:
         DataError: It is not there, or its files do not belong together.
     """
-    if not is_vectors(folder):
-        what = f"no vectors of a graph here: there is no {TABLE} with {RECORD}"
-        raise AbsentData(what, file=folder, fix="plmctl graph data.path=<a graph>, and its vectors")
+    confirm_vectors(folder)
+    folder = find_vectors(folder) or folder
     record = read_json(folder / RECORD, dict[str, Any], fix=AGAIN)
     entities, relations = (
         _read_names(folder / f"{name}.txt") for name in ("entities", "relations")

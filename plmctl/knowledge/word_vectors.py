@@ -7,11 +7,18 @@ from pathlib import Path
 
 import numpy as np
 
-from plmctl.core.errors import DataError
+from plmctl.core.errors import AbsentData, DataError
 
 # words that are read; GloVe's files have the frequent ones first (TinyBERT, data_augmentation.py)
 LIMIT = 100_000
 _TOGETHER = 64  # words that are compared at the same time
+
+
+def confirm(file: str | None) -> None:
+    """Raise AbsentData for a file of vectors that is not there; None names none."""
+    if file is not None and not Path(file).expanduser().is_file():
+        fix = "text of a word and its numbers in each line, as GloVe's .txt files"
+        raise AbsentData("there is no such file of word vectors", file=file, fix=fix)
 
 
 class Neighbours:

@@ -7,17 +7,18 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from plmctl.core.errors import ConfigError, DataError
-from plmctl.core.parts import part_of
+from plmctl.core.parts import Opens, part_of
 from plmctl.core.values import Count
-from plmctl.knowledge.directory import KnowledgeDirectory
-from plmctl.knowledge.vectors import Control, match_names, read_vectors
+from plmctl.knowledge.directory import KnowledgeDirectory, confirm
+from plmctl.knowledge.known import TextSample, describe_known
+from plmctl.knowledge.vectors import Control, confirm_vectors, match_names, read_vectors
 
 
 @part_of("entities")
@@ -38,6 +39,8 @@ class EntityVectors(nn.Module):
         control: "shuffled" gives each entity the vector of another, "random" random ones.
         seed: of the control, or of vectors without `path`.
     """
+
+    opens: ClassVar[Opens] = {"path": confirm_vectors, "knowledge": confirm}
 
     vectors: Tensor
     known: Tensor
@@ -80,6 +83,15 @@ class EntityVectors(nn.Module):
         """ids [B, T] -> (vectors [B, T, E], [B, T] bool: there is one)."""
         rows = self.find_rows(ids)
         return self.vectors[rows], rows > 0
+
+    def describe_known(self, text: TextSample) -> str:
+        """A line on how many mentions of a text have a vector; DataError where none has."""
+        known = self.known.cpu().numpy()  # [1 + ids] bool
+        entities = text.entities[text.entities < self.count]
+        what = "mentions of entities have a " + ("vector" if self.path else "random vector")
+        fix = "model.entities.path=<vectors of the entities of the text>"
+        count = int(known[entities + 1].sum())
+        return describe_known(count, len(text.entities), what, file=self.path, fix=fix)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         given, own = state_dict.get(f"{prefix}fingerprint"), self.fingerprint

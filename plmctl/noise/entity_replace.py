@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -15,9 +15,10 @@ from plmctl.core.batch import Rows
 from plmctl.core.draws import HALF, Draws, unit
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.fields import Field
-from plmctl.core.parts import part_of
+from plmctl.core.parts import Opens, part_of
 from plmctl.core.values import Count, Rate, Whole
-from plmctl.knowledge.directory import KnowledgeDirectory
+from plmctl.knowledge.directory import KnowledgeDirectory, confirm
+from plmctl.knowledge.known import TextSample, describe_known
 from plmctl.knowledge.pools import Pools
 from plmctl.noise.base import Noise
 from plmctl.noise.moves import move_tokens
@@ -64,6 +65,8 @@ class EntityReplace(Noise):
         )
     }
 
+    opens: ClassVar[Opens] = {"knowledge": confirm}
+
     def __init__(
         self,
         *,
@@ -103,6 +106,15 @@ class EntityReplace(Noise):
             what = "no type has two entities with names: nothing can be replaced"
             raise DataError(what, file=self._folder, fix=fix)
         return pools
+
+    def describe_known(self, text: TextSample) -> str:
+        """How many mentions of a text can be replaced: others have a type of theirs."""
+        entities = text.entities[text.entities < len(self.knowledge)]
+        could = np.array([bool(kinds) for kinds in self.pools.kinds])
+        what = "mentions can be replaced by an entity of the same type"
+        fix = "plmctl data link type_table=<name, type a line>"
+        known = int(could[entities].sum())
+        return describe_known(known, len(text.entities), what, file=self._folder, fix=fix)
 
     def input_length(self, length: int) -> int:
         return max(1, length - self.room)

@@ -16,6 +16,7 @@ from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.core.values import Count
 from plmctl.knowledge.facts import FactTable
+from plmctl.knowledge.known import TextSample
 from plmctl.noise.base import Noise
 from plmctl.noise.moves import move_tokens
 from plmctl.noise.units import find_spans
@@ -79,6 +80,10 @@ class RelationQuery(Noise):
                 table.append((row, 1, added[row], *query[:3]))
         spans = np.array(table, np.int64).reshape(-1, 6)
         return replace(moved, spans={**moved.spans, "query": spans})
+
+    def describe_known(self, text: TextSample) -> str:
+        """How many pairs of entities of a text have a fact."""
+        return self.table.describe_known(text)
 
     def _choose(self, rows: Rows, lot: np.ndarray) -> list[Query | None]:
         """The query of each row, or None."""

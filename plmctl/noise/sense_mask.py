@@ -12,6 +12,7 @@ from plmctl.core.batch import Rows
 from plmctl.core.draws import Draws
 from plmctl.core.parts import part_of
 from plmctl.core.values import Rate
+from plmctl.knowledge.known import TextSample
 from plmctl.knowledge.senses import Senses
 from plmctl.noise.groups import Lengths, Walk
 from plmctl.noise.masking import Masking, MaskOrReplace, NoiseBudget, Select, Spans
@@ -94,6 +95,7 @@ class SenseMask(Masking):
         static: int | None = None,
     ) -> None:
         senses.confirm()
+        self.senses = senses
         budget = NoiseBudget(rate=rate, max_predictions=max_predictions, selection=selection)
         super().__init__(
             select=FavouredWords(
@@ -112,3 +114,7 @@ class SenseMask(Masking):
             ),
             static=static,
         )
+
+    def describe_known(self, text: TextSample) -> str:
+        """How many words of a text have senses."""
+        return self.senses.describe_known(text)

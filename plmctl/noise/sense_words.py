@@ -14,6 +14,7 @@ from plmctl.core.batch import IGNORE, Rows
 from plmctl.core.draws import Draws
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
+from plmctl.knowledge.known import TextSample
 from plmctl.knowledge.senses import Senses
 from plmctl.noise.base import Noise
 from plmctl.noise.units import find_units
@@ -66,6 +67,10 @@ class SenseWords(Noise):
         row, column = np.divmod(start[some], width)
         spans = np.stack([row, column, length[some], bits[some]], 1)
         return replace(rows, spans={**rows.spans, "senses": spans.astype(np.int64)})
+
+    def describe_known(self, text: TextSample) -> str:
+        """How many words of a text have senses."""
+        return self.senses.describe_known(text)
 
     def _look_up(self, ids: np.ndarray) -> int:
         """The senses of the word that several tokens spell; 0 for one that begins before them."""

@@ -15,6 +15,7 @@ from plmctl.core.draws import Draws
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.core.values import Rate, Share
+from plmctl.knowledge.known import TextSample
 from plmctl.knowledge.sentiment import Sentiment, WordPolarity
 from plmctl.noise.base import Noise
 from plmctl.noise.groups import Lengths, Walk
@@ -106,6 +107,10 @@ class SentimentMask(Noise):
         tracks["rating"], targets["rating"] = self._fuse(rows, draws)
         noised = noised.with_seq(rows.input, seq.with_tracks(**tracks))
         return replace(noised, targets={**noised.targets, **targets})
+
+    def describe_known(self, text: TextSample) -> str:
+        """How many words of a text the lexicon knows."""
+        return self.lexicon.describe_known(text)
 
     def capacity(self, length: int) -> dict[str, int]:
         most = min(length, int(max(self.rates) * length) + 2)

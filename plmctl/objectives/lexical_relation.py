@@ -6,16 +6,18 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from plmctl.core.batch import Batch, Seq
-from plmctl.core.parts import part_of
+from plmctl.core.parts import Opens, part_of
 from plmctl.heads.base import head_of
+from plmctl.knowledge.known import TextSample, describe_known
 from plmctl.knowledge.word_pairs import PairTable, WordPairs
-from plmctl.knowledge.word_vectors import Neighbours
+from plmctl.knowledge.word_vectors import Neighbours, confirm
 from plmctl.models.base import Model
 from plmctl.objectives.ask import make_output
 from plmctl.objectives.base import Facts, Objective, Output
@@ -39,6 +41,7 @@ class LexicalRelation(Objective):
         vectors: a file of word vectors, as GloVe's; None: the model's own.
     """
 
+    opens: ClassVar[Opens] = {"vectors": confirm}
     facts = Facts(
         needs=frozenset({"text", "spans.lexical"}),
         heads=frozenset({"pooler", "lexical"}),
@@ -60,8 +63,16 @@ class LexicalRelation(Objective):
         if self.vectors is None:
             return {}
         words = {word: n for n, word in enumerate(self.table.words)}
-        read = Neighbours.read(Path(self.vectors), limit=1 << 30, among=words.keys())
+        read = Neighbours.read(Path(self.vectors).expanduser(), limit=1 << 30, among=words.keys())
         return {words[word]: read.vectors[number] for word, number in read.number.items()}
+
+    def describe_known(self, text: TextSample) -> str:
+        """How many words of the lexicon have a vector in the file, if one is named."""
+        if self.vectors is None:
+            return ""
+        what, fix = "words of the lexicon have a vector", "vectors of words in its language"
+        known, total = len(self.static), len(self.table.words)
+        return describe_known(known, total, what, file=self.vectors, fix=fix)
 
     def counts(self, batch: Batch) -> dict[str, int]:
         return {"lexical": 3 * len(batch.spans.get("lexical", ()))}

@@ -15,6 +15,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.core.values import Count, Whole
 from plmctl.knowledge.facts import FactTable
+from plmctl.knowledge.known import TextSample
 from plmctl.models.base import Model
 from plmctl.objectives.ask import make_output
 from plmctl.objectives.base import Facts, Objective, Output
@@ -80,6 +81,10 @@ class RelationContrast(Objective):
             raise ConfigError("temperature", temperature, "above 0", fix="temperature=0.05")
         self.table, self.temperature, self.seed = facts, temperature, seed
         self.negatives, self.unrelated = negatives, unrelated
+
+    def describe_known(self, text: TextSample) -> str:
+        """How many pairs of entities of a text have a fact."""
+        return self.table.describe_known(text)
 
     def counts(self, batch: Batch) -> dict[str, int]:
         return {"relation_contrast": len(self.draw(batch, Mentions.of(batch)).anchor)}

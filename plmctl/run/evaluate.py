@@ -15,13 +15,14 @@ from plmctl.core.errors import ConfigError, UsageError
 from plmctl.core.locate import locate
 from plmctl.core.terminal import tell
 from plmctl.heads.base import language_heads
+from plmctl.knowledge.vectors import find_vectors
 from plmctl.run.adapt import framing
 from plmctl.run.assemble import longest
 from plmctl.run.build import build, plain
 from plmctl.run.context_length import compare_contexts
 from plmctl.run.described_links import rank_described
 from plmctl.run.fact_completion import complete_facts
-from plmctl.run.graph_evaluation import evaluate_vectors, find_vectors
+from plmctl.run.graph_evaluation import evaluate_vectors
 from plmctl.run.held_out import score_held_out, suggest_task
 from plmctl.run.loading import Loaded, load_for
 from plmctl.run.measured_text import read_text

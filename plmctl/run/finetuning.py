@@ -216,6 +216,7 @@ def _describe_data(
         *inference.describe_reading(task.reader),
         *([skipped] if skipped else []),
         *task.remarks,
+        *task.describe_known(train.examples),
     ]:
         session.say(line)
     if session.precision.name != "fp32":

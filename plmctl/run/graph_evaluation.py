@@ -15,14 +15,7 @@ from plmctl.graph.ranks import rank
 from plmctl.graph.tables import GraphTables
 from plmctl.knowledge.graph import KnowledgeGraph
 from plmctl.knowledge.triples import BUILTIN, read_graph
-from plmctl.knowledge.vectors import (
-    AGAIN,
-    RECORD,
-    GraphVectors,
-    is_vectors,
-    match_names,
-    read_vectors,
-)
+from plmctl.knowledge.vectors import AGAIN, RECORD, GraphVectors, match_names, read_vectors
 from plmctl.run.build import build
 from plmctl.run.predict import show_scores
 from plmctl.run.schema import Evaluate
@@ -30,16 +23,7 @@ from plmctl.storage.atomic import refuse_existing, write_json
 from plmctl.storage.reading import fit_stored
 from plmctl.training.processes.world import device_of
 
-VECTORS = "vectors"  # the folder of the vectors in a run
 SPLITS = {"dev": "valid", "validation": "valid"}  # the words of other tasks
-
-
-def find_vectors(checkpoint: str) -> Path | None:
-    """The vectors directory that a checkpoint names: itself, or that of a run; None for another
-    kind of checkpoint.
-    """
-    folder = Path(checkpoint).expanduser()
-    return next((place for place in (folder, folder / VECTORS) if is_vectors(place)), None)
 
 
 def evaluate_vectors(spec: Evaluate, folder: Path) -> int:

@@ -21,13 +21,13 @@ from plmctl.graph.scores.base import Score
 from plmctl.graph.tables import GraphTables
 from plmctl.knowledge.graph import KnowledgeGraph
 from plmctl.knowledge.triples import BUILTIN, read_graph
-from plmctl.knowledge.vectors import GraphVectors
+from plmctl.knowledge.vectors import VECTORS, GraphVectors
 from plmctl.models.base import Model
 from plmctl.nn.tables import count
 from plmctl.run.assemble import without_weights
 from plmctl.run.build import build
 from plmctl.run.fit import budget_of, fit
-from plmctl.run.graph_evaluation import VECTORS, show_ranks
+from plmctl.run.graph_evaluation import show_ranks
 from plmctl.run.resolve import decide_place
 from plmctl.run.schema import Graph, GraphData
 from plmctl.run.session import Session, run_session

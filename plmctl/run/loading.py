@@ -18,7 +18,7 @@ from plmctl.core.terminal import remark
 from plmctl.interop import elmo, hf
 from plmctl.interop.elmo import make_tokenizer
 from plmctl.interop.family import find_token_tables
-from plmctl.knowledge.vectors import is_vectors
+from plmctl.knowledge.vectors import find_vectors
 from plmctl.models.base import Model
 from plmctl.run.assemble import NODES, build_model, settle_lengths, without_weights
 from plmctl.run.plugins import confirm, named
@@ -203,7 +203,7 @@ def open_source(
     if isinstance(spec, Graph):
         what = "a run of plmctl graph, which has vectors of entities and no language model"
         run = shlex.quote(str(path))
-        if is_vectors(folder / "vectors") or is_vectors(Path(path) / "vectors"):
+        if find_vectors(folder) or find_vectors(Path(path)):
             fix = f"plmctl eval checkpoint={run}, or another checkpoint"
         else:
             what = f"{what}; its vectors are written at its end"

@@ -16,6 +16,7 @@ from plmctl.run.alone import find_wrong_parts
 from plmctl.run.build import MISSING, build, plain
 from plmctl.run.corpus import sources
 from plmctl.run.headers import naming_source
+from plmctl.run.known_text import check_opened
 from plmctl.run.loading import open_source
 from plmctl.run.model_facts import reading
 from plmctl.run.references import at_origin
@@ -59,6 +60,8 @@ def check_parents(spec: RunSpec, known: list[PlmctlError]) -> list[PlmctlError]:
     for open_parent in _parents(spec):
         with collect(errors):
             open_parent()
+    with collect(errors):
+        check_opened(spec)
     slots = {error.path.partition(".")[0] for error in known if isinstance(error, ConfigError)}
     if "data" not in slots:
         with collect(errors):

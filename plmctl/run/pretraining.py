@@ -26,6 +26,7 @@ from plmctl.run.fit import budget_of, fit
 from plmctl.run.floors import Floors, asks_for_text, count_corpus
 from plmctl.run.from_corpus import start_from_corpus
 from plmctl.run.glossary import token_targets
+from plmctl.run.known_text import describe_known
 from plmctl.run.loaders import BatchFields, describe_unread, open_held_out, open_training_loader
 from plmctl.run.model_facts import heads_about, pattern_of
 from plmctl.run.overview import check_languages, check_memory, describe_run
@@ -143,9 +144,9 @@ def train(session: Session) -> Result:
     budget = budget_of(spec, updates_per_epoch=_updates_per_epoch(spec, loaders))
     lines = describe_run(session, corpus, model, objective, budget, loaders[0])
     for loader in loaders:
-        lines += [
-            line for part in loader.sources.values() for line in describe_unread(part, fields.kept)
-        ]
+        for source in loader.sources.values():
+            lines += describe_unread(source, fields.kept)
+            lines += describe_known(source, model, objective, vocab)
     for line in dict.fromkeys(lines):
         session.say(line)
     targets = sorted(token_targets(thaw(spec), plugins))

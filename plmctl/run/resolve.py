@@ -10,6 +10,7 @@ from typing import TypeVar
 from plmctl.core.errors import PlmctlError, UsageError, flatten
 from plmctl.run.adapt import adapt, check_length, complete, fit_language_heads, fit_task
 from plmctl.run.check import Outline, check_finetuning, check_pretraining, check_settings
+from plmctl.run.known_text import check_opened
 from plmctl.run.parents import build_task, check_splits, check_texts, checking_parents
 from plmctl.run.plugins import confirm
 from plmctl.run.run_name import runs_of
@@ -39,6 +40,7 @@ def resolve_pretraining(spec: Pretrain) -> tuple[Pretrain, Outline | None, Usage
         with checking_parents(spec):
             outline = check_pretraining(spec)
             check_texts(spec)
+            check_opened(spec)
         return spec, outline, None
     except UsageError as error:
         if not (spec.provenance.preview and _makes_rows(error)):
@@ -56,6 +58,7 @@ def resolve_finetuning(spec: Finetune) -> tuple[Finetune, Task, Outline]:
     """
     with checking_parents(spec):
         spec = decide_place(complete(spec))
+        check_opened(spec)
         task = build_task(spec)
         spec = fit_language_heads(spec, task)
         check_length(spec, task)

@@ -184,6 +184,12 @@ class Task(Objective):
         """What a reader of the score should know about the files."""
         return []
 
+    def describe_known(self, examples: Sequence[Example]) -> list[str]:
+        """Lines on how much of the training examples is known to what the task reads beside them;
+        DataError where that is nothing.
+        """
+        return []
+
     @property
     def outputs(self) -> int:
         """How many logits the head has to give."""

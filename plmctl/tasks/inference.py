@@ -170,6 +170,7 @@ def check_splits(task: Task) -> list[str]:
     """
     devs = task.dev_splits
     task.fit_labels(train := task.read("train"))
+    task.describe_known(train)
     for name in devs:
         task.fit_labels(examples := task.read(name))
         common, several = _count_known(train, examples), len(set(map(_content, examples))) >= FEW

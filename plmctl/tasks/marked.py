@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -13,9 +13,11 @@ from torch import Tensor
 
 from plmctl.core.batch import Batch, Rows
 from plmctl.core.fields import Field
+from plmctl.core.parts import Opens
 from plmctl.heads.features import read as features_of
-from plmctl.knowledge.directory import KnowledgeDirectory
-from plmctl.knowledge.vectors import is_vectors, read_vectors
+from plmctl.knowledge.directory import KnowledgeDirectory, confirm
+from plmctl.knowledge.known import describe_known
+from plmctl.knowledge.vectors import find_vectors, read_vectors
 from plmctl.models.base import Model
 from plmctl.tasks import encode, markers
 from plmctl.tasks.base import Example, Task
@@ -30,6 +32,12 @@ MENTIONS = Field(
 States = Literal["start", "mean", "row"]
 
 
+def confirm_entities(folder: str | None) -> None:
+    """Raise AbsentData for a folder that has neither the vectors nor the names of entities."""
+    if folder is not None and not find_vectors(folder):
+        confirm(folder)
+
+
 class MarkedTask(Task):
     """What tasks share whose texts have `count` entities with marks around them.
 
@@ -42,11 +50,20 @@ class MarkedTask(Task):
     marks: Style
     states: States
     entities: str | None = None
+    opens: ClassVar[Opens] = {"entities": confirm_entities}
 
     @cached_property
     def numbers(self) -> Mapping[str, int] | None:
         """Of the entities that the model may be shown, by id and name."""
         return read_numbers(self.entities)
+
+    def describe_known(self, examples: Sequence[Example]) -> list[str]:
+        if self.numbers is None:
+            return []
+        found = [number for example in examples for number in _find_numbers(example, self.numbers)]
+        known = sum(number >= 0 for number in found)
+        what, fix = "entities of train are in task.entities", "task.entities=null, or what has them"
+        return [describe_known(known, len(found), what, file=self.entities, fix=fix)]
 
     @property
     def vectors(self) -> int | None:
@@ -136,7 +153,7 @@ def read_numbers(folder: str | None) -> Mapping[str, int] | None:
     if folder is None:
         return None
     path = Path(folder).expanduser()
-    if not is_vectors(path):
+    if not find_vectors(path):
         return KnowledgeDirectory(path).ids
     return {name: number for number, name in enumerate(read_vectors(path).entities)}
 

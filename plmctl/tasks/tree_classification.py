@@ -12,6 +12,7 @@ from plmctl.core.batch import Rows
 from plmctl.core.errors import ConfigError
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
+from plmctl.knowledge.known import describe_known
 from plmctl.knowledge.lexicon import TripleLexicon
 from plmctl.tasks import encode
 from plmctl.tasks.base import Example, label_ids
@@ -69,6 +70,15 @@ class TreeClassification(Classification):
                 "task.transform", ..., "none: trees have no order", fix="leave it out"
             )
 
+    def describe_known(self, examples: Sequence[Example]) -> list[str]:
+        if self.own.lexicon is None:
+            return []
+        texts = [text for example in examples for text in _list_texts(example)]
+        known = sum(bool(self.own.lexicon.find(text)) for text in texts)
+        what, file = "texts of train have a word of the lexicon", self.own.lexicon.path
+        fix = "triples in the language of the texts, or task.lexicon=null"
+        return [describe_known(known, len(texts), what, file=file, fix=fix)]
+
     @property
     def pattern(self) -> Mapping[str, Any] | None:
         return TREE if self.own.visible and self.own.lexicon is not None else None
@@ -87,7 +97,7 @@ class TreeClassification(Classification):
         return encode.add_labels(rows, {"class": np.array(ids, dtype=np.int64)})
 
     def _grow(self, example: Example, tokenizer: Any) -> TreeRow:
-        texts = [str(example.fields[name]) for name in ("text", "text2") if name in example.fields]
+        texts = _list_texts(example)
         read = [tokenizer.encode_offsets(text) for text in texts]
         first, second = read[0][0], read[1][0] if len(read) > 1 else None
         row = encode.lay_out(
@@ -118,6 +128,10 @@ class TreeClassification(Classification):
                     found.append((a, b, [list(tokenizer.encode(own)) for own in word.texts]))
                     last = b
         return found
+
+
+def _list_texts(example: Example) -> list[str]:
+    return [str(example.fields[name]) for name in ("text", "text2") if name in example.fields]
 
 
 def _count_kept(row: encode.Row, ids: Sequence[int], begin: int) -> int:
