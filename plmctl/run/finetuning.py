@@ -82,8 +82,11 @@ def commands_after(spec: Finetune) -> dict[str, str]:
     pairs = (spec.task.get("columns") or {}).get("text2") is not None
     kind: Any = locate(spec.task["_target_"], spec.plugins)
     typed = "pairs that you type, one a line, a tab between its two texts" if pairs else kind.typed
+    task = build_task(spec)
+    there = [*task.dev_splits, *filter(task.has, ("test",)), "train"]
+    split = "" if "dev" in there else f" split={there[0]}"
     return {
-        "plmctl eval checkpoint={run}": "",
+        f"plmctl eval checkpoint={{run}}{split}": "",
         **({"plmctl eval checkpoint={run} input=-": f"of the {typed}, to Ctrl-D"} if typed else {}),
         "plmctl report {run}": "",
     }

@@ -60,7 +60,7 @@ def need(path: Where, split: str, patterns: Sequence[str], *, folder: str = "") 
     raise AbsentData(
         f"no file for the split '{split}': looked for {', '.join(patterns)} (also .gz){hint}",
         file=path,
-        fix="name the files in order: task.path=[train.tsv,dev.tsv]",
+        fix="name the files in order: task.path=[<train>,<dev>,<test>]",
     )
 
 

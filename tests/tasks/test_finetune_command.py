@@ -19,6 +19,7 @@ from plmctl.run.action import perform
 from plmctl.run.model_facts import pooling
 from plmctl.run.saved import read_spec
 from plmctl.run.spec import Provenance
+from plmctl.tasks import files
 from plmctl.tasks.classification import Classification
 from plmctl.tasks.predictions import write_submission
 from plmctl.tasks.tables import Table
@@ -379,6 +380,13 @@ def test_without_a_dev_split_nothing_is_scored(tmp_path, capsys):
     assert "metric" not in said.out
     assert json.loads((tmp_path / "run" / "result.json").read_text())["metrics"] == {}
     assert not (tmp_path / "run" / "predictions").exists()
+    assert f"  plmctl eval checkpoint={tmp_path / 'run'} split=train\n" in said.err
+
+
+def test_the_fix_for_a_missing_split_promises_no_ending(tmp_path, capsys):
+    (_table(tmp_path) / "dev.tsv").unlink()
+    with pytest.raises(DataError, match=r"fix: .*task\.path=\[<train>,<dev>,<test>\]"):
+        files.need(tmp_path, "dev", ["dev.*"])
 
 
 def test_an_interrupted_run_without_dev_goes_on(tmp_path, monkeypatch):

@@ -77,7 +77,7 @@ def check(
         raise DataError(
             "there is no training split",
             file=path,
-            fix="name the files: task.path=[train.tsv,dev.tsv]",
+            fix="name the files: task.path=[<train>,<dev>,<test>]",
         )
     keys = {name: [_key(example) for example in examples] for name, examples in splits.items()}
     lengths = LengthHistogram()
