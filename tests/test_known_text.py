@@ -4,7 +4,9 @@ there are told with all that is wrong with the settings.
 
 from __future__ import annotations
 
+import bz2
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,10 +20,13 @@ from plmctl.knowledge.facts import FactTable
 from plmctl.knowledge.known import TextSample, describe_known
 from plmctl.knowledge.vectors import GraphVectors, find_vectors
 from plmctl.nn.entities import EntityVectors
+from plmctl.run.headers import header
+from plmctl.run.recipes import find_recipe
 from plmctl.tasks.base import Example
 from plmctl.tasks.marked import MarkedTask
 from plmctl.text.vocab import Vocab
 from tests.knowledge.tables import write_knowledge
+from tests.knowledge.wiki import export, page
 from tests.test_every_problem import problems
 
 SHORT = [
@@ -191,6 +196,26 @@ def test_files_of_knowledge_of_tasks(words: list[str], missing: str) -> None:
     told = problems("finetune", *words, "task.path=no/data", "optim.lr=-1")
     assert sum(missing in line for line in told) == 1
     assert len(told) == 3
+
+
+@pytest.mark.parametrize("recipe", ["ernie_thu", "knowbert"])
+def test_the_commands_of_a_recipe_work_one_after_the_other(recipe: str) -> None:
+    """What its header says of data, then its launch line, as they are typed."""
+    stated = header(find_recipe(recipe))
+    commands = re.findall(r"plmctl (data link|graph) (.*?)(?:;| Published)", stated.text("Data"))
+    link, graph = ([*verb.split(), *words.split()] for verb, words in commands)
+    names = ["Rome", "Oslo", "Bonn"]
+    text = " ".join(f"The [[{name}]] of the old land." for name in names * 20)
+    with bz2.open("wiki.xml.bz2", "wt", encoding="utf-8") as stream:
+        stream.write(export(page(name, text) for name in names))
+    Path("triples.tsv").write_text("Rome\tnear\tBonn\nBonn\tnear\tOslo\n", "utf-8")
+    assert start(*link)[0] == 0
+    code, told = start(*graph, "train.epochs=1", "train.device=cpu")
+    assert code == 0, told
+    words = [word for word in SHORT if not word.startswith("tokenizer")]
+    code, told = start(*stated.command()[1:], *words, "tokenizer.vocab_size=34")
+    assert code == 0, told
+    assert "mentions of entities have a vector (100.0%)" in told
 
 
 def test_triples_of_another_language() -> None:

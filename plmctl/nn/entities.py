@@ -31,7 +31,7 @@ class EntityVectors(nn.Module):
     A checkpoint holds a fingerprint of the vectors, and refuses others.
 
     Args:
-        path: a vectors directory; None: as many random vectors as `count`.
+        path: a vectors directory, or a run of plmctl graph; None: random vectors, `count` of them.
         knowledge: the knowledge directory in which the ids of the text stand, whose entities are
             found in `path` by their names; None: the ids are rows of `path`.
         count: entities without `path`.
