@@ -15,7 +15,7 @@ from plmctl.storage.resumable import new_folder, write_folder
 NEXT = {
     "descriptions": "plmctl tokenize data.path={out}/descriptions.jsonl data.spans=[entity]"
     " out=<folder>",
-    "comet": "plmctl finetune task=seq2seq task.path={out} checkpoint=<run>",
+    "comet": "plmctl finetune task=comet task.path={out} checkpoint=<run>",
     "kg_bert": "plmctl finetune task=pair_classification task.path={out} checkpoint=<run>",
     "relations": "plmctl finetune task=pair_classification task.path={out} checkpoint=<run>",
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -22,8 +22,9 @@ from plmctl.noise.base import Noise
 from plmctl.noise.target_mask import TargetMask
 from plmctl.objectives.base import Output, Term
 from plmctl.objectives.seq2seq import ask_smoothed
-from plmctl.tasks import sequences, written
+from plmctl.tasks import files, novelty, sequences, written
 from plmctl.tasks.base import Example, Task, TaskSettings
+from plmctl.tasks.novelty import TrainedTexts
 from plmctl.tasks.pairs import Pairs
 from plmctl.text.vocab import Vocab
 
@@ -212,6 +213,8 @@ class Generation(Task):
             [self.prefix + str(example.fields["source"]) for example in examples]
         )
         labelled = all(example.label is not None for example in examples)
+        if labelled and self._asks_new:
+            self._trained.judge("", "")  # read before texts are written, which takes long
         targets = (
             tokenizer.encode_batch([example.label[0] for example in examples]) if labelled else None
         )
@@ -354,12 +357,36 @@ class Generation(Task):
                     "guess": guess,
                 }
             )
+            if golds is not None and self._asks_new:
+                predictions[-1] |= self._trained.judge(example.fields["source"], guess)
             if "nll" in logits:
                 predictions[-1] |= {
                     "nll": float(logits["nll"][index]),
                     "tokens": int(logits["tokens"][index]),
                 }
         return predictions
+
+    @property
+    def _asks_new(self) -> bool:
+        return not set(novelty.METRICS).isdisjoint(self.metrics)
+
+    @cached_property
+    def _trained(self) -> TrainedTexts:
+        """The targets of training as the tokenizer writes them, which may change letters."""
+        single = files.is_single(self.path) and not self.held_share
+        if self.path is None or single or not self.has("train"):
+            allowed = "novel, novel_pairs and novel_unique need the training examples"
+            fix = "task.path=<the folder with train and dev>, or other task.metrics"
+            raise ConfigError("task.path", self.path, allowed, fix=fix)
+        pairs = [
+            (str(example.fields["source"]), target)
+            for example in self.read("train")
+            for target in example.label
+        ]
+        written_again = map(
+            self._tokenizer.decode, self._tokenizer.encode_batch([target for _, target in pairs])
+        )
+        return TrainedTexts(zip([source for source, _ in pairs], written_again, strict=True))
 
     def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         scores, self.signatures = written.score(

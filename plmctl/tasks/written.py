@@ -1,5 +1,5 @@
-"""Scores of written text: BLEU and chrF by sacrebleu, ROUGE, distinct n-grams, exact matches,
-perplexity.
+"""Scores of written text: BLEU and chrF by sacrebleu, BLEU-2 by source, ROUGE, distinct n-grams,
+exact matches, texts that are new, perplexity.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from typing import Any
 
 from plmctl.core.errors import ConfigError, nearest
 from plmctl.core.extras import require_library
-from plmctl.tasks import rouge
+from plmctl.tasks import novelty, rouge, sentence_bleu
 from plmctl.tasks.metrics import check_metrics
 
-# each with guess, golds (references), nll and tokens (of the first reference)
+# each with source, guess, golds (references), nll and tokens (of the first reference)
 Predictions = Sequence[Mapping[str, Any]]
-NAMES = ("bleu", "chrf", *rouge.METRICS, "exact", "distinct1", "distinct2", "perplexity")
+NAMES = ("bleu", "chrf", "bleu2", *rouge.METRICS, "exact", "distinct1", "distinct2", "perplexity")
+NAMES += novelty.METRICS
 TOKENIZERS = ("13a", "intl", "zh", "char", "none")  # of sacrebleu's, those that need nothing else
 LEAST_IS_BEST = frozenset({"perplexity"})
 
@@ -48,6 +49,10 @@ def score(
     for name in names:
         if name in rouge.METRICS:
             scores[name] = rouge.mean(name, golds, guesses)
+        elif name in novelty.METRICS:
+            scores[name] = novelty.score(name, predictions)
+        elif name == "bleu2":
+            scores[name] = sentence_bleu.mean(predictions, lowercase=lowercase)
         elif name == "exact":
             scores[name] = (
                 100

@@ -68,7 +68,7 @@ def test_none_is_missing():
     }
 
 
-WRITING = ("dialogue", "seq2seq", "summarization", "translation")
+WRITING = ("comet", "dialogue", "seq2seq", "summarization", "translation")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -78,7 +78,8 @@ def test_composes_and_builds(name):
     assert (task.head in cfg.heads) != (name in WRITING)  # what writes is the checkpoint's own head
     long = task.max_length > 1000  # Longformer's settings, in test_long_documents
     assert cfg.train.epochs in ((10,) if name in WRITING else (4, 5, 15) if long else (2, 3, 5))
-    assert cfg.optim.lr in ((3e-5,) if name in WRITING or long else (2e-5, 5e-5))
+    rates = (3e-5, 6.25e-5) if name in WRITING else (3e-5,) if long else (2e-5, 5e-5)
+    assert cfg.optim.lr in rates
     # these have a number of steps, 200 or 1000
     assert cfg.schedule.warmup_share == (
         0.0 if name in ("wikihop", "triviaqa", "hotpotqa") else 0.1

@@ -1,0 +1,46 @@
+"""How many written texts are new: no target of the training examples (COMET)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+METRICS = ("novel_pairs", "novel", "novel_unique")
+
+
+class TrainedTexts:
+    """The targets of the training examples, and whether a text is new beside them.
+
+    Args:
+        pairs: (source, target) of each training example, as the tokenizer writes them.
+    """
+
+    def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
+        self._pairs = {(_even(source), _even(target)) for source, target in pairs}
+        self._targets = {target for _, target in self._pairs}
+
+    def judge(self, source: str, text: str) -> dict[str, bool]:
+        """{"new_pair": the text is no target of this source, "new": nor of any other}."""
+        source, text = _even(source), _even(text)
+        return {"new_pair": (source, text) not in self._pairs, "new": text not in self._targets}
+
+
+def score(name: str, predictions: Sequence[Mapping[str, Any]]) -> float:
+    """One of `METRICS` in percent (Bosselut et al., 2019, arXiv:1906.05317, sec. 4.1).
+
+    `novel_pairs`: texts that are no training target of their source (N/T sro); `novel`: of no
+    source (N/T o); `novel_unique`: the same share of the different texts (N/U o).
+
+    Args:
+        name: of the metric.
+        predictions: with what `TrainedTexts.judge` says of each guess.
+    """
+    if name == "novel_unique":
+        found = list({_even(p["guess"]): p["new"] for p in predictions}.values())
+    else:
+        found = [p["new_pair" if name == "novel_pairs" else "new"] for p in predictions]
+    return 100 * sum(found) / len(found) if found else 0.0
+
+
+def _even(text: str) -> str:
+    return " ".join(text.split())
