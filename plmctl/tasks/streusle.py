@@ -18,6 +18,7 @@ from plmctl.tasks.split_files import SplitFiles
 NO_SENSE = "_"  # of words that are not annotated
 # number of columns: (layout, column of the word, of the supersense)
 _LAYOUTS = {9: ("tags", 1, 7), 19: ("conllulex", 1, 13)}
+_OF_LAYOUT = {"tokens": 0, "tags": -1}  # how task.columns says: those of the layout
 _NUMBER = re.compile(r"\d+")
 
 
@@ -29,7 +30,8 @@ class Streusle(SplitFiles):
     In `.tags` nouns are in upper case and verbs in lower case; what begins in upper case and goes
     on in lower case is a preposition, what begins with a backtick an auxiliary or another function
     word: both have none here. A group of words has its supersense at the first of them. Names are
-    spelled without spaces, as in `.conllulex`: `n.NATURALOBJECT`.
+    spelled without spaces, as in `.conllulex`: `n.NATURALOBJECT`. `columns` other than 0 and -1 are
+    read in place of those of the layout.
     """
 
     def read_file(
@@ -48,7 +50,11 @@ class Streusle(SplitFiles):
                         line=number,
                         fix="a file of https://github.com/nert-nlp/streusle",
                     )
-                layout, word, sense = _LAYOUTS[len(row)]
+                layout, *own = _LAYOUTS[len(row)]
+                word, sense = (
+                    _choose(columns, role, column, len(row), f"{file}:{number}")
+                    for role, column in zip(_OF_LAYOUT, own, strict=True)
+                )
                 if _NUMBER.fullmatch(row[0]):  # neither a group (1-2) nor an empty node (1.1)
                     words.append(row[word])
                     senses.append(_name(row[sense].strip(), layout))
@@ -69,6 +75,17 @@ def _sentences(file: Path) -> Iterator[tuple[int, list[tuple[int, list[str]]]]]:
         elif not line.strip() and rows:
             yield rows[0][0], rows
             rows = []
+
+
+def _choose(columns: Mapping[str, Any], role: str, own: int, width: int, place: str) -> int:
+    """The column of a role: `own`, or another that is asked for; DataError where there is none."""
+    column = columns.get(role, _OF_LAYOUT[role])
+    if column == _OF_LAYOUT[role]:
+        return own
+    if not isinstance(column, int) or not -width <= column < width:
+        what = f"no column {column}: there are {width}, from 0"
+        raise DataError(what, file=place, fix=f"leave out task.columns.{role}: here it is {own}")
+    return column
 
 
 def _name(sense: str, layout: str) -> str:

@@ -70,6 +70,18 @@ def test_another_layout_is_named(tmp_path: Path) -> None:
         task_of(tmp_path).read("train")
 
 
+def test_other_columns_are_read_or_named_with_their_place(tmp_path: Path) -> None:
+    (tmp_path / "train.tags").write_text(tags([ROWS]))
+    (example,) = task_of(tmp_path, "task.columns.tokens=2").read("train")
+    assert example.fields["words"][0] == "have"  # the lemma
+    for column in ("99", "-10", "sense"):
+        wanted = (
+            rf"train\.tags:1: no column {column}: there are 9, from 0\n  fix: .*columns\.tags: "
+        )
+        with pytest.raises(DataError, match=wanted):
+            task_of(tmp_path, f"task.columns.tags={column}").read("train")
+
+
 @pytest.mark.parametrize("piece", ["first", "last"])
 def test_only_annotated_words_have_a_label(tmp_path: Path, piece: str, small_text: Path) -> None:
     (tmp_path / "train.tags").write_text(tags([ROWS]))
