@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from plmctl.core.errors import AbsentData, ConfigError, DataError, nearest
+from plmctl.core.terminal import counted
 from plmctl.storage.reading import parse_json_at, read_json
 from plmctl.storage.resumable import hash_file
 
@@ -173,7 +174,8 @@ class KnowledgeDirectory:
             for number, line in enumerate(lines, 1):
                 parts = line.rstrip("\n").split("\t")
                 if len(parts) != 3:
-                    what = f"{len(parts)} columns, not head, relation, tail with tabs between"
+                    found_columns = counted(len(parts), "column")
+                    what = f"{found_columns}, not head, relation, tail with tabs between"
                     raise DataError(what, file=file, line=number)
                 ids = self.ids.get(parts[0]), relation.get(parts[1]), self.ids.get(parts[2])
                 if None in ids:

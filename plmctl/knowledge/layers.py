@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from plmctl.core.errors import ConfigError, DataError, nearest
+from plmctl.core.terminal import counted
 from plmctl.knowledge.dictionary import Dictionary, Mention
 from plmctl.knowledge.tables import read_table
 from plmctl.knowledge.wordnet import PARTS, SUPERSENSES, WordNet
@@ -33,7 +34,7 @@ class Lexicon:
         entries = (
             _read_wordnet()
             if place == WORDNET
-            else ((word, tag) for _, (word, tag, *_) in read_table(Path(place), 2, "word, tag"))
+            else ((word, tag) for _, (word, tag, *_) in read_table(Path(place), ("word", "tag")))
         )
         words = [(word, numbers.setdefault(tag, len(numbers) + 1), 1) for word, tag in entries]
         self.tags = list(numbers)
@@ -133,7 +134,7 @@ class Treebank:
             elif line.strip():
                 columns = line.split("\t")
                 if len(columns) < 10:
-                    what = f"{len(columns)} columns of a word, not 10 or more"
+                    what = f"{counted(len(columns), 'column')} of a word, not 10 or more"
                     raise DataError(what, file=self.file, line=number, fix=_SHOWN)
                 lines.append((number, columns))
             elif lines:

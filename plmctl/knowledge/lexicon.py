@@ -11,6 +11,7 @@ import numpy as np
 
 from plmctl.core.errors import AbsentData, ConfigError, DataError
 from plmctl.core.parts import Opens, part_of
+from plmctl.core.terminal import counted
 from plmctl.core.values import Count
 from plmctl.knowledge.dictionary import Dictionary
 from plmctl.knowledge.directory import TRIPLES
@@ -82,7 +83,8 @@ class TripleLexicon:
                 continue
             parts = [part.strip() for part in line.split("\t")]
             if len(parts) != 3:
-                what = f"{len(parts)} columns, not subject, relation, object with tabs between"
+                found = counted(len(parts), "column")
+                what = f"{found}, not subject, relation, object with tabs between"
                 raise DataError(what, file=file, line=number)
             subject, relation, value = parts
             if subject and value:

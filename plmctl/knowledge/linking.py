@@ -191,7 +191,7 @@ def _settings(job: LinkingJob, least_prior: float | None = None) -> dict[str, An
 def _read_ids(job: LinkingJob) -> dict[str, str]:
     if job.ids is None:
         return {}
-    return {key: name for _, (key, name, *_) in read_table(job.ids, 2, "id, name")}
+    return {key: name for _, (key, name, *_) in read_table(job.ids, ("id", "name"))}
 
 
 @dataclass(frozen=True)

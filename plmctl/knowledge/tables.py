@@ -1,14 +1,16 @@
-"""Tables with tabs that bring knowledge (types, triples, dictionaries), and the count of what in
-them is not usable.
+"""Tables that bring knowledge (types, triples, dictionaries), and the count of what in them is not
+usable.
 """
 
 from __future__ import annotations
 
+import csv
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from plmctl.core.errors import DataError
+from plmctl.core.terminal import counted
 from plmctl.text.inputs import read_lines
 
 _EXAMPLES = 3
@@ -36,21 +38,51 @@ class Problems:
         ]
 
 
-def read_table(file: Path, columns: int, meaning: str) -> Iterator[tuple[int, list[str]]]:
-    """(line, columns) of a table; further columns and empty lines are left out.
+def read_table(
+    file: Path, columns: Sequence[str], optional: Sequence[str] = ()
+) -> Iterator[tuple[int, list[str]]]:
+    """(line, cells in the order of `columns` and `optional`) of a table; empty lines are left out.
+
+    A first line that has the names of columns, and nothing else, says their order.
+
+    Args:
+        file: has tabs between its columns, a .csv commas.
+        columns: the names of those that each line has.
+        optional: of those that may stand behind them.
 
     Raises:
         DataError: naming the first line with fewer columns.
     """
-    for number, line in read_lines(file, cut=False):
-        if not line.strip():
+    order: list[int] | None = None
+    for at, (number, cells) in enumerate(_split_lines(file)):
+        if at == 0 and (order := _read_header(cells, columns, optional)):
             continue
-        parts = [part.strip() for part in line.rstrip("\r\n").split("\t")]
-        if len(parts) < columns:
-            what = f"{len(parts)} columns, not {columns}: {meaning}"
-            fix = "put tabs between the columns"
+        needed = len(columns) if order is None else 1 + max(order)
+        if len(cells) < needed:
+            names = ", ".join([*columns, *optional])
+            what = f"{counted(len(cells), 'column')}, not {needed}: {names}"
+            fix = "put tabs between the columns, or commas in a file that ends with .csv"
             raise DataError(what, file=file, line=number, fix=fix)
-        yield number, parts
+        yield number, cells if order is None else [cells[place] for place in order]
+
+
+def _split_lines(file: Path) -> Iterator[tuple[int, list[str]]]:
+    """(number, cells) of each line that is not empty."""
+    commas = ".csv" in file.suffixes
+    for number, line in read_lines(file, cut=False):
+        if line.strip():
+            cells = next(csv.reader([line])) if commas else line.rstrip("\r\n").split("\t")
+            yield number, [cell.strip() for cell in cells]
+
+
+def _read_header(
+    cells: Sequence[str], columns: Sequence[str], optional: Sequence[str]
+) -> list[int] | None:
+    """Where the columns stand, by a line of their names; None for another line."""
+    stated = [cell.lower() for cell in cells]
+    if len({*stated}) < len(stated) or not {*columns} <= {*stated} <= {*columns, *optional}:
+        return None
+    return [stated.index(name) for name in (*columns, *optional) if name in stated]
 
 
 def read_types(file: Path, called: Mapping[str, str]) -> dict[str, list[str]]:
@@ -61,7 +93,7 @@ def read_types(file: Path, called: Mapping[str, str]) -> dict[str, list[str]]:
         called: the names of those that the table calls by an id.
     """
     found: dict[str, list[str]] = {}
-    for _, (name, kind, *_rest) in read_table(file, 2, "name, type"):
+    for _, (name, kind, *_rest) in read_table(file, ("name", "type")):
         name = called.get(name, name)
         if kind and kind not in found.setdefault(name, []):
             found[name].append(kind)
@@ -75,10 +107,10 @@ def read_aliases(file: Path, problems: Problems) -> Iterator[tuple[str, str, int
         file: the table.
         problems: counts lines without alias or name.
     """
-    for number, (alias, name, *rest) in read_table(file, 2, "alias, name of what it means"):
-        count = rest[0] if rest else "1"
+    for number, (alias, name, *rest) in read_table(file, ("alias", "name"), ("count",)):
+        count = (rest[0] if rest else "") or "1"
         if not count.isdigit():
-            fix = "a third column is how often the alias means this: a whole number"
+            fix = "one alias a line; a third column says how often it means this: a whole number"
             raise DataError(f"{count!r} is no number", file=file, line=number, fix=fix)
         if alias and name:
             yield alias, name, int(count)

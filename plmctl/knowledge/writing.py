@@ -153,7 +153,7 @@ def write_triples(
     relations: dict[str, None] = {}
     count = 0
     with (folder / TRIPLES).open("w", encoding="utf-8") as stream:
-        for line, (head, relation, tail, *_) in read_table(file, 3, "head, relation, tail"):
+        for line, (head, relation, tail, *_) in read_table(file, ("head", "relation", "tail")):
             if head in names and tail in names:
                 stream.write(f"{names[head]}\t{relation}\t{names[tail]}\n")
                 relations[relation] = None

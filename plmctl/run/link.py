@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.core.errors import ConfigError
-from plmctl.core.progress import show_bytes
 from plmctl.core.terminal import counted, remark, tell
 from plmctl.knowledge.collect import PageReading
 from plmctl.knowledge.layers import WORDNET
 from plmctl.knowledge.linking import LinkingJob, Matching, is_export, is_treebank, link
 from plmctl.run.linked import Linking
+from plmctl.run.tokenize import show_progress, spell_command
 from plmctl.storage.paths import find_near
 from plmctl.storage.resumable import new_folder
 from plmctl.text.annotate import check_names
@@ -24,7 +24,8 @@ _TYPES = 5  # that a line names
 def write_links(spec: Linking) -> int:
     """Write `out` and say what is in it."""
     out, job = new_folder(spec.out).absolute(), make_job(spec)
-    with show_bytes() as say:
+    command = spell_command(spec.provenance, "data", "link")
+    with show_progress(command, "linking") as say:
         about = link(job, out, say=say, tell=lambda line: remark(f"plmctl: {line}"))
     for line in about["problems"]:
         remark(f"plmctl: {line}")
@@ -52,7 +53,12 @@ def make_job(spec: Linking) -> LinkingJob:
     if dictionary is None and not is_export(path) and not is_treebank(path):
         allowed = "a wiki's export (.xml, .bz2, .gz), or text with a dictionary of names"
         fix = "dictionary=<a knowledge directory, or a table of alias, name>"
+        if path.is_dir() and (exports := sorted(filter(is_export, path.iterdir()))):
+            fix = f"path={exports[0]}"
         raise ConfigError("path", spec.path, allowed, fix=fix)
+    if dictionary is not None and ".xml" in path.suffixes:
+        allowed = "none: the links of a wiki's export say what its names mean"
+        raise ConfigError("dictionary", spec.dictionary, allowed, fix="dictionary=null")
     return LinkingJob(
         path=path,
         dictionary=dictionary,
@@ -133,4 +139,6 @@ def describe_links(about: dict[str, Any], out: str) -> list[str]:
     lines += [f"  mentions by type: {kinds}"] if kinds else []
     if "triples" in counts:
         lines.append(f"  {counts['triples']:,} triples of {counts['relations']:,} relations")
+        if not counts["triples"]:
+            lines.append("  fix: ids=<table of id, name>, where triples have ids in place of names")
     return lines

@@ -14,7 +14,8 @@ from plmctl.run.spec import RunSpec
 class Linking(RunSpec):
     # a wiki's export (.xml, .bz2, .gz), text that is given a dictionary, or a .conllu file
     path: str = MISSING
-    # what names in plain text mean: a knowledge directory, or a table of alias, name, count
+    # what names in plain text mean: a knowledge directory, or a table of alias, name, count (tabs
+    # between them, commas in a .csv)
     dictionary: str | None = None
     out: str = MISSING  # a new folder: text.jsonl, entities.jsonl, knowledge.json
     # of the page of an entity: the nouns that its categories are about, the categories themselves,

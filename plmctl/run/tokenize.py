@@ -35,7 +35,7 @@ def tokenize(spec: Tokenize) -> int:
         allowed = "holds tokens already; give the text they were made from"
         raise ConfigError("data.path", path, allowed)
     given = spec.provenance
-    with show_progress("" if given.within else _spell_command(given)) as say:
+    with show_progress("" if given.within else spell_command(given)) as say:
         work = make_job(spec, path, say=say, processes=spec.processes)
         refuse_other_tokens(work, Path(spec.out).expanduser())
         manifest = tokenizing.tokenize(work, spec.out)
@@ -104,23 +104,23 @@ def find_sources(data: dict[str, Any], path: Any) -> tuple[TextSource, TextSourc
     return source, valid
 
 
-def _spell_command(given: Provenance) -> str:
-    """The command line that `given` comes from."""
+def spell_command(given: Provenance, *verb: str) -> str:
+    """The command line that `given` comes from; `verb`: of a command that is called otherwise."""
     recipe = [given.recipe] if given.recipe else []
     folders = [word for folder in given.config_dirs for word in ("--config-dir", folder)]
-    words = [given.verb, *recipe, *given.overrides, *folders, *as_words(given.plugins)]
-    return shlex.join(["plmctl", *words])
+    words = [*recipe, *given.overrides, *folders, *as_words(given.plugins)]
+    return shlex.join(["plmctl", *(verb or (given.verb,)), *words])
 
 
 @contextmanager
-def show_progress(command: str = "") -> Iterator[Say]:
-    """How far tokenizing is, and, where it is stopped, the command that goes on; by default the
-    one that was typed.
+def show_progress(command: str = "", doing: str = "tokenizing") -> Iterator[Say]:
+    """How far it is, and, where it is stopped, the command that goes on; by default the one that
+    was typed.
     """
     try:
         with show_bytes() as say:
             yield say
     except KeyboardInterrupt:
         again = f". To go on:\n  {command}" if command else "; the same command goes on with them"
-        remark(f"tokenizing was stopped, its finished parts are kept{again}")
+        remark(f"{doing} was stopped, its finished parts are kept{again}")
         raise

@@ -56,9 +56,16 @@ def find_near(place: Path, *, folders: bool = True) -> Path | None:
         return None
     entries = (entry for entry in missing.parent.iterdir() if entry.is_dir() or not folders)
     names = get_close_matches(missing.name, [entry.name for entry in entries], n=3)
-    meant = [missing.with_name(name) for name in names]
+    # endings that are alike say nothing
+    alike = [name for name in names if get_close_matches(_stem(missing.name), [_stem(name)])]
+    meant = [missing.with_name(name) for name in alike]
     whole = (path / place.relative_to(missing) for path in meant)
     return next((path for path in (*whole, *meant) if path.exists()), None)
+
+
+def _stem(name: str) -> str:
+    """`wiki` of `wiki.xml.bz2`."""
+    return name.partition(".")[0] or name
 
 
 def refuse_links(folder: Path) -> None:

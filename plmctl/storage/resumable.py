@@ -23,7 +23,9 @@ _COMMIT = 10.0  # seconds of work that a kill may cost
 
 
 def new_folder(out: str) -> Path:
-    """ConfigError where there is something already."""
+    """ConfigError where there is something already, or no name."""
+    if not out.strip():
+        raise ConfigError("out", out, "the name of a new folder", fix="out=<a new folder>")
     place = Path(out).expanduser()
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
         raise ConfigError("out", out, "is there already, and not empty", fix="out=<a new folder>")

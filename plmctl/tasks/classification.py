@@ -16,6 +16,7 @@ from plmctl.core.batch import Batch, Rows
 from plmctl.core.errors import DataError
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
+from plmctl.core.terminal import counted
 from plmctl.heads.base import cross_entropy
 from plmctl.models.base import Model
 from plmctl.objectives.base import Facts, Output, Term
@@ -157,9 +158,8 @@ def parse_texts(line: str, number: int, columns: Mapping[str, Any]) -> Example:
     roles = [role for role in ("text", "text2") if columns.get(role) is not None]
     cells = line.split("\t") if len(roles) > 1 else [line]
     if len(cells) < len(roles):
-        raise ValueError(
-            f"{len(cells)} columns where a pair needs 2, separated by a tab: {line[:80]!r}"
-        )
+        there = counted(len(cells), "column")
+        raise ValueError(f"{there} where a pair needs 2, separated by a tab: {line[:80]!r}")
     return Example(
         id=str(number - 1), fields=dict(zip(roles, cells, strict=False)), place=f"line {number}"
     )

@@ -104,7 +104,7 @@ class FactCompletion:
         if self.templates is None:
             return {name: f"{SUBJECT} {name} {OBJECT}" for name in known.relations}
         file, found = files.existing(self.templates), {}
-        for line, (relation, text, *_) in read_table(file, 2, "relation, template"):
+        for line, (relation, text, *_) in read_table(file, ("relation", "template")):
             if text.count(SUBJECT) != 1 or text.count(OBJECT) != 1:
                 what = f"{text!r} does not have {SUBJECT} and {OBJECT} once each"
                 raise DataError(what, file=file, line=line, fix=f"{SUBJECT} is in {OBJECT}.")

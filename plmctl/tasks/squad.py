@@ -15,6 +15,7 @@ from plmctl.core.batch import IGNORE, Batch, Rows
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
+from plmctl.core.terminal import counted
 from plmctl.heads.features import read as features_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Facts, Output, Term
@@ -114,7 +115,9 @@ class Squad(Task):
     def parse(self, line: str, number: int) -> Example:
         cells = line.split("\t")
         if len(cells) != 2:
-            raise ValueError(f"question <tab> passage is needed, found {len(cells)} columns")
+            raise ValueError(
+                f"question <tab> passage is needed, found {counted(len(cells), 'column')}"
+            )
         return Example(
             str(number - 1),
             {"question": cells[0], "context": cells[1], "answers": []},

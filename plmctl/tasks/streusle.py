@@ -11,6 +11,7 @@ from typing import Any
 
 from plmctl.core.errors import DataError
 from plmctl.core.parts import part_of
+from plmctl.core.terminal import counted
 from plmctl.tasks import files
 from plmctl.tasks.base import Example
 from plmctl.tasks.split_files import SplitFiles
@@ -45,7 +46,7 @@ class Streusle(SplitFiles):
                 if len(row) not in _LAYOUTS:
                     widths = " or ".join(f"{width} ({name[0]})" for width, name in _LAYOUTS.items())
                     raise DataError(
-                        f"{len(row)} columns parted by tabs, not {widths}",
+                        f"{counted(len(row), 'column')} parted by tabs, not {widths}",
                         file=file,
                         line=number,
                         fix="a file of https://github.com/nert-nlp/streusle",

@@ -9,6 +9,7 @@ from typing import Any
 
 from plmctl.core.errors import DataError, nearest
 from plmctl.core.parts import part_of
+from plmctl.core.terminal import counted
 from plmctl.storage.reading import parse_json_at
 from plmctl.tasks import files
 from plmctl.tasks.base import Example
@@ -144,11 +145,9 @@ class Table(SplitFiles):
             short = len(cells) <= max(positions.values())
             if short or (labelled and not cells[positions["label"]].strip()):
                 if not self.lenient:
-                    what = (
-                        f"{len(cells)} columns where {max(positions.values()) + 1} are needed"
-                        if short
-                        else "the label is empty"
-                    )
+                    needed = f"where {max(positions.values()) + 1} are needed"
+                    there = counted(len(cells), "column")
+                    what = f"{there} {needed}" if short else "the label is empty"
                     fix = "correct the line, or pass such lines over: task.reader.lenient=true"
                     raise DataError(
                         f"{what}: {chr(9).join(cells)[:80]!r}", file=file, line=line, fix=fix

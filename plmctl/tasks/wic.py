@@ -15,6 +15,7 @@ from torch import Tensor
 from plmctl.core.batch import Batch, Rows
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
+from plmctl.core.terminal import counted
 from plmctl.heads.features import read as features_of
 from plmctl.knowledge.forms import find_form
 from plmctl.models.base import Model
@@ -65,7 +66,9 @@ class WordInContext(Classification):
     def parse(self, line: str, number: int) -> Example:
         cells = line.split("\t")
         if len(cells) != 3:
-            raise ValueError(f"{len(cells)} columns, not word, sentence, sentence: {line[:80]!r}")
+            raise ValueError(
+                f"{counted(len(cells), 'column')}, not word, sentence, sentence: {line[:80]!r}"
+            )
         word, *texts = cells
         places = [find_form(text, word) for text in texts]
         if None in places:

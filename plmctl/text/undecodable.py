@@ -11,6 +11,12 @@ from plmctl.core.errors import DataError
 
 # of GB 2312: punctuation and the characters of level 1
 _USUAL = re.compile(rb"[\xa1-\xa3\xb0-\xd7][\xa1-\xfe]")
+# how packed files begin: (bytes, what it is, what unpacks it)
+_PACKED = (
+    (b"BZh", "bzip2", "bunzip2 -k"),
+    (b"\xfd7zXZ", "xz", "unxz -k"),
+    (b"PK\x03\x04", "zip", "unzip"),
+)
 _BYTE_ORDER = (b"\xff\xfe", b"\xfe\xff")
 
 
@@ -18,6 +24,11 @@ def undecodable_error(
     error: UnicodeDecodeError, *, file: object, line: int, content: bytes
 ) -> DataError:
     """The error to raise; the encoding is guessed from `content`, bytes of the file."""
+    for begin, kind, command in _PACKED if line == 1 else ():
+        if content.startswith(begin):
+            name = shlex.quote(str(file)) if isinstance(file, Path) else "<the file>"
+            fix = f"{command} {name}, and name what it writes"
+            return DataError(f"this is {kind} data", file=file, fix=fix)
     start = error.object.rfind(b"\n", 0, error.start) + 1
     what = f"not UTF-8: byte 0x{error.object[error.start]:02x} at column {error.start - start + 1}"
     seems = guess_encoding(content)

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import bz2
 import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from plmctl.cli.app import make_app
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.knowledge.dictionary import Mention
 from plmctl.knowledge.directory import KnowledgeDirectory
 from plmctl.knowledge.encyclopedia import merge
 from plmctl.knowledge.kinds import find_head, strip_qualifier
 from plmctl.knowledge.linking import link
+from plmctl.knowledge.tables import Problems, read_aliases
 from plmctl.run import link as command
 from plmctl.run.make_spec import spec_of
+from plmctl.storage.resumable import new_folder
 from tests.knowledge.wiki import export, page
 
 SHARED = Path(__file__).parents[3] / "shared/data/wiki_links/enwiki-pages-articles-106.xml.bz2"
@@ -227,7 +232,10 @@ def test_a_folder_of_texts_is_linked(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("table", "what"),
-    [("one\n", "names.tsv:1: 1 columns, not 2"), ("a\tb\tc\n", "names.tsv:1: 'c' is no number")],
+    [
+        ("one\n", "names.tsv:1: 1 column, not 2: alias, name, count"),
+        ("a\tb\tc\n", "names.tsv:1: 'c' is no number"),
+    ],
 )
 def test_a_broken_table_is_named_by_line(tmp_path: Path, table: str, what: str) -> None:
     (tmp_path / "plain.txt").write_text("x\n")
@@ -236,6 +244,62 @@ def test_a_broken_table_is_named_by_line(tmp_path: Path, table: str, what: str) 
     with pytest.raises(DataError, match=what):
         link(job, tmp_path / "out", say=lambda *_: None, tell=lambda _: None)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "table"),
+    [
+        ("names.csv", 'Big Apple,"New York, NY"\nNYC,"New York, NY",7\n'),
+        ("names.csv", 'name,count,alias\n"New York, NY",,Big Apple\n"New York, NY",7,NYC\n'),
+        ("names.tsv", "Alias\tName\tCount\nBig Apple\tNew York, NY\t\nNYC\tNew York, NY\t7\n"),
+        ("names.tsv", "name\talias\nNew York, NY\tBig Apple\nNew York, NY\tNYC\n"),
+    ],
+)
+def test_a_table_of_names_has_tabs_or_commas_and_maybe_a_header(
+    tmp_path: Path, name: str, table: str
+) -> None:
+    (tmp_path / name).write_text(table)
+    found = {(alias, name) for alias, name, _ in read_aliases(tmp_path / name, Problems())}
+    assert found == {("Big Apple", "New York, NY"), ("NYC", "New York, NY")}
+
+
+def test_the_folder_of_an_export_and_an_export_with_a_dictionary(tmp_path: Path) -> None:
+    (tmp_path / "wiki").mkdir()
+    (tmp_path / "wiki/en.xml.bz2").write_bytes(b"BZh")
+    (tmp_path / "names.tsv").write_text("NYC\tNew York\n")
+    with pytest.raises(ConfigError, match=r"fix: path=.*/wiki/en\.xml\.bz2$"):
+        make_job(tmp_path / "wiki")
+    with pytest.raises(ConfigError, match="fix: dictionary=null"):
+        make_job(tmp_path / "wiki/en.xml.bz2", dictionary=str(tmp_path / "names.tsv"))
+    with pytest.raises(ConfigError, match=r"there is no such file$"):
+        make_job(tmp_path / "wiki/others.xml.bz2")
+
+
+def test_a_packed_table_is_named_with_what_unpacks_it(tmp_path: Path) -> None:
+    file = tmp_path / "names.tsv.bz2"
+    file.write_bytes(bz2.compress(b"NYC\tNew York\n" * 50))
+    with pytest.raises(DataError, match=r"this is bzip2 data\n  fix: bunzip2 -k .*names\.tsv\.bz2"):
+        list(read_aliases(file, Problems()))
+
+
+def test_an_empty_name_is_no_folder() -> None:
+    with pytest.raises(ConfigError, match=r"^out='': the name of a new folder"):
+        new_folder("")
+
+
+def test_a_stop_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*given: object, **more: object) -> None:
+        raise KeyboardInterrupt
+
+    (tmp_path / "plain.txt").write_text("x\n")
+    monkeypatch.setattr("plmctl.run.link.link", stop)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "names.tsv").write_text("NYC\tNew York\n")
+    words = ["data", "link", "plain.txt", "dictionary=names.tsv", "out=linked"]
+    done = CliRunner().invoke(make_app(), words)
+    assert done.exit_code == 130
+    assert "linking was stopped" in done.output
+    assert "  plmctl data link path=plain.txt dictionary=names.tsv out=linked\n" in done.output
 
 
 def test_text_needs_a_dictionary_and_an_export_articles(tmp_path: Path) -> None:

@@ -539,7 +539,7 @@ def test_a_bad_line_of_input_is_named(tmp_path):
         name="x", reader=Table(splits={}), columns={"text": 0, "text2": 1}, max_length=8, metrics=[]
     )
     (tmp_path / "in.txt").write_text("one\ttwo\nalone\n")
-    with pytest.raises(DataError, match=r"in.txt:2: 1 columns where a pair needs 2"):
+    with pytest.raises(DataError, match=r"in.txt:2: 1 column where a pair needs 2"):
         read_unlabelled(task, str(tmp_path / "in.txt"))
 
 

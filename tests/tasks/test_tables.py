@@ -115,7 +115,7 @@ def test_short_rows_are_an_error_or_counted(tmp_path):
     content = "sentence\tlabel\na\t1\nbroken\nb\t0\nno label\t\n"
     with pytest.raises(
         DataError,
-        match=r"(?s)train.tsv:3: 1 columns where 2 are needed: 'broken'.*task.reader.lenient=true",
+        match=r"(?s)train.tsv:3: 1 column where 2 are needed: 'broken'.*task.reader.lenient=true",
     ):
         _read(tmp_path, "train.tsv", content)
     table = Table(splits=SPLITS, lenient=True)
