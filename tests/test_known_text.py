@@ -240,13 +240,13 @@ def test_entities_of_a_task_that_the_table_lacks() -> None:
     fields = {"text": "Paris in Rome", "entities": [mark(0, 5), mark(9, 13, "Q220")]}
     examples = [Example("0", fields)]
     task = SimpleNamespace(numbers={"Paris": 0, "Q90": 1}, entities="k")
-    (line,) = MarkedTask.describe_known(task, examples)  # type: ignore[arg-type]
+    (line,) = MarkedTask._describe_numbers(task, examples)  # type: ignore[arg-type]
     assert line == "1 of 2 entities of train are in task.entities (50.0%)"
     task.numbers = {"Oslo": 0}
     with pytest.raises(DataError, match=r"^k: none of 2 entities"):
-        MarkedTask.describe_known(task, examples)  # type: ignore[arg-type]
+        MarkedTask._describe_numbers(task, examples)  # type: ignore[arg-type]
     task.numbers = None
-    assert MarkedTask.describe_known(task, examples) == []  # type: ignore[arg-type]
+    assert MarkedTask._describe_numbers(task, examples) == []  # type: ignore[arg-type]
 
 
 def mark(start: int, end: int, name: str = "") -> dict[str, object]:

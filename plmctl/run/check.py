@@ -108,9 +108,13 @@ def outline_task(spec: Finetune, task: Task) -> Model:
     some of them.
     """
     if spec.checkpoint:
-        size = open_source(spec.checkpoint, plugins=spec.plugins).vocab_size
+        source = open_source(spec.checkpoint, plugins=spec.plugins)
+        size = source.vocab_size
+        task.check_tokenizer(source.tokenizer)
     elif spec.tokenizer.get("path"):
-        size = Tokenizer.load(spec.tokenizer.path).vocab.size
+        tokenizer = Tokenizer.load(spec.tokenizer.path)
+        size = tokenizer.vocab.size
+        task.check_tokenizer(tokenizer)
     else:
         size = int(spec.tokenizer.get("vocab_size") or 0)
     if size:

@@ -303,6 +303,9 @@ class Task(Objective):
     def check_vocabulary(self, size: int) -> None:
         """ConfigError for a setting that a vocabulary of `size` tokens does not allow."""
 
+    def check_tokenizer(self, tokenizer: Any) -> None:
+        """ConfigError for a setting that a tokenizer does not allow."""
+
     @property
     def best_is_largest(self) -> bool:
         """Whether a larger value of the first metric, which chooses the checkpoint, is better."""

@@ -57,7 +57,21 @@ class MarkedTask(Task):
         """Of the entities that the model may be shown, by id and name."""
         return read_numbers(self.entities)
 
+    def check_tokenizer(self, tokenizer: Any) -> None:
+        markers.make_marks(self.marks, tokenizer, types=[""] * self.count, first_new=0)
+
     def describe_known(self, examples: Sequence[Example]) -> list[str]:
+        return [*self._describe_types(examples), *self._describe_numbers(examples)]
+
+    def _describe_types(self, examples: Sequence[Example]) -> list[str]:
+        """Marks of types are symbols where a type is not known."""
+        if self.marks != "types":
+            return []
+        types = [each["type"] for example in examples for each in example.fields["entities"]]
+        what, fix = "entities of train have a type for their marks", "task.marks=symbols"
+        return [describe_known(sum(map(bool, types)), len(types), what, file=self.path, fix=fix)]
+
+    def _describe_numbers(self, examples: Sequence[Example]) -> list[str]:
         if self.numbers is None:
             return []
         found = [number for example in examples for number in _find_numbers(example, self.numbers)]

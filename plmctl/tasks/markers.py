@@ -61,7 +61,8 @@ def make_marks(style: Style, tokenizer: Any, *, types: Sequence[str], first_new:
     for number, name in enumerate(types):
         before, behind = (TYPED if style == "types" and name else SYMBOLS)[number]
         words = name.replace("_", " ").replace("/", " ").lower()
-        marks.append((_encode(before.format(words), tokenizer), _encode(behind, tokenizer)))
+        texts = before.format(words), behind
+        marks.append((_encode(texts[0], tokenizer, style), _encode(texts[1], tokenizer, style)))
     return marks
 
 
@@ -75,11 +76,11 @@ def spell(style: Style) -> list[str]:
     return ["# $ @ * ^"] if style in ("symbols", "types") else []
 
 
-def _encode(text: str, tokenizer: Any) -> list[int]:
+def _encode(text: str, tokenizer: Any, style: Style) -> list[int]:
     ids = list(tokenizer.encode(text))
     if not ids or tokenizer.vocab.unk in ids:
         allowed = f"a style whose marks the tokenizer knows; '{text}' is not all known"
-        raise ConfigError("task.marks", "symbols", allowed, fix="task.marks=tokens")
+        raise ConfigError("task.marks", style, allowed, fix="task.marks=tokens")
     return ids
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from plmctl.core.errors import DataError
 from plmctl.core.parts import part_of
+from plmctl.storage.reading import parse_json_at
 from plmctl.tasks import files
 from plmctl.tasks.base import Example
 from plmctl.tasks.split_files import SplitFiles, read_json
@@ -74,8 +75,7 @@ def _tagged(number: str, sentence: str, label: str | None, place: str) -> Exampl
 
 
 def _read_records(file: Path) -> Iterator[Example]:
-    for number, (label, record) in enumerate(_flatten(read_json(file), file)):
-        place = f"{file} example {number}"
+    for number, (place, label, record) in enumerate(_locate(file)):
         if not isinstance(record, dict):
             raise DataError("not in a layout of relations", file=place, fix=LAYOUTS)
         convert = next((make for key, make in _LAYOUTS if key in record), None)
@@ -86,7 +86,20 @@ def _read_records(file: Path) -> Iterator[Example]:
             yield convert(record, label, str(number), place)
         except (KeyError, IndexError, TypeError, ValueError) as error:
             problem = f"no field {error}" if isinstance(error, KeyError) else str(error)
+            if isinstance(error, (IndexError, TypeError)):
+                problem = f"a field is not as its layout has it ({error})"
             raise DataError(problem, file=place, fix=LAYOUTS) from error
+
+
+def _locate(file: Path) -> Iterator[tuple[str, str | None, Any]]:
+    """(place, relation, record) of each example: a line, or one of a JSON value."""
+    if files.suffix(file) == ".jsonl":
+        for line, text in files.lines(file):
+            if text.strip():
+                yield f"{file}:{line}", None, parse_json_at(text, file=file, line=line)
+        return
+    for number, (label, record) in enumerate(_flatten(read_json(file), file)):
+        yield f"{file} example {number}", label, record
 
 
 def _flatten(content: Any, file: Path) -> Iterator[tuple[str | None, Any]]:
@@ -105,9 +118,17 @@ def _from_fewrel(record: Record, label: str | None, number: str, place: str) -> 
     """`h` and `t` are [name, id, the positions of each of its mentions]; the first one counts."""
     tokens = record["tokens"]
     entities = [record["h"], record["t"]]
-    runs = [(min(each[2][0]), max(each[2][0]) + 1) for each in entities]
+    runs = [_find_run(record[who], who) for who in ("h", "t")]
     label = record.get("relation", label)
     return _of_tokens(number, tokens, runs, [e[1] for e in entities], ["", ""], label, place)
+
+
+def _find_run(entity: Sequence[Any], field: str) -> tuple[int, int]:
+    """[first, end) of the tokens of the first mention of an entity."""
+    positions = entity[2][0] if entity[2] else []
+    if not positions:
+        raise ValueError(f"'{field}' has no positions of tokens: {str(entity)[:60]}")
+    return min(positions), max(positions) + 1
 
 
 def _from_tacred(record: Record, label: str | None, number: str, place: str) -> Example:

@@ -118,6 +118,14 @@ def test_marks_that_the_tokenizer_does_not_know(toy: Any) -> None:
     with pytest.raises(ConfigError, match="'#' is not all known") as refused:
         _task().encode([_example()], toy)
     assert "task.marks=tokens" in str(refused.value)
+    with pytest.raises(ConfigError, match=r"task.marks='symbols': .*'#' is not all known"):
+        _task().check_tokenizer(toy)  # before any text is read
+    _task(marks="tokens").check_tokenizer(toy)
+
+
+def test_marks_of_types_where_no_entity_has_one() -> None:
+    with pytest.raises(DataError, match=r"none of 2 entities .* have a type.*\n  fix: .*symbols"):
+        _task(marks="types").describe_known([_example()])
 
 
 def test_a_decoder_has_no_states_of_entities() -> None:
@@ -186,6 +194,17 @@ def test_what_is_wrong_is_named(tmp_path: Path) -> None:
         with pytest.raises(DataError, match=message):
             READER.read(tmp_path, "train", {})
     (tmp_path / "train.json").unlink()
+    row = {**FEWREL["P1"][0], "relation": "P1"}
+    for tail, what in (
+        ([[]], "'t' has no positions of"),
+        ([], "'t' has no positions of"),
+        (None, ""),
+    ):
+        lines = [json.dumps(row), "", json.dumps({**row, "t": ["mat", "Q2", tail]})]
+        (tmp_path / "train.jsonl").write_text("\n".join(lines))
+        with pytest.raises(DataError, match=rf"train\.jsonl:3: .*{what}"):
+            READER.read(tmp_path, "train", {})
+    (tmp_path / "train.jsonl").unlink()
     (tmp_path / "train.txt").write_text('1\t"a <e1>b</e1> c"\nx\n')
     with pytest.raises(DataError, match=r"train.txt:1: no <e2> in"):
         READER.read(tmp_path, "train", {})
