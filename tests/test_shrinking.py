@@ -37,7 +37,10 @@ def source(recipe: str, *words: str) -> tuple[Source, Model]:
         Source(
             Path("teacher"),
             config,
-            {name: value.double() for name, value in tensors_of(model).items()},
+            {
+                name: value.double() if value.is_floating_point() else value
+                for name, value in tensors_of(model).items()
+            },
         ),
         model.double().eval(),
     )
@@ -111,6 +114,7 @@ def test_what_is_not_there_is_named(layers: Any, message: str) -> None:
         ("gpt2", ["size.num_layers=5", "model.stack.by_layer={f:{inner_width:[8,16,24,32,40]}}"]),
         ("longformer", ["size.num_layers=5", "pattern.parts.0.reach=[1,2,3,4,5]"]),
         ("gpt2", ["size.num_layers=5", "pattern=diet", "pattern.first=2"]),
+        ("ernie_thu", ["size.num_layers=5"]),
     ],
 )
 def test_the_student_is_the_teacher_run_on_those_layers_alone(

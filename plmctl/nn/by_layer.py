@@ -22,6 +22,7 @@ def build_cells(
     copies: Mapping[str, int],
     by_layer: ByLayer,
     widths: Mapping[str, int] = MappingProxyType({}),
+    last: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
 ) -> dict[str, list[Cell]]:
     """The cells of every letter, each with its own values of the settings in `by_layer`.
 
@@ -30,6 +31,7 @@ def build_cells(
         copies: {letter: how many cells are built}.
         by_layer: {letter: {setting: as many values as copies}}.
         widths: {letter: columns of the stream}, for cells that read only some.
+        last: {letter: settings of its last copy}.
 
     Raises:
         ConfigError: A letter or a setting that is not there, a list of another length, a wrong
@@ -47,7 +49,8 @@ def build_cells(
             _build_cell(
                 letter,
                 partial(cells[letter], **width),
-                {name: values[i] for name, values in settings.items()},
+                {name: values[i] for name, values in settings.items()}
+                | (dict(last.get(letter) or {}) if i == number - 1 else {}),
             )
             for i in range(number)
         ]

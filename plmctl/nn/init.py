@@ -28,6 +28,14 @@ class Starting(nn.Module):
         raise NotImplementedError(type(self).__name__)
 
 
+class FitsIn(nn.Module):
+    """A module that a system adds to a model that is trained already."""
+
+    def fit_in(self) -> None:
+        """Set the weights with which it begins there, in place of those that were drawn."""
+        raise NotImplementedError(type(self).__name__)
+
+
 @part_of("initializer")
 def normal(module: nn.Module, *, std: float, generator: Generator) -> None:
     """Every matrix and table `~ N(0, std^2)`, biases 0, norms (1, 0) (Liu et al., 2019, released

@@ -16,6 +16,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.graphs import outside_graphs
 from plmctl.core.parts import base_of, part_of
 from plmctl.nn import layout as grammar
+from plmctl.nn.added_cells import Adds, add_cells
 from plmctl.nn.by_layer import ByLayer, Factory, build_cells
 from plmctl.nn.cells.base import Cell
 from plmctl.nn.columns import describe_rounds, find_columns
@@ -54,6 +55,8 @@ class Stack(nn.Module):
         share: {letter: number of copies}, each for as many neighbours.
         by_layer: {letter: {setting of the cell: one value for each of its copies}}, such as
             `{f: {inner_width: [64, 64, 128]}}` for `af*3`.
+        adds: Cells that a system adds to the layers of the layout (nn/added_cells.py), with
+            settings of the `last` copy: `{k: {after: f, layers: [0.75, 0.84]}}`.
         sandwich: k; a layout `af*n` runs as `a*k af*(n-k) f*k`.
         columns: {letter: [from, to]}, shares of the stream's columns, which are all that this cell
             reads and writes. Cells in parallel that divide the columns are long-short range
@@ -77,6 +80,7 @@ class Stack(nn.Module):
         residual: Residual,
         share: Mapping[str, int] | None = None,
         by_layer: ByLayer = MappingProxyType({}),
+        adds: Adds | None = None,
         reversible: bool = False,
         sandwich: int = 0,
         columns: Mapping[str, Sequence[float]] = MappingProxyType({}),
@@ -86,10 +90,11 @@ class Stack(nn.Module):
     ) -> None:
         super().__init__()
         layout = grammar.make_sandwich(layout, sandwich)
-        self.steps = grammar.parse(layout, share=share)
+        extended = add_cells(grammar.parse(layout, share=share), adds or {})
+        self.steps, self.origins = extended.steps, extended.origins
         # for each layer, the cells that run together
         self.rounds = [grammar.split_rounds(layer) for layer in grammar.split_layers(self.steps)]
-        self.reversible, self.join = reversible, join
+        self.reversible, self.join, self.adds = reversible, join, adds or {}
         if join == "concatenate" and not reversible:
             fix = "model.stack.reversible=true, or model.stack.join=mean"
             raise ConfigError("model.stack.join", join, "mean: there is one stream", fix=fix)
@@ -103,7 +108,11 @@ class Stack(nn.Module):
                 )
         own = find_columns(columns, copies, width)
         built = build_cells(
-            cells, copies, by_layer, {name: part.stop - part.start for name, part in own.items()}
+            cells,
+            copies,
+            by_layer,
+            widths={name: part.stop - part.start for name, part in own.items()},
+            last={name: node["last"] for name, node in self.adds.items() if node.get("last")},
         )
         self.blocks = nn.ModuleDict(
             {letter: nn.ModuleList(map(residual.block, parts)) for letter, parts in built.items()}

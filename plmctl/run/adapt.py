@@ -17,6 +17,7 @@ from plmctl.models.base import Model
 from plmctl.nn.embeddings import Embedding
 from plmctl.nn.tables import token_rows
 from plmctl.run.assemble import find_long_rows, row_lengths, settle_lengths
+from plmctl.run.build import MISSING
 from plmctl.run.loaders import build_format
 from plmctl.run.loading import Source, open_source
 from plmctl.run.make_spec import spec_of
@@ -49,11 +50,14 @@ def adopt(spec: Pretrain) -> Pretrain:
     have them, and its tokenizer.
 
     The pattern, the objective and the data stay those of the run: that is what further training may
-    change. So do the parts of the model that `own` names, which are new.
+    change. So do the parts of the model that `own` names, which are new: a plain model is taken by
+    a system whose model has more, where `own` has `_target_`, its kind.
     """
     kept = tuple(f"model.{name}" for name in spec.own)
     words = [
-        word for word in spec.provenance.overrides if not (kept and key_of(word).startswith(kept))
+        word
+        for word in spec.provenance.overrides
+        if not any(f"{key_of(word)}.".startswith(f"{path}.") for path in kept)
     ]
     refuse_another_model(words, ("size", "position", "model", "tokenizer"), key="init")
     assert spec.init
@@ -71,8 +75,8 @@ def adopt(spec: Pretrain) -> Pretrain:
     for path in kept:  # with its references: its numbers are those of the adopted size
         part: Any = written
         for key in path.split("."):
-            part = (part or {}).get(key)
-        if part is None:
+            part = part.get(key, MISSING) if isinstance(part, Mapping) else MISSING
+        if part is MISSING:
             name = path.removeprefix("model.")
             allowed = f"no part of this run's model{nearest(name, spec.model)}"
             raise ConfigError("own", name, allowed)
@@ -305,18 +309,24 @@ def _refuse_longer_rows(spec: Pretrain, places: Places) -> None:
 
 
 def _check_kind(spec: Pretrain, model: Mapping[str, Any]) -> None:
-    """ConfigError where `own` would add parts to a model of another kind than the run's, which
-    lacks what they refer to.
+    """ConfigError where `own` would add parts to a model of another kind than the run's, or than
+    the plain one of that; and to layers that have other added cells.
     """
-    theirs, ours = (node["_target_"].rpartition(".")[2] for node in (model, spec.model))
-    if theirs != ours:
+    kinds: Any = [locate(node["_target_"], spec.plugins) for node in (model, spec.model)]
+    theirs, ours = (kind.__name__ for kind in kinds)
+    added = [(node.get("stack") or {}).get("adds") or {} for node in (model, spec.model)]
+    if added[0] and thaw(added[1]) != added[0]:
+        allowed = f"a model without added cells, or with those of this run; this one is {theirs}"
+        raise ConfigError("init", spec.init, allowed, fix="init=<a run of plmctl pretrain bert>")
+    if kinds[0] is not kinds[1] and not ("_target_" in spec.own and issubclass(*kinds[::-1])):
         lacks = [name for name in spec.model if name not in model and name not in spec.own]
         without = f" without {', '.join(lacks)}" if lacks else ""
         allowed = (
             f"a model of the kind {ours}, to which own=[{', '.join(spec.own)}] adds;"
             f" this one is {theirs}{without}"
         )
-        fix = f"init=<a run whose model is of the kind {ours}>"
+        plain = kinds[1].__mro__[1].__name__ if "_target_" in spec.own else ours
+        fix = f"init=<a run whose model is of the kind {plain}>"
         raise ConfigError("init", spec.init, allowed, fix=fix)
 
 

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from torch import Tensor
 
 from plmctl.core.errors import ConfigError, nearest
-from plmctl.nn.layout import Step, parse, spell_layer, split_layers
+from plmctl.nn.added_cells import add_cells
+from plmctl.nn.layout import Step, count_copies, parse, spell_layer, split_layers
 from plmctl.run.kept_patterns import keep_layers
 from plmctl.run.walks import select
 
@@ -56,7 +57,7 @@ def shrink_source(source: Source, layers: Layers | Mapping[str, Layers]) -> Sour
         raise ConfigError("kept_layers", layers, allowed)
     for name, wanted in _by_stack(layers, stacks).items():
         place, node = stacks[name]
-        steps = parse(node["layout"], share=node.get("share"))
+        steps = _spell_out(node)
         teacher = [[step for _, step in layer] for layer in split_layers(steps)]
         path = f"kept_layers.{name}" if isinstance(layers, Mapping) else "kept_layers"
         chosen = pick_layers(wanted, len(teacher), path=path)
@@ -113,6 +114,21 @@ def pick_layers(layers: Layers, number: int, *, path: str = "kept_layers") -> li
         "last": list(range(number - count, number)),
         "spread": [round(place * (number - 1) / max(1, count - 1)) for place in range(count)],
     }[match[1]]
+
+
+def _spell_out(node: dict[str, Any]) -> list[Step]:
+    """The steps of a stack; the cells that `adds` describes stand in its node as all others."""
+    adds = node.pop("adds", None) or {}
+    steps = add_cells(parse(node["layout"], share=node.get("share")), adds).steps
+    copies = count_copies(steps)
+    for letter in (letter for letter in adds if adds[letter].get("last")):
+        usual = {name: node["cells"][letter].get(name) for name in adds[letter]["last"]}
+        own = {
+            name: [*[usual[name]] * (copies[letter] - 1), value]
+            for name, value in adds[letter]["last"].items()
+        }
+        node["by_layer"] = {**(node.get("by_layer") or {}), letter: own}
+    return steps
 
 
 def _find_stacks(

@@ -14,8 +14,12 @@ from torch import Tensor
 from plmctl.core.errors import DataError
 from plmctl.core.terminal import tell
 from plmctl.models.base import Model
+from plmctl.nn.added_cells import rename_plain
+from plmctl.nn.init import FitsIn
+from plmctl.nn.stack import Stack
 from plmctl.nn.tables import token_rows
 from plmctl.run.loading import Source, open_source, refuse_infinite
+from plmctl.run.walks import select
 from plmctl.training.checkpoint import Fit, load_tensors
 
 _BACKBONE = "backbone."  # what names of tensors of a model's network begin with
@@ -85,6 +89,8 @@ def initialize(
     """`take` from the run or the published model at `path`; rows of its tables that are no token
     of its tokenizer are left out.
 
+    What the model has beside it and `FitsIn` begins as that says.
+
     Args:
         into: the part of the model's backbone, such as the encoder, that its backbone becomes; its
             heads are not taken.
@@ -99,8 +105,28 @@ def initialize(
         }
         say(f"{_BACKBONE}{into} begins as the backbone of {source.folder}")
         source = replace(source, tensors=tensors)
-    tensors = _drop_spare_rows(model, source, say)
-    return take(model, tensors, source=source.folder, unused=source.unused, say=say)
+    tensors = _with_added_cells(model, source.config, _drop_spare_rows(model, source, say))
+    fit = take(model, tensors, source=source.folder, unused=source.unused, say=say)
+    for name, part in model.named_modules():
+        if isinstance(part, FitsIn) and any(new.startswith(f"{name}.") for new in fit.missing):
+            part.fit_in()
+    return fit
+
+
+def _with_added_cells(
+    model: Model, config: Mapping[str, Any], tensors: dict[str, Tensor]
+) -> dict[str, Tensor]:
+    """`tensors` by the names of `model`, whose layers may have cells that `config` lacks."""
+    for name, stack in model.named_modules():
+        node = select(config["model"], name.removeprefix(_BACKBONE)) or {}
+        if isinstance(stack, Stack) and stack.adds and not node.get("adds"):
+            continues = {
+                letter: blocks[0].cell.continues  # type: ignore[index]
+                for letter, blocks in stack.blocks.items()
+            }
+            own = f"{name}.blocks"
+            tensors = rename_plain(tensors, stack.origins, continues, stack=own)
+    return tensors
 
 
 def _drop_spare_rows(model: Model, source: Source, say: Callable[[str], None]) -> dict[str, Tensor]:

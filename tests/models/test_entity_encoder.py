@@ -32,17 +32,17 @@ from plmctl.nn.stack import Stack
 from tests.models.test_encoder import encoder, perturbed
 
 W, E, HEADS, INNER = 16, 8, 2, 32
+WORDS = partial(FeedForward, width=W, inner_width=INNER, activation="gelu")
 
 
 def build(layout: str, **settings: Any) -> EntityEncoder:
     norm = partial(layer_norm, width=W, eps=1e-12)
     cells = {
         "a": partial(Attention, width=W, num_heads=2, dropout=0.0),
-        "f": partial(FeedForward, width=W, inner_width=INNER, activation="gelu"),
+        "f": WORDS,
         "m": partial(EntityAttention, entity_width=E, entity_heads=HEADS, dropout=0.0),
         "x": partial(
-            EntityFusion, width=W, inner_width=INNER, entity_width=E, activation="gelu",
-            norm=norm, dropout=0.0,
+            EntityFusion, width=W, words=WORDS, entity_width=E, norm=norm, dropout=0.0,
         ),
     }  # fmt: skip
     model = EntityEncoder(
@@ -109,11 +109,11 @@ def test_the_aggregator_by_a_loop() -> None:
                 e = m.norm_sum(e + attend(e, m.cell, mask, HEADS))
             e = e * mask[:, None]
             fuse: Any = blocks["x"][layer - 1]
-            own = fuse.cell
+            own, words, beside = fuse.cell, fuse.cell.words, fuse.cell.up_entity["up"]
             h = torch.nn.functional.gelu(
-                x @ own.up.weight.T + own.up.bias + e @ own.up_entity.weight.T + own.up_entity.bias
+                x @ words.up.weight.T + words.up.bias + e @ beside.weight.T + beside.bias
             )
-            x = fuse.norm_sum(x + own.down(h))
+            x = fuse.norm_sum(x + words.down(h))
             e = own.norm_entity(e + own.down_entity(h))
         torch.testing.assert_close(model(batch).last[row, :length], x, rtol=1e-10, atol=1e-10)
 
@@ -173,10 +173,9 @@ def test_without_entity_weights_it_is_the_plain_model() -> None:
     model, plain = build("ax amx"), encoder().double()
     with torch.no_grad():
         for block in model.stack.blocks["x"]:  # type: ignore[union-attr]
-            block.cell.up_entity.weight.zero_()
-            block.cell.up_entity.bias.zero_()
+            block.cell.fit_in()
     state = {
-        name.replace("blocks.x.", "blocks.f."): value
+        name.replace("blocks.x.", "blocks.f.").replace("cell.words.", "cell."): value
         for name, value in model.state_dict().items()
         if not any(part in name for part in ("entity", ".m.", "entities"))
     }
@@ -210,8 +209,7 @@ def test_the_last_layer_may_have_no_entities() -> None:
         model(batch_of())
     norm = partial(layer_norm, width=W, eps=1e-12)
     cell = EntityFusion(
-        width=W, inner_width=INNER, entity_width=E, activation="gelu", norm=norm, dropout=0.0,
-        entity_out=False,
+        width=W, words=WORDS, entity_width=E, norm=norm, dropout=0.0, entity_out=False,
     )  # fmt: skip
     assert not any("down_entity" in name for name, _ in cell.named_parameters())
     assert not cell.also_writes

@@ -59,6 +59,9 @@ class Cell(nn.Module):
     biased: bool = True  # adds what positions add to scores, if it computes scores
     turned: bool = True  # positions may turn its queries and keys, if it has them
 
+    # the part that goes on as the trained cell whose place this one takes (model.stack.adds)
+    continues: str = ""
+
     # the most tokens before a token that it ever sees; None: all that there are
     longest: int | None = None
 

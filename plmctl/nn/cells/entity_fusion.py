@@ -8,57 +8,73 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
+from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.core.values import Count, DropoutRate
 from plmctl.nn.cells.base import Cell
-from plmctl.nn.cells.feedforward import find_activation
+from plmctl.nn.cells.feedforward import PositionWise
 from plmctl.nn.dropout import Dropout
 from plmctl.nn.env import Env, Streams
+from plmctl.nn.init import FitsIn
 
 
 @part_of("cells")
-class EntityFusion(Cell):
+class EntityFusion(Cell, FitsIn):
     """`h = activation(up(w) + up_entity(m e))`, then `down(h)` for the stream `text`, and `norm(m e
     + dropout(down_entity(h)))` in place of the stream `entity`; m is 1 at tokens with an entity.
 
     text [B, T, W], entity [B, T, E] (thunlp/ERNIE, modeling.py, BertIntermediate and BertOutput).
+    `up`, `activation` and `down` are those of `words`, the feed-forward cell that the layer had; a
+    gated one has two maps of words and two of entities. In a trained model that cell goes on, and
+    `up_entity` begins at 0: what the model computes is at first what it was.
     Differs: Zhang et al. (2019, arXiv:1905.07129, eq. 3 and 4) write the activation around both
-    results, and neither sum nor norm; this is the released code. `entity_out=false`: of the last
-    layer, whose entities nothing reads.
+    results, and neither sum nor norm; this is the released code. There up_entity is drawn also in a
+    trained model. `entity_out=false`: of the last layer, whose entities nothing reads.
     """
 
     reads = frozenset({"text", "entity", "entity_mask"})
     computes = "feed-forward"
+    continues = "words"
 
     def __init__(
         self,
         *,
         width: int,
-        inner_width: int,
+        words: Callable[..., Cell],
         entity_width: Count,
-        activation: str,
         norm: Callable[..., nn.Module],
         dropout: DropoutRate,
         entity_out: bool = True,
     ) -> None:
         super().__init__()
-        self.activation = find_activation(activation)
-        self.up = nn.Linear(width, inner_width)
-        self.up_entity = nn.Linear(entity_width, inner_width)
-        self.down = nn.Linear(inner_width, width)
+        cell = words(width=width)
+        if not isinstance(cell, PositionWise):
+            allowed = "a feed-forward cell, FeedForward or GLU, which entities are mixed into"
+            raise ConfigError("words", type(cell).__name__, allowed)
+        self.words, inner = cell, cell.down.in_features
+        self.up_entity = nn.ModuleDict(
+            {name: nn.Linear(entity_width, inner) for name in cell.inputs}
+        )
         self.dropout = Dropout(rate=dropout)
-        self.down_entity = nn.Linear(inner_width, entity_width) if entity_out else None
+        self.down_entity = nn.Linear(inner, entity_width) if entity_out else None
         self.norm_entity = norm(width=entity_width) if entity_out else nn.Identity()
         self.also_writes = frozenset({"entity"}) if entity_out else frozenset()
 
     @property
     def projection(self) -> nn.Linear:  # type: ignore[override]
-        return self.down
+        return self.words.down
+
+    def fit_in(self) -> None:
+        for parameter in self.up_entity.parameters():
+            nn.init.zeros_(parameter)
 
     def prepare(self, streams: Streams, env: Env) -> Streams:
         """The streams with h as `fused`, and with the entities after this layer."""
-        entity = streams["entity"] * streams["entity_mask"]
-        h = self.activation(self.up(streams["text"]) + self.up_entity(entity))  # [B, T, inner]
+        x, entity = streams["text"], streams["entity"] * streams["entity_mask"]
+        projected = [
+            getattr(self.words, name)(x) + up(entity) for name, up in self.up_entity.items()
+        ]
+        h = self.words.combine(*projected)  # [B, T, inner]
         streams = streams.replace("fused", h)
         if self.down_entity is None:
             return streams
@@ -67,4 +83,4 @@ class EntityFusion(Cell):
 
     def forward(self, streams: Streams, env: Env) -> Tensor:
         h = streams.get("fused")
-        return self.down(self.prepare(streams, env)["fused"] if h is None else h)
+        return self.words.down(self.prepare(streams, env)["fused"] if h is None else h)

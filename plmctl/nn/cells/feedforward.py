@@ -52,6 +52,7 @@ class PositionWise(Cell):
     """
 
     computes = "feed-forward"
+    inputs: tuple[str, ...] = ("up",)  # the maps whose results `combine` reads
     down: nn.Linear
 
     def __init__(self, *, chunk: int | None) -> None:
@@ -73,9 +74,13 @@ class PositionWise(Cell):
         outputs = rows * self.down.out_features
         return Work(own.macs, kept=outputs + (own.kept - outputs) * self.chunk / rows)
 
+    def combine(self, *projected: Tensor) -> Tensor:
+        """[B, t, inner] from the results of the maps `inputs`, [B, t, inner] each."""
+        raise NotImplementedError(type(self).__name__)
+
     def compute(self, x: Tensor) -> Tensor:
         """[B, t, W] -> [B, t, W] for any t tokens of each row."""
-        raise NotImplementedError(type(self).__name__)
+        return self.down(self.combine(*(getattr(self, name)(x) for name in self.inputs)))
 
     def forward(self, streams: Streams, env: Env) -> Tensor:
         x = streams["text"]
@@ -108,5 +113,5 @@ class FeedForward(PositionWise):
         self.down = nn.Linear(inner_width, width, bias=bias)
         self.dropout = Dropout(rate=dropout)
 
-    def compute(self, x: Tensor) -> Tensor:
-        return self.down(self.norm(self.dropout(self.activation(self.up(x)))))
+    def combine(self, *projected: Tensor) -> Tensor:
+        return self.norm(self.dropout(self.activation(projected[0])))

@@ -21,6 +21,8 @@ class GLU(PositionWise):
     in `PositionWise`.
     """
 
+    inputs = ("gate", "up")
+
     def __init__(
         self,
         *,
@@ -38,8 +40,9 @@ class GLU(PositionWise):
         self.down = nn.Linear(inner_width, width, bias=bias)
         self.dropout = Dropout(rate=dropout)
 
-    def compute(self, x: Tensor) -> Tensor:
-        return self.down(self.dropout(self.activation(self.gate(x)) * self.up(x)))
+    def combine(self, *projected: Tensor) -> Tensor:
+        gate, up = projected
+        return self.dropout(self.activation(gate) * up)
 
 
 @part_of("cells")

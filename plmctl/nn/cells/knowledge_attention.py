@@ -13,7 +13,7 @@ from plmctl.core.values import Count, DropoutRate
 from plmctl.nn.cells.base import Cell, RowSize, Work, check_heads, split_heads
 from plmctl.nn.dropout import Dropout
 from plmctl.nn.env import Env, Streams
-from plmctl.nn.init import Starting
+from plmctl.nn.init import FitsIn, Starting
 
 LOW = -1e4  # the score of what is no candidate
 LINKER = 100  # columns inside of the linker
@@ -63,7 +63,7 @@ class VectorReader(nn.Module):
 
 
 @part_of("cells")
-class KnowledgeAttention(Cell):
+class KnowledgeAttention(Cell, FitsIn):
     """`back(reader(p, s'))`, p = there(h) [B, T, E], which all tokens of a document with mentions
     get, the others 0 (Peters et al., 2019, arXiv:1909.04164, sec. 3.3; allenai/kb).
 
@@ -74,7 +74,11 @@ class KnowledgeAttention(Cell):
                 `threshold`; a learned vector where there is none
 
     Streams: `mentions` [m, 4] row, start, length, document; `candidates` [m, K, E], `priors` and
-    `possible` [m, K]. psi is noted for the linking objective.
+    `possible` [m, K]. psi is noted for the linking objective. In a trained model `back` begins at
+    0, so that the model computes what it did; after a sum that is normed (BERT) not quite, since
+    that norm is a new one.
+    Differs: there, too, the released code begins with the pseudo-inverse, and first trains the cell
+    alone.
     """
 
     reads = frozenset({"text", "mentions", "candidates", "priors", "possible"})
@@ -108,6 +112,9 @@ class KnowledgeAttention(Cell):
     @property
     def projection(self) -> nn.Linear:  # type: ignore[override]
         return self.maps.back
+
+    def fit_in(self) -> None:
+        nn.init.zeros_(self.maps.back.weight)
 
     def work(self, row: RowSize) -> Work:
         """As if every fourth token were a mention."""

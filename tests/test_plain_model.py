@@ -1,0 +1,133 @@
+"""Systems that know more than text start from a trained plain model, `init=`: its weights are
+taken, what a system adds is new, and before the first update the model computes what it did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from typer.testing import CliRunner
+
+from plmctl import load
+from plmctl.cli.app import make_app
+from plmctl.core.batch import Batch, Seq
+
+SMALL = ["format.max_length=32", "train.batch_size=4", "train.steps=1", "eval.rows=4"]
+SIZE = [
+    "size=tiny",
+    "size.num_layers=3",
+    "size.width=32",
+    "size.num_heads=4",
+    "size.inner_width=48",
+]
+PLAIN = ("bert", "modern_encoder")
+
+
+def pretrain(*words: str, code: int = 0) -> str:
+    result = CliRunner().invoke(make_app(), ["pretrain", *words])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == code, result.output
+    return " ".join(result.output.split())
+
+
+@pytest.fixture(scope="module")
+def plain(
+    tokens_of: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
+) -> Mapping[str, Path]:
+    """A run of each plain model, of another size than the default."""
+    folder = tmp_path_factory.mktemp("plain")
+    data = f"data.path={tokens_of('wordpiece')}"
+    for name in PLAIN:
+        # gains of norms are no longer 1
+        learning = ["train.steps=3", "optim.lr=0.03", "schedule=constant", "first_vectors=null"]
+        pretrain(name, *SMALL, *SIZE, data, *learning, f"run.dir={folder / name}")
+    return {name: folder / name for name in PLAIN}
+
+
+@torch.no_grad()
+def predict(run: Path, **tracks: Tensor) -> Tensor:
+    """[2, 9, V] logits of a run for the same two rows."""
+    model = load(run).model
+    ids = torch.randint(5, 600, (2, 9), generator=torch.Generator().manual_seed(0))
+    rows = Batch(torch.arange(2), {"text": Seq(ids, torch.tensor([9, 9]), tracks, full=True)})
+    head: Any = model.heads["mlm"]
+    return head(model(rows).last)
+
+
+def mention() -> dict[str, Tensor]:
+    track = torch.zeros(2, 9, dtype=torch.int64)
+    track[0, 2:4], track[1, 5] = 7, 12
+    return {"entity": track}
+
+
+def begin(recipe: str, init: Path, text: Path, folder: Path, *words: str) -> tuple[Path, str]:
+    """A run that stands still at its first weights, and what it said."""
+    data = [f"data.path={text}", f"data.cache_dir={folder / 'cache'}", f"run.dir={folder / 'run'}"]
+    return folder / "run", pretrain(recipe, *SMALL, f"init={init}", "optim.lr=0", *data, *words)
+
+
+@pytest.mark.parametrize("name", PLAIN)
+@pytest.mark.parametrize("recipe", ["ernie_thu", "knowbert"])
+def test_entities_beside_a_trained_model(
+    recipe: str, name: str, plain: Mapping[str, Path], linked_text: Path, tmp_path: Path
+) -> None:
+    run, said = begin(recipe, plain[name], linked_text, tmp_path)
+    found, wanted = predict(run, **mention()), predict(plain[name])
+    near = (found - wanted).abs().max()
+    # KnowBERT norms the sum with the new cell, where BERT norms sums
+    assert (near < 1e-4) == ((recipe, name) != ("knowbert", "bert"))
+    assert "tensors taken; new and random: backbone.stack.blocks." in said
+    assert "not used: " not in said.partition("heads.")[0]
+
+
+def test_parts_of_a_system_can_be_taken_away(
+    plain: Mapping[str, Path], linked_text: Path, tmp_path: Path
+) -> None:
+    words = ["model.stack.adds=null", "objective.entity_denoise.weight=0"]
+    run, said = begin("ernie_thu", plain["modern_encoder"], linked_text, tmp_path, *words)
+    wanted = predict(plain["modern_encoder"])
+    torch.testing.assert_close(predict(run, **mention()), wanted, rtol=1e-4, atol=1e-5)
+    assert "new and random: backbone.entities, heads" in said
+
+
+def test_a_system_goes_on_from_its_own_run(
+    plain: Mapping[str, Path], linked_text: Path, tmp_path: Path
+) -> None:
+    first, _ = begin("knowbert", plain["modern_encoder"], linked_text, tmp_path / "1", "optim.lr=1")
+    second, said = begin("knowbert", first, linked_text, tmp_path / "2")
+    assert "nothing is new" in said
+    assert torch.equal(predict(second, **mention()), predict(first, **mention()))
+
+
+@pytest.mark.parametrize(
+    ("recipe", "words", "answer"),
+    [
+        ("ernie_thu", ["size=mini"], "init decides this"),
+        ("ernie_thu", ["model.stack.layout=af*2"], "init decides this"),
+        ("ernie_thu", ["model.stack.adds.x.replaces=t"], "a cell of the layout saf saf saf"),
+        ("ernie_thu", ["model.stack.cells.x.words=${model.stack.cells.a}"], "a feed-forward cell"),
+    ],
+)
+def test_what_is_refused(
+    recipe: str, words: list[str], answer: str, plain: Mapping[str, Path], linked_text: Path,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    init = f"init={plain['modern_encoder']}"
+    data = [f"data.path={linked_text}", f"run.dir={tmp_path / 'x'}"]
+    assert answer in pretrain(recipe, *SMALL, init, *data, *words, code=2)
+
+
+def test_another_kind_of_model_is_refused(
+    plain: Mapping[str, Path], linked_text: Path, tmp_path: Path
+) -> None:
+    first, _ = begin("knowbert", plain["bert"], linked_text, tmp_path)
+    data = [f"data.path={linked_text}", f"run.dir={tmp_path / 'x'}"]
+    said = pretrain("ernie_thu", *SMALL, f"init={first}", *data, code=2)
+    assert "this one is KnowBert" in said
+    assert "fix: init=<a run" in said
