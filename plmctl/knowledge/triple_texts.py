@@ -69,8 +69,12 @@ class TripleTexts:
         false = self.corrupt(triples, negatives=negatives, seed=seed)
         for right, wrong in zip(triples.tolist(), false.tolist(), strict=True):
             for (head, relation, tail), label in [(right, "true"), *((x, "false") for x in wrong)]:
-                second = f"{self.relations[relation]} {self.entities[tail]}"
-                yield {"text": self.entities[head], "text2": second, "label": label}
+                yield {**self.pair(head, relation, tail), "label": label}
+
+    def pair(self, head: int, relation: int, tail: int) -> dict[str, str]:
+        """{"text": head, "text2": relation and tail} of a triple."""
+        second = f"{self.relations[relation]} {self.entities[tail]}"
+        return {"text": self.entities[head], "text2": second}
 
     def classify_relations(self, split: str) -> Iterator[Row]:
         """{"text": head, "text2": tail, "label": relation} of each triple (Yao et al., 2019, sec.

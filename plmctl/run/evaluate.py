@@ -19,6 +19,7 @@ from plmctl.knowledge.vectors import find_vectors
 from plmctl.run.adapt import framing
 from plmctl.run.assemble import longest
 from plmctl.run.build import build, plain
+from plmctl.run.classified_links import rank_classified
 from plmctl.run.context_length import compare_contexts
 from plmctl.run.described_links import rank_described
 from plmctl.run.fact_completion import complete_facts
@@ -35,6 +36,7 @@ from plmctl.run.word_similarity import compare_words
 from plmctl.storage.atomic import is_stream, refuse_existing
 from plmctl.tasks import inference
 from plmctl.tasks.base import Task
+from plmctl.tasks.classified_links import ClassifiedLinks
 from plmctl.tasks.context_length import ContextLength
 from plmctl.tasks.described_links import DescribedLinks
 from plmctl.tasks.fact_completion import FactCompletion
@@ -84,6 +86,8 @@ def evaluate(spec: Evaluate) -> int:
         compare_words(spec, loaded, task, precision)
     elif isinstance(task, DescribedLinks):
         rank_described(spec, loaded, task, precision)
+    elif isinstance(task, ClassifiedLinks):
+        rank_classified(spec, loaded, task, precision, given)
     elif isinstance(task, WNLaMPro):
         probe_words(spec, loaded, task, precision)
     elif isinstance(task, FactCompletion):

@@ -21,6 +21,7 @@ from plmctl.tasks.tagging import Tagging
 
 EVAL_ONLY = (
     "lm",
+    "kg_bert",
     "link_prediction",
     "held_out",
     "context_length",

@@ -1,0 +1,141 @@
+"""Links between entities, by a classifier of triples as text (eval only; Yao et al., 2019)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
+from plmctl.core.values import Count, Rate, Whole
+from plmctl.graph.ranks import HITS, describe, place
+from plmctl.knowledge.graph import HEAD, RELATION, SIDES, TAIL, Answers, KnowledgeGraph, Side
+from plmctl.knowledge.triple_texts import TripleTexts
+from plmctl.knowledge.triples import read_graph
+
+
+class LinkQuestion(NamedTuple):
+    """A triple of which the head or the tail is asked for, among candidates."""
+
+    side: Side
+    triple: tuple[int, int, int]
+    candidates: np.ndarray  # int64 [c] entities; the right one is the first
+
+
+@part_of("task")
+@dataclass(frozen=True, kw_only=True)
+class ClassifiedLinks:
+    """Filtered ranks of heads and tails by log-odds that a triple is true, of a model that was
+    fine-tuned on true and false triples: the same order as by p(true) (Yao et al., 2019,
+    arXiv:1909.03193, sec. 3.2 and 4.2, KG-BERT(a)).
+
+    Each candidate takes the place of the head or tail; other known answers, of any split, are left
+    out. Ties count half. `chance/...`: expected from equal scores; `frequency/...`: candidates by
+    how often they are head or tail of the relation in training, which needs no model.
+
+    Args:
+        graph: as `plmctl graph data.path=` reads it.
+        valid_share: of its triples, where no file is a split of its own.
+        true_label: the label of true triples.
+        candidates: wrong entities that are drawn for each question, none of which is a known
+            answer; None: all.
+        triples: that are asked at most, drawn; None: all of the split.
+        seed: of both draws.
+    """
+
+    graph: str
+    valid_share: Rate = 0.05
+    true_label: str = "true"
+    candidates: Count | None = None
+    triples: Count | None = None
+    seed: Whole = 0
+
+    @cached_property
+    def _read(self) -> KnowledgeGraph:
+        return read_graph(self.graph, valid_share=self.valid_share)
+
+    @cached_property
+    def texts(self) -> TripleTexts:
+        """How triples are written."""
+        return TripleTexts(self._read)
+
+    def choose(self, split: str) -> np.ndarray:
+        """int64 [n, 3] the triples of a split that are asked, in the order of a draw: any first
+        part of them is a sample of all.
+        """
+        splits = self._read.splits
+        if split not in splits:
+            fix = f"split={next((name for name in splits if name != 'train'), 'train')}"
+            allowed = f"one that the graph has: {', '.join(splits)}"
+            raise ConfigError("split", split, allowed, fix=fix)
+        order = np.random.default_rng(self.seed).permutation(len(splits[split]))
+        return splits[split][order[: self.triples]]
+
+    def ask(self, triples: np.ndarray) -> Iterator[LinkQuestion]:
+        """Both questions of each triple, with their candidates."""
+        graph = self._read
+        sizes = {"entities": len(graph.entities), "relations": len(graph.relations)}
+        known = {side: Answers(graph.triples, side, **sizes) for side in SIDES}
+        for head, relation, tail in triples.tolist():
+            for number, side in enumerate(SIDES):
+                given, right = (head, tail) if side == "tail" else (tail, head)
+                answers = known[side].find(np.array([given]), np.array([relation]))[1]
+                wrong = np.delete(np.arange(len(graph.entities)), answers)
+                if self.candidates is not None and self.candidates < len(wrong):
+                    draw = np.random.default_rng([self.seed, head, relation, tail, number])
+                    wrong = np.sort(draw.choice(wrong, self.candidates, replace=False))
+                yield LinkQuestion(side, (head, relation, tail), np.append(right, wrong))
+
+    def write(self, question: LinkQuestion) -> list[dict[str, str]]:
+        """The triple of each candidate as a pair of texts."""
+        head, relation, tail = question.triple
+        if question.side == "head":
+            return [self.texts.pair(entity, relation, tail) for entity in question.candidates]
+        return [self.texts.pair(head, relation, entity) for entity in question.candidates]
+
+    def rank(self, scores: Sequence[np.ndarray]) -> np.ndarray:
+        """float64 [n] the rank of the first of the scores [c] of each question."""
+        tables = [torch.from_numpy(np.asarray(each))[None] for each in scores]
+        return np.concatenate([place(table, table[:, :1]).numpy() for table in tables])
+
+    def score(
+        self, questions: Sequence[LinkQuestion], scores: Sequence[np.ndarray]
+    ) -> dict[str, float]:
+        """{metric: value} of both sides together, of each, by chance, and by frequency."""
+        ranks = self.rank(scores)
+        found = describe(ranks)
+        sides = np.array([question.side for question in questions])
+        for side in SIDES:
+            found |= _prefix(side, describe(ranks[sides == side]))
+        frequency = describe(self.rank([self._count(question) for question in questions]))
+        sizes = np.array([len(question.candidates) for question in questions])
+        return {**found, **_prefix("frequency", frequency), **_prefix("chance", _expect(sizes))}
+
+    def _count(self, question: LinkQuestion) -> np.ndarray:
+        """float [c] how often each candidate has its place in training triples of the relation."""
+        train = self._read.splits["train"]
+        column = HEAD if question.side == "head" else TAIL
+        own = train[train[:, RELATION] == question.triple[RELATION], column]
+        counts = np.bincount(own, minlength=len(self._read.entities))
+        return counts[question.candidates].astype(np.float64)
+
+
+def _expect(sizes: np.ndarray) -> dict[str, float]:
+    """What all metrics are on average if the right one of c candidates has any rank.
+
+    Args:
+        sizes: int64 [n] the candidates of each question.
+    """
+    harmonic = np.cumsum(1 / np.arange(1, sizes.max() + 1))
+    means = {"mrr": harmonic[sizes - 1] / sizes, "mr": (sizes + 1) / 2}
+    means |= {f"hits@{k}": np.minimum(1, k / sizes) for k in HITS}
+    return {name: float(values.mean()) for name, values in means.items()}
+
+
+def _prefix(name: str, scores: Mapping[str, float]) -> dict[str, float]:
+    return {f"{name}/{key}": value for key, value in scores.items()}
