@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -154,8 +155,12 @@ def test_dry_run(data: Path, tmp_path: Path) -> None:
     assert report["updates of an epoch"] == 5
     assert report["FLOPs of a triple"] == 2 * 3 * 2 * 30 * 8  # two questions, three products
     assert report["length"] == "100 updates"
+    assert re.fullmatch(r"\d+:\d\d(:\d\d)?", report["time, without ranking"])
+    assert 0 < report["seconds of an update"] < 1
     assert not (tmp_path / "run").exists()
-    assert "parameters: 288" in plmctl(*words).stdout
+    shown = plmctl(*words, "train.steps=null", "train.minutes=2").stdout
+    assert "parameters: 288" in shown
+    assert "time, without ranking: 2:00\n" in shown
 
 
 MISTAKES = {

@@ -151,6 +151,16 @@ def test_entities_of_no_common_type_and_other_vectors(linked_text: Path) -> None
     assert " mentions of entities have a random vector (100.0%)" in told
 
 
+@pytest.mark.parametrize("recipe", ["ernie_thu", "luke"])
+def test_a_table_of_more_entities_than_there_are(recipe: str, linked_text: Path) -> None:
+    """It would need terabytes, and nothing is allocated to find that out."""
+    words = [f"model.entities.count={10**11}", "model.entities.entity_width=100"]
+    code, told = pretrain(recipe, linked_text, *words)
+    assert code == 2
+    assert "model.entities.count=100000000000: at most 30, the entities" in told
+    assert "fix: model.entities.count=30" in told
+
+
 @pytest.mark.parametrize(
     ("recipe", "words", "missing"),
     [

@@ -57,7 +57,9 @@ class EntityVectors(nn.Module):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        if path is None or torch.empty(0).is_meta:  # where nothing has values, no file is read
+        if torch.empty(0).is_meta:  # where nothing has values, no file is read
+            table, known = np.zeros((1, entity_width), np.float32), np.ones(1, bool)
+        elif path is None:
             table = np.random.default_rng(seed).standard_normal((count, entity_width), np.float32)
             table, known = table * entity_width**-0.5, np.ones(count, bool)
         else:

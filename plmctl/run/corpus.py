@@ -17,7 +17,7 @@ from plmctl.data.sharing import share_tokenizer
 from plmctl.data.tokenizing import TokenizingJob, find_cache_folder, open_or_tokenize
 from plmctl.data.verified import verify_once
 from plmctl.run.build import plain
-from plmctl.run.known_entities import refuse_other_entities
+from plmctl.run.known_entities import refuse_other_entities, refuse_spare_entities
 from plmctl.run.spelling import spell
 from plmctl.run.tokenize import make_job, show_progress
 from plmctl.text.tokenizer import Tokenizer
@@ -100,6 +100,7 @@ def open_corpus(spec: Any, *, write: bool = True) -> Corpus:
                 verify_once(shards, find_cache_folder(cache_dir), say=say)
     _refuse_unknown_text(folders, tokenizer)
     refuse_other_entities(spec, folders.values())
+    refuse_spare_entities(spec, [each for parts in train.values() for each in parts.values()])
     held_out = {
         source: {name: shards for name, shards in corpora.items() if len(shards.ids)}
         for source, corpora in valid.items()

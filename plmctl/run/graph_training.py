@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import torch
 
 from plmctl.core.errors import ConfigError, PlmctlError, collect, raise_all
+from plmctl.core.progress import clock
 from plmctl.core.rounding import round_floats
 from plmctl.core.terminal import tell
 from plmctl.graph.batches import TripleBatches
@@ -34,6 +37,8 @@ from plmctl.run.session import Session, run_session
 from plmctl.run.spec import thaw
 from plmctl.storage.atomic import write_json
 from plmctl.training.checkpoint import load_exactly, read
+from plmctl.training.processes.threads import count_threads
+from plmctl.training.processes.world import device_of
 from plmctl.training.progress import Progress
 from plmctl.training.stages import Stage
 from plmctl.training.trainer import Result
@@ -102,22 +107,29 @@ def build_objective(spec: Graph) -> LinkPrediction:
     return LinkPrediction(loss, sides=spec.sides, penalty=penalty, dropout=spec.dropout)
 
 
-def train(session: Session) -> Result:
-    """Fit the tables; then rank valid and test with the best ones, and write them."""
-    spec, world = session.spec, session.world
-    graph: KnowledgeGraph = session.prepared
-    tables, objective = build_tables(spec, graph), build_objective(spec)
-    model = Model(backbone=tables, heads={})
-    batches = TripleBatches(
+def open_batches(
+    spec: Graph, graph: KnowledgeGraph, objective: LinkPrediction, world: int = 1, rank: int = 0
+) -> TripleBatches:
+    """The updates of a run: the part of each that this one of `world` processes makes."""
+    return TripleBatches(
         graph,
         objective.loss,
         sides=spec.sides,
         batch_size=spec.train.batch_size,
         micro_batch_size=spec.train.micro_batch_size,
         seed=spec.seed,
-        world=world.size,
-        rank=world.rank,
+        world=world,
+        rank=rank,
     )
+
+
+def train(session: Session) -> Result:
+    """Fit the tables; then rank valid and test with the best ones, and write them."""
+    spec, world = session.spec, session.world
+    graph: KnowledgeGraph = session.prepared
+    tables, objective = build_tables(spec, graph), build_objective(spec)
+    model = Model(backbone=tables, heads={})
+    batches = open_batches(spec, graph, objective, world.size, world.rank)
     for line in (*describe_graph(graph), *graph.remarks):
         session.say(line)
     valid = graph.splits.get("valid")
@@ -213,7 +225,7 @@ def vectors_of(
 
 
 def _show_estimate(spec: Graph) -> None:
-    """Print sizes, parameters, products of matrices and updates."""
+    """Print sizes, parameters, products of matrices, updates and time."""
     graph = open_graph(spec.data)
     with without_weights():
         tables = build_tables(spec, graph, drawn=False)
@@ -232,11 +244,37 @@ def _show_estimate(spec: Graph) -> None:
         "updates of an epoch": updates,
     }
     budget = budget_of(spec, updates_per_epoch=updates)
+    seconds = measure_update(spec, graph)
+    steps = budget.steps or (budget.tokens or 0) / spec.train.batch_size
+    took = clock(60 * budget.minutes if budget.minutes else steps * seconds)
+    length = {"length": str(budget), "time, without ranking": took}
     if spec.provenance.json:
-        tell(json.dumps(report | {"length": str(budget), "remarks": list(graph.remarks)}))
+        seconds_of = {"seconds of an update": float(f"{seconds:.3g}")}
+        tell(json.dumps(report | seconds_of | length | {"remarks": list(graph.remarks)}))
         return
     for name, value in report.items():
         tell(f"{name}: {value:,}" if value < 1e9 else f"{name}: {value:.3g}")
-    tell(f"length: {budget}")
-    for line in graph.remarks:
+    for line in (*(f"{name}: {value}" for name, value in length.items()), *graph.remarks):
         tell(line)
+
+
+def measure_update(spec: Graph, graph: KnowledgeGraph, times: int = 4) -> float:
+    """The seconds of an update by one process on this machine: the fastest of a few, which are
+    made and forgotten.
+    """
+    device, objective = device_of(spec.train.device), build_objective(spec)
+    torch.set_num_threads(count_threads(spec.train.threads, spec.train.processes))
+    model = Model(backbone=build_tables(spec, graph), heads={}).to(device)
+    factory = build(spec.optim, plugins=spec.plugins, path="optim")
+    optimizer = factory(parameters=list(model.named_parameters()))
+    seconds = []
+    for batches in islice(open_batches(spec, graph, objective), times):
+        began = time.perf_counter()
+        for batch in batches:
+            terms = objective(model, batch.to(device)).terms.values()
+            torch.stack([term.weight * term.total for term in terms]).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        float(next(model.parameters()).detach().flatten()[0])  # a card has finished, too
+        seconds.append(time.perf_counter() - began)
+    return min(seconds)
