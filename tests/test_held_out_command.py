@@ -151,6 +151,21 @@ def test_of_another_text_all_is_read_and_of_its_own_what_was_held_out(
     assert scores(run, f"data.path={tmp_path / 'own.txt'}") != scores(run, "data.path=other.txt")
 
 
+def test_a_run_that_held_nothing_out_is_asked_for_a_text(
+    tokens_of: Callable[..., Path], tmp_path: Path
+) -> None:
+    text, folder = tmp_path / "one.txt", tmp_path / "run"
+    text.write_text("a cat saw one dog on that mat .\n" * 40)
+    words = [f"data.path={text}", "data.lines=running", "train.steps=1", f"run.dir={folder}"]
+    tokenizer = f"tokenizer.path={tokens_of('wordpiece')}"
+    done = CliRunner().invoke(make_app(), ["pretrain", "bert", *words, tokenizer, *SHAPE])
+    assert done.exit_code == 0, done.output
+    asked = CliRunner().invoke(make_app(), ["eval", f"checkpoint={folder}", "task=held_out"])
+    assert asked.exit_code == 3
+    assert "has held no document out" in asked.output
+    assert "data.path=" in asked.output
+
+
 @pytest.mark.parametrize(
     ("words", "whole"),
     [

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from plmctl.core.errors import ConfigError, UsageError, nearest
+from plmctl.core.errors import ConfigError, DataError, UsageError, nearest
 from plmctl.core.locate import locate, parameters
 from plmctl.data.shards import is_tokens
 from plmctl.heads.base import language_heads
@@ -45,6 +45,9 @@ def score_held_out(
     check_contract(run.replace({"noise": run.eval.noise}), plugins, spec.provenance.config_dirs)
     corpus, world, folder = open_corpus(run), World(device=precision.device), loaded.source.folder
     corpus = replace(corpus, valid=corpus.train) if whole else corpus
+    if not corpus.held_out():
+        what = f"the run of checkpoint={spec.checkpoint} has held no document out of its text"
+        raise DataError(what, fix="data.path=<a text that it has not trained on>")
     objective = build_objective(run, model, corpus.vocab, plugins=plugins)
     file = folder / "objective.safetensors"
     load_exactly(objective, read(folder).objective, file=file, without=model)
