@@ -86,6 +86,27 @@ def test_entities_beside_a_trained_model(
     assert "not used: " not in said.partition("heads.")[0]
 
 
+SYSTEMS = {
+    "luke": [],
+    "sensebert": [],
+    "sentilare": ["noise.sentiment_mask.lexicon.path=lexicon.tsv"],
+}
+
+
+@pytest.mark.parametrize("name", PLAIN)
+@pytest.mark.parametrize("recipe", SYSTEMS)
+def test_tables_and_tokens_beside_a_trained_model(
+    recipe: str, name: str, plain: Mapping[str, Path], linked_text: Path, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    Path("lexicon.tsv").write_text("good\t1\nlist\t1\nvalue\t-1\n")
+    run, said = begin(recipe, plain[name], linked_text, tmp_path, *SYSTEMS[recipe])
+    torch.testing.assert_close(predict(run), predict(plain[name]), rtol=1e-4, atol=1e-5)
+    part = {"luke": "entities", "sensebert": "embedding.token", "sentilare": "embedding.tracks"}
+    assert f"backbone.{part[recipe]}" in said.partition("new and random: ")[2].partition(";")[0]
+
+
 def test_parts_of_a_system_can_be_taken_away(
     plain: Mapping[str, Path], linked_text: Path, tmp_path: Path
 ) -> None:

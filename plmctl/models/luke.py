@@ -19,10 +19,10 @@ from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.models.base import Hidden
-from plmctl.models.encoder import Encoder, Initializer
+from plmctl.models.encoder import Encoder, Initializer, token_positions
 from plmctl.nn.embeddings import Embedding
 from plmctl.nn.entity_tokens import EntityTokens
-from plmctl.nn.positions import Learned, Position
+from plmctl.nn.positions import Position
 from plmctl.nn.stack import Stack
 
 
@@ -34,7 +34,9 @@ class Luke(Encoder):
     The sequence `entities` of a batch holds them (noise=entity_tokens); without it this is
     `Encoder`. In packed rows an entity belongs to the document of its mention. With
     `read_entities=False` they are not read, a control. (Yamada et al., 2020, arXiv:2010.01057, sec.
-    3.)
+    3.) Where positions turn queries and keys, or change scores, an entity stands at the middle
+    token of its mention; it has no neighbours, such as those that a convolution reads. A trained
+    model computes without entities what it did; with them not, since attention gives them a share.
     """
 
     uses = Encoder.uses | {"entities", "tracks.mention_start", "tracks.mention_size"}
@@ -63,9 +65,6 @@ class Luke(Encoder):
             initializer=initializer,
             classifier=classifier,
         )
-        if not isinstance(position, Learned):
-            allowed = "learned: entities have positions that are added to their vectors"
-            raise ConfigError("position", type(position).__name__, allowed, fix="position=learned")
         if not isinstance(pattern, Full):
             allowed = "full: words and entities all see each other"
             raise ConfigError("pattern", type(pattern).__name__, allowed, fix="pattern=full")
@@ -79,10 +78,16 @@ class Luke(Encoder):
             return self.read(text, x, cache=state, record=record)
         words = x.shape[1]
         vectors = self.entities(entities, words).to(x.dtype)
-        tracks = {"real": torch.cat([text.real, entities.real], 1)}
+        start, size = (entities.tracks[f"mention_{name}"] for name in ("start", "size"))
+        place = (start + (size - 1).clamp(min=0) // 2).clamp(0, words - 1).long()  # the middle
+        positions = token_positions(text, 0).expand(len(x), -1)
+        tracks = {
+            "real": torch.cat([text.real, entities.real], 1),
+            "position": torch.cat([positions, positions.gather(1, place)], 1),
+            "alone": (torch.arange(words + place.shape[1], device=x.device) >= words)[None],
+        }
         if "document" in text.tracks:
             document = text.tracks["document"]
-            place = entities.tracks["mention_start"].clamp(0, words - 1)
             tracks["document"] = torch.cat([document, document.gather(1, place)], 1)
         both = Seq(torch.cat([text.ids, entities.ids], 1), text.length + entities.length, tracks)
         beside = {"entities": vectors}

@@ -80,7 +80,8 @@ class Env:
     @property
     def documents(self) -> Tensor | None:
         """[B, T] number of each token's document, -1 at padding; None if every row is one document
-        without padding.
+        without padding. A token that is `tracks.alone` has a number of its own: it has no
+        neighbours, though attention may see others of its document.
         """
         return _number_documents(self.seq)
 
@@ -128,9 +129,14 @@ class Env:
 
 
 def _number_documents(seq: Seq | None) -> Tensor | None:
-    if seq is None or (seq.full and "document" not in seq.tracks):
+    if seq is None or (seq.full and not {"document", "alone"} & seq.tracks.keys()):
         return None
-    return torch.where(seq.real, seq.tracks.get("document", torch.zeros_like(seq.ids)), -1)
+    documents = seq.tracks.get("document", torch.zeros_like(seq.ids))
+    if (alone := seq.tracks.get("alone")) is not None:
+        length = seq.ids.shape[1]  # more than there are documents
+        own = torch.arange(length, 2 * length, device=documents.device, dtype=documents.dtype)
+        documents = torch.where(alone, own, documents)
+    return torch.where(seq.real, documents, -1)
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ from torch import Generator, Tensor, nn
 from plmctl.core.errors import AbsentData
 from plmctl.core.parts import part_of
 from plmctl.knowledge.senses import Senses, unpack
-from plmctl.nn.init import Starting
+from plmctl.nn.init import FitsIn, Starting
 from plmctl.nn.tables import Lookup, TokenTable
 from plmctl.text.vocab import Vocab
 
@@ -47,12 +47,13 @@ class AllowedSenses(Starting):
 
 
 @part_of("table")
-class SenseTable(TokenTable, Lookup):
+class SenseTable(TokenTable, Lookup, FitsIn):
     """`W[w] + sum of S[s] over the senses s that w may have`, ids [...] -> [..., W].
 
     (Levine et al., 2020, arXiv:1908.05646, sec. 3.3, eq. 8: `(W + S M) x`; a sum, not a mean; a
     token without senses, such as the mask, has W alone.) W is tied to the head of masked tokens, S
-    to that of senses (`heads.sense`).
+    to that of senses (`heads.sense`). In a trained model a learned S begins at 0, so that the model
+    computes what it did.
 
     Args:
         senses: which senses words may have; the rows of S.
@@ -75,6 +76,10 @@ class SenseTable(TokenTable, Lookup):
         self.allowed = AllowedSenses(vocab_size=vocab_size, senses=senses, vocab=vocab)
         self.sense = nn.Embedding(len(senses.names), width)
         self.sense.weight.requires_grad_(learned)
+
+    def fit_in(self) -> None:
+        if self.sense.weight.requires_grad:
+            nn.init.zeros_(self.sense.weight)
 
     def forward(self, input: Tensor) -> Tensor:
         words = super().forward(input)

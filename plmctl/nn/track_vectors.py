@@ -12,7 +12,7 @@ from plmctl.core.errors import AbsentData
 from plmctl.core.parts import part_of
 from plmctl.core.values import Count
 from plmctl.knowledge.sentiment import Sentiment
-from plmctl.nn.init import Starting
+from plmctl.nn.init import FitsIn, Starting
 from plmctl.text.vocab import Vocab
 
 _COLUMNS = ("polarity", "pos")  # of `Sentiment.of_vocab`
@@ -46,12 +46,13 @@ class TokenTags(Starting):
 
 
 @part_of("track_vectors")
-class TrackVectors(nn.Module):
+class TrackVectors(FitsIn):
     """One of `count` vectors for each token, by the track `name`, [B, T] -> [B, T, E].
 
     Rows without the track (those of a task, say) are looked up in the `lexicon`, token by token;
-    without one every token has tag 0. (Ke et al., 2020, arXiv:1911.02493, sec. 3.2, fig. 2:
-    embeddings of parts of speech, of polarities and of the sentence's polarity.)
+    without one every token has tag 0. In a trained model the vectors begin at 0, so that it
+    computes what it did. (Ke et al., 2020, arXiv:1911.02493, sec. 3.2, fig. 2: embeddings of parts
+    of speech, of polarities and of the sentence's polarity.)
     """
 
     def __init__(
@@ -73,6 +74,9 @@ class TrackVectors(nn.Module):
             if lexicon is None or column is None
             else TokenTags(vocab_size=vocab_size, column=column, lexicon=lexicon, vocab=vocab)
         )
+
+    def fit_in(self) -> None:
+        nn.init.zeros_(self.vectors.weight)
 
     def forward(self, seq: Seq) -> Tensor:
         track = seq.tracks.get(self.name)

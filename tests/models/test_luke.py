@@ -21,12 +21,13 @@ from plmctl.heads.entity_lm import EntityLMHead
 from plmctl.heads.lm import LMHead
 from plmctl.models.base import Model
 from plmctl.models.luke import Luke
+from plmctl.nn.cells.convolution import DepthwiseConvolution
 from plmctl.nn.cells.entity_aware_attention import EntityAwareAttention
 from plmctl.nn.cells.feedforward import FeedForward
 from plmctl.nn.embeddings import Embedding
 from plmctl.nn.entity_tokens import FIRST, MASKED, EntityTokens
 from plmctl.nn.norm import layer_norm
-from plmctl.nn.positions import Learned, Sinusoidal
+from plmctl.nn.positions import Learned, Rotary
 from plmctl.nn.residual import PostNorm
 from plmctl.nn.stack import Stack
 from plmctl.noise.entity_tokens import EntityTokenMask
@@ -36,7 +37,7 @@ W, INNER, HEADS, V, COUNT, ENTITY, PLACES = 16, 24, 2, 40, 9, 8, 12
 EPS = 1e-5
 
 
-def build(aware: bool = True, **settings: Any) -> Luke:
+def build(aware: bool = True, layout: str = "af*2", attention: Any = None, **settings: Any) -> Luke:
     norm = partial(layer_norm, width=W, eps=EPS)
     given: dict[str, Any] = {
         "position": Learned(width=W, max_length=PLACES),
@@ -47,11 +48,13 @@ def build(aware: bool = True, **settings: Any) -> Luke:
     return Luke(
         embedding=Embedding(vocab_size=V, width=W, dropout=0.0, norm=norm),
         stack=Stack(
-            layout="af*2",
+            layout=layout,
             cells={
                 "a": partial(
-                    EntityAwareAttention, width=W, num_heads=HEADS, dropout=0.0, aware=aware
+                    EntityAwareAttention, width=W, num_heads=HEADS, dropout=0.0, aware=aware,
+                    **attention or {},
                 ),
+                "s": partial(DepthwiseConvolution, width=W, kernel=3, causal=False, adjacent=0.2),
                 "f": partial(FeedForward, width=W, inner_width=INNER, activation="gelu"),
             },
             residual=PostNorm(norm=norm, dropout=0.0),
@@ -239,8 +242,76 @@ def test_documents_of_a_packed_row_do_not_see_each_others_entities() -> None:
 def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ConfigError, match="words and entities all see each other"):
         build(pattern=Causal())
-    with pytest.raises(ConfigError, match="learned: entities have positions"):
-        build(position=Sinusoidal(width=W))
+    with pytest.raises(ConfigError, match="queries have maps of their own"):
+        EntityAwareAttention(width=W, num_heads=HEADS, dropout=0.0, projections="shared")
+
+
+@pytest.mark.parametrize("settings", [{}, {"qk_norm": True, "bias": False}, {"scores": "dot"}])
+def test_entities_stand_where_they_are_mentioned_by_a_loop(settings: dict[str, Any]) -> None:
+    """Scores of each pair by its own query map, queries and keys turned by their places."""
+    model, batch = build(position=Rotary(), layout="a", attention=settings), batch_of()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.2 * torch.randn(parameter.shape))
+    model = model.double()
+    entities, block = batch.seqs["entities"], model.stack.blocks["a"][0]  # type: ignore[index]
+    cell: Any = block.cell
+    words = model.embed(batch)
+    both = torch.cat([words, model.entities(entities, 10)], 1)[0]  # the first row is full
+    # mentions of 2, 4 and 1 tokens, from 0, 3 and 7
+    places = torch.tensor([*range(10), 0, 4, 7])[None]
+    named = [(cell.qkv, 0), (cell.queries, 0), (cell.queries, 1), (cell.queries, 2)]
+    queries = [
+        torch.nn.functional.linear(
+            both, part.weight.chunk(3)[n], None if part.bias is None else part.bias.chunk(3)[n]
+        )
+        for part, n in named
+    ]
+    _, k, v = cell.qkv(both).chunk(3, -1)
+    columns, mixed = W // HEADS, torch.zeros(13, W, dtype=torch.float64)
+    for head in range(HEADS):
+        own = slice(head * columns, (head + 1) * columns)
+        key = k[:, own] if cell.k_norm is None else cell.k_norm(k[:, own])
+        _, key = Rotary().rotate(key[None, None], key[None, None], places, places)
+        scores = torch.zeros(13, 13, dtype=torch.float64)
+        for i in range(13):
+            for j in range(13):
+                query = queries[2 * (i >= 10) + (j >= 10)][i, own]
+                query = query if cell.q_norm is None else cell.q_norm(query)
+                turned, _ = Rotary().rotate(
+                    query[None, None, None], key[:, :, :1], places[:, i, None], places[:, :1]
+                )
+                scale = 1 if settings.get("scores") == "dot" else columns**-0.5
+                scores[i, j] = turned[0, 0, 0] @ key[0, 0, j] * scale
+        mixed[:, own] = scores.softmax(-1) @ v[:, own]
+    wanted = block.norm_sum(both + cell.out(mixed))
+    found = model(batch)
+    assert_close(found.last[0], wanted[:10], rtol=1e-9, atol=1e-9)
+    assert_close(found.streams["entities"][0], wanted[10:], rtol=1e-9, atol=1e-9)
+
+
+def test_neighbours_are_words_alone() -> None:
+    """A convolution reads no entity beside a word, and an entity reads itself alone."""
+    model, batch = build(layout="s"), batch_of()
+    without = Batch(batch.key, {"text": batch.text})
+    found, real = model(batch), batch.text.real
+    assert_close(found.last[real], model(without).last[real])
+    entities = batch.seqs["entities"]
+    changed = Seq(entities.ids.clone(), entities.length, entities.tracks)
+    changed.ids[0, 1] = FIRST + 2
+    after = model(Batch(batch.key, {**batch.seqs, "entities": changed})).streams["entities"]
+    same = (after == found.streams["entities"]).all(-1)
+    assert same[0].tolist() == [True, False, True]
+
+
+def test_query_maps_begin_as_the_trained_one() -> None:
+    cell = EntityAwareAttention(width=W, num_heads=HEADS, dropout=0.0)
+    cell.fit_in()
+    assert isinstance(cell.qkv, torch.nn.Linear)
+    assert cell.queries is not None
+    for part in cell.queries.weight.chunk(3):
+        assert torch.equal(part, cell.qkv.weight[:W])
+    assert torch.equal(cell.queries.bias[W : 2 * W], cell.qkv.bias[:W])
 
 
 def rows_of(spans: list[tuple[int, int, int, int]], n: int = 3) -> Rows:

@@ -2,34 +2,71 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.core.values import DropoutRate
 from plmctl.nn.cells.attention import Attention
 from plmctl.nn.cells.base import RowSize, Work
 from plmctl.nn.env import Env, Streams
+from plmctl.nn.init import FitsIn
+from plmctl.nn.weights import WeightsFactory
 
 
 @part_of("cells")
-class EntityAwareAttention(Attention):
+class EntityAwareAttention(Attention, FitsIn):
     """`Attention` whose queries depend on what asks and what is asked: from words to words by the
     query map of `qkv`, from words to entities, entities to words and entities to entities by maps
     of their own; keys and values are the same for all.
 
     [B, T + E, W] -> [B, T + E, W]; the last E are entities, as many as the stream `entities` has.
     Without that stream it is `Attention`. The rows of `queries.weight [3 H D, W]` are those of
-    word-to-entity, entity-to-word and entity-to-entity. `aware=False`: one query map for all.
-    (Yamada et al., 2020, arXiv:2010.01057, sec. 3.2; transformers, `LukeSelfAttention`.)
+    word-to-entity, entity-to-word and entity-to-entity; in a trained model each begins as its query
+    map. `aware=False`: one query map for all. (Yamada et al., 2020, arXiv:2010.01057, sec. 3.2;
+    transformers, `LukeSelfAttention`.)
     """
 
     def __init__(
-        self, *, width: int, num_heads: int, dropout: DropoutRate, aware: bool = True
+        self,
+        *,
+        width: int,
+        num_heads: int,
+        dropout: DropoutRate,
+        head_width: int | None = None,
+        bias: bool = True,
+        scores: str = "scaled",
+        projections: str = "own",
+        qk_norm: bool = False,
+        weights: WeightsFactory | None = None,
+        aware: bool = True,
     ) -> None:
-        super().__init__(width=width, num_heads=num_heads, dropout=dropout)
-        self.queries = nn.Linear(width, 3 * width) if aware else None
+        if projections != "own":
+            allowed = "own: queries have maps of their own"
+            raise ConfigError("projections", projections, allowed)
+        same: dict[str, Any] = {"scores": scores, "qk_norm": qk_norm, "weights": weights}
+        super().__init__(
+            width=width,
+            num_heads=num_heads,
+            dropout=dropout,
+            head_width=head_width,
+            bias=bias,
+            **same,
+        )
+        inner = self.num_heads * self.head_width
+        self.queries = nn.Linear(width, 3 * inner, bias=bias) if aware else None
+
+    def fit_in(self) -> None:
+        assert isinstance(self.qkv, nn.Linear)
+        if self.queries is None:
+            return
+        for mine, trained in zip(self.queries.parameters(), self.qkv.parameters(), strict=True):
+            with torch.no_grad():
+                mine.copy_(torch.cat([trained.chunk(3)[0]] * 3))
 
     def work(self, row: RowSize) -> Work:
         """The cost without entities, which are few: a word then has one query."""
@@ -45,26 +82,29 @@ class EntityAwareAttention(Attention):
             return super().attend(streams, env)
         assert isinstance(self.qkv, nn.Linear)
         words, x = streams["text"].shape[1] - entities.shape[1], streams["text"]
-        inner = self.num_heads * self.head_width
-        own = self.qkv.weight.split(inner), self.qkv.bias.split(inner)
-        q, k, v = (F.linear(x, weight, bias) for weight, bias in zip(*own, strict=True))
-        weights = self.queries.weight.split(inner), self.queries.bias.split(inner)
-        to_entity, of_entity, among = zip(*weights, strict=True)
+        q, k, v = (F.linear(x, *own) for own in _split_map(self.qkv))
+        to_entity, of_entity, among = _split_map(self.queries)
         from_words, from_entities = x[:, :words], x[:, words:]
         to_words = torch.cat([q[:, :words], F.linear(from_entities, *of_entity)], 1)
         to_entities = torch.cat(
             [F.linear(from_words, *to_entity), F.linear(from_entities, *among)], 1
         )
         first, other, key, value = map(self._split, (to_words, to_entities, k, v))
-        scale = self.head_width**-0.5
-        # what scores of entities lack where queries are those for words
-        missing = (other - first) @ key[:, :, words:].transpose(2, 3) * scale
+        if self.q_norm is not None and self.k_norm is not None:
+            first, other, key = self.q_norm(first), self.q_norm(other), self.k_norm(key)
+        first, other, op = self.score(first), self.score(other), env.ops["text"]
+        # what scores of entities lack where queries are those for words; turning is linear
+        turned, keys = op.position.rotate(other - first, key, op.positions, op.positions)
+        missing = turned @ keys[:, :, words:].transpose(2, 3) * self.head_width**-0.5
         bias = F.pad(missing, [words, 0])  # [B, H, T + E, T + E]
         dropout = self.dropout if self.training else 0.0
-        return env.ops["text"](
-            self.score(first), key, value, env, dropout=dropout, bias=lambda *_: bias
-        )
+        return op(first, key, value, env, dropout=dropout, bias=lambda *_: bias, weigh=self.weigh)
 
     def _split(self, projected: Tensor) -> Tensor:
         """[B, T, H D] -> [B, H, T, D]."""
         return projected.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+
+
+def _split_map(joined: nn.Linear) -> list[tuple[Tensor, ...]]:
+    """(weight, bias) or (weight,) of the three maps that are one."""
+    return list(zip(*(parameter.chunk(3) for parameter in joined.parameters()), strict=True))
