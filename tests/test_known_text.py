@@ -24,9 +24,9 @@ from plmctl.run.headers import header
 from plmctl.run.recipes import find_recipe
 from plmctl.tasks.base import Example
 from plmctl.tasks.marked import MarkedTask
-from plmctl.text.vocab import Vocab
 from tests.knowledge.tables import write_knowledge
 from tests.knowledge.wiki import export, page
+from tests.noise.plain_rows import make_vocab
 from tests.test_every_problem import problems
 
 SHORT = [
@@ -50,16 +50,9 @@ def pretrain(recipe: str, text: Path, *words: str) -> tuple[int, str]:
     return start("pretrain", recipe, f"data.path={text}", *SHORT, *words)
 
 
-VOCAB = Vocab(
-    size=6,
-    pad=0,
-    unk=1,
-    cls=None,
-    sep=None,
-    mask=None,
-    bos=None,
-    eos=None,
-    special=np.arange(6) < 2,
+VOCAB = make_vocab(
+    6,
+    specials=2,
     word_start=np.array([0, 1, 1, 1, 0, 1], bool),
     texts=("", "", "good", "dog", "ly", "."),
 )

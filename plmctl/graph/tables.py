@@ -74,6 +74,8 @@ class GraphTables(Backbone):
     def parts(self) -> list[object]:
         return [self, self.score]
 
-    def forward(self, batch: Batch, state: object = None, record: Sequence[str] = ()) -> None:  # type: ignore[override]
+    def forward(  # type: ignore[override]
+        self, batch: Batch, state: object = None, record: Sequence[str] = ()
+    ) -> None:
         """Nothing runs without a question."""
         raise NotImplementedError("a graph has no states: its objective asks the tables")

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -95,7 +95,8 @@ class LexicalRelation(Objective):
         if self.vectors is not None:
             width = len(next(iter(self.static.values()), np.zeros(1)))
             return {n: self.static.get(n, np.zeros(width)) for n in words.tolist()}
-        weight: Tensor = model.backbone.token_embedding.weight.detach()  # type: ignore[union-attr,operator,assignment]
+        table: Any = model.backbone.token_embedding
+        weight: Tensor = table.weight.detach()
         own = {n: weight[torch.tensor(self.table.ids[n])].float().mean(0) for n in words.tolist()}
         return {n: vector.cpu().numpy() for n, vector in own.items()}
 

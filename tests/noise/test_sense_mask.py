@@ -13,7 +13,7 @@ from plmctl.core.parts import part_of
 from plmctl.knowledge.senses import Senses
 from plmctl.noise.sense_mask import SenseMask
 from plmctl.noise.sense_words import SenseWords
-from plmctl.text.vocab import Vocab
+from tests.noise.plain_rows import make_rows, make_vocab, mark_words
 
 V = 200
 WORDS = {"clear": 1, "vague": 3, "clearly": 8}
@@ -33,30 +33,15 @@ def texts() -> tuple[str, ...]:
     return (*[""] * 10, *words[10:150], *["ly"] * 50)
 
 
-VOCAB = Vocab(
-    size=V,
-    pad=0,
-    unk=1,
-    cls=2,
-    sep=3,
-    mask=4,
-    bos=None,
-    eos=None,
-    special=np.arange(V) < 10,
-    word_start=np.arange(V) < 150,
-    texts=texts(),
-)
+VOCAB = make_vocab(V, eos=None, word_start=np.arange(V) < 150, texts=texts())
 BITS = Marked().of_vocab(VOCAB)
 
 
 def rows_of(n: int = 40, width: int = 100, high: int = V, *, documents: bool = False) -> Rows:
-    rng = np.random.default_rng(0)
-    ids = rng.integers(10, high, (n, width)).astype(np.int32)
-    ids[:, 0], ids[:, -1] = 2, 3
-    tracks = {"word_start": VOCAB.word_start[ids]}
-    if documents:
-        tracks["document"] = np.repeat(np.arange(2), [30, width - 30])[None].repeat(n, 0)
-    return Rows(np.arange(n), {"text": Seq(ids, np.full(n, width), tracks)})
+    two = np.repeat(np.arange(2), [30, width - 30])[None].repeat(n, 0)
+    return mark_words(
+        make_rows(n, width, high=high), VOCAB, **({"document": two} if documents else {})
+    )
 
 
 def mask(**settings: object) -> SenseMask:

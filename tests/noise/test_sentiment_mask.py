@@ -12,7 +12,7 @@ from plmctl.core.draws import Draws
 from plmctl.core.parts import part_of
 from plmctl.knowledge.sentiment import Sentiment, WordPolarity
 from plmctl.noise.sentiment_mask import SentimentMask
-from plmctl.text.vocab import Vocab
+from tests.noise.plain_rows import make_rows, make_vocab, mark_words
 
 V = 200
 ENTRIES = {
@@ -30,27 +30,12 @@ class Words(Sentiment):
 
 
 NAMES = ["bad" if n < 40 else "good" if n < 80 else "dog" if n < 120 else "so" for n in range(V)]
-VOCAB = Vocab(
-    size=V,
-    pad=0,
-    unk=1,
-    cls=2,
-    sep=3,
-    mask=4,
-    bos=None,
-    eos=None,
-    special=np.arange(V) < 10,
-    word_start=np.arange(V) < 150,
-    texts=(*[""] * 10, *NAMES[10:150], *["ly"] * 50),
-)
+TEXTS = (*[""] * 10, *NAMES[10:150], *["ly"] * 50)
+VOCAB = make_vocab(V, eos=None, word_start=np.arange(V) < 150, texts=TEXTS)
 
 
 def rows_of(n: int = 50, width: int = 120, **tracks: np.ndarray) -> Rows:
-    rng = np.random.default_rng(0)
-    ids = rng.integers(10, V, (n, width)).astype(np.int32)
-    ids[:, 0], ids[:, -1] = 2, 3
-    own = {"word_start": VOCAB.word_start[ids], **tracks}
-    return Rows(np.arange(n), {"text": Seq(ids, np.full(n, width), own)})
+    return mark_words(make_rows(n, width, high=V), VOCAB, **tracks)
 
 
 def mask(**settings: object) -> SentimentMask:

@@ -20,21 +20,10 @@ from plmctl.nn.norm import layer_norm
 from plmctl.nn.positions import Learned
 from plmctl.nn.residual import PostNorm
 from plmctl.nn.stack import Stack
-from plmctl.text.vocab import Vocab
+from tests.noise.plain_rows import make_rows, make_vocab
 
 V, W = 40, 8
-VOCAB = Vocab(
-    size=V,
-    pad=0,
-    unk=1,
-    cls=2,
-    sep=3,
-    mask=4,
-    bos=None,
-    eos=None,
-    special=np.arange(V) < 5,
-    word_start=np.arange(V) > 4,
-)
+VOCAB = make_vocab(V, specials=5, eos=None)
 
 
 def encoder(dropout: float) -> Model:
@@ -74,10 +63,7 @@ class States(Backbone):
 
 def rows_of(lengths: list[int], width: int = 10, seed: int = 0) -> Rows:
     """cls ... sep, padded."""
-    ids = np.random.default_rng(seed).integers(5, V, (len(lengths), width)).astype(np.int32)
-    for row, length in enumerate(lengths):
-        ids[row, 0], ids[row, length - 1], ids[row, length:] = 2, 3, 0
-    return Rows(np.arange(len(lengths)), {"text": Seq(ids, np.array(lengths))})
+    return make_rows(len(lengths), width, lengths=lengths, seed=seed, low=5, high=V)
 
 
 def holed(rows: Rows, spans: list[tuple[int, int, int]]) -> Rows:

@@ -24,7 +24,9 @@ class States(Backbone):
         generator = torch.Generator().manual_seed(0)
         self.states = nn.Parameter(torch.randn(B, T, W, generator=generator, dtype=torch.float64))
 
-    def forward(self, batch: Batch, state: object = None, record: object = None) -> Hidden:  # type: ignore[override]
+    def forward(  # type: ignore[override]
+        self, batch: Batch, state: object = None, record: object = None
+    ) -> Hidden:
         return Hidden(self.states)
 
 

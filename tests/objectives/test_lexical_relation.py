@@ -21,6 +21,7 @@ from plmctl.objectives.lexical_relation import LexicalRelation
 from plmctl.run.assemble import build_model
 from plmctl.run.compose import compose
 from plmctl.text.vocab import Vocab
+from tests.noise.plain_rows import make_vocab
 
 N, V = 9, 30
 PAIRS = np.array([[0, 1], [2, 3], [4, 5], [0, 3], [6, 7], [1, 8]])
@@ -33,18 +34,7 @@ class Few(WordPairs):
         return PairTable([f"w{n}" for n in range(N)], ids, PAIRS, PAIRS.max(1) >= 7)
 
 
-VOCAB = Vocab(
-    size=V,
-    pad=0,
-    unk=1,
-    cls=2,
-    sep=3,
-    mask=4,
-    bos=None,
-    eos=None,
-    special=np.arange(V) < 5,
-    word_start=np.ones(V, bool),
-)
+VOCAB = make_vocab(V, specials=5, eos=None, word_start=np.ones(V, bool))
 
 
 def objective(**settings: object) -> LexicalRelation:

@@ -22,21 +22,10 @@ from plmctl.run.build import build, plain
 from plmctl.run.compose import compose
 from plmctl.run.contract import check_contract
 from plmctl.run.recipes import conf_dir, load
-from plmctl.text.vocab import Vocab
+from tests.noise.plain_rows import make_vocab
 
 V, W, MOST = 90, 4, 3
-VOCAB = Vocab(
-    size=V,
-    pad=0,
-    unk=1,
-    cls=2,
-    sep=3,
-    mask=4,
-    bos=None,
-    eos=None,
-    special=np.arange(V) < 5,
-    word_start=np.arange(V) % 3 != 0,
-)
+VOCAB = make_vocab(V, specials=5, eos=None, word_start=np.arange(V) % 3 != 0)
 
 
 class _States(Backbone):

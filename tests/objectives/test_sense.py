@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,23 +22,12 @@ from plmctl.nn.senses import SenseTable
 from plmctl.objectives.sense import Sense
 from plmctl.run.assemble import build_model
 from plmctl.run.compose import compose
-from plmctl.text.vocab import Vocab
+from tests.noise.plain_rows import make_vocab
 
 V, W, K = 12, 6, 5
 BITS = np.array([0, 0, 0, 0, 0, 1, 2, 3, 16, 9, 7, 31])  # of each token
-VOCAB = Vocab(
-    size=V,
-    pad=0,
-    unk=1,
-    cls=2,
-    sep=3,
-    mask=4,
-    bos=None,
-    eos=None,
-    special=np.arange(V) < 5,
-    word_start=np.ones(V, bool),
-    texts=tuple(map(str, range(V))),
-)
+TEXTS = tuple(map(str, range(V)))
+VOCAB = make_vocab(V, specials=5, eos=None, word_start=np.ones(V, bool), texts=TEXTS)
 
 
 @part_of("senses")
@@ -152,7 +142,7 @@ def test_senses_are_saved_with_the_model(monkeypatch: pytest.MonkeyPatch, tmp_pa
     """A table that starts from nothing needs WordNet; one that a checkpoint fills does not."""
     monkeypatch.setattr("plmctl.knowledge.wordnet._USUAL", ())
     monkeypatch.setenv("WNSEARCHDIR", str(tmp_path))
-    words = Vocab(**{**vars(VOCAB), "texts": ("lists",) * V})
+    words = replace(VOCAB, texts=("lists",) * V)
     other = SenseTable(vocab_size=V, width=W, senses=WordNetSenses(), vocab=words)
     normal(other, std=1.0, generator=torch.Generator())
     with pytest.raises(AbsentData, match="wordnet-base"):
@@ -168,7 +158,7 @@ def test_senses_are_saved_with_the_model(monkeypatch: pytest.MonkeyPatch, tmp_pa
 def test_recipe(words: list[str], shown: bool) -> None:
     small = ["size=tiny", "size.width=32", "data.path=x", *words]
     config = compose("pretrain", "sensebert", small)
-    vocab = Vocab(**{**vars(VOCAB), "texts": (*VOCAB.texts[:6], "dogs", *VOCAB.texts[7:])})
+    vocab = replace(VOCAB, texts=(*VOCAB.texts[:6], "dogs", *VOCAB.texts[7:]))
     model = build_model(config, vocab_size=V, vocab=vocab, seed=0)
     table = model.backbone.token_embedding
     assert table.shown is shown

@@ -170,8 +170,9 @@ def test_predictions_of_other_questions(tmp_path: Path) -> None:
         ("c", {"5a8b": "x"}, r"0.jsonl:1: no prediction of task=hotpotqa: 'paragraphs' must be"),
         ("d", {}, r"d: no predictions are there"),
     ):
+        reader = predictions_of(tmp_path / name, **scores)  # type: ignore[arg-type]
         with pytest.raises(DataError, match=message):
-            predictions_of(tmp_path / name, **scores).read(tmp_path, "train", {})  # type: ignore[arg-type]
+            reader.read(tmp_path, "train", {})
 
 
 # rows
@@ -363,7 +364,8 @@ def test_the_losses_are_their_definitions_in_any_batching(toy: Any, tmp_path: Pa
         assert sum(each["span"] for each in counts) == 4  # one of five is answered by yes or no
         assert sum(each["sentence"] for each in counts) == 5
     with torch.no_grad():
-        _, loss = inference.run(model, task, rows, batch_size=2, device=torch.device("cpu"))  # type: ignore[arg-type]
+        given: Any = model
+        _, loss = inference.run(given, task, rows, batch_size=2, device=torch.device("cpu"))
     means = {name: wanted[name] / (4 if name == "span" else 5) for name in TERMS}
     assert loss == pytest.approx(sum(means.values()) - means["paragraph"] / 2, rel=1e-5)
 
