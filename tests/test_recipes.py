@@ -175,7 +175,7 @@ def tokenizer_of(recipe: str, tokens_of: Callable[..., Path]) -> list[str]:
         else []
     )
     extra += ["tokenizer.sentinels=100"] if cfg.tokenizer.get("sentinels") else []
-    spans = tuple(cfg.data.spans)
+    spans = tuple(cfg.data.spans) or (("entity",) if "kepler" in (cfg.objective or ()) else ())
     tokens = [f"data.path={tokens_of(kind, *extra, pairs=parallel, spans=spans)}"]
     if "sentiment_mask" in (cfg.noise or {}):
         tokens.append(f"noise.sentiment_mask.lexicon.path={SENTIMENT}")

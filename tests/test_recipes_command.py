@@ -34,7 +34,7 @@ from plmctl.run.walks import leaves
 RECIPES = recipe_names()
 RESULTS = (recipes_dir() / "RESULTS.md").read_text(encoding="utf-8")
 NEEDS_TEXT = {"tlm", "transformer", "bart_translation", "mass_translation", "lite_transformer"}
-NEEDS_TEXT |= {"evolved_transformer", "universal_transformer", "unicoder"}
+NEEDS_TEXT |= {"evolved_transformer", "universal_transformer", "unicoder", "kepler"}
 SMALL = [
     "size.width=32",
     "size.inner_width=64",
@@ -61,7 +61,7 @@ def text_of(recipe: str, files: tuple[Path, Path]) -> list[str]:
     keys = [
         word.partition("=")[0]
         for word in header(find_recipe(recipe)).command()
-        if word.startswith("data.")
+        if word.startswith("data.") and "path=" in word
     ]
     return [f"{key}={file}" for key, file in zip(keys, files, strict=True)] if len(keys) > 1 else []
 

@@ -126,6 +126,8 @@ class RowReader:
         if tokens >= self.input_length and not allow_short:
             self.format.check(self.shards, self.plan(0))
         if tokens < (1 if allow_short else self.input_length) or self.plan(0).rows == 0:
+            if allow_short and tokens:
+                self.format.check(self.shards, self.plan(0))  # may know why
             raise DataError(
                 f"{tokens} tokens in {documents} documents fill no row of"
                 f" format.max_length={self.format.max_length}",
@@ -141,6 +143,8 @@ class RowReader:
             for k, v in sorted(vars(self.format).items())
             if isinstance(v, int | float | str | None)
         }
+        if source := self.format.source_hash:
+            plain["source_hash"] = source
         text = repr((self.shards.fingerprint, type(self.format).__name__, plain, self.input_length))
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 

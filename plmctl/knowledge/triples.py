@@ -51,7 +51,11 @@ class _Files:
 
 
 def read_graph(
-    path: str | Path, *, valid_share: float = 0.05, unseen: Unseen = "keep"
+    path: str | Path,
+    *,
+    valid_share: float = 0.05,
+    unseen: Unseen = "keep",
+    setting: str = "data.path",
 ) -> KnowledgeGraph:
     """Read a knowledge graph.
 
@@ -63,11 +67,14 @@ def read_graph(
             entity and relation of theirs stays in training.
         unseen: what becomes of valid and test triples with an entity or a relation that no training
             triple has; they are kept in the published evaluations.
+        setting: that names the path, for messages.
 
     Raises:
         DataError: A file is missing, empty, or has a line that is no triple.
     """
-    files = _read_builtin() if str(path) == BUILTIN else _read_place(Path(path).expanduser())
+    files = (
+        _read_builtin() if str(path) == BUILTIN else _read_place(Path(path).expanduser(), setting)
+    )
     remarks = _drop_repeated(files)
     if set(files.splits) == {"train"} and valid_share > 0:
         _hold_out(files, valid_share)
@@ -75,11 +82,11 @@ def read_graph(
     return _number(files, remarks)
 
 
-def _read_place(place: Path) -> _Files:
+def _read_place(place: Path, setting: str) -> _Files:
     """The files of a folder, or one file of triples."""
     if not place.exists():
         meant = find_near(place, folders=False)
-        fix = f"data.path={meant or '<a folder with train.tsv, or builtin>'}"
+        fix = f"{setting}={meant or '<a folder with train.tsv, or builtin>'}"
         raise AbsentData("no such file or directory", file=place, fix=fix)
     if place.is_file():
         return _Files({"train": _read_triples(place)})
@@ -95,7 +102,7 @@ def _read_place(place: Path) -> _Files:
         there = ", ".join(sorted(file.name for file in place.iterdir())[:8]) or "nothing"
         looked = "looked for train.tsv and triples.tsv (also .txt, .gz)"
         what = f"no training triples: {looked}; there is {there}"
-        fix = "data.path=<a folder with train.tsv: head, relation, tail, tabs between them>"
+        fix = f"{setting}=<a folder with train.tsv: head, relation, tail, tabs between them>"
         raise AbsentData(what, file=place, fix=fix)
     _read_lists(place, files)
     return files

@@ -57,7 +57,7 @@ class ClassifiedLinks:
 
     @cached_property
     def _read(self) -> KnowledgeGraph:
-        return read_graph(self.graph, valid_share=self.valid_share)
+        return read_graph(self.graph, valid_share=self.valid_share, setting="task.graph")
 
     @cached_property
     def texts(self) -> TripleTexts:

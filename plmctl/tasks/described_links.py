@@ -63,7 +63,7 @@ class DescribedLinks:
         layout = Triples(
             vocab=vocab, max_length=4 * self.max_length, graph=self.graph, span=self.span
         )
-        graph = read_graph(self.graph)
+        graph = read_graph(self.graph, setting="task.graph")
         start, size, entities = layout.find_texts(shards, len(graph.entities))
         plan = plan_pieces(
             shards=shards,

@@ -119,8 +119,8 @@ def test_mistakes_name_the_fix(vocab, folder, described, shards_of, tmp_path) ->
     shards, _ = described
     with pytest.raises(ConfigError, match=r"fix: format.max_length=12"):
         Triples(vocab=vocab, max_length=8, graph=str(folder))
-    with pytest.raises(DataError, match="no such file"):
-        make(vocab, folder / "nowhere")
+    with pytest.raises(DataError, match=r"no such file.*\n  fix: format.graph="):
+        Triples.opens["graph"](str(folder / "nowhere"))
     fmt = make(vocab, folder)
     with pytest.raises(DataError, match=r"no spans.entity.*\n  fix: plmctl data triples"):
         lay_out(fmt, shards_of([[4], [5]]))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fingerprint.case import LENGTH, SIZE, TRAIN, VOCABULARY, Case
 
+LEFT_OUT = ("kepler",)  # there are no links between the entities of our few held-out documents
 UPDATES = ("train.steps=20", "train.eval_every=10", "eval.rows=16", "data.valid_share=0.1")
 
 
@@ -68,7 +69,8 @@ def in_small(words: list[str], folders: dict[str, str], begun: bool) -> tuple[st
 
 def recipe_cases(folder: Path) -> list[Case]:
     """Each recipe as its header launches it, behind what comes before it; equal lines once."""
-    before = {recipe: header_lines(recipe, "Before") for recipe in sorted(folder.glob("*.yaml"))}
+    recipes = [recipe for recipe in folder.glob("*.yaml") if recipe.stem not in LEFT_OUT]
+    before = {recipe: header_lines(recipe, "Before") for recipe in sorted(recipes)}
     made: dict[tuple[str, ...], str] = {}  # the name of what a line makes
     for recipe in sorted(before, key=lambda recipe: len(before[recipe])):
         folders: dict[str, str] = {}

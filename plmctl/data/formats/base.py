@@ -79,6 +79,11 @@ class Format:
         """
         raise NotImplementedError(type(self).__name__)
 
+    @property
+    def source_hash(self) -> str:
+        """A hash of what its plans depend on beside the text and its settings; "" if nothing."""
+        return ""
+
     def check(self, shards: Shards, plan: Plan) -> None:
         """Raise DataError if `shards` cannot give what the format is for; called for the text that
         a run trains on.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from plmctl.core.batch import Rows
 from plmctl.core.draws import Draws
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.fields import Field
-from plmctl.core.parts import part_of
+from plmctl.core.parts import Opens, part_of
 from plmctl.core.values import Whole
 from plmctl.data.formats.base import Format, Plan
 from plmctl.data.formats.edges import document_edges
@@ -27,6 +27,12 @@ if TYPE_CHECKING:
 
 TEXTS = 4  # of a row: head, tail, an entity in place of the head, one in place of the tail
 TRIES = 20  # how often an entity is drawn again that makes a true triple
+
+
+@lru_cache(maxsize=2)
+def _read(path: str) -> KnowledgeGraph:
+    """A graph, which every stage and split of a run reads again."""
+    return read_graph(path, setting="format.graph")
 
 
 @part_of("format")
@@ -57,6 +63,7 @@ class Triples(Format):
         frozenset({"text", "anchors", "tracks.document", "tracks.position", "values.relation"})
         | Format.carried
     )
+    opens: ClassVar[Opens] = {"graph": lambda path: _read(str(path))}
     fields: Mapping[str, Field] = {
         "values.relation": Field("[n]", "int", "number of the relation of a triple")
     }
@@ -72,7 +79,6 @@ class Triples(Format):
     ) -> None:
         self.shuffled = shuffled
         self.vocab, self.max_length, self.graph, self.span = vocab, max_length, graph, span
-        self.graph_hash = _read(graph).fingerprint  # plans are kept by it
         self.kinds = find_wraps(vocab, vocab.single)
         if len(self.kinds) != 1 or not self.kinds[0].before:
             what = "a tokenizer whose template of a text is like cls A sep"
@@ -82,6 +88,10 @@ class Triples(Format):
             allowed = f"at least {least}: {TEXTS} texts of one token"
             fix = f"format.max_length={least}"
             raise ConfigError("format.max_length", max_length, allowed, fix=fix)
+
+    @property
+    def source_hash(self) -> str:
+        return _read(self.graph).fingerprint
 
     def plan(self, shards: Shards, *, seed: int, epoch: int, input_length: int) -> Plan:
         graph = _read(self.graph)
@@ -138,7 +148,7 @@ class Triples(Format):
     def check(self, shards: Shards, plan: Plan) -> None:
         if not plan.rows:
             what = f"no triple of {self.graph} has descriptions of both of its entities here"
-            fix = "format.graph=<the graph of which the descriptions were written>"
+            fix = "format.graph=<that of the descriptions>; held out: a larger data.valid_share"
             raise DataError(what, file=getattr(shards, "given", None), fix=fix)
 
     def describe_left_out(self, shards: Shards, plan: Plan) -> str:
@@ -156,12 +166,6 @@ class Triples(Format):
             anchors=np.stack(np.divmod(layout.begin[layout.piece >= 0], plan.width), 1),
             values={"relation": plan.arrays["relation"][index]},
         )
-
-
-@lru_cache(maxsize=2)
-def _read(path: str) -> KnowledgeGraph:
-    """A graph, which every stage and split of a run reads again."""
-    return read_graph(path)
 
 
 def _draw_others(
