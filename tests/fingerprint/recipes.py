@@ -73,7 +73,7 @@ def recipe_cases(folder: Path) -> list[Case]:
     before = {recipe: header_lines(recipe, "Before") for recipe in sorted(recipes)}
     made: dict[tuple[str, ...], str] = {}  # the name of what a line makes
     for recipe in sorted(before, key=lambda recipe: len(before[recipe])):
-        folders: dict[str, str] = {}
+        folders = {"runs/bert": "recipe/bert"}  # of a header that does not say how it is made
         for line in before[recipe]:
             name = made.setdefault(in_small(line, folders, False), f"before/{recipe.stem}")
             folders |= {word[8:]: name for word in line if word.startswith("run.dir=")}
