@@ -124,7 +124,9 @@ def _on_task(session: Session, loaded: list[Loaded]) -> Trial:
     split = inference.encode_split(task, name, examples, loaded[-1].tokenizer)
     answer = [_answers(task, each) for each in loaded]
     scores = [
-        predict(each.model, task, split, precision=precision)[1] if able and dev is not None else {}
+        predict(each.model, task, split, precision=precision, digits=precision.digits)[1]
+        if able and dev is not None
+        else {}
         for each, able in zip(loaded, answer, strict=True)
     ]
     length = batches.BatchUnits.of(split.rows).length
