@@ -75,8 +75,10 @@ def test_shipped_studies_plan_without_any_file(
     monkeypatch.setattr(tokenizers, "PART", 4096)  # characters
     # neither Chinese text nor text with marked entities comes with Python
     needed = {"chinese_units": "zhwiki.txt", **dict.fromkeys(LINKED, "linked.jsonl")}.get(name)
-    needed = "linked" if name in IN_A_FOLDER else needed
-    if needed == "linked":
+    needed = {"kbert": "lexicon.spo", **dict.fromkeys(IN_A_FOLDER, "linked")}.get(name, needed)
+    if needed == "lexicon.spo":
+        (tmp_path / needed).write_text("name\tis\tword\n", encoding="utf-8")
+    elif needed == "linked":
         marks = [{"start": 8 * n, "end": 8 * n + 4, "id": n % 7} for n in range(40)]
         row = {"text": "name is " * 400, "entity": marks}
         write_knowledge(tmp_path / "linked", rows=[row] * 40)

@@ -16,6 +16,14 @@ from typer.testing import CliRunner
 from plmctl import load
 from plmctl.cli.app import make_app
 from plmctl.core.batch import Batch, Seq
+from plmctl.core.errors import UsageError
+from plmctl.run.adapt import adapt
+from plmctl.run.build import plain as unpack
+from plmctl.run.compose import compose
+from plmctl.run.make_spec import spec_of
+from plmctl.run.spec import Provenance
+from plmctl.study import plan as planning
+from plmctl.study.parse import parse
 
 SMALL = ["format.max_length=32", "train.batch_size=4", "train.steps=1", "eval.rows=4"]
 SIZE = [
@@ -152,3 +160,84 @@ def test_another_kind_of_model_is_refused(
     said = pretrain("ernie_thu", *SMALL, f"init={first}", *data, code=2)
     assert "this one is KnowBert" in said
     assert "fix: init=<a run" in said
+
+
+STUDY = """\
+title: toy
+pretrain:
+  recipe: ernie_thu
+  new_model: [size=tiny, tokenizer.vocab_size=4096, position=rotary, first_vectors=pairs]
+  overrides: [train.batch_size=4, format.max_length=32]
+arms:
+  without: [model.stack.adds=null, objective.entity_denoise.weight=0]
+  entities: []
+  random: [model.entities.control=random]
+baseline: without
+seeds: [0]
+budget: {steps: 1}
+finetune:
+  tasks: {docstrings: {task: classification, path: builtin}}
+  overrides: [task.max_length=32]
+metrics:
+  masked loss: {of: pretrain, key: loss/mlm}
+"""
+
+
+def plan(*words: str) -> Any:
+    """The planned study of toy.yaml."""
+    cfg = unpack(compose("ablate", "./toy.yaml", list(words)))
+    return planning.plan(parse(cfg, name="toy"), Provenance("ablate"))
+
+
+def test_a_study_of_one_trained_model(
+    plain: Mapping[str, Path], linked_text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("toy.yaml").write_text(STUDY.replace("path: builtin", "path: null"))
+    words = [f"init={plain['modern_encoder']}", f"data.path={linked_text}"]
+    jobs = plan(*words).jobs.values()
+    assert [job.verb for job in jobs] == ["tokenize", *["pretrain"] * 3]
+    kinds = []
+    for job in jobs:
+        config = job.config
+        assert config["tokenizer"]["path"].startswith(str(plain["modern_encoder"]))
+        if job.verb == "pretrain":
+            model = config["model"]
+            assert config["size"]["width"] == 32
+            assert model["stack"]["layout"] == "saf*3"
+            # references of what is new are those of the trained model
+            assert model["stack"]["cells"]["x"]["words"] == model["stack"]["cells"]["f"]
+            assert config["position"]["_target_"].endswith("Rotary")
+            kinds.append((bool(model["stack"]["adds"]), model["entities"]["control"]))
+    assert kinds == [(False, "none"), (True, "none"), (True, "random")]
+
+
+def test_a_job_of_a_study_is_the_command_that_one_would_type(
+    plain: Mapping[str, Path], linked_text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("toy.yaml").write_text(STUDY.replace("path: builtin", "path: null"))
+    words = [f"init={plain['modern_encoder']}", f"data.path={linked_text}"]
+    config = list(plan(*words).jobs.values())[2].config
+    again = unpack(adapt(spec_of("pretrain", config)))
+    for name in ("size", "model", "position", "heads", "tokenizer"):
+        assert again[name] == config[name]
+    typed = compose("pretrain", "ernie_thu", ["format.max_length=32", *words])
+    assert unpack(adapt(typed))["model"] == config["model"]
+
+
+def test_a_study_that_pretrains_nothing(
+    plain: Mapping[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = STUDY.replace("{of: pretrain, key: loss/mlm}", "{of: docstrings, key: accuracy}")
+    Path("toy.yaml").write_text(text)
+    trained = f"checkpoint={plain['bert']}"
+    with pytest.raises(UsageError, match="fix: init="):
+        plan(trained)
+    arms = "arms:\n  without: {finetune: []}\n  faster: {finetune: [optim.lr=1]}\nbaseline"
+    head, _, tail = text.partition("arms:")
+    Path("toy.yaml").write_text(head + arms + tail.partition("baseline")[2])
+    jobs = plan(trained).jobs.values()
+    assert [job.verb for job in jobs] == ["finetune"] * 2
+    assert {job.config["checkpoint"] for job in jobs} == {str(plain["bert"])}

@@ -9,6 +9,7 @@ from typing import Any
 from plmctl.core.errors import AbsentData, ConfigError, DataError
 from plmctl.data.shards import is_tokens
 from plmctl.jobs.job import Config
+from plmctl.run.adapt import adapt
 from plmctl.run.assemble import settle_lengths
 from plmctl.run.build import build
 from plmctl.run.compose import composed
@@ -16,6 +17,7 @@ from plmctl.run.contract import check_contract
 from plmctl.run.corpus import check_data
 from plmctl.run.decision import Decision
 from plmctl.run.headers import naming_source
+from plmctl.run.schema import Pretrain
 from plmctl.run.spec import Provenance, RunSpec, key_of, thaw
 from plmctl.run.spelling import spell
 from plmctl.run.stage_settings import check_updates
@@ -56,6 +58,11 @@ class Configs:
         check_updates(cfg, processes=cfg.train.processes, plugins=self.given.plugins)
         check_contract(cfg, self.given.plugins, self.given.config_dirs)
         return config
+
+    def adopt(self, recipe: str | None, words: Sequence[str]) -> Config:
+        """The config of a pretraining with all that the model of its `init` decides."""
+        spec: Pretrain = self._compose("pretrain", recipe, words)[0]
+        return thaw(adapt(spec))
 
     def decide(self, recipe: str | None, words: Sequence[str]) -> Decision | None:
         """What follows from the minutes of `plmctl pretrain [recipe] <words>`."""

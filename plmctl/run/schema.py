@@ -362,7 +362,12 @@ class Ablate(RunSpec):
     # {name: [overrides] or {recipe, overrides, ...}}
     arms: Mapping[str, Any] = Part({})
     grid: tuple[str, ...] = ()  # arms as a sweep: [size=tiny,mini]
-    pretrain: Any = None  # {recipe, overrides} of every arm
+    pretrain: Any = None  # {recipe, overrides, new_model} of every arm
+    # what every pretraining starts from, in place of pretrain.new_model: a run, a checkpoint or a
+    # Hugging Face folder
+    init: str | None = None
+    # what every arm fine-tunes in place of a pretraining of its own
+    checkpoint: str | None = None
     finetune: Any = None  # {tasks: {name: {task, path, overrides}}, overrides, grid, restarts}
     eval: Mapping[str, Any] = Part({})  # {name: {of, overrides}}
     # {name: {of, key, as, expect, published}}

@@ -21,7 +21,7 @@ from plmctl.jobs.configs import (
 from plmctl.jobs.job import Config
 from plmctl.nn.last_maps import find_last_maps
 from plmctl.run import schema
-from plmctl.run.adapt import adapt, refuse_another_model
+from plmctl.run.adapt import refuse_another_model
 from plmctl.run.budgets import NONE, find_given
 from plmctl.run.check import Outline, outline_pretraining
 from plmctl.run.decision import Decision
@@ -92,10 +92,7 @@ class Composer:
         budget, points = self.study.budget, self.study.points
         if arm.checkpoint is not None:
             find(arm.checkpoint)
-        config = self._compose_pretraining(arm)
-        words = [*self.study.pretrain, *arm.overrides]
-        provenance = dataclasses.replace(self.given, verb="pretrain", overrides=tuple(words))
-        model = thaw(adapt(spec_of("pretrain", config, provenance)))
+        config = model = self._compose_pretraining(arm)
         rate, parameters, measured = self._measure_cost(model)
         if budget and budget[0] == "flops" and arm.pretrain:
             tokens = max(1, round(arm.times * budget[1] / rate))
@@ -124,6 +121,8 @@ class Composer:
         command = any(word.startswith("pretrain.overrides=") for word in self.given.overrides)
         typed = [*(self.study.pretrain if command else ()), *data, *arm.overrides]
         config = self.configs.compose_pretraining(arm.recipe, words, typed=typed)
+        if config["init"]:  # its jobs name the tokenizer and the size of that model
+            config = self.configs.adopt(arm.recipe, words)
         for error in find_missing_text(config["data"]):
             raise error
         lengths = tuple(f"train.{name}=" for name in schema.LENGTHS)

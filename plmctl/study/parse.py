@@ -12,6 +12,7 @@ from plmctl.core.errors import ConfigError, UsageError, nearest, raise_all
 from plmctl.core.values import fit
 from plmctl.report.sequences import FIRST
 from plmctl.run.build import MISSING
+from plmctl.run.spelling import spell
 from plmctl.study.arms import expand, make_arm
 from plmctl.study.study import (
     PRETRAIN,
@@ -62,6 +63,11 @@ class _Parser:
         number = finetune.restarts
         restarts = number if isinstance(number, Mapping) else {"order": number}
         arms = self._arms(pretrain.recipe)
+        if self.cfg["checkpoint"]:
+            arms = self._without_pretraining(arms, self.cfg["checkpoint"])
+        start = pretrain.new_model
+        if init := self.cfg["init"]:
+            start = (f"init={spell(init)}",)
         tasks = self._nodes(StudyTask, finetune.tasks, "finetune.tasks")
         evals = self._nodes(StudyEval, cfg["eval"], "eval")
         metrics = self._nodes(Metric, cfg["metrics"], "metrics")
@@ -84,7 +90,7 @@ class _Parser:
             arms=arms,
             budget=budget,
             data=dict(cfg["data"]),
-            pretrain=pretrain.overrides,
+            pretrain=(*start, *pretrain.overrides),
             tasks={key: node for key, node in tasks.items() if key not in waiting},
             finetune=finetune.overrides,
             points=self._expand(finetune.grid, "finetune.grid: ") or [()],
@@ -120,6 +126,17 @@ class _Parser:
             fix = "arms: {name: [overrides]}"
             self._wrong("arms", sorted(arms), "a study compares two arms or more", fix)
         return arms
+
+    def _without_pretraining(self, arms: Mapping[str, Arm], checkpoint: str) -> dict[str, Arm]:
+        """The arms, which all fine-tune `checkpoint`; wrong if they differ in pretraining."""
+        for name, arm in arms.items():
+            if arm.overrides or self.cfg["init"]:
+                allowed = "differs in pretraining, and with checkpoint=... there is none"
+                self._wrong(f"arms.{name}", ..., allowed, f"init={checkpoint}")
+        return {
+            name: replace(arm, checkpoint=checkpoint, pretrain=False) if arm.pretrain else arm
+            for name, arm in arms.items()
+        }
 
     def _expand(self, grid: Sequence[str], prefix: str = "") -> list[tuple[str, ...]]:
         try:

@@ -38,6 +38,8 @@ class SharedPretraining:
 
     recipe: str = "bert"
     overrides: tuple[str, ...] = ()
+    # of a model that starts from nothing; with init=... they are left out
+    new_model: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
