@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 from plmctl.core.batch import Rows, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
-from plmctl.core.values import Count
+from plmctl.core.values import Count, Whole
 from plmctl.data.formats.word_contexts import ContextLayout, Mode
 from plmctl.data.loader import collate
 from plmctl.distill.word_vectors import WordsToAdd, WordVectors
@@ -37,11 +38,16 @@ class Mimicked(WordVectors):
         together: contexts that are read at the same time.
         mode: of the run.
         max_length: of its rows.
+        control: `shuffled`: every word is read with the contexts of another one, and with its own
+            letters.
+        seed: of the control.
     """
 
     together: Count
     mode: Mode
     max_length: int
+    control: Literal["none", "shuffled"] = "none"
+    seed: Whole = 0
 
     @torch.no_grad()
     def make(self, model: Model, tokenizer: Tokenizer, wanted: WordsToAdd) -> Tensor:
@@ -49,9 +55,12 @@ class Mimicked(WordVectors):
         if not isinstance(head, MimicHead):
             fix = "checkpoint=<a run of plmctl pretrain bertram>, or word_vectors=pieces"
             raise ConfigError("checkpoint", ..., "a model with the head mimic", fix=fix)
+        known = wanted.contexts
+        if self.control == "shuffled":
+            known = shuffle_contexts(known, seed=self.seed)
         vectors = []
         for word in wanted.words:
-            contexts = wanted.contexts.get(word, ())
+            contexts = known.get(word, ())
             if not contexts or self.mode == "form":
                 vectors.append(head.form([word])[0])
                 continue
@@ -78,6 +87,15 @@ class Mimicked(WordVectors):
         batch = collate(rows, {}).to(device)
         groups = Groups.of(torch.zeros(len(ids), dtype=torch.long, device=device))
         return make_vectors(model, batch, [word], groups, mode=self.mode)[0]
+
+
+def shuffle_contexts(
+    contexts: Mapping[str, Sequence[Context]], *, seed: int
+) -> dict[str, Sequence[Context]]:
+    """Each word with the contexts of another one, those of the next in a random order."""
+    words = sorted(contexts)
+    order = [words[n] for n in np.random.default_rng(seed).permutation(len(words))]
+    return {word: contexts[other] for word, other in zip(order, order[1:] + order[:1], strict=True)}
 
 
 def split_context(tokenizer: Tokenizer, context: Context) -> tuple[list[int], list[int]]:

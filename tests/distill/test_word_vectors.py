@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from plmctl.cli.app import make_app
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
-from plmctl.distill.mimicked import Mimicked, split_context
+from plmctl.distill.mimicked import Mimicked, shuffle_contexts, split_context
 from plmctl.distill.one_token import OneToken
 from plmctl.distill.word_vectors import PieceMean, RandomVectors, WordsToAdd
 from plmctl.knowledge.contexts import Context, ContextSettings, read_contexts, write_contexts
@@ -100,6 +100,22 @@ def test_mimicked_words(mode: str, model: Model, tokenizer: Tokenizer, words: Pa
         groups = Groups.of(torch.zeros(len(rows), dtype=torch.long))
         parts.append(make_vectors(model, batch, ["dogs"], groups, mode=mode)[0])
     assert_close(made[WORDS.index("dogs")], torch.stack(parts).mean(0), atol=1e-5, rtol=1e-4)
+
+
+def test_shuffled_words_have_the_contexts_of_others(
+    model: Model, tokenizer: Tokenizer, words: Path
+):
+    wanted = wanted_of(words)
+    shuffled = shuffle_contexts(wanted.contexts, seed=3)
+    assert sorted(map(str, shuffled.values())) == sorted(map(str, wanted.contexts.values()))
+    assert all(shuffled[word] is not own for word, own in wanted.contexts.items())
+    assert shuffle_contexts(wanted.contexts, seed=4) != shuffled
+    other = WordsToAdd(wanted.words, shuffled)
+    plain = Mimicked(together=2, mode="add", max_length=24)
+    control = Mimicked(together=2, mode="add", max_length=24, control="shuffled", seed=3)
+    made = control.make(model, tokenizer, wanted)
+    assert_close(made, plain.make(model, tokenizer, other))
+    assert not torch.equal(made, plain.make(model, tokenizer, wanted))
 
 
 def test_only_a_run_of_bertram_mimics(tokenizer: Tokenizer, words: Path):
