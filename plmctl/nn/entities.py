@@ -93,7 +93,8 @@ class EntityVectors(nn.Module):
         what = "mentions of entities have a " + ("vector" if self.path else "random vector")
         fix = "model.entities.path=<vectors of the entities of the text>"
         count = int(known[entities + 1].sum())
-        return describe_known(count, len(text.entities), what, file=self.path, fix=fix)
+        line = describe_known(count, len(text.entities), what, file=self.path, fix=fix)
+        return line if self.path else f"{line}: model.entities.path names no others"
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         given, own = state_dict.get(f"{prefix}fingerprint"), self.fingerprint
