@@ -53,8 +53,9 @@ def make_job(spec: Linking) -> LinkingJob:
     if dictionary is None and not is_export(path) and not is_treebank(path):
         allowed = "a wiki's export (.xml, .bz2, .gz), or text with a dictionary of names"
         fix = "dictionary=<a knowledge directory, or a table of alias, name>"
-        if path.is_dir() and (exports := sorted(filter(is_export, path.iterdir()))):
-            fix = f"path={exports[0]}"
+        exports = sorted(filter(is_export, path.iterdir())) if path.is_dir() else []
+        if exports:  # one that says that it is XML first
+            fix = f"path={min(exports, key=lambda file: '.xml' not in file.suffixes)}"
         raise ConfigError("path", spec.path, allowed, fix=fix)
     if dictionary is not None and ".xml" in path.suffixes:
         allowed = "none: the links of a wiki's export say what its names mean"

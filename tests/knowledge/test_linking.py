@@ -265,7 +265,8 @@ def test_a_table_of_names_has_tabs_or_commas_and_maybe_a_header(
 
 def test_the_folder_of_an_export_and_an_export_with_a_dictionary(tmp_path: Path) -> None:
     (tmp_path / "wiki").mkdir()
-    (tmp_path / "wiki/en.xml.bz2").write_bytes(b"BZh")
+    for name in ("en.xml.bz2", "a.txt.bz2"):
+        (tmp_path / "wiki" / name).write_bytes(b"BZh")
     (tmp_path / "names.tsv").write_text("NYC\tNew York\n")
     with pytest.raises(ConfigError, match=r"fix: path=.*/wiki/en\.xml\.bz2$"):
         make_job(tmp_path / "wiki")
