@@ -61,10 +61,14 @@ SLOW = {
 
 
 # studies of text with marked entities
-LINKED = ("ernie_baidu", "luke_controls")
-
-
-IN_A_FOLDER = ("wklm", "erica_controls", "ernie_controls", "knowbert_controls")
+LINKED = (
+    "wklm",
+    "erica_controls",
+    "ernie_controls",
+    "knowbert_controls",
+    "ernie_baidu",
+    "luke_controls",
+)
 
 
 @pytest.mark.parametrize("name", mark_slow(STUDIES, SLOW))
@@ -74,18 +78,14 @@ def test_shipped_studies_plan_without_any_file(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(tokenizers, "PART", 4096)  # characters
     # neither Chinese text nor text with marked entities comes with Python
-    needed = {"chinese_units": "zhwiki.txt", **dict.fromkeys(LINKED, "linked.jsonl")}.get(name)
-    needed = {"kbert": "lexicon.spo", **dict.fromkeys(IN_A_FOLDER, "linked")}.get(name, needed)
+    files = {"chinese_units": "zhwiki.txt", "kbert": "lexicon.spo"}
+    needed = (files | dict.fromkeys(LINKED, "linked")).get(name)
     if needed == "lexicon.spo":
         (tmp_path / needed).write_text("name\tis\tword\n", encoding="utf-8")
     elif needed == "linked":
         marks = [{"start": 8 * n, "end": 8 * n + 4, "id": n % 7} for n in range(40)]
         row = {"text": "name is " * 400, "entity": marks}
         write_knowledge(tmp_path / "linked", rows=[row] * 40)
-    elif needed == "linked.jsonl":
-        text = "".join(f"word{n} of some kind is here. " for n in range(400))
-        row = {"text": text, "entity": [{"start": 0, "end": 5, "id": 3}]}
-        (tmp_path / needed).write_text(f"{json.dumps(row)}\n" * 40, encoding="utf-8")
     elif needed:
         pytest.importorskip("jieba")  # of its arm "words"
         text = "今天天气很好。\n\n我们去公园。\n" * 400

@@ -19,13 +19,20 @@ class Pools:
         least_count: a name is used if links called the entity so, so often; an entity of which no
             name is, has its own name.
         longest: most tokens of a name.
+        any_type: a control: what others of its type could stand in for, all entities may.
     """
 
     def __init__(
-        self, knowledge: KnowledgeDirectory, tokenizer: Tokenizer, *, least_count: int, longest: int
+        self,
+        knowledge: KnowledgeDirectory,
+        tokenizer: Tokenizer,
+        *,
+        least_count: int,
+        longest: int,
+        any_type: bool = False,
     ) -> None:
         self.knowledge, self.tokenizer = knowledge, tokenizer
-        self.least_count, self.longest = least_count, longest
+        self.least_count, self.longest, self.any_type = least_count, longest, any_type
         self._encoded: dict[tuple[str, bool], list[int]] = {}
 
     @cached_property
@@ -46,19 +53,28 @@ class Pools:
         ]
 
     @cached_property
-    def members(self) -> list[np.ndarray]:
+    def _named(self) -> np.ndarray:
+        """[E] bool: there is a name that is used."""
+        return np.array([bool(names) for names in self.names], bool)
+
+    @cached_property
+    def _typed(self) -> list[np.ndarray]:
         """The entities of each type, for types with at least two that have a name."""
-        named = np.array([bool(names) for names in self.names], bool)
-        pools = (ids[named[ids]] for ids in self.knowledge.members.values())
+        pools = (ids[self._named[ids]] for ids in self.knowledge.members.values())
         return [ids for ids in pools if len(ids) > 1]
 
     @cached_property
+    def members(self) -> list[np.ndarray]:
+        """The entities that may stand in for each other: those of a type, or all."""
+        return [np.flatnonzero(self._named)] if self.any_type and self._typed else self._typed
+
+    @cached_property
     def kinds(self) -> list[tuple[int, ...]]:
-        """For each entity the numbers of its types in `members`."""
+        """For each entity the numbers of its pools in `members`."""
         found: list[list[int]] = [[] for _ in range(len(self.knowledge))]
-        for number, ids in enumerate(self.members):
+        for number, ids in enumerate(self._typed):
             for entity in ids.tolist():
-                found[entity].append(number)
+                found[entity].append(0 if self.any_type else number)
         return [tuple(kinds) for kinds in found]
 
     def encode(self, name: str, spaced: bool) -> list[int]:

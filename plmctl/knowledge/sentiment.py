@@ -16,7 +16,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from plmctl.core.errors import AbsentData, DataError
+from plmctl.core.errors import AbsentData, ConfigError, DataError
 from plmctl.core.parts import Opens, base_of, part_of
 from plmctl.core.values import Whole
 from plmctl.knowledge.known import TextSample, describe_known
@@ -82,9 +82,10 @@ class SentimentLexicon(Sentiment):
 
     In SentiWordNet a word has several senses: its score is `sum_k a_k (P_k - N_k)`, a_k
     proportional to 1 / rank of the sense, and its part of speech that of most of them. (Ke et al.,
-    2020, arXiv:1911.02493, sec. 3.1.) Its control is `shuffled`: words exchange their entries, by
-    this seed. Differs: the paper weights senses also by how near the gloss is to the sentence, so
-    that a polarity depends on the context; here it is that of the word.
+    2020, arXiv:1911.02493, sec. 3.1.) Its controls are `shuffled`: words exchange their entries, by
+    this seed; and `random`: its words have entries drawn from all that there may be.
+    Differs: the paper weights senses also by how near the gloss is to the sentence, so that a
+    polarity depends on the context; here it is that of the word.
 
     Args:
         path: of the lexicon; None: no word has a polarity, for checks alone.
@@ -92,8 +93,12 @@ class SentimentLexicon(Sentiment):
 
     opens: ClassVar[Opens] = {"path": confirm}
 
-    def __init__(self, *, path: str | None = None, shuffled: Whole | None = None) -> None:
-        self.path, self.shuffled = path, shuffled
+    def __init__(
+        self, *, path: str | None = None, shuffled: Whole | None = None, random: Whole | None = None
+    ) -> None:
+        if shuffled is not None and random is not None:
+            raise ConfigError("random", random, "null, or shuffled=null: one control of the two")
+        self.path, self.shuffled, self.random = path, shuffled, random
 
     @cached_property
     def entries(self) -> dict[str, WordPolarity]:
@@ -107,6 +112,14 @@ class SentimentLexicon(Sentiment):
         found = _read_lists(place) if place.is_dir() else _read_file(place)
         if not found:
             raise DataError("no words in it", file=place, fix=_SHOWN)
+        if self.random is not None:
+            drawn = np.random.default_rng(self.random).integers(
+                (len(POLARITIES), len(PARTS)), size=(len(found), 2)
+            )
+            return {
+                word: WordPolarity(*entry)
+                for word, entry in zip(found, drawn.tolist(), strict=True)
+            }
         if self.shuffled is None:
             return found
         order = np.random.default_rng(self.shuffled).permutation(len(found)).tolist()

@@ -68,13 +68,16 @@ class WordNetPairs(WordPairs):
 
     (Lauscher et al., 2020, sec. 3.1, LIBERT: 1,023,082 synonyms of WordNet and Roget's thesaurus,
     326,187 direct hypernyms.) Words are held out, not pairs alone: a share of them, by a hash of
-    their spelling. Its control is `shuffled`: words exchange their places in all pairs.
+    their spelling. Its controls are `shuffled`: words exchange their places in all pairs, so that a
+    word has as many partners as some word had; and `random`: as many pairs of words drawn at
+    random.
 
     Args:
         path: of WordNet's dictionary; None: where it is usual.
         relations: of synonym, hypernym, antonym.
         held_out: share of the words that training never sees.
         shuffled: a seed; None: pairs are as WordNet has them.
+        random: a seed of random pairs; None: no.
     """
 
     def __init__(
@@ -84,20 +87,23 @@ class WordNetPairs(WordPairs):
         relations: Sequence[str] = ("synonym", "hypernym"),
         held_out: Rate = 0.05,
         shuffled: Whole | None = None,
+        random: Whole | None = None,
     ) -> None:
+        if shuffled is not None and random is not None:
+            raise ConfigError("random", random, "null, or shuffled=null: one control of the two")
         for name in relations:
             if name not in RELATIONS:
                 allowed = f"of {', '.join(RELATIONS)}{nearest(name, RELATIONS)}"
                 raise ConfigError("relations", list(relations), allowed)
         self.path, self.relations = path, tuple(relations)
-        self.held_out, self.shuffled = held_out, shuffled
+        self.held_out, self.shuffled, self.random = held_out, shuffled, random
 
     def confirm(self) -> None:
         WordNet.find(self.path)
 
     def of_vocab(self, vocab: Vocab) -> PairTable:
         starts = tuple(np.asarray(vocab.word_start).tolist())
-        settings = self.relations, self.held_out, self.shuffled
+        settings = self.relations, self.held_out, self.shuffled, self.random
         return _make_table(WordNet.open(self.path), *settings, vocab.texts, starts)
 
 
@@ -108,6 +114,7 @@ def _make_table(
     relations: tuple[str, ...],
     held_out: float,
     shuffled: int | None,
+    random: int | None,
     texts: tuple[str, ...],
     starts: tuple[bool, ...],
 ) -> PairTable:
@@ -125,6 +132,11 @@ def _make_table(
     pairs = np.array(chosen, np.int64)
     if shuffled is not None:
         pairs = np.random.default_rng(shuffled).permutation(len(words))[pairs]
+    if random is not None and len(words) > 1:
+        generator = np.random.default_rng(random)
+        first = generator.integers(len(words), size=len(pairs))
+        step = generator.integers(1, len(words), size=len(pairs))  # to another word
+        pairs = np.stack([first, (first + step) % len(words)], 1)
     unseen = np.array([_hash(word) < held_out for word in words])
     return PairTable(words, ids, pairs, np.logical_or.reduce(unseen[pairs], axis=1))
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 
@@ -13,7 +15,7 @@ from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.noise.groups import Lengths, Walk
 from plmctl.noise.masking import Masking, MaskOrReplace, NoiseBudget, Select, Spans, expand_runs
-from plmctl.noise.units import find_spans, find_units
+from plmctl.noise.units import find_spans, find_units, scatter_spans
 from plmctl.text.vocab import Vocab
 
 
@@ -23,7 +25,7 @@ class MarkedSpans(Select):
 
     `span_share=None`: all units in one random order; else spans come first, with at most this share
     of the budget, and the other units get the rest. A span that is not chosen stays visible either
-    way.
+    way. `scattered`: spans of the same lengths at random places.
     """
 
     def __init__(
@@ -34,6 +36,7 @@ class MarkedSpans(Select):
         names: Sequence[str],
         span_share: float | None,
         words: bool,
+        scattered: bool = False,
     ) -> None:
         self.vocab, self.budget, self.names, self.share, self.words = (
             vocab,
@@ -42,12 +45,20 @@ class MarkedSpans(Select):
             span_share,
             words,
         )
+        self.scattered = scattered
         self.reads = frozenset(
             {"input", *(f"spans.{name}" for name in names)}
             | ({"tracks.word_start"} if words else set())
         )
 
     def __call__(self, rows: Rows, draws: Draws) -> Spans:
+        if self.scattered:
+            own = draws.child("scatter")
+            moved = {
+                name: scatter_spans(rows, find_spans(rows, name), self.vocab, own.child(name))
+                for name in self.names
+            }
+            rows = replace(rows, spans={**rows.spans, **moved})
         units = find_units(rows, self.vocab, words=self.words, spans=self.names)
         walk = Walk(rows, units, Lengths(np.ones(1)), draws)
         first, budget = self.budget.of_documents(rows, draws)
@@ -83,7 +94,7 @@ class EntityMask(Masking):
     chosen like any other (`span_share: null`), and 80/10/10 applies to each token separately.
     `span_share: 0.5` gives half of the budget to the spans (SpanBERT's comparison, Joshi et al.,
     2020, sec. 6.1). Without names of spans the units are tokens, or with `words` whole words: the
-    first stages of the paper.
+    first stages of the paper. `control: random` masks spans of the same lengths at random places.
     Differs: the reader chooses every unit with probability 15%; here units are taken in random
     order up to an exact budget, and one that would exceed it is skipped.
     """
@@ -101,6 +112,7 @@ class EntityMask(Masking):
         spans: Sequence[str] = ("entity",),
         span_share: float | None = None,
         words: bool = False,
+        control: Literal["none", "random"] = "none",
         mask_share: float = 0.8,
         random_share: float = 0.1,
         max_predictions: int | None = None,
@@ -117,7 +129,12 @@ class EntityMask(Masking):
         budget = NoiseBudget(rate=rate, max_predictions=max_predictions, selection=selection)
         super().__init__(
             select=MarkedSpans(
-                vocab=vocab, budget=budget, names=spans, span_share=span_share, words=words
+                vocab=vocab,
+                budget=budget,
+                names=spans,
+                span_share=span_share,
+                words=words,
+                scattered=control == "random",
             ),
             corrupt=MaskOrReplace(
                 vocab=vocab,

@@ -53,6 +53,8 @@ class EntityReplace(Noise):
     again, at most 8 times. `copies`: the replacements of an epoch come again after so many epochs
     (the paper's copies of a chunk). `room`: tokens of a row that are kept free for longer names; a
     replacement for which there is none left is left out.
+    Controls: `shuffled` gives types and names to other entities, by this seed; `any_type` draws the
+    other entity from all.
     Differs: the rate is not published. Mentions that could not have been replaced are not judged:
     they would be true by their type alone.
     """
@@ -78,11 +80,12 @@ class EntityReplace(Noise):
         longest: Count = 12,
         knowledge: str | None = None,
         shuffled: Whole | None = None,
+        any_type: bool = False,
         tokenizer: Tokenizer | None = None,
         home: str | None = None,
     ) -> None:
         self.vocab, self.rate, self.copies, self.room = vocab, replace_rate, copies, room
-        self.least_count, self.longest = least_count, longest
+        self.least_count, self.longest, self.any_type = least_count, longest, any_type
         self._folder, self._shuffled, self._tokenizer = knowledge or home, shuffled, tokenizer
 
     @cached_property
@@ -99,7 +102,11 @@ class EntityReplace(Noise):
         """What may stand in for what."""
         assert self._tokenizer is not None
         pools = Pools(
-            self.knowledge, self._tokenizer, least_count=self.least_count, longest=self.longest
+            self.knowledge,
+            self._tokenizer,
+            least_count=self.least_count,
+            longest=self.longest,
+            any_type=self.any_type,
         )
         if not pools.members:
             fix = "plmctl data link type_table=<name, type a line>, or more text"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
+from typing import Literal
 
 import numpy as np
 
@@ -12,6 +14,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.core.values import Count, Share
+from plmctl.knowledge.directory import KnowledgeDirectory
 from plmctl.noise.base import Noise
 from plmctl.noise.units import find_spans
 
@@ -25,8 +28,11 @@ class EntityTokenMask(Noise):
     3.3: 15%).
 
     `spans.entity` says where and which. Entities from `count` on are unknown and not asked for; of
-    more than `most` in a row the last are left out. `shuffled`: every mention shows, and asks for,
-    an entity that is drawn from all: a control that keeps all else.
+    more than `most` in a row the last are left out.
+    Controls, which keep all else: every mention shows, and asks for, an entity that is drawn from
+    all mentions of the knowledge directory (`control="shuffled"`: entities are as frequent as they
+    were), or from all entities ("random"). To exchange the entities of all mentions of one with
+    those of another would change nothing, since their vectors are learned.
     """
 
     reads = frozenset({"input", "spans.entity"})
@@ -44,11 +50,31 @@ class EntityTokenMask(Noise):
     }
 
     def __init__(
-        self, *, count: Count, most: Count = 32, rate: Share = 0.15, shuffled: bool = False
+        self,
+        *,
+        count: Count,
+        most: Count = 32,
+        rate: Share = 0.15,
+        control: Literal["none", "shuffled", "random"] = "none",
+        home: str | None = None,
     ) -> None:
         if not 0 <= rate <= 1:
             raise ConfigError("noise.entity_tokens.rate", rate, "0 to 1")
-        self.count, self.most, self.rate, self.shuffled = count, most, rate, shuffled
+        self.count, self.most, self.rate, self.control = count, most, rate, control
+        self._home = home
+
+    @cached_property
+    def _shares(self) -> np.ndarray:
+        """[E] the share of all mentions that are of entity 0 .. e."""
+        if self._home is None:
+            what = "nothing says how often the entities of these tokens are mentioned"
+            fix = (
+                "tokenize the text.jsonl of plmctl data link, or noise.entity_tokens.control=random"
+            )
+            raise ConfigError("noise.entity_tokens.control", "shuffled", what, fix=fix)
+        counts = [sum(dict(entity.aliases).values()) for entity in KnowledgeDirectory(self._home)]
+        shares: np.ndarray = np.cumsum(counts) / max(1, sum(counts))
+        return shares
 
     def __call__(self, rows: Rows, draws: Draws) -> Rows:
         n = len(rows.key)
@@ -64,8 +90,11 @@ class EntityTokenMask(Noise):
         }
         tracks["mention_start"][at], tracks["mention_size"][at] = start[kept], size[kept]
         shown = identity[kept]
-        if self.shuffled:
+        if self.control == "random":
             shown = draws.integers(rows.key, "other", self.count, self.most)[at]
+        elif self.control == "shuffled":
+            drawn = draws.uniform(rows.key, "other", self.most)[at]
+            shown = np.searchsorted(self._shares, drawn, "right").clip(0, len(self._shares) - 1)
         known = shown < self.count
         hidden = known & (draws.uniform(rows.key, "hidden", self.most)[at] < self.rate)
         ids[at] = np.where(known, np.where(hidden, MASKED, FIRST + shown), UNKNOWN)

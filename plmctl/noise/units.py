@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from plmctl.core.batch import Rows
+from plmctl.core.draws import HALF, Draws, unit
 from plmctl.core.errors import DataError
 from plmctl.noise.masking import expand_runs, find_document_begins
 from plmctl.text.vocab import Vocab
@@ -83,6 +84,32 @@ def find_spans(rows: Rows, name: str) -> np.ndarray:
             fix=f"mark them in the text (.jsonl) and tokenize with data.spans=[{name}]",
         )
     return rows.spans[name]
+
+
+def scatter_spans(rows: Rows, spans: np.ndarray, vocab: Vocab, draws: Draws) -> np.ndarray:
+    """`spans` [m, 3+] at random places: as many in each stretch of ordinary tokens, as long, and
+    apart from each other; what is longer than its stretch stays.
+    """
+    units = find_units(rows, vocab, words=False)
+    width = rows.seqs[rows.input].ids.shape[1]
+    slot = spans[:, 0] * width + spans[:, 1]
+    stretch = units.stretch[units.of_slot[slot]]
+    edge = units.start[units.edge]
+    numbers = [
+        unit((draws.words_at(rows.key, name, spans[:, 0], spans[:, 1]) >> HALF).astype(np.uint32))
+        for name in ("order", "place")
+    ]
+    order, moved = np.lexsort((numbers[0], stretch)), spans.copy()
+    for group in np.split(order, np.flatnonzero(np.diff(stretch[order])) + 1):
+        if not len(group):
+            continue
+        begin, end = edge[stretch[group[0]]], edge[stretch[group[0]] + 1]
+        size = spans[group, 2]
+        free = int(end - begin - size.sum())
+        if free >= 0:
+            gaps = np.sort(np.floor(numbers[1][group] * (free + 1)).astype(np.int64))
+            moved[group, 1] = (begin + gaps + np.cumsum(size) - size) % width
+    return moved
 
 
 def _merge(begins: np.ndarray, spans: np.ndarray, width: int) -> None:

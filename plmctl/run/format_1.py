@@ -71,6 +71,10 @@ ADDED: dict[str, Any] = {
     "weights": None,
     "asked": 1.0,
     "outside": [],
+    "pairs.random": None,
+    "lexicon.random": None,
+    "entity_replace.any_type": False,
+    "entity_mask.control": "none",
 }
 # letters that conf/model had not: they count where a layout runs them
 LATER_CELLS = {"o", "s", "b", "h", "w", "d", "u", "v", "p", "m", "x", "y", "g", "t", "z", "e", "n"}

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from plmctl.core.errors import AbsentData, DataError
+from plmctl.core.errors import AbsentData, ConfigError, DataError
 from plmctl.knowledge.sentiment import PARTS, POLARITIES, SentimentLexicon
 from plmctl.text.roles import BERT, make_vocabulary
 
@@ -69,6 +69,20 @@ def test_shuffled_words_exchange_their_entries() -> None:
         assert other.keys() == true.keys()
         assert Counter(other.values()) == Counter(true.values())
     assert any(other != true for other in others)
+
+
+def test_random_entries_of_the_same_words() -> None:
+    true = SentimentLexicon(path=str(FILE)).entries
+    others = [SentimentLexicon(path=str(FILE), random=seed).entries for seed in range(80)]
+    counts = Counter(entry for other in others for entry in other.values())
+    drawn = 80 * len(true)
+    for polarity in range(3):  # as likely as each other
+        share = sum(n for entry, n in counts.items() if entry.polarity == polarity) / drawn
+        assert share == pytest.approx(1 / 3, abs=4 * (2 / 9 / drawn) ** 0.5)
+    assert all(other.keys() == true.keys() for other in others)
+    assert SentimentLexicon(path=str(FILE), random=3).entries == others[3]
+    with pytest.raises(ConfigError, match="one control of the two"):
+        SentimentLexicon(random=0, shuffled=0)
 
 
 def test_tokens_that_are_words() -> None:

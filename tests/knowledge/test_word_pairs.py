@@ -92,6 +92,25 @@ def test_shuffled_words_keep_the_shape_of_the_lexicon(folder: str) -> None:
     assert degrees(other) == degrees(true)
 
 
+def test_random_pairs_are_as_many(folder: str) -> None:
+    vocab = vocab_of(PIECES)
+    true = WordNetPairs(path=folder).of_vocab(vocab)
+    others = [WordNetPairs(path=folder, random=seed).of_vocab(vocab) for seed in range(9)]
+    seen = Counter(word for table in others for word in table.pairs.ravel().tolist())
+    assert len(seen) == len(true.words)  # every word is drawn
+    for table in others:
+        assert table.words == true.words
+        assert table.pairs.shape == true.pairs.shape
+        assert (table.pairs[:, 0] != table.pairs[:, 1]).all()
+    assert len({named_pairs(table) for table in others}) > 1
+    with pytest.raises(ConfigError, match="one control of the two"):
+        WordNetPairs(path=folder, random=0, shuffled=0)
+
+
+def named_pairs(table: PairTable) -> frozenset[tuple[int, ...]]:
+    return frozenset(map(tuple, table.pairs.tolist()))
+
+
 def test_mistakes(folder: str) -> None:
     with pytest.raises(ConfigError, match="did you mean 'hypernym'"):
         WordNetPairs(path=folder, relations=["hypernyms"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ from plmctl.nn.residual import PostNorm
 from plmctl.nn.stack import Stack
 from plmctl.noise.entity_tokens import EntityTokenMask
 from plmctl.objectives.entity_mlm import EntityMLM
+from tests.knowledge.tables import write_knowledge
 
 W, INNER, HEADS, V, COUNT, ENTITY, PLACES = 16, 24, 2, 40, 9, 8, 12
 EPS = 1e-5
@@ -344,13 +346,26 @@ def test_rates_and_the_control() -> None:
     assert share == pytest.approx(0.15, abs=0.02)
     part = noise(rows_of(spans, 300), Draws(0, 0)).targets["entities"]
     assert (part == rows.targets["entities"]).all()
-    control = EntityTokenMask(count=COUNT, most=10, rate=0.0, shuffled=True)
+    control = EntityTokenMask(count=COUNT, most=10, rate=0.0, control="random")
     shown = control(rows_of(spans, 300), Draws(0, 0)).seqs["entities"].ids - FIRST
     true = noise(rows_of(spans, 300), Draws(0, 0)).seqs["entities"]
     assert shown.min() == 0
     assert shown.max() == COUNT - 1
     assert (shown == np.arange(0, 20, 2) % COUNT).mean() == pytest.approx(1 / COUNT, abs=0.03)
     assert (true.length == 10).all()
+
+
+def test_shuffled_entities_are_as_frequent(tmp_path: Path) -> None:
+    folder = write_knowledge(tmp_path / "k")
+    wanted = np.array([11, 7, 6, 8, 4, 3, 1]) / 40  # mentions by all names
+    settings: dict[str, Any] = {"count": 6, "most": 10, "rate": 0.0, "control": "shuffled"}
+    spans = [(n, t, 1, 0) for n in range(400) for t in range(0, 20, 2)]
+    rows = EntityTokenMask(**settings, home=str(folder))(rows_of(spans, 400), Draws(0, 0))
+    ids = rows.seqs["entities"].ids
+    shares = np.bincount(np.where(ids == 1, 6, ids - FIRST).ravel(), minlength=7) / ids.size
+    np.testing.assert_allclose(shares, wanted, atol=0.025)  # the seventh is unknown
+    with pytest.raises(ConfigError, match=r"control=random"):
+        EntityTokenMask(**settings)(rows_of(spans, 400), Draws(0, 0))
 
 
 def test_hidden_entities_are_asked_for_among_all() -> None:

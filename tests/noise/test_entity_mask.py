@@ -13,6 +13,7 @@ from plmctl.core.draws import Draws
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.noise.entity_mask import EntityMask
 from plmctl.noise.masking import Shuffled
+from plmctl.noise.units import find_spans, find_units, scatter_spans
 from plmctl.noise.whole_word_mask import WholeWordMask
 from tests.noise.test_whole_word_mask import literal
 from tests.noise.worded import chosen_of, worded
@@ -70,6 +71,30 @@ def test_spans_stay_whole_and_have_their_share(vocab_of, share):
         assert (in_spans <= most).all()
         enough = marked > most + 4
         assert in_spans[enough].mean() > most - 0.5  # but for a token that no span is left for
+
+
+def test_spans_at_random_places(vocab_of):
+    """As many and as long in each stretch, apart from each other, anywhere."""
+    rows, starts = worded(300, 60, documents=True), []
+    spans = find_spans(rows, "entity")
+    tokens = find_units(rows, vocab_of(), words=False)
+    stretch_of = tokens.stretch[tokens.of_slot]  # of each slot
+    for seed in range(3):
+        moved = scatter_spans(rows, spans, vocab_of(), Draws(seed, 0))
+        covered = np.zeros(300 * 60, int)
+        for (row, start, size, _), old in zip(moved.tolist(), spans.tolist(), strict=True):
+            at = row * 60 + start
+            covered[at : at + size] += 1
+            assert (row, size) == (old[0], old[2])
+            assert set(stretch_of[at : at + size]) == {stretch_of[row * 60 + old[1]]}
+        assert covered.max() == 1
+        starts.append(moved[:, 1])
+    assert (starts[0] == starts[1]).mean() < 0.5
+    noise = EntityMask(vocab=vocab_of(), rate=0.3, control="random")
+    chosen = chosen_of(noise(rows, Draws(0, 0)))
+    hidden = [chosen[row, at : at + size] for row, at, size, _ in spans.tolist() if size > 1]
+    assert any(part.any() and not part.all() for part in hidden)  # the true ones are cut
+    assert (chosen == chosen_of(noise(rows, Draws(0, 0)))).all()
 
 
 def test_places_of_single_tokens_are_alike(vocab_of):

@@ -249,6 +249,23 @@ def test_a_shuffled_directory_draws_of_other_types(tokenizer: Tokenizer, folder:
     assert set(shown) <= {alias for entity in known for alias, _ in entity.aliases}
 
 
+def test_any_entity_may_stand_in_for_one_of_a_type(tokenizer: Tokenizer, folder: Path) -> None:
+    before, kinds = rows_of(tokenizer), set()
+    replaced = np.zeros(len(before.spans["entity"]), bool)
+    for seed in range(20):
+        after = make(tokenizer, folder, any_type=True)(before, Draws(seed, 0))
+        changed = changed_of(before, after)
+        replaced |= changed
+        was, became = (rows.spans["entity"][changed, 3] for rows in (before, after))
+        assert (was != became).all()
+        true = make(tokenizer, folder).pools.kinds
+        types = make(tokenizer, folder).knowledge.types
+        assert all(true[e] for e in was.tolist())  # what has no type is left alone, as ever
+        kinds |= {types[a] == types[b] for a, b in zip(was.tolist(), became.tolist(), strict=True)}
+    assert replaced.any()
+    assert kinds == {True, False}
+
+
 def test_what_cannot_work_is_said(tokenizer: Tokenizer, folder: Path, tmp_path: Path) -> None:
     rows = rows_of(tokenizer)
     with pytest.raises(ConfigError, match="nothing says which entities"):
