@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from plmctl.core.errors import ConfigError, DataError
+from plmctl.data.formats.renumbered import Renumbered
 from plmctl.data.formats.triples import Triples
 from plmctl.data.shards import SpanTrack
 from plmctl.knowledge.triples import read_graph
@@ -166,3 +167,9 @@ def test_shuffled_descriptions_are_those_of_other_entities(vocab, folder, descri
         assert became.setdefault(before, after) == after
     assert sorted(became.values()) == sorted(became)
     assert sum(before != after for before, after in became.items()) >= len(became) / 2
+
+
+def test_a_format_around_it_names_the_same_graph(vocab, folder) -> None:
+    inner = make(vocab, folder)
+    assert inner.source_hash
+    assert Renumbered(format=inner, segments=[2]).source_hash == inner.source_hash

@@ -39,6 +39,10 @@ class Wrapped(Format):
     def plan(self, shards: Shards, *, seed: int, epoch: int, input_length: int) -> Plan:
         return self.format.plan(shards, seed=seed, epoch=epoch, input_length=input_length)
 
+    @property
+    def source_hash(self) -> str:
+        return self.format.source_hash
+
     def check(self, shards: Shards, plan: Plan) -> None:
         self.format.check(shards, plan)
 
