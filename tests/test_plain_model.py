@@ -162,6 +162,16 @@ def test_another_kind_of_model_is_refused(
     assert "fix: init=<a run" in said
 
 
+def test_a_model_without_what_the_parts_refer_to_is_refused(
+    tokens_of: Callable[..., Path], linked_text: Path, tmp_path: Path
+) -> None:
+    gpt, data = tmp_path / "gpt", [f"data.path={linked_text}", f"run.dir={tmp_path / 'x'}"]
+    pretrain("gpt", *SMALL, *SIZE, f"data.path={tokens_of('wordpiece')}", f"run.dir={gpt}")
+    said = pretrain("ernie_thu", *SMALL, f"init={gpt}", *data, code=2)
+    assert "this one is Encoder without it" in said
+    assert "fix: init=<a run of plmctl pretrain bert>" in said
+
+
 STUDY = """\
 title: toy
 pretrain:

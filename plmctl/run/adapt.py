@@ -23,7 +23,7 @@ from plmctl.run.loading import Source, open_source
 from plmctl.run.make_spec import spec_of
 from plmctl.run.model_facts import pooling, stated_pooling
 from plmctl.run.places import Places
-from plmctl.run.references import work_out
+from plmctl.run.references import UnresolvedReference, work_out
 from plmctl.run.schema import OF_THE_MODEL, Finetune, Pretrain
 from plmctl.run.spec import key_of, thaw
 from plmctl.run.walks import scalars_in
@@ -82,7 +82,13 @@ def adopt(spec: Pretrain) -> Pretrain:
             raise ConfigError("own", name, allowed)
         adopted = adopted.with_value(path, part)
     if kept:
-        adopted = adopted.replace({"model": work_out(thaw(adopted))["model"]})
+        try:
+            adopted = adopted.replace({"model": work_out(thaw(adopted))["model"]})
+        except UnresolvedReference as error:
+            kind = str(nodes["model"]["_target_"]).rpartition(".")[2]
+            allowed = f"a model with all that {error.path} refers to; this one is {kind} without it"
+            fix = "init=<a run of plmctl pretrain bert>"
+            raise ConfigError("init", spec.init, allowed, fix=fix) from error
     # its layers and heads are those of the adopted size
     return adopted.replace(
         {"pattern": work_out({**thaw(adopted), "pattern": thaw(written)["pattern"]})["pattern"]}
