@@ -44,16 +44,16 @@ class Ranks:
             kinds: int64 [relations] as `KnowledgeGraph.kinds` says.
         """
         scores = self.summarize()
-        scores |= _prefix("raw", describe(np.concatenate(list(self.raw.values()))))
+        scores |= prefix("raw", describe(np.concatenate(list(self.raw.values()))))
         for side, ranks in self.filtered.items():
-            scores |= _prefix(side, describe(ranks))
+            scores |= prefix(side, describe(ranks))
         for number, kind in enumerate(KINDS):
             own = kinds[self.relation] == number
             if not own.any():
                 continue
             scores[f"{kind}/triples"] = int(own.sum())
             for side, ranks in self.filtered.items():
-                named = _prefix(f"{kind}/{side}", describe(ranks[own]))
+                named = prefix(f"{kind}/{side}", describe(ranks[own]))
                 scores |= {name: named[name] for name in named if name.endswith(("mrr", "@10"))}
         return scores
 
@@ -65,7 +65,8 @@ def describe(ranks: np.ndarray) -> dict[str, float]:
     return {**scores, "mr": float(ranks.mean())}
 
 
-def _prefix(name: str, scores: Mapping[str, float]) -> dict[str, float]:
+def prefix(name: str, scores: Mapping[str, float]) -> dict[str, float]:
+    """`scores` by names such as `raw/mrr`."""
     return {f"{name}/{key}": value for key, value in scores.items()}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -13,7 +13,7 @@ import torch
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.core.values import Count, Rate, Whole
-from plmctl.graph.ranks import HITS, describe, place
+from plmctl.graph.ranks import HITS, describe, place, prefix
 from plmctl.knowledge.graph import HEAD, RELATION, SIDES, TAIL, Answers, KnowledgeGraph, Side
 from plmctl.knowledge.triple_texts import TripleTexts
 from plmctl.knowledge.triples import read_graph
@@ -111,10 +111,10 @@ class ClassifiedLinks:
         found = describe(ranks)
         sides = np.array([question.side for question in questions])
         for side in SIDES:
-            found |= _prefix(side, describe(ranks[sides == side]))
+            found |= prefix(side, describe(ranks[sides == side]))
         frequency = describe(self.rank([self._count(question) for question in questions]))
         sizes = np.array([len(question.candidates) for question in questions])
-        return {**found, **_prefix("frequency", frequency), **_prefix("chance", _expect(sizes))}
+        return {**found, **prefix("frequency", frequency), **prefix("chance", _expect(sizes))}
 
     def _count(self, question: LinkQuestion) -> np.ndarray:
         """float [c] how often each candidate has its place in training triples of the relation."""
@@ -135,7 +135,3 @@ def _expect(sizes: np.ndarray) -> dict[str, float]:
     means = {"mrr": harmonic[sizes - 1] / sizes, "mr": (sizes + 1) / 2}
     means |= {f"hits@{k}": np.minimum(1, k / sizes) for k in HITS}
     return {name: float(values.mean()) for name, values in means.items()}
-
-
-def _prefix(name: str, scores: Mapping[str, float]) -> dict[str, float]:
-    return {f"{name}/{key}": value for key, value in scores.items()}

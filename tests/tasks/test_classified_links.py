@@ -11,9 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
 
-from plmctl.cli.app import make_app
 from plmctl.knowledge.triple_texts import TripleTexts
 from plmctl.knowledge.triples import read_graph
 from plmctl.run import classified_links
@@ -22,19 +20,12 @@ from plmctl.run.loading import load
 from plmctl.tasks import batches
 from plmctl.tasks.base import Example
 from plmctl.tasks.classified_links import ClassifiedLinks, LinkQuestion
+from tests.command import plmctl
 
 # c and h have the same description, and tie wherever they stand
 NAMES = {"a": "ant", "b": "bee", "c": "cat", "d": "dog", "e": "elk", "f": "fox", "h": "cat"}
 TRAIN = "a eats b,b eats c,c eats d,d eats e,a sees b,b sees c,e sees f,f sees a,a eats h,c sees d"
 VALID = "a eats c,b sees d,f eats c"
-
-
-def plmctl(*words: str, code: int = 0) -> str:
-    result = CliRunner().invoke(make_app(), list(words))
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    assert result.exit_code == code, result.output
-    return result.stdout if code == 0 else result.output
 
 
 @pytest.fixture(scope="module")

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from plmctl.cli.app import make_app
 from plmctl.tasks import written
 from plmctl.tasks.novelty import TrainedTexts
 from plmctl.tasks.sentence_bleu import bleu2
+from tests.command import plmctl
 
 FACTS = [
     (f"{head}{n}", relation, tail)
@@ -24,14 +23,6 @@ SMALL = [
     *("tokenizer.vocab_size=25", "train.precision=fp32", "train.threads=1", "train.epochs=8"),
     *("optim.lr=1e-2", "train.batch_size=4", "task.max_length=16", "task.max_target=8"),
 ]
-
-
-def plmctl(*words: str, code: int = 0) -> str:
-    result = CliRunner().invoke(make_app(), list(words))
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    assert result.exit_code == code, result.output
-    return result.stdout if code == 0 else result.output
 
 
 @pytest.fixture(scope="module")

@@ -11,25 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
 
-from plmctl.cli.app import make_app
 from plmctl.core.errors import DataError
 from plmctl.data.shards import Shards
 from plmctl.knowledge.triples import read_graph
 from plmctl.run.loading import load
 from plmctl.tasks.described_links import Described, DescribedLinks
 from plmctl.training.checkpoint import read
+from tests.command import plmctl
 
 FORMAT = "{_target_:plmctl.data.formats.triples.Triples,graph:builtin,max_length:64}"
-
-
-def plmctl(*words: str, code: int = 0) -> str:
-    result = CliRunner().invoke(make_app(), list(words))
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    assert result.exit_code == code, result.output
-    return result.stdout if code == 0 else result.output
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +47,8 @@ def run(tokens: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def evaluate(run: Path, tokens: Path, *words: str) -> dict[str, Any]:
     more = ["task=link_prediction", "task.graph=builtin", f"data.path={tokens}", *words]
-    return json.loads(plmctl("eval", f"checkpoint={run}", *more, "--json"))  # type: ignore[no-any-return]
+    scores: dict[str, Any] = json.loads(plmctl("eval", f"checkpoint={run}", *more, "--json"))
+    return scores
 
 
 def test_both_losses_are_trained_and_logged(run: Path) -> None:
