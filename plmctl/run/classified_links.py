@@ -23,18 +23,11 @@ from plmctl.training.device.precision import Precision
 ROWS = 1024  # that are sorted by length together
 
 
-def rank_classified(
-    spec: Evaluate,
-    loaded: Loaded,
-    task: ClassifiedLinks,
-    precision: Precision,
-    given: Mapping[str, Any],
-) -> None:
+def rank_classified(spec: Evaluate, classifier: TripleClassifier) -> None:
     """Show the ranks of one split; where it is stopped, of the triples that were asked until
     then.
     """
-    classifier = TripleClassifier(spec, loaded, task, precision, given)
-    split = SPLITS.get(spec.split, spec.split)
+    task, split = classifier.task, SPLITS.get(spec.split, spec.split)
     triples = task.choose(split)
     questions, scores = list[LinkQuestion](), list[np.ndarray]()
     show, stop = ProgressLine("questions", 2 * len(triples)), None
@@ -46,7 +39,7 @@ def rank_classified(
     except KeyboardInterrupt as error:
         stop = error
     asked = len(scores) // 2
-    extra: dict[str, Any] = {"checkpoint": str(loaded.source.folder), "triples": asked}
+    extra: dict[str, Any] = {"checkpoint": str(classifier.loaded.source.folder), "triples": asked}
     if stop:
         extra["stopped"] = f"after {asked:,} of {len(triples):,} triples, which are in drawn order"
     if asked:

@@ -19,7 +19,7 @@ from plmctl.knowledge.vectors import find_vectors
 from plmctl.run.adapt import framing
 from plmctl.run.assemble import longest
 from plmctl.run.build import build, plain
-from plmctl.run.classified_links import rank_classified
+from plmctl.run.classified_links import TripleClassifier, rank_classified
 from plmctl.run.context_length import compare_contexts
 from plmctl.run.described_links import rank_described
 from plmctl.run.fact_completion import complete_facts
@@ -87,7 +87,7 @@ def evaluate(spec: Evaluate) -> int:
     elif isinstance(task, DescribedLinks):
         rank_described(spec, loaded, task, precision)
     elif isinstance(task, ClassifiedLinks):
-        rank_classified(spec, loaded, task, precision, given)
+        rank_classified(spec, TripleClassifier(spec, loaded, task, precision, given))
     elif isinstance(task, WNLaMPro):
         probe_words(spec, loaded, task, precision)
     elif isinstance(task, FactCompletion):
