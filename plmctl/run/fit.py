@@ -54,8 +54,8 @@ def fit(
     """
     spec, world, train = session.spec, session.world, session.spec.train
     settings = replace(
-        # of runs measured otherwise, "a tenth of the run" is not known: 200 updates
-        _read_settings(session, every or max(1, (budget.steps or 2000) // 10)),
+        # a tenth of the run: of one that is not measured by updates, the trainer finds it
+        _read_settings(session, every or (max(1, budget.steps // 10) if budget.steps else None)),
         keep_best=keep_best if train.keep_best and evaluate else "",
         best_is_largest=best_is_largest,
         unit=unit,
@@ -86,7 +86,7 @@ def fit(
     return trainer.fit()
 
 
-def _read_settings(session: Session, every: int) -> Settings:
+def _read_settings(session: Session, every: int | None) -> Settings:
     """What the spec and the machine say of the training; `every`: as for `fit`."""
     spec, train = session.spec, session.spec.train
     return Settings(

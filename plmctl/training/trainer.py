@@ -55,12 +55,14 @@ Remark = Callable[[Progress, Mapping[str, float]], Sequence[str]]
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The numbers of the loop; an `..._every` of 0 means only at the end."""
+    """The numbers of the loop; an `..._every` of 0 means only at the end, None at each tenth of
+    the budget.
+    """
 
     clip: float = 1.0  # largest global gradient norm; 0 = no clipping
     log_every: int = 50
-    eval_every: int = 0
-    save_every: int = 0
+    eval_every: int | None = 0
+    save_every: int | None = 0
     max_bad_steps: int = 10  # updates in a row without a finite gradient that end the run
     keep_best: str = ""  # the metric of `evaluate` whose best checkpoint is kept, "" = none
     best_is_largest: bool = False
@@ -153,19 +155,22 @@ class Trainer:
             self.log.say(message)
         if self.batches is None:
             seed_rank(self.settings.seed, self.world.rank)
-        self.pace = Pace(self.progress)
+        self.pace, settings = Pace(self.progress), self.settings
+        tenths = int(10 * self.budget.done(self.progress))
         with self.stop, self.log:
             while True:
                 self._enter_stage()
                 if not self._step():
                     continue
-                finished = self.budget.done(self.progress) >= 1
+                done = self.budget.done(self.progress)
+                finished = done >= 1
+                tenth, tenths = int(10 * done) > tenths, int(10 * done)
                 self._report(finished)
-                better = self._validate(finished)
+                better = self._validate(finished or self._due(settings.eval_every, tenth))
                 stopped = self.stop.number is not None
                 saved = (
                     self.save()
-                    if better or finished or stopped or self._due(self.settings.save_every)
+                    if better or finished or stopped or self._due(settings.save_every, tenth)
                     else None
                 )
                 if finished or stopped:
@@ -173,8 +178,9 @@ class Trainer:
                         self.progress, saved, 0 if finished else exit_code(self.stop.number)
                     )
 
-    def _due(self, every: int) -> bool:
-        return every > 0 and self.progress.step % every == 0
+    def _due(self, every: int | None, tenth: bool = False) -> bool:
+        """Whether it is time for what is done `every` so many updates, or at a `tenth`."""
+        return tenth if every is None else every > 0 and self.progress.step % every == 0
 
     def _enter_stage(self) -> None:
         """Begin the stage of the next update if it is a new one; stages never go back."""
@@ -296,12 +302,12 @@ class Trainer:
             self.meter.clear()
             self.pace.restart(p)
 
-    def _validate(self, finished: bool) -> bool:
-        """Evaluate if it is time; True if `keep_best` found a new best. The random numbers of
+    def _validate(self, due: bool) -> bool:
+        """Evaluate if it is `due`; True if `keep_best` found a new best. The random numbers of
         training stay the same.
         """
         p, settings = self.progress, self.settings
-        if self.evaluate is None or not (finished or self._due(settings.eval_every)):
+        if self.evaluate is None or not due:
             return False
         with (
             self._exclude_time(),

@@ -138,6 +138,23 @@ def test_budget_in_tokens_and_minutes(tmp_path):
     assert trainer.rate < 0.01 * 0.2  # the schedule has followed the time
 
 
+def test_a_run_of_tokens_is_validated_and_saved_at_its_tenths(tmp_path):
+    updates = []
+
+    def evaluate(model, progress):
+        updates.append(progress.step)
+        return {}
+
+    settings = {"eval_every": None, "save_every": None}
+    trainer = make_trainer(
+        tmp_path, budget=Budget(tokens=1000), rows=4, evaluate=evaluate, settings=settings
+    )
+    trainer.fit()
+    # 24 tokens an update: the first one at or behind 100, 200, ... 1,000
+    assert updates == [-(-100 * tenth // 24) for tenth in range(1, 11)]
+    assert len(trainer.checkpoints.steps()) >= 1
+
+
 def test_epochs_become_updates():
     assert Budget.of(epochs=2.5, updates_per_epoch=4) == Budget(steps=10)
     assert Budget.of(epochs=3, updates_per_epoch=10 / 3) == Budget(steps=10)
