@@ -69,6 +69,7 @@ class Luke(Encoder):
             allowed = "full: words and entities all see each other"
             raise ConfigError("pattern", type(pattern).__name__, allowed, fix="pattern=full")
         self.entities, self.read_entities = entities, read_entities
+        self.streams = frozenset({"entities"}) if read_entities else frozenset()
 
     def encode(
         self, x: Tensor, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()

@@ -17,7 +17,7 @@ from plmctl.models.base import Model
 from plmctl.nn.embeddings import Embedding
 from plmctl.nn.tables import token_rows
 from plmctl.run.assemble import find_long_rows, row_lengths, settle_lengths
-from plmctl.run.build import MISSING
+from plmctl.run.build import MISSING, parameters_of
 from plmctl.run.loaders import build_format
 from plmctl.run.loading import Source, open_source
 from plmctl.run.make_spec import spec_of
@@ -240,6 +240,10 @@ def fit_task(spec: Finetune, task: Task) -> Finetune:
     if task.vectors:  # of the task's own choice, without a pooler
         changes[f"heads.{task.head}.vectors"] = task.vectors
         spec = spec.replace({"heads": {k: v for k, v in spec.heads.items() if k != POOLER}})
+    for path, value in task.model_settings.items():
+        part, _, name = f"model.{path}".rpartition(".")
+        if name in (parameters_of(spec.select(part), spec.plugins) or ()):
+            changes[f"{part}.{name}"] = value
     if task.pattern:
         changes["pattern"] = _narrow(thaw(spec.pattern), dict(task.pattern))
     rows = {**thaw(spec), "format": {"max_length": task.longest}}

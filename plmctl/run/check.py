@@ -128,6 +128,7 @@ def outline_task(spec: Finetune, task: Task) -> Model:
         allowed = "one that adds no tokens: this model reads characters and has no table of tokens"
         fix = "a checkpoint whose tokens are pieces of words"
         raise ConfigError("task", task.name, allowed, fix=fix)
+    task.check_model(model)
     apply_freezing(model, trainable=spec.train.trainable, frozen=spec.train.frozen)
     if not any(parameter.requires_grad for parameter in model.parameters()):
         allowed, fix = "something must be left to train", "freeze less: train.frozen=[backbone]"

@@ -34,7 +34,7 @@ def take(
     say: Callable[[str], None] = tell,
 ) -> Fit:
     """Copy into `model` what agrees in name and shape, and say in one line what was taken, what is
-    new, what is not used.
+    new, what is not used. What is new and `FitsIn` begins as that says.
 
     Heads may be new or of another shape (another task, another vocabulary); a backbone tensor of
     another shape is refused.
@@ -49,6 +49,9 @@ def take(
         why = f"other shapes: {wrong}" if wrong else "no tensor of it has a name of this model"
         fix = "take its size, position and model settings"
         raise DataError(f"its weights do not fit this model, {why}", file=source, fix=fix)
+    for name, part in model.named_modules():
+        if isinstance(part, FitsIn) and any(key.startswith(f"{name}.") for key in fit.missing):
+            part.fit_in()
     random = [*fit.missing, *(line.partition(" ")[0] for line in fit.reshaped)]
     new = ", ".join(name_parts(random, among=model.state_dict(keep_vars=True)))
     left = ", ".join([*name_parts(fit.unexpected, among=tensors), *unused])
@@ -89,8 +92,6 @@ def initialize(
     """`take` from the run or the published model at `path`; rows of its tables that are no token
     of its tokenizer are left out.
 
-    What the model has beside it and `FitsIn` begins as that says.
-
     Args:
         into: the part of the model's backbone, such as the encoder, that its backbone becomes; its
             heads are not taken.
@@ -106,11 +107,7 @@ def initialize(
         say(f"{_BACKBONE}{into} begins as the backbone of {source.folder}")
         source = replace(source, tensors=tensors)
     tensors = _with_added_cells(model, source.config, _drop_spare_rows(model, source, say))
-    fit = take(model, tensors, source=source.folder, unused=source.unused, say=say)
-    for name, part in model.named_modules():
-        if isinstance(part, FitsIn) and any(new.startswith(f"{name}.") for new in fit.missing):
-            part.fit_in()
-    return fit
+    return take(model, tensors, source=source.folder, unused=source.unused, say=say)
 
 
 def _with_added_cells(

@@ -283,6 +283,13 @@ class Task(Objective):
         return None
 
     @property
+    def model_settings(self) -> Mapping[str, Any]:
+        """{config path below `model`: value} of settings that its rows want of models that have
+        them.
+        """
+        return {}
+
+    @property
     def new_tokens(self) -> int:
         """How many rows of the table of tokens follow those of the tokenizer."""
         return self.transform.new_tokens
@@ -305,6 +312,9 @@ class Task(Objective):
 
     def check_tokenizer(self, tokenizer: Any) -> None:
         """ConfigError for a setting that a tokenizer does not allow."""
+
+    def check_model(self, model: Model) -> None:
+        """ConfigError for a setting that a model, which may have no weights, does not allow."""
 
     @property
     def best_is_largest(self) -> bool:

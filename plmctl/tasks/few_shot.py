@@ -233,14 +233,21 @@ class FewShot(MarkedTask):
 
 def _repeat(rows: Rows, index: np.ndarray) -> Rows:
     """The rows of `index`, some of them several times."""
-    text = rows.seqs["text"]
-    tracks = {name: track[index] for name, track in text.tracks.items()}
+    seqs = {
+        name: replace(
+            seq,
+            ids=seq.ids[index],
+            length=seq.length[index],
+            tracks={track: ids[index] for track, ids in seq.tracks.items()},
+        )
+        for name, seq in rows.seqs.items()
+    }
     numbers = np.arange(len(index))
     assert rows.anchors is not None
     return replace(
         rows,
         key=numbers,
-        seqs={"text": replace(text, ids=text.ids[index], length=text.length[index], tracks=tracks)},
+        seqs=seqs,
         anchors=np.stack([numbers, rows.anchors[index, 1]], axis=1),
         values={name: value[index] for name, value in rows.values.items()},
     )

@@ -11,9 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from plmctl.core.batch import Batch, Rows
+from plmctl.core.batch import Batch, Rows, Seq
+from plmctl.core.errors import ConfigError
 from plmctl.core.fields import Field
 from plmctl.core.parts import Opens
+from plmctl.heads.features import BEFORE_HEADS
 from plmctl.heads.features import read as features_of
 from plmctl.knowledge.directory import KnowledgeDirectory, confirm
 from plmctl.knowledge.known import describe_known
@@ -29,7 +31,8 @@ MENTIONS = Field(
     "int",
     "first position of each marked entity with its mark, and the one behind its last token",
 )
-States = Literal["start", "mean", "row"]
+States = Literal["start", "mean", "row", "entities"]
+ASKED = 2  # tokens of entities, so that one model serves tasks of one and of two
 
 
 def confirm_entities(folder: str | None) -> None:
@@ -41,7 +44,11 @@ def confirm_entities(folder: str | None) -> None:
 class MarkedTask(Task):
     """What tasks share whose texts have `count` entities with marks around them.
 
-    `marks`: around each entity (tasks/markers.py); `states`: what the answer is read from;
+    `marks`: around each entity (tasks/markers.py); `states`: what the answer is read from: the
+    first state of an entity ("start"), their mean, one state of the row, or those of tokens that
+    stand for the entities behind the words ("entities": Yamada et al., 2020, arXiv:2010.01057,
+    sec. 4.1 and 4.2; Differs: such a token stands from the mark before its entity to the last
+    token, in the released code to the mark behind it);
     `entities`: the vectors or knowledge directory in which entities are looked up, by id or name,
     for a model that reads them, None where it is shown none.
     """
@@ -91,6 +98,20 @@ class MarkedTask(Task):
     def reads_ids(self) -> bool:
         return super().reads_ids or self.marks == "tokens"
 
+    @property
+    def model_settings(self) -> Mapping[str, Any]:
+        return {"entities.asked": ASKED} if self.states == "entities" else {}
+
+    def check_model(self, model: Model) -> None:
+        if self.states != "entities":
+            return
+        if "entities" not in model.backbone.streams:
+            raise _lack_entities()
+        for name in BEFORE_HEADS:
+            if name in model.heads:
+                allowed = "null: task.states=entities reads the last states of entities"
+                raise ConfigError(f"heads.{name}", ..., allowed, fix="task.states=start")
+
     def texts(self, example: Example) -> list[str]:
         return [example.fields["text"], *markers.spell(self.marks)]
 
@@ -98,8 +119,8 @@ class MarkedTask(Task):
         return str(example.fields["text"])
 
     def encode_texts(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
-        """One row an example, as `encode_marked` makes them."""
-        return encode_marked(
+        """One row an example, as `encode_marked` makes them, and the tokens of its entities."""
+        rows = encode_marked(
             examples,
             tokenizer,
             style=self.marks,
@@ -108,11 +129,17 @@ class MarkedTask(Task):
             transform=self.transform,
             numbers=self.numbers,
         )
+        return ask_entities(rows) if self.states == "entities" else rows
 
     def read_states(self, model: Model, batch: Batch) -> Tensor:
         """[B, W], or [B, count W] side by side: the states that the answer is read from."""
         if self.states == "row":
             return self.pool_rows(model, batch)
+        if self.states == "entities":
+            states = model(batch).streams.get("entities")
+            if states is None:
+                raise _lack_entities()
+            return states.flatten(1)
         return read_mentions(features_of(model, batch), batch, self.states).flatten(1)
 
 
@@ -160,6 +187,23 @@ def encode_marked(
         track[row_of, place_of] = number_of + 1
         rows = rows.with_seq("text", text.with_tracks(entity=track))
     return transform.add_targets(rows)
+
+
+def ask_entities(rows: Rows) -> Rows:
+    """`rows` with the sequence `entities`: one for each marked entity, in their order, at its
+    mention (nn/entity_tokens.py).
+    """
+    first, end = np.moveaxis(rows.values["mentions"].reshape(len(rows.key), -1, 2), 2, 0)  # [n, E]
+    ids = np.broadcast_to(-1 - np.arange(first.shape[1], dtype=np.int32), first.shape)
+    tracks = {"mention_start": first, "mention_size": end - first}
+    length = np.full(len(first), first.shape[1], np.int64)
+    return rows.with_seq("entities", Seq(ids, length, tracks, view=True))
+
+
+def _lack_entities() -> ConfigError:
+    allowed = "start, mean or row: this model reads no tokens of entities"
+    fix = "task.states=start, or checkpoint=<a run of plmctl pretrain luke>"
+    return ConfigError("task.states", "entities", allowed, fix=fix)
 
 
 def read_numbers(folder: str | None) -> Mapping[str, int] | None:

@@ -39,7 +39,9 @@ W, INNER, HEADS, V, COUNT, ENTITY, PLACES = 16, 24, 2, 40, 9, 8, 12
 EPS = 1e-5
 
 
-def build(aware: bool = True, layout: str = "af*2", attention: Any = None, **settings: Any) -> Luke:
+def build(
+    aware: bool = True, layout: str = "af*2", attention: Any = None, asked: int = 0, **settings: Any
+) -> Luke:
     norm = partial(layer_norm, width=W, eps=EPS)
     given: dict[str, Any] = {
         "position": Learned(width=W, max_length=PLACES),
@@ -63,7 +65,7 @@ def build(aware: bool = True, layout: str = "af*2", attention: Any = None, **set
         ),
         entities=EntityTokens(
             count=COUNT, entity_width=ENTITY, width=W, max_length=PLACES,
-            norm=partial(layer_norm, eps=EPS), dropout=0.0,
+            norm=partial(layer_norm, eps=EPS), dropout=0.0, asked=asked,
         ),
         **given,
     ).eval()  # fmt: skip
@@ -85,7 +87,7 @@ def batch_of() -> Batch:
     return Batch(torch.arange(3), seqs)
 
 
-def published(aware: bool) -> Any:
+def published(aware: bool, kind: str = "LukeForMaskedLM", **settings: Any) -> Any:
     transformers = pytest.importorskip("transformers")
     config = transformers.LukeConfig(
         vocab_size=V,
@@ -101,9 +103,10 @@ def published(aware: bool) -> Any:
         hidden_act="gelu",
         use_entity_aware_attention=aware,
         pad_token_id=1,
+        **settings,
     )
     torch.manual_seed(2)
-    model = transformers.LukeForMaskedLM(config).eval()
+    model = getattr(transformers, kind)(config).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.3 * torch.randn(parameter.shape))
@@ -164,11 +167,12 @@ def copy(theirs: Any, ours: Luke, aware: bool) -> None:
                     own[f"stack.blocks.a.{n}.cell.queries.{end}"].copy_(torch.cat(parts))
 
 
-def ask(theirs: Any, batch: Batch) -> Any:
+def ask(theirs: Any, batch: Batch, ids: Tensor | None = None) -> Any:
+    """What theirs says of a batch, whose entities have other `ids` there."""
     entities, text = batch.seqs["entities"], batch.text
     start, size = (entities.tracks[f"mention_{name}"] for name in ("start", "size"))
-    places = torch.full((3, 3, 5), -1)
-    for row in range(3):
+    places = torch.full((*entities.ids.shape, 5), -1)
+    for row in range(len(places)):
         for e in range(int(entities.length[row])):
             for k in range(int(size[row, e])):
                 places[row, e, k] = start[row, e] + k
@@ -176,7 +180,7 @@ def ask(theirs: Any, batch: Batch) -> Any:
         return theirs(
             input_ids=torch.where(text.real, text.ids, 1),
             attention_mask=text.real.long(),
-            entity_ids=entities.ids,
+            entity_ids=entities.ids if ids is None else ids,
             entity_attention_mask=entities.real.long(),
             entity_position_ids=places,
             output_hidden_states=True,
