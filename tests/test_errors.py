@@ -81,6 +81,7 @@ def shards(tokens_of: Callable[..., Path]) -> str:
         ("train.keep_last=0", "train.keep_last=0: must be 1 or more"),
         ("train.eval_every=-1", "train.eval_every=-1: must be 0 or more"),
         ("seed=-1", "seed=-1: must be 0 or more"),
+        ("~noise.token mask", "~noise.token mask: on a command line a key has letters, digits"),
         ("noise.rate=2", "noise.token_mask.rate=2"),
         ("format.max_length=2", "format.max_length=2: at least 5"),
         (

@@ -23,6 +23,7 @@ from plmctl.run.walks import paths, scalars_in, select
 if TYPE_CHECKING:
     from plmctl.run.composer import HydraComposer
 
+KEY = re.compile(r"[+~]{0,2}[\w.@/:$-]+")
 NAMED = ("data.mixture", "data.sources")  # mappings from names that the user gives
 # the same, of a study, and groups of which its file leaves settings out
 IN_STUDIES = ("arms", "pretrain", "finetune", "stop", "eval", "metrics")
@@ -109,6 +110,10 @@ def _read(text: str, composer: HydraComposer, sweep: bool) -> OverrideWord:
     try:
         override = composer.parse(text)
     except ValueError as error:
+        if not KEY.fullmatch(key):
+            allowed = "on a command line a key has letters, digits, and the signs . _ - / @"
+            fix = "say it in a recipe of your own; only=[...] chooses arms of a study"
+            raise UsageError(f"{text}: {allowed}\n  fix: {fix}") from None
         why = f"cannot be read ({error}); a value with special letters stands in quotes"
         fix = spell_word(f"{key}={quote_value(value)}")
         raise UsageError(f"{text}: {why}\n  fix: {fix}") from None

@@ -361,6 +361,7 @@ class Ablate(RunSpec):
     baseline: str = MISSING  # the arm that the others are compared with
     # {name: [overrides] or {recipe, overrides, ...}}
     arms: Mapping[str, Any] = Part({})
+    only: tuple[str, ...] = ()  # arms that run, beside the baseline; none: all
     grid: tuple[str, ...] = ()  # arms as a sweep: [size=tiny,mini]
     pretrain: Any = None  # {recipe, overrides, new_model} of every arm
     # what every pretraining starts from, in place of pretrain.new_model: a run, a checkpoint or a

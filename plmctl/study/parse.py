@@ -76,6 +76,9 @@ class _Parser:
         self._check_teachers(arms)
         self._check_names(arms, finetune.tasks, evals, metrics)
         metrics = {key: self._published(key, metric, arms) for key, metric in metrics.items()}
+        if self.cfg["only"]:
+            arms = self._choose(arms)
+            metrics = {key: metric.of_arms(arms) for key, metric in metrics.items()}
         waiting = [task for task, node in tasks.items() if node.path is None]
         left_out = [f"finetune.tasks.{task}.path=..." for task in waiting]
         waiting += [key for key, node in evals.items() if node.of in waiting]
@@ -126,6 +129,15 @@ class _Parser:
             fix = "arms: {name: [overrides]}"
             self._wrong("arms", sorted(arms), "a study compares two arms or more", fix)
         return arms
+
+    def _choose(self, arms: Mapping[str, Arm]) -> dict[str, Arm]:
+        """The arms of `only`, the baseline, and the teachers of these."""
+        chosen: set[str | None] = {*self.cfg["only"], self.cfg["baseline"]}
+        self._known("only", self.cfg["only"], arms)
+        for name in reversed([*arms]):  # a teacher stands before its student
+            if name in chosen:
+                chosen.add(arms[name].teacher)
+        return {name: arm for name, arm in arms.items() if name in chosen}
 
     def _without_pretraining(self, arms: Mapping[str, Arm], checkpoint: str) -> dict[str, Arm]:
         """The arms, which all fine-tune `checkpoint`; wrong if they differ in pretraining."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 from plmctl.core.values import Amount, Count, Rule
@@ -110,6 +110,14 @@ class Metric:
     better: Literal["higher", "lower", "auto"] = "auto"
     expect: dict[str, Side] = field(default_factory=dict)  # arm: which side of the baseline
     published: Any = None
+
+    def of_arms(self, arms: Collection[str]) -> Metric:
+        """It, with what is expected and published of `arms` alone."""
+        expect = {arm: side for arm, side in self.expect.items() if arm in arms}
+        if not isinstance(published := self.published, Published):
+            return replace(self, expect=expect)
+        values = {arm: value for arm, value in published.values.items() if arm in arms}
+        return replace(self, expect=expect, published=replace(published, values=values))
 
     @property
     def unit(self) -> Callable[[float], float]:

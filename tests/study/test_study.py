@@ -39,6 +39,32 @@ def test_rows_and_grid(parsed: Parsed) -> None:
     assert study.arms["size=mini optim.lr=0.001"].recipe == "roberta"
 
 
+def test_a_part_of_a_study(parsed: Parsed) -> None:
+    """Arms that are named run, with the baseline and their teachers, and nothing is said of the
+    others.
+    """
+    expect = {"big": "higher", "student": "higher", "third arm": "lower"}
+    published = {"unit": "%", "values": {"plain": 1.0, "third arm": 2.0}}
+    whole: dict[str, Any] = {
+        "arms": {
+            "plain": [],
+            "big": ["optim.lr=1"],
+            "student": {"overrides": ["optim.lr=2"], "teacher": "big"},
+            "third arm": ["optim.lr=3"],
+        },
+        "baseline": "plain",
+        "metrics": {"toy": {**METRIC["toy"], "expect": expect, "published": published}},
+    }
+    study = parsed("only=[student]", **whole)
+    assert list(study.arms) == ["plain", "big", "student"]
+    assert study.metrics["toy"].expect == {"big": "higher", "student": "higher"}
+    assert study.metrics["toy"].published.values == {"plain": 1.0}
+    assert list(parsed('only=["third arm"]', **whole).arms) == ["plain", "third arm"]
+    assert "only='thrid arm': there is no such name (did you mean 'third arm'?)" in message(
+        parsed, 'only=["thrid arm"]', **whole
+    )
+
+
 METRIC = {"toy": {"of": "toy", "key": "accuracy"}}
 
 
