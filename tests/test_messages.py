@@ -134,6 +134,27 @@ MISTAKES = [
         "data.mixture.a.path=t.txt",
     ),
     (f"pretrain {TINY} data.sources.a=t.txt", "a mapping of names", "data.sources.a.path=t.txt"),
+    (
+        "pretrain ernie_thu model.stack.adds={x:9}",
+        "model.stack.adds.x=9: where the cell stands: one of replaces, before, after",
+        "model.stack.adds={x:{replaces:f}}",
+    ),
+    (
+        "pretrain bert model.stack.adds={x:9}",
+        "model.stack.adds.x=9: where the cell stands",
+        "model.stack.adds={x:{replaces:f}}",
+    ),
+    (
+        "pretrain ernie_thu model.stack.adds=[x,7]",
+        "model.stack.adds=['x', 7]: a mapping of names to values, not a list",
+        "model.stack.adds.x.replaces=f",
+    ),
+    (
+        "pretrain ernie_thu model.stack.adds.0=x",
+        "there is no such setting; model.stack.adds has names, not numbers: x, m",
+        "model.stack.adds.x.replaces=f",
+    ),
+    ("pretrain bert eval.noise=[token_mask]", "not a list", "eval.noise='${noise}'"),
     ("pretrain bert size", "only one recipe may be named", "bert alone, or size=<a value>"),
     ("pretrain bert --plugin nope", "there is no such package", "pip install it, or start"),
     ("pretrain bert --config-dir tabels", "there is no such folder", "--config-dir tables"),

@@ -172,6 +172,74 @@ def test_a_model_without_what_the_parts_refer_to_is_refused(
     assert "fix: init=<a run of plmctl pretrain bert>" in said
 
 
+@pytest.fixture(scope="module")
+def others(
+    tokens_of: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
+) -> Mapping[str, Path]:
+    """Runs of models that write, and of one that reads characters."""
+    folder = tmp_path_factory.mktemp("others")
+    tokens = {
+        "gpt2": tokens_of("byte_bpe"),
+        "bart": tokens_of("wordpiece"),
+        "elmo": tokens_of("word"),
+    }
+    for name, data in tokens.items():
+        size = SIZE if name != "elmo" else ["size=tiny", "size.width=32", "size.inner_width=48"]
+        pretrain(name, *SMALL, *size, f"data.path={data}", f"run.dir={folder / name}")
+    return {name: folder / name for name in tokens}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "init", "answer"),
+    [
+        ("gpt2", "bert", "tokens saw those that follow them; under this run's pattern they do"),
+        ("bert", "gpt2", "tokens did not see those that follow them;"),
+        ("bert", "bart", "EncoderDecoder, not the Encoder of this config rows have no target"),
+        ("transformer_xl", "bert", "Encoder, not the XLNet of this config"),
+    ],
+)
+def test_a_model_of_another_use_is_remarked(
+    recipe: str, init: str, answer: str, plain: Mapping[str, Path], others: Mapping[str, Path],
+    small_text: Path, tmp_path: Path,
+) -> None:  # fmt: skip
+    assert answer in begin(recipe, {**plain, **others}[init], small_text, tmp_path)[1]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "init", "answers"),
+    [
+        ("gpt2", "bart", ["a model of the kind Encoder", "EncoderDecoder fix: init=<a run"]),
+        ("electra", "bart", ["a model of the kind Encoder", "EncoderDecoder fix: init=<a run"]),
+        ("bart", "bert", ["this one is Encoder fix: init_into=encoder"]),
+        ("xlnet", "bert", ["a model of the kind XLNet"]),
+        ("unilm", "bert", ["segments=2: at least 6", "fix: init=<a run whose model has as many"]),
+        *((name, "elmo", ["this one is BiLM"]) for name in ("wklm", "erica", "libert")),
+    ],
+)
+def test_a_model_that_a_config_cannot_use_is_refused(
+    recipe: str, init: str, answers: list[str], plain: Mapping[str, Path],
+    others: Mapping[str, Path], small_text: Path, tmp_path: Path,
+) -> None:  # fmt: skip
+    data = [f"data.path={small_text}", f"data.cache_dir={tmp_path}", f"run.dir={tmp_path}/run"]
+    run = {**plain, **others}[init]
+    said = pretrain(recipe, *SMALL, f"init={run}", *data, code=2)
+    for answer in answers:
+        assert answer in said
+    assert "tied" not in said
+    assert not list(tmp_path.iterdir())  # before any work
+
+
+def test_a_tokenizer_without_a_mask_is_refused_before_any_work(
+    tokens_of: Callable[..., Path], small_text: Path, tmp_path: Path
+) -> None:
+    tokens = tokens_of("byte_bpe", "tokenizer.specials=gpt2")
+    data = [f"data.path={small_text}", f"data.cache_dir={tmp_path}", f"run.dir={tmp_path}/run"]
+    said = pretrain("bert", *SMALL, f"tokenizer.path={tokens}", *data, code=2)
+    assert "a tokenizer with a mask token" in said
+    assert "with init= a run whose tokenizer has one" in said
+    assert not list(tmp_path.iterdir())
+
+
 STUDY = """\
 title: toy
 pretrain:

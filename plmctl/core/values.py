@@ -111,6 +111,10 @@ class _OutOfRange(ValueError):
     """A value of the right type outside its range."""
 
 
+class _InItem(ValueError):
+    """An item of a mapping of the right kind is wrong; the message begins with its key."""
+
+
 def _fit_rules(value: Any, rules: tuple[Any, ...]) -> Any:
     for rule in rules:
         if isinstance(rule, Rule) and not rule.holds(value):
@@ -137,7 +141,7 @@ def _fit_union(value: Any, choices: tuple[Any, ...]) -> Any:
         except ValueError as error:
             problems.append(error)
     for problem in problems:
-        if isinstance(problem, _OutOfRange):
+        if isinstance(problem, _OutOfRange | _InItem):
             raise problem  # the other alternatives of the union do not matter
     allowed = dict.fromkeys(str(problem).removeprefix("must be ") for problem in problems)
     raise ValueError(f"must be {' or '.join(allowed)}")
@@ -175,8 +179,8 @@ def _fit_item(key: Any, value: Any, annotation: Any) -> Any:
         return fit(value, annotation)
     except ValueError as error:
         inner = str(error)
-        raise type(error)(
-            f"'{key}.{inner[1:]}" if inner.startswith("'") else f"'{key}' {inner}"
+        raise _InItem(
+            f"'{key}.{inner[1:]}" if isinstance(error, _InItem) else f"'{key}' {inner}"
         ) from None
 
 

@@ -12,7 +12,8 @@ from plmctl.core.errors import ConfigError, nearest
 from plmctl.nn.layout import Step, spell_layer, split_layers, split_rounds
 
 PLACES = ("replaces", "before", "after")
-Adds = Mapping[str, Mapping[str, Any]]  # {letter: where it is added}
+PLACES_ALLOWED = f"one of {', '.join(PLACES)}: <a cell>, with layers: [from, to], and last: {{}}"
+Adds = Mapping[str, Any]  # {letter: where it is added, by names as in `add_cells`}
 Copy = tuple[str, int]  # the letter and the number of a cell
 # the steps of a layer that run together, each with its place in the plain layout
 Round = list[tuple[Step, Copy | None]]
@@ -54,6 +55,7 @@ def add_cells(steps: list[Step], adds: Adds) -> Extended:
         ]
         for own in split_layers(steps)
     ]
+    _refuse_plain(adds, layers)
     # what takes a place first: others may stand beside it
     for letter, node in sorted(adds.items(), key=lambda item: "replaces" not in item[1]):
         place, anchor = _find_place(letter, node, layers)
@@ -63,6 +65,16 @@ def add_cells(steps: list[Step], adds: Adds) -> Extended:
     return _number(layers)
 
 
+def _refuse_plain(adds: Adds, layers: Sequence[Sequence[Round]]) -> None:
+    """ConfigError for a letter without a mapping that says where it is added."""
+    last = [step.letter for layer in layers for part in layer for step, _ in part][-1]
+    for letter, node in adds.items():
+        if not isinstance(node, Mapping):
+            path, fix = f"model.stack.adds.{letter}", f"{{{letter}:{{replaces:{last}}}}}"
+            allowed = f"where the cell stands: {PLACES_ALLOWED}"
+            raise ConfigError(path, node, allowed, fix=f"model.stack.adds={fix}")
+
+
 def _find_place(
     letter: str, node: Mapping[str, Any], layers: Sequence[Sequence[Round]]
 ) -> tuple[str, str]:
@@ -70,8 +82,7 @@ def _find_place(
     path = f"model.stack.adds.{letter}"
     given = [place for place in PLACES if place in node]
     if len(given) != 1 or set(node) - {*PLACES, "layers", "last"}:
-        allowed = f"one of {', '.join(PLACES)}: <a cell>, with layers: [from, to], and last: {{}}"
-        raise ConfigError(path, dict(node), allowed)
+        raise ConfigError(path, dict(node), PLACES_ALLOWED)
     spelled = [spell_layer([step for part in layer for step, _ in part]) for layer in layers]
     letters = dict.fromkeys(step.letter for layer in layers for part in layer for step, _ in part)
     layout = " ".join(spelled)

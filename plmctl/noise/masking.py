@@ -350,7 +350,7 @@ class MaskOrReplace(Corrupt):
                 "noise",
                 "token_mask",
                 "a tokenizer with a mask token",
-                fix="train it with plmctl tokenize",
+                fix="tokenizer=wordpiece, or with init= a run whose tokenizer has one",
             )
         if mask_share < 0 or random_share < 0 or mask_share + random_share > 1:
             raise ConfigError(

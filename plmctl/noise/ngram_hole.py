@@ -43,7 +43,7 @@ class NgramHole(Noise):
                 "noise",
                 "ngram_hole",
                 "a tokenizer with a mask token",
-                fix="train it with plmctl tokenize",
+                fix="tokenizer=wordpiece, or with init= a run whose tokenizer has one",
             )
         for name, value in (("deviation", deviation), ("max_tokens", max_tokens)):
             if value <= 0:

@@ -62,7 +62,10 @@ class SpanSentinel(Noise):
                 "noise",
                 "span_sentinel",
                 f"this tokenizer has no {lacks}",
-                fix=("tokenize again with data.path=<text> tokenizer.sentinels=100"),
+                fix=(
+                    "tokenize again with data.path=<text> tokenizer.sentinels=100, or with init= a"
+                    " run whose tokenizer has them"
+                ),
             )
         self.vocab, self.rate, self.mean, self.end = vocab, rate, mean_length, end
         self.sentinels = np.array(vocab.sentinels)

@@ -51,7 +51,7 @@ class TextInfill(Denoising):
                 "noise",
                 "text_infill",
                 "a tokenizer with a mask token",
-                fix="train it with plmctl tokenize",
+                fix="tokenizer=wordpiece, or with init= a run whose tokenizer has one",
             )
         if not 0 < mean_length <= 32:
             raise ConfigError(

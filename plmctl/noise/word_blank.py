@@ -34,7 +34,7 @@ class WordBlank(Denoising):
                 "noise",
                 "word_blank",
                 "a tokenizer with a mask token",
-                fix="train it with plmctl tokenize",
+                fix="tokenizer=wordpiece, or with init= a run whose tokenizer has one",
             )
         self.vocab, self.limit = vocab, threshold(rate)
 

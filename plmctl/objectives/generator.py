@@ -156,10 +156,13 @@ def positions_like(*, model: Model, num_heads: int) -> Position:
     """Position embeddings of the same kind and size as the model's, with weights of their own,
     for cells of `num_heads` heads.
     """
-    position = model.backbone.position
+    position = getattr(model.backbone, "position", None)
+    if position is None:
+        kind, allowed = type(model.backbone).__name__, "one stack with positions: BERT, RoBERTa"
+        raise ConfigError("model", kind, allowed, fix="model=encoder")
     if isinstance(position, ALiBi):
         return ALiBi(num_heads=num_heads)
-    return copy.deepcopy(position)  # type: ignore[return-value, arg-type]
+    return copy.deepcopy(position)  # type: ignore[no-any-return]
 
 
 def log_likelihood(head: LMHead, features: Tensor, ids: Tensor, temperature: float = 1.0) -> Tensor:

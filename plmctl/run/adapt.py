@@ -21,12 +21,11 @@ from plmctl.run.build import MISSING, parameters_of
 from plmctl.run.loaders import build_format
 from plmctl.run.loading import Source, open_source
 from plmctl.run.make_spec import spec_of
-from plmctl.run.model_facts import pooling, stated_pooling
+from plmctl.run.model_facts import networks, pooling, stated_pooling
 from plmctl.run.places import Places
 from plmctl.run.references import UnresolvedReference, work_out
 from plmctl.run.schema import OF_THE_MODEL, Finetune, Pretrain
 from plmctl.run.spec import key_of, thaw
-from plmctl.run.walks import scalars_in
 from plmctl.tasks.base import Task
 
 LANGUAGE_HEAD = {
@@ -95,24 +94,6 @@ def adopt(spec: Pretrain) -> Pretrain:
     )
 
 
-def compare_patterns(spec: Pretrain) -> list[str]:
-    """What to say of numbers that this run's pattern has otherwise than that of `init`; nothing
-    where the patterns are of another kind, which was asked for.
-    """
-    source = open_source(str(spec.init), thaw(spec.kept_layers), plugins=spec.plugins)
-    before = dict(scalars_in(source.config["pattern"], "pattern"))
-    now = dict(scalars_in(thaw(spec.pattern), "pattern"))
-    kinds = [{k: v for k, v in part.items() if k.endswith("_target_")} for part in (before, now)]
-    if spec.init_into or kinds[0] != kinds[1] or before.keys() != now.keys():
-        return []
-    trained = f"the model of init={spec.init} was trained with"
-    return [
-        f"{trained} {key}={before[key]}; this run has {now[key]}"
-        for key in now
-        if before[key] != now[key]
-    ]
-
-
 def graft(spec: Pretrain) -> Pretrain:
     """The spec with the network that `init` names as `model.<init_into>`, its size and places for
     all of the model, its tokenizer: an encoder-decoder whose encoder is BERT (Rothe et al., 2020,
@@ -135,7 +116,7 @@ def graft(spec: Pretrain) -> Pretrain:
             if word.lstrip("+~").startswith((f"{path}.", f"{path}="))
         ]
     )
-    parts = _networks(spec.model)
+    parts = networks(spec.model)
     if into not in parts:
         known = f"a network inside the model: {', '.join(parts)}{nearest(str(into), parts)}"
         fix = (
@@ -338,15 +319,6 @@ def _check_kind(spec: Pretrain, model: Mapping[str, Any]) -> None:
         plain = kinds[1].__mro__[1].__name__ if "_target_" in spec.own else ours
         fix = f"init=<a run whose model is of the kind {plain}>"
         raise ConfigError("init", spec.init, allowed, fix=fix)
-
-
-def _networks(model: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """The parts of a model that are models themselves."""
-    return {
-        name: node
-        for name, node in model.items()
-        if isinstance(node, Mapping) and "embedding" in node and "stack" in node
-    }
 
 
 def _classifier(spec: Finetune, heads: Mapping[str, Any]) -> dict[str, bool]:

@@ -17,11 +17,12 @@ from plmctl.run.model_facts import stated_pooling
 from plmctl.run.schema import Finetune, Pretrain
 from plmctl.run.spec import thaw
 from plmctl.run.stage_settings import check_updates
-from plmctl.run.stand_in import TINY
+from plmctl.run.stand_in import TINY, stand_in_for
 from plmctl.run.teachers import check_cache, check_tasks, check_teacher, outline_teacher
 from plmctl.run.token_settings import refuse_decided
 from plmctl.tasks.base import Task
 from plmctl.text.tokenizer import Tokenizer
+from plmctl.text.vocab import Vocab
 from plmctl.training.freezing import apply_freezing
 from plmctl.training.processes.world import environment
 
@@ -60,8 +61,10 @@ def check_pretraining(spec: Pretrain) -> Outline:
     questions and the teachers.
     """
     given = spec.provenance
-    size = vocabulary_size(spec)
-    model = check_contract(spec, spec.plugins, given.config_dirs, vocab_size=size)
+    known = known_vocabulary(spec)
+    size = known.size if known else int(spec.tokenizer.vocab_size)
+    vocab = stand_in_for(known) if known else TINY
+    model = check_contract(spec, spec.plugins, given.config_dirs, vocab_size=size, vocab=vocab)
     check_teacher(spec)
     if spec.first_vectors and not any(isinstance(part, TokenTable) for part in model.modules()):
         allowed = "none: this model reads characters and has no table of tokens"
@@ -138,11 +141,17 @@ def outline_task(spec: Finetune, task: Task) -> Model:
 
 def vocabulary_size(spec: Any) -> int:
     """The size of the vocabulary that a pretraining run would have."""
+    known = known_vocabulary(spec)
+    return known.size if known else int(spec.tokenizer.vocab_size)
+
+
+def known_vocabulary(spec: Any) -> Vocab | None:
+    """The vocabulary that a pretraining run would have, if there is one already."""
     known = [spec.tokenizer.get("path"), spec.init]
     known += [
         part.get("path") for node in sources(spec).values() for part in node["corpora"].values()
     ]
     for path in known:
         if path and (path is known[0] or is_tokens(path)):
-            return Tokenizer.load(path).vocab.size
-    return int(spec.tokenizer.vocab_size)
+            return Tokenizer.load(path).vocab
+    return None

@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plmctl.core.errors import DataError, UsageError, nearest
+from plmctl.core.errors import ConfigError, DataError, UsageError, nearest
 from plmctl.run import schema
 from plmctl.run.reached import KEY as REACHED
 from plmctl.run.recipes import conf_dir, find_recipe, load, option_name
 from plmctl.run.references import register
+from plmctl.run.spelling import spell
+from plmctl.run.walks import scalars_in, select
 from plmctl.storage.paths import find_near
 from plmctl.storage.settings_file import refuse_endless
 
@@ -277,6 +279,9 @@ def set_values(config: DictConfig, words: Sequence[str]) -> list[UsageError]:
         try:
             ConfigLoaderImpl._apply_overrides_to_config([override], config)
         except HydraException as error:
+            if "Cannot merge DictConfig with ListConfig" in str(error.__cause__):
+                bad.append(_explain_list(override.key_or_group, override.value(), config))
+                continue
             unknown = re.search(r"Key '(.+?)' is not in struct", str(error.__cause__))
             why = (
                 f"there is no '{unknown[1]}' there"
@@ -285,6 +290,16 @@ def set_values(config: DictConfig, words: Sequence[str]) -> list[UsageError]:
             )
             bad.append(UsageError(f"{override.input_line}: {why}"))
     return bad
+
+
+def _explain_list(key: str, value: Any, config: DictConfig) -> UsageError:
+    """A list as the value of a mapping: how one of its names is set, or for a mapping of parts how
+    the list of the slot is taken.
+    """
+    slot = key.rpartition(".")[2]
+    first = next(scalars_in(select(to_plain(config), key), key), (key, "{<name>:<value>}"))
+    fix = f"{key}='${{{slot}}}'" if slot in schema.MANY else f"{first[0]}={spell(first[1])}"
+    return ConfigError(key, value, "a mapping of names to values, not a list", fix=fix)
 
 
 def to_plain(config: DictConfig) -> dict[str, Any]:

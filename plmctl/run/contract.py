@@ -20,6 +20,7 @@ from plmctl.core.errors import ConfigError, PlmctlError, collect, raise_all
 from plmctl.core.fields import Fields, glossary, held_by_data, sequences
 from plmctl.core.locate import locate
 from plmctl.data.shards import is_tokens
+from plmctl.nn.embeddings import Embedding
 from plmctl.run.alone import find_wrong_numbers
 from plmctl.run.build import build, entry, plain
 from plmctl.run.glossary import fields_in, known_fields
@@ -38,9 +39,10 @@ from plmctl.run.stand_in import TINY
 
 if TYPE_CHECKING:
     from plmctl.data.formats.base import Format
-    from plmctl.models.base import Model
+    from plmctl.models.base import Backbone, Model
     from plmctl.noise.base import Noise
     from plmctl.objectives.base import Objective
+    from plmctl.text.vocab import Vocab
 
 
 # of a vocabulary that is not known yet: no setting that names an id or a number of tokens is beyond
@@ -54,9 +56,13 @@ def check_contract(
     config_dirs: Sequence[str] = (),
     *,
     vocab_size: int = ANY_SIZE,
+    vocab: Vocab = TINY,
 ) -> Model:
     """Build the parts of a pretraining config without weights, raise every mismatch among them, and
     return the model.
+
+    Args:
+        vocab: Stands in for the vocabulary: `stand_in_for` one that is known.
     """
     from plmctl.run.assemble import build_model, known_to_objectives, without_weights
 
@@ -77,12 +83,12 @@ def check_contract(
                 objectives[name] = build(part, given, plugins, path=path)
         errors += find_wrong_freezing(config, model)
 
-    sources, wrong = _build_sources(config, plugins)
+    sources, wrong = _build_sources(config, plugins, vocab)
     errors += wrong
     looking = {name: (objective, source_of[name]) for name, objective in objectives.items()}
 
     def check_rows(config: Mapping[str, Any]) -> list[PlmctlError]:
-        sources, wrong = _build_sources(config, plugins)
+        sources, wrong = _build_sources(config, plugins, vocab)
         return wrong or _check_sources(config, sources, looking, model, config_dirs, plugins)
 
     if not errors:
@@ -98,7 +104,7 @@ def check_contract(
 
 
 def _build_sources(
-    config: Mapping[str, Any], plugins: Sequence[str]
+    config: Mapping[str, Any], plugins: Sequence[str], vocab: Vocab
 ) -> tuple[dict[str | None, dict[str, Any]], list[PlmctlError]]:
     """({source: its "format" and "noise"}, what is wrong with them); None is the only source."""
     errors: list[PlmctlError] = []
@@ -108,7 +114,7 @@ def _build_sources(
         for slot in ("format", "noise"):
             with collect(errors):
                 part = node.get(slot, config[slot]) or {}
-                sources[source][slot] = build(part, {"vocab": TINY}, plugins, path=slot)
+                sources[source][slot] = build(part, {"vocab": vocab}, plugins, path=slot)
     return sources, errors
 
 
@@ -161,6 +167,7 @@ def _check_source(
         *find_miscounts(format, objectives, heads, config_dirs, plugins),
         *find_answered_elsewhere(objectives, heads),
         *find_unknown_positions(noise, model.backbone.max_length),
+        *find_unknown_segments(format, model.backbone, begun=bool(config.get("init"))),
     ]
     if not errors and "eval" in config:
         nodes = config["eval"]["noise"] or {}
@@ -294,6 +301,22 @@ def find_unknown_positions(
             allowed = f"at most {longest}, the positions of this model"
             fix = f"position.max_length={part.positions}, or position=sinusoidal"
             yield ConfigError(f"noise.{name}.range", part.positions, allowed, fix=fix)
+
+
+def find_unknown_segments(
+    format: Format, backbone: Backbone, *, begun: bool
+) -> Iterator[ConfigError]:
+    """Every table of segments without the numbers that rows have; `begun` with trained weights,
+    which bring it.
+    """
+    needed = format.last_segment + 1
+    for name, part in backbone.named_modules():
+        table = part.segment if isinstance(part, Embedding) else None
+        if table is not None and table.num_embeddings < needed:
+            path = f"model.{name}.segments"
+            allowed = f"at least {needed}: rows of this format have segments up to {needed - 1}"
+            fix = "init=<a run whose model has as many>" if begun else f"{path}={needed}"
+            yield ConfigError(path, table.num_embeddings, allowed, fix=fix)
 
 
 def find_too_long(config: Mapping[str, Any], places: Places) -> Iterator[ConfigError]:

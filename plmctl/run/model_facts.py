@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -125,6 +125,15 @@ def heads_about(config: Any, plugins: Sequence[str] = ()) -> list[str]:
         for node in nodes
     ]
     return [about for about in stated if about]
+
+
+def networks(model: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The parts of a model's node that are models themselves."""
+    return {
+        name: node
+        for name, node in model.items()
+        if isinstance(node, Mapping) and "embedding" in node and "stack" in node
+    }
 
 
 def pattern_of(config: Any, plugins: Sequence[str]) -> Pattern:

@@ -17,7 +17,7 @@ from plmctl.run.other_names import did_you_mean, guess, ours
 from plmctl.run.quoting import quote, quote_value
 from plmctl.run.recipes import recipe_names, slots
 from plmctl.run.schema import MANY, OF_THE_MODEL
-from plmctl.run.spelling import spell_word
+from plmctl.run.spelling import spell, spell_word
 from plmctl.run.walks import paths, scalars_in, select
 
 if TYPE_CHECKING:
@@ -274,6 +274,12 @@ class _Settings:
             allowed = f"{slot}{chosen or ' has no such setting as it is chosen'}"
             fix = f"{choice} {spell_word(word.text)}"
             return ConfigError(word.key, word.value, allowed, fix=fix)
+        slot, _, name = word.key.rpartition(".")
+        node = select(self.tree, slot) if slot else None
+        if name.isdigit() and isinstance(node, Mapping) and node and not _is_part(node):
+            allowed = f"{allowed}; {slot} has names, not numbers: {', '.join(map(str, node))}"
+            path, first = next(scalars_in(node, slot))
+            raise ConfigError(word.key, value, allowed, fix=spell_word(f"{path}={spell(first)}"))
         meant = guess(word.key, known)
         fix = spell_word(f"{meant[0]}={value}") if len(meant) == 1 else ""
         beside = select(self.tree, word.key.rpartition(".")[0])

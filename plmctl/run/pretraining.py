@@ -17,7 +17,6 @@ from plmctl.models.base import Model
 from plmctl.nn.first_vectors import FirstVectors
 from plmctl.objectives.base import Objective
 from plmctl.run import estimate
-from plmctl.run.adapt import compare_patterns
 from plmctl.run.assemble import build_model, build_objective, without_weights
 from plmctl.run.build import build
 from plmctl.run.corpus import Corpus, open_corpus
@@ -26,6 +25,7 @@ from plmctl.run.fit import budget_of, fit
 from plmctl.run.floors import Floors, asks_for_text, count_corpus
 from plmctl.run.from_corpus import start_from_corpus
 from plmctl.run.glossary import token_targets
+from plmctl.run.init_differences import describe_differences
 from plmctl.run.known_text import describe_known
 from plmctl.run.loaders import BatchFields, describe_unread, open_held_out, open_training_loader
 from plmctl.run.model_facts import heads_about, pattern_of
@@ -127,8 +127,6 @@ def train(session: Session) -> Result:
     if fresh and spec.init:
         into, layers = spec.init_into, thaw(spec.kept_layers)
         initialize(model, spec.init, into=into, layers=layers, plugins=plugins, say=session.say)
-        for difference in compare_patterns(spec):
-            session.say(difference)
     elif fresh:
         start_from_corpus([model, own], corpus, _first_vectors(spec), say=session.say)
     objective = add_teacher(spec, model, own, say=session.say)
@@ -143,6 +141,9 @@ def train(session: Session) -> Result:
     sources = loaders[0].sources
     budget = budget_of(spec, updates_per_epoch=_updates_per_epoch(spec, loaders))
     lines = describe_run(session, corpus, model, objective, budget, loaders[0])
+    if fresh and spec.init:
+        target = max(source.lengths()[1] for source in sources.values())
+        lines += describe_differences(spec, model.backbone, target=target)
     for loader in loaders:
         for source in loader.sources.values():
             lines += describe_unread(source, fields.kept)

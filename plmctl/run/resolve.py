@@ -10,6 +10,7 @@ from typing import TypeVar
 from plmctl.core.errors import PlmctlError, UsageError, flatten
 from plmctl.run.adapt import adapt, check_length, complete, fit_language_heads, fit_task
 from plmctl.run.check import Outline, check_finetuning, check_pretraining, check_settings
+from plmctl.run.init_differences import naming_kind
 from plmctl.run.known_text import check_opened
 from plmctl.run.parents import build_task, check_splits, check_texts, checking_parents
 from plmctl.run.plugins import confirm
@@ -38,7 +39,8 @@ def resolve_pretraining(spec: Pretrain) -> tuple[Pretrain, Outline | None, Usage
             spec = with_tokenizer(spec, spec.init)
     try:
         with checking_parents(spec):
-            outline = check_pretraining(spec)
+            with naming_kind(spec):
+                outline = check_pretraining(spec)
             check_texts(spec)
             check_opened(spec)
         return spec, outline, None

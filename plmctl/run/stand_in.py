@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 
 from plmctl.text.vocab import Vocab
 
+_ROLES = ("cls", "sep", "mask", "bos", "eos")
 TINY = Vocab(
     size=8,
     pad=0,
@@ -21,3 +25,10 @@ TINY = Vocab(
     spellings=("",) * 8,
     texts=("",) * 6 + ('"', ":"),
 )  # stands in for a tokenizer that is not trained yet
+
+
+def stand_in_for(vocab: Vocab) -> Vocab:
+    """`TINY` without the special tokens that `vocab` lacks."""
+    sentinels = TINY.sentinels if vocab.sentinels else ()
+    absent: Any = {role: None for role in _ROLES if getattr(vocab, role) is None}
+    return replace(TINY, sentinels=sentinels, **absent)

@@ -49,6 +49,6 @@ def find_special(vocab: Vocab, role: str) -> int:
             "format",
             role,
             f"this tokenizer has no '{role}' token",
-            fix="choose another format or tokenizer",
+            fix="another format, tokenizer=wordpiece, or with init= a run whose tokenizer has it",
         )
     return value

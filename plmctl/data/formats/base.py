@@ -84,6 +84,11 @@ class Format:
         """A hash of what its plans depend on beside the text and its settings; "" if nothing."""
         return ""
 
+    @property
+    def last_segment(self) -> int:
+        """The largest number in tracks.segment; 0 without such a track."""
+        return int("tracks.segment" in self.provides)
+
     def check(self, shards: Shards, plan: Plan) -> None:
         """Raise DataError if `shards` cannot give what the format is for; called for the text that
         a run trains on.

@@ -40,6 +40,10 @@ class Renumbered(Wrapped):
         )
         self.segments = np.array(segments, np.int8)
 
+    @property
+    def last_segment(self) -> int:
+        return int(self.segments.max())
+
     def rows(
         self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None
     ) -> Rows:

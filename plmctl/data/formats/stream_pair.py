@@ -53,6 +53,7 @@ class StreamPair(Format):
     """
 
     ordered = anchors_last = True
+    last_segment = 2  # of the cls token
     fields: Mapping[str, Field] = {
         **CONTINUES,
         **PAIR,
@@ -215,7 +216,7 @@ class StreamPair(Format):
         if backward.any():
             seq, spans = self._flip(layout, column, sep, backward)
         segment = (column > sep).astype(np.int8)
-        segment[:, -1] = 2
+        segment[:, -1] = self.last_segment
         return Rows(
             key=index,
             seqs={"text": seq.with_tracks(segment=segment)},

@@ -40,6 +40,10 @@ class Wrapped(Format):
         return self.format.plan(shards, seed=seed, epoch=epoch, input_length=input_length)
 
     @property
+    def last_segment(self) -> int:
+        return self.format.last_segment
+
+    @property
     def source_hash(self) -> str:
         return self.format.source_hash
 
