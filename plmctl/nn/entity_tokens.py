@@ -30,7 +30,8 @@ class EntityTokens(FitsIn):
         count: entities; what is beyond is unknown.
         entity_width: columns of the table.
         width: W.
-        max_length: tokens of a row.
+        max_length: tokens of a row; p is 0 of those beyond, which only positions without a bound
+            allow.
         norm: makes the norm.
         dropout: the rate.
         asked: vectors of entities that a task asks about, beside the table.
@@ -74,7 +75,8 @@ class EntityTokens(FitsIn):
         size = entities.tracks["mention_size"][..., None]
         places = torch.arange(length, device=start.device)
         inside = ((places >= start) & (places < start + size)).to(x.dtype)  # [B, E, T]
-        mean = inside @ self.position.weight[:length] / size.clamp(min=1)
+        known = self.position.weight[:length]
+        mean = inside[..., : len(known)] @ known / size.clamp(min=1)
         return self.dropout(self.norm(x + mean + self.kind.weight[0]))
 
     def _look_up(self, ids: Tensor) -> Tensor:

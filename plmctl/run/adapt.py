@@ -228,8 +228,8 @@ def fit_task(spec: Finetune, task: Task) -> Finetune:
     if task.pattern:
         changes["pattern"] = _narrow(thaw(spec.pattern), dict(task.pattern))
     rows = {**thaw(spec), "format": {"max_length": task.longest}}
-    changes["position"] = settle_lengths(rows, plugins=spec.plugins)["position"]
-    return spec.replace(changes)
+    settled = settle_lengths(rows, plugins=spec.plugins)
+    return spec.replace({name: settled[name] for name in ("model", "position")} | changes)
 
 
 def _narrow(pattern: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:

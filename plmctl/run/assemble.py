@@ -19,7 +19,7 @@ from plmctl.heads.features import BEFORE_HEADS
 from plmctl.models.base import Model
 from plmctl.objectives.costs import find_costs
 from plmctl.objectives.mix import Entry, Mix
-from plmctl.run.build import build, entry, plain
+from plmctl.run.build import build, entry, parameters_of, plain
 from plmctl.run.injected import ToHeads, ToObjectives
 from plmctl.run.places import TARGET, Places
 from plmctl.text.vocab import Vocab
@@ -157,8 +157,8 @@ def build_objective(
 
 
 def settle_lengths(config: Any, *, plugins: Sequence[str] = ()) -> dict[str, Any]:
-    """`config` as plain data whose position part states its own `max_length`: then the model
-    stands without the format.
+    """`config` as plain data whose position part states its own `max_length`, or, where positions
+    have no bound, the parts of its model that need one: then the model stands without the format.
     """
     config = dict(plain(config))
     missing = [name for name in NODES[:-1] if not config.get(name)]
@@ -176,7 +176,20 @@ def settle_lengths(config: Any, *, plugins: Sequence[str] = ()) -> dict[str, Any
         raise ConfigError("position._target_", position.get("_target_"), str(error)) from error
     if position.get("max_length") is None and "max_length" in takes:
         position["max_length"] = longest(config)
+    if "max_length" not in takes and (length := longest(config)) is not None:
+        config["model"] = _state_length(config["model"], length, plugins)
     return config | {"position": position}
+
+
+def _state_length(node: Any, length: int, plugins: Sequence[str]) -> Any:
+    """`node` in which every part that needs a `max_length` states one."""
+    if not isinstance(node, dict):
+        return node
+    stated = {key: _state_length(part, length, plugins) for key, part in node.items()}
+    needed = (parameters_of(node, plugins) or {}).get("max_length")
+    if needed is not None and needed.default is needed.empty:
+        stated.setdefault("max_length", length)
+    return stated
 
 
 def longest(config: Mapping[str, Any]) -> int | None:

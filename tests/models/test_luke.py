@@ -310,6 +310,20 @@ def test_neighbours_are_words_alone() -> None:
     assert same[0].tolist() == [True, False, True]
 
 
+def test_tokens_beyond_the_last_position_have_none() -> None:
+    part = build().entities
+    ids = torch.tensor([[FIRST, FIRST + 1]])
+    tracks = {
+        "mention_start": torch.tensor([[PLACES - 1, PLACES + 1]]),
+        "mention_size": torch.tensor([[2, 1]]),
+    }
+    found = part(Seq(ids, torch.tensor([2]), tracks), PLACES + 3)
+    plain = part.project(part.table(ids)) + part.kind.weight[0]
+    last = part.position.weight[PLACES - 1] / 2
+    wanted = torch.stack([plain[0, 0] + last, plain[0, 1]])
+    assert_close(found[0], part.norm(wanted))
+
+
 def test_query_maps_begin_as_the_trained_one() -> None:
     cell = EntityAwareAttention(width=W, num_heads=HEADS, dropout=0.0)
     cell.fit_in()

@@ -215,3 +215,13 @@ def test_a_model_without_them_is_refused_before_work(files: None) -> None:
     told = plmctl(*FINETUNE, "checkpoint=null", "model=encoder", "run.dir=no", code=2)
     assert "fix: task.states=start, or checkpoint=<a run of plmctl pretrain luke>" in told
     assert not Path("no").exists()
+
+
+def test_longer_rows_than_in_training_where_positions_have_no_bound(files: None) -> None:
+    pretrain("position=rotary")
+    row = {"tokens": TEXTS[0].split() * 9, "h": ["cat", "Q1", [[1]]], "t": ["mat", "Q2", [[50]]]}
+    Path("relations.json").write_text(json.dumps({"P1": [row] * 4, "P2": [row] * 4}))
+    words = ["task.max_length=400", "train.steps=1", "train.epochs=null", "run.dir=long"]
+    plmctl(*FINETUNE, "checkpoint=luke", *words)
+    model = load("long").model
+    assert len(model.get_parameter("backbone.entities.position.weight")) == 32
