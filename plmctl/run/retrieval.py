@@ -111,7 +111,10 @@ def _show(spec: Retrieve, out: Path, recall: dict[str, Any], passages: int) -> N
 
 def write_split(folder: Path, name: str, found: Sequence[Retrieved]) -> None:
     """Write the questions with their passages, and beside them pairs for a ranker."""
-    lines = ({**_about(each.question), "document": each.passages} for each in found)
+    lines = (
+        {**_about(each.question), "document": each.passages, "scores": each.scores}
+        for each in found
+    )
     _write(folder / f"{name}.jsonl", (json.dumps(line, ensure_ascii=False) for line in lines))
     pairs = folder / "pairs"
     pairs.mkdir(exist_ok=True)

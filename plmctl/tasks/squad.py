@@ -36,8 +36,8 @@ class Passage:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A possible answer: the characters [start, end) of the passage and the sum of its two
-    logits.
+    """A possible answer: the characters [start, end) of the passage, and the sum of its two
+    logits and what is added to it.
     """
 
     score: float
@@ -253,9 +253,8 @@ class Squad(Task):
             for first, last in self._pairs(start, end):
                 a, b = first + shift, last + shift
                 if runs[window][0] <= a <= b < sum(runs[window]) and best_window(runs, a) == window:
-                    candidates.append(
-                        Candidate(float(start[first] + end[last]), offsets[a][0], offsets[b][1])
-                    )
+                    score = float(start[first] + end[last]) + self.prior(example, offsets[a][0])
+                    candidates.append(Candidate(score, offsets[a][0], offsets[b][1]))
         best = _distinct(candidates, example.fields["context"], self.n_best)
         top = best[0]["score"] if best else 0.0
         return {
@@ -265,6 +264,10 @@ class Squad(Task):
             "null_odds": null - top,
             "n_best": best,
         }
+
+    def prior(self, example: Example, first: int) -> float:
+        """What is added to the score of an answer that begins at character `first`."""
+        return 0.0
 
     def _pairs(self, start: np.ndarray, end: np.ndarray) -> list[tuple[int, int]]:
         """(first, last) from the `n_best` best starts and ends, in order and at most

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
@@ -18,7 +20,7 @@ from plmctl.tasks.split_files import SplitFiles
 BETWEEN = "\n\n"  # two documents
 LAYOUT = (
     "Data -> Question, QuestionId, Answer -> Value, Aliases; EntityPages -> Filename; or lines of"
-    " id, question, document, answers"
+    " id, question, document, answers, and scores of several documents"
 )
 
 
@@ -49,6 +51,7 @@ class _Line(TypedDict):
     document: str | list[str]
     id: NotRequired[str]
     answers: NotRequired[list[str]]
+    scores: NotRequired[list[float]]
 
 
 class _Lines(TypedDict):
@@ -58,9 +61,11 @@ class _Lines(TypedDict):
 @part_of("reader")
 class TriviaFiles(SplitFiles):
     """TriviaQA's files for reading comprehension (Joshi et al., 2017, arXiv:1705.03551), or JSON
-    lines of `id`, `question`, `document` (a text, or several) and `answers`.
+    lines of `id`, `question`, `document` (a text, or several), `answers`, and `scores` of the
+    documents.
 
-    The documents of a question are one text, behind each other. The label of an example are the
+    The documents of a question are one text, behind each other; with scores, `passages` has the
+    first character of each and its score. The label of an example are the
     places where one of its answers stands (`matching.find_all`). In training, questions without
     such a place are dropped and counted.
 
@@ -113,10 +118,14 @@ class TriviaFiles(SplitFiles):
         content: _Lines = fit({"lines": values}, _Lines)
         found = []
         for number, line in enumerate(content["lines"]):
-            texts = line["document"]
-            text = texts if isinstance(texts, str) else BETWEEN.join(texts)
+            given = line["document"]
+            texts = [given] if isinstance(given, str) else given
             name, answers = str(line.get("id", number)), line.get("answers", [])
-            found.append(_example(file, name, line["question"], text, answers))
+            example = _example(file, name, line["question"], BETWEEN.join(texts), answers)
+            if "scores" in line:
+                places = _place_scores(texts, line["scores"])
+                example = replace(example, fields={**example.fields, "passages": places})
+            found.append(example)
         return found
 
     def _data(self, file: Path) -> list[Example]:
@@ -147,6 +156,14 @@ def _names(question: _Question) -> list[str]:
         return []
     names = [answer["Value"], *answer.get("Aliases", []), *answer.get("HumanAnswers", [])]
     return list(dict.fromkeys(names))
+
+
+def _place_scores(texts: Sequence[str], scores: Sequence[float]) -> list[tuple[int, float]]:
+    """(first character, score) of each of `texts`, which are joined."""
+    if len(texts) != len(scores):
+        raise ValueError(f"{len(scores)} scores of {len(texts)} documents")
+    firsts = accumulate((len(text) + len(BETWEEN) for text in texts), initial=0)
+    return list(zip(firsts, scores, strict=False))
 
 
 def _example(file: Path, name: str, question: str, text: str, answers: list[str]) -> Example:

@@ -9,13 +9,14 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor
 
-from plmctl.core.batch import Batch
-from plmctl.core.errors import ConfigError
+from plmctl.core.batch import Batch, Rows
+from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.parts import part_of
 from plmctl.core.values import Count
 from plmctl.objectives.base import Output, Term
-from plmctl.tasks import encode, matching, places
+from plmctl.tasks import matching, places
 from plmctl.tasks.base import Example
+from plmctl.tasks.encode import Row
 from plmctl.tasks.squad import Passage, Squad, SquadSettings
 
 
@@ -26,10 +27,12 @@ class TriviaQASettings(SquadSettings):
     Args:
         windows: of a document that are read, the first ones; None: all.
         most_spans: places of the answer in one window that count, the first ones.
+        passage_weight: of the scores of passages beside those of answers.
     """
 
     windows: Count | None = None
     most_spans: Count = 64
+    passage_weight: float = 0.0
 
 
 @part_of("task")
@@ -41,9 +44,12 @@ class TriviaQA(Squad):
     the last tokens of all places where an answer stands (Clark and Gardner, 2018, arXiv:1710.10723,
     sec. 2.2; Beltagy et al., 2020, arXiv:2004.05150, app. D). With one place it is the loss of
     `Squad`. A window without a place counts nothing (allenai/longformer, scripts/triviaqa.py).
-    Documents, windows, global tokens and decoding are those of `Squad`. Differs: a token that
-    begins two places counts once (released code: twice); a question has one prediction for all its
-    documents.
+    Documents, windows, global tokens and decoding are those of `Squad`. With `passage_weight` w,
+    the score of an answer is the sum of its two logits and w times the score of the passage in
+    which it begins, given by what has found it: a linear combination of reader, ranker and
+    retriever (Xiong et al., 2020, arXiv:1912.09637, open-domain question answering). Differs: a
+    token that begins two places counts once (released code: twice); a question has one prediction
+    for all its documents.
     """
 
     Settings: ClassVar[type[SquadSettings]] = TriviaQASettings
@@ -56,13 +62,30 @@ class TriviaQA(Squad):
                 why = f"{allowed}: every question has an answer, compared as TriviaQA does"
                 raise ConfigError(name, getattr(own, name), why, fix=f"task.{name}={allowed}")
         self.windows, self.most_spans = own.windows, own.most_spans
+        self.passage_weight = own.passage_weight
+
+    def texts(self, example: Example) -> list[str]:
+        return [example.fields["question"], example.fields["context"]]
+
+    def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
+        bare = next((e for e in examples if "passages" not in e.fields), None)
+        if self.passage_weight and bare is not None:
+            fix = "task.passage_weight=0, or files of plmctl data retrieve"
+            raise DataError("its passages have no scores", file=bare.place, fix=fix)
+        return super().encode(examples, tokenizer)
+
+    def prior(self, example: Example, first: int) -> float:
+        if not self.passage_weight:
+            return 0.0
+        begun = [score for begin, score in example.fields["passages"] if begin <= first]
+        return self.passage_weight * begun[-1]
 
     def find_answer(self, passage: Passage, example: Example) -> list[tuple[int, int]]:
         """First and last token of each place where an answer stands, in order."""
         return places.find_tokens(passage.offsets, example.label or ())
 
     def label_window(
-        self, answer: Any, example: Example, first: int, length: int, row: encode.Row
+        self, answer: Any, example: Example, first: int, length: int, row: Row
     ) -> np.ndarray:
         """[M, 2] the places inside the window, spare ones IGNORE."""
         assert row.b_start is not None

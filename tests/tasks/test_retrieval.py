@@ -169,7 +169,10 @@ def test_the_files_are_those_of_reader_and_ranker(given: Path) -> None:
     reader = TriviaFiles(splits={"train": ["train*.json*"], "dev": ["dev*.json*"]})
     assert len(reader.read(str(out), "dev", {})) == 3
     (example,) = reader.read(str(out), "train", {})  # whose answer is in a passage
-    context = example.fields["context"]
+    context, places = example.fields["context"], example.fields["passages"]
+    assert context[places[1][0] :].startswith(json.loads((out / "train.jsonl").read_text()
+        .splitlines()[0])["document"][1])  # fmt: skip
+    assert places[0][1] == pytest.approx(literal(QUESTIONS[0].question, 0.9, 0.4)[0], abs=1e-3)
     assert [context[start:end] for start, end in example.label] == ["Paris"]
     pairs = (out / "pairs/dev.tsv").read_text().splitlines()
     assert pairs[0] == "text\ttext2\tlabel"

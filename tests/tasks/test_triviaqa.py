@@ -217,6 +217,48 @@ def test_lines_of_ones_own(tmp_path: Path) -> None:
         TriviaFiles(splits=LAYOUT).read(tmp_path, "dev", {})
 
 
+def lines_of(folder: Path, *scores: float) -> list[Example]:
+    texts = ["Oslo is old.", "A river.", f"Paris is old. {FAR}"]
+    line = {"question": "Which capital?", "document": texts, "answers": ["Oslo"]}
+    (folder / "dev.jsonl").write_text(json.dumps(line | ({"scores": scores} if scores else {})))
+    return TriviaFiles(splits=LAYOUT).read(folder, "dev", {})
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.5, 2.0])
+def test_scores_of_passages_are_added_to_those_of_answers(
+    toy: Any, tmp_path: Path, weight: float
+) -> None:
+    scores, (asked,) = (3.0, -1.0, 2.0), lines_of(tmp_path, 3.0, -1.0, 2.0)
+    plain, mixed = make(n_best=4000), make(n_best=4000, passage_weight=weight)
+    rows = plain.encode([asked], toy)
+    mixed.encode([asked], toy)
+    generator = np.random.default_rng(0)
+    logits = {name: generator.normal(size=rows.seqs["text"].ids.shape) for name in ("start", "end")}
+    alone, both = (task.predict(logits, rows, [asked])[0]["n_best"] for task in (plain, mixed))
+    context, expected = asked.fields["context"], {}
+    for each in alone:
+        begins = [at for at in range(len(context)) if context.startswith(each["text"], at)]
+        if len(begins) == 1:  # it stands in one place, and so in one passage
+            passage = (begins[0] >= context.index("A river")) + (
+                begins[0] >= context.index("Paris")
+            )
+            expected[each["text"]] = each["score"] + weight * scores[passage]
+    found = {each["text"]: each["score"] for each in both}
+    assert len(expected) > 20
+    assert {text: found[text] for text in expected} == pytest.approx(expected)
+    order = [each["score"] for each in both]
+    assert order == sorted(order, reverse=True)
+
+
+def test_passages_without_scores_are_refused(toy: Any, tmp_path: Path) -> None:
+    bare = lines_of(tmp_path)
+    assert make().texts(bare[0]) == make().texts(lines_of(tmp_path, 1, 2, 3)[0])
+    with pytest.raises(DataError, match=r"no scores\n  fix: task.passage_weight=0"):
+        make(passage_weight=1.0).encode(bare, toy)
+    with pytest.raises(DataError, match="2 scores of 3 documents"):
+        lines_of(tmp_path, 1, 2)
+
+
 def test_what_only_squad_has_is_refused() -> None:
     for setting in ({"version": 2}, {"overlap": "run"}):
         with pytest.raises(ConfigError, match="every question has an answer"):
