@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,11 @@ import torch
 from plmctl.core.errors import ConfigError, UsageError
 from plmctl.core.progress import ProgressLine
 from plmctl.run.build import build
-from plmctl.run.graph_evaluation import SPLITS, show_ranks
+from plmctl.run.graph_evaluation import SPLITS, remark_on_few, show_ranks
 from plmctl.run.loading import Loaded
 from plmctl.run.schema import Evaluate
+from plmctl.storage.reading import read_json
+from plmctl.storage.resumable import RECORD
 from plmctl.tasks import encode, inference
 from plmctl.tasks.base import Example
 from plmctl.tasks.classification import Classification
@@ -40,6 +43,8 @@ def rank_classified(spec: Evaluate, classifier: TripleClassifier) -> None:
         stop = error
     asked = len(scores) // 2
     extra: dict[str, Any] = {"checkpoint": str(classifier.loaded.source.folder), "triples": asked}
+    remarks = [*remark_on_few(asked).values(), *classifier.describe_other_graph()]
+    extra |= {"remark": "; ".join(remarks)} if remarks else {}
     if stop:
         extra["stopped"] = f"after {asked:,} of {len(triples):,} triples, which are in drawn order"
     if asked:
@@ -81,6 +86,17 @@ class TripleClassifier:
                 "task.true_label", task.true_label, f"of {', '.join(own.names)}", fix=fix
             )
         self.own, self.true = own, own.names.index(task.true_label)
+
+    def describe_other_graph(self) -> list[str]:
+        """What to say where its training texts, if they are still there, are of another graph."""
+        file = Path(str(self.own.path)) / RECORD
+        if not file.is_file():
+            return []
+        trained = read_json(file).get("graph")
+        if trained in (None, self.task.fingerprint):
+            return []
+        of = f"{self.task.graph}, or than its splits here"
+        return [f"the classifier was fine-tuned on triples of another graph than {of} ({file})"]
 
     def answer(
         self, questions: Iterable[LinkQuestion]

@@ -10,7 +10,7 @@ import torch
 from plmctl.core.errors import ConfigError
 from plmctl.data.shards import Shards, is_tokens
 from plmctl.run.build import plain
-from plmctl.run.graph_evaluation import SPLITS
+from plmctl.run.graph_evaluation import SPLITS, remark_on_few
 from plmctl.run.loading import Loaded
 from plmctl.run.predict import show_scores
 from plmctl.run.schema import Evaluate
@@ -53,11 +53,13 @@ def rank_described(
     relations = torch.from_numpy(task.fit_relations(describe("train"))) if fitted else trained
     assert relations is not None
     scores = task.score(found, relations, batch_size=spec.batch_size)
+    triples = len(np.unique(found.triples, axis=0))
     extra = {
         "checkpoint": str(loaded.source.folder),
         "entities": len(found.vectors),
-        "triples": len(np.unique(found.triples, axis=0)),
+        "triples": triples,
         "relations": "fitted" if fitted else "trained",
         "ties": "averaged",
+        **remark_on_few(triples),
     }
     show_scores("link prediction", {split: scores}, as_json=spec.provenance.json, extra=extra)

@@ -25,6 +25,8 @@ from plmctl.training.processes.world import device_of
 
 SPLITS = {"dev": "valid", "validation": "valid"}  # the words of other tasks
 
+FEW = 30  # triples; one more moves the mean of fewer by several hundredths
+
 
 def evaluate_vectors(spec: Evaluate, folder: Path) -> int:
     """Rank the answers of `split`, of the graph that the vectors were trained on or of data.path;
@@ -46,13 +48,22 @@ def evaluate_vectors(spec: Evaluate, folder: Path) -> int:
     graph, triples, lost = align(graph, split, vectors)
     tables = load_tables(vectors, spec.plugins, folder).to(device_of(spec.device, "device"))
     scores = rank(tables, triples, graph, batch_size=spec.batch_size).tabulate(graph.kinds())
-    extra = {"checkpoint": str(folder), "triples": len(triples)}
+    extra: dict[str, Any] = {"checkpoint": str(folder), "triples": len(triples)}
+    extra |= remark_on_few(len(triples))
     if lost:
         extra["left out"] = f"{lost:,} triples with names that have no vector"
     if out is not None:
         write_json(out, {**extra, "metrics": {split: scores}})
     show_ranks("link prediction", {split: scores}, as_json=spec.provenance.json, extra=extra)
     return 0
+
+
+def remark_on_few(triples: int) -> dict[str, str]:
+    """What to say beside the ranks of so few triples; nothing of enough."""
+    if triples >= FEW:
+        return {}
+    several = f"of {triples} triples" if triples > 1 else "of one triple"
+    return {"remark": f"ranks {several} say little: those of others may be far from them"}
 
 
 def show_ranks(

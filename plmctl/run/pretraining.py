@@ -224,13 +224,14 @@ def _validation(
         if not sources[source].reader.format.target_length:
             split = corpus.valid[source][name].manifest["splits"]["valid"]
             bytes_per_token[title] = split["bytes"] / max(1, split["tokens"])
+    # opened now: held-out text that fills no row is told before the first update
+    held_out = open_held_out(spec, corpus, world, fields)
     batches: dict[str, list[Batch]] = {}
     floors: dict[str, float] = {}
 
     def evaluate(model: Model, progress: Progress) -> dict[str, float]:
         first = not batches
         if first:
-            held_out = open_held_out(spec, corpus, world, fields)
             batches.update({title: list(rows) for title, rows in held_out.items()})
         parts = {
             title: measure(model, objective, rows, world=world) for title, rows in batches.items()

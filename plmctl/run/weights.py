@@ -56,7 +56,7 @@ def take(
     new = ", ".join(name_parts(random, among=model.state_dict(keep_vars=True)))
     left = ", ".join([*name_parts(fit.unexpected, among=tensors), *unused])
     message = f"from {source}: {len(fit.taken)} tensors taken"
-    message += f"; new and random: {new}" if new else ", nothing is new"
+    message += f"; new and random: {new}" if new else ", nothing is new in the model"
     say(message + (f"; not used: {left}" if left else ""))
     return fit
 

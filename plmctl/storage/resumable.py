@@ -27,7 +27,9 @@ def new_folder(out: str) -> Path:
     if not out.strip():
         raise ConfigError("out", out, "the name of a new folder", fix="out=<a new folder>")
     place = Path(out).expanduser()
-    if place.exists() and (not place.is_dir() or any(place.iterdir())):
+    if place.exists() and not place.is_dir():
+        raise ConfigError("out", out, "there is a file of this name", fix="out=<a new folder>")
+    if place.exists() and any(place.iterdir()):
         raise ConfigError("out", out, "is there already, and not empty", fix="out=<a new folder>")
     return place
 

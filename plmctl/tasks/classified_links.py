@@ -64,6 +64,11 @@ class ClassifiedLinks:
         """How triples are written."""
         return TripleTexts(self._read)
 
+    @property
+    def fingerprint(self) -> str:
+        """Of the graph and its splits."""
+        return self._read.fingerprint
+
     def choose(self, split: str) -> np.ndarray:
         """int64 [n, 3] the triples of a split that are asked, in the order of a draw: any first
         part of them is a sample of all.

@@ -123,7 +123,7 @@ def test_mistakes_name_the_fix(vocab, folder, described, shards_of, tmp_path) ->
     with pytest.raises(DataError, match=r"no such file.*\n  fix: format.graph="):
         Triples.opens["graph"](str(folder / "nowhere"))
     fmt = make(vocab, folder)
-    with pytest.raises(DataError, match=r"no spans.entity.*\n  fix: plmctl data triples"):
+    with pytest.raises(DataError, match=r"no spans.entity.*\n  fix: data.sources.triples.path="):
         lay_out(fmt, shards_of([[4], [5]]))
     with pytest.raises(DataError, match=r"no spans.mention"):
         lay_out(make(vocab, folder, span="mention"), shards)

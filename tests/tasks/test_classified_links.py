@@ -5,6 +5,7 @@ candidates, baselines, and a command that is stopped.
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -171,3 +172,17 @@ def test_mistakes(run: Path, graph: Path) -> None:
     words = ["eval", f"checkpoint={run}", "task=kg_bert", f"task.graph={graph}"]
     assert "fix: split=valid" in plmctl(*words, "split=test", code=2)
     assert "fix: task.true_label=true" in plmctl(*words, "task.true_label=yes", code=2)
+
+
+def test_another_graph_than_that_of_the_training_is_remarked(
+    run: Path, graph: Path, tmp_path: Path
+) -> None:
+    words = ["task.candidates=2", "task.triples=1"]
+    said = evaluate(run, graph, *words)
+    assert said["remark"].startswith("ranks of one triple say little")
+    assert "another graph" not in said["remark"]
+    other = tmp_path / "other"
+    shutil.copytree(graph, other)
+    (other / "valid.tsv").write_text("a\tsees\td\n")
+    said = evaluate(run, other, *words)
+    assert f"fine-tuned on triples of another graph than {other}" in said["remark"]

@@ -15,6 +15,7 @@ import torch
 from plmctl.core.errors import DataError
 from plmctl.data.shards import Shards
 from plmctl.knowledge.triples import read_graph
+from plmctl.run.graph_evaluation import remark_on_few
 from plmctl.run.loading import load
 from plmctl.tasks.described_links import Described, DescribedLinks
 from plmctl.training.checkpoint import read
@@ -65,6 +66,7 @@ def test_the_command_ranks_held_out_entities(run: Path, tokens: Path) -> None:
     assert said["relations"] == "trained"
     scores = said["metrics"]["valid"]
     assert 0 < scores["mrr"] <= 1
+    assert "remark" not in said
     assert scores["chance/hits@10"] == pytest.approx(10 / said["entities"], rel=1e-4)
     control = evaluate(run, tokens, "task.relations=fitted")
     assert control["relations"] == "fitted"
@@ -124,3 +126,29 @@ def test_mistakes(run: Path, tokens: Path) -> None:
     assert "fix: data.path=<tokens" in plmctl(*words, "data.path=README.md", code=2)
     said = plmctl(*words, f"data.path={tokens}", "split=test", code=2)
     assert "fix: split=valid" in said
+
+
+@pytest.mark.parametrize(("triples", "said"), [(1, "of one triple"), (29, "29 triples"), (30, "")])
+def test_ranks_of_few_triples_are_remarked(triples: int, said: str) -> None:
+    assert said in "".join(remark_on_few(triples).values())
+    assert bool(remark_on_few(triples)) == bool(said)
+
+
+def test_descriptions_without_links_are_refused_before_the_first_update(tmp_path: Path) -> None:
+    """Of the few held-out entities of so small a share, none are linked."""
+    plmctl("data", "triples", "kind=descriptions", f"out={tmp_path / 'text'}")
+    words = [f"run.dir={tmp_path / 'run'}", f"data.cache_dir={tmp_path}", "train.steps=1"]
+    words += ["tokenizer.vocab_size=300", "format.max_length=64", "size.width=32"]
+    text = [f"data.path={tmp_path}/text/descriptions.jsonl"]
+    marked = [*text, "data.spans=[entity]", "data.valid_share=0.005"]
+    said = plmctl("pretrain", "kepler", *words, *marked, code=3)
+    assert "a larger data.valid_share" in said
+    assert "step 1" not in said
+    said = plmctl("pretrain", "kepler", *words, *text, code=3)
+    assert "fix: data.sources.triples.path=<a text for each entity: plmctl data triples" in said
+
+
+def test_a_file_where_a_folder_is_to_be(tmp_path: Path) -> None:
+    (tmp_path / "x").touch()
+    said = plmctl("data", "triples", "kind=descriptions", f"out={tmp_path / 'x'}", code=2)
+    assert "there is a file of this name" in said

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from plmctl.data.shards import Shards
 
 TEXTS = 4  # of a row: head, tail, an entity in place of the head, one in place of the tail
+# how a run is given what these rows are made of
+DESCRIPTIONS = (
+    "data.sources.triples.path=<a text for each entity: plmctl data triples kind=descriptions>"
+)
 TRIES = 20  # how often an entity is drawn again that makes a true triple
 
 
@@ -130,13 +134,13 @@ class Triples(Format):
         file = getattr(shards, "given", None)
         if self.span not in shards.spans:
             what = f"these tokens have no spans.{self.span}, which say whose description a text is"
-            fix = f"plmctl data triples kind=descriptions, then data.spans=[{self.span}]"
+            fix = f"{DESCRIPTIONS}, tokenized with data.spans=[{self.span}]"
             raise DataError(what, file=file, fix=fix)
         marks, edges = shards.spans[self.span], document_edges(shards)
         entity = np.asarray(marks.id)
         if len(entity) and entity.max() >= entities:
             what = f"a mark with the id {entity.max()}, but {self.graph} has {entities:,} entities"
-            fix = "format.graph=<the graph of which the descriptions were written>"
+            fix = f"{DESCRIPTIONS} of this graph, or format.graph=<the graph of these>"
             raise DataError(what, file=file, fix=fix)
         document = np.searchsorted(edges, np.asarray(marks.start), side="right") - 1
         # of several marks in a document, the first counts
@@ -148,7 +152,10 @@ class Triples(Format):
     def check(self, shards: Shards, plan: Plan) -> None:
         if not plan.rows:
             what = f"no triple of {self.graph} has descriptions of both of its entities here"
-            fix = "format.graph=<that of the descriptions>; held out: a larger data.valid_share"
+            fix = (
+                f"{DESCRIPTIONS} of this graph, or format.graph=<the graph of these>;"
+                " where it is of held-out entities, a larger data.valid_share of them"
+            )
             raise DataError(what, file=getattr(shards, "given", None), fix=fix)
 
     def describe_left_out(self, shards: Shards, plan: Plan) -> str:
