@@ -15,8 +15,10 @@ from plmctl.graph.losses.k_vs_all import KVsAll
 from plmctl.graph.losses.log_sigmoid import LogSigmoid
 from plmctl.graph.losses.margin import Margin
 from plmctl.graph.losses.one_vs_all import OneVsAll
+from plmctl.graph.losses.sampled_softmax import SampledSoftmax
 from plmctl.graph.losses.self_adversarial import SelfAdversarial
 from plmctl.graph.penalties.power import Power
+from plmctl.graph.scores.base import Score
 from plmctl.graph.scores.complex import ComplEx
 from plmctl.graph.scores.transe import TransE
 
@@ -105,6 +107,21 @@ def test_one_vs_all_is_the_softmax_with_its_gradient(
         gradients.append((question.grad, table.grad))
     for ours_, theirs in zip(*gradients, strict=True):
         torch.testing.assert_close(ours_, theirs)
+
+
+@pytest.mark.parametrize("score", [ComplEx(), TransE(norm=1)], ids=["product", "distance"])
+def test_sampled_softmax_is_the_formula_over_what_is_drawn(score: Score) -> None:
+    question, table, answer = draw(B, W), draw(N, W, seed=1), torch.tensor([0, 3, 3, 10, 7])
+    torch.manual_seed(5)
+    drawn = torch.randint(N, (2 * N,)).tolist()
+    assert set(drawn) & set(answer.tolist())  # some right answers are drawn
+    expected = 0.0
+    for asked, right in zip(question, answer.tolist(), strict=True):
+        s = [math.exp(score.compare(asked, entity).item()) for entity in table]
+        expected -= math.log(s[right] / (s[right] + sum(s[i] for i in drawn if i != right)))
+    torch.manual_seed(5)
+    total = SampledSoftmax(drawn=2 * N).total(score, question, table, answer, None)
+    assert total.item() == pytest.approx(expected, rel=1e-5)
 
 
 def test_one_vs_all_of_distances() -> None:
