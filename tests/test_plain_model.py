@@ -318,4 +318,7 @@ def test_a_study_that_pretrains_nothing(
     Path("toy.yaml").write_text(head + arms + tail.partition("baseline")[2])
     jobs = plan(trained).jobs.values()
     assert [job.verb for job in jobs] == ["finetune"] * 2
+    own = sum(parameter.numel() for parameter in load(plain["bert"]).model.parameters())
+    arms = plan(trained).arms.values()
+    assert [arm.parameters for arm in arms] == [own] * 2  # shown in place of a new model's
     assert {job.config["checkpoint"] for job in jobs} == {str(plain["bert"])}

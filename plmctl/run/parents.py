@@ -12,6 +12,7 @@ from typing import Any
 
 from plmctl.core.errors import ConfigError, PlmctlError, UsageError, collect, flatten, raise_all
 from plmctl.data.shards import is_tokens, read_manifest
+from plmctl.run.adapt import complete
 from plmctl.run.alone import find_wrong_parts
 from plmctl.run.build import MISSING, build, plain
 from plmctl.run.corpus import sources
@@ -68,7 +69,8 @@ def check_parents(spec: RunSpec, known: list[PlmctlError]) -> list[PlmctlError]:
             check_texts(spec)
     if isinstance(spec, Finetune) and slots.isdisjoint(OF_TASKS):
         with collect(errors):
-            check_splits(spec, build_task(spec))
+            # the model of a checkpoint says what it can be asked
+            check_splits(spec, build_task(complete(spec)))
     return at_origin(errors, spec.provenance.written)
 
 

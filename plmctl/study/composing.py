@@ -22,12 +22,13 @@ from plmctl.jobs.job import Config
 from plmctl.nn.last_maps import find_last_maps
 from plmctl.run import schema
 from plmctl.run.adapt import refuse_another_model
+from plmctl.run.assemble import build_model, without_weights
 from plmctl.run.budgets import NONE, find_given
 from plmctl.run.check import Outline, outline_pretraining
 from plmctl.run.decision import Decision
 from plmctl.run.estimate import estimate
 from plmctl.run.glossary import token_targets
-from plmctl.run.loading import find
+from plmctl.run.loading import open_source
 from plmctl.run.make_spec import spec_of
 from plmctl.run.overrides import OverrideWord
 from plmctl.run.schema import Pretrain
@@ -90,10 +91,10 @@ class Composer:
 
     def _compose_arm(self, arm: Arm, evals: Mapping[str, Config]) -> ComposedArm:
         budget, points = self.study.budget, self.study.points
-        if arm.checkpoint is not None:
-            find(arm.checkpoint)
+        trained = self._count_parameters(arm.checkpoint) if arm.checkpoint is not None else None
         config = model = self._compose_pretraining(arm)
         rate, parameters, measured = self._measure_cost(model)
+        parameters = parameters if trained is None else trained
         if budget and budget[0] == "flops" and arm.pretrain:
             tokens = max(1, round(arm.times * budget[1] / rate))
             config = {**config, "train": {**config["train"], "tokens": tokens}}
@@ -167,6 +168,18 @@ class Composer:
             parameters = sum(report["parameters"].values())
             self._costs[key] = rate, parameters, list_validation_metrics(spec, outline)
         return self._costs[key]
+
+    def _count_parameters(self, checkpoint: str) -> int:
+        """Parameters of a trained model, with its heads."""
+        source = open_source(checkpoint, plugins=self.plugins)
+        with without_weights():
+            model = build_model(
+                source.config,
+                vocab_size=source.vocab_size,
+                vocab=source.vocab,
+                plugins=self.plugins,
+            )
+        return sum(parameter.numel() for parameter in model.parameters())
 
     def _compose_finetuning(
         self, arm: Arm, name: str, task: StudyTask, point: Sequence[str], model: Config

@@ -12,7 +12,9 @@ from plmctl.core.errors import ConfigError, UsageError, nearest, raise_all
 from plmctl.core.values import fit
 from plmctl.report.sequences import FIRST
 from plmctl.run.build import MISSING
-from plmctl.run.spelling import spell
+from plmctl.run.spec import key_of
+from plmctl.run.spelling import spell, spell_word
+from plmctl.run.walks import leaves
 from plmctl.study.arms import expand, make_arm
 from plmctl.study.study import (
     PRETRAIN,
@@ -263,12 +265,14 @@ class _Parser:
         names = [field.name for field in fields]
         known = ", ".join(names)
         if not isinstance(node, Mapping):
-            self._wrong(path, node, f"is a group of settings: {known}")
+            fix = (f"{path}.path=null" if "path" in names else f"~{path}") if node is None else ""
+            self._wrong(path, node, f"is a group of settings: {known}", fix)
             return given
         for key, value in node.items():
             if key not in names:
                 allowed = f"there is no such setting{nearest(str(key), names)}; there are {known}"
-                self._wrong(f"{path}.{key}", value, allowed)
+                fix = _spell_override(path, str(key), value, node) if "overrides" in names else ""
+                self._wrong(f"{path}.{key}", value, allowed, fix)
                 continue
             try:
                 made = fit(value, hints[key])
@@ -290,3 +294,16 @@ class _Parser:
 
     def _wrong(self, path: str, value: object, allowed: str, fix: str = "") -> None:
         self.errors.append(ConfigError(path, value, allowed, fix=fix))
+
+
+def _spell_override(path: str, key: str, value: Any, node: Mapping[str, Any]) -> str:
+    """`finetune.overrides=[..., train.epochs=3]` for `finetune.train.epochs=3`, with the overrides
+    that the group `node` has; empty for no setting inside of another.
+    """
+    if not isinstance(value, Mapping):
+        return ""
+    more = [f"{inner}={spell(one) or '<a value>'}" for inner, one in leaves(value, key)]
+    given = node.get("overrides")
+    new = {key_of(word) for word in more}
+    own = [word for word in map(str, given or ()) if key_of(word) not in new]
+    return spell_word(f"{path}.overrides=[{','.join([*own, *more])}]")

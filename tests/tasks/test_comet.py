@@ -56,6 +56,18 @@ def test_tails_are_written_and_scored(model: str, texts: Path, tmp_path: Path) -
     assert len(tails["texts"]) == 3
 
 
+def test_a_wrong_setting_makes_no_other_model_of_a_checkpoint(texts: Path, tmp_path: Path) -> None:
+    """It writes, whatever is wrong beside it."""
+    run, pattern = tmp_path / "run", ["model=decoder", "pattern=causal", "train.epochs=1"]
+    plmctl("finetune", "task=comet", f"task.path={texts}", f"run.dir={run}", *SMALL, *pattern)
+    words = [f"checkpoint={run}", f"task.path={texts}", "optim.lr=many", "--dry-run"]
+    said = plmctl(
+        "finetune", "task=comet", "task.max_length=8", "task.max_target=8", *words, code=2
+    )
+    assert "optim.lr='many': must be a number" in said
+    assert "needs a model that writes" not in said
+
+
 def test_new_texts_are_counted_as_in_the_paper() -> None:
     known = TrainedTexts([("cat isa", "pet"), ("car  isa", "thing"), ("cat isa", "hunter")])
     guesses = [
