@@ -34,6 +34,7 @@ from plmctl.interop.gpt1 import GPTFamily
 from plmctl.interop.gpt2 import GPT2Family
 from plmctl.interop.led import LEDFamily
 from plmctl.interop.longformer import LongformerFamily
+from plmctl.interop.luke import LukeFamily
 from plmctl.interop.marian import MarianFamily
 from plmctl.interop.names import Tensors, to_ours, to_theirs
 from plmctl.interop.reformer import ReformerFamily
@@ -57,6 +58,7 @@ FAMILIES: tuple[Family, ...] = (
     XLNetFamily(),
     ReformerFamily(),
     LongformerFamily(),
+    LukeFamily(),
     LEDFamily(),
     BigBirdFamily(),
     TransfoXLFamily(),

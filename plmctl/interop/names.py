@@ -57,8 +57,19 @@ def skip_rows(ours: str, theirs: str, *, rows: int) -> NameRule:
         ours,
         (theirs,),
         lambda tensors: tensors[0][rows:],
-        lambda tensor: [torch.cat([tensor.new_zeros(rows, tensor.shape[1]), tensor])],
+        lambda tensor: [torch.cat([tensor.new_zeros(rows, *tensor.shape[1:]), tensor])],
         note=f"its first {rows} rows, which no token uses, are zeros",
+    )
+
+
+def take_rows(ours: str, theirs: str, *, rows: int, spare: int) -> NameRule:
+    """Our table is the first `rows` rows of theirs, which has `spare` more that no token uses."""
+    return NameRule(
+        ours,
+        (theirs,),
+        lambda tensors: tensors[0][:rows],
+        lambda tensor: [torch.cat([tensor, tensor.new_zeros(spare, *tensor.shape[1:])])],
+        note=f"its last {spare} rows, which no token uses, are zeros",
     )
 
 

@@ -1,0 +1,175 @@
+"""LUKE (Yamada et al., 2020, arXiv:2010.01057) as `transformers` publishes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NotRequired
+
+import torch
+from torch import Tensor
+
+from plmctl.core.errors import ConfigError
+from plmctl.core.values import Count
+from plmctl.interop.bert import LAYER, OWN_POOLER, BertConfig, task_architectures
+from plmctl.interop.family import Architecture, Node, Numbers
+from plmctl.interop.names import NameRule, Tensors, linear, same, skip_rows, take_rows
+from plmctl.interop.roberta import MLM, RobertaFamily
+from plmctl.nn.entity_tokens import FIRST
+
+WORDS, DECODER = "embeddings.word_embeddings.weight", "lm_head.decoder.weight"
+OURS, THEIRS = "backbone.entities", "entity_embeddings"
+TABLE = f"{OURS}.table.weight"
+QUERIES = "backbone.stack.blocks.a.{i}.cell.queries"
+PREDICTIONS = "entity_predictions"
+ENTITIES: list[NameRule] = [
+    *linear("heads.entities.dense", f"{PREDICTIONS}.transform.dense"),
+    *linear("heads.entities.norm", f"{PREDICTIONS}.transform.LayerNorm"),
+    # of the entities alone: the first rows of the table are none
+    skip_rows("heads.entities.bias", f"{PREDICTIONS}.bias", rows=FIRST),
+]
+TIES = {
+    "lm_head.decoder.bias": "lm_head.bias",
+    f"{PREDICTIONS}.decoder.weight": f"{THEIRS}.entity_embeddings.weight",
+}
+
+
+class LukeConfig(BertConfig):
+    """The settings of `config.json` that are read."""
+
+    entity_vocab_size: NotRequired[Count]
+    entity_emb_size: NotRequired[Count | None]
+    use_entity_aware_attention: NotRequired[bool]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LukeNumbers(Numbers):
+    """What members of this family have beside."""
+
+    entities: int = 0  # without the first rows of the table, which are none
+    entity_width: int = 0
+    aware: bool = True  # a query map for each pair of words and entities
+
+
+class LukeFamily(RobertaFamily):
+    """RoBERTa's encoder with tokens of entities behind the words.
+
+    The places of mentions are those of their tokens, from 0, in a table as long as that of words.
+    """
+
+    model_type = "luke"
+    systems = ("LUKE",)
+    schema = LukeConfig
+    prefix = "luke."
+    architectures = (
+        *task_architectures("Luke"),
+        Architecture("LukeForMaskedLM", ("mlm", "entities"), [*MLM, *ENTITIES]),
+        Architecture("LukeModel", ("pooler",), OWN_POOLER, bare=True),
+        Architecture("LukeModel", bare=True),
+    )
+    ties = TIES
+
+    def numbers(self, settings: Mapping[str, Any]) -> LukeNumbers:
+        # it says so of entities; whether the head of words has a table of its own the weights say
+        plain = super().numbers({"type_vocab_size": 2, **settings})
+        if plain.segments != 1:
+            raise ConfigError("config.json: type_vocab_size", plain.segments, "1, nothing else")
+        if not plain.tied:
+            raise ConfigError("config.json: tie_word_embeddings", False, "true, nothing else")
+        entities = settings.get("entity_vocab_size", 500000) - FIRST
+        if entities < 1:
+            allowed = f"{FIRST + 1} or more: padding, unknown, hidden, and entities"
+            raise ConfigError("config.json: entity_vocab_size", entities + FIRST, allowed)
+        return LukeNumbers(
+            **vars(plain),
+            entities=entities,
+            entity_width=settings.get("entity_emb_size", 256) or plain.width,
+            aware=settings.get("use_entity_aware_attention", True),
+        )
+
+    def settings(self, numbers: Numbers) -> Node:
+        assert isinstance(numbers, LukeNumbers)
+        return super().settings(numbers) | {
+            "tie_word_embeddings": True,
+            "entity_vocab_size": numbers.entities + FIRST,
+            "entity_emb_size": numbers.entity_width,
+            "use_entity_aware_attention": numbers.aware,
+        }
+
+    def backbone(self, numbers: Numbers) -> list[NameRule]:
+        assert isinstance(numbers, LukeNumbers)
+        rows, before = numbers.max_length, numbers.pad + 1
+        places = f"{OURS}.position.weight", f"{THEIRS}.position_embeddings.weight"
+        own = f"{LAYER}.attention.self"
+        pairs = [f"{own}.{pair}_query" for pair in ("w2e", "e2w", "e2e")] if numbers.aware else []
+        return [
+            *super().backbone(numbers),
+            same(TABLE, f"{THEIRS}.entity_embeddings.weight"),
+            same(f"{OURS}.project.weight", f"{THEIRS}.entity_embedding_dense.weight"),
+            same(f"{OURS}.kind.weight", f"{THEIRS}.token_type_embeddings.weight"),
+            *linear(f"{OURS}.norm", f"{THEIRS}.LayerNorm"),
+            take_rows(*places, rows=rows, spare=before),
+            *(linear(QUERIES, *pairs) if pairs else []),
+        ]
+
+    def adapt(self, numbers: Numbers, tensors: Tensors) -> tuple[Numbers, Tensors]:
+        numbers, tensors = super().adapt(numbers, tensors)
+        words, own = tensors.get(f"{self.prefix}{WORDS}"), tensors.get(DECODER)
+        if words is None or own is None:
+            return numbers, tensors
+        if not torch.equal(words, own):
+            return replace(numbers, tied=False), tensors
+        return numbers, {name: tensor for name, tensor in tensors.items() if name != DECODER}
+
+    def complete(self, tensors: Tensors, numbers: Numbers, architecture: Architecture) -> Tensors:
+        whole = super().complete(tensors, numbers, architecture)
+        if "mlm" in architecture.heads:  # `transformers` does not tie it
+            whole.setdefault(DECODER, whole[f"{self.prefix}{WORDS}"].clone())
+        return whole
+
+    def nodes(self, numbers: Numbers) -> Node:
+        assert isinstance(numbers, LukeNumbers)
+        nodes = super().nodes(numbers)
+        model = nodes["model"]
+        model["_target_"] = "plmctl.models.luke.Luke"
+        model["read_entities"] = True
+        model["entities"] = {
+            "_target_": "plmctl.nn.entity_tokens.EntityTokens",
+            "count": numbers.entities,
+            "entity_width": numbers.entity_width,
+            "norm": model["embedding"]["norm"],
+            "dropout": numbers.dropout,
+        }
+        model["stack"]["cells"]["a"] |= {
+            "_target_": "plmctl.nn.cells.entity_aware_attention.EntityAwareAttention",
+            "aware": numbers.aware,
+        }
+        return nodes
+
+    def measure(
+        self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
+    ) -> LukeNumbers:
+        plain, table = super().measure(config, tensors, pad), tensors.get(TABLE)
+        rows, width = (FIRST, 0) if table is None else table.shape
+        aware = f"{QUERIES.format(i=0)}.weight" in tensors
+        return LukeNumbers(
+            **vars(plain), entities=int(rows) - FIRST, entity_width=int(width), aware=aware
+        )
+
+    def find_unstated(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
+        lines = super().find_unstated(config, numbers)
+        if numbers.segments > 1:
+            lines.append(f"model.embedding.segments={numbers.segments} (published: 1)")
+        return lines
+
+    def head(self, name: str, numbers: Numbers, outputs: int) -> Node:
+        if name != "entities":
+            return super().head(name, numbers, outputs)
+        assert isinstance(numbers, LukeNumbers)
+        return {
+            "_target_": "plmctl.heads.entity_lm.EntityLMHead",
+            "entity_width": numbers.entity_width,
+            "count": numbers.entities,
+            "activation": numbers.activation,
+            "eps": numbers.eps,
+        }
