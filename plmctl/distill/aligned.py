@@ -74,13 +74,22 @@ class Aligned(WordVectors):
         """The entities, each once."""
         return tuple(dict.fromkeys(self._tables[2]))[: self.most]
 
+    def check(self, wanted: WordsToAdd) -> None:
+        known = set(self._tables[2])
+        missing = [name for name in wanted.words if name not in known]
+        if missing:
+            what = f"no vector of {missing[0]!r}, and of {len(missing) - 1:,} other words"
+            fix = (
+                f"words=null, for the {len(known):,} entities that it has, or words=<some of them>"
+            )
+            raise DataError(what, file=self.path, fix=fix)
+
     def make(self, model: Model, tokenizer: Tokenizer, wanted: WordsToAdd) -> Tensor:
+        self.check(wanted)
         words, vectors, entities, of_entities = self._tables
         table = table_of(model, tokenizer)
         aligned = align(words, vectors, tokenizer, table.float().cpu().numpy())
         rows = {name: row for row, name in reversed(list(enumerate(entities)))}
-        if missing := [name for name in wanted.words if name not in rows]:
-            raise DataError(f"no vector of {missing[0]!r}", file=self.path)
         chosen = of_entities[[rows[name] for name in wanted.words]]
         draws = np.random.default_rng(self.seed)
         if self.control == "shuffled":

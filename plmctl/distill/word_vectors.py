@@ -35,6 +35,9 @@ class WordVectors:
         """The words that it has vectors of, where nobody lists any; None: it needs a list."""
         return None
 
+    def check(self, wanted: WordsToAdd) -> None:
+        """Raise DataError for words of which it can make no vector, before any are made."""
+
     def make(self, model: Model, tokenizer: Tokenizer, wanted: WordsToAdd) -> Tensor:
         """[n, d] a vector for each word, in evaluation mode and without gradients of the caller.
 

@@ -81,6 +81,8 @@ def test_entities_of_a_text_file(tmp_path, tokenizer, model, hidden):
     assert (other - made).abs().max() > 0.1
     with pytest.raises(DataError, match="no vector of 'London'"):
         part.make(model, tokenizer, WordsToAdd(("London",), {}))
+    with pytest.raises(DataError, match=r"'London', and of 1 other words\n  fix: words=null"):
+        part.check(WordsToAdd(("Paris", "London", "Rome"), {}))
     write(tmp_path / "w2v.txt", vectors)
     with pytest.raises(DataError, match="words and entities"):
         Aligned(control="none", **settings).names()

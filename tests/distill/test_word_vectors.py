@@ -181,7 +181,11 @@ def plmctl(*given: str, code: int = 0) -> str:
     return result.output
 
 
-def test_the_command(tmp_path: Path, words: Path):
+def refuse_work(*args: object, **kwargs: object) -> None:
+    raise AssertionError("vectors were made before all was checked")
+
+
+def test_the_command(tmp_path: Path, words: Path, monkeypatch: pytest.MonkeyPatch):
     text = tmp_path / "text.txt"
     text.write_text("\n\n".join(SENTENCES), encoding="utf-8")
     run = tmp_path / "run"
@@ -213,6 +217,8 @@ def test_the_command(tmp_path: Path, words: Path):
     both = load_file(tmp_path / "into/model.safetensors")
     table = "backbone.embedding.token.weight"
     assert torch.equal(both[table][:size], after[table][:size])
+    for part in (PieceMean, RandomVectors):  # what is wrong is told before any work
+        monkeypatch.setattr(part, "make", refuse_work)
     wrong = [*into[:-2], f"into={tmp_path / 'new'}", f"out={tmp_path / 'wrong'}"]
     assert "a model with the tokens and the width of" in plmctl(*wrong, code=2)
     other = [*asked[:-1], f"out={tmp_path / 'other'}"]
