@@ -14,10 +14,13 @@ from typer.testing import CliRunner
 
 import plmctl
 from plmctl.cli.app import make_app
+from plmctl.core.errors import DataError
 from plmctl.core.locate import locate
 from plmctl.core.parts import declared
+from plmctl.run.compose import compose
 from plmctl.run.format_1 import TARGETS, upgrade
-from plmctl.run.saved import read_saved
+from plmctl.run.saved import read_saved, refuse_former_settings
+from plmctl.run.spec import thaw
 
 
 @pytest.mark.parametrize(("old", "new"), TARGETS.items())
@@ -42,6 +45,29 @@ def test_a_saved_config_is_read_with_the_names_of_today(tmp_path) -> None:
 def test_what_has_its_name_of_today_stays() -> None:
     settings = {"a": [1, {"_target_": "mine.parts.Noise"}], "b": None}
     assert upgrade(settings) == settings
+
+
+@pytest.mark.parametrize(("shuffled", "control"), [(False, "none"), (True, "random")])
+def test_a_former_control_of_luke_is_read(shuffled: bool, control: str) -> None:
+    node = {"_target_": "plmctl.noise.entity_tokens.EntityTokenMask", "count": 9}
+    read = upgrade({"noise": {"entity_tokens": {**node, "shuffled": shuffled}}})
+    assert read == {"noise": {"entity_tokens": {**node, "control": control}}}
+    assert upgrade(read) == read
+
+
+def test_a_setting_that_a_part_has_no_more_ends_with_a_way_on(tmp_path: Path) -> None:
+    """As ERNIE's cells had an inner width of their own."""
+    model = compose("pretrain", "ernie_thu", ["size=tiny"])["model"]
+    node = thaw(model)
+    refuse_former_settings({"model": node}, (), file=tmp_path)
+    cell = node["stack"]["cells"]["x"]
+    del cell["words"]
+    cell |= {"inner_width": 48, "activation": "gelu"}
+    with pytest.raises(DataError) as error:
+        refuse_former_settings({"model": node}, (), file=tmp_path)
+    said = str(error.value)
+    assert "model.stack.cells.x.inner_width is a setting of an older plmctl" in said
+    assert "does not have (nor 1 more)\n  fix: train a new run" in said
 
 
 SAVED = Path(__file__).parent / "fixtures" / "format_1"  # its README says how it was made

@@ -85,9 +85,16 @@ _NEXT = ("clm", "plm", "seq2seq")
 _LM_HEAD = "plmctl.heads.lm.LMHead"
 
 
+_LUKE_NOISE = "plmctl.noise.entity_tokens.EntityTokenMask"
+
+
 def upgrade(settings: Any) -> Any:
     """Nested settings of a saved config, with every `_target_` by its name of today."""
     if isinstance(settings, dict):
+        if settings.get("_target_") == _LUKE_NOISE and "shuffled" in settings:
+            control = "random" if settings["shuffled"] else "none"  # drawn from all entities
+            kept = {key: value for key, value in settings.items() if key != "shuffled"}
+            return {**kept, "control": control}
         return {
             key: TARGETS.get(value, value)
             if key == "_target_" and isinstance(value, str)

@@ -23,7 +23,7 @@ from plmctl.models.base import Model
 from plmctl.run.assemble import NODES, build_model, settle_lengths, without_weights
 from plmctl.run.plugins import confirm, named
 from plmctl.run.run_name import RUNS
-from plmctl.run.saved import read_spec, refuse_references
+from plmctl.run.saved import read_spec, refuse_former_settings, refuse_references
 from plmctl.run.schema import Converted, Embed, Evaluate, Generate, Graph
 from plmctl.run.spec import Provenance, thaw
 from plmctl.storage.paths import find_near, refuse_links
@@ -214,6 +214,8 @@ def open_source(
         stated = {key: value for key, value in stated.items() if value is not None}
     config = fit_stored(stated, _Saved, file=folder / "config.yaml")
     confirm(named([config.get(name) for name in NODES]), plugins, of=path)
+    file = folder / "config.yaml"
+    refuse_former_settings({"model": config.get("model")}, plugins, file=file)
     tensors = read_tensors(folder / "model.safetensors")
     return Source(folder, settle_lengths(config, plugins=plugins), tensors, plugins=plugins)
 

@@ -15,7 +15,7 @@ from plmctl.run.compose import composed
 from plmctl.run.keys import is_path
 from plmctl.run.plugins import confirm, recorded
 from plmctl.run.recipes import recipe_names
-from plmctl.run.saved import CONFIG, read_spec
+from plmctl.run.saved import CONFIG, read_spec, refuse_former_settings
 from plmctl.run.schema import LENGTHS
 from plmctl.run.spec import Provenance, RunSpec, key_of, thaw
 from plmctl.run.walks import leaves
@@ -62,6 +62,8 @@ def resume_spec(given: Provenance) -> RunSpec:
         )
     _refuse_other_recipe(saved, given, folder)
     confirm(recorded(saved), given.plugins, of=f"run.dir={folder}")
+    model = {"model": thaw(saved).get("model")}
+    refuse_former_settings(model, given.plugins, file=folder / CONFIG)
     changes = [] if only_where else list(_differences(saved, given, folder))
     raise_all(_refuse_changes(changes, given))
     noted = tuple(

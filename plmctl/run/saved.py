@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from plmctl.core.errors import DataError
+from plmctl.run.build import UnknownSetting, check_parts
 from plmctl.run.format_1 import upgrade
 from plmctl.run.make_spec import make_spec
 from plmctl.run.spec import Provenance, RunSpec, thaw
@@ -55,6 +57,21 @@ def read_spec(folder: Path, given: Provenance | None = None) -> RunSpec | None:
     if errors:
         raise DataError("; ".join(str(error) for error in errors[:3]), file=file, fix=COPY)
     return spec
+
+
+def refuse_former_settings(parts: Mapping[str, Any], plugins: Sequence[str], *, file: Path) -> None:
+    """DataError where saved parts have settings that parts of these names have no more.
+
+    Args:
+        parts: {slot: node}.
+    """
+    found = check_parts(parts, plugins)
+    former = [error for error in found if isinstance(error, UnknownSetting)]
+    if former:
+        what = f"{former[0].path} is a setting of an older plmctl, which this one does not have"
+        more = f" (nor {len(former) - 1} more)" if len(former) > 1 else ""
+        fix = "train a new run of today's recipe, or use the plmctl that wrote it"
+        raise DataError(f"{what}{more}", file=file, fix=fix)
 
 
 def write_spec(spec: RunSpec, folder: Path) -> None:
