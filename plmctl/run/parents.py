@@ -68,10 +68,23 @@ def check_parents(spec: RunSpec, known: list[PlmctlError]) -> list[PlmctlError]:
         with collect(errors):
             check_texts(spec)
     if isinstance(spec, Finetune) and slots.isdisjoint(OF_TASKS):
-        with collect(errors):
-            # the model of a checkpoint says what it can be asked
-            check_splits(spec, build_task(complete(spec)))
+        errors += _find_wrong_task(spec)
     return at_origin(errors, spec.provenance.written)
+
+
+def _find_wrong_task(spec: Finetune) -> list[PlmctlError]:
+    """What is wrong with a task and its files, asked of the model of the checkpoint; where that
+    cannot be opened, nothing is said of what the model can do.
+    """
+    errors: list[PlmctlError] = []
+    completed = None
+    with contextlib.suppress(PlmctlError):
+        completed = complete(spec)
+    with collect(errors):
+        check_splits(spec, build_task(completed or spec))
+    if completed:
+        return errors
+    return [e for e in errors if not (isinstance(e, ConfigError) and e.path == "model")]
 
 
 @contextlib.contextmanager

@@ -66,6 +66,11 @@ def test_a_wrong_setting_makes_no_other_model_of_a_checkpoint(texts: Path, tmp_p
     )
     assert "optim.lr='many': must be a number" in said
     assert "needs a model that writes" not in said
+    words[0] = f"checkpoint={tmp_path / 'nowhere'}"
+    said = plmctl(
+        "finetune", "task=comet", "task.max_length=8", "task.max_target=8", *words, code=2
+    )
+    assert "needs a model that writes" not in said
 
 
 def test_new_texts_are_counted_as_in_the_paper() -> None:
