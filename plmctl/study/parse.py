@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
+import re
 import typing
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -50,6 +52,11 @@ def parse(cfg: Mapping[str, Any], *, name: str, config_dirs: Sequence[str] = ())
     return study
 
 
+def _list(names: Iterable[str], comma: str = ", ") -> str:
+    """Names as they stand in a list on the command line."""
+    return comma.join(name if re.fullmatch(r"[\w.-]+", name) else f'"{name}"' for name in names)
+
+
 class _Parser:
     """Reads the parts of a study, and collects what is wrong in `errors`."""
 
@@ -78,6 +85,7 @@ class _Parser:
         self._check_teachers(arms)
         self._check_names(arms, finetune.tasks, evals, metrics)
         metrics = {key: self._published(key, metric, arms) for key, metric in metrics.items()}
+        expected = dict.fromkeys(arm for metric in metrics.values() for arm in metric.expect)
         if self.cfg["only"]:
             arms = self._choose(arms)
             metrics = {key: metric.of_arms(arms) for key, metric in metrics.items()}
@@ -86,7 +94,7 @@ class _Parser:
         waiting += [key for key, node in evals.items() if node.of in waiting]
         kind = budget[0] if budget else "steps"
         metrics = {key: metric for key, metric in metrics.items() if metric.of not in waiting}
-        self._check_rounds(metrics)
+        self._check_rounds(metrics, expected)
         return Study(
             name=name,
             title=cfg["title"] or name,
@@ -134,8 +142,19 @@ class _Parser:
 
     def _choose(self, arms: Mapping[str, Arm]) -> dict[str, Arm]:
         """The arms of `only`, the baseline, and the teachers of these."""
-        chosen: set[str | None] = {*self.cfg["only"], self.cfg["baseline"]}
-        self._known("only", self.cfg["only"], arms)
+        wanted, baseline = list(self.cfg["only"]), self.cfg["baseline"]
+        if unknown := [name for name in wanted if name not in arms]:
+            others = [name for name in arms if name != baseline]
+            known = f"there are {_list(others)}"
+            for name in unknown:
+                allowed = f"there is no arm of this name{nearest(name, others)}; {known}"
+                close = difflib.get_close_matches(name, others, n=1) or others[:1]
+                right = [*(arm for arm in wanted if arm in arms), *close]
+                self._wrong("only", name, allowed, f"only=[{_list(right, comma=',')}]")
+        elif set(wanted) == {baseline}:
+            fix = f"only=[{_list([arm for arm in arms if arm != baseline][:1])}]"
+            self._wrong("only", wanted, "is the baseline alone, which runs with any arm", fix)
+        chosen: set[str | None] = {*wanted, baseline}
         for name in reversed([*arms]):  # a teacher stands before its student
             if name in chosen:
                 chosen.add(arms[name].teacher)
@@ -182,13 +201,20 @@ class _Parser:
             fix = "metrics: {loss: {of: pretrain, key: loss}}"
             self._wrong("metrics", ..., "at least one", fix)
 
-    def _check_rounds(self, metrics: Mapping[str, Metric]) -> None:
-        """Seeds can be spent in rounds until something is decided."""
+    def _check_rounds(self, metrics: Mapping[str, Metric], expected: Collection[str]) -> None:
+        """Seeds can be spent in rounds until something is decided.
+
+        Args:
+            expected: the arms of the whole study of which something is expected.
+        """
         if self.cfg["until"] is None or not metrics:
             return
         if not any(metric.expect for metric in metrics.values()):
             allowed = "needs something to decide: on which side of the baseline an arm is expected"
             fix = "metrics.<name>.expect={<arm>: higher}, or leave until out"
+            if self.cfg["only"] and expected:
+                allowed = "needs an arm of which something is expected, and only leaves them out"
+                fix = f"only=[{_list(expected, comma=',')}], or leave until out"
             self._wrong("until", self.cfg["until"], allowed, fix)
         seeds = self.cfg["seeds"]
         if len(seeds) <= FIRST:

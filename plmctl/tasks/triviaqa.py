@@ -12,7 +12,7 @@ from torch import Tensor
 from plmctl.core.batch import Batch, Rows
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.parts import part_of
-from plmctl.core.values import Count
+from plmctl.core.values import Count, Number
 from plmctl.objectives.base import Output, Term
 from plmctl.tasks import matching, places
 from plmctl.tasks.base import Example
@@ -32,7 +32,7 @@ class TriviaQASettings(SquadSettings):
 
     windows: Count | None = None
     most_spans: Count = 64
-    passage_weight: float = 0.0
+    passage_weight: Number = 0.0
 
 
 @part_of("task")

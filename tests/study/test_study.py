@@ -60,9 +60,20 @@ def test_a_part_of_a_study(parsed: Parsed) -> None:
     assert study.metrics["toy"].expect == {"big": "higher", "student": "higher"}
     assert study.metrics["toy"].published.values == {"plain": 1.0}
     assert list(parsed('only=["third arm"]', **whole).arms) == ["plain", "third arm"]
-    assert "only='thrid arm': there is no such name (did you mean 'third arm'?)" in message(
-        parsed, 'only=["thrid arm"]', **whole
-    )
+    text = message(parsed, 'only=[big,"thrid arm"]', **whole)
+    assert "only='thrid arm': there is no arm of this name (did you mean 'third arm'?)" in text
+    assert 'there are big, student, "third arm"\n  fix: ' in text
+    assert 'only=[big,"third arm"]' in text
+    assert "the baseline alone" in message(parsed, "only=[plain]", **whole)
+
+
+def test_rounds_need_an_expectation_among_the_arms_that_run(parsed: Parsed) -> None:
+    metrics = {"toy": {**METRIC["toy"], "expect": {"fast": "higher"}}}
+    words = ("until=decided", "seeds=[0,1,2,3]", "only=[third]")
+    arms: dict[str, Any] = {"slow": [], "fast": ["optim.lr=1"], "third": ["optim.lr=2"]}
+    text = message(parsed, *words, arms=arms, baseline="slow", metrics=metrics)
+    assert "an arm of which something is expected, and only leaves them out" in text
+    assert "fix: only=[fast], or leave until out" in text
 
 
 METRIC = {"toy": {"of": "toy", "key": "accuracy"}}
