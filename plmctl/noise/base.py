@@ -12,6 +12,7 @@ from plmctl.core.draws import Draws
 from plmctl.core.errors import ConfigError
 from plmctl.core.fields import Field, fields_of
 from plmctl.core.parts import base_of
+from plmctl.text.vocab import Vocab
 
 
 @base_of("noise")
@@ -67,6 +68,22 @@ class Denoising(Noise):
 
     def columns(self, length: int) -> dict[str, int]:
         return {"source": length, "target": length}
+
+
+def find_mask(vocab: Vocab, noise: str) -> int:
+    """The id of the mask token, which the `noise` of this name writes.
+
+    Raises:
+        ConfigError: if the tokenizer lacks it.
+    """
+    if vocab.mask is None:
+        raise ConfigError(
+            "noise",
+            noise,
+            "a tokenizer with a mask token",
+            fix="tokenizer=wordpiece, or with init= a run whose tokenizer has one",
+        )
+    return vocab.mask
 
 
 def split_source(rows: Rows) -> Rows:

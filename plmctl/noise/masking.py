@@ -16,7 +16,7 @@ from plmctl.core.batch import IGNORE, Rows, Seq
 from plmctl.core.draws import HALF, Draws, below
 from plmctl.core.errors import ConfigError
 from plmctl.core.fields import Field, Fields
-from plmctl.noise.base import Noise
+from plmctl.noise.base import Noise, find_mask
 from plmctl.text.vocab import Vocab
 
 MASKED: Fields = {
@@ -345,13 +345,7 @@ class MaskOrReplace(Corrupt):
         random_specials: bool,
         sample: np.ndarray | None = None,
     ) -> None:
-        if vocab.mask is None:
-            raise ConfigError(
-                "noise",
-                "token_mask",
-                "a tokenizer with a mask token",
-                fix="tokenizer=wordpiece, or with init= a run whose tokenizer has one",
-            )
+        self.mask_id = find_mask(vocab, "token_mask")
         if mask_share < 0 or random_share < 0 or mask_share + random_share > 1:
             raise ConfigError(
                 "noise.mask_share",
@@ -366,7 +360,6 @@ class MaskOrReplace(Corrupt):
                 "something to hide: every token that is predicted stays visible",
                 fix=fix,
             )
-        self.mask_id = vocab.mask
         self.masked, self.changed = (
             np.uint64(share * 2**32) for share in (mask_share, mask_share + random_share)
         )

@@ -13,7 +13,7 @@ from plmctl.core.batch import IGNORE, Rows
 from plmctl.core.draws import HALF, Draws, below
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
-from plmctl.noise.base import Noise
+from plmctl.noise.base import Noise, find_mask
 from plmctl.noise.groups import Lengths
 from plmctl.noise.masking import MASKED, Spans
 from plmctl.noise.moves import find_stretches
@@ -38,13 +38,7 @@ class NgramHole(Noise):
     writes = frozenset({"targets.mlm", "spans.chosen"})
 
     def __init__(self, *, vocab: Vocab, mean: float, deviation: float, max_tokens: int) -> None:
-        if vocab.mask is None:
-            raise ConfigError(
-                "noise",
-                "ngram_hole",
-                "a tokenizer with a mask token",
-                fix="tokenizer=wordpiece, or with init= a run whose tokenizer has one",
-            )
+        self.mask = find_mask(vocab, "ngram_hole")
         for name, value in (("deviation", deviation), ("max_tokens", max_tokens)):
             if value <= 0:
                 raise ConfigError(f"noise.{name}", value, "above 0")
@@ -56,7 +50,7 @@ class NgramHole(Noise):
         clean = np.where(labels == IGNORE, seq.ids, labels)
         spans = self._spans(rows.with_seq(rows.input, replace(seq, ids=clean)), draws)
         ids, labels, index = seq.ids.copy(), labels.copy(), spans.tokens()
-        labels[index], ids[index] = clean[index], self.vocab.mask
+        labels[index], ids[index] = clean[index], self.mask
         noised = rows.with_seq(rows.input, replace(seq, ids=ids)).with_targets(mlm=labels)
         return replace(noised, spans={**noised.spans, "chosen": np.stack(spans, 1)})
 

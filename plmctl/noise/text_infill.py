@@ -13,7 +13,7 @@ from plmctl.core.batch import Rows
 from plmctl.core.draws import HALF, Draws, below
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
-from plmctl.noise.base import Denoising, split_source
+from plmctl.noise.base import Denoising, find_mask, split_source
 from plmctl.noise.groups import Lengths
 from plmctl.noise.masking import NoiseBudget, Shuffled, expand_runs, sum_before
 from plmctl.noise.moves import make_movable, move_tokens
@@ -46,13 +46,7 @@ class TextInfill(Denoising):
         whole_words: bool = True,
         selection: str = "published",
     ) -> None:
-        if vocab.mask is None:
-            raise ConfigError(
-                "noise",
-                "text_infill",
-                "a tokenizer with a mask token",
-                fix="tokenizer=wordpiece, or with init= a run whose tokenizer has one",
-            )
+        mask = find_mask(vocab, "text_infill")
         if not 0 < mean_length <= 32:
             raise ConfigError(
                 "noise.mean_length",
@@ -63,7 +57,7 @@ class TextInfill(Denoising):
             raise ConfigError("noise.selection", selection, f"one of {', '.join(SELECTIONS)}")
         self.vocab, self.mask, self.mean, self.whole_words = (
             make_movable(vocab),
-            vocab.mask,
+            mask,
             mean_length,
             whole_words,
         )

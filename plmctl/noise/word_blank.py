@@ -10,9 +10,8 @@ import numpy as np
 
 from plmctl.core.batch import Rows
 from plmctl.core.draws import Draws
-from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
-from plmctl.noise.base import Denoising, split_source
+from plmctl.noise.base import Denoising, find_mask, split_source
 from plmctl.noise.units import find_units
 from plmctl.noise.word_drop import strike_words, threshold
 from plmctl.text.vocab import Vocab
@@ -29,20 +28,12 @@ class WordBlank(Denoising):
     reads = frozenset({"input", "tracks.word_start"})
 
     def __init__(self, *, vocab: Vocab, rate: float) -> None:
-        if vocab.mask is None:
-            raise ConfigError(
-                "noise",
-                "word_blank",
-                "a tokenizer with a mask token",
-                fix="tokenizer=wordpiece, or with init= a run whose tokenizer has one",
-            )
+        self.mask = find_mask(vocab, "word_blank")
         self.vocab, self.limit = vocab, threshold(rate)
 
     def __call__(self, rows: Rows, draws: Draws) -> Rows:
         rows = split_source(rows)
         seq = rows.seqs[rows.input]
         hidden = strike_words(rows, draws, find_units(rows, self.vocab, words=True), self.limit)
-        ids = np.where(
-            hidden.reshape(seq.ids.shape), np.asarray(self.vocab.mask, seq.ids.dtype), seq.ids
-        )
+        ids = np.where(hidden.reshape(seq.ids.shape), np.asarray(self.mask, seq.ids.dtype), seq.ids)
         return rows.with_seq(rows.input, replace(seq, ids=ids))

@@ -70,6 +70,7 @@ class Composer:
         self.decisions: dict[str, Decision] = {}
         self._errors: list[UsageError] = []
         self._costs: dict[str, tuple[float, int, frozenset[str]]] = {}
+        self._sizes: dict[str, int] = {}
 
     def compose_arms(self) -> dict[str, ComposedArm]:
         """Every arm; raises what is wrong with any of them, or with what they share."""
@@ -170,16 +171,18 @@ class Composer:
         return self._costs[key]
 
     def _count_parameters(self, checkpoint: str) -> int:
-        """Parameters of a trained model, with its heads."""
-        source = open_source(checkpoint, plugins=self.plugins)
-        with without_weights():
-            model = build_model(
-                source.config,
-                vocab_size=source.vocab_size,
-                vocab=source.vocab,
-                plugins=self.plugins,
-            )
-        return sum(parameter.numel() for parameter in model.parameters())
+        """Parameters of a trained model, with its heads; arms may share one."""
+        if checkpoint not in self._sizes:
+            source = open_source(checkpoint, plugins=self.plugins)
+            with without_weights():
+                model = build_model(
+                    source.config,
+                    vocab_size=source.vocab_size,
+                    vocab=source.vocab,
+                    plugins=self.plugins,
+                )
+            self._sizes[checkpoint] = sum(parameter.numel() for parameter in model.parameters())
+        return self._sizes[checkpoint]
 
     def _compose_finetuning(
         self, arm: Arm, name: str, task: StudyTask, point: Sequence[str], model: Config
