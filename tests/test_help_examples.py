@@ -34,6 +34,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "data rewrite": ("tokenize",),
     "distill": ("finetune",),
     "eval": ("finetune",),
+    "compare": ("finetune",),
     "convert": ("pretrain",),
     "embed": ("convert",),
     "inject": ("pretrain", "data contexts"),

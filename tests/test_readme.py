@@ -89,7 +89,7 @@ def assert_composes(line: str, *extra: str) -> None:
     if words == ["--help"]:
         return
     context = command.make_context(verb, [*words, *extra])
-    if verb in ("average", "convert", "report", "recipes", "help"):
+    if verb in ("average", "compare", "convert", "report", "recipes", "help"):
         return
     given = context.params
     paths = {"data": data_check.pathless, "link": data_link.pathless}

@@ -1,0 +1,200 @@
+"""`plmctl compare`: two systems on the same examples, score by score."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from plmctl.core.errors import DataError, UsageError, nearest
+from plmctl.core.rounding import round_floats
+from plmctl.core.terminal import print_columns, tell
+from plmctl.report.paired import McNemar, PairedDifference, compare_scores, count_discordant
+from plmctl.report.predicted import (
+    KIND_NAMES,
+    ColumnNames,
+    Predicted,
+    Row,
+    Score,
+    find_kind,
+    read_predicted,
+    score_by_kind,
+)
+from plmctl.tasks.resampling import Sums, Whole, find_forms
+
+SAMPLES = 10_000
+SHOWN = 5  # ids in a message
+SECONDS = 30.0  # for a score that is computed anew of every draw
+LEAST = 200  # draws of such a score, however long they take
+
+
+def compare(
+    first: Path,
+    second: Path,
+    *,
+    split: str = "dev",
+    columns: ColumnNames | None = None,
+    kind: str | None = None,
+    positive: str | None = None,
+    names: Sequence[str] = (),
+    samples: int | None = None,
+    seed: int = 0,
+    as_json: bool = False,
+    plugins: Sequence[str] = (),
+) -> None:
+    """Print how `second` differs from `first` in each score, with interval and p-value.
+
+    Args:
+        kind: What stands in the files; None: the score of the run's task, else what they look like.
+        names: The metrics; none: those of the task, or all of the kind.
+        samples: Of bootstrap and randomisation; None: `SAMPLES`, fewer of slow scores.
+    """
+    if kind is not None and kind not in KIND_NAMES:
+        allowed = f"one of {', '.join(KIND_NAMES)}{nearest(kind, KIND_NAMES)}"
+        raise UsageError(f"--as {kind}: {allowed}\n  fix: --as classes")
+    if samples is not None and samples < 100:
+        raise UsageError(f"--samples {samples}: 100 at least\n  fix: --samples {SAMPLES}")
+    kind = "classes" if positive is not None else kind
+    columns = columns or ColumnNames()
+    a, b = (read_predicted(each, split, columns, kind, plugins) for each in (first, second))
+    left, right = align(a, b)
+    task = a.task or b.task
+    shape = kind or find_kind(left)
+    score: Score = task.score if task is not None else score_by_kind(shape, positive)
+    known = list(score(left))
+    chosen = list(names) or [name for name in (task.metrics if task else known) if name in known]
+    for name in chosen:
+        if name not in known:
+            allowed = f"one of {', '.join(known)}{nearest(name, known)}"
+            raise UsageError(f"--metric {name}: {allowed}\n  fix: --metric {known[0]}")
+    found = {
+        name: _compare_form(form, len(left), samples, seed)
+        for name, form in find_forms([*left, *right], score, chosen).items()
+    }
+    sides = [[_is_right(row, score) for row in rows] for rows in (left, right)]
+    counts = None
+    if not any(each is None for side in sides for each in side):
+        counts = count_discordant(*([bool(each) for each in side] for side in sides))
+    by = f"task {task.name}" if task is not None else shape
+    _show(a, b, found, counts, n=len(left), by=by, as_json=as_json)
+
+
+def align(a: Predicted, b: Predicted) -> tuple[list[Row], list[Row]]:
+    """The rows of both in the order of the first; DataError where they are not of the same
+    examples.
+    """
+    sides = []
+    for side in (a, b):
+        known: dict[str, Row] = {}
+        for row in side.rows:
+            if row["id"] in known:
+                fix = "--id <a column that tells the examples apart>"
+                raise DataError(f"the id {row['id']} stands in it twice", file=side.file, fix=fix)
+            known[row["id"]] = row
+        sides.append(known)
+    left, right = sides
+    missing = {
+        side.file: [id for id in own if id not in other]
+        for side, own, other in ((a, left, right), (b, right, left))
+    }
+    if lines := [
+        f"{len(ids):,} only in {file}: {_some(ids)}" for file, ids in missing.items() if ids
+    ]:
+        raise DataError(
+            f"other examples than those of {a.file}: {'; '.join(lines)}",
+            file=b.file,
+            fix="predictions of the same split of the same files",
+        )
+    differ = [id for id in left if _gold(left[id]) != _gold(right[id])]
+    if differ:
+        one = differ[0]
+        raise DataError(
+            f"{len(differ):,} of {len(left):,} examples have another gold label than in {a.file}:"
+            f" {_some(differ)} (of {one}: {_gold(right[one])!r}, not {_gold(left[one])!r})",
+            file=b.file,
+            fix="predictions of the same examples; --id says which column tells them apart",
+        )
+    return list(left.values()), [right[id] for id in left]
+
+
+def _some(ids: Sequence[str]) -> str:
+    return ", ".join(ids[:SHOWN]) + (", ..." if len(ids) > SHOWN else "")
+
+
+def _gold(row: Row) -> Any:
+    gold = row["golds"] if "golds" in row else row["gold"]
+    return str(gold) if isinstance(gold, int) else gold  # a table has texts alone
+
+
+def _is_right(row: Row, score: Score) -> bool | None:
+    """Whether an answer is right as a whole; None where there is no right and wrong."""
+    if "golds" in row:
+        exact = score([row])
+        return next((exact[name] > 0 for name in ("exact", "em") if name in exact), None)
+    if isinstance(row["gold"], float):
+        return None
+    gold, guess = row["gold"], row["guess"]
+    return bool(gold == guess if isinstance(gold, list) else str(gold) == str(guess))
+
+
+def _compare_form(form: Sums | Whole, n: int, samples: int | None, seed: int) -> PairedDifference:
+    if isinstance(form, Sums):
+        differs = (form.parts[:n] != form.parts[n:]).any(1)
+        return compare_scores(form, n, samples=samples or SAMPLES, seed=seed, differs=differs)
+    begun = time.perf_counter()
+    form(np.arange(2 * n).reshape(2, n))
+    spent = time.perf_counter() - begun  # bootstrap and randomisation ask for two each
+    most = int(max(LEAST, min(SAMPLES, SECONDS / 2 / max(spent, 1e-9))))
+    differs = np.array([form.rows[index] != form.rows[n + index] for index in range(n)])
+    return compare_scores(form, n, samples=samples or most, seed=seed, differs=differs)
+
+
+def _show(
+    a: Predicted,
+    b: Predicted,
+    found: Mapping[str, PairedDifference],
+    counts: McNemar | None,
+    *,
+    n: int,
+    by: str,
+    as_json: bool,
+) -> None:
+    if as_json:
+        scores = {name: {**asdict(each), "difference": each.mean} for name, each in found.items()}
+        known = {"a": str(a.file), "b": str(b.file), "examples": n, "scored_as": by}
+        known |= {"metrics": scores, "mcnemar": asdict(counts) if counts else None}
+        tell(json.dumps(round_floats(known)))
+        return
+    rows = [
+        [
+            name,
+            f"{each.first:.4f}",
+            f"{each.second:.4f}",
+            f"{each.mean:+.4f}",
+            f"{each.low:+.4f} to {each.high:+.4f}",
+            _spell_p(each.p, each.enumerated),
+        ]
+        for name, each in found.items()
+    ]
+    title = f"b against a: {n:,} examples, scored as {by}"
+    print_columns(title, ["metric", "a", "b", "b - a", "95% interval", "p"], rows)
+    tell(f"a: {a.file}\nb: {b.file}")
+    draws = sorted({each.samples for each in found.values()})
+    many = " or ".join(f"{each:,}" for each in draws)
+    tell(f"interval: paired bootstrap, {many} samples; p: approximate randomisation")
+    if any(each.enumerated for each in found.values()):
+        tell("p=: of all swaps of answers, not of random ones")
+    if counts is not None:
+        tell(
+            f"right in a alone: {counts.first:,}; in b alone: {counts.second:,};"
+            f" McNemar: p {counts.exact:.4f} (exact), {counts.corrected:.4f} (continuity)"
+        )
+
+
+def _spell_p(p: float, enumerated: bool) -> str:
+    return f"={p:.4f}" if enumerated else f"{p:.4f}"

@@ -1,0 +1,265 @@
+"""Predictions of one system as `plmctl compare` reads them: a run, or a file of plmctl or of
+someone else; and the scores that they have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from plmctl.core.errors import DataError, UsageError, nearest
+from plmctl.run.build import build
+from plmctl.run.model_facts import reading
+from plmctl.run.plugins import confirm, named
+from plmctl.run.saved import CONFIG, read_spec
+from plmctl.run.spec import thaw
+from plmctl.storage.paths import find_near
+from plmctl.storage.reading import parse_json, parse_json_at
+from plmctl.tasks import files, metrics, rouge, squad_score
+from plmctl.tasks.base import Task
+from plmctl.tasks.tables import rows_of
+
+FOLDERS = ("predictions", "eval")  # of a run, the first that has the split
+SUFFIXES = (".jsonl", ".csv", ".tsv")
+Row = dict[str, Any]
+Score = Callable[[Sequence[Mapping[str, Any]]], Mapping[str, float]]
+
+
+@dataclass(frozen=True)
+class ColumnNames:
+    """Which columns or fields of a file are what."""
+
+    gold: str = "gold"
+    guess: str = "guess"
+    id: str | None = None  # None: "id", where there is one, else the number of the row
+
+    def __post_init__(self) -> None:
+        if self.gold == self.guess:
+            raise UsageError(
+                f"--gold and --guess are both {self.gold}\n  fix: name two different columns"
+            )
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """The predictions of one system.
+
+    Args:
+        rows: {"id", "gold" or "golds", "guess", ...} of each example.
+        task: The task of its run, None of a file that lies in no run.
+    """
+
+    file: Path
+    rows: list[Row] = field(repr=False)
+    task: Task | None = None
+
+
+def read_predicted(
+    place: Path, split: str, columns: ColumnNames, kind: str | None, plugins: Sequence[str] = ()
+) -> Predicted:
+    """The predictions of a run, a folder of them or a file; DataError for anything else."""
+    file = _find_file(place, split)
+    inside = files.suffix(file) == ".jsonl" and file.parent.name in FOLDERS
+    rows = _read_rows(file, columns, kind)
+    task = None
+    if inside and kind is None and columns == ColumnNames(id=columns.id):
+        task = _read_task(file.parent.parent, plugins)
+    if not rows:
+        raise DataError("no predictions", file=file, fix="name a file with some")
+    return Predicted(file, rows, task)
+
+
+def _find_file(place: Path, split: str) -> Path:
+    if place.is_file():
+        if files.suffix(place) not in SUFFIXES:
+            allowed = ", ".join(SUFFIXES)
+            raise DataError(f"its name does not end in one of {allowed}", file=place)
+        return place
+    if not place.is_dir():
+        near = find_near(place, folders=False)
+        hint = f" (did you mean '{near}'?)" if near else ""
+        raise DataError(
+            f"there is no such run or file{hint}",
+            file=place,
+            fix=f"give {near}" if near else "a run of plmctl finetune, or a file of predictions",
+        )
+    tried = [*(place / folder / f"{split}.jsonl" for folder in FOLDERS), place / f"{split}.jsonl"]
+    if file := next((file for file in tried if file.is_file()), None):
+        return file
+    there = sorted(
+        {each.stem for folder in tried for each in folder.parent.glob("*.jsonl")} - {"metrics"}
+    )
+    if there:
+        raise DataError(
+            f"no predictions of the split '{split}'; there are those of {', '.join(there)}",
+            file=place,
+            fix=f"--split {there[0]}",
+        )
+    raise DataError(
+        "no predictions in it (predictions/*.jsonl, eval/*.jsonl)",
+        file=place,
+        fix=f"plmctl eval checkpoint={place} split={split}",
+    )
+
+
+def _read_task(folder: Path, plugins: Sequence[str]) -> Task | None:
+    """The task of the run in `folder`; None where there is no run."""
+    config = thaw(read_spec(folder) or {}) if (folder / CONFIG).is_file() else {}
+    if not config.get("task") or not config.get("model"):
+        return None
+    parts = [config.get(name) for name in ("task", "model", "pattern")]
+    confirm(named(parts), plugins, of=folder)
+    task = build(config["task"], reading(config, plugins), plugins, path="task")
+    return task if isinstance(task, Task) else None
+
+
+def _read_rows(file: Path, columns: ColumnNames, kind: str | None) -> list[Row]:
+    if files.suffix(file) == ".jsonl":
+        found = []
+        for line, text in files.lines(file):
+            if text.strip():
+                found.append((line, _object(parse_json_at(text, file=file, line=line), file, line)))
+    else:
+        (_, names), *cells = rows_of(file)
+        found = []
+        for line, row in cells:
+            if len(row) != len(names):
+                raise DataError(
+                    f"{len(row)} columns, where the first line names {len(names)}",
+                    file=file,
+                    line=line,
+                    fix="correct the line",
+                )
+            found.append((line, dict(zip(names, row, strict=True))))
+    rows = [_take(row, number, columns, file, line) for number, (line, row) in enumerate(found)]
+    return rows if files.suffix(file) == ".jsonl" else _type_cells(rows, kind, file)
+
+
+def _object(value: Any, file: Path, line: int) -> Row:
+    if not isinstance(value, dict):
+        what = f"a JSON object is needed on each line, found {type(value).__name__}"
+        raise DataError(what, file=file, line=line, fix="one {...} a line")
+    return value
+
+
+def _take(row: Row, number: int, columns: ColumnNames, file: Path, line: int) -> Row:
+    """The row with "id", "gold" and "guess" under these names."""
+    gold = "golds" if columns.gold == "gold" and "golds" in row else columns.gold
+    wanted = {"gold" if gold == columns.gold else "golds": gold, "guess": columns.guess}
+    wanted |= {"id": columns.id} if columns.id is not None else {}
+    for option, name in wanted.items():
+        if name not in row:
+            raise DataError(
+                f"no column {name}; found {', '.join(row)}{nearest(name, row)}",
+                file=file,
+                line=line,
+                fix=f"--{option.removesuffix('s')} <one of the columns found>",
+            )
+    if row[gold] is None or row[gold] == "":
+        what = "it has no gold label, without which nothing can be compared"
+        raise DataError(what, file=file, line=line)
+    named_so = {name: row[column] for name, column in wanted.items()}
+    own = str(named_so.get("id", row.get("id", number)))
+    return {**row, **named_so, "id": own}
+
+
+def _type_cells(rows: list[Row], kind: str | None, file: Path) -> list[Row]:
+    """Cells of a table are texts: numbers and lists are made of them where `kind` says so, or where
+    they all look so.
+    """
+    sides = [name for name in ("gold", "golds", "guess") if rows and name in rows[0]]
+    for name in sides:
+        cells = [row[name] for row in rows]
+        if all(cell.startswith("[") and cell.endswith("]") for cell in cells):
+            for row in rows:
+                row[name] = _parse(row[name], file)
+        elif kind == "tags":
+            for row in rows:
+                row[name] = row[name].split()
+    values = [row[name] for row in rows for name in sides]
+    decimal = all(isinstance(v, str) and _is_number(v) for v in values) and any(
+        "." in value for value in values
+    )
+    if kind == "numbers" or (kind is None and decimal):
+        for row in rows:
+            for name in sides:
+                if not _is_number(row[name]):
+                    what = f"'{row[name]}' of id {row['id']} is not a number"
+                    raise DataError(what, file=file, fix="--as classes")
+                row[name] = float(row[name])
+    return rows
+
+
+def _parse(cell: str, file: Path) -> Any:
+    try:
+        return parse_json(cell)
+    except ValueError as error:
+        raise DataError(f"not JSON: {cell[:60]!r}", file=file) from error
+
+
+def _is_number(text: Any) -> bool:
+    try:
+        float(text)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+# --- what files without a task are scored by
+
+
+def find_kind(rows: Sequence[Row]) -> str:
+    """One of `KINDS`, by what stands in the rows."""
+    first = rows[0]
+    if "golds" in first:
+        return "answers"
+    if isinstance(first["gold"], list):
+        return "tags"
+    return "numbers" if isinstance(first["gold"], float) else "classes"
+
+
+def _score_classes(rows: Sequence[Mapping[str, Any]], positive: str | None) -> dict[str, float]:
+    gold, guess = [str(row["gold"]) for row in rows], [str(row["guess"]) for row in rows]
+    return {name: score(gold, guess) for name, score in metrics.by_name(positive).items()}
+
+
+def _score_numbers(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    gold, guess = [float(row["gold"]) for row in rows], [float(row["guess"]) for row in rows]
+    return {name: score(gold, guess) for name, score in metrics.CORRELATIONS.items()}
+
+
+def _score_tags(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    gold, guess = [row["gold"] for row in rows], [row["guess"] for row in rows]
+    flat = [[tag for tags in side for tag in tags] for side in (gold, guess)]
+    return {**metrics.entity_scores(gold, guess), "accuracy": metrics.accuracy(*flat)}
+
+
+def _score_texts(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    golds, guesses = [_golds(row) for row in rows], [str(row["guess"]) for row in rows]
+    return {name: rouge.mean(name, golds, guesses) for name in rouge.METRICS}
+
+
+def _score_answers(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    return squad_score.score_v1([{**row, "golds": _golds(row)} for row in rows])
+
+
+def _golds(row: Mapping[str, Any]) -> list[str]:
+    golds = row.get("golds", row.get("gold"))
+    return golds if isinstance(golds, list) else [str(golds)]
+
+
+KINDS: dict[str, Score] = {
+    "numbers": _score_numbers,
+    "tags": _score_tags,
+    "answers": _score_answers,
+    "texts": _score_texts,
+}
+KIND_NAMES = ("classes", *KINDS)
+
+
+def score_by_kind(kind: str, positive: str | None = None) -> Score:
+    """The scores of files by what stands in them: one of `KIND_NAMES`."""
+    return partial(_score_classes, positive=positive) if kind == "classes" else KINDS[kind]

@@ -1,0 +1,197 @@
+"""`plmctl compare`: whose predictions are read, what is refused, and the table."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from plmctl.cli.app import make_app
+from plmctl.report.compare import align
+from plmctl.report.predicted import ColumnNames, Predicted, read_predicted
+from plmctl.storage.settings_file import to_yaml
+from tests.report import fabricated
+
+GOLD = ["pos", "neg", "pos", "neg", "pos", "pos", "neg", "neg"]
+LEFT = ["pos", "pos", "neg", "neg", "neg", "pos", "pos", "neg"]
+RIGHT = ["pos", "neg", "pos", "neg", "pos", "pos", "pos", "neg"]
+
+
+def invoke(*words: object) -> Any:
+    return CliRunner().invoke(make_app(), ["compare", *map(str, words)])
+
+
+def write(file: Path, guesses: list[Any], golds: list[Any] = GOLD, ids: Any = None) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    rows = zip(ids or range(len(golds)), golds, guesses, strict=True)
+    lines = [json.dumps({"id": str(id), "gold": g, "guess": p}) for id, g, p in rows]
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return file
+
+
+def compared(*words: object) -> dict[str, Any]:
+    result = invoke(*words, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_two_files_of_classes(tmp_path: Path) -> None:
+    files = write(tmp_path / "a.jsonl", LEFT), write(tmp_path / "b.jsonl", RIGHT)
+    found = compared(*files)
+    accuracy = found["metrics"]["accuracy"]
+    assert (accuracy["first"], accuracy["second"]) == (4 / 8, 7 / 8)
+    assert accuracy["difference"] == pytest.approx(3 / 8)
+    # three answers differ, all for the better: 2 of 8 swaps are as uneven
+    assert (accuracy["p"], accuracy["enumerated"]) == (2 / 8, True)
+    assert accuracy["low"] <= 3 / 8 <= accuracy["high"]
+    assert found["mcnemar"]["first"] == 0
+    assert found["mcnemar"]["second"] == 3
+    table = invoke(*files, "--positive", "pos").output
+    assert "macro_f1" in table
+    assert "+0.3750" in table
+    assert "McNemar" in table
+    assert " f1 " in table
+
+
+def test_the_order_of_rows_does_not_count(tmp_path: Path) -> None:
+    back = range(len(GOLD) - 1, -1, -1)
+    a = write(tmp_path / "a.jsonl", LEFT)
+    b = write(tmp_path / "b.jsonl", RIGHT[::-1], GOLD[::-1], back)
+    assert compared(a, b)["metrics"]["accuracy"]["second"] == 7 / 8
+
+
+def test_a_table_of_someone_else(tmp_path: Path) -> None:
+    rows = "".join(f"{n},{g},{p}\n" for n, (g, p) in enumerate(zip(GOLD, RIGHT, strict=True)))
+    (tmp_path / "b.csv").write_text(f"uid,label,ours\n{rows}", encoding="utf-8")
+    words = ["--gold", "label", "--guess", "ours", "--id", "uid", "--metric", "accuracy"]
+    found = compared(tmp_path / "b.csv", tmp_path / "b.csv", *words)
+    assert list(found["metrics"]) == ["accuracy"]
+    assert found["metrics"]["accuracy"]["p"] == 1
+
+
+@pytest.mark.parametrize(
+    ("gold", "guess", "kind", "metric"),
+    [
+        ("1.5", "1.2", "numbers", "pearson"),
+        ('"[""B-X"", ""O""]"', '"[""B-X"", ""O""]"', "tags", "f1"),
+        ("1", "1", "classes", "accuracy"),
+    ],
+)
+def test_what_stands_in_a_table(
+    gold: str, guess: str, kind: str, metric: str, tmp_path: Path
+) -> None:
+    (tmp_path / "a.csv").write_text(f"gold,guess\n{gold},{guess}\n" * 1, encoding="utf-8")
+    found = compared(tmp_path / "a.csv", tmp_path / "a.csv", "--samples", "100")
+    assert found["scored_as"] == kind
+    assert metric in found["metrics"]
+
+
+def test_a_run_is_scored_as_its_task(tmp_path: Path) -> None:
+    task = {
+        "_target_": "plmctl.tasks.classification.Classification",
+        "name": "cola",
+        "reader": {"_target_": "plmctl.tasks.tables.Table", "splits": {"dev": ["dev.tsv"]}},
+        "columns": {"text": "text", "label": "label"},
+        "max_length": 8,
+        "metrics": ["matthews"],
+        "path": "nowhere",
+    }
+    runs = []
+    for name, guesses in (("a", LEFT), ("b", RIGHT)):
+        folder = fabricated.run(tmp_path / name, config={**fabricated.CONFIG, "task": task})
+        write(folder / "predictions/dev.jsonl", guesses)
+        runs.append(folder)
+    found = compared(*runs)
+    assert found["scored_as"] == "task cola"
+    assert list(found["metrics"]) == ["matthews"]
+    result = invoke(*runs, "--split", "test")
+    assert result.exit_code == 3
+    assert "there are those of dev" in result.output
+    assert "--split dev" in result.output
+
+
+def test_questions_are_compared_by_their_answers(tmp_path: Path) -> None:
+    rows = [{"id": "q", "golds": ["the house", "a home"], "guess": "house"}]
+    file = tmp_path / "a.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    found = compared(file, file)
+    assert found["scored_as"] == "answers"
+    assert found["metrics"]["exact"]["first"] == 100
+    assert (found["mcnemar"]["first"], found["mcnemar"]["exact"]) == (0, 1.0)
+    assert compared(file, file, "--as", "texts")["mcnemar"] is None
+
+
+@pytest.mark.parametrize(
+    ("ids", "golds", "words"),
+    [
+        ([0, 1, 2, 3, 4, 5, 6, 9], GOLD, ["1 only in", ": 7;", ": 9"]),
+        (None, ["neg", *GOLD[1:]], ["another gold label", "(of 0: 'neg', not 'pos')"]),
+        ([0, 0, 2, 3, 4, 5, 6, 7], GOLD, ["the id 0 stands in it twice"]),
+    ],
+)
+def test_other_examples_are_refused(
+    ids: Any, golds: list[str], words: list[str], tmp_path: Path
+) -> None:
+    a, b = write(tmp_path / "a.jsonl", LEFT), write(tmp_path / "b.jsonl", RIGHT, golds, ids)
+    result = invoke(a, b)
+    assert result.exit_code == 3
+    assert all(word in result.output for word in [*words, str(b), "fix: "])
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "words"),
+    [
+        ('{"id": 1, "gold": "a"}\n', "x.jsonl", "x.jsonl:1: no column guess; found id, gold"),
+        ('{"gold": null, "guess": "a"}\n', "x.jsonl", "x.jsonl:1: it has no gold label"),
+        ("[1]\n", "x.jsonl", "x.jsonl:1: a JSON object is needed"),
+        ('{"gold"\n', "x.jsonl", "x.jsonl:1: not JSON"),
+        ("gold,guess\na,b,c\n", "x.csv", "x.csv:2: 3 columns, where the first line names 2"),
+        ("label,guess\na,b\n", "x.csv", "no column gold; found label, guess"),
+        ("gold,guess\n", "x.csv", "no predictions"),
+        ("gold\n", "x.txt", "does not end in one of .jsonl, .csv, .tsv"),
+    ],
+)
+def test_broken_files(content: str, name: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    result = invoke(tmp_path / name, tmp_path / name)
+    assert result.exit_code == 3
+    assert words in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "fix"),
+    [
+        (["--as", "class"], "--as classes"),
+        (["--metric", "acuracy"], "did you mean 'accuracy'?"),
+        (["--samples", "9"], "--samples 10000"),
+        (["--gold", "guess"], "name two different columns"),
+    ],
+)
+def test_wrong_words(words: list[str], fix: str, tmp_path: Path) -> None:
+    file = write(tmp_path / "a.jsonl", LEFT)
+    result = invoke(file, file, *words)
+    assert (result.exit_code, fix in result.output) == (2, True), result.output
+
+
+def test_a_run_that_is_not_there(tmp_path: Path) -> None:
+    write(tmp_path / "runs.jsonl", LEFT)
+    result = invoke(tmp_path / "rums.jsonl", tmp_path / "runs.jsonl")
+    assert result.exit_code == 3
+    assert "did you mean" in result.output
+
+
+def test_rows_are_paired_by_their_ids() -> None:
+    def side(*ids: str) -> Predicted:
+        return Predicted(Path("x"), [{"id": id, "gold": "a", "guess": id} for id in ids])
+
+    left, right = align(side("1", "2"), side("2", "1"))
+    assert [row["guess"] for row in left] == [row["guess"] for row in right] == ["1", "2"]
+
+
+def test_a_file_outside_a_run_has_no_task(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(to_yaml({"version": 2}), encoding="utf-8")
+    file = write(tmp_path / "own/dev.jsonl", LEFT)
+    assert read_predicted(file, "dev", ColumnNames(), None).task is None

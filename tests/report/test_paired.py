@@ -1,0 +1,80 @@
+"""Tests of two systems on the same examples, against SciPy, loops, and all swaps that there are."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+
+import numpy as np
+import pytest
+
+from plmctl.report.paired import compare_scores, count_discordant
+
+
+def mean_of(values: list[float]):
+    """The mean, as a score of draws."""
+    known = np.array(values)
+    return lambda picks: known[picks].mean(1)
+
+
+@pytest.mark.parametrize("division", [(0, 0), (1, 0), (3, 9), (12, 30), (7, 7)])
+def test_mcnemar_is_that_of_scipy(division: tuple[int, int]) -> None:
+    stats = pytest.importorskip("scipy.stats")
+    b, c = division
+    first = [True] * b + [False] * c + [True, True, False]
+    second = [False] * b + [True] * c + [True, True, False]
+    found = count_discordant(first, second)
+    assert (found.first, found.second) == (b, c)
+    exact = stats.binomtest(b, b + c, 0.5).pvalue if b + c else 1.0
+    assert found.exact == pytest.approx(exact)
+    square = max(0, abs(b - c) - 1) ** 2 / (b + c) if b + c else 0.0
+    assert found.corrected == pytest.approx(stats.chi2.sf(square, 1))
+
+
+def test_of_few_examples_every_swap_is_tried() -> None:
+    a, b = [0.0, 1.0, 0.5, 0.25, 1.0], [1.0, 1.0, 0.75, 0.5, 0.0]
+    found = compare_scores(
+        mean_of(a + b), 5, samples=100, seed=0, differs=np.array(a) != np.array(b)
+    )
+    observed = abs(statistics.fmean(b) - statistics.fmean(a))
+    hits = 0
+    for swaps in itertools.product([False, True], repeat=5):
+        left = [y if swap else x for x, y, swap in zip(a, b, swaps, strict=True)]
+        right = [x if swap else y for x, y, swap in zip(a, b, swaps, strict=True)]
+        difference = abs(statistics.fmean(right) - statistics.fmean(left))
+        hits += difference >= observed - 1e-12
+    assert found.enumerated
+    assert found.swaps == 2**4  # one answer is the same
+    assert found.p == pytest.approx(hits / 2**5)
+    assert found.mean == pytest.approx(statistics.fmean(b) - statistics.fmean(a))
+
+
+def test_interval_and_p_value_of_many_are_those_of_the_normal_distribution() -> None:
+    stats = pytest.importorskip("scipy.stats")
+    rng = np.random.default_rng(1)
+    a = rng.random(200)
+    b = a + rng.normal(0.02, 0.15, size=200)
+    found = compare_scores(
+        mean_of([*a, *b]), 200, samples=4000, seed=0, differs=np.ones(200, dtype=bool)
+    )
+    error = (b - a).std() / np.sqrt(200)
+    assert found.low == pytest.approx((b - a).mean() - 1.96 * error, abs=0.15 * error)
+    assert found.high == pytest.approx((b - a).mean() + 1.96 * error, abs=0.15 * error)
+    assert found.p == pytest.approx(stats.ttest_rel(b, a).pvalue, abs=0.02)
+    assert not found.enumerated
+
+
+def test_the_same_answers_differ_in_nothing() -> None:
+    values = [0.0, 1.0, 1.0]
+    found = compare_scores(
+        mean_of(values + values), 3, samples=100, seed=0, differs=np.zeros(3, dtype=bool)
+    )
+    assert (found.mean, found.low, found.high, found.p) == (0.0, 0.0, 0.0, 1.0)
+
+
+def test_draws_in_several_blocks_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    score = mean_of([0.1, 0.7, 0.3, 0.5, 0.2, 0.9])
+    asked = {"samples": 100, "seed": 3, "differs": np.ones(3, dtype=bool)}
+    whole = compare_scores(score, 3, **asked)
+    monkeypatch.setattr("plmctl.report.paired.ROOM", 21)
+    assert compare_scores(score, 3, **asked) == whole
