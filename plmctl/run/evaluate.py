@@ -4,7 +4,6 @@ perplexity.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,28 +11,31 @@ from typing import Any
 import torch
 
 from plmctl.core.errors import ConfigError, UsageError
-from plmctl.core.locate import locate
 from plmctl.core.terminal import tell
 from plmctl.heads.base import language_heads
 from plmctl.knowledge.vectors import find_vectors
-from plmctl.run.adapt import framing
-from plmctl.run.assemble import longest
+from plmctl.run.asked_task import (
+    check_out,
+    choose_out,
+    choose_task,
+    describe_model,
+    read_examples,
+    write_split,
+)
 from plmctl.run.build import build, plain
 from plmctl.run.classified_links import TripleClassifier, rank_classified
 from plmctl.run.context_length import compare_contexts
 from plmctl.run.described_links import rank_described
+from plmctl.run.ensemble import evaluate_together
 from plmctl.run.fact_completion import complete_facts
 from plmctl.run.graph_evaluation import evaluate_vectors
 from plmctl.run.held_out import score_held_out, suggest_task
 from plmctl.run.loading import Loaded, load_for
 from plmctl.run.measured_text import read_text
-from plmctl.run.model_facts import reading
 from plmctl.run.predict import predict, show_scores
 from plmctl.run.schema import Evaluate
-from plmctl.run.spec import Part
 from plmctl.run.word_probes import probe_words
 from plmctl.run.word_similarity import compare_words
-from plmctl.storage.atomic import is_stream, refuse_existing
 from plmctl.tasks import inference
 from plmctl.tasks.base import Task
 from plmctl.tasks.classified_links import ClassifiedLinks
@@ -42,42 +44,30 @@ from plmctl.tasks.described_links import DescribedLinks
 from plmctl.tasks.fact_completion import FactCompletion
 from plmctl.tasks.held_out import HeldOut
 from plmctl.tasks.lm import LanguageModel
-from plmctl.tasks.predictions import (
-    FILES,
-    beside,
-    submission_file,
-    write_predictions,
-    write_rows,
-    write_submission,
-)
-from plmctl.tasks.unlabelled import read_unlabelled
+from plmctl.tasks.predictions import submission_file, write_submission
 from plmctl.tasks.wnlampro import WNLaMPro
 from plmctl.tasks.word_similarity import WordSimilarity
 from plmctl.text import unknown
 from plmctl.training.device.precision import Precision
 
-ALSO = {"valid": "dev", "validation": "dev"}  # other words for the default split
-# what training decided about a task, which counts in evaluation whatever is asked for
-DECIDED = ("label_names", "joiner", "max_length", "source_template", "target_template")
-
 
 def evaluate(spec: Evaluate) -> int:
     """Score the checkpoint, and show or write what was asked for."""
-    if vectors := find_vectors(spec.checkpoint):
+    if not isinstance(spec.checkpoint, str):
+        if len(spec.checkpoint) > 1:
+            return evaluate_together(spec)
+        spec = replace(spec, checkpoint=spec.checkpoint[0])
+    if vectors := find_vectors(str(spec.checkpoint)):
         if spec.task is not None:
             allowed = "null: vectors of a graph predict its links, and no other task"
             name = plain(spec.task).get("name", "...")
             raise ConfigError("task", name, allowed, fix="leave it out")
         return evaluate_vectors(spec, vectors)
     if spec.out is not None:
-        _check_out(Path(spec.out), spec.overwrite)
+        check_out(Path(spec.out), spec.overwrite)
     loaded, precision = load_for(spec)
-    given = {
-        "vocab": loaded.vocab,
-        "trained_length": longest(loaded.config),
-        **reading(loaded.config, spec.plugins),
-    }
-    task = build(_choose_task(spec, loaded), given, spec.plugins, path="task")
+    given = describe_model(loaded, spec.plugins)
+    task = build(choose_task(spec, loaded), given, spec.plugins, path="task")
     if isinstance(task, LanguageModel):
         _measure_text(spec, loaded, task, precision)
     elif isinstance(task, ContextLength):
@@ -106,18 +96,10 @@ def evaluate(spec: Evaluate) -> int:
 
 def _score_split(spec: Evaluate, loaded: Loaded, task: Task, precision: Precision) -> None:
     """Write the predictions of one split, or of the texts of `input`, and show their scores."""
-    name = ALSO.get(spec.split, spec.split)
-    if spec.input is None:
-        examples = task.read(name)
-    else:
-        name, examples = read_unlabelled(task, spec.input)
+    name, examples = read_examples(spec, task)
     split = inference.encode_split(task, name, examples, loaded.tokenizer)
     predictions, metrics = _predict(spec, loaded, task, split, precision)
-    out = _choose_out(spec, loaded)
-    rows: Sequence[dict[str, Any]] = predictions
-    if _is_file(out) or spec.input is not None:
-        rows = beside(spec.input, examples, predictions)
-    file = write_rows(out, rows) if _is_file(out) else write_predictions(out, name, rows)
+    file = write_split(spec, choose_out(spec, loaded), name, examples, predictions)
     remarks = {
         "cut": inference.describe_truncation(split.rows),
         "unknown": unknown.describe_unknown(inference.unknown(split.rows, loaded.vocab)),
@@ -139,7 +121,7 @@ def _score_split(spec: Evaluate, loaded: Loaded, task: Task, precision: Precisio
 
 def _write_submission(spec: Evaluate, loaded: Loaded, task: Task, precision: Precision) -> None:
     """Write the file of a leader board for every split that is there."""
-    out = _choose_out(spec, loaded)
+    out = choose_out(spec, loaded)
     files = {split: name for split, name in task.submission.items() if task.has(split)}
     if not files:
         wanted = ", ".join(task.submission) or "none: this task has no leader board"
@@ -159,78 +141,6 @@ def _predict(
 ) -> tuple[list[dict[str, Any]], dict[str, float]]:
     size, digits = spec.batch_size, precision.digits
     return predict(loaded.model, task, split, precision=precision, batch_size=size, digits=digits)
-
-
-def _choose_task(spec: Evaluate, loaded: Loaded) -> dict[str, Any]:
-    """The config of the task that is asked for, else of the one that the checkpoint was fine-tuned
-    on, whose labels and length count in any case.
-    """
-    own = loaded.own_task()
-    changed = sorted(key for key in spec.provenance.keys if key.startswith("task."))
-    if spec.task is None:
-        if changed:
-            fix = f"task={own.get('name', '<name>')} before it"
-            raise ConfigError(changed[0], "", "of which task?", fix=fix)
-        if not own:
-            others = "the run of a finetune, or task=<name> for a published classifier"
-            what, fix = "it was not fine-tuned on a task", f"{suggest_task(loaded)}{others}"
-            raise ConfigError("checkpoint", spec.checkpoint, what, fix=fix)
-        return own
-    asked: dict[str, Any] = plain(spec.task)
-    kind = locate(asked["_target_"], spec.plugins)
-    if not (isinstance(kind, type) and issubclass(kind, Task)):
-        return asked  # the model itself says whether it has the heads
-    decided = {name: own[name] for name in DECIDED if name in own}
-    if own.get("name") == asked.get("name"):
-        # only what stands on the command line differs from training
-        merged = Part(own)
-        for key in changed:
-            merged = merged.with_value(key.removeprefix("task."), spec.select(key))
-        return {**plain(merged), **decided}
-    if own.get("_target_") == asked["_target_"]:
-        return {**asked, **decided}
-    # a task that writes needs no head of its own: a Transformer is pretrained to translate
-    writes = not getattr(kind, "has_classes", True)
-    if not own and (writes or getattr(kind, "head", None) in (loaded.config.get("heads") or {})):
-        return {**asked, **_read_published(asked, loaded)}
-    trained = f"fine-tuned on {own['name']}" if own else "not fine-tuned"
-    what, fix = f"{spec.checkpoint} was {trained}", f"task={asked.get('name')} checkpoint=..."
-    raise ConfigError("task", asked.get("name"), what, fix=f"plmctl finetune {fix}")
-
-
-def _read_published(asked: Mapping[str, Any], loaded: Loaded) -> dict[str, Any]:
-    """What a Hugging Face folder says of the task it was fine-tuned on: its template, the names of
-    its labels, and its longest row.
-    """
-    config, length = loaded.config, asked["max_length"]
-    settings: dict[str, Any] = {"max_length": min(length, longest(config) or length)}
-    settings |= {name: text for name, text in framing(config).items() if asked.get(name, 0) is None}
-    if "label_names" in asked and (names := config.get("labels") or asked["label_names"]):
-        settings["label_names"] = names
-    return settings
-
-
-def _choose_out(spec: Evaluate, loaded: Loaded) -> Path:
-    """`out`, else eval/ in the run; beside a published folder, which is not ours to write into,
-    eval/ here.
-    """
-    return Path(spec.out) if spec.out else (loaded.source.run or Path()) / "eval"
-
-
-def _is_file(out: Path) -> bool:
-    """Whether predictions are written to one file, not into a folder."""
-    return not out.is_dir() and (out.suffix in FILES or is_stream(out))
-
-
-def _check_out(out: Path, overwrite: bool) -> None:
-    """ConfigError for a file of no known kind, UsageError for one that would be written over
-    unasked.
-    """
-    if _is_file(out):
-        refuse_existing(out, overwrite)
-    elif out.is_file() or out.suffix in (".json", ".txt", ".xlsx", ".parquet"):
-        allowed = f"a folder, or a file that ends with {', '.join(FILES)}"
-        raise ConfigError("out", str(out), allowed, fix=f"out={out.with_suffix('.csv')}")
 
 
 def _measure_text(

@@ -153,7 +153,7 @@ def load(path: str | os.PathLike[str], *, plugins: Sequence[str] = ()) -> Loaded
 def load_for(spec: Embed | Evaluate | Generate) -> tuple[Loaded, Precision]:
     """The model of `spec.checkpoint` on its device, and the precision in which it is used."""
     precision = choose(spec.precision, device_of(spec.device, "device"))
-    loaded = load(spec.checkpoint, plugins=spec.plugins)
+    loaded = load(str(spec.checkpoint), plugins=spec.plugins)
     loaded.model.to(precision.device)
     return loaded, precision
 

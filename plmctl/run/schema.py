@@ -211,7 +211,10 @@ class Finetune(RunSpec):
 
 @dataclass(frozen=True)
 class Evaluate(RunSpec):
-    checkpoint: str = MISSING
+    # several of one task: an ensemble
+    checkpoint: str | tuple[str, ...] = MISSING
+    # of several: the mean of their probabilities, or one vote each
+    joined: Literal["mean", "votes"] = "mean"
     task: Any = None  # null: the one the checkpoint was fine-tuned on
     format: Any = None  # this and noise: of task=held_out; null: as in the checkpoint's own run
     noise: Any = None

@@ -397,6 +397,16 @@ class Task(Objective):
         """
         raise NotImplementedError(type(self).__name__)
 
+    def explain(
+        self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
+    ) -> list[dict[str, Any]]:
+        """The predictions with all that an ensemble averages, which may be more than files have."""
+        return self.predict(logits, rows, examples)
+
+    def decide(self, probabilities: Mapping[str, float]) -> Any:
+        """What is guessed where labels have these probabilities."""
+        return max(probabilities, key=probabilities.__getitem__)
+
     def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         """The metrics of `predictions`, a function of them alone, so that saved predictions give
         the same digits again.

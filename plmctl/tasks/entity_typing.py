@@ -86,7 +86,7 @@ class EntityTyping(MarkedTask):
         )
         refuse_unread(own.states, self.pooling)
         self.marks, self.states, self.entities = own.marks, own.states, own.entities
-        self.decide, self.threshold = own.decide, own.threshold
+        self.rule, self.threshold = own.decide, own.threshold
         self.unseen: set[str] = set()  # types that training lacks
 
     @property
@@ -144,20 +144,21 @@ class EntityTyping(MarkedTask):
         probabilities = torch.from_numpy(logits["types"]).double().sigmoid().numpy()
         predictions = []
         for example, own in zip(examples, probabilities, strict=True):
-            chosen = own > self.threshold
-            if self.decide == "top":
-                chosen[own.argmax()] = True
+            by_name = dict(zip(self.names, own.tolist(), strict=True))
             predictions.append(
                 {
                     "id": example.id,
                     "gold": None if example.label is None else list(example.label),
-                    "guess": [
-                        name for name, is_in in zip(self.names, chosen, strict=True) if is_in
-                    ],
-                    "probabilities": dict(zip(self.names, own.tolist(), strict=True)),
+                    "guess": self.decide(by_name),
+                    "probabilities": by_name,
                 }
             )
         return predictions
+
+    def decide(self, probabilities: Mapping[str, float]) -> list[str]:
+        """The types above the threshold, and the likeliest one where that is asked for."""
+        top = {super().decide(probabilities)} if self.rule == "top" else set()
+        return [name for name, p in probabilities.items() if p > self.threshold or name in top]
 
     def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         gold, guess = [p["gold"] for p in predictions], [p["guess"] for p in predictions]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from plmctl.core.batch import IGNORE, Batch, Rows
@@ -238,6 +239,17 @@ class Tagging(Task):
             }
             for e, guess in zip(examples, tags, strict=True)
         ]
+
+    def explain(
+        self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
+    ) -> list[dict[str, Any]]:
+        predictions = self.predict(logits, rows, examples)
+        row, column = self._states(rows)
+        scores = torch.from_numpy(logits["tag"][row, column]).double().softmax(-1)  # [W, K]
+        sizes = [len(prediction["guess"]) for prediction in predictions]
+        for prediction, own in zip(predictions, scores.split(sizes), strict=True):
+            prediction["tag_probabilities"] = own.tolist()
+        return predictions
 
     def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         gold, guess = [p["gold"] for p in predictions], [p["guess"] for p in predictions]

@@ -1,0 +1,133 @@
+"""What `plmctl eval` asks of fine-tuned models: the task of a checkpoint, the examples, and where
+predictions are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from plmctl.core.errors import ConfigError
+from plmctl.core.locate import locate
+from plmctl.run.adapt import framing
+from plmctl.run.assemble import longest
+from plmctl.run.build import plain
+from plmctl.run.held_out import suggest_task
+from plmctl.run.loading import Loaded
+from plmctl.run.model_facts import reading
+from plmctl.run.schema import Evaluate
+from plmctl.run.spec import Part
+from plmctl.storage.atomic import is_stream, refuse_existing
+from plmctl.tasks.base import Example, Task
+from plmctl.tasks.predictions import FILES, beside, write_predictions, write_rows
+from plmctl.tasks.unlabelled import read_unlabelled
+
+ALSO = {"valid": "dev", "validation": "dev"}  # other words for the default split
+# what training decided about a task, which counts in evaluation whatever is asked for
+DECIDED = ("label_names", "joiner", "max_length", "source_template", "target_template")
+
+
+def describe_model(loaded: Loaded, plugins: Sequence[str]) -> dict[str, Any]:
+    """What a task is given of the model that it is asked of."""
+    return {
+        "vocab": loaded.vocab,
+        "trained_length": longest(loaded.config),
+        **reading(loaded.config, plugins),
+    }
+
+
+def read_examples(spec: Evaluate, task: Task) -> tuple[str, list[Example]]:
+    """(the name of the split, its examples), or those of the texts of `input`."""
+    if spec.input is not None:
+        return read_unlabelled(task, spec.input)
+    name = ALSO.get(spec.split, spec.split)
+    return name, task.read(name)
+
+
+def write_split(
+    spec: Evaluate,
+    out: Path,
+    name: str,
+    examples: Sequence[Example],
+    predictions: Sequence[dict[str, Any]],
+) -> Path:
+    """Write predictions, those of a file or of `input` beside what else is known of the examples;
+    return the file.
+    """
+    rows: Sequence[dict[str, Any]] = predictions
+    if is_file(out) or spec.input is not None:
+        rows = beside(spec.input, examples, predictions)
+    return write_rows(out, rows) if is_file(out) else write_predictions(out, name, rows)
+
+
+def choose_task(spec: Evaluate, loaded: Loaded) -> dict[str, Any]:
+    """The config of the task that is asked for, else of the one that the checkpoint was fine-tuned
+    on, whose labels and length count in any case.
+    """
+    own = loaded.own_task()
+    changed = sorted(key for key in spec.provenance.keys if key.startswith("task."))
+    if spec.task is None:
+        if changed:
+            fix = f"task={own.get('name', '<name>')} before it"
+            raise ConfigError(changed[0], "", "of which task?", fix=fix)
+        if not own:
+            others = "the run of a finetune, or task=<name> for a published classifier"
+            what, fix = "it was not fine-tuned on a task", f"{suggest_task(loaded)}{others}"
+            raise ConfigError("checkpoint", spec.checkpoint, what, fix=fix)
+        return own
+    asked: dict[str, Any] = plain(spec.task)
+    kind = locate(asked["_target_"], spec.plugins)
+    if not (isinstance(kind, type) and issubclass(kind, Task)):
+        return asked  # the model itself says whether it has the heads
+    decided = {name: own[name] for name in DECIDED if name in own}
+    if own.get("name") == asked.get("name"):
+        # only what stands on the command line differs from training
+        merged = Part(own)
+        for key in changed:
+            merged = merged.with_value(key.removeprefix("task."), spec.select(key))
+        return {**plain(merged), **decided}
+    if own.get("_target_") == asked["_target_"]:
+        return {**asked, **decided}
+    # a task that writes needs no head of its own: a Transformer is pretrained to translate
+    writes = not getattr(kind, "has_classes", True)
+    if not own and (writes or getattr(kind, "head", None) in (loaded.config.get("heads") or {})):
+        return {**asked, **_read_published(asked, loaded)}
+    trained = f"fine-tuned on {own['name']}" if own else "not fine-tuned"
+    what, fix = f"{spec.checkpoint} was {trained}", f"task={asked.get('name')} checkpoint=..."
+    raise ConfigError("task", asked.get("name"), what, fix=f"plmctl finetune {fix}")
+
+
+def _read_published(asked: Mapping[str, Any], loaded: Loaded) -> dict[str, Any]:
+    """What a Hugging Face folder says of the task it was fine-tuned on: its template, the names of
+    its labels, and its longest row.
+    """
+    config, length = loaded.config, asked["max_length"]
+    settings: dict[str, Any] = {"max_length": min(length, longest(config) or length)}
+    settings |= {name: text for name, text in framing(config).items() if asked.get(name, 0) is None}
+    if "label_names" in asked and (names := config.get("labels") or asked["label_names"]):
+        settings["label_names"] = names
+    return settings
+
+
+def choose_out(spec: Evaluate, loaded: Loaded) -> Path:
+    """`out`, else eval/ in the run; beside a published folder, which is not ours to write into,
+    eval/ here.
+    """
+    return Path(spec.out) if spec.out else (loaded.source.run or Path()) / "eval"
+
+
+def is_file(out: Path) -> bool:
+    """Whether predictions are written to one file, not into a folder."""
+    return not out.is_dir() and (out.suffix in FILES or is_stream(out))
+
+
+def check_out(out: Path, overwrite: bool) -> None:
+    """ConfigError for a file of no known kind, UsageError for one that would be written over
+    unasked.
+    """
+    if is_file(out):
+        refuse_existing(out, overwrite)
+    elif out.is_file() or out.suffix in (".json", ".txt", ".xlsx", ".parquet"):
+        allowed = f"a folder, or a file that ends with {', '.join(FILES)}"
+        raise ConfigError("out", str(out), allowed, fix=f"out={out.with_suffix('.csv')}")

@@ -1,0 +1,134 @@
+"""`plmctl eval checkpoint=[a,b,c]`: several models of one task, joined to one answer."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from plmctl.core.errors import ConfigError, UsageError
+from plmctl.core.rounding import round_floats
+from plmctl.core.terminal import tell
+from plmctl.knowledge.vectors import find_vectors
+from plmctl.run.asked_task import check_out, choose_task, describe_model, read_examples, write_split
+from plmctl.run.build import build
+from plmctl.run.loading import load_for
+from plmctl.run.predict import show_scores
+from plmctl.run.schema import Evaluate
+from plmctl.tasks import inference
+from plmctl.tasks.base import Example, Task
+from plmctl.tasks.ensemble import join
+from plmctl.tasks.predictions import write_submission
+
+Rows = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Member:
+    """What one model says of the examples of every split that is asked for."""
+
+    name: str
+    task: Task
+    answers: dict[str, Rows]
+    digits: int | None  # that its numbers have
+
+
+def evaluate_together(spec: Evaluate) -> int:
+    """Score the members and their ensemble, and write its predictions or submission."""
+    if spec.out is not None:
+        check_out(Path(spec.out), spec.overwrite)
+    out = Path(spec.out or "eval")
+    splits: dict[str, list[Example]] = {}
+    members = list(_ask(spec, splits))
+    task, votes = members[0].task, spec.joined == "votes"
+    joined = {
+        name: round_floats(
+            join(task, [member.answers[name] for member in members], votes=votes),
+            members[0].digits or 6,
+        )
+        for name in splits
+    }
+    if spec.provenance.submission:
+        for name, predictions in joined.items():
+            tell(write_submission(out, task.submission[name], task.submit(predictions)))
+        return 0
+    ((name, examples),) = splits.items()
+    file = write_split(spec, out, name, examples, joined[name])
+    scores = {}
+    if inference.is_answered(examples):
+        scores = {each.name: each.task.score(each.answers[name]) for each in members}
+        scores[f"{spec.joined} of {len(members)}"] = task.score(joined[name])
+    extra = {"task": task.name, "rows": len(examples), "predictions": str(file)}
+    show_scores(f"{task.name}: {name}", scores, as_json=spec.provenance.json, extra=extra)
+    return 0
+
+
+def _ask(spec: Evaluate, splits: dict[str, list[Example]]) -> Iterator[Member]:
+    """Each member in turn, so that one model at a time is in memory; the first says which
+    `splits` there are.
+    """
+    first: Task | None = None
+    names = _name(spec.checkpoint)
+    for name, checkpoint in zip(names, spec.checkpoint, strict=True):
+        if find_vectors(checkpoint):
+            what = f"{checkpoint} has vectors of a graph: an ensemble is of fine-tuned models"
+            raise UsageError(f"{what}\n  fix: checkpoint={checkpoint}")
+        own = replace(spec, checkpoint=checkpoint)
+        loaded, precision = load_for(own)
+        given = describe_model(loaded, spec.plugins)
+        task = build(choose_task(own, loaded), given, spec.plugins, path="task")
+        if not isinstance(task, Task):
+            allowed = "a task with labels: an ensemble is of fine-tuned models"
+            raise ConfigError(
+                "task", spec.task.get("name"), allowed, fix=f"checkpoint={checkpoint}"
+            )
+        if task.path != loaded.own_task().get("path"):
+            task.dev_share = 0
+        if first is None:
+            first = task
+            splits |= _read(spec, task)
+        refuse_misfit(spec, checkpoint, first, task)
+        answers = {}
+        for split, examples in splits.items():
+            encoded = inference.encode_split(task, split, examples, loaded.tokenizer)
+            with torch.no_grad(), precision.autocast():
+                logits, _ = inference.run(
+                    loaded.model,
+                    task,
+                    encoded.rows,
+                    batch_size=spec.batch_size,
+                    device=precision.device,
+                )
+            answers[split] = task.explain(logits, encoded.rows, examples)
+        yield Member(name, task, answers, precision.digits)
+
+
+def _read(spec: Evaluate, task: Task) -> dict[str, list[Example]]:
+    if not spec.provenance.submission:
+        return dict([read_examples(spec, task)])
+    if found := {split: task.read(split) for split in task.submission if task.has(split)}:
+        return found
+    raise UsageError(f"--submission: {task.name} has no leader board, or no file of it")
+
+
+def refuse_misfit(spec: Evaluate, checkpoint: str, first: Task, task: Task) -> None:
+    """UsageError where what a member answers is not what the first one does."""
+    begin = str(spec.checkpoint[0])
+    if type(task) is not type(first) or task.name != first.name:
+        what = f"{checkpoint} was fine-tuned on {task.name}, {begin} on {first.name}"
+    elif sorted(task.label_names or ()) != sorted(first.label_names or ()):
+        known = ", ".join(task.label_names or ()), ", ".join(first.label_names or ())
+        what = f"the labels of {checkpoint} ({known[0]}) are not those of {begin} ({known[1]})"
+    else:
+        return
+    raise UsageError(f"checkpoint: {what}\n  fix: name models of one task with the same labels")
+
+
+def _name(checkpoints: Sequence[str]) -> list[str]:
+    """The last part of each path, or all of it where these are not different."""
+    short = [os.path.basename(os.path.normpath(path)) for path in checkpoints]
+    return short if len({*short}) == len(short) else list(checkpoints)
