@@ -55,6 +55,13 @@ def parameters(part: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
 
 
 @cache
+def takes_any(part: Callable[..., Any]) -> bool:
+    """Whether a part takes settings of any name."""
+    found = inspect.signature(part).parameters.values()
+    return any(parameter.kind is parameter.VAR_KEYWORD for parameter in found)
+
+
+@cache
 def _read_parameters(part: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
     code = part.__init__ if inspect.isclass(part) else part  # type: ignore[misc]
     scope = vars(importlib.import_module(part.__module__))

@@ -93,7 +93,9 @@ def _identify(path: str, value: Any) -> Any:
 
 def _is_later_default(path: str, value: Any) -> bool:
     """Whether it is a setting that came later, with the value of before."""
-    return any(f".{path}".endswith(f".{name}") and ADDED[name] == value for name in ADDED)
+    keys = path.split(".")
+    ends = (".".join(keys[place:]) for place in range(len(keys)))
+    return any(end in ADDED and ADDED[end] == value for end in ends)
 
 
 def _list_unused_cells(settings: Mapping[str, Any]) -> tuple[str, ...]:
@@ -107,4 +109,5 @@ def _list_unused_cells(settings: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _is_without_effect(path: str) -> bool:
-    return any(f"{path}.".startswith(f"{name}.") for name in WITHOUT_EFFECT)
+    keys = path.split(".")
+    return any(".".join(keys[: place + 1]) in WITHOUT_EFFECT for place in range(len(keys)))

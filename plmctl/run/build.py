@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from plmctl.core.errors import ConfigError, UsageError, nearest, raise_all
-from plmctl.core.locate import locate, parameters
+from plmctl.core.locate import locate, parameters, takes_any
 from plmctl.core.parts import asks_for_factory, declared, misfit, slot_of
 from plmctl.core.values import fit
 from plmctl.run.format_1 import TARGETS
@@ -262,7 +262,7 @@ def _check_arguments(
     """Every setting that the part does not take, and every one that it needs and is not there."""
     known, name = parameters(part), part.__qualname__
     errors: list[UsageError] = []
-    open_ended = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(part).parameters.values())
+    open_ended = takes_any(part)
     for key, value in settings.items():
         where = _join(path, key)
         if key not in known:
