@@ -4,6 +4,7 @@ Hydra that we step around.
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Callable
@@ -11,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hydra.types import RunMode
 from omegaconf import OmegaConf
 
 from plmctl.core.errors import ConfigError, ConfigErrors, UsageError
 from plmctl.run import schema
 from plmctl.run.compose import compose, composed
+from plmctl.run.composer import open_composer, store_recipe, to_plain
 from plmctl.run.make_spec import make_spec
 from plmctl.run.quoting import quote
 from plmctl.run.recipes import conf_dir, recipes_dir
@@ -531,3 +534,33 @@ def test_halves_of_surrogate_pairs_in_json() -> None:
     assert parse_json(r'{"a\ud800": ["\uD83D\uDE00", "\udfff", 1]}') == {
         "a\ufffd": ["\U0001f600", "\ufffd", 1]
     }
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["recipe=bert", "objective=[mlm,nsp]", "size=mini"],
+        ["recipe=kepler", "optim=muon"],
+        ["recipe=transformer", "noise=[]", "~tokenizer"],
+    ],
+)
+def test_the_settings_of_hydra_itself_change_nothing_of_ours(words: list[str]) -> None:
+    with open_composer("pretrain") as composer:
+        store_recipe(words[0].removeprefix("recipe="))
+        whole = composer._hydra.compose_config("pretrain", words, RunMode.RUN)
+        own = composer.compose(words)
+    assert "hydra" in whole
+    assert "hydra" not in own
+    assert json.dumps(to_plain(own)) == json.dumps(to_plain(whole))  # also in their order
+
+
+def test_what_a_recipe_says_to_hydra_is_still_read(tmp_path: Path) -> None:
+    text = (recipes_dir() / "bert.yaml").read_text(encoding="utf-8")
+    for words, message in (("{sweep: {dir: mine}}", ""), ("{swept: 1}", "swept")):
+        file = tmp_path / f"own{len(message)}.yaml"
+        file.write_text(f"{text}\nhydra: {words}\n", encoding="utf-8")
+        if message:
+            with pytest.raises(UsageError, match=message):
+                compose("pretrain", str(file))
+        else:
+            assert compose("pretrain", str(file)).size.width == 128
