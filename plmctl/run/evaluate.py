@@ -133,7 +133,7 @@ def _write_submission(spec: Evaluate, loaded: Loaded, task: Task, precision: Pre
     for split, name in files.items():
         rows = inference.encode_split(task, split, task.read(split), loaded.tokenizer)
         predictions, _ = _predict(spec, loaded, task, rows, precision)
-        tell(write_submission(out, name, task.submit(predictions)))
+        tell(write_submission(out, name, task.submit(predictions, name)))
 
 
 def _predict(

@@ -75,6 +75,8 @@ ADDED: dict[str, Any] = {
     "lexicon.random": None,
     "entity_replace.any_type": False,
     "entity_mask.control": "none",
+    "columns.slice": None,
+    "columns.bundle": None,
 }
 # letters that conf/model had not: they count where a layout runs them
 LATER_CELLS = {"o", "s", "b", "h", "w", "d", "u", "v", "p", "m", "x", "y", "g", "t", "z", "e", "n"}

@@ -5,6 +5,7 @@ and its metrics.
 from __future__ import annotations
 
 import inspect
+import json
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -44,6 +45,8 @@ class Example:
     place: str = ""  # file:line, for error messages
     # examples with the same number stood in one document, in this order
     document: int | None = None
+    slices: tuple[str, ...] = ()  # sets of examples that are also scored apart
+    bundle: str = ""  # examples with the same one count together, as answers of one question
 
 
 @base_of("reader")
@@ -232,8 +235,12 @@ class Task(Objective):
         return hold_out(examples, self.held_share, unit=self.unit, labels=self.labels_of)
 
     def unit(self, example: Example) -> str:
-        """What stays together where dev is held out of train: examples of the same texts."""
-        return "\t".join(str(value) for name, value in example.fields.items() if name != "answers")
+        """What stays together where dev is held out of train: examples of one bundle, or of the
+        same texts.
+        """
+        return example.bundle or "\t".join(
+            str(value) for name, value in example.fields.items() if name != "answers"
+        )
 
     def labels_of(self, example: Example) -> Sequence[str]:
         """The labels that training must have seen before this example can be predicted."""
@@ -413,10 +420,14 @@ class Task(Objective):
         """
         raise NotImplementedError(type(self).__name__)
 
-    def submit(self, predictions: Sequence[Mapping[str, Any]]) -> str:
+    def submit(self, predictions: Sequence[Mapping[str, Any]], name: str = "") -> str:
         """The content of a file as the leader board takes it: GLUE's, `index <tab> prediction`,
-        labels by name, scores with three digits.
+        labels by name, scores with three digits; of a name in .jsonl SuperGLUE's, lines of `idx`
+        and `label`.
         """
+        if name.endswith(".jsonl"):
+            rows = [{"idx": as_number(p["id"]), "label": p["guess"]} for p in predictions]
+            return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         lines = [
             (
                 f"{p['id']}\t{p['guess']:.3f}"
@@ -439,6 +450,11 @@ class Task(Objective):
 def cut(text: str, length: int) -> str:
     """`text`, or its beginning with dots behind it."""
     return text if len(text) <= length else f"{text[:length]}..."
+
+
+def as_number(text: str) -> int | str:
+    """A whole number where `text` is one."""
+    return int(text) if text.isdecimal() else text
 
 
 def label_ids(labels: Iterable[tuple[str, str]], names: Sequence[str]) -> list[int]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -19,9 +19,8 @@ from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Facts, Output, Term
-from plmctl.tasks import encode, metrics
+from plmctl.tasks import encode, label_score
 from plmctl.tasks.base import Example, Task, TaskSettings
-from plmctl.tasks.metrics import by_name, check_metrics
 from plmctl.tasks.tables import Column, Table
 from plmctl.tasks.transform import Transform
 
@@ -89,10 +88,13 @@ def _with_choices(example: Example, many: list[str]) -> Example:
             file=example.place,
             fix="task.columns.choices=[<column>,<column>]",
         )
-    lead = str(fields["lead"]).strip() + " " if "lead" in fields else ""
+    lead = str(fields.get("lead", "")).strip()
     return replace(
         example,
-        fields={"text": str(fields["text"]), "choices": [lead + choice for choice in choices]},
+        fields={
+            "text": str(fields["text"]),
+            "choices": [f"{lead} {choice}".lstrip() for choice in choices],
+        },
     )
 
 
@@ -103,10 +105,12 @@ class ChoiceSettings(TaskSettings):
     Args:
         transform: how rows are changed for a model.
         first_label: the number of the first choice.
+        submission: {split: the file name that a leader board asks for}.
     """
 
     transform: Transform | None = None
     first_label: int = 0
+    submission: Mapping[str, str] | None = None
 
 
 @part_of("task")
@@ -133,13 +137,18 @@ class Choice(Task):
     outputs = 1
     typed = "texts that you type, one a line, each with a tab before every choice"
 
-    Settings = ChoiceSettings
+    Settings: ClassVar[type[ChoiceSettings]] = ChoiceSettings
 
     def __init__(self, **settings: Any) -> None:
-        own = ChoiceSettings(**settings)
-        metrics = check_metrics(own.metrics, by_name(None))
-        super().__init__(own, metrics=metrics, transform=own.transform)
+        own = self.Settings(**settings)
+        metrics = label_score.check_names(own.metrics, self.known_metrics())
+        super().__init__(own, metrics=metrics, transform=own.transform, submission=own.submission)
         self.first_label = own.first_label
+
+    @classmethod
+    def known_metrics(cls) -> Sequence[str]:
+        """The names of what `score` can compute."""
+        return label_score.known_names(None)
 
     def parse(self, line: str, number: int) -> Example:
         text, *choices = line.split("\t")
@@ -239,13 +248,7 @@ class Choice(Task):
             batch.require("labels.choice"),
         )
         first = (gold != IGNORE).nonzero()[:, 0]  # of each example; its rows are neighbours
-        most = scores.new_full(scores.shape, -torch.inf).scatter_reduce(
-            0, group, scores.detach(), "amax"
-        )
-        norm = (
-            scores.new_zeros(scores.shape).index_add(0, group, (scores - most[group]).exp()).log()
-            + most
-        )
+        most, norm = find_largest(scores, group), add_exponentials(scores, group)
         own = scores[first + gold[first]]
         total = (norm[group[first]] - own).sum()
         return Output(
@@ -262,12 +265,28 @@ class Choice(Task):
                 "gold": None if e.label is None else self._right(e),
                 "guess": int(own.argmax()),
                 "probabilities": torch.from_numpy(own).softmax(0).tolist(),
+                **label_score.name_sets(e),
             }
             for e, own in zip(examples, scores, strict=True)
         ]
 
     def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-        gold, guess = [str(p["gold"]) for p in predictions], [str(p["guess"]) for p in predictions]
-        known = metrics.by_name(None)
-        floor = metrics.floor(self.metrics, gold, lambda name: metrics.constant(known[name], gold))
-        return {name: known[name](gold, guess) for name in self.metrics} | floor
+        return label_score.score_labels(predictions, self.metrics)
+
+
+def find_largest(scores: Tensor, group: Tensor) -> Tensor:
+    """[N] at the number of each group the largest of its scores, without a gradient.
+
+    Args:
+        scores: [N] of rows.
+        group: [N] the number of the group of each row.
+    """
+    lowest = scores.new_full(scores.shape, -torch.inf)
+    return lowest.scatter_reduce(0, group, scores.detach(), "amax")
+
+
+def add_exponentials(scores: Tensor, group: Tensor) -> Tensor:
+    """[N] at the number of each group `log sum_k exp(scores_k)` over its rows."""
+    most = find_largest(scores, group)
+    none = scores.new_zeros(scores.shape)
+    return none.index_add(0, group, (scores - most[group]).exp()).log() + most

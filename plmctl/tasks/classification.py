@@ -20,9 +20,8 @@ from plmctl.core.terminal import counted
 from plmctl.heads.base import cross_entropy
 from plmctl.models.base import Model
 from plmctl.objectives.base import Facts, Output, Term
-from plmctl.tasks import encode, metrics
+from plmctl.tasks import encode, label_score
 from plmctl.tasks.base import Example, Task, TaskSettings, label_ids
-from plmctl.tasks.metrics import by_name, check_metrics
 from plmctl.tasks.transform import Transform
 
 
@@ -71,7 +70,7 @@ class Classification(Task):
         )
         super().__init__(
             own,
-            metrics=check_metrics(own.metrics, self.known_metrics(own), fix=needed),
+            metrics=label_score.check_names(own.metrics, self.known_metrics(own), fix=needed),
             label_names=own.label_names,
             submission=own.submission,
             transform=own.transform,
@@ -81,7 +80,7 @@ class Classification(Task):
     @classmethod
     def known_metrics(cls, settings: ClassificationSettings) -> Iterable[str]:
         """The names of what `score` can compute."""
-        return by_name(settings.positive)
+        return label_score.known_names(settings.positive)
 
     def parse(self, line: str, number: int) -> Example:
         return parse_texts(line, number, self.columns)
@@ -136,15 +135,13 @@ class Classification(Task):
                 "gold": e.label,
                 "guess": self.names[guess],
                 "probabilities": dict(zip(self.names, p, strict=True)),
+                **label_score.name_sets(e),
             }
             for e, guess, p in zip(examples, guesses, probabilities, strict=True)
         ]
 
     def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-        gold, guess = [p["gold"] for p in predictions], [p["guess"] for p in predictions]
-        known = metrics.by_name(self.positive)
-        floor = metrics.floor(self.metrics, gold, lambda name: metrics.constant(known[name], gold))
-        return {name: known[name](gold, guess) for name in self.metrics} | floor
+        return label_score.score_labels(predictions, self.metrics, self.positive)
 
 
 def _natural(label: str) -> tuple[bool, float, str]:

@@ -53,6 +53,9 @@ def need(path: Where, split: str, patterns: Sequence[str], *, folder: str = "") 
     file = locate(path, split, patterns, folder=folder)
     if file is not None:
         return file
+    if not patterns:
+        fix = "plmctl eval task=<it> checkpoint=<a run on the task that it is for>"
+        raise AbsentData(f"this data set has no split '{split}'", file=path, fix=fix)
     names = (
         sorted(f.name for f in Path(str(path)).iterdir())[:12] if Path(str(path)).is_dir() else []
     )

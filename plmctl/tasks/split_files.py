@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from plmctl.core.errors import DataError
+from plmctl.core.values import fit
 from plmctl.storage.reading import parse_json_at
 from plmctl.tasks import files
 from plmctl.tasks.base import Example
@@ -54,3 +56,47 @@ def read_json(file: Path) -> Any:
         for number, text in files.lines(file)
         if text.strip()
     ]
+
+
+class FileRecord(NamedTuple):
+    """One object of a file."""
+
+    values: dict[str, Any]
+    place: str  # file:line
+    number: int  # from 0
+
+
+def read_records(file: Path, kind: Any, *, shown: str) -> Iterator[FileRecord]:
+    """The objects of JSON lines, or of a JSON list, each with the keys of the TypedDict `kind`;
+    DataError, whose fix shows one, for any other, or for none at all.
+    """
+    found = _locate_values(file)
+    if not found:
+        raise DataError("no examples", file=file, fix=shown)
+    for number, (place, value) in enumerate(found):
+        try:
+            yield FileRecord(fit(value, kind), place, number)
+        except ValueError as error:
+            raise DataError(
+                f"another object was expected: {error}", file=place, fix=shown
+            ) from None
+
+
+def _locate_values(file: Path) -> list[tuple[str, Any]]:
+    if files.suffix(file) == ".json":
+        values = parse_json_at(files.read_text(file), file=file)
+        listed = values if isinstance(values, list) else [values]
+        return [(f"{file}, number {n}", value) for n, value in enumerate(listed)]
+    return [
+        (f"{file}:{line}", parse_json_at(text, file=file, line=line))
+        for line, text in files.lines(file)
+        if text.strip()
+    ]
+
+
+def require_labels(examples: Sequence[Example], labelled: bool) -> list[Example]:
+    """`examples`, or a DataError for the first without a label where they are `labelled`."""
+    absent = next((e for e in examples if labelled and e.label is None), None)
+    if absent:
+        raise DataError("the label is missing", file=absent.place)
+    return list(examples)

@@ -24,7 +24,8 @@ Row = tuple[int, list[Any]]  # line number, cells
 @part_of("reader")
 class Table(SplitFiles):
     """Reads a split's table into examples: `columns` maps text, text2, label, id to a name in the
-    header or a number from 0.
+    header or a number from 0, `slice` to what is also scored apart, `bundle` to what counts
+    together.
 
     Kinds by suffix: `.jsonl` and `.json` (one object a line), `.csv` (quoted), everything else
     tab-separated without quoting. `header=None`: there is one where a column is given by name; of
@@ -215,7 +216,10 @@ def _example(cells: dict[str, Any], number: int, place: str) -> Example:
     label = cells.pop("label", None)
     if label is not None and not isinstance(label, tuple):
         label = (str(label).lower() if isinstance(label, bool) else str(label)).strip()
-    return Example(id=str(cells.pop("id", number)), fields=cells, label=label, place=place)
+    of, apart = str(cells.pop("bundle", "")), str(cells.pop("slice", ""))
+    number_or_name = str(cells.pop("id", number))
+    slices = (apart,) if apart else ()
+    return Example(number_or_name, cells, label, place, slices=slices, bundle=of)
 
 
 def _tab_rows(file: Path) -> Iterator[Row]:
