@@ -14,7 +14,9 @@ style.py      their style, light and dark
 chart.py      curves as SVG
 bars.py       histograms, and levels with their spread
 examples.py   the texts behind predictions
+benchmark.py  tasks that are averaged, beside people; benchmark_panel.py shows them
 glue.py       GLUE's averages, and the human baseline
+superglue.py  SuperGLUE's
 sentences.py  sentences as a batch
 layers.py     how far each layer moves its input
 maps.py       attention maps

@@ -17,9 +17,8 @@ import pytest
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
-from plmctl.report import glue
 from plmctl.report.build import load_panels, make_blocks
-from plmctl.report.glue import average_scores
+from plmctl.report.glue import GLUE, bert_average
 from plmctl.report.page import Block, Chart, Folded, Heading, Paragraph, TableBlock
 from plmctl.report.panels import (
     answers,
@@ -33,8 +32,10 @@ from plmctl.report.panels import (
     throughput,
 )
 from plmctl.report.panels import glue as glue_panel
+from plmctl.report.panels import superglue as superglue_panel
 from plmctl.report.runs import RunLog, find_standing
 from plmctl.report.subject import find_subject
+from plmctl.report.superglue import SUPERGLUE
 from tests.report import fabricated, parsed
 
 LABELS = {
@@ -328,20 +329,20 @@ BERT_BASE = {  # Devlin et al., 2019, table 1, in percent, and its average
 
 
 def test_averages_as_published() -> None:
-    assert glue.bert_average(BERT_BASE) == pytest.approx(79.6, abs=0.05)
-    assert average_scores(BERT_BASE) is None  # one metric of two is not the task's score
-    whole = [glue.score(task, values) for task, values in glue.HUMAN.items()]
+    assert bert_average(BERT_BASE) == pytest.approx(79.6, abs=0.05)
+    assert GLUE.average_scores(BERT_BASE) is None  # one metric of two is not the task's score
+    whole = [GLUE.score(task, values) for task, values in GLUE.people.items()]
     # of people, with WNLI: as published
     assert sum(value or math.nan for value in whole) / 9 == pytest.approx(87.1, abs=0.05)
-    without = [value for task, value in zip(glue.HUMAN, whole, strict=True) if task != "wnli"]
-    assert average_scores(glue.HUMAN) == pytest.approx(
+    without = [value for task, value in zip(GLUE.people, whole, strict=True) if task != "wnli"]
+    assert GLUE.average_scores(GLUE.people) == pytest.approx(
         sum(value or math.nan for value in without) / 8
     )
 
 
 def test_glue_of_runs_from_one_checkpoint(tmp_path: Path) -> None:
     folders = []
-    for task, human in glue.HUMAN.items():
+    for task, human in GLUE.people.items():
         plain = {name: value / 200 for name, value in human.items() if "mismatched" not in name}
         metrics = {"dev": plain} | (
             {"dev_mismatched": {"accuracy": 0.464}} if task == "mnli" else {}
@@ -362,8 +363,53 @@ def test_glue_of_runs_from_one_checkpoint(tmp_path: Path) -> None:
     rows = {row[0]: row[2:] for row in table.rows}
     assert rows["mnli"] == ["46.0 / 46.4", "92.0 / 92.8"]
     assert rows["rte"] == [f"{(46.8 + 50) / 2:.1f}", "93.6"]
-    assert rows["average"] == [f"{(average_scores(glue.HUMAN) or 0) / 2 + 1.6 / 8:.1f}", "85.9"]
+    assert rows["average"] == [
+        f"{(GLUE.average_scores(GLUE.people) or 0) / 2 + 1.6 / 8:.1f}",
+        "85.9",
+    ]
     assert tables(glue_panel.panel(find_subject(folders[:2])))[0].rows[-1][2] == "2 of 8 tasks"
+
+
+def superglue(*values: float) -> dict[str, dict[str, float]]:
+    """Scores in the order of the columns of table 3: CB, MultiRC and ReCoRD have two."""
+    names = [(task, metric) for task, metrics in SUPERGLUE.people.items() for metric in metrics]
+    found: dict[str, dict[str, float]] = {}
+    for (task, metric), value in zip(names, values, strict=True):
+        found.setdefault(task, {})[metric] = value
+    return found
+
+
+@pytest.mark.parametrize(
+    ("values", "average"),
+    [  # Wang et al., 2019, table 3: the most frequent class, BERT, BERT++, people
+        ((62.3, 21.7, 48.4, 50.0, 61.1, 0.3, 33.4, 32.5, 50.3, 50.0, 65.1), 47.1),
+        ((77.4, 75.7, 83.6, 70.6, 70.0, 24.0, 72.0, 71.3, 71.6, 69.5, 64.3), 69.0),
+        ((79.0, 84.7, 90.4, 73.8, 70.0, 24.1, 72.0, 71.3, 79.0, 69.5, 64.3), 71.5),
+        ((89.0, 95.8, 98.9, 100.0, 81.8, 51.9, 91.7, 91.3, 93.6, 80.0, 100.0), 89.8),
+    ],
+)
+def test_superglues_average_as_published(values: tuple[float, ...], average: float) -> None:
+    scores = superglue(*values)
+    assert SUPERGLUE.average_scores(scores) == pytest.approx(average, abs=0.051)
+    del scores["multirc"]["exact"]
+    assert SUPERGLUE.average_scores(scores) is None
+
+
+def test_superglue_of_runs(tmp_path: Path) -> None:
+    folders = [
+        fabricated.tuned(
+            tmp_path / task,
+            {**LABELS, "name": task},
+            {"dev": {name: value / 100 for name, value in people.items()} | {"mean": 0.1}},
+            checkpoint="runs/bert",
+        )
+        for task, people in SUPERGLUE.people.items()
+    ]
+    (table,) = tables(superglue_panel.panel(find_subject(folders)))
+    rows = {row[0]: row[2:] for row in table.rows}
+    assert rows["multirc"] == ["81.8 / 51.9", "81.8 / 51.9"]
+    assert rows["average"] == ["89.8", "89.8"]
+    assert superglue_panel.panel(find_subject([])) == []
 
 
 def test_confusion(tmp_path: Path) -> None:

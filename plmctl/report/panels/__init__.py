@@ -3,8 +3,8 @@ blocks`, which may be none.
 
 A new file here is part of the next page; no other change is needed.
 
-of runs       overview, differences, curves, throughput, scores, glue, confusion, tags, answers,
-              mistakes, settings
+of runs       overview, differences, curves, throughput, scores, glue, superglue, confusion, tags,
+              answers, mistakes, settings
 of a model    attention, layers, probes
 of a study    study, study_table, study_curves, study_cost, study_jobs
 """
