@@ -33,6 +33,7 @@ import numpy as np
 import yaml
 
 from plmctl.core.errors import PlmctlError
+from tests.tasks import superglue_files as exams
 
 SECONDS, MEMORY = 60, 1 << 30  # of one file
 NONSENSE: list[Any] = [
@@ -476,6 +477,14 @@ def elmo(folder: Path) -> None:
     write(folder, arrays())
 
 
+def exam_files(folder: Path) -> None:
+    """A file of each task that has rows in tests/tasks/superglue_files.py."""
+    for name, row in exams.ROWS.items():
+        exams.write(folder / f"{name}.jsonl", row)
+    (folder / "xnli.tsv").write_text(exams.XNLI, encoding="utf-8")
+    (folder / "ax.tsv").write_text(exams.DIAGNOSTICS, encoding="utf-8")
+
+
 def task_files(folder: Path) -> None:
     table = "".join(
         f"{json.dumps({'sentence': text, 'label': str(n % 2)})}\n" for n, text in enumerate(TEXT)
@@ -666,6 +675,12 @@ CASES = [
     Case("task dialogue.jsonl", task_files, read_task("talk.jsonl", "dialogue"), ("talk.jsonl",)),
     Case("task dialogue.json", task_files, read_task("talk.json", "dialogue"), ("talk.json",)),
     Case("task pairs", task_files, read_task("pairs.jsonl", "seq2seq"), ("pairs.jsonl",)),
+    *(
+        Case(f"task {name}", exam_files, read_task(f"{name}.jsonl", name), (f"{name}.jsonl",))
+        for name in exams.ROWS
+    ),
+    Case("task xnli", exam_files, read_task("xnli.tsv", "xnli"), ("xnli.tsv",)),
+    Case("task ax", exam_files, read_task("ax.tsv", "ax"), ("ax.tsv",)),
     Case(
         "recipe",
         recipe,

@@ -125,11 +125,11 @@ def fill(lists: Sequence[Sequence[int]], *, spare: int) -> np.ndarray:
     return filled
 
 
-def refuse_causal(pooling: str, why: str) -> None:
+def refuse_causal(pooling: str, why: str, *, fix: str = "a checkpoint of an encoder") -> None:
     """ConfigError for a model whose tokens see none behind them."""
     if pooling == "last":
         allowed = f"a model whose tokens see later ones: {why}"
-        raise ConfigError("pattern", "causal", allowed, fix="a checkpoint of an encoder")
+        raise ConfigError("pattern", "causal", allowed, fix=fix)
 
 
 def mark_global(rows: Rows, marked: np.ndarray) -> Rows:

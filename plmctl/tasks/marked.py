@@ -236,7 +236,9 @@ def _mark(example: Example, tokenizer: Any, style: Style, first_new: int) -> Mar
 def refuse_unread(states: States, pooling: str) -> None:
     """ConfigError for states of entities in a model whose tokens see none behind them."""
     if states != "row":
-        encode.refuse_causal(pooling, "the states of entities stand before the end of the text")
+        why = "the states of entities stand before the end of the text"
+        fix = "task.states=row task.marks=symbols, or a checkpoint of an encoder"
+        encode.refuse_causal(pooling, why, fix=fix)
 
 
 def read_mentions(features: Tensor, batch: Batch, states: States) -> Tensor:

@@ -84,6 +84,54 @@ def write(file: Path, *rows: Any) -> Path:
     return file
 
 
+ARTICLE: dict[str, Any] = {
+    "answers": ["B", "A"],
+    "options": [["cats", "dogs", "cows", "pigs"], ["1", "2", "3", "4"]],
+    "questions": ["He likes _ best.", "How many?"],
+    "article": "He likes dogs. He has one.",
+    "id": "high7.txt",
+}
+ARC = {
+    "id": "Mercury_1",
+    "question": {"stem": "Which?", "choices": [{"text": f"no {n}", "label": n} for n in "ABCD"]},
+    "answerKey": "C",
+}
+HELLASWAG = {
+    "ind": 24,
+    "activity_label": "Roof",
+    "ctx_a": "A man sits.",
+    "ctx_b": "he",
+    "ctx": "A man sits. he",
+    "split": "val",
+    "split_type": "zeroshot",
+    "label": 3,
+    "endings": ["a.", "b.", "c.", "d."],
+    "source_id": "activitynet~v_1",
+}
+ROWS: dict[str, Any] = {  # by task
+    "boolq": BOOLQ,
+    "cb": CB,
+    "copa": COPA,
+    "multirc": MULTIRC,
+    "record": RECORD,
+    "wsc": WSC,
+    "race": ARTICLE,
+    "arc": ARC,
+    "hellaswag": HELLASWAG,
+}
+XNLI_COLUMNS = (
+    "language\tgold_label\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse"
+    "\tsentence2_parse\tsentence1\tsentence2\tpromptID\tpairID\tgenre\tlabel1\tlabel2\tlabel3"
+    "\tlabel4\tlabel5\tsentence1_tokenized\tsentence2_tokenized\tmatch"
+)
+XNLI = f"{XNLI_COLUMNS}\nde\tneutral\t\t\t\t\tEs war.\tIst es?\t1\t1\tx\t\t\t\t\t\tx\ty\tTrue\n"
+DIAGNOSTIC_COLUMNS = (
+    "Lexical Semantics\tPredicate-Argument Structure\tLogic\tKnowledge\tDomain\tPremise\tHypothesis"
+    "\tLabel"
+)
+DIAGNOSTICS = f"{DIAGNOSTIC_COLUMNS}\n\t\tNegation\t\tNews\tIt was.\tIt was not.\tcontradiction\n"
+
+
 @functools.cache
 def compose_task(name: str, words: tuple[str, ...]) -> dict[str, Any]:
     """The node of a task as conf/ has it."""

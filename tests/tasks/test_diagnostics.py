@@ -9,12 +9,9 @@ import pytest
 from plmctl.core.errors import DataError
 from plmctl.tasks.label_score import score_labels
 from plmctl.tasks.metrics import matthews
+from tests.tasks.superglue_files import DIAGNOSTIC_COLUMNS as HEADER
 from tests.tasks.superglue_files import make_task, write
 
-HEADER = (
-    "Lexical Semantics\tPredicate-Argument Structure\tLogic\tKnowledge\tDomain\tPremise\tHypothesis"
-    "\tLabel"
-)
 ROWS = (
     '\t\tNegation\t\tArtificial\tThe "cat" sat.\tThe cat did not sit.\tcontradiction',
     "Quantifiers;Lexical Entailment\t\tUpward monotone\t\tNews\tMany ran.\tSome ran.\tentailment",

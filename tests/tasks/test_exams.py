@@ -9,16 +9,9 @@ from typing import Any
 import pytest
 
 from plmctl.core.errors import DataError
-from tests.tasks.superglue_files import make_task, read_one, refuse, write
+from tests.tasks.superglue_files import ARTICLE, HELLASWAG, make_task, read_one, refuse, write
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "multiple_choice"
-ARTICLE: dict[str, Any] = {
-    "answers": ["B", "A"],
-    "options": [["cats", "dogs", "cows", "pigs"], ["1", "2", "3", "4"]],
-    "questions": ["He likes _ best.", "How many?"],
-    "article": "He likes dogs. He has one.",
-    "id": "high7.txt",
-}
 QUESTION = {
     "article": "He runs.",
     "question": "What does he do?",
@@ -169,18 +162,7 @@ def test_codah(tmp_path: Path) -> None:
 
 
 def test_hellaswag(tmp_path: Path) -> None:
-    row = {
-        "ind": 24,
-        "activity_label": "Roof",
-        "ctx_a": "A man sits.",
-        "ctx_b": "he",
-        "ctx": "A man sits. he",
-        "split": "val",
-        "split_type": "zeroshot",
-        "label": 3,
-        "endings": ["a.", "b.", "c.", "d."],
-        "source_id": "activitynet~v_1",
-    }
+    row = HELLASWAG
     write(tmp_path / "hellaswag_val.jsonl", row, {**row, "ctx_b": "", "split_type": "indomain"})
     first, second = make_task("hellaswag", tmp_path).read("dev")
     assert first.fields == {"text": "A man sits.", "choices": ["he a.", "he b.", "he c.", "he d."]}

@@ -7,13 +7,8 @@ from pathlib import Path
 import pytest
 
 from plmctl.core.errors import DataError
+from tests.tasks.superglue_files import XNLI_COLUMNS as COLUMNS
 from tests.tasks.superglue_files import make_task
-
-COLUMNS = (
-    "language\tgold_label\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse"
-    "\tsentence2_parse\tsentence1\tsentence2\tpromptID\tpairID\tgenre\tlabel1\tlabel2\tlabel3"
-    "\tlabel4\tlabel5\tsentence1_tokenized\tsentence2_tokenized\tmatch"
-)
 
 
 def row(language: str, label: str, number: int) -> str:
