@@ -114,7 +114,7 @@ def test_evidence_far_behind(tmp_path: Path) -> None:
     """
     write_far(tmp_path)
     words = [*MODEL, "task=squad", f"task.path={tmp_path}", "task.max_query=4"]
-    words += ["train.epochs=null", "train.steps=300", "train.eval_every=300"]
+    words += ["train.epochs=null", "train.steps=180", "train.eval_every=180"]
     long = finetune(tmp_path / "long", *words, "task.max_length=32")
     short = finetune(tmp_path / "short", *words, "task.max_length=20", "task.stride=8")
     assert long["exact"] > 95
