@@ -9,6 +9,7 @@ import pytest
 from safetensors.torch import load_file
 
 from plmctl.training.processes.launch import launch
+from tests.training import toy_process
 from tests.training.toy import curve
 
 ROOT = Path(__file__).parents[2]
@@ -21,6 +22,8 @@ def run(tmp_path, monkeypatch):
 
     def start(processes, name, *argv):
         words = [str(tmp_path / name), *map(str, argv)]
+        if processes == 1:
+            return toy_process.main(*words)
         return launch(processes, words, module="tests.training.toy_process")
 
     return start
@@ -47,9 +50,10 @@ def test_two_processes_are_one(tmp_path, run):
     assert all((a[k] - b[k]).abs().max() < 1e-5 for k in a)
 
 
-def test_the_first_failure_ends_all_and_is_the_exit_code(run, monkeypatch):
+def test_the_first_failure_ends_all_and_is_the_exit_code(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setattr("plmctl.training.processes.launch.GRACE", 0.5)
-    assert run(2, "x", "not-a-number", 2) == 1
+    assert launch(2, [], module="tests.training.toy_failure") == 7
 
 
 def test_a_full_disk_is_one_line_of_each_process(tmp_path, run, capfd):

@@ -14,6 +14,7 @@ import torch
 
 from plmctl.training.processes.launch import launch
 from plmctl.training.strategy import choose
+from tests.training import toy_strategy
 from tests.training.toy_strategy import (
     LARGEST,
     ROWS,
@@ -38,6 +39,9 @@ def folder(tmp_path_factory):
         patch.setenv("OMP_NUM_THREADS", "1")
         for processes, together in names.items():
             words = [str(folder), *together]
+            if processes == 1:
+                toy_strategy.main(*words)
+                continue
             assert launch(processes, words, module="tests.training.toy_strategy") == 0
     return folder
 
