@@ -14,9 +14,10 @@ from plmctl.report.chart import Curve
 from plmctl.run.plugins import option, recorded
 from plmctl.run.saved import read_spec
 from plmctl.run.spec import thaw
-from plmctl.storage.reading import parse_json
+from plmctl.storage.reading import parse_json, read_json
 
 METRICS, CONFIG, RESULT = "metrics.jsonl", "config.yaml", "result.json"
+BASELINES = "baselines.json"
 # seconds since the last record after which a run that has not reached its end counts as stopped
 RECENT = 300
 
@@ -137,6 +138,12 @@ def read_result(folder: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return result if isinstance(result, dict) and isinstance(result.get("metrics"), dict) else None
+
+
+def read_baselines(folder: Path) -> dict[str, dict[str, dict[str, float]]]:
+    """baselines.json of a fine-tuned run; empty if there is none."""
+    file = folder / BASELINES
+    return dict(read_json(file)) if file.is_file() else {}
 
 
 def read_predictions(folder: Path) -> dict[str, list[dict[str, Any]]]:

@@ -9,7 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plmctl.core.errors import DataError, UsageError
-from plmctl.report.runs import CONFIG, METRICS, RunLog, read_predictions, read_result
+from plmctl.report.runs import (
+    CONFIG,
+    METRICS,
+    RunLog,
+    read_baselines,
+    read_predictions,
+    read_result,
+)
 from plmctl.report.studies import STUDY, StudyFolder, is_study
 from plmctl.report.sweeps import find_folders, name_job, read_record
 from plmctl.storage.paths import find_near
@@ -79,6 +86,11 @@ class ReportedRun:
     def result(self) -> dict[str, Any] | None:
         """The scores of a fine-tuning; None if there are none."""
         return read_result(self.folder)
+
+    @cached_property
+    def baselines(self) -> dict[str, dict[str, dict[str, float]]]:
+        """{split: {model without pretraining: {metric: value}}}; empty where there are none."""
+        return read_baselines(self.folder)
 
     @cached_property
     def predictions(self) -> dict[str, list[dict[str, Any]]]:

@@ -34,6 +34,7 @@ from plmctl.run.weights import take
 from plmctl.storage.atomic import write_json
 from plmctl.tasks import inference
 from plmctl.tasks.base import Task
+from plmctl.tasks.baselines import score_baselines
 from plmctl.tasks.batches import Batches
 from plmctl.tasks.inference import Split
 from plmctl.tasks.predictions import write_predictions
@@ -138,7 +139,8 @@ def train(session: Session) -> Result:
     remarks = remark_on_model(spec, model.backbone, spec.plugins, task.longest)
     for name, line in remarks.items():
         session.say(f"{name} {line}")
-    rows, dev = data.pop("train").rows, data.get("dev")
+    training, dev = data.pop("train"), data.get("dev")
+    rows = training.rows
     batches = Batches(
         rows,
         batch_size=spec.train.batch_size,
@@ -175,7 +177,7 @@ def train(session: Session) -> Result:
         every=max(epoch, (budget.steps or 0) // 10) if spec.train.least_steps else epoch,
     )
     if world.main and not result.exit_code:
-        return replace(result, checkpoint=_conclude(session, task, model, data))
+        return replace(result, checkpoint=_conclude(session, task, model, training, data))
     return result
 
 
@@ -254,9 +256,11 @@ def _model(session: Session, task: Task, tokenizer: Tokenizer) -> Model:
     return model
 
 
-def _conclude(session: Session, task: Task, model: Model, devs: Mapping[str, Split]) -> Path:
-    """Scores of the checkpoint that did best, from the very predictions that are saved; returns
-    that checkpoint.
+def _conclude(
+    session: Session, task: Task, model: Model, training: Split, devs: Mapping[str, Split]
+) -> Path:
+    """Scores of the checkpoint that did best, from the very predictions that are saved, beside
+    those of models without pretraining; returns that checkpoint.
 
     In fp32, as `plmctl eval` scores; validation was in the precision of training.
     """
@@ -276,9 +280,16 @@ def _conclude(session: Session, task: Task, model: Model, devs: Mapping[str, Spl
         "skipped": task.reader.skipped,
     }
     record |= {"signatures": task.signatures} if task.signatures else {}
+    baselines = score_baselines(
+        task, training.examples, {name: split.examples for name, split in devs.items()}
+    )
     write_json(session.folder / "result.json", {**record, "metrics": metrics})
+    if baselines.scores:
+        write_json(session.folder / "baselines.json", round_floats(baselines.scores))
     given = session.spec.provenance
     if not given.front:  # else that command shows them in its own table
         extra = {"predictions": str(folder)} if metrics else {}
+        if line := baselines.describe(task.metrics[0]):
+            extra = {"baselines": line, **extra}
         show_scores(f"{task.name}: {best.name}", metrics, as_json=given.json, extra=extra)
     return best

@@ -132,6 +132,8 @@ class Task(Objective):
     }
     head: str  # the name of the head that gives the logits
     pipeline: str = ""  # what Hugging Face calls the task, for model cards; empty: nothing
+    # what it predicts, where models without pretraining can: class, number, types, choice, tags
+    answer: ClassVar[str] = ""
     chooses: bool = True  # among labels, each with a probability
     # its head predicts tokens of the vocabulary
     asks_tokens: bool = False
@@ -341,6 +343,10 @@ class Task(Objective):
         columns; else ValueError.
         """
         raise NotImplementedError(type(self).__name__)
+
+    def gold_of(self, example: Example) -> Any:
+        """The label as predictions have it."""
+        return example.label
 
     def fit_labels(self, examples: Iterable[Example]) -> None:
         """Learn the label names from the training split, or check it against those that the

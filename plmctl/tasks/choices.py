@@ -125,6 +125,7 @@ class Choice(Task):
     """
 
     head = "choice"
+    answer = "choice"
     pipeline = "multiple-choice"
     fields: Mapping[str, Field] = {
         "labels.choice": Field(
@@ -162,6 +163,9 @@ class Choice(Task):
 
     def texts(self, example: Example) -> list[str]:
         return [example.fields["text"], *example.fields["choices"]]
+
+    def gold_of(self, example: Example) -> int:
+        return self._right(example)
 
     def fit_labels(self, examples: Iterable[Example]) -> None:
         for example in examples:

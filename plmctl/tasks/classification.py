@@ -55,6 +55,7 @@ class Classification(Task):
     """
 
     head = "class"
+    answer = "class"
     pipeline = "text-classification"
     fields: Mapping[str, Field] = {"labels.class": Field("[N]", "int", "class of the example")}
     facts = Facts(needs=frozenset({"text", "labels.class"}))

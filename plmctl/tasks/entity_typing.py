@@ -65,6 +65,7 @@ class EntityTyping(MarkedTask):
     """
 
     head = "types"
+    answer = "types"
     fields: Mapping[str, Field] = {
         "labels.types": Field("[N, K]", "int", "1 for each type of the mention, 0 for the others"),
         "values.mentions": MENTIONS,

@@ -48,6 +48,7 @@ class Regression(Task):
     """
 
     head = "score"
+    answer = "number"
     pipeline = "text-classification"
     fields: Mapping[str, Field] = {
         "labels.score": Field("[N]", "float", "score of the example (regression)")
@@ -70,6 +71,9 @@ class Regression(Task):
 
     def parse(self, line: str, number: int) -> Example:
         return parse_texts(line, number, self.columns)
+
+    def gold_of(self, example: Example) -> float:
+        return _number(example)
 
     def fit_labels(self, examples: Iterable[Example]) -> None:
         for example in examples:

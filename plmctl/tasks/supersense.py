@@ -48,6 +48,7 @@ class Supersense(Tagging):
     """
 
     unlabelled = NO_SENSE
+    answer = ""  # the baseline of a sense is that of its word, which needs a lexicon
 
     Settings = SupersenseSettings
 

@@ -60,6 +60,7 @@ class Tagging(Task):
 
     head = "tag"
     unlabelled: str | None = None  # how files spell that a word has no tag to predict
+    answer = "tags"
     pipeline = "token-classification"
     fields: Mapping[str, Field] = {
         "targets.tag": Field("[n, T]", "int", "tag of the word that begins here, IGNORE elsewhere"),

@@ -626,3 +626,15 @@ def test_seeds_of_a_sweep_are_one_curve_in_a_band(sweep: Path) -> None:
         assert high < y < low  # pixels count downwards
         # levels are 0, 0.1 and 0.2 above the first
         assert y == pytest.approx((high + low) / 2, abs=0.11)
+
+
+def test_models_without_pretraining_stand_below_the_scores(tmp_path: Path) -> None:
+    folder = fabricated.run(tmp_path / "a", config={**fabricated.CONFIG, "task": LABELS})
+    (folder / "result.json").write_text(json.dumps({"metrics": {"dev": {"accuracy": 0.9}}}))
+    known = {"dev": {"majority": {"accuracy": 0.5}, "words": {"accuracy": 0.75}}}
+    (folder / "baselines.json").write_text(json.dumps(known))
+    _, without = tables(scores.panel(find_subject([folder])))
+    assert [row[2:] for row in without.rows] == [
+        ["majority", "accuracy", "0.5"],
+        ["words", "accuracy", "0.75"],
+    ]

@@ -93,6 +93,8 @@ def test_learns_keeps_the_best_and_writes_what_it_says(trained):
     scores = [record["valid/accuracy"] for record in records if "valid/accuracy" in record]
     assert len(scores) == 8  # once an epoch
     assert result["metrics"]["dev"]["accuracy"] == pytest.approx(max(scores), abs=1e-6)
+    baselines = json.loads((run / "baselines.json").read_text())["dev"]
+    assert (baselines["majority"]["accuracy"], baselines["words"]["accuracy"]) == (0.5, 1.0)
 
 
 def test_saved_predictions_give_the_same_digits_in_training_and_eval(trained):

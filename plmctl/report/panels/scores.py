@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from plmctl.report.page import Block, Heading, TableBlock
+from plmctl.report.page import Block, Heading, Paragraph, TableBlock
 from plmctl.report.subject import Subject
 from plmctl.report.text import format_number
 
@@ -19,10 +19,28 @@ def panel(subject: Subject) -> list[Block]:
                 values.setdefault((run.task, split, metric), {})[run.name] = value
     if not values:
         return []
+    simple: dict[tuple[str, str, str, str], dict[str, float]] = {}
+    for run in runs:
+        for split, models in run.baselines.items():
+            for name, scores in models.items():
+                for metric, value in scores.items():
+                    simple.setdefault((run.task, split, name, metric), {})[run.name] = value
     rows = [
         [*names, *(format_number(of.get(run.name)) for run in runs)] for names, of in values.items()
     ]
+    names = [run.name for run in runs]
+    without: list[Block] = [
+        Paragraph("Models without pretraining, of the same examples:"),
+        TableBlock(
+            ["task", "split", "model", "metric", *names],
+            [
+                [*of, *(format_number(own.get(name)) for name in names)]
+                for of, own in simple.items()
+            ],
+        ),
+    ]
     return [
         Heading("Scores"),
-        TableBlock(["task", "split", "metric", *(run.name for run in runs)], rows),
+        TableBlock(["task", "split", "metric", *names], rows),
+        *(without if simple else []),
     ]

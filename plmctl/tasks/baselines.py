@@ -1,0 +1,279 @@
+"""What models without pretraining reach on a task: the most frequent label, a linear model of
+words, one of words and pairs of neighbours, and the most frequent tag of each word.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from plmctl.tasks.base import Example, Task
+from plmctl.tasks.rouge import words
+from plmctl.tasks.sparse_linear import WeightedCounts, fit_linear
+
+EXAMPLES = 10_000  # of training that are read at most
+LETTERS = 10_000_000  # and of their texts together
+Row = dict[str, Any]
+Guess = Callable[[Sequence[Example]], list[Row]]  # predictions as the task's own
+Texts = list[list[str]]  # features of each text
+
+
+@dataclass(frozen=True)
+class Baselines:
+    """The scores of models without pretraining, {split: {model: {metric: value}}}."""
+
+    scores: Mapping[str, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
+    remark: str = ""
+
+    def describe(self, metric: str) -> str:
+        """One line with the values of `metric`; "" where there are none."""
+        lines = [
+            f"{split} " + ", ".join(f"{name} {of[metric]:.4f}" for name, of in models.items())
+            for split, models in self.scores.items()
+        ]
+        return f"{metric}: {'; '.join(lines)}{self.remark}" if lines else ""
+
+
+def score_baselines(
+    task: Task, train: Sequence[Example], devs: Mapping[str, Sequence[Example]]
+) -> Baselines:
+    """What is reached on each split by what can be learned of `train` in seconds; nothing for tasks
+    that say no kind of answer.
+    """
+    fit = KINDS.get(task.answer)
+    devs = {
+        name: examples
+        for name, examples in devs.items()
+        if examples and all(example.label is not None for example in examples)
+    }
+    if fit is None or not devs:
+        return Baselines()
+    taken = take(train)
+    models = fit(task, taken)
+    remark = f" (of {len(taken):,} of {len(train):,} examples)" if len(taken) < len(train) else ""
+    scores = {}
+    for split, examples in devs.items():
+        scores[split] = {name: _score(task, guess(examples)) for name, guess in models.items()}
+    return Baselines(scores, remark)
+
+
+def take(examples: Sequence[Example]) -> list[Example]:
+    """As many examples as are read, chosen at random."""
+    order = np.random.default_rng(0).permutation(len(examples))[:EXAMPLES].tolist()
+    lengths = np.cumsum([sum(map(len, sides_of(examples[index]))) for index in order])
+    kept = max(1, int(np.searchsorted(lengths, LETTERS, side="right")))
+    return [examples[index] for index in sorted(order[:kept])]
+
+
+def _score(task: Task, rows: list[Row]) -> dict[str, float]:
+    scores = task.score(rows)
+    return {name: scores[name] for name in task.metrics}
+
+
+def sides_of(example: Example) -> list[str]:
+    """The texts of an example, and the words of the entities that are marked in it."""
+    sides = []
+    for value in example.fields.values():
+        if isinstance(value, str):
+            sides.append(value)
+        elif isinstance(value, list | tuple) and all(isinstance(each, str) for each in value):
+            sides.append(" ".join(value))
+    text = example.fields.get("text")
+    for entity in example.fields.get("entities") or ():
+        if isinstance(entity, Mapping) and isinstance(text, str):
+            sides.append(text[entity["start"] : entity["end"]])
+    return sides
+
+
+def find_features(sides: Sequence[str], most: int) -> list[str]:
+    """Runs of at most `most` words; with several texts each by its number, and the words that the
+    first two share.
+    """
+    found: list[str] = []
+    known = [words(side) for side in sides]
+    for number, own in enumerate(known):
+        mark = f"{number} " if len(known) > 1 else ""
+        for n in range(1, most + 1):
+            runs = zip(*(own[start:] for start in range(n)), strict=False)
+            found += [mark + " ".join(run) for run in runs]
+    if len(known) > 1:
+        found += [f"both {word}" for word in sorted({*known[0]} & {*known[1]})]
+    return found
+
+
+def _linear(
+    texts: Texts, outputs: int, loss: Callable[[Tensor], Tensor]
+) -> Callable[[Texts], Tensor]:
+    """A fitted linear model: features of texts to [n, K] scores."""
+    counts = WeightedCounts(texts)
+    weights, constant = fit_linear(counts.rows(texts), len(counts.number), outputs, loss)
+    return lambda asked: counts.rows(asked).times(weights) + constant
+
+
+def _fit_each(
+    examples: Sequence[Example], make: Callable[[Callable[[Sequence[Example]], Texts]], Guess]
+) -> dict[str, Guess]:
+    """Models of words, and of words and pairs."""
+
+    def read(most: int) -> Callable[[Sequence[Example]], Texts]:
+        return lambda asked: [find_features(sides_of(each), most) for each in asked]
+
+    if not any(sides_of(example) for example in examples):
+        return {}
+    return {name: make(read(most)) for name, most in (("words", 1), ("words and pairs", 2))}
+
+
+def _rows(task: Task, examples: Sequence[Example], guesses: Sequence[Any]) -> list[Row]:
+    return [
+        {"id": each.id, "gold": task.gold_of(each), "guess": guess}
+        for each, guess in zip(examples, guesses, strict=True)
+    ]
+
+
+def _fit_classes(task: Task, train: Sequence[Example]) -> dict[str, Guess]:
+    names = sorted({str(task.gold_of(each)) for each in train})
+    gold = torch.tensor([names.index(str(task.gold_of(each))) for each in train])
+    top = names[int(gold.bincount().argmax())]
+
+    def make(read: Callable[[Sequence[Example]], Texts]) -> Guess:
+        scores = _linear(read(train), len(names), lambda found: F.cross_entropy(found, gold))
+
+        def guess(examples: Sequence[Example]) -> list[Row]:
+            best = scores(read(examples)).argmax(-1).tolist()
+            return _rows(task, examples, [names[index] for index in best])
+
+        return guess
+
+    constant = {"majority": lambda asked: _rows(task, asked, [top] * len(asked))}
+    return {**constant, **_fit_each(train, make)}
+
+
+def _fit_numbers(task: Task, train: Sequence[Example]) -> dict[str, Guess]:
+    gold = torch.tensor([float(task.gold_of(each)) for each in train], dtype=torch.float64)
+    mean, spread = gold.mean(), gold.std(correction=0).clamp(min=1e-12)
+
+    def make(read: Callable[[Sequence[Example]], Texts]) -> Guess:
+        wanted = (gold - mean) / spread
+        scores = _linear(read(train), 1, lambda found: F.mse_loss(found[:, 0], wanted))
+
+        def guess(examples: Sequence[Example]) -> list[Row]:
+            found = scores(read(examples))[:, 0] * spread + mean
+            return _rows(task, examples, found.tolist())
+
+        return guess
+
+    return _fit_each(train, make)
+
+
+def _fit_types(task: Task, train: Sequence[Example]) -> dict[str, Guess]:
+    """Any number of labels each: a model of every label."""
+    names = sorted({name for each in train for name in each.label})
+    gold = torch.tensor([[name in each.label for name in names] for each in train]).double()
+    top = names[int(gold.sum(0).argmax())]
+
+    def give(examples: Sequence[Example], probabilities: Tensor) -> list[Row]:
+        found = [dict(zip(names, own, strict=True)) for own in probabilities.tolist()]
+        rows = _rows(task, examples, [task.decide(own) for own in found])
+        return [{**row, "probabilities": own} for row, own in zip(rows, found, strict=True)]
+
+    def make(read: Callable[[Sequence[Example]], Texts]) -> Guess:
+        scores = _linear(
+            read(train), len(names), lambda s: F.binary_cross_entropy_with_logits(s, gold)
+        )
+        return lambda examples: give(examples, scores(read(examples)).sigmoid())
+
+    def always(examples: Sequence[Example]) -> list[Row]:
+        sure = torch.tensor([name == top for name in names]).double()
+        return give(examples, sure.expand(len(examples), -1))
+
+    return {"majority": always, **_fit_each(train, make)}
+
+
+def _fit_choices(task: Task, train: Sequence[Example]) -> dict[str, Guess]:
+    """`p(choice) = softmax over the choices of x w`, x of the text and the choice."""
+    gold = [int(task.gold_of(each)) for each in train]
+    top = Counter(gold).most_common(1)[0][0]
+
+    def split(examples: Sequence[Example], most: int) -> Texts:
+        return [
+            find_features([each.fields["text"], choice], most)
+            for each in examples
+            for choice in each.fields["choices"]
+        ]
+
+    def widths(examples: Sequence[Example]) -> list[int]:
+        return [len(each.fields["choices"]) for each in examples]
+
+    def make(most: int) -> Guess:
+        sizes = widths(train)
+        right = torch.tensor(np.cumsum([0, *sizes[:-1]]) + gold)
+        group = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+
+        def loss(found: Tensor) -> Tensor:
+            scores = found[:, 0]
+            total = torch.zeros(len(sizes), dtype=scores.dtype).index_add(0, group, scores.exp())
+            return (total.log() - scores[right]).mean()
+
+        scores = _linear(split(train, most), 1, loss)
+
+        def guess(examples: Sequence[Example]) -> list[Row]:
+            found = scores(split(examples, most))[:, 0].split(widths(examples))
+            return _rows(task, examples, [int(own.argmax()) for own in found])
+
+        return guess
+
+    constant = {"majority": lambda asked: _rows(task, asked, [top] * len(asked))}
+    return {**constant, "words": make(1), "words and pairs": make(2)}
+
+
+def _fit_tags(task: Task, train: Sequence[Example]) -> dict[str, Guess]:
+    """Each word has the tag that it has most often in training, an unknown one the tag of most
+    words that occur once.
+    """
+    counts = defaultdict[str, Counter[str]](Counter)
+    for each in train:
+        for word, tag in zip(each.fields["words"], each.label, strict=True):
+            counts[word][tag] += 1
+    total, once = Counter[str](), Counter[str]()
+    for own in counts.values():
+        total += own
+        once += own if own.total() == 1 else Counter()
+    top = total.most_common(1)[0][0]
+    unknown = (once or total).most_common(1)[0][0]
+    best = {word: own.most_common(1)[0][0] for word, own in counts.items()}
+
+    def by_word(examples: Sequence[Example]) -> list[Row]:
+        return [
+            {**row, "guess": [best.get(word, unknown) for word in row["words"]]}
+            for row in always(examples)
+        ]
+
+    def always(examples: Sequence[Example]) -> list[Row]:
+        return [
+            {
+                "id": each.id,
+                "words": list(each.fields["words"]),
+                "gold": list(each.label),
+                "guess": [top] * len(each.label),
+            }
+            for each in examples
+        ]
+
+    return {"majority": always, "tag of the word": by_word}
+
+
+# by what a task says of its answers
+KINDS: dict[str, Callable[[Task, Sequence[Example]], dict[str, Guess]]] = {
+    "class": _fit_classes,
+    "number": _fit_numbers,
+    "types": _fit_types,
+    "choice": _fit_choices,
+    "tags": _fit_tags,
+}

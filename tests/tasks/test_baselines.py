@@ -1,0 +1,196 @@
+"""Models without pretraining: against scikit-learn and loops, on rows of every kind of task."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from plmctl.tasks import baselines
+from plmctl.tasks.base import Example
+from plmctl.tasks.baselines import find_features, score_baselines, sides_of
+from plmctl.tasks.choices import Choice
+from plmctl.tasks.classification import Classification
+from plmctl.tasks.entity_typing import EntityTyping
+from plmctl.tasks.regression import Regression
+from plmctl.tasks.sparse_linear import PENALTY, WeightedCounts, fit_linear
+from plmctl.tasks.tables import Table
+from plmctl.tasks.tagging import Tagging
+
+TEXTS = [
+    ["a", "good", "film"],
+    ["a", "bad", "film", "a", "bad", "one"],
+    ["good", "one"],
+    ["the", "film"],
+    ["bad"],
+]
+LABELS = [1, 0, 1, 2, 0]
+RNG = np.random.default_rng(0)
+
+
+def build(kind: Any, metrics: list[str], **more: Any) -> Any:
+    return kind(
+        name="x",
+        reader=Table(splits={"train": ["train.tsv"]}),
+        columns={},
+        max_length=8,
+        metrics=metrics,
+        **more,
+    )
+
+
+def examples(rows: list[tuple[dict[str, Any], Any]]) -> list[Example]:
+    return [Example(str(n), fields, label) for n, (fields, label) in enumerate(rows)]
+
+
+def test_weighted_counts_by_a_loop() -> None:
+    """The smoothed form of scikit-learn's TfidfVectorizer."""
+    counts = WeightedCounts(TEXTS)
+    asked = [*TEXTS, ["film", "unknown", "film"], ["unknown"]]
+    found = counts.rows(asked).times(torch.eye(len(counts.number), dtype=torch.float64))
+    for row, text in zip(found.tolist(), asked, strict=True):
+        weights = {}
+        for feature in counts.number:
+            texts = sum(feature in other for other in TEXTS)
+            weights[feature] = text.count(feature) * (1 + math.log((1 + len(TEXTS)) / (1 + texts)))
+        length = math.hypot(*weights.values()) or 1.0
+        for feature, column in counts.number.items():
+            assert row[column] == pytest.approx(weights[feature] / length)
+
+
+def test_weights_are_those_of_the_least_loss() -> None:
+    """Where a convex loss is least, its gradient is 0."""
+    counts = WeightedCounts(TEXTS)
+    rows, gold = counts.rows(TEXTS), torch.tensor(LABELS)
+    weights, constant = fit_linear(rows, len(counts.number), 3, lambda s: F.cross_entropy(s, gold))
+    x = rows.times(torch.eye(len(counts.number), dtype=torch.float64))  # [5, V]
+    error = (x @ weights + constant).softmax(-1) - F.one_hot(gold, 3)  # [5, 3]
+    assert (x.T @ error + PENALTY * weights).abs().max() < 1e-4
+    assert error.sum(0).abs().max() < 1e-4
+    assert weights.abs().max() > 1
+
+
+def test_features_of_a_text_and_of_a_pair() -> None:
+    assert find_features(["A good, good film"], 1) == ["a", "good", "good", "film"]
+    assert find_features(["A good film"], 2)[3:] == ["a good", "good film"]
+    assert find_features(["a b", "b c"], 1) == ["0 a", "0 b", "1 b", "1 c", "both b"]
+    assert find_features(["好电影"], 2) == ["好", "电", "影", "好 电", "电 影"]
+    entity = {"start": 2, "end": 6, "id": "", "type": ""}
+    fields = {"text": "a good film", "entities": [entity], "places": [1, 2]}
+    assert sides_of(Example("0", fields)) == ["a good film", "good"]
+
+
+def reviews(n: int) -> list[Example]:
+    words = {"pos": ["good", "fine"], "neg": ["bad", "dull"]}
+    kinds = ["pos", "pos", "neg"] * n
+    return examples([({"text": f"a {RNG.choice(words[k])} film"}, k) for k in kinds])
+
+
+def test_classes() -> None:
+    task = build(Classification, ["accuracy", "macro_f1"])
+    found = score_baselines(task, reviews(8), {"dev": reviews(4), "none": []})
+    assert found.scores["dev"]["majority"]["accuracy"] == pytest.approx(2 / 3)
+    assert found.scores["dev"]["words"] == {"accuracy": 1.0, "macro_f1": 1.0}
+    assert found.describe("accuracy") == (
+        "accuracy: dev majority 0.6667, words 1.0000, words and pairs 1.0000"
+    )
+
+
+def test_the_order_of_words_is_seen_by_pairs_alone() -> None:
+    task = build(Classification, ["accuracy"])
+    rows = examples([({"text": "a b"}, "0"), ({"text": "b a"}, "1")] * 4)
+    found = score_baselines(task, rows, {"dev": rows}).scores["dev"]
+    assert found["words"]["accuracy"] == 0.5
+    assert found["words and pairs"]["accuracy"] == 1.0
+
+
+def test_numbers() -> None:
+    task = build(Regression, ["pearson"])
+    rows = examples([({"text": word, "text2": "x"}, str(n)) for n, word in enumerate("abcd")] * 3)
+    found = score_baselines(task, rows, {"dev": rows}).scores["dev"]
+    assert set(found) == {"words", "words and pairs"}
+    assert found["words"]["pearson"] > 0.99
+
+
+def test_choices_of_different_numbers() -> None:
+    task = build(Choice, ["accuracy"])
+    rows = examples(
+        [
+            ({"text": "it is", "choices": ["cold", "warm"]}, "1"),
+            ({"text": "it is", "choices": ["warm", "cold", "wet"]}, "0"),
+            ({"text": "so", "choices": ["dry", "warm"]}, "1"),
+        ]
+    )
+    found = score_baselines(task, rows, {"dev": rows}).scores["dev"]
+    assert found["majority"]["accuracy"] == pytest.approx(2 / 3)
+    assert found["words"]["accuracy"] == 1.0
+
+
+def test_the_loss_of_choices_is_a_softmax_over_each_example() -> None:
+    """With the gold choices as they are, no other direction lowers the loss."""
+    task = build(Choice, ["accuracy"])
+    rows = examples([({"text": "t", "choices": ["a", "b"]}, str(n)) for n in (0, 0, 0, 1)])
+    counts: dict[str, float] = {}
+    original = baselines._linear
+
+    def spy(texts: Any, outputs: int, loss: Any) -> Any:
+        score = original(texts, outputs, loss)
+        a, b = score(texts)[:2, 0].tolist()
+        counts["p"] = math.exp(a) / (math.exp(a) + math.exp(b))
+        return score
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(baselines, "_linear", spy)
+        score_baselines(task, rows, {"dev": rows})
+    assert 0.6 < counts["p"] < 0.75  # 3 of 4, less what the penalty takes
+
+
+def test_types_are_decided_as_the_task_decides() -> None:
+    task = build(EntityTyping, ["f1"], threshold=0.5)
+    entity = [{"start": 0, "end": 4, "id": "", "type": ""}]
+    rows = [
+        ({"text": f"{name} went home", "entities": entity}, labels)
+        for name, labels in (
+            ("Anna", ["person"]),
+            ("Rome", ["place", "city"]),
+            ("Paul", ["person"]),
+        )
+    ]
+    found = score_baselines(task, examples(rows * 6), {"dev": examples(rows)}).scores["dev"]
+    assert found["majority"]["f1"] == pytest.approx(2 * 2 / (3 + 4))
+    assert found["words"]["f1"] == 1.0
+
+
+def test_tags_are_those_that_words_have_most_often() -> None:
+    task = build(Tagging, ["f1", "accuracy"])
+    train = [
+        ({"words": ["Anna", "is", "here"]}, ["B-P", "O", "O"]),
+        ({"words": ["Anna", "Rome"]}, ["B-P", "B-L"]),
+        ({"words": ["Anna", "is", "is"]}, ["O", "O", "O"]),
+        ({"words": ["Bonn"]}, ["B-L"]),
+    ]
+    dev = [({"words": ["Anna", "is", "Kiel"]}, ["B-P", "O", "B-L"])]
+    found = score_baselines(task, examples(train), {"dev": examples(dev)}).scores["dev"]
+    assert found["majority"] == {"f1": 0.0, "accuracy": pytest.approx(1 / 3)}
+    # the words that occur once are here, Rome and Bonn
+    assert found["tag of the word"] == {"f1": 1.0, "accuracy": 1.0}
+
+
+def test_of_many_examples_some_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(baselines, "EXAMPLES", 12)
+    task = build(Classification, ["accuracy"])
+    found = score_baselines(task, reviews(8), {"dev": reviews(1)})
+    assert found.describe("accuracy").endswith("(of 12 of 24 examples)")
+    monkeypatch.setattr(baselines, "LETTERS", 60)  # texts have 10 or 11 letters
+    assert len(baselines.take(reviews(8))) == 5
+
+
+def test_nothing_is_said_of_what_cannot_be_learned_so() -> None:
+    task = build(Classification, ["accuracy"])
+    assert score_baselines(task, reviews(1), {}).describe("accuracy") == ""
+    unlabelled = examples([({"text": "a film"}, None)])
+    assert not score_baselines(task, reviews(1), {"dev": unlabelled}).scores
