@@ -14,6 +14,7 @@ import numpy as np
 from plmctl.core.errors import DataError, UsageError, nearest
 from plmctl.core.rounding import round_floats
 from plmctl.core.terminal import print_columns, tell
+from plmctl.report.bundles import bundle_rows, score_bundles
 from plmctl.report.paired import McNemar, PairedDifference, compare_scores, count_discordant
 from plmctl.report.predicted import (
     KIND_NAMES,
@@ -66,6 +67,9 @@ def compare(
     task = a.task or b.task
     shape = kind or find_kind(left)
     score: Score = task.score if task is not None else score_by_kind(shape, positive)
+    together = any("bundle" in row for row in left)
+    if together:
+        left, right, score = bundle_rows(left), bundle_rows(right), score_bundles(score)
     known = list(score(left))
     chosen = list(names) or [name for name in (task.metrics if task else known) if name in known]
     for name in chosen:
@@ -81,7 +85,8 @@ def compare(
     if not any(each is None for side in sides for each in side):
         counts = count_discordant(*([bool(each) for each in side] for side in sides))
     by = f"task {task.name}" if task is not None else shape
-    _show(a, b, found, counts, n=len(left), by=by, as_json=as_json)
+    what = "bundles of examples" if together else "examples"
+    _show(a, b, found, counts, n=len(left), what=what, by=by, as_json=as_json)
 
 
 def align(a: Predicted, b: Predicted) -> tuple[list[Row], list[Row]]:
@@ -161,6 +166,7 @@ def _show(
     counts: McNemar | None,
     *,
     n: int,
+    what: str,
     by: str,
     as_json: bool,
 ) -> None:
@@ -181,7 +187,7 @@ def _show(
         ]
         for name, each in found.items()
     ]
-    title = f"b against a: {n:,} examples, scored as {by}"
+    title = f"b against a: {n:,} {what}, scored as {by}"
     print_columns(title, ["metric", "a", "b", "b - a", "95% interval", "p"], rows)
     tell(f"a: {a.file}\nb: {b.file}")
     draws = sorted({each.samples for each in found.values()})

@@ -112,6 +112,7 @@ def _list_any(record: FileRecord) -> Iterator[Example]:
         "questions": [values["question"]],
         "options": [values["options"]],
         "answers": None if answer is None else [answer],
+        "number": record.number,  # all questions of an article have its id
     }
     yield from _list_questions(record._replace(values={**values, **several}))
 
@@ -129,7 +130,7 @@ def _list_questions(record: FileRecord) -> Iterator[Example]:
         if len(own) < 2:
             raise DataError(f"question {number} has {len(own)} options", file=place, fix=SHOWN)
         yield Example(
-            id=name if len(questions) == 1 else f"{name}-{number}",
+            id=f"{name}-{values.get('number', number)}",
             fields={"text": values["article"], "choices": _fill(question, own)},
             label=None if answers is None else answers[number],
             place=place,

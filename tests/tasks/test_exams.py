@@ -58,7 +58,7 @@ def test_race_as_lines(tmp_path: Path) -> None:
     write(tmp_path / "train.jsonl", ARTICLE, QUESTION)
     examples = make_task("race", tmp_path).read("train")
     assert [e.slices for e in examples] == [("high",), ("high",), ("middle",)]
-    assert (examples[2].id, examples[2].label) == ("middle12.txt", "A")
+    assert (examples[2].id, examples[2].label) == ("middle12.txt-1", "A")
     assert examples[2].fields["choices"] == ["What does he do? runs", "What does he do? sits"]
 
 

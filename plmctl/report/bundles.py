@@ -1,0 +1,39 @@
+"""Predictions that count together, as units that are drawn, swapped and compared as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+Row = dict[str, Any]
+Score = Callable[[Sequence[Mapping[str, Any]]], Mapping[str, float]]
+
+
+def bundle_rows(rows: Sequence[Row]) -> list[Row]:
+    """One row for each bundle, in the order of their first predictions: lists of its labels, and
+    in `rows` the predictions themselves. One without a bundle stands alone.
+
+    Examples of one bundle are not independent: draws of single ones would break questions apart and
+    make intervals too narrow (Efron and Tibshirani, 1993, ch. 8).
+    """
+    found: dict[Any, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row.get("bundle", ("alone", row["id"])), []).append(row)
+    return [
+        {
+            "id": own[0]["id"],
+            "gold": [str(row["gold"]) for row in own],
+            "guess": [str(row["guess"]) for row in own],
+            "rows": own,
+        }
+        for own in found.values()
+    ]
+
+
+def score_bundles(score: Score) -> Score:
+    """`score` of what `bundle_rows` makes; a bundle that was drawn twice is two."""
+
+    def measure(units: Sequence[Mapping[str, Any]]) -> Mapping[str, float]:
+        return score([{**row, "bundle": n} for n, unit in enumerate(units) for row in unit["rows"]])
+
+    return measure
