@@ -208,7 +208,9 @@ def _describe_data(
             "" if split is train else inference.describe_overlap(train.examples, split.examples),
         ]
         if name == "dev" and task.held_share:
-            notes.append(f"held out of train by what they say (task.dev_share={task.held_share:g})")
+            share, folds = f"task.dev_share={task.held_share:g}", task.settings.folds
+            how = f"task.fold={task.settings.fold} of {folds}" if folds else share
+            notes.append(f"held out of train by what they say ({how})")
         session.say(f"{name}: {'; '.join(filter(None, notes))}")
     if "dev" not in data:
         files = " or ".join(task.reader.splits["dev"])

@@ -27,7 +27,7 @@ from plmctl.models.base import Model
 from plmctl.noise.base import Noise
 from plmctl.objectives.base import Objective, Output
 from plmctl.tasks import files
-from plmctl.tasks.holding import hold_out
+from plmctl.tasks.holding import hold_out, take_fold
 from plmctl.tasks.transform import Transform, add_rows
 from plmctl.text.vocab import Vocab
 
@@ -88,6 +88,9 @@ class TaskSettings:
         path: a directory, a file, or the files of the splits.
         dev_share: the share of the training examples that is dev where no file is; None:
             `DEV_SHARE` of a single file, otherwise none.
+        folds: parts into which the training examples are cut, for cross-validation: one is dev,
+            and a dev file is not read; None: `dev_share` says what is dev.
+        fold: the number of the part that is dev, from 0.
     """
 
     name: str
@@ -98,6 +101,8 @@ class TaskSettings:
     pooling: str = "first"
     path: Any = None
     dev_share: float | None = None
+    folds: int | None = None
+    fold: int = 0
 
 
 def signature_of(settings: type[TaskSettings]) -> inspect.Signature:
@@ -171,6 +176,7 @@ class Task(Objective):
             raise ConfigError(
                 "task.dev_share", share, "at least 0 and below 1", fix=f"task.dev_share={DEV_SHARE}"
             )
+        _check_folds(settings)
         self.settings, self.dev_share = settings, share
         self.name, self.reader, self.path = settings.name, settings.reader, settings.path
         self.columns, self.max_length = dict(settings.columns or {}), settings.max_length
@@ -227,6 +233,8 @@ class Task(Objective):
     @property
     def held_share(self) -> float:
         """The share of the training examples that is dev; 0 where dev has a file of its own."""
+        if self.settings.folds:
+            return 0.0 if self.dev_share == 0 else 1 / self.settings.folds
         if files.is_single(self.path):
             return DEV_SHARE if self.dev_share is None else self.dev_share
         return self.dev_share if self.dev_share and not self.has_file("dev") else 0.0
@@ -234,6 +242,8 @@ class Task(Objective):
     @cached_property
     def _halves(self) -> tuple[list[Example], list[Example]]:
         examples = self.reader.read(self.path, "train", self.columns)
+        if self.settings.folds:
+            return take_fold(examples, self.settings.fold, self.settings.folds, unit=self.unit)
         return hold_out(examples, self.held_share, unit=self.unit, labels=self.labels_of)
 
     def unit(self, example: Example) -> str:
@@ -451,6 +461,23 @@ class Task(Objective):
         """
         rows = POOLINGS[self.pooling].read(features_of(model, batch), batch)
         return pool(model, add_rows(rows, batch) if together else rows)
+
+
+def _check_folds(settings: TaskSettings) -> None:
+    """ConfigError for folds that are none, beside a share, or of which there is no such one."""
+    folds, fold = settings.folds, settings.fold
+    if folds is None:
+        if fold:
+            raise ConfigError("task.fold", fold, "of task.folds", fix="task.folds=5")
+        return
+    if folds < 2:
+        raise ConfigError("task.folds", folds, "2 or more, or null", fix="task.folds=5")
+    if not 0 <= fold < folds:
+        allowed = f"from 0 to {folds - 1}, as task.folds={folds}"
+        raise ConfigError("task.fold", fold, allowed, fix="task.fold=0")
+    if settings.dev_share:
+        allowed = f"without task.folds={folds}, which say what is dev"
+        raise ConfigError("task.dev_share", settings.dev_share, allowed, fix="task.dev_share=null")
 
 
 def cut(text: str, length: int) -> str:

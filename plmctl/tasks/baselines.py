@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from plmctl.tasks.base import Example, Task
+from plmctl.tasks.label_score import name_sets
 from plmctl.tasks.rouge import words
 from plmctl.tasks.sparse_linear import WeightedCounts, fit_linear
 
@@ -132,7 +133,7 @@ def _fit_each(
 
 def _rows(task: Task, examples: Sequence[Example], guesses: Sequence[Any]) -> list[Row]:
     return [
-        {"id": each.id, "gold": task.gold_of(each), "guess": guess}
+        {"id": each.id, "gold": task.gold_of(each), "guess": guess, **name_sets(each)}
         for each, guess in zip(examples, guesses, strict=True)
     ]
 

@@ -10,6 +10,25 @@ from typing import TypeVar
 Example = TypeVar("Example")
 
 
+def take_fold(
+    examples: Sequence[Example], fold: int, folds: int, *, unit: Callable[[Example], str]
+) -> tuple[list[Example], list[Example]]:
+    """(train, dev) of one of `folds` parts, each of which is dev once; in the order of `examples`.
+
+    Examples of one `unit` are in one part. Units are dealt out in the order of their hashes, each
+    to the part that has the fewest examples, so that the parts are about equally large.
+    """
+    sizes = Counter(unit(example) for example in examples)
+    parts, filled = dict[str, int](), [0] * folds
+    for key in sorted(sizes, key=lambda key: hashlib.sha256(key.encode()).digest()):
+        parts[key] = filled.index(min(filled))
+        filled[parts[key]] += sizes[key]
+    sides: tuple[list[Example], list[Example]] = ([], [])
+    for example in examples:
+        sides[parts[unit(example)] == fold].append(example)
+    return sides
+
+
 def hold_out(
     examples: Sequence[Example],
     share: float,

@@ -18,9 +18,9 @@ from plmctl.storage.paths import inside
 from plmctl.storage.reading import parse_json
 from plmctl.tasks import files
 from plmctl.tasks.base import Example
-from plmctl.tasks.tables import rows_of
+from plmctl.tasks.tables import PARQUET, objects_of, rows_of
 
-NAMED = (".json", ".jsonl", ".csv", ".tsv")  # tables, whose columns have names
+NAMED = (".json", ".jsonl", ".csv", ".tsv", PARQUET)  # tables, whose columns have names
 TABLES = {".csv": ",", ".tsv": "\t"}  # and what stands between their cells
 FILES = (*TABLES, ".jsonl")  # what a file of predictions may end with
 Row = dict[str, Any]
@@ -55,6 +55,8 @@ def _rows(file: Path, examples: Sequence[Example]) -> dict[str, Row]:
         return {}
     if files.suffix(file) not in TABLES:
         places = {example.place for example in examples}
+        if files.suffix(file) == PARQUET:
+            return {f"{file}:{line}": row for line, row in objects_of(file)}
         texts = {f"{file}:{line}": text for line, text in files.lines(file)}
         return {place: parse_json(text) for place, text in texts.items() if place in places}
     rows = {f"{file}:{line}": cells for line, cells in rows_of(file)}

@@ -1,4 +1,6 @@
-"""TSV, CSV and JSON lines as examples: named or numbered columns, GLUE's own layouts among them."""
+"""TSV, CSV, JSON lines and Parquet as examples: named or numbered columns, GLUE's own layouts among
+them.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,11 @@ from plmctl.tasks.base import Example
 from plmctl.tasks.header import names_columns
 from plmctl.tasks.split_files import SplitFiles
 from plmctl.text.bounds import longest_line
+from plmctl.text.inputs import read_rows
 
 Column = str | int
+PARQUET = ".parquet"
+OBJECTS = (".jsonl", ".json", PARQUET)  # whose rows name their values
 Row = tuple[int, list[Any]]  # line number, cells
 
 
@@ -27,9 +32,10 @@ class Table(SplitFiles):
     header or a number from 0, `slice` to what is also scored apart, `bundle` to what counts
     together.
 
-    Kinds by suffix: `.jsonl` and `.json` (one object a line), `.csv` (quoted), everything else
-    tab-separated without quoting. `header=None`: there is one where a column is given by name; of
-    numbers, where the first line looks like it (`notes` says so; DataError where it may be either).
+    Kinds by suffix: `.jsonl` and `.json` (one object a line), `.parquet`, `.csv` (quoted),
+    everything else tab-separated without quoting. `header=None`: there is one where a column is
+    given by name; of numbers, where the first line looks like it (`notes` says so; DataError where
+    it may be either).
     `test_columns`: GLUE's test files differ.
     `lenient`: rows with too few columns or an empty label are skipped and counted in `skipped` (a
     few lines of QQP are broken).
@@ -70,7 +76,7 @@ class Table(SplitFiles):
         `labelled`.
         """
         columns = {role: column for role, column in columns.items() if column is not None}
-        if files.suffix(file) in (".jsonl", ".json"):
+        if files.suffix(file) in OBJECTS:
             examples = list(self._objects(file, columns, labelled))
         else:
             examples = list(self._cells(file, columns, header, labelled))
@@ -164,15 +170,7 @@ class Table(SplitFiles):
     def _objects(
         self, file: Path, columns: Mapping[str, Column], labelled: bool
     ) -> Iterator[Example]:
-        for number, (line, text) in enumerate((n, t) for n, t in files.lines(file) if t.strip()):
-            row = parse_json_at(text, file=file, line=line)
-            if not isinstance(row, dict):
-                raise DataError(
-                    f"a JSON object is needed on each line, found {type(row).__name__}",
-                    file=file,
-                    line=line,
-                    fix="one {...} a line, not one list of them",
-                )
+        for number, (line, row) in enumerate(objects_of(file, list(map(str, columns.values())))):
             read = {
                 r: c
                 for r, c in columns.items()
@@ -226,6 +224,35 @@ def _tab_rows(file: Path) -> Iterator[Row]:
     for number, line in files.lines(file):
         if line.strip():
             yield number, line.split("\t")
+
+
+def objects_of(file: Path, fields: Sequence[str] = ()) -> Iterator[tuple[int, dict[Any, Any]]]:
+    """(number of its line, its values by name) of every row of a file whose rows name them: JSON
+    lines, and Parquet, of which at least `fields` are read, and all where there are none.
+    """
+    if files.suffix(file) == PARQUET:
+        for line, row in read_rows(file, fields or [""]):  # one that is not there: all of them
+            yield line, {name: _plain(value) for name, value in row.items()}
+        return
+    for line, text in files.lines(file):
+        if not text.strip():
+            continue
+        row = parse_json_at(text, file=file, line=line)
+        if not isinstance(row, dict):
+            raise DataError(
+                f"a JSON object is needed on each line, found {type(row).__name__}",
+                file=file,
+                line=line,
+                fix="one {...} a line, not one list of them",
+            )
+        yield line, row
+
+
+def _plain(value: Any) -> Any:
+    """A value of Parquet as JSON has it: times and the like become texts."""
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    return value if isinstance(value, str | int | float | dict | None) else str(value)
 
 
 def rows_of(file: Path) -> Iterator[Row]:

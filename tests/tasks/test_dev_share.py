@@ -57,6 +57,49 @@ def test_a_single_file_is_cut_by_content(tmp_path: Path) -> None:
     assert len(task(tmp_path / "all.tsv", "task.dev_share=0.5").read("dev")) == 30
 
 
+def test_every_example_is_in_dev_of_one_fold(tmp_path: Path) -> None:
+    table(tmp_path / "train.tsv")
+    table(tmp_path / "dev.tsv", first=100)  # is not read
+    parts = [task(tmp_path, "task.folds=4", f"task.fold={fold}") for fold in range(4)]
+    devs = [texts(part.read("dev")) for part in parts]
+    assert [len(dev) for dev in devs] == [15] * 4
+    assert sorted(text for dev in devs for text in dev) == sorted(
+        f"text number {n}" for n in range(60)
+    )
+    for part, dev in zip(parts, devs, strict=True):
+        assert not set(texts(part.read("train"))) & set(dev)
+        assert len(part.read("train")) == 45
+
+
+def test_rows_of_one_group_are_in_one_fold(tmp_path: Path) -> None:
+    lines = [f"text {n}\tyes\tpatient {n % 7}" for n in range(40)]
+    (tmp_path / "all.tsv").write_text("text\tlabel\twho\n" + "\n".join(lines) + "\n")
+    words = ["task.columns.bundle=who", "task.folds=3"]
+    for fold in range(3):
+        part = task(tmp_path / "all.tsv", *words, f"task.fold={fold}")
+        sides = [{example.bundle for example in part.read(split)} for split in ("train", "dev")]
+        assert not sides[0] & sides[1]
+        assert len(sides[0] | sides[1]) == 7
+        assert 10 <= len(part.read("dev")) <= 18
+    shared = task(tmp_path / "all.tsv", words[0], "task.dev_share=0.3")
+    sides = [{example.bundle for example in shared.read(split)} for split in ("train", "dev")]
+    assert not sides[0] & sides[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["task.folds=1"], r"task\.folds=1: 2 or more, or null\n  fix: task.folds=5"),
+        (["task.fold=1"], r"task\.fold=1: of task\.folds"),
+        (["task.folds=3", "task.fold=3"], r"task\.fold=3: from 0 to 2"),
+        (["task.folds=3", "task.dev_share=0.1"], r"task\.dev_share=0\.1: without task\.folds=3"),
+    ],
+)
+def test_wrong_folds(words: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        task("x", *words)
+
+
 def test_without_a_share_a_single_file_is_train_alone(tmp_path: Path) -> None:
     one = task(table(tmp_path / "all.tsv"), "task.dev_share=0")
     assert len(one.read("train")) == 60

@@ -8,6 +8,7 @@ import json
 import pytest
 
 from plmctl.core.errors import DataError
+from plmctl.tasks.predictions import beside
 from plmctl.tasks.tables import Table
 
 SPLITS = {"train": ["train.*"], "dev": ["dev.*"], "test": ["test.*"]}
@@ -180,3 +181,30 @@ def test_json_that_is_no_text_is_refused(tmp_path, row, message):
 def test_a_cell_may_be_as_long_as_a_document(tmp_path):
     text = "word " * 60000
     assert _read(tmp_path, "train.csv", f'label,sentence\n1,"{text}"\n')[0].fields["text"] == text
+
+
+def test_parquet_is_read_as_json_lines_are(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    file = tmp_path / "train.parquet"
+    rows = {"sentence": ['say "hi', "bye"], "label": [1, 0], "more": [[], [1]], "uid": ["x", "y"]}
+    parquet.write_table(pyarrow.table(rows), file)
+    found = Table(splits=SPLITS).read(tmp_path, "train", {**NAMED, "id": "uid"})
+    assert [(e.id, e.fields, e.label) for e in found] == [
+        ("x", {"text": 'say "hi'}, "1"),
+        ("y", {"text": "bye"}, "0"),
+    ]
+    (row, _) = beside(str(file), found, [{"id": e.id, "guess": "1"} for e in found])
+    assert row == {
+        "sentence": 'say "hi',
+        "label": 1,
+        "more": [],
+        "uid": "x",
+        "id": "x",
+        "guess": "1",
+    }
+    with pytest.raises(DataError, match=r"train.parquet:1: no field text; found sentence, label"):
+        Table(splits=SPLITS).read(tmp_path, "train", {"text": "text", "label": "label"})
+    file.write_bytes(b"no table")
+    with pytest.raises(DataError, match="not a parquet file, or a damaged one"):
+        Table(splits=SPLITS).read(tmp_path, "train", NAMED)
