@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,10 @@ import torch
 import typer.testing
 
 torch.set_num_threads(1)  # reproducible, and other tests may run beside
+
+# a killed process loses nothing that it wrote, only a machine without power does, which no test is:
+# files need not wait for the disk, 5 ms each
+os.fsync = lambda handle: None
 
 # a test of a command would spend a tenth of its time with making all commands anew
 typer.testing._get_command = functools.cache(typer.testing._get_command)
