@@ -17,11 +17,11 @@ from plmctl.core.errors import DataError
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.core.terminal import counted
-from plmctl.heads.base import cross_entropy
 from plmctl.models.base import Model
 from plmctl.objectives.base import Facts, Output, Term
 from plmctl.tasks import encode, label_score
 from plmctl.tasks.base import Example, Task, TaskSettings, label_ids
+from plmctl.tasks.label_loss import LabelLoss
 from plmctl.tasks.transform import Transform
 
 
@@ -35,6 +35,9 @@ class ClassificationSettings(TaskSettings):
         submission: {split: the file name that a leader board asks for}.
         transform: how rows are changed for a model.
         symmetric: the two texts of a pair have no order.
+        class_weights: {label: weight in the loss}, or "balanced"; None: 1 each.
+        focal_gamma: of the focal loss; 0: none.
+        label_smoothing: the share of a label that all labels have in equal parts.
     """
 
     label_names: Sequence[str] | None = None
@@ -42,6 +45,9 @@ class ClassificationSettings(TaskSettings):
     submission: Mapping[str, str] | None = None
     transform: Transform | None = None
     symmetric: bool = False
+    class_weights: Mapping[str, float] | str | None = None
+    focal_gamma: float = 0.0
+    label_smoothing: float = 0.0
 
 
 @part_of("task")
@@ -50,6 +56,7 @@ class Classification(Task):
     et al., 2018, sec. 3.2).
 
     `loss = -log softmax(head(pool(h)))[label]`, averaged over examples; pool: `Task.pool_rows`.
+    `LabelLoss` weighs classes, smooths labels, and lets easy examples count less.
     `symmetric`: the two texts of a pair stand in no order, so that `transform.both_orders` reads
     them both ways.
     """
@@ -77,6 +84,7 @@ class Classification(Task):
             transform=own.transform,
         )
         self.symmetric, self.positive = own.symmetric, own.positive
+        self.label_loss = LabelLoss(own.class_weights, own.focal_gamma, own.label_smoothing)
 
     @classmethod
     def known_metrics(cls, settings: ClassificationSettings) -> Iterable[str]:
@@ -100,6 +108,11 @@ class Classification(Task):
                 fix="check task.columns.label",
             )
         label_ids(((example.label, example.place) for example in examples), self.label_names)
+        self.label_loss.fit((example.label for example in examples), self.label_names)
+
+    @property
+    def decided(self) -> dict[str, Any]:
+        return super().decided | self.label_loss.decided
 
     def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
         rows = encode_texts(
@@ -121,7 +134,9 @@ class Classification(Task):
         }  # [N, K]
 
     def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
-        total, right = cross_entropy(logits["class"], batch.require("labels.class"))
+        total, right = self.label_loss(
+            logits["class"], batch.require("labels.class"), self.label_names
+        )
         return Output({"class": Term(total)}, {"acc/class": (right, self.counts(batch)["class"])})
 
     def predict(

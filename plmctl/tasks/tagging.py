@@ -15,12 +15,12 @@ from plmctl.core.batch import IGNORE, Batch, Rows
 from plmctl.core.errors import ConfigError
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
-from plmctl.heads.base import cross_entropy
 from plmctl.heads.features import read as features_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Facts, Output, Term
 from plmctl.tasks import encode, metrics
 from plmctl.tasks.base import Example, Task, TaskSettings, label_ids
+from plmctl.tasks.label_loss import LabelLoss
 from plmctl.tasks.metrics import by_name, check_metrics, entity_scores
 from plmctl.text.sentences import CJK
 
@@ -37,11 +37,17 @@ class TaggingSettings(TaskSettings):
         joiner: what stands between words; None: nothing where every word of the training split
             is one character, otherwise a space.
         context: what a row holds: a sentence, or what fits of its document around it.
+        class_weights: {label: weight in the loss}, or "balanced"; None: 1 each.
+        focal_gamma: of the focal loss; 0: none.
+        label_smoothing: the share of a label that all labels have in equal parts.
     """
 
     label_names: Sequence[str] | None = None
     joiner: str | None = None
     context: Literal["sentence", "document"] = "sentence"
+    class_weights: Mapping[str, float] | str | None = None
+    focal_gamma: float = 0.0
+    label_smoothing: float = 0.0
 
 
 @part_of("task")
@@ -77,6 +83,7 @@ class Tagging(Task):
         metrics = check_metrics(own.metrics, (*entity_scores([], []), *by_name(None)))
         super().__init__(own, metrics=metrics, label_names=own.label_names)
         self.joiner, self.context = own.joiner, own.context
+        self.label_loss = LabelLoss(own.class_weights, own.focal_gamma, own.label_smoothing)
 
     def parse(self, line: str, number: int) -> Example:
         """Words separated by spaces; with `joiner=""` every character is a word, unless spaces
@@ -91,7 +98,7 @@ class Tagging(Task):
 
     @property
     def decided(self) -> dict[str, Any]:
-        return {**super().decided, "joiner": self.joiner}
+        return {**super().decided, "joiner": self.joiner, **self.label_loss.decided}
 
     def labels_of(self, example: Example) -> Sequence[str]:
         return list(example.label)
@@ -119,6 +126,7 @@ class Tagging(Task):
                 _close({tag for tag, _ in pairs}), key=lambda tag: (tag != "O", tag[2:], tag)
             )
         label_ids(pairs, self.label_names)
+        self.label_loss.fit((tag for tag, _ in pairs), self.label_names)
 
     def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
         room = self.max_length - encode.specials(tokenizer.vocab, pair=False)
@@ -219,7 +227,7 @@ class Tagging(Task):
     def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
         target = batch.require("targets.tag")
         scores = logits["tag"].flatten(0, 1)[target.index]  # [P, K]
-        total, right = cross_entropy(scores, target.ids)
+        total, right = self.label_loss(scores, target.ids, self.label_names)
         return Output({"tag": Term(total)}, {"acc/tag": (right, target.count)})
 
     def predict(
