@@ -47,6 +47,7 @@ class EntityCloze(Choice):
         "values.right": Field("[n]", "bool", "whether the entity in the row is a right answer")
     }
     Settings = RecordSettings
+    answer = ""  # of several right ones
 
     @classmethod
     def known_metrics(cls) -> Sequence[str]:

@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 
 from plmctl.core.errors import ConfigError, DataError
+from plmctl.tasks.baselines import score_baselines
 from tests.tasks.superglue_files import (
     BOOLQ,
     CB,
     COPA,
     MULTIRC,
+    ROWS,
     RTE,
     WSC,
     make_task,
@@ -168,3 +170,15 @@ def test_a_decoder_reads_wsc_from_the_row(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="the states of entities stand before the end"):
         make_task("wsc", tmp_path, "task.pooling=last")
     make_task("wsc", tmp_path, "task.pooling=last", "task.states=row", "task.marks=symbols")
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_models_without_pretraining_take_the_same_scores(tmp_path: Path, name: str) -> None:
+    """Their predictions are those that `score` reads; of ReCoRD there are none."""
+    write(tmp_path / "train.jsonl", ROWS[name], ROWS[name])
+    task = make_task(name, tmp_path)
+    examples = task.read("train")
+    task.fit_labels(examples)
+    found = score_baselines(task, examples, {"dev": examples}).scores
+    named = {metric for own in found.values() for each in own.values() for metric in each}
+    assert named == (set() if name == "record" else set(task.metrics))
