@@ -16,6 +16,7 @@ from plmctl.core.terminal import tell
 from plmctl.knowledge.vectors import find_vectors
 from plmctl.run.asked_task import check_out, choose_task, describe_model, read_examples, write_split
 from plmctl.run.build import build
+from plmctl.run.calibrating import decide_again
 from plmctl.run.loading import load_for
 from plmctl.run.predict import show_scores
 from plmctl.run.schema import Evaluate
@@ -41,6 +42,10 @@ def evaluate_together(spec: Evaluate) -> int:
     """Score the members and their ensemble, and write its predictions or submission."""
     if spec.out is not None:
         check_out(Path(spec.out), spec.overwrite)
+    if spec.calibrate:
+        allowed = "of one checkpoint, in which it is kept"
+        fix = f"checkpoint={spec.checkpoint[0]}"
+        raise ConfigError("calibrate", list(spec.calibrate), allowed, fix=fix)
     out = Path(spec.out or "eval")
     splits: dict[str, list[Example]] = {}
     members = list(_ask(spec, splits))
@@ -103,7 +108,8 @@ def _ask(spec: Evaluate, splits: dict[str, list[Example]]) -> Iterator[Member]:
                     batch_size=spec.batch_size,
                     device=precision.device,
                 )
-            answers[split] = task.explain(logits, encoded.rows, examples)
+            rows = task.explain(logits, encoded.rows, examples)
+            answers[split], _ = decide_again(loaded, task, rows)
         yield Member(name, task, answers, precision.digits)
 
 

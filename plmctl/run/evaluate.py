@@ -23,6 +23,7 @@ from plmctl.run.asked_task import (
     write_split,
 )
 from plmctl.run.build import build, plain
+from plmctl.run.calibrating import calibrate, decide_again, describe_calibration
 from plmctl.run.classified_links import TripleClassifier, rank_classified
 from plmctl.run.context_length import compare_contexts
 from plmctl.run.described_links import rank_described
@@ -99,6 +100,12 @@ def _score_split(spec: Evaluate, loaded: Loaded, task: Task, precision: Precisio
     name, examples = read_examples(spec, task)
     split = inference.encode_split(task, name, examples, loaded.tokenizer)
     predictions, metrics = _predict(spec, loaded, task, split, precision)
+    before = predictions
+    if spec.calibrate:
+        calibrate(spec, loaded, task, name, predictions)
+    predictions, decision = decide_again(loaded, task, predictions)
+    if decision and metrics:
+        metrics = {**metrics, **task.score(predictions)}
     file = write_split(spec, choose_out(spec, loaded), name, examples, predictions)
     remarks = {
         "cut": inference.describe_truncation(split.rows),
@@ -106,6 +113,10 @@ def _score_split(spec: Evaluate, loaded: Loaded, task: Task, precision: Precisio
         "read": "; ".join(inference.describe_reading(task.reader)),
         "files": "; ".join(task.remarks),
         "signatures": task.signatures,
+        "decision": decision,
+        "calibration error": describe_calibration(before, predictions)
+        if decision and metrics
+        else "",
     }
     extra = {
         "task": task.name,
@@ -133,6 +144,7 @@ def _write_submission(spec: Evaluate, loaded: Loaded, task: Task, precision: Pre
     for split, name in files.items():
         rows = inference.encode_split(task, split, task.read(split), loaded.tokenizer)
         predictions, _ = _predict(spec, loaded, task, rows, precision)
+        predictions, _ = decide_again(loaded, task, predictions)
         tell(write_submission(out, name, task.submit(predictions, name)))
 
 

@@ -215,6 +215,9 @@ class Evaluate(RunSpec):
     checkpoint: str | tuple[str, ...] = MISSING
     # of several: the mean of their probabilities, or one vote each
     joined: Literal["mean", "votes"] = "mean"
+    # [temperature,threshold]: what is fitted to the labels of this split, kept in the checkpoint,
+    # and used from then on; threshold: of the first metric, for two labels or any number each
+    calibrate: tuple[Literal["temperature", "threshold"], ...] = ()
     task: Any = None  # null: the one the checkpoint was fine-tuned on
     format: Any = None  # this and noise: of task=held_out; null: as in the checkpoint's own run
     noise: Any = None

@@ -1,0 +1,203 @@
+"""Whether probabilities are what they say, and two numbers that make decisions better: a
+temperature of the probabilities, and a threshold of a label.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from plmctl.core.errors import UsageError
+from plmctl.tasks.base import Task
+
+Row = Mapping[str, Any]
+BINS = 15
+TRIED = 200  # thresholds, from equally many probabilities each
+LEAST = 1e-12  # a probability below it is taken for it
+
+
+@dataclass(frozen=True)
+class LabelDecision:
+    """What is done to the probabilities of a model before a label is chosen.
+
+    Args:
+        temperature: T of `p_k^(1/T) / sum_j p_j^(1/T)`; of several labels each, of its odds.
+        threshold: the least probability of `label`, or of each of several labels; None: the
+            likeliest label.
+        label: of two the one that the threshold is of.
+        fitted: the split that both are from.
+    """
+
+    temperature: float = 1.0
+    threshold: float | None = None
+    label: str | None = None
+    fitted: str = ""
+
+    def describe(self) -> str:
+        """`temperature 1.31, threshold 0.27 of yes, fitted on dev`."""
+        parts = [f"temperature {self.temperature:.4g}"] if self.temperature != 1 else []
+        if self.threshold is not None:
+            of = f" of {self.label}" if self.label else ""
+            parts.append(f"threshold {self.threshold:.4g}{of}")
+        return ", ".join([*parts, f"fitted on {self.fitted}"])
+
+
+@dataclass(frozen=True)
+class Bin:
+    """The guesses whose probability is within one interval."""
+
+    confidence: float  # the mean probability
+    accuracy: float  # the share that is right
+    count: int
+
+
+def measure_calibration(rows: Sequence[Row], bins: int = BINS) -> tuple[float, list[Bin]]:
+    """(the expected calibration error, its intervals with guesses): `ECE = sum_b |b| / n
+    |accuracy(b) - confidence(b)|` over equal intervals of the probability of the guess (Guo et al.,
+    2017, arXiv:1706.04599, sec. 2).
+
+    Args:
+        rows: {"gold", "guess", "probabilities"}, one guess each.
+    """
+    sure = np.array([float(row["probabilities"][row["guess"]]) for row in rows])
+    right = np.array([str(row["gold"]) == str(row["guess"]) for row in rows])
+    place = np.clip(np.ceil(sure * bins).astype(int) - 1, 0, bins - 1)
+    found = [
+        Bin(float(sure[own].mean()), float(right[own].mean()), int(own.sum()))
+        for own in (place == number for number in range(bins))
+        if own.any()
+    ]
+    error = math.fsum(each.count * abs(each.accuracy - each.confidence) for each in found)
+    return error / max(1, len(rows)), found
+
+
+def has_labels(row: Row) -> bool:
+    """Whether one of several labels is guessed, each with its probability."""
+    known, guess = row.get("probabilities"), row.get("guess")
+    return isinstance(known, dict | list) and isinstance(guess, str | int)
+
+
+def fit_decision(
+    task: Task, rows: Sequence[Row], wanted: Sequence[str], *, split: str
+) -> LabelDecision:
+    """The temperature of the least loss, then the threshold of the best first metric, of the rows
+    of a labelled split; only those that are `wanted`.
+
+    Raises:
+        UsageError: The predictions have no such thing.
+    """
+    several = isinstance(rows[0].get("guess"), list)
+    if not isinstance(rows[0].get("probabilities"), dict | list):
+        raise UsageError(
+            f"calibrate: task={task.name} predicts no probabilities of labels"
+            "\n  fix: leave calibrate out"
+        )
+    if any(row["gold"] is None for row in rows):
+        raise UsageError("calibrate: these texts have no labels\n  fix: split=dev")
+    temperature = _fit_temperature(rows) if "temperature" in wanted else 1.0
+    decision = LabelDecision(temperature, fitted=split)
+    if "threshold" not in wanted:
+        return decision
+    names = list(rows[0]["probabilities"])
+    if not several and (isinstance(rows[0]["probabilities"], list) or len(names) != 2):
+        raise UsageError(
+            f"calibrate: task={task.name} chooses among {len(names)} labels, and a threshold is of"
+            " two, or of several labels each\n  fix: calibrate=[temperature]"
+        )
+    label = None if several else str(getattr(task, "positive", None) or names[-1])
+    tempered = [_temper(row, temperature) for row in rows]
+    values = [
+        p
+        for own in tempered
+        for name, p in own["probabilities"].items()
+        if label is None or name == label
+    ]
+    edges = np.unique(np.quantile(values, np.linspace(0, 1, TRIED + 1)))
+    tried = [
+        LabelDecision(temperature, float(t), label, split) for t in (edges[1:] + edges[:-1]) / 2
+    ]
+    tried.append(LabelDecision(temperature, 0.5, label, split))
+    metric = task.metrics[0]
+    sign = 1 if task.best_is_largest else -1
+    scores = [sign * task.score(apply_decision(task, rows, each))[metric] for each in tried]
+    # of equals the one that is nearest to a half
+    best = max(range(len(tried)), key=lambda n: (scores[n], -abs((tried[n].threshold or 0) - 0.5)))
+    return tried[best]
+
+
+def apply_decision(
+    task: Task, rows: Sequence[Row], decision: LabelDecision
+) -> list[dict[str, Any]]:
+    """The predictions with the probabilities of the temperature and the labels of the threshold."""
+    return [_choose(task, _temper(row, decision.temperature), decision) for row in rows]
+
+
+def _choose(task: Task, row: dict[str, Any], decision: LabelDecision) -> dict[str, Any]:
+    known, threshold = row["probabilities"], decision.threshold
+    if isinstance(known, list):
+        return {**row, "guess": max(range(len(known)), key=known.__getitem__)}
+    if threshold is None:
+        return {**row, "guess": task.decide(known)}
+    if decision.label is None:
+        return {**row, "guess": [name for name, p in known.items() if p >= threshold]}
+    other = next(name for name in known if name != decision.label)
+    return {**row, "guess": decision.label if known[decision.label] >= threshold else other}
+
+
+def _logits(row: Row) -> np.ndarray:
+    """[K] log probabilities; of several labels each [K, 2], also those of "not this one"."""
+    known = row["probabilities"]
+    p = np.maximum(np.array(list(known.values()) if isinstance(known, dict) else known), LEAST)
+    if isinstance(row["guess"], list):
+        return np.log(np.stack([p, np.maximum(1 - p, LEAST)], -1))
+    return np.log(p)
+
+
+def _soften(logits: np.ndarray, inverse: float) -> np.ndarray:
+    """softmax(logits / T) of the last dimension."""
+    scaled = inverse * logits
+    weights = np.exp(scaled - scaled.max(-1, keepdims=True))
+    return np.asarray(weights / weights.sum(-1, keepdims=True))
+
+
+def _temper(row: Row, temperature: float) -> dict[str, Any]:
+    if temperature == 1:
+        return dict(row)
+    found, known = _soften(_logits(row), 1 / temperature), row["probabilities"]
+    values = (found[..., 0] if found.ndim > 1 else found).tolist()
+    named = dict(zip(known, values, strict=True)) if isinstance(known, dict) else values
+    return {**row, "probabilities": named}
+
+
+def _fit_temperature(rows: Sequence[Row]) -> float:
+    """The T of the least mean negative log-likelihood (Guo et al., 2017, sec. 4.2), by bisection of
+    its slope in 1/T, which is never falling.
+    """
+    sides = [_logits(row) for row in rows]
+    golds = [_find_gold(row) for row in rows]
+
+    def slope(inverse: float) -> float:
+        """Of the loss: the expected logit less that of the label."""
+        return math.fsum(
+            float((_soften(side, inverse) * side).sum() - side[gold].sum())
+            for side, gold in zip(sides, golds, strict=True)
+        )
+
+    low, high = math.log(1 / 20), math.log(20)
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (middle, high) if slope(math.exp(middle)) < 0 else (low, middle)
+    return math.exp(-(low + high) / 2)
+
+
+def _find_gold(row: Row) -> Any:
+    """Where the logit of the label stands in `_logits`."""
+    known = row["probabilities"]
+    if isinstance(row["guess"], list):
+        own = set(row["gold"])
+        return np.arange(len(known)), np.array([int(name not in own) for name in known])
+    return list(known).index(str(row["gold"])) if isinstance(known, dict) else int(row["gold"])

@@ -1,0 +1,127 @@
+"""Calibration: the error by hand, the temperature by a search of all, thresholds, and what is
+kept in a checkpoint.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from plmctl.core.errors import ConfigError, UsageError
+from plmctl.run.calibrating import calibrate, decide_again, describe_calibration
+from plmctl.tasks import metrics
+from plmctl.tasks.calibration import (
+    LabelDecision,
+    apply_decision,
+    fit_decision,
+    measure_calibration,
+)
+
+
+def task(**more: Any) -> Any:
+    def decide(known: dict[str, float]) -> str:
+        return max(known, key=known.__getitem__)
+
+    def score(rows: Any) -> dict[str, float]:
+        gold, guess = [row["gold"] for row in rows], [row["guess"] for row in rows]
+        return {"f1": metrics.f1(gold, guess, positive="yes")}
+
+    known = {"name": "x", "metrics": ["f1"], "positive": "yes", "best_is_largest": True}
+    return SimpleNamespace(**{**known, "decide": decide, "score": score, **more})
+
+
+def row(gold: str, p: float) -> dict[str, Any]:
+    """A prediction that gives "yes" the probability p."""
+    guess = "yes" if p > 0.5 else "no"
+    return {"id": "1", "gold": gold, "guess": guess, "probabilities": {"no": 1 - p, "yes": p}}
+
+
+def test_the_calibration_error_by_hand() -> None:
+    rows = [row("yes", 0.9), row("yes", 0.92), row("no", 0.91), row("no", 0.3)]
+    error, bins = measure_calibration(rows, bins=10)
+    # (0.6, 0.7]: one guess of 0.7, right; (0.8, 0.9]: one of 0.9; (0.9, 1.0]: two, half of them
+    assert error == pytest.approx((0.3 + 0.1 + 2 * abs(0.5 - 0.915)) / 4)
+    assert [each.count for each in bins] == [1, 1, 2]
+
+
+def test_the_temperature_has_the_least_loss() -> None:
+    rng = np.random.default_rng(0)
+    rows = []
+    for _ in range(200):
+        z = rng.normal(size=3)
+        p = np.exp(z) / np.exp(z).sum()
+        sharp = np.exp(2.5 * z) / np.exp(2.5 * z).sum()  # surer than it is right
+        gold = "abc"[rng.choice(3, p=p)]
+        known = dict(zip("abc", sharp.tolist(), strict=True))
+        rows.append({"gold": gold, "guess": "a", "probabilities": known})
+
+    def loss(temperature: float) -> float:
+        own = apply_decision(task(), rows, LabelDecision(temperature))
+        return -math.fsum(math.log(each["probabilities"][each["gold"]]) for each in own)
+
+    found = fit_decision(task(), rows, ["temperature"], split="dev")
+    best = min(np.arange(0.5, 6, 0.05), key=loss)
+    assert found.temperature == pytest.approx(best, abs=0.05)
+    assert 1.8 < found.temperature < 3.4
+    assert found.threshold is None
+
+
+def test_of_several_labels_each_has_its_odds() -> None:
+    known = {"a": 0.8, "b": 0.1}
+    rows = [{"gold": ["a"], "guess": ["a"], "probabilities": known}]
+    (cool,) = apply_decision(task(), rows, LabelDecision(2.0, 0.3))
+    odds = math.sqrt(0.8 / 0.2)
+    assert cool["probabilities"]["a"] == pytest.approx(odds / (1 + odds))
+    assert cool["guess"] == ["a"]
+    (low,) = apply_decision(task(), rows, LabelDecision(2.0, 0.2))
+    assert low["guess"] == ["a", "b"]
+
+
+def test_the_threshold_has_the_best_score() -> None:
+    rows = [row("yes", 0.4), row("yes", 0.35), row("no", 0.3), row("no", 0.1), row("yes", 0.8)]
+    found = fit_decision(task(), rows, ["threshold"], split="dev")
+    assert 0.3 < (found.threshold or 0) <= 0.35
+    assert (found.label, found.temperature) == ("yes", 1.0)
+    after = apply_decision(task(), rows, found)
+    assert task().score(after)["f1"] == 1.0
+    assert found.describe() == f"threshold {found.threshold:.4g} of yes, fitted on dev"
+    sure = [row("yes", 0.9), row("no", 0.1)]  # any between does: the nearest to a half
+    assert fit_decision(task(), sure, ["threshold"], split="dev").threshold == 0.5
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([{"gold": 1.0, "guess": 2.0}], "predicts no probabilities of labels"),
+        ([{**row("yes", 0.3), "gold": None}], "these texts have no labels\n  fix: split=dev"),
+        (
+            [{"gold": 0, "guess": 0, "probabilities": [0.2, 0.8]}],
+            r"chooses among 2 labels.*\n  fix: calibrate=\[temperature\]",
+        ),
+    ],
+)
+def test_what_cannot_be_calibrated(rows: list[dict[str, Any]], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        fit_decision(task(), rows, ["temperature", "threshold"], split="dev")
+
+
+def test_a_decision_is_kept_in_the_checkpoint(tmp_path: Path) -> None:
+    def loaded(published: bool = False) -> Any:
+        return SimpleNamespace(source=SimpleNamespace(folder=tmp_path, published=published))
+
+    spec: Any = SimpleNamespace(calibrate=("temperature", "threshold"), checkpoint="runs/x")
+    rows = [row("yes", 0.4), row("no", 0.05), row("no", 0.3), row("yes", 0.45)]
+    assert decide_again(loaded(), task(), rows) == (rows, "")
+    calibrate(spec, loaded(), task(), "dev", rows)
+    after, words = decide_again(loaded(), task(), rows)
+    assert [each["guess"] for each in after] == ["yes", "no", "no", "yes"]
+    assert words.startswith("temperature ")
+    assert "threshold" in words
+    assert "without the temperature" in describe_calibration(rows, after)
+    with pytest.raises(ConfigError, match="a published folder is not written to"):
+        calibrate(spec, loaded(published=True), task(), "dev", rows)
