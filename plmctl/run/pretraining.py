@@ -49,7 +49,7 @@ from plmctl.text.strings import Strings
 from plmctl.training.evaluation import Measured, measure
 from plmctl.training.processes.world import World, environment
 from plmctl.training.progress import Progress
-from plmctl.training.stages import Stage, describe_empty_stages
+from plmctl.training.stages import Stage, check_losses, describe_empty_stages
 from plmctl.training.trainer import Evaluate, Result
 
 
@@ -162,6 +162,8 @@ def train(session: Session) -> Result:
         )
         for number, loader in enumerate(loaders)
     ]
+    for stage in stages:
+        check_losses(stage.losses, objective.facts.terms)
     if empty := describe_empty_stages(stages, budget.steps):
         session.say(empty)
     try:

@@ -8,13 +8,15 @@ from typing import Any
 from plmctl.core.errors import ConfigError, PlmctlError, collect
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective
+from plmctl.objectives.costs import find_costs
 from plmctl.run.assemble import row_lengths
 from plmctl.run.build import plain
 from plmctl.run.model_facts import find_kernel_problems, pattern_of
 from plmctl.run.peeking import find_peeking
 from plmctl.run.stage_mistakes import at_stage
 from plmctl.run.stage_settings import sets, stage_config, stage_pattern
-from plmctl.training.freezing import apply_freezing
+from plmctl.training.freezing import apply_freezing, find_refitted
+from plmctl.training.stages import check_losses
 
 # what is wrong with the rows that a config makes
 CheckRows = Callable[[Mapping[str, Any]], list[PlmctlError]]
@@ -39,6 +41,14 @@ def find_in_stages(
         if sets(cfg, number, "format") or sets(cfg, number, "noise"):
             found += check_rows(plain(staged))
         errors += [at_stage(error, stages, number, "format noise") for error in found]
+        found = []
+        with collect(found):
+            if not cfg.get("distill"):  # what it trains is known with its teacher
+                terms = [objective.facts.terms for objective in objectives.values()]
+                terms += [cost.terms for cost in find_costs(model)]
+                check_losses(stages[number].get("losses") or (), frozenset().union(*terms))
+            find_refitted(model, stages[number].get("refit") or ())
+        errors += [at_stage(error, stages, number) for error in found]
         if sets(cfg, number, "pattern"):
             found = []
             with collect(found):

@@ -19,7 +19,7 @@ from plmctl.run.walks import references_in
 from plmctl.training.stages import check_shares
 
 # of a stage; every other key is an override of one of STAGE_OVERRIDES
-STAGE_KEYS = ("share", "rate", "trainable", "frozen")
+STAGE_KEYS = ("share", "rate", "trainable", "frozen", "losses", "refit")
 
 # groups of settings, and settings, that change no shape of the model and no state of the optimizer
 STAGE_OVERRIDES = (
@@ -122,7 +122,7 @@ def _wrong_keys(stage: Mapping[str, Any]) -> Iterator[ConfigError]:
     if isinstance(rate, bool) or not isinstance(rate, int | float) or rate < 0:
         allowed = "0 or more, a factor of the run's learning rates"
         yield ConfigError("rate", rate, allowed, fix="rate=0.5")
-    for key in ("trainable", "frozen"):
+    for key in ("trainable", "frozen", "losses", "refit"):
         names = stage.get(key, [])
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             fix = f"{key}=[{names}]" if isinstance(names, str) else ""

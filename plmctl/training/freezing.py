@@ -1,5 +1,5 @@
 """Which parameters are trained: `trainable` and `frozen` globs over their names, of a whole run
-or of a stage.
+or of a stage; and which begin a stage as what follows from others.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from torch import nn
 
 from plmctl.core.errors import ConfigError, nearest
+from plmctl.nn.init import Refitted
 
 
 def apply_freezing(
@@ -48,6 +49,21 @@ def apply_freezing(
             module.eval()
         else:
             module.__dict__.pop("train", None)
+
+
+def find_refitted(model: nn.Module, names: Sequence[str]) -> list[Refitted]:
+    """The modules that match these globs and have weights that follow from others; ConfigError
+    where a name is none of those.
+    """
+    able = {name: part for name, part in model.named_modules() if isinstance(part, Refitted)}
+    for pattern in names:
+        if not any(fnmatchcase(name, pattern) for name in able):
+            there = f"one of {', '.join(able)}" if able else "none: no part of this model follows"
+            fix = f"refit=[{','.join(able)}]"
+            raise ConfigError("refit", pattern, f"{there}{nearest(pattern, able)}", fix=fix)
+    return [
+        part for name, part in able.items() if any(fnmatchcase(name, pattern) for pattern in names)
+    ]
 
 
 def _match(name: str, patterns: Sequence[str]) -> bool:

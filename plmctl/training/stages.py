@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, Protocol
 
 from plmctl.attention.patterns.base import Pattern
 from plmctl.core.batch import Batch
-from plmctl.core.errors import ConfigError
+from plmctl.core.errors import ConfigError, nearest
 from plmctl.training.optim.schedule import Schedule
 
 
@@ -41,6 +42,8 @@ class Stage:
         rate: Times the learning rates of the run.
         schedule: Of this stage alone, from its first update to its last; None: that of the run
             goes on.
+        losses: The terms of the objective that are trained, () for all; the others are only logged.
+        refit: Modules, as in `freezing.find_refitted`, that follow from others when it begins.
         flops_per_token: Forward and backward, for MFU.
     """
 
@@ -51,6 +54,8 @@ class Stage:
     pattern: Pattern | None = None
     rate: float = 1.0
     schedule: Schedule | None = None
+    losses: Sequence[str] = ()
+    refit: Sequence[str] = ()
     flops_per_token: float = 0.0
 
 
@@ -63,6 +68,19 @@ def check_shares(shares: Sequence[float]) -> None:
             list(shares),
             "the share of each stage must be above 0, and all add up to 1",
         )
+
+
+def check_losses(losses: Sequence[str], terms: Collection[str]) -> None:
+    """Raise ConfigError for a loss of a stage that is none of the `terms` of the objective."""
+    for loss in losses:
+        if loss not in terms:
+            meant = [
+                *(each for each in losses if each in terms),
+                *get_close_matches(loss, terms, 1),
+            ]
+            allowed = f"one of {', '.join(sorted(terms))}{nearest(loss, sorted(terms))}"
+            fix = f"losses=[{','.join(dict.fromkeys(meant or sorted(terms)))}]"
+            raise ConfigError("losses", list(losses), allowed, fix=fix)
 
 
 def find_stage(stages: Sequence[Stage], done: float) -> int:

@@ -28,7 +28,7 @@ from plmctl.training.budget import Budget
 from plmctl.training.carried_states import CarriedStates, refuse_other_processes
 from plmctl.training.checkpoint import OLDER, Checkpoints, Snapshot, Trained
 from plmctl.training.device.precision import Precision
-from plmctl.training.freezing import apply_freezing
+from plmctl.training.freezing import apply_freezing, find_refitted
 from plmctl.training.gradients import measure_gradient_norms
 from plmctl.training.log import Log
 from plmctl.training.meter import Meter, compute_means, round_digits, sum_parts
@@ -195,6 +195,8 @@ class Trainer:
         elif self.batches is not None:
             return
         self._begin(self.stages[number])
+        for part in find_refitted(self.model, self.stages[number].refit):
+            part.refit()
 
     def _begin(self, stage: Stage) -> BatchSource:
         self.batches = stage.batches()
@@ -202,6 +204,7 @@ class Trainer:
         if stage.pattern is not None:
             self.model.backbone.set_pattern(stage.pattern)
         apply_freezing(self.model, trainable=stage.trainable, frozen=stage.frozen)
+        self.update.losses = stage.losses
         self.model.train()
         self.objective.train()
         return self.batches

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from plmctl.core.batch import Batch
+from plmctl.core.errors import ConfigError
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective
 from plmctl.training.carried_states import CarriedStates
@@ -25,7 +26,11 @@ from plmctl.training.strategy.base import Strategy
 class Update:
     """Computes the gradient of one model for one objective, and makes the step. It knows nothing of
     time, logs or files.
+
+    `losses`: the terms that have a gradient, () for all; the others are only logged.
     """
+
+    losses: Sequence[str] = ()
 
     def __init__(
         self,
@@ -85,15 +90,20 @@ class Update:
             (name, total, count) for name, (total, count) in output.logs.items()
         ]
         live = {name: term for name, term in output.terms.items() if counts[f"term/{name}"]}
-        if live:
-            loss = torch.stack(
-                [term.weight / counts[f"term/{name}"] * term.total for name, term in live.items()]
-            ).sum()
+        entries += [
+            (f"loss/{name}", term.total.detach(), own.get(name, 0)) for name, term in live.items()
+        ]
+        parts = [
+            term.weight / counts[f"term/{name}"] * term.total
+            for name, term in live.items()
+            if not self.losses or name in self.losses
+        ]
+        if parts:
+            loss = torch.stack(parts).sum()
+            if self.losses and not loss.requires_grad:
+                allowed = "losses that depend on what the stage trains (trainable, frozen)"
+                raise ConfigError("train.stages", f"losses: {', '.join(self.losses)}", allowed)
             self.strategy.backward(self.precision.scale(loss), last=last)
-            entries += [
-                (f"loss/{name}", term.total.detach(), own.get(name, 0))
-                for name, term in live.items()
-            ]
             entries.append(("loss", loss.detach(), 0.0))
         return entries
 

@@ -5,16 +5,28 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from plmctl.attention.patterns.base import Full, Pattern
 from plmctl.attention.patterns.window import Window
 from plmctl.core.errors import ConfigError
+from plmctl.nn.init import Refitted
+from plmctl.objectives.base import Output, Term
 from plmctl.training.budget import Budget
+from plmctl.training.freezing import find_refitted
 from plmctl.training.log import read_metrics
 from plmctl.training.optim.schedule import Constant
 from plmctl.training.stages import Stage, describe_empty_stages, share_of_stage
 from tests.training.test_resume import straight_and_resumed
-from tests.training.toy import ToyBackbone, ToyBatches, curve, make_trainer, same, weights
+from tests.training.toy import (
+    ToyBackbone,
+    ToyBatches,
+    ToyObjective,
+    curve,
+    make_trainer,
+    same,
+    weights,
+)
 
 
 class Seeing(ToyBackbone):
@@ -135,6 +147,50 @@ def test_another_pattern_begins_a_new_search_for_the_best(tmp_path: Path) -> Non
     )
     result = trainer.fit()
     assert (result.progress.best, result.progress.best_step) == (2.0, 3)
+
+
+class Halved(ToyObjective):
+    """The toy without its second loss."""
+
+    def forward(self, model, batch, state=None):
+        out = super().forward(model, batch, state)
+        terms = {"mlm": out.terms["mlm"], "row": Term(out.terms["row"].total, 0.0)}
+        return Output(terms, out.logs, out.state)
+
+
+def test_other_losses_are_only_logged(tmp_path: Path) -> None:
+    """Updates as without the other loss, which is logged, and continues in the second stage."""
+    stages = [stage(0.5, losses=("mlm",)), stage(0.5)]
+    one = make_trainer(tmp_path / "1", steps=8, stages=stages, settings={"log_every": 1})
+    other = make_trainer(tmp_path / "2", steps=4, objective=Halved(), settings={"log_every": 1})
+    found: list[dict] = []
+    one.objective.after_step = lambda model, step: found.append(weights(one))
+    other.schedule = one.schedule = Constant(warmup_steps=3)
+    one.fit(), other.fit()
+    own = weights(other)
+    moved = [n for n in own if not n.startswith("heads.row")]
+    assert all(torch.allclose(found[3][name], own[name], atol=1e-6) for name in moved)
+    assert not all(torch.equal(found[3][name], found[7][name]) for name in own)
+    records = read_metrics(tmp_path / "1" / "metrics.jsonl")
+    assert all("loss/row" in record for record in records if "lr" in record)
+
+
+class Following(ToyBackbone, Refitted):
+    """Counts how often it is refitted."""
+
+    refits = 0
+
+    def refit(self) -> None:
+        self.refits += 1
+
+
+def test_modules_are_refitted_once_when_a_stage_begins(tmp_path: Path) -> None:
+    stages = [stage(0.3), stage(0.7, refit=("backbone",))]
+    straight, resumed = straight_and_resumed(tmp_path, stages=stages, backbone=Following)
+    assert straight.model.backbone.refits == 1
+    assert resumed.model.backbone.refits == 0  # stopped within the second stage
+    with pytest.raises(ConfigError, match="none: no part of this model follows"):
+        find_refitted(ToyBackbone(0.0), ["backbone"])
 
 
 def test_a_model_without_a_pattern_says_so() -> None:

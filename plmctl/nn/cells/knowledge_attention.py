@@ -13,14 +13,16 @@ from plmctl.core.values import Count, DropoutRate
 from plmctl.nn.cells.base import Cell, RowSize, Work, check_heads, split_heads
 from plmctl.nn.dropout import Dropout
 from plmctl.nn.env import Env, Streams
-from plmctl.nn.init import FitsIn, Starting
+from plmctl.nn.init import FitsIn, Refitted, Starting
 
 LOW = -1e4  # the score of what is no candidate
 LINKER = 100  # columns inside of the linker
 
 
-class ThereAndBack(Starting):
-    """A map to fewer columns and one back, which begins as its pseudo-inverse (allenai/kb)."""
+class ThereAndBack(Starting, Refitted):
+    """A map to fewer columns and one back, which begins as its pseudo-inverse (allenai/kb); again
+    when it is `refit`, after the linker was trained alone (Peters et al., 2019, algorithm 1).
+    """
 
     def __init__(self, width: int, inner: int) -> None:
         super().__init__()
@@ -31,8 +33,12 @@ class ThereAndBack(Starting):
         for part in (self.there, self.back):
             nn.init.zeros_(part.bias)
         if not self.there.weight.is_meta:
-            with torch.no_grad():
-                self.back.weight.copy_(torch.linalg.pinv(self.there.weight))
+            self.refit()
+
+    @torch.no_grad()
+    def refit(self) -> None:
+        self.back.weight.copy_(inverse := torch.linalg.pinv(self.there.weight))
+        self.back.bias.copy_(0 - inverse @ self.there.bias)
 
 
 class VectorReader(nn.Module):
@@ -77,8 +83,8 @@ class KnowledgeAttention(Cell, FitsIn):
     `possible` [m, K]. psi is noted for the linking objective. In a trained model `back` begins at
     0, so that the model computes what it did; after a sum that is normed (BERT) not quite, since
     that norm is a new one.
-    Differs: there, too, the released code begins with the pseudo-inverse, and first trains the cell
-    alone.
+    Differs: there, too, the released code begins with the pseudo-inverse, after it has trained the
+    linker alone; the stages in the header of recipes/knowbert.yaml do so.
     """
 
     reads = frozenset({"text", "mentions", "candidates", "priors", "possible"})
