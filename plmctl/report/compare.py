@@ -14,7 +14,6 @@ import numpy as np
 from plmctl.core.errors import DataError, UsageError, nearest
 from plmctl.core.rounding import round_floats
 from plmctl.core.terminal import print_columns, tell
-from plmctl.report.bundles import bundle_rows, score_bundles
 from plmctl.report.paired import McNemar, PairedDifference, compare_scores, count_discordant
 from plmctl.report.predicted import (
     KIND_NAMES,
@@ -26,6 +25,7 @@ from plmctl.report.predicted import (
     read_predicted,
     score_by_kind,
 )
+from plmctl.tasks.bundles import bundle_rows, score_bundles
 from plmctl.tasks.resampling import Sums, Whole, find_forms
 
 SAMPLES = 10_000

@@ -44,6 +44,7 @@ from plmctl.tasks.context_length import ContextLength
 from plmctl.tasks.described_links import DescribedLinks
 from plmctl.tasks.fact_completion import FactCompletion
 from plmctl.tasks.held_out import HeldOut
+from plmctl.tasks.intervals import find_intervals
 from plmctl.tasks.lm import LanguageModel
 from plmctl.tasks.predictions import submission_file, write_submission
 from plmctl.tasks.wnlampro import WNLaMPro
@@ -127,7 +128,9 @@ def _score_split(spec: Evaluate, loaded: Loaded, task: Task, precision: Precisio
     }
     scored = spec.input is None or inference.is_answered(examples)
     scores = {name: metrics} if metrics and scored else {}
-    show_scores(f"{task.name}: {name}", scores, as_json=spec.provenance.json, extra=extra)
+    intervals = {name: find_intervals(task, predictions, seed=spec.seed)} if scores else {}
+    title, as_json = f"{task.name}: {name}", spec.provenance.json
+    show_scores(title, scores, as_json=as_json, extra=extra, intervals=intervals)
 
 
 def _write_submission(spec: Evaluate, loaded: Loaded, task: Task, precision: Precision) -> None:

@@ -37,6 +37,7 @@ from plmctl.tasks.base import Task
 from plmctl.tasks.baselines import score_baselines
 from plmctl.tasks.batches import Batches
 from plmctl.tasks.inference import Split
+from plmctl.tasks.intervals import find_intervals
 from plmctl.tasks.predictions import write_predictions
 from plmctl.text import unknown
 from plmctl.text.reader import read_documents
@@ -268,12 +269,13 @@ def _conclude(
     """
     best, precision = find(session.folder), choose("fp32", session.world.device)
     load_exactly(model, read(best).model, file=best)
-    folder, metrics = session.folder / "predictions", {}
+    folder, metrics, intervals = session.folder / "predictions", {}, {}
     for name, split in devs.items():
         predictions, scores = predict(
             model, task, split, precision=precision, digits=precision.digits
         )
         metrics[name] = round_floats(scores)
+        intervals[name] = find_intervals(task, predictions) if scores else {}
         write_predictions(folder, name, predictions)
     record: dict[str, Any] = {
         "task": task.name,
@@ -285,7 +287,8 @@ def _conclude(
     baselines = score_baselines(
         task, training.examples, {name: split.examples for name, split in devs.items()}
     )
-    write_json(session.folder / "result.json", {**record, "metrics": metrics})
+    record |= {"metrics": metrics, "intervals": round_floats(intervals)}
+    write_json(session.folder / "result.json", record)
     if baselines.scores:
         write_json(session.folder / "baselines.json", round_floats(baselines.scores))
     given = session.spec.provenance
@@ -293,5 +296,6 @@ def _conclude(
         extra = {"predictions": str(folder)} if metrics else {}
         if line := baselines.describe(task.metrics[0]):
             extra = {"baselines": line, **extra}
-        show_scores(f"{task.name}: {best.name}", metrics, as_json=given.json, extra=extra)
+        title, as_json = f"{task.name}: {best.name}", given.json
+        show_scores(title, metrics, as_json=as_json, extra=extra, intervals=intervals)
     return best

@@ -14,6 +14,7 @@ from plmctl.models.base import Model
 from plmctl.tasks import inference
 from plmctl.tasks.base import Task
 from plmctl.tasks.inference import Split
+from plmctl.tasks.intervals import Intervals
 from plmctl.training.device.precision import Precision
 
 # rows of an evaluation batch, the default of `plmctl eval`: the same batches give the same digits
@@ -56,15 +57,24 @@ def show_scores(
     *,
     as_json: bool,
     extra: Mapping[str, Any],
+    intervals: Mapping[str, Intervals] | None = None,
 ) -> None:
-    """One column a split on a terminal, or one JSON object."""
+    """One column a split on a terminal, with one of intervals behind it where there are some; or
+    one JSON object.
+    """
+    known = {split: own for split, own in (intervals or {}).items() if own and split in metrics}
     if as_json:
-        tell(json.dumps({**extra, "metrics": round_floats(metrics)}))
+        more = {"intervals": round_floats(known)} if known else {}
+        tell(json.dumps({**extra, "metrics": round_floats(metrics), **more}))
         return
     if metrics:
         names = dict.fromkeys(name for column in metrics.values() for name in column)
-        rows = [[name, *(_spell(of.get(name)) for of in metrics.values())] for name in names]
-        print_columns(title, ["metric", *metrics], rows)
+        columns: dict[str, list[str]] = {"metric": list(names)}
+        for split, of in metrics.items():
+            columns[split] = [_spell(of.get(name)) for name in names]
+            if split in known:
+                columns[f"95% of {split}"] = [_spell_pair(known[split].get(name)) for name in names]
+        print_columns(title, list(columns), zip(*columns.values(), strict=True))
     for name, value in extra.items():
         tell(f"{name}: {value}")
 
@@ -73,3 +83,7 @@ def _spell(value: float | None) -> str:
     if value is None:
         return ""
     return str(value) if isinstance(value, int) else f"{value:.4f}"
+
+
+def _spell_pair(pair: tuple[float, float] | None) -> str:
+    return "" if pair is None else f"{pair[0]:.4f} to {pair[1]:.4f}"

@@ -67,7 +67,7 @@ def find_forms(rows: Rows, score: Score, names: Sequence[str]) -> dict[str, Sums
     drawn = [rows, *([rows[index] for index in row] for row in picks.tolist())]
     picks = np.concatenate([np.arange(len(rows))[None], picks])
     wanted = [score(each) for each in drawn]
-    fast = [*_labels(rows), *_numbers(rows), *_entities(rows)]
+    fast = [*_labels(rows), *_numbers(rows), *_entities(rows), *_perplexity(rows)]
     fast += _bleu(rows) if "bleu" in names else []
     found = [(form, form(picks)) for form in fast]
     single = [score([row]) for row in rows]
@@ -183,6 +183,16 @@ def _entities(rows: Rows) -> Iterator[Sums]:
     yield Sums(np.stack([2 * parts[:, 0], parts[:, 1] + parts[:, 2]], 1), _divide)
     yield Sums(parts[:, [0, 1]], _divide)
     yield Sums(parts[:, [0, 2]], _divide)
+
+
+def _perplexity(rows: Rows) -> Iterator[Sums]:
+    """`exp(sum nll / sum tokens)`, as `written.perplexity`."""
+    if all("nll" in row and "tokens" in row for row in rows):
+        yield Sums(np.array([[row["nll"], row["tokens"]] for row in rows]), _raise_mean)
+
+
+def _raise_mean(sums: np.ndarray) -> np.ndarray:
+    return np.where(sums[:, 1] == 0, 0.0, np.exp(np.minimum(700.0, _divide(sums))))
 
 
 def _bleu(rows: Rows) -> Iterator[Sums]:

@@ -8,6 +8,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
 
 from plmctl.text import sentences
 
@@ -95,12 +96,13 @@ def mean(name: str, golds: Sequence[Sequence[str]], guesses: Sequence[str]) -> f
     """100 times the mean over examples of the best score that any of an example's references
     gives.
     """
-    score = METRICS[name]
-    best = [
-        max(score(gold, guess) for gold in several)
-        for several, guess in zip(golds, guesses, strict=True)
-    ]
+    best = [_best(name, tuple(each), guess) for each, guess in zip(golds, guesses, strict=True)]
     return 100 * math.fsum(best) / len(best) if best else 0.0
+
+
+@lru_cache(maxsize=1 << 16)  # examples are scored again in every draw of a bootstrap
+def _best(name: str, golds: tuple[str, ...], guess: str) -> float:
+    return max(METRICS[name](gold, guess) for gold in golds)
 
 
 def _split(text: str) -> list[list[str]]:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from plmctl.report.page import Block, Heading, Paragraph, TableBlock
-from plmctl.report.subject import Subject
+from plmctl.report.subject import ReportedRun, Subject
 from plmctl.report.text import format_number
 
 ORDER = 40
+ABOUT = (
+    "In brackets: the 95% interval by the bootstrap over examples, 1,000 draws, of metrics that are"
+    " means over examples or follow from sums over them."
+)
 
 
 def panel(subject: Subject) -> list[Block]:
@@ -26,8 +30,13 @@ def panel(subject: Subject) -> list[Block]:
                 for metric, value in scores.items():
                     simple.setdefault((run.task, split, name, metric), {})[run.name] = value
     rows = [
-        [*names, *(format_number(of.get(run.name)) for run in runs)] for names, of in values.items()
+        [
+            *names,
+            *(format_number(of.get(run.name)) + _find_interval(run, *names[1:]) for run in runs),
+        ]
+        for names, of in values.items()
     ]
+    intervals = any((run.result or {}).get("intervals") for run in runs)
     names = [run.name for run in runs]
     without: list[Block] = [
         Paragraph("Models without pretraining, of the same examples:"),
@@ -41,6 +50,13 @@ def panel(subject: Subject) -> list[Block]:
     ]
     return [
         Heading("Scores"),
+        *([Paragraph(ABOUT)] if intervals else []),
         TableBlock(["task", "split", "metric", *names], rows),
         *(without if simple else []),
     ]
+
+
+def _find_interval(run: ReportedRun, split: str, metric: str) -> str:
+    intervals = (run.result or {}).get("intervals") or {}
+    pair = (intervals.get(split) or {}).get(metric)
+    return f" ({format_number(pair[0])} to {format_number(pair[1])})" if pair else ""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from plmctl.report.bundles import bundle_rows, score_bundles
+from plmctl.tasks.bundles import bundle_rows, score_bundles
 from plmctl.tasks.label_score import score_labels
 from plmctl.tasks.resampling import Sums, find_forms
 
