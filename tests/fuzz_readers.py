@@ -567,21 +567,28 @@ def _tokenizer() -> Any:
     return Tokenizer.train(TEXT, kind="wordpiece", vocab_size=SIZES["wordpiece"])
 
 
-def read_task(name: str, kind: str) -> Callable[[Path], object]:
+@dataclass(frozen=True)
+class TaskReader:
     """Every example of a task's file, read, looked at and encoded."""
 
-    def read(folder: Path) -> object:
+    file: str
+    task: str
+
+    def __call__(self, folder: Path) -> object:
         from plmctl.data.check import labels
 
-        task = copy.copy(_task(kind))
-        task.path, task.reader = str(folder / name), copy.deepcopy(task.reader)
+        task = copy.copy(_task(self.task))
+        task.path, task.reader = str(folder / self.file), copy.deepcopy(task.reader)
         train = task.read("train")
         task.fit_labels(train)
         return labels.check(task.path, {"train": train}, classes=task.has_classes), task.encode(
             train, _tokenizer()
         )
 
-    return read
+
+def read_task(name: str, kind: str) -> TaskReader:
+    """What reads the file `name` as the task `kind` does."""
+    return TaskReader(name, kind)
 
 
 def vectors(folder: Path) -> object:
