@@ -27,6 +27,7 @@ from plmctl.cli import app as cli
 from plmctl.core.errors import DataError
 from plmctl.jobs.sweep_job import read_last_metrics, score
 from plmctl.run import action
+from plmctl.run.composer import HydraComposer
 from plmctl.run.saved import write_spec
 from tests import probe
 
@@ -341,17 +342,22 @@ def test_launchers_and_sweepers_of_hydra_run_the_jobs(
 def test_a_job_is_composed_once(
     plmctl: Invoke, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    composed: list[Any] = []
-    compose = ConfigLoaderImpl._load_configuration_impl
+    composed: list[str] = []
 
-    def count(self: Any, *args: Any, **options: Any) -> Any:
-        composed.append(options)
-        return compose(self, *args, **options)
+    def count(kind: type, name: str) -> None:
+        compose = getattr(kind, name)
 
-    monkeypatch.setattr(ConfigLoaderImpl, "_load_configuration_impl", count)
+        def note(self: Any, *args: Any, **options: Any) -> Any:
+            composed.append(name)
+            return compose(self, *args, **options)
+
+        monkeypatch.setattr(kind, name, note)
+
+    count(HydraComposer, "_compose_own")  # the parts of all jobs
+    count(ConfigLoaderImpl, "_load_configuration_impl")  # the settings of Hydra
     assert plmctl("pretrain", "probe", "-m", "seed=1,2,3,4").exit_code == 0
     assert len(command.calls) == 4
-    assert len(composed) == 2  # the parts of all of them, and the settings of Hydra
+    assert sorted(composed) == ["_compose_own", "_load_configuration_impl"]
 
 
 def test_a_comma_in_the_folder_of_a_sweep_is_a_letter(

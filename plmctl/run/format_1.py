@@ -77,6 +77,13 @@ ADDED: dict[str, Any] = {
     "entity_mask.control": "none",
     "columns.slice": None,
     "columns.bundle": None,
+    "joined": "mean",
+    "calibrate": [],
+    "task.class_weights": None,
+    "task.focal_gamma": 0.0,
+    "task.label_smoothing": 0.0,
+    "task.folds": None,
+    "task.fold": 0,
 }
 # letters that conf/model had not: they count where a layout runs them
 LATER_CELLS = {"o", "s", "b", "h", "w", "d", "u", "v", "p", "m", "x", "y", "g", "t", "z", "e", "n"}
