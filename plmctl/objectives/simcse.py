@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,7 @@ from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.heads.pooler import Pooler
+from plmctl.heads.sentences import pool_text
 from plmctl.models.base import Model
 from plmctl.nn.cells.attention import Attention
 from plmctl.nn.dropout import Dropout
@@ -28,9 +30,9 @@ class SimCSE(Objective):
     """`- sum_i log exp(cos(h_i, h'_i) / t) / sum_j exp(cos(h_i, h'_j) / t)`, h and h' two passes of
     the clean rows.
 
-    h = tanh(dense(state of the first token)); the dense layer belongs to the objective, so that
-    embeddings are the states before it. Only dropout tells the passes apart: it is on in validation
-    too. Rows of equal ids are no negatives of each other. Logged, of the states before the layer,
+    h = tanh(dense(x)), x the states of a row, pooled, by default that of its first token; the dense
+    layer belongs to the objective, so that embeddings are x. Only dropout tells the passes apart:
+    it is on in validation too. Rows of equal ids are no negatives of each other. Logged, of x
     brought to length 1: `align` = mean |x_i - x'_i|^2, `uniform` = log mean_{i != j} exp(-2 |x_i -
     x_j|^2).
     (Gao et al., 2021, arXiv:2104.08821, sec. 3, eq. 4 and sec. 2.3; princeton-nlp/SimCSE,
@@ -40,15 +42,18 @@ class SimCSE(Objective):
     both passes read the text before it.
     """
 
+    embeds = True  # its model is one of texts, by the vectors of `pooling`
     facts = Facts(
         needs=frozenset({"text"}), terms=frozenset({"simcse"}), least_rows=2, asks_row=True
     )
 
-    def __init__(self, *, width: int, temperature: float) -> None:
+    def __init__(
+        self, *, width: int, temperature: float, pooling: Literal["first", "mean", "last"] = "first"
+    ) -> None:
         super().__init__()
         if temperature <= 0:
             raise ConfigError("temperature", temperature, "above 0")
-        self.temperature = temperature
+        self.temperature, self.pooling = temperature, pooling
         self.mlp = Pooler(width=width)
 
     def counts(self, batch: Batch) -> dict[str, int]:
@@ -57,7 +62,10 @@ class SimCSE(Objective):
     def forward(self, model: Model, batch: Batch, state: object = None) -> Output:
         clean = restore_originals(batch)
         with nullcontext() if self.training else dropping(model.backbone):
-            first, second = (model(view).last[:, 0] for view in (clean, replace(clean)))
+            first, second = (
+                pool_text(model, view, self.pooling, model(view))
+                for view in (clean, replace(clean))
+            )
         real, count = batch.text.length > 0, batch.counts["rows"]
         a, b = (unit(self.mlp(states)) for states in (first, second))
         loss, right = info_nce(

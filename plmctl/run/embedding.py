@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from plmctl.core.batch import Batch, Rows, Seq
 from plmctl.core.errors import ConfigError
@@ -17,11 +18,16 @@ from plmctl.heads.base import Head, heads_of_states, pool
 from plmctl.heads.features import HIDDEN
 from plmctl.heads.features import read as read_features
 from plmctl.heads.rows import POOLINGS as ROW_POOLINGS
+from plmctl.heads.sentences import Reduce, find_first, find_last
+from plmctl.models.base import Hidden, Model
 from plmctl.run.embedding_lines import EmbeddingLine
 from plmctl.run.loading import Loaded
 from plmctl.run.model_facts import pooling
 from plmctl.text.characters import Spelling
 from plmctl.training.device.precision import Precision
+
+# the vector of each row of a batch, [B, W], of a model and what its backbone gave
+Whole = Callable[[Model, Batch, Hidden], Tensor]
 
 TOKENS = 16384  # padded tokens of one forward pass at most, however many rows batch_size allows
 
@@ -49,14 +55,28 @@ def embed(
     logits: bool,
     batch_size: int,
     precision: Precision,
-    pool: Pool | None = None,
+    pool: Reduce | None = None,
+    whole: Whole | None = None,
+    normalize: bool = False,
 ) -> Iterator[tuple[str, np.ndarray]]:
     """(name, array) of every line, in batches of similar length; no value depends on what else
     is in a batch.
+
+    Args:
+        loaded: the model.
+        lines: what it reads.
+        layers: whose states are given.
+        logits: whether those of its heads are given, too.
+        batch_size: lines at the same time, at most.
+        precision: in which it computes.
+        pool: makes one vector of the tokens of each layer.
+        whole: makes one vector of a line in place of that.
+        normalize: whether vectors get length 1.
     """
     if logits and not heads_of_states(loaded.model):
         fix = "embed with a model that was saved with one"
         raise ConfigError("logits", True, "false: this model has no head", fix=fix)
+    empty = (len(layers), *([] if pool else [0]), loaded.model.backbone.width)
     for index in group_lines([len(line.ids) for line in lines], batch_size=batch_size):
         some = [lines[i] for i in index]
         batch = make_batch(some, loaded.source.spelling).to(precision.device)
@@ -66,7 +86,12 @@ def embed(
             states = torch.stack([hidden.recorded["hidden"][layer] for layer in layers], 1)
             features = read_features(loaded.model, batch, hidden) if logits else None
             answers = {} if features is None else _compute_logits(loaded, batch, features)
-        vectors = None if pool is None else pool(states.float(), batch.text.real)
+            vectors = None if whole is None else whole(loaded.model, batch, hidden)[:, None]
+        if pool is not None:
+            vectors = pool(states.float(), batch.text.real)
+        if vectors is not None and normalize:
+            vectors = F.normalize(vectors, dim=-1)
+        empty = empty if vectors is None else tuple(vectors.shape[1:])
         for row, (i, line) in enumerate(zip(index, some, strict=True)):
             size = len(line.ids)
             yield f"hidden_{i}", _array(states[row, :, :size] if vectors is None else vectors[row])
@@ -76,50 +101,9 @@ def embed(
                     f"{name}_{i}",
                     _array(values[row, :size] if values.dim() == 3 else values[row]),
                 )
-    width, tokens = loaded.model.backbone.width, () if pool else (0,)
     for i in (i for i, line in enumerate(lines) if not line.ids):
-        yield f"hidden_{i}", np.zeros((len(layers), *tokens, width), np.float32)
+        yield f"hidden_{i}", np.zeros(empty, np.float32)
         yield f"ids_{i}", np.zeros(0, np.int64)
-
-
-# states [B, layers, T, W], which tokens are real [B, T] -> [B, layers, W]
-Pool = Callable[[Tensor, Tensor], Tensor]
-
-
-def _mean(states: Tensor, real: Tensor) -> Tensor:
-    shown = real[:, None, :, None]
-    return states.masked_fill(~shown, 0).sum(2) / shown.sum(2)
-
-
-def _largest(states: Tensor, real: Tensor) -> Tensor:
-    return states.masked_fill(~real[:, None, :, None], -torch.inf).amax(2)
-
-
-def _first(states: Tensor, real: Tensor) -> Tensor:
-    return states[torch.arange(len(states)), :, _find_first(real)]
-
-
-def _last(states: Tensor, real: Tensor) -> Tensor:
-    return states[torch.arange(len(states)), :, _find_last(real)]
-
-
-POOLINGS: dict[str, Pool | None] = {
-    "none": None,
-    "mean": _mean,
-    "first": _first,
-    "max": _largest,
-    "last": _last,
-}
-
-
-def _find_first(real: Tensor) -> Tensor:
-    """[B] the position of the first real token of each row."""
-    return real.long().argmax(1)
-
-
-def _find_last(real: Tensor) -> Tensor:
-    """[B] the position of the last real token of each row."""
-    return real.shape[1] - 1 - real.long().flip(1).argmax(1)
 
 
 def group_lines(lengths: Sequence[int], *, batch_size: int) -> Iterator[list[int]]:
@@ -184,8 +168,8 @@ def _find_row_tokens(loaded: Loaded, batch: Batch, kind: str) -> Tensor:
     """
     real = batch.text.real
     if kind != "last":
-        return _find_first(real)
-    return _find_last(
+        return find_first(real)
+    return find_last(
         real & (batch.text.ids != loaded.vocab.pad) if loaded.source.has_tokenizer else real
     )
 

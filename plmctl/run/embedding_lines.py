@@ -58,7 +58,7 @@ def read(file: Path, loaded: Loaded, *, field: str = "text") -> list[EmbeddingLi
                 texts = parse_texts(content, number, columns).fields
                 line = _from_pair(texts["text"], texts["text2"], loaded, limits.length)
             elif isinstance(content, str):
-                line = _from_text(content, loaded, limits.length)
+                line = lay_out_text(content, loaded, limits.length)
             else:
                 line = _from_ids(content)
             limits.check(line)
@@ -153,7 +153,7 @@ def _tab_rows(file: Path) -> Iterator[Row]:
     return ((number, dict(zip(names, text.split("\t"), strict=False))) for number, text in lines)
 
 
-def _from_text(text: str, loaded: Loaded, length: int | None) -> EmbeddingLine:
+def lay_out_text(text: str, loaded: Loaded, length: int | None) -> EmbeddingLine:
     """The ids of a text, cut to `length`, between special tokens for an encoder and for whatever
     was fine-tuned.
     """

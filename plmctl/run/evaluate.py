@@ -35,6 +35,7 @@ from plmctl.run.loading import Loaded, load_for
 from plmctl.run.measured_text import read_text
 from plmctl.run.predict import predict, show_scores
 from plmctl.run.schema import Evaluate
+from plmctl.run.sentence_similarity import compare_sentences
 from plmctl.run.word_probes import probe_words
 from plmctl.run.word_similarity import compare_words
 from plmctl.tasks import inference
@@ -47,6 +48,7 @@ from plmctl.tasks.held_out import HeldOut
 from plmctl.tasks.intervals import find_intervals
 from plmctl.tasks.lm import LanguageModel
 from plmctl.tasks.predictions import submission_file, write_submission
+from plmctl.tasks.sentence_similarity import SentenceSimilarity
 from plmctl.tasks.wnlampro import WNLaMPro
 from plmctl.tasks.word_similarity import WordSimilarity
 from plmctl.text import unknown
@@ -76,6 +78,8 @@ def evaluate(spec: Evaluate) -> int:
         compare_contexts(spec, loaded, task, precision)
     elif isinstance(task, WordSimilarity):
         compare_words(spec, loaded, task, precision)
+    elif isinstance(task, SentenceSimilarity):
+        compare_sentences(spec, loaded, task, precision)
     elif isinstance(task, DescribedLinks):
         rank_described(spec, loaded, task, precision)
     elif isinstance(task, ClassifiedLinks):

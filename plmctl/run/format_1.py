@@ -77,6 +77,7 @@ ADDED: dict[str, Any] = {
     "entity_mask.control": "none",
     "columns.slice": None,
     "columns.bundle": None,
+    "simcse.pooling": "first",
     "joined": "mean",
     "calibrate": [],
     "task.class_weights": None,

@@ -230,6 +230,7 @@ class _Saved(TypedDict):
     heads: NotRequired[dict[str, Any] | None]
     format: NotRequired[dict[str, Any] | None]
     task: NotRequired[dict[str, Any] | None]
+    objective: NotRequired[dict[str, Any] | None]
     train: NotRequired[dict[str, Any] | None]
     data: NotRequired[dict[str, Any] | None]
     origin: NotRequired[dict[str, Any] | None]

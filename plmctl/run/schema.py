@@ -301,8 +301,13 @@ class Embed(RunSpec):
     overwrite: bool = False  # a file that is there already
     # or numbers: 0 is the embedding output, -1 the last, [0,-1]
     layers: int | tuple[int, ...] | Literal["all"] = "all"
-    # one vector a line, of all tokens but padding
-    pooling: Literal["none", "mean", "first", "max", "last"] = "none"
+    # one vector a line, of all tokens but padding; first_last: the mean over the tokens of the
+    # first and the last layer; pooler: what predicts the next sentence; trained: as the model
+    # learned to compare texts (simcse, tasks of sentences)
+    pooling: Literal["none", "mean", "first", "max", "last", "first_last", "pooler", "trained"] = (
+        "none"
+    )
+    normalize: bool = False  # vectors of length 1, whose product is their cosine
     logits: bool = False
     batch_size: Count = 32
     device: Literal["auto", "cpu", "cuda"] = "auto"

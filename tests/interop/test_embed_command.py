@@ -158,6 +158,37 @@ def test_pooling_is_over_all_tokens_but_padding(pooling: str, published, tmp_pat
     assert (found["hidden_2"] == np.zeros((3, 16))).all()
 
 
+def test_poolings_of_a_whole_line(published, tmp_path: Path) -> None:
+    model, folder = published("BertForPreTraining")
+    file = json_lines(tmp_path / "in.jsonl", [{"input_ids": [5, 6, 7, 8]}, {}, {"input_ids": [9]}])
+    found = {
+        name: run(folder, file, logits=False, pooling=name) for name in ("first_last", "pooler")
+    }
+    unit = run(folder, file, logits=False, pooling="first_last", normalize=True)
+    for i, ids in ((0, [5, 6, 7, 8]), (2, [9])):
+        with torch.no_grad():
+            wanted = model.bert(torch.tensor([ids]), output_hidden_states=True)
+        first_last = (wanted.hidden_states[1] + wanted.hidden_states[-1]).mean(1) / 2
+        np.testing.assert_allclose(found["first_last"][f"hidden_{i}"], first_last, atol=1e-5)
+        np.testing.assert_allclose(found["pooler"][f"hidden_{i}"], wanted.pooler_output, atol=1e-5)
+        length = np.linalg.norm(first_last)
+        np.testing.assert_allclose(unit[f"hidden_{i}"], first_last / length, atol=1e-5)
+    assert (found["pooler"]["hidden_1"] == np.zeros((1, 16))).all()
+
+
+def test_poolings_that_cannot_be(published, tmp_path: Path) -> None:
+    _, folder = published("RobertaForMaskedLM")
+    file = json_lines(tmp_path / "in.jsonl", [{"input_ids": [5]}])
+    with pytest.raises(ConfigError, match="this model has no pooler\n  fix: pooling=first"):
+        run(folder, file, logits=False, pooling="pooler")
+    with pytest.raises(ConfigError, match="was not trained on whole texts"):
+        run(folder, file, logits=False, pooling="trained")
+    with pytest.raises(ConfigError, match="pooling=first_last chooses the layers itself"):
+        run(folder, file, logits=False, pooling="first_last", layers=-1)
+    with pytest.raises(ConfigError, match="normalize=True"):
+        run(folder, file, logits=False, normalize=True)
+
+
 TEXTS = ["the cat, sat", "the dogs ran"]
 
 

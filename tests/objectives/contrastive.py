@@ -26,7 +26,7 @@ V, W = 40, 8
 VOCAB = make_vocab(V, specials=5, eos=None)
 
 
-def encoder(dropout: float) -> Model:
+def encoder(dropout: float, layers: int = 1) -> Model:
     torch.manual_seed(0)
     norm = partial(layer_norm, width=W, eps=1e-12)
     cells = {
@@ -38,7 +38,9 @@ def encoder(dropout: float) -> Model:
             embedding=Embedding(vocab_size=V, width=W, dropout=dropout, norm=norm),
             position=Learned(width=W, max_length=16),
             pattern=Full(),
-            stack=Stack(layout="af*1", cells=cells, residual=PostNorm(norm=norm, dropout=dropout)),
+            stack=Stack(
+                layout=f"af*{layers}", cells=cells, residual=PostNorm(norm=norm, dropout=dropout)
+            ),
         ),
         heads={},
     ).double()

@@ -63,6 +63,20 @@ def test_two_passes_under_dropout(hidden: bool) -> None:
     assert objective.counts(batch) == {"simcse": 5}
 
 
+def test_any_pooling() -> None:
+    torch.manual_seed(3)
+    model, rows = encoder(0.3), rows_of(LENGTHS)
+    objective = SimCSE(width=W, temperature=0.05, pooling="mean").double()
+    torch.manual_seed(7)
+    found = objective(model, batch_of(rows)).terms["simcse"].total
+    torch.manual_seed(7)
+    views = []
+    for _ in range(2):
+        states = model(batch_of(rows)).last
+        views.append(torch.stack([states[i, :n].mean(0) for i, n in enumerate(LENGTHS)]))
+    torch.testing.assert_close(found, literal(objective, *views, [0, 1, 2, 3, 4]))
+
+
 def test_without_dropout_both_views_are_equal() -> None:
     model, objective, batch = encoder(0.3).eval(), simcse(0.5), batch_of(rows_of(LENGTHS))
     out = objective(model, batch)

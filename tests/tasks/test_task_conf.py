@@ -26,6 +26,7 @@ EVAL_ONLY = (
     "held_out",
     "context_length",
     "word_similarity",
+    "sts",
     "wnlampro",
     "fact_completion",
 )

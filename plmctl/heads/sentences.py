@@ -1,0 +1,117 @@
+"""The vector of a whole text out of the states of its tokens: one definition for `plmctl embed`,
+tasks and objectives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from plmctl.core.batch import Batch
+from plmctl.core.errors import ConfigError
+from plmctl.heads.base import POOLER, widen
+from plmctl.heads.features import HIDDEN, read
+from plmctl.models.base import Hidden, Model
+
+SENTENCE = "sentence"  # of `Model.heads`: what the vectors of a task that compares texts pass
+
+# states [B, ..., T, W], which tokens are real [B, T] -> [B, ..., W]; without a token, zeros
+Reduce = Callable[[Tensor, Tensor], Tensor]
+
+
+def average_tokens(states: Tensor, real: Tensor) -> Tensor:
+    """The mean over the real tokens."""
+    shown = _beside(states, real)
+    return states.masked_fill(~shown, 0).sum(-2) / shown.sum(-2).clamp(min=1)
+
+
+def take_largest(states: Tensor, real: Tensor) -> Tensor:
+    """The largest value of each column over the real tokens."""
+    shown = _beside(states, real)
+    largest = states.masked_fill(~shown, -torch.inf).amax(-2)
+    return largest.masked_fill(~shown.any(-2), 0)
+
+
+def take_first(states: Tensor, real: Tensor) -> Tensor:
+    """The state of the first real token."""
+    return states.movedim(-2, 1)[torch.arange(len(states)), find_first(real)]
+
+
+def take_last(states: Tensor, real: Tensor) -> Tensor:
+    """The state of the last real token."""
+    return states.movedim(-2, 1)[torch.arange(len(states)), find_last(real)]
+
+
+def find_first(real: Tensor) -> Tensor:
+    """[B] the position of the first real token of each row."""
+    return real.long().argmax(1)
+
+
+def find_last(real: Tensor) -> Tensor:
+    """[B] the position of the last real token of each row."""
+    return real.shape[1] - 1 - real.long().flip(1).argmax(1)
+
+
+def _beside(states: Tensor, real: Tensor) -> Tensor:
+    """[B, 1..., T, 1] `real` in the shape of the states."""
+    return real.view(len(real), *[1] * (states.dim() - 3), real.shape[1], 1)
+
+
+@dataclass(frozen=True)
+class TextPooling:
+    """A way from states to the vector of a text.
+
+    Args:
+        reduce: over the tokens.
+        layers: whose states are averaged first; 0 is the embedding output.
+        head: of the model, which the result passes; "": none.
+    """
+
+    reduce: Reduce
+    layers: tuple[int, ...] = (-1,)
+    head: str = ""
+
+
+# of the tokens of any layer
+REDUCTIONS: dict[str, Reduce] = {
+    "mean": average_tokens,
+    "first": take_first,
+    "max": take_largest,
+    "last": take_last,
+}
+TEXT_POOLINGS: dict[str, TextPooling] = {
+    **{name: TextPooling(reduce) for name, reduce in REDUCTIONS.items()},
+    # of the first and the last layer (Su et al., 2021, arXiv:2103.15316; Gao et al., 2021, tab. 5)
+    "first_last": TextPooling(average_tokens, layers=(1, -1)),
+    "pooler": TextPooling(take_first, head=POOLER),  # that of next sentences (Devlin et al., 2019)
+}
+
+
+def pool_text(model: Model, batch: Batch, pooling: str, hidden: Hidden | None = None) -> Tensor:
+    """[B, W] the vector of each row, in fp32 or wider.
+
+    Args:
+        model: whose states are read.
+        batch: its rows.
+        pooling: a name of `TEXT_POOLINGS`.
+        hidden: the output of the backbone if it is known already, with all layers recorded.
+
+    Raises:
+        ConfigError: the model lacks the head that this pooling needs.
+    """
+    how = TEXT_POOLINGS[pooling]
+    if how.head and how.head not in model.heads:
+        others = ", ".join(name for name, other in TEXT_POOLINGS.items() if not other.head)
+        allowed = f"{others}: this model has no {how.head}"
+        raise ConfigError("pooling", pooling, allowed, fix="pooling=first")
+    if how.layers == (-1,):
+        states = read(model, batch, hidden)
+    else:
+        hidden = model(batch, record=HIDDEN) if hidden is None else hidden
+        layers = [hidden.recorded["hidden"][layer] for layer in how.layers]
+        states = torch.stack(layers).mean(0)
+    vectors = how.reduce(widen(states), batch.seqs[batch.input].real)
+    return widen(model.heads[how.head](vectors)) if how.head else vectors

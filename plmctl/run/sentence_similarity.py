@@ -1,0 +1,45 @@
+"""`plmctl eval task=sts`: vectors of sentences out of a model, and how well they agree with
+people.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from plmctl.run.loading import Loaded
+from plmctl.run.predict import show_scores
+from plmctl.run.schema import Evaluate
+from plmctl.run.sentence_vectors import choose_pooling, embed_texts
+from plmctl.tasks.sentence_similarity import ScoredPair, SentenceSimilarity, average
+from plmctl.training.device.precision import Precision
+
+
+def compare_sentences(
+    spec: Evaluate, loaded: Loaded, task: SentenceSimilarity, precision: Precision
+) -> None:
+    """Show the correlations of every set of pairs, and their mean."""
+    pooling = choose_pooling(loaded, task.pooling, path="task.pooling")
+
+    def embed(pairs: list[ScoredPair]) -> tuple[np.ndarray, np.ndarray]:
+        texts = list(dict.fromkeys(text for pair in pairs for text in pair[:2]))
+        place = {text: number for number, text in enumerate(texts)}
+        vectors = embed_texts(
+            loaded,
+            texts,
+            pooling,
+            batch_size=spec.batch_size,
+            precision=precision,
+            max_length=task.max_length,
+        )
+        first = [place[pair.first] for pair in pairs]
+        second = [place[pair.second] for pair in pairs]
+        return vectors[first], vectors[second]
+
+    sets = task.read(spec.split)
+    scores = {name: task.score(pairs, *embed(pairs)) for name, pairs in sets.items()}
+    if len(scores) > 1:
+        scores["mean"] = average(scores)
+    extra: dict[str, Any] = {"checkpoint": str(loaded.source.folder), "pooling": pooling.words}
+    show_scores("similarity of sentences", scores, as_json=spec.provenance.json, extra=extra)

@@ -1,0 +1,127 @@
+"""Vectors of whole texts out of a trained model: how it was trained to make them, or any other
+pooling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from plmctl.core.batch import Batch
+from plmctl.core.errors import ConfigError, nearest
+from plmctl.core.locate import locate
+from plmctl.heads.base import widen
+from plmctl.heads.features import HIDDEN
+from plmctl.heads.sentences import SENTENCE, TEXT_POOLINGS, pool_text
+from plmctl.models.base import Hidden, Model
+from plmctl.run.embedding import group_lines, make_batch
+from plmctl.run.embedding_lines import EmbeddingLine, lay_out_text
+from plmctl.run.loading import Loaded
+from plmctl.training.device.precision import Precision
+
+TRAINED = "trained"  # the pooling with which a model learned to compare texts
+UNTRAINED = "mean"  # of models that learned none
+
+
+@dataclass(frozen=True)
+class SentencePooling:
+    """How vectors of texts are read: `pooling` of heads/sentences.py, and behind it the head of
+    the task that the model was trained on, if that is asked for.
+    """
+
+    pooling: str
+    with_head: bool = False
+
+    def __call__(self, model: Model, batch: Batch, hidden: Hidden | None = None) -> Tensor:
+        """[B, W] the vector of each row."""
+        vectors = pool_text(model, batch, self.pooling, hidden)
+        if self.with_head and SENTENCE in model.heads:
+            vectors = widen(model.heads[SENTENCE](vectors))
+        return vectors
+
+    @property
+    def words(self) -> str:
+        """For people."""
+        return f"{self.pooling}, as it was trained" if self.with_head else self.pooling
+
+
+def find_trained(loaded: Loaded) -> SentencePooling | None:
+    """How the model was trained to make vectors of texts; None where it was not."""
+    config, plugins = loaded.config, loaded.source.plugins
+    nodes = [loaded.own_task(), *(config.get("objective") or {}).values()]
+    for node in nodes:
+        if isinstance(node, Mapping) and "_target_" in node:
+            part: Any = locate(node["_target_"], plugins)
+            if getattr(part, "embeds", False):
+                return SentencePooling(str(node.get("pooling", "first")), with_head=True)
+    return None
+
+
+def choose_pooling(loaded: Loaded, asked: str | None, *, path: str) -> SentencePooling:
+    """The pooling that is asked for; of None the trained one, else the mean of all tokens.
+
+    Raises:
+        ConfigError: for a name unknown, or where the trained one is asked of a model without.
+    """
+    known = find_trained(loaded)
+    if asked is None:
+        return known or SentencePooling(UNTRAINED)
+    if asked == TRAINED:
+        if known is None:
+            has = f"{', '.join(TEXT_POOLINGS)}: this model was not trained on whole texts"
+            raise ConfigError(path, asked, has, fix=f"{path}={UNTRAINED}")
+        return known
+    if asked not in TEXT_POOLINGS:
+        names = [*TEXT_POOLINGS, TRAINED]
+        raise ConfigError(path, asked, f"one of {', '.join(names)}{nearest(asked, names)}")
+    return SentencePooling(asked)
+
+
+@torch.inference_mode()
+def embed_lines(
+    loaded: Loaded,
+    lines: Sequence[EmbeddingLine],
+    pooling: SentencePooling,
+    *,
+    batch_size: int,
+    precision: Precision,
+    normalize: bool = False,
+) -> np.ndarray:
+    """[n, W] the vector of each line, with `normalize` of length 1; zeros for an empty one."""
+    found: dict[int, np.ndarray] = {}
+    for index in group_lines([len(line.ids) for line in lines], batch_size=batch_size):
+        batch = make_batch([lines[i] for i in index], loaded.source.spelling)
+        batch = batch.to(precision.device)
+        with precision.autocast():
+            hidden = loaded.model(batch, record=HIDDEN)
+            vectors = pooling(loaded.model, batch, hidden)
+        vectors = F.normalize(vectors, dim=-1) if normalize else vectors
+        found |= dict(zip(index, vectors.float().cpu().numpy(), strict=True))
+    width = len(next(iter(found.values()))) if found else loaded.model.backbone.width
+    empty = np.zeros(width, np.float32)
+    return np.stack([found.get(number, empty) for number in range(len(lines))])
+
+
+def embed_texts(
+    loaded: Loaded,
+    texts: Sequence[str],
+    pooling: SentencePooling,
+    *,
+    batch_size: int,
+    precision: Precision,
+    max_length: int | None = None,
+    normalize: bool = False,
+) -> np.ndarray:
+    """As `embed_lines`, of texts; longer ones than the model, or `max_length`, are cut."""
+    bounds = [length for length in (loaded.model.backbone.max_length, max_length) if length]
+    length = min(bounds) if bounds else None
+    lines = [lay_out_text(text, loaded, length) for text in texts]
+    return embed_lines(
+        loaded, lines, pooling, batch_size=batch_size, precision=precision, normalize=normalize
+    )

@@ -1,0 +1,236 @@
+"""Similarity of sentences: correlations against scipy's, vectors of a text alone, and the published
+layouts of pairs.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy.spatial.distance import cosine
+from scipy.stats import pearsonr, spearmanr
+from typer.testing import CliRunner
+
+from plmctl.cli.app import make_app
+from plmctl.core.errors import ConfigError, DataError
+from plmctl.heads.features import HIDDEN
+from plmctl.run.embedding import make_batch
+from plmctl.run.embedding_lines import EmbeddingLine
+from plmctl.run.loading import Loaded, load
+from plmctl.run.sentence_vectors import SentencePooling, choose_pooling, embed_texts
+from plmctl.tasks.sentence_similarity import ScoredPair, SentenceSimilarity, average
+from plmctl.training.device.precision import choose
+
+SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
+PAIRS = [
+    ("a list of values", "values in a list", 4.5),
+    ("a class", "the name of a file", 0.5),
+    ("return the string", "return a string", 4.0),
+    ("an object", "the value of an object", 2.5),
+    ("import the module", "call the function", 1.0),
+]
+
+
+def write_sets(folder: Path) -> Path:
+    """One set in each of the known layouts."""
+    (folder / "STS-B").mkdir(parents=True)
+    glue = ["index\tsource1\tsentence1\tsentence2\tscore"]
+    glue += [f"{n}\tnone\t{a}\t{b}\t{score}" for n, (a, b, score) in enumerate(PAIRS)]
+    (folder / "STS-B" / "dev.tsv").write_text("\n".join(glue) + "\n")
+    (folder / "SICK").mkdir()
+    sick = ["pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment"]
+    sick += [f"{n}\t{a}\t{b}\t{score}\tNEUTRAL" for n, (a, b, score) in enumerate(PAIRS[:4])]
+    (folder / "SICK" / "SICK_trial.txt").write_text("\n".join(sick) + "\n")
+    (folder / "STS12-en-test").mkdir()
+    for name, some in {"MSRpar": PAIRS[:2], "SMTnews": PAIRS[2:]}.items():
+        texts = "".join(f"{a}\t{b}\n" for a, b, _ in some)
+        scores = "".join("\n" if a == "an object" else f"{score}\n" for a, _, score in some)
+        (folder / "STS12-en-test" / f"STS.input.{name}.txt").write_text(texts)
+        (folder / "STS12-en-test" / f"STS.gs.{name}.txt").write_text(scores)
+    own = [{"text": a, "text2": b, "label": score} for a, b, score in PAIRS]
+    (folder / "own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in own))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(small_text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("run") / "bert"
+    words = ["size=tiny", "size.width=32", "size.inner_width=64", "format.max_length=48"]
+    words += ["tokenizer.vocab_size=400", "train.steps=1", f"data.path={small_text}"]
+    words += [f"run.dir={folder}", "eval.rows=8"]
+    done = CliRunner().invoke(make_app(), ["pretrain", "bert", *words])
+    assert done.exit_code == 0, done.output
+    return folder
+
+
+@pytest.fixture(scope="module")
+def simcse(run: Path, small_text: Path) -> Path:
+    folder = run.with_name("simcse")
+    words = [f"init={run}", "train.steps=1", f"data.path={small_text}", f"run.dir={folder}"]
+    done = CliRunner().invoke(make_app(), ["pretrain", "simcse", *words, "eval.rows=8"])
+    assert done.exit_code == 0, done.output
+    return folder
+
+
+@pytest.fixture(scope="module")
+def loaded(run: Path) -> Loaded:
+    return load(run)
+
+
+def test_scores_are_correlations_of_cosines() -> None:
+    rng = np.random.default_rng(0)
+    pairs = [ScoredPair("a", "b", round(score, 1)) for score in rng.random(30) * 5]
+    first, second = rng.normal(size=(2, 30, 7))
+    found = SentenceSimilarity.score(pairs, first, second)
+    guess = [1 - cosine(a, b) for a, b in zip(first, second, strict=True)]
+    gold = [pair.score for pair in pairs]
+    assert found["spearman"] == pytest.approx(spearmanr(gold, guess).statistic, abs=1e-12)
+    assert found["pearson"] == pytest.approx(pearsonr(gold, guess).statistic, abs=1e-12)
+    assert found["pairs"] == 30
+    other = {"spearman": 0.5, "pearson": 0.25}
+    assert average({"a": found, "b": other})["spearman"] == (found["spearman"] + 0.5) / 2
+
+
+def test_a_text_without_a_vector_is_like_nothing() -> None:
+    pairs = [ScoredPair("a", "b", score) for score in (1.0, 2.0, 3.0)]
+    first = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0]])
+    found = SentenceSimilarity.score(pairs, first, np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]))
+    assert np.isfinite(list(found.values())).all()
+
+
+def test_published_layouts(tmp_path: Path) -> None:
+    place = write_sets(tmp_path / "sets")
+    sets = SentenceSimilarity(path=[str(place), str(place / "own.jsonl")]).read("dev")
+    wanted = [ScoredPair(*pair) for pair in PAIRS]
+    assert sets == {
+        "SICK": wanted[:4],
+        "STS-B": wanted,
+        "STS12-en-test": [*wanted[:3], wanted[4]],  # one pair has no score
+        "own": wanted,
+    }
+
+
+def test_columns_of_any_table(tmp_path: Path) -> None:
+    (tmp_path / "mine.csv").write_text('0.5,"a, b",c\n1.5,d,e\n')
+    columns = {"text": 1, "text2": 2, "label": 0}
+    task = SentenceSimilarity(path=str(tmp_path / "mine.csv"), columns=columns)
+    assert task.read("dev") == {"mine": [ScoredPair("a, b", "c", 0.5), ScoredPair("d", "e", 1.5)]}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.tsv", "s1\ts2\tscore\nx\ty\t1\n", r"a\.tsv:1: which columns are .*found s1, s2, score"),
+        ("a.tsv", "text\ttext2\tlabel\nx\ty\thigh\n", r"a\.tsv:2: the score 'high' is not a numb"),
+        ("a.tsv", "text\ttext2\tlabel\nx\ty\tnan\n", r"a\.tsv:2: the score 'nan' is not a number"),
+        ("a.tsv", "text\ttext2\tlabel\nx\ty\n", r"a\.tsv:2: 2 columns where 3 are needed"),
+        ("a.tsv", "text\ttext2\tlabel\n", r"a\.tsv: no rows"),
+        ("a.tsv", "\n", r"a\.tsv: the file is empty"),
+        ("a.jsonl", '{"text": "x", "text2": "y"}\n', r"a\.jsonl:1: which columns"),
+        ("a.jsonl", '["x"]\n', r"a\.jsonl:1: a JSON object is needed"),
+        ("a.jsonl", '{"text": "x"\n', r"a\.jsonl:1: not JSON"),
+        ("STS.input.a.txt", "x\ty\n", r"STS\.input\.a\.txt: no scores: STS\.gs\.a\.txt is not"),
+    ],
+)
+def test_damaged_files(name: str, content: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(content)
+    path = tmp_path if name.startswith("STS") else tmp_path / name
+    with pytest.raises(DataError, match=message):
+        SentenceSimilarity(path=str(path)).read("dev")
+
+
+def test_damaged_parts_of_a_year(tmp_path: Path) -> None:
+    texts, scores = tmp_path / "STS.input.a.txt", tmp_path / "STS.gs.a.txt"
+    texts.write_text("x\ty\nz\tw\n")
+    scores.write_text("1\n")
+    with pytest.raises(DataError, match=r"STS\.gs\.a\.txt: 1 lines, where STS\.input\.a\.txt has"):
+        SentenceSimilarity(path=str(tmp_path)).read("dev")
+    scores.write_text("1\nx\n")
+    with pytest.raises(DataError, match=r"STS\.gs\.a\.txt:2: the score 'x' is not a number"):
+        SentenceSimilarity(path=str(tmp_path)).read("dev")
+    texts.write_text("x\ty\nz w\n")
+    with pytest.raises(DataError, match=r"STS\.input\.a\.txt:2: two texts with a tab between"):
+        SentenceSimilarity(path=str(tmp_path)).read("dev")
+
+
+def test_two_sets_of_one_name_and_none(tmp_path: Path) -> None:
+    sets = write_sets(tmp_path / "sets")
+    path = [str(sets / "STS-B"), str(sets / "STS-B")]
+    with pytest.raises(DataError, match="two sets are called 'STS-B'"):
+        SentenceSimilarity(path=path).read("dev")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="no pairs of the split 'dev'; there is nothing"):
+        SentenceSimilarity(path=str(tmp_path / "empty")).read("dev")
+
+
+def test_vectors_of_texts_are_those_of_rows_alone(loaded: Loaded) -> None:
+    texts = ["return the string", "", "a list of values in the class " * 3]
+    precision = choose("fp32", torch.device("cpu"))
+    pooling = SentencePooling("mean")
+    found = embed_texts(loaded, texts, pooling, batch_size=2, precision=precision, max_length=12)
+    vocab = loaded.vocab
+    for text, vector in zip(texts, found, strict=True):
+        ids = [vocab.id("cls"), *loaded.tokenizer.encode(text)[:10], vocab.id("sep")]
+        with torch.no_grad():
+            states = loaded.model(make_batch([EmbeddingLine(ids)]), record=HIDDEN).last[0]
+        wanted = sum(states) / len(ids) if text else torch.zeros(32)
+        np.testing.assert_allclose(vector, wanted.numpy(), atol=1e-5)
+    shorter = embed_texts(
+        loaded, texts, pooling, batch_size=9, precision=precision, max_length=12, normalize=True
+    )
+    np.testing.assert_allclose(np.linalg.norm(shorter, axis=1), [1, 0, 1], atol=1e-6)
+
+
+def test_which_pooling_is_taken(loaded: Loaded, simcse: Path) -> None:
+    assert choose_pooling(loaded, None, path="pooling") == SentencePooling("mean")
+    with pytest.raises(ConfigError, match=r"was not trained on whole texts\n  fix: pooling=mean"):
+        choose_pooling(loaded, "trained", path="pooling")
+    with pytest.raises(ConfigError, match=r"task\.pooling='frist': .*did you mean 'first'"):
+        choose_pooling(loaded, "frist", path="task.pooling")
+    trained = choose_pooling(load(simcse), None, path="pooling")
+    assert trained == SentencePooling("first", with_head=True)
+
+
+def test_command(run: Path, simcse: Path, tmp_path: Path) -> None:
+    write_sets(tmp_path / "sets")
+    words = ["eval", "task=sts", f"task.path={tmp_path / 'sets'}", "--json"]
+    done = CliRunner().invoke(make_app(), [*words, f"checkpoint={run}", "task.pooling=first_last"])
+    assert done.exit_code == 0, done.output
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert list(result["metrics"]) == ["SICK", "STS-B", "STS12-en-test", "mean"]
+    assert result["pooling"] == "first_last"
+    done = CliRunner().invoke(make_app(), [*words, f"checkpoint={simcse}"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout.splitlines()[-1])["pooling"] == "first, as it was trained"
+
+
+def test_embed_writes_what_is_compared(simcse: Path, tmp_path: Path) -> None:
+    (tmp_path / "lines.txt").write_text("return the string\n\na list\n")
+    words = ["embed", f"checkpoint={simcse}", f"input={tmp_path / 'lines.txt'}", "pooling=trained"]
+    words += [f"out={tmp_path / 'x.npz'}", "normalize=true"]
+    done = CliRunner().invoke(make_app(), words)
+    assert done.exit_code == 0, done.output
+    assert "pooling first, as it was trained" in done.output
+    precision = choose("fp32", torch.device("cpu"))
+    wanted = embed_texts(
+        load(simcse),
+        ["return the string", "", "a list"],
+        SentencePooling("first"),
+        batch_size=4,
+        precision=precision,
+        normalize=True,
+    )
+    with np.load(tmp_path / "x.npz") as found:
+        for number, vector in enumerate(wanted):
+            np.testing.assert_allclose(found[f"hidden_{number}"], vector[None], atol=1e-6)
+
+
+@pytest.mark.shared
+@pytest.mark.skipif(not SHARED.exists(), reason="the shared data sets are not here")
+def test_reads_the_distributed_sets() -> None:
+    paths = [str(SHARED / "glue" / "STS-B"), str(SHARED / "nli_sick")]
+    sets = SentenceSimilarity(path=paths).read("dev")
+    assert {name: len(pairs) for name, pairs in sets.items()} == {"STS-B": 1500, "nli_sick": 500}
