@@ -521,7 +521,10 @@ def task_files(folder: Path) -> None:
         {"turns": [{"utterance": text, "speaker": "A"}, {"utterance": "Yes.", "speaker": "B"}]}
         for text in TEXT
     ]
+    sets = [{"text": text, "labels": ["a", "b"][: n % 3]} for n, text in enumerate(TEXT)]
     written = {
+        "sets.jsonl": "\n".join(map(json.dumps, sets)),
+        "sets.csv": "text,labels\n" + "".join(f'"{text}","a,b"\n' for text in TEXT),
         "train.jsonl": table,
         "train.tsv": tabs,
         "train.csv": tabs.replace(",", ";").replace("\t", ","),
@@ -671,6 +674,10 @@ CASES = [
     ),
     Case("config keys, ELMo", elmo, use, ("*_options.json",), keys=True),
     *(Case(f"task table {name}", task_files, read_task(name, "sst2"), (name,)) for name in TABLES),
+    *(
+        Case(f"task {name}", task_files, read_task(name, "multilabel"), (name,))
+        for name in ("sets.jsonl", "sets.csv")
+    ),
     Case("task SQuAD", task_files, read_task("squad.json", "squad"), ("squad.json",)),
     Case("task TriviaQA", task_files, read_task("trivia.jsonl", "triviaqa"), ("trivia.jsonl",)),
     Case("task HotpotQA", task_files, read_task("hotpot.json", "hotpotqa"), ("hotpot.json",)),

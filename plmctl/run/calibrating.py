@@ -26,7 +26,7 @@ FILE = "decision.json"  # of a checkpoint
 
 class _Kept(TypedDict):
     temperature: float
-    threshold: float | None
+    threshold: float | dict[str, float] | None
     label: str | None
     fitted: str
 

@@ -216,8 +216,9 @@ class Evaluate(RunSpec):
     # of several: the mean of their probabilities, or one vote each
     joined: Literal["mean", "votes"] = "mean"
     # [temperature,threshold]: what is fitted to the labels of this split, kept in the checkpoint,
-    # and used from then on; threshold: of the first metric, for two labels or any number each
-    calibrate: tuple[Literal["temperature", "threshold"], ...] = ()
+    # and used from then on; threshold: of the first metric, for two labels or any number each;
+    # thresholds: one for each of any number, of its own F1
+    calibrate: tuple[Literal["temperature", "threshold", "thresholds"], ...] = ()
     task: Any = None  # null: the one the checkpoint was fine-tuned on
     format: Any = None  # this and noise: of task=held_out; null: as in the checkpoint's own run
     noise: Any = None

@@ -13,6 +13,8 @@ import numpy as np
 
 from plmctl.core.errors import UsageError
 from plmctl.tasks.base import Task
+from plmctl.tasks.label_sets import HALF, LabelSets, Threshold, choose_labels
+from plmctl.tasks.typing_score import find_threshold
 
 Row = Mapping[str, Any]
 BINS = 15
@@ -26,21 +28,25 @@ class LabelDecision:
 
     Args:
         temperature: T of `p_k^(1/T) / sum_j p_j^(1/T)`; of several labels each, of its odds.
-        threshold: the least probability of `label`, or of each of several labels; None: the
-            likeliest label.
+        threshold: the least probability of `label`, or of any number of labels one for all, or
+            {label: its own}; None: as the task decides.
         label: of two the one that the threshold is of.
         fitted: the split that both are from.
     """
 
     temperature: float = 1.0
-    threshold: float | None = None
+    threshold: Threshold | None = None
     label: str | None = None
     fitted: str = ""
 
     def describe(self) -> str:
         """`temperature 1.31, threshold 0.27 of yes, fitted on dev`."""
         parts = [f"temperature {self.temperature:.4g}"] if self.temperature != 1 else []
-        if self.threshold is not None:
+        if isinstance(self.threshold, Mapping):
+            low, high = min(self.threshold.values()), max(self.threshold.values())
+            count = len(self.threshold)
+            parts.append(f"thresholds of {count} labels, from {low:.4g} to {high:.4g}")
+        elif self.threshold is not None:
             of = f" of {self.label}" if self.label else ""
             parts.append(f"threshold {self.threshold:.4g}{of}")
         return ", ".join([*parts, f"fitted on {self.fitted}"])
@@ -99,9 +105,39 @@ def fit_decision(
     if any(row["gold"] is None for row in rows):
         raise UsageError("calibrate: these texts have no labels\n  fix: split=dev")
     temperature = _fit_temperature(rows) if "temperature" in wanted else 1.0
-    decision = LabelDecision(temperature, fitted=split)
-    if "threshold" not in wanted:
-        return decision
+    if {"threshold", "thresholds"} <= {*wanted}:
+        raise UsageError(
+            "calibrate: threshold is one for all labels, thresholds are one for each"
+            "\n  fix: calibrate=[thresholds]"
+        )
+    if "thresholds" in wanted:
+        if not several:
+            raise UsageError(
+                f"calibrate: task={task.name} guesses one label, and thresholds are of any number"
+                " each\n  fix: calibrate=[threshold]"
+            )
+        return LabelDecision(temperature, _fit_each(rows, temperature), fitted=split)
+    if "threshold" in wanted:
+        return _fit_one(task, rows, temperature, split)
+    return LabelDecision(temperature, fitted=split)
+
+
+def _fit_each(rows: Sequence[Row], temperature: float) -> dict[str, float]:
+    """{label: the threshold of its best F1}, a half where no row has the label (SCut: Yang, 2001,
+    "A Study on Thresholding Strategies for Text Categorization", sec. 2.3).
+    """
+    tempered = [_temper(row, temperature)["probabilities"] for row in rows]
+    found = {}
+    for name in tempered[0]:
+        gold = [[name] if name in row["gold"] else [] for row in rows]
+        threshold, _ = find_threshold(gold, [{name: known[name]} for known in tempered])
+        found[name] = threshold if any(gold) else HALF
+    return found
+
+
+def _fit_one(task: Task, rows: Sequence[Row], temperature: float, split: str) -> LabelDecision:
+    """The threshold of the best first metric."""
+    several = isinstance(rows[0].get("guess"), list)
     names = list(rows[0]["probabilities"])
     if not several and (isinstance(rows[0]["probabilities"], list) or len(names) != 2):
         raise UsageError(
@@ -117,16 +153,16 @@ def fit_decision(
         if label is None or name == label
     ]
     edges = np.unique(np.quantile(values, np.linspace(0, 1, TRIED + 1)))
-    tried = [
-        LabelDecision(temperature, float(t), label, split) for t in (edges[1:] + edges[:-1]) / 2
-    ]
-    tried.append(LabelDecision(temperature, 0.5, label, split))
+    tried = [*((edges[1:] + edges[:-1]) / 2).tolist(), HALF]
     metric = task.metrics[0]
     sign = 1 if task.best_is_largest else -1
-    scores = [sign * task.score(apply_decision(task, rows, each))[metric] for each in tried]
-    # of equals the one that is nearest to a half
-    best = max(range(len(tried)), key=lambda n: (scores[n], -abs((tried[n].threshold or 0) - 0.5)))
-    return tried[best]
+
+    def rank(threshold: float) -> tuple[float, float]:
+        """Of equals the one that is nearest to a half is best."""
+        own = LabelDecision(temperature, threshold, label, split)
+        return sign * task.score(apply_decision(task, rows, own))[metric], -abs(threshold - HALF)
+
+    return LabelDecision(temperature, max(tried, key=rank), label, split)
 
 
 def apply_decision(
@@ -142,8 +178,10 @@ def _choose(task: Task, row: dict[str, Any], decision: LabelDecision) -> dict[st
         return {**row, "guess": max(range(len(known)), key=known.__getitem__)}
     if threshold is None:
         return {**row, "guess": task.decide(known)}
-    if decision.label is None:
-        return {**row, "guess": [name for name, p in known.items() if p >= threshold]}
+    if isinstance(row["guess"], list):
+        sets = getattr(task, "sets", None)
+        rule = sets.rule if isinstance(sets, LabelSets) else "above"
+        return {**row, "guess": choose_labels(known, threshold, rule)}
     other = next(name for name in known if name != decision.label)
     return {**row, "guess": decision.label if known[decision.label] >= threshold else other}
 

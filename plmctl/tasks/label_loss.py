@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from plmctl.core.batch import IGNORE
 from plmctl.core.errors import ConfigError, nearest
@@ -58,6 +59,9 @@ class LabelLoss:
             counts = Counter(labels)
             each = counts.total() / len(counts)
             self.weights = {name: each / counts[name] for name in names if counts[name]}
+        self._check_names(names)
+
+    def _check_names(self, names: Sequence[str]) -> None:
         unknown = [name for name in self.weights or () if name not in names]
         if unknown:
             known = f"labels of training: {', '.join(names)}{nearest(unknown[0], names)}"
@@ -89,3 +93,43 @@ class LabelLoss:
             loss = loss * weights.to(loss)[label]
         total = loss.masked_fill(~known, 0).sum()
         return total, (logits.argmax(-1) == labels).sum()
+
+
+class EachLabelLoss(LabelLoss):
+    """`1/K sum_k w_k^(y_k) (1 - q_k)^gamma [-(1 - e/2) log q_k - e/2 log(1 - q_k)]` over K labels
+    that an example has or not, q_k the probability of what is true of label k (y_k = 1 or 0).
+
+    So each label is a choice among two: focal loss as published, e shared by both of them, and w_k,
+    which counts where the label is there. Balanced: w_k = the training examples without k by those
+    with it, so that both sides of each label count the same.
+    """
+
+    def fit_sets(self, sets: Sequence[Iterable[str]], names: Sequence[str]) -> None:
+        """As `fit`, of any number of labels an example."""
+        if self.weights == BALANCED:
+            counts = Counter(name for own in sets for name in {*own})
+            self.weights = {
+                name: (len(sets) - counts[name]) / counts[name] or 1.0
+                for name in names
+                if counts[name]
+            }
+        self._check_names(names)
+
+    def add_up(self, logits: Tensor, labels: Tensor, names: Sequence[str] | None) -> Tensor:
+        """logits [N, K], labels [N, K] of 0, 1 or IGNORE -> the summed loss; a row of IGNORE counts
+        nothing.
+        """
+        known = (labels != IGNORE).all(-1)
+        z = widen(logits)
+        signed = torch.where(labels == 1, z, -z)
+        own = F.logsigmoid(signed)  # log q
+        loss = -own
+        if self.smoothing:
+            half = self.smoothing / 2
+            loss = -(1 - half) * own - half * F.logsigmoid(-signed)
+        if self.gamma:
+            loss = loss * (-own.expm1()).clamp(min=0) ** self.gamma
+        if isinstance(self.weights, Mapping) and names:
+            weights = torch.tensor([float(self.weights.get(name, 1.0)) for name in names])
+            loss = torch.where(labels == 1, loss * weights.to(loss), loss)
+        return loss.mean(-1).masked_fill(~known, 0).sum()

@@ -41,6 +41,8 @@ class Table(SplitFiles):
     few lines of QQP are broken).
     """
 
+    empty_labels = False  # whether a row without a label has none, and is no mistake
+
     def __init__(
         self,
         *,
@@ -150,11 +152,12 @@ class Table(SplitFiles):
         self.skipped[str(file)] = 0
         for number, (line, cells) in enumerate(rows):
             short = len(cells) <= max(positions.values())
-            if short or (labelled and not cells[positions["label"]].strip()):
+            needed = labelled and not self.empty_labels
+            if short or (needed and not cells[positions["label"]].strip()):
                 if not self.lenient:
-                    needed = f"where {max(positions.values()) + 1} are needed"
+                    wanted = f"where {max(positions.values()) + 1} are needed"
                     there = counted(len(cells), "column")
-                    what = f"{there} {needed}" if short else "the label is empty"
+                    what = f"{there} {wanted}" if short else "the label is empty"
                     fix = "correct the line, or pass such lines over: task.reader.lenient=true"
                     raise DataError(
                         f"{what}: {chr(9).join(cells)[:80]!r}", file=file, line=line, fix=fix
@@ -186,7 +189,8 @@ class Table(SplitFiles):
                     fix="name the fields: task.columns.text=... task.columns.label=...",
                 )
             cells = {role: row[column] for role, column in read.items()}
-            if labelled and cells.get("label", 0) in (None, ""):
+            absent = (None,) if self.empty_labels else (None, "")
+            if labelled and cells.get("label", 0) in absent:
                 raise DataError("the label is empty", file=file, line=line)
             for role, cell in cells.items():
                 try:

@@ -15,7 +15,7 @@ from plmctl.text.given import read_texts
 
 def read_unlabelled(task: Task, source: str) -> tuple[str, list[Example]]:
     """(the name for its predictions, the examples) of a JSON or CSV table by the task's columns,
-    of a file of lines, or with `-` of standard input.
+    of a file of a kind of its reader, of a file of lines, or with `-` of standard input.
     """
     file = Path(source)
     if source == "-":
@@ -27,14 +27,16 @@ def read_unlabelled(task: Task, source: str) -> tuple[str, list[Example]]:
         near = find_near(file, folders=False)
         fix = f"input={near}" if near else "input=<an existing file>"
         raise DataError("no such file", file=file, fix=fix)
-    elif files.suffix(file) not in NAMED:
+    elif files.suffix(file) not in (*NAMED, *getattr(task.reader, "kinds", ())):
         name, examples = (
             file.name.partition(".")[0],
             list(_parse_lines(task, file, files.lines(file))),
         )
     else:
         columns = {
-            role: column for role, column in task.columns.items() if role not in ("label", "id")
+            role: column
+            for role, column in task.columns.items()
+            if role not in ("label", "labels", "clusters", "id")
         }
         name, examples = (
             file.name.partition(".")[0],

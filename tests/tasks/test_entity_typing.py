@@ -145,7 +145,7 @@ def test_marks_and_a_typed_line(toy: Any) -> None:
     new = _example(0, "cat", ["animal", "thing"])
     task.fit_labels([new])
     assert task.remarks == [
-        "1 types do not occur in training, such as animal: they are never guessed, and count as"
+        "1 labels do not occur in training, such as animal: they are never guessed, and count as"
         " missed"
     ]
     assert task.encode([new], toy).labels["types"].tolist() == [[0, 0, 1]]
