@@ -36,14 +36,6 @@ class FitsIn(nn.Module):
         raise NotImplementedError(type(self).__name__)
 
 
-class Refitted(nn.Module):
-    """A module some of whose weights follow from others, until they are trained themselves."""
-
-    def refit(self) -> None:
-        """Set them anew from what the others have become."""
-        raise NotImplementedError(type(self).__name__)
-
-
 @part_of("initializer")
 def normal(module: nn.Module, *, std: float, generator: Generator) -> None:
     """Every matrix and table `~ N(0, std^2)`, biases 0, norms (1, 0) (Liu et al., 2019, released

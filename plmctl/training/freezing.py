@@ -8,11 +8,19 @@ import types
 from collections.abc import Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from typing import Protocol, runtime_checkable
 
 from torch import nn
 
 from plmctl.core.errors import ConfigError, nearest
-from plmctl.nn.init import Refitted
+
+
+@runtime_checkable
+class Refitted(Protocol):
+    """A module some of whose weights follow from others, until they are trained themselves."""
+
+    def refit(self) -> None:
+        """Set them anew from what the others have become."""
 
 
 def apply_freezing(

@@ -10,7 +10,6 @@ import torch
 from plmctl.attention.patterns.base import Full, Pattern
 from plmctl.attention.patterns.window import Window
 from plmctl.core.errors import ConfigError
-from plmctl.nn.init import Refitted
 from plmctl.objectives.base import Output, Term
 from plmctl.training.budget import Budget
 from plmctl.training.freezing import find_refitted
@@ -175,7 +174,7 @@ def test_other_losses_are_only_logged(tmp_path: Path) -> None:
     assert all("loss/row" in record for record in records if "lr" in record)
 
 
-class Following(ToyBackbone, Refitted):
+class Following(ToyBackbone):
     """Counts how often it is refitted."""
 
     refits = 0

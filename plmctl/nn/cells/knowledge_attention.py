@@ -13,13 +13,13 @@ from plmctl.core.values import Count, DropoutRate
 from plmctl.nn.cells.base import Cell, RowSize, Work, check_heads, split_heads
 from plmctl.nn.dropout import Dropout
 from plmctl.nn.env import Env, Streams
-from plmctl.nn.init import FitsIn, Refitted, Starting
+from plmctl.nn.init import FitsIn, Starting
 
 LOW = -1e4  # the score of what is no candidate
 LINKER = 100  # columns inside of the linker
 
 
-class ThereAndBack(Starting, Refitted):
+class ThereAndBack(Starting):
     """A map to fewer columns and one back, which begins as its pseudo-inverse (allenai/kb); again
     when it is `refit`, after the linker was trained alone (Peters et al., 2019, algorithm 1).
     """
@@ -37,6 +37,7 @@ class ThereAndBack(Starting, Refitted):
 
     @torch.no_grad()
     def refit(self) -> None:
+        """Let the way back be the inverse of what the way there has become."""
         self.back.weight.copy_(inverse := torch.linalg.pinv(self.there.weight))
         self.back.bias.copy_(0 - inverse @ self.there.bias)
 
