@@ -93,12 +93,22 @@ FITTING = {
     "noise=span_sentinel": "t5",
     "model=two_way": "bert",
     **dict.fromkeys(("format=word_contexts", "objective=mimic"), "bertram"),
-    "objective=word_recovery": "unicoder",
+    **dict.fromkeys(
+        (
+            *("objective=word_recovery", "objective=paraphrase"),
+            *("format=paraphrase_pair", "format=cross_lingual"),
+        ),
+        "unicoder",
+    ),
     **dict.fromkeys(("model=luke", "noise=entity_tokens", "objective=entity_mlm"), "luke"),
 }
 KEPLER = [
     *("format=triples", "format.graph=builtin", "objective=[kepler]", "noise=[]"),
     *("objective.kepler.relations=4", "eval.noise=null"),
+]
+PARAPHRASES = [
+    *("format=paraphrase_pair", "objective=[mlm,paraphrase]"),
+    *("data.path=a.txt", "data.target_path=b.txt"),
 ]
 BESIDE = {  # what a part is used with
     "model=xlnet": ["model=xlnet", "position=none"],
@@ -144,6 +154,11 @@ BESIDE = {  # what a part is used with
     "noise=entity_replace": ["noise=[entity_replace,token_mask]"],
     "objective=wklm": ["objective=[mlm,wklm]"],
     "noise=entity_tokens": ["noise=[token_mask,entity_tokens]"],
+    **dict.fromkeys(("objective=paraphrase", "format=paraphrase_pair"), PARAPHRASES),
+    "format=cross_lingual": [
+        *("format=cross_lingual", "objective=[mlm]"),
+        *("data.path=a.txt", "data.target_path=b.txt"),
+    ],
     "objective=word_recovery": [
         *("objective=[mlm,word_recovery]", "data.path=a.txt", "data.target_path=b.txt")
     ],

@@ -24,12 +24,14 @@ from plmctl.models.base import Backbone, Hidden, Model
 from plmctl.objectives.mix import Entry, Mix
 from plmctl.objectives.nsp import NSP
 from plmctl.objectives.pair import PairObjective
+from plmctl.objectives.paraphrase import Paraphrase
 from plmctl.objectives.sentence_structure import SentenceStructure
 from plmctl.objectives.sop import SOP
 from plmctl.text.vocab import Vocab
 
 B, T, W = 3, 5, 4
 KINDS = [(NSP, "nsp", 2), (SOP, "sop", 2), (SentenceStructure, "sentence_structure", 3)]
+KINDS += [(Paraphrase, "paraphrase", 2)]
 ANCHORS = [(0, 0), (1, 0), (1, 3), (2, 0), (0, 0)]  # row 1 holds two pairs; the last slot is spare
 
 

@@ -13,6 +13,7 @@ from plmctl.core.fields import Field, Fields
 from plmctl.data.formats.base import Plan
 from plmctl.data.formats.packing import best_fit_decreasing
 from plmctl.data.formats.pieces import Layout, plan_pieces
+from plmctl.noise.masking import expand_runs
 from plmctl.text.template import Wrap
 
 if TYPE_CHECKING:
@@ -96,6 +97,22 @@ def find_pair_begins(layout: Layout) -> np.ndarray:
     second = np.flatnonzero((layout.piece >= 0) & (layout.piece % 2 == 1))
     begin[second] = layout.begin[second - 1]
     return begin
+
+
+def find_anchors(layout: Layout, plan: Plan, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(the first token [N, 2] of each pair of the rows `index`, [N] its number in the plan)."""
+    begin = layout.begin[(layout.piece >= 0) & (layout.piece % 2 == 0)]
+    first = plan.arrays["row_start"][index] // 2
+    number = expand_runs(first, plan.arrays["row_start"][index + 1] // 2 - first)
+    return np.stack(np.divmod(begin, plan.width), 1), number
+
+
+def number_languages(shards: Shards, start: np.ndarray, side: np.ndarray) -> np.ndarray:
+    """The language of each piece that begins at `start`: that of its tokens where the token
+    directory has a track `language`, else its side.
+    """
+    known = shards.tracks.get("language")
+    return side if known is None else np.asarray(known)[start]
 
 
 def read_parallel(shards: Shards, who: str) -> SegmentPairs:

@@ -20,12 +20,12 @@ from plmctl.data.formats.pairs import (
     SegmentPairs,
     check_copies,
     check_rate,
+    find_anchors,
     find_pair_begins,
     plan_pairs,
     shorten_pairs,
 )
 from plmctl.data.formats.pieces import lay_rows
-from plmctl.noise.masking import expand_runs
 from plmctl.text.template import find_wraps
 from plmctl.text.vocab import Vocab
 
@@ -265,13 +265,12 @@ class SentencePair(Format):
             if self.packed
             else layout.seq
         )
-        first = plan.arrays["row_start"][index] // 2
-        number = expand_runs(first, plan.arrays["row_start"][index + 1] // 2 - first)
+        anchors, number = find_anchors(layout, plan, index)
         return Rows(
             key=index,
             seqs={"text": seq.with_tracks(segment=layout.fill(second).astype(np.int8))},
             spans=layout.spans,
-            anchors=np.stack(np.divmod(layout.begin[(layout.piece >= 0) & ~second], plan.width), 1),
+            anchors=anchors,
             labels={"pair": plan.arrays["pair"][number].astype(np.int64)},
         )
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from plmctl.core.batch import Rows
+from plmctl.core.batch import Rows, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.data.formats.base import Format, Plan
-from plmctl.data.formats.pairs import plan_pairs, read_parallel
-from plmctl.data.formats.pieces import Pieces, lay_rows
+from plmctl.data.formats.pairs import SegmentPairs, number_languages, plan_pairs, read_parallel
+from plmctl.data.formats.pieces import Layout, Pieces, lay_rows
 from plmctl.text.template import find_wraps
 from plmctl.text.vocab import Vocab
 
@@ -32,7 +32,7 @@ class TextPair(Format):
     facebookresearch/XLM: batches of single pairs of similar length.)
     """
 
-    copies = 1
+    copies: int | None = 1
 
     parallel = True
 
@@ -55,26 +55,33 @@ class TextPair(Format):
     def plan(self, shards: Shards, *, seed: int, epoch: int, input_length: int) -> Plan:
         """The same rows in every epoch; only their order changes."""
         pairs = read_parallel(shards, "format=text_pair")
-        a, b = pairs.a_end - pairs.a_start, pairs.b_end - pairs.b_start
-        fitting = pairs.select(
-            np.flatnonzero((a > 0) & (b > 0) & (a + b + 2 * self.kinds[0].size <= input_length))
-        )
+        fitting = self.select(pairs, input_length)
         plan, _ = plan_pairs(shards, fitting, self.kinds, input_length, packed=self.packed)
         plan.report["dropped"] = pairs.tokens - fitting.tokens
         return plan
 
+    def select(self, pairs: SegmentPairs, width: int) -> SegmentPairs:
+        """The pairs without an empty side that fit into a row of `width` tokens."""
+        a, b = pairs.a_end - pairs.a_start, pairs.b_end - pairs.b_start
+        fits = a + b + 2 * self.kinds[0].size <= width
+        return pairs.select(np.flatnonzero((a > 0) & (b > 0) & fits))
+
     def rows(
         self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None
     ) -> Rows:
+        layout, seq = self.lay(shards, plan, index, wanted)
+        return Rows(key=index, seqs={"text": seq}, spans=layout.spans)
+
+    def lay(
+        self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None
+    ) -> tuple[Layout, Seq]:
+        """The rows `index`, and their text with positions and languages."""
         layout = lay_rows(shards, plan, index, self.kinds, self.vocab, wanted)
         real = layout.piece >= 0
-        language = np.where(real, layout.piece % 2, 0)
-        if "language" in shards.tracks:
-            language[real] = np.asarray(shards.tracks["language"])[Pieces.of(plan, index).start]
+        language = np.zeros(len(real), np.int64)
+        language[real] = number_languages(
+            shards, Pieces.of(plan, index).start, layout.piece[real] % 2
+        )
         alone = layout.isolate(layout.piece // 2, layout.begin)
         seq = alone if self.packed else layout.seq.with_tracks(position=alone.tracks["position"])
-        return Rows(
-            key=index,
-            seqs={"text": seq.with_tracks(language=layout.fill(language).astype(np.int16))},
-            spans=layout.spans,
-        )
+        return layout, seq.with_tracks(language=layout.fill(language).astype(np.int16))
