@@ -37,25 +37,39 @@ def ablate(*words: str) -> Any:
 SLOW = {
     "albert_embedding",  # albert_sharing
     "albert_pairs",
-    "attention_scores",  # transformer
+    "attention_scores",  # lite_transformer
+    "attention_widths",
     "attention_weights",  # modern_encoder
     "positions",  # modern_encoder
     "bert_layers",  # bert_tasks
     "bert_masks",
     "bert_sizes",
+    "bert_steps",
     "elmo_data",  # elmo_layers
+    "elmo_penalty",
     "elmo_places",
+    "elmo_updates",
     "gpt_lstm",  # gpt_pretraining
     "roberta_data",  # roberta_batch
     "bart_noises",  # mass_span
     "bart_objectives",
     "structbert",  # bert_tasks
+    "structbert_accuracies",
     "two_ways",  # elmo_layers
     "electra",  # electra_generator
-    "encoders_short",  # encoders
-    "prenorm_warmup",  # prenorm_gradients
+    "electra_training",
+    "electra_tying",
+    "encoders_depth",  # encoders
+    "encoders_short",
+    "minilm_relations",  # distilbert_losses
+    "theseus_rates",
+    "tinybert_losses",
+    "prenorm_translation",  # prenorm_gradients
+    "prenorm_warmup",
     "roberta_formats",  # roberta_masking
     "spanbert_schemes",  # spanbert_sbo
+    "spanbert_units",
+    "transformer",  # evolved_transformer
     "xlnet_parts",  # xlnet_memory
 }
 
@@ -68,6 +82,7 @@ LINKED = (
     "knowbert_controls",
     "ernie_baidu",
     "luke_controls",
+    "spanbert_units",
 )
 
 
@@ -105,7 +120,7 @@ def test_header_of_shipped_studies(name: str) -> None:
     text = (recipes_dir() / "studies" / f"{name}.yaml").read_text(encoding="utf-8")
     for word in ("# Launch:", "# Published:", "# Scaled:", "source:"):
         assert word in text
-    assert len(text.splitlines()) <= 55  # of at most 100 characters
+    assert len(text.splitlines()) <= 60  # of at most 100 characters
 
 
 def test_there_are_the_three() -> None:

@@ -58,20 +58,68 @@ def test_the_transformers_variations_train_as_its_recipe_does() -> None:
         assert tuned.task[template] == recipe.format[template]
 
 
-def test_berts_sizes_are_those_of_its_table() -> None:
+def test_berts_sizes_are_the_six_of_its_table() -> None:
     sizes = study("bert_sizes")
     assert "size=mini" in sizes.pretrain
-    layers = {"3 layers": 3, "6 layers with 1 head": 6, "6 layers": 6, "12 layers": 12}
-    assert {name: arm.overrides[0] for name, arm in sizes.arms.items()} == {
-        name: f"size.num_layers={number}" for name, number in layers.items()
+    shapes = {}
+    for name, arm in sizes.arms.items():
+        size = compose("pretrain", "bert", [*sizes.pretrain, *arm.overrides, "data.path=x"]).size
+        shapes[name] = (size.num_layers, size.width, size.num_heads, size.inner_width)
+    assert shapes == {  # 64 columns a head, four times the width inside, as published
+        "3 layers": (3, 256, 4, 1024),
+        "6 layers with 1 head": (6, 256, 1, 1024),
+        "6 layers": (6, 256, 4, 1024),
+        "12 layers": (12, 256, 4, 1024),
+        "12 wide layers": (12, 320, 5, 1280),
+        "24 wide layers": (24, 320, 5, 1280),
     }
     published = sizes.metrics["masked perplexity"].published
-    assert published.values == {
-        "3 layers": 5.84,
-        "6 layers with 1 head": 5.24,
-        "6 layers": 4.68,
-        "12 layers": 3.99,
-    }
+    assert list(published.values.values()) == [5.84, 5.24, 4.68, 3.99, 3.54, 3.23]
+
+
+# the published table has a figure for every arm
+@pytest.mark.parametrize(
+    ("name", "metrics"),
+    [
+        ("bert_sizes", ["MNLI", "MRPC", "SST-2", "masked perplexity"]),
+        ("bert_tasks", ["MNLI", "MRPC", "QNLI", "SQuAD", "SST-2"]),
+        ("bert_layers", ["names"]),
+        ("gpt_auxiliary", ["CoLA", "MNLI", "MRPC", "QNLI", "QQP", "RTE", "SST-2", "STS-B"]),
+        ("transformer", ["translation"]),
+    ],
+)
+def test_whole_tables(name: str, metrics: list[str]) -> None:
+    node = OmegaConf.load(recipes_dir() / "studies" / f"{name}.yaml")
+    found = {key: each for key, each in node.metrics.items() if "published" in each}
+    assert sorted(str(key) for key in found) == metrics
+    for each in found.values():
+        assert set(each.published["values"]) == set(node.arms)
+
+
+@pytest.mark.parametrize(
+    ("name", "whole", "others"),
+    [
+        ("distilbert_losses", "all", {"teacher", "random weights"}),
+        ("tinybert_losses", "all", {"teacher", "no predictions", "no layers"}),
+        ("minilm_relations", "three relations", {"teacher", "labels", "attention and values"}),
+    ],
+)
+def test_one_loss_is_taken_away_at_a_time(name: str, whole: str, others: set[str]) -> None:
+    arms = study(name).arms
+    for arm in set(arms) - others - {whole}:
+        assert len(set(arms[arm].finetune) - set(arms[whole].finetune)) == 1, arm
+        assert arms[arm].teacher == arms[whole].teacher == "teacher"
+        assert arms[arm].overrides == arms[whole].overrides
+
+
+def test_generators_share_what_is_published() -> None:
+    tying = study("electra_tying", "finetune.tasks.sst2.path=x")
+    published = tying.metrics["SST-2"].published
+    assert published.values == {"none": 83.6, "tokens": 84.3, "weights": 84.4}
+    assert list(tying.arms) == ["none", "tokens", "embeddings", "weights"]
+    steps = study("electra_training")
+    (half,) = [word for word in steps.arms["two_stages"].overrides if "updates=" in word]
+    assert steps.budget == ("steps", 2 * int(half.partition("=")[2]))
 
 
 def test_alberts_pairs_have_the_three_rows_of_the_table() -> None:
