@@ -4,7 +4,7 @@ generation share.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ from plmctl.core.parts import base_of
 from plmctl.nn.cache import Cache
 from plmctl.nn.cells.base import RowSize
 from plmctl.nn.halting import Halting
+from plmctl.nn.peft.base import Method
 from plmctl.nn.restrained import Noted
 from plmctl.nn.stack import Stack
 
@@ -190,6 +191,18 @@ class Model(nn.Module):
         super().__init__()
         self.backbone = backbone
         self.heads = nn.ModuleDict(heads)
+        # that were added to the backbone, in their order; empty: the whole model is trained
+        self.methods: list[Method] = []
+
+    def trainable(self, chosen: Sequence[str] = ()) -> list[str]:
+        """What is trained, as names or globs of parameters: `chosen`, and where methods were added
+        what these train, and the heads; empty: everything.
+        """
+        own = [
+            f"backbone.{name}" for method in self.methods for name in method.trains(self.backbone)
+        ]
+        heads = [f"heads.{name}" for name, _ in self.heads.named_parameters()]
+        return [*chosen, *own, *heads] if self.methods else list(chosen)
 
     def forward(
         self, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()

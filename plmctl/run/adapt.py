@@ -17,6 +17,7 @@ from plmctl.models.base import Model
 from plmctl.nn.embeddings import Embedding
 from plmctl.nn.tables import token_rows
 from plmctl.run.assemble import find_long_rows, row_lengths, settle_lengths
+from plmctl.run.base_model import refuse_methods
 from plmctl.run.build import MISSING, parameters_of
 from plmctl.run.loaders import build_format
 from plmctl.run.loading import Source, open_source
@@ -61,6 +62,7 @@ def adopt(spec: Pretrain) -> Pretrain:
     refuse_another_model(words, ("size", "position", "model", "tokenizer"), key="init")
     assert spec.init
     source = open_source(spec.init, thaw(spec.kept_layers), plugins=spec.plugins)
+    refuse_methods(source, "init")
     nodes = {name: source.config[name] for name in ("size", "model", "position")}
     if kept:
         _check_kind(spec, nodes["model"])
@@ -126,6 +128,7 @@ def graft(spec: Pretrain) -> Pretrain:
         )
         raise ConfigError("init_into", into, known if parts else "null here", fix=fix)
     source = open_source(str(spec.init), thaw(spec.kept_layers), plugins=spec.plugins)
+    refuse_methods(source, "init")
     network = {key: node for key, node in source.config["model"].items() if key not in WHOLE}
     kind = parts[into]["_target_"]
     if network["_target_"] != kind:
@@ -158,6 +161,7 @@ def complete(spec: Finetune) -> Finetune:
     if spec.checkpoint is not None:
         refuse_another_model(spec.provenance.overrides, OF_THE_MODEL, key="checkpoint")
         source = open_source(spec.checkpoint, thaw(spec.kept_layers), plugins=spec.plugins)
+        refuse_methods(source, "checkpoint")
         spec = spec.replace({name: source.config.get(name) for name in OF_THE_MODEL})
         templates = framing(source.config)
         unset = [name for name in templates if spec.task.get(name, 0) is None]

@@ -17,6 +17,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.locate import locate, parameters
 from plmctl.heads.features import BEFORE_HEADS
 from plmctl.models.base import Model
+from plmctl.nn.peft.base import Method
 from plmctl.objectives.costs import find_costs
 from plmctl.objectives.mix import Entry, Mix
 from plmctl.run.build import build, entry, parameters_of, plain
@@ -24,7 +25,8 @@ from plmctl.run.injected import ToHeads, ToObjectives
 from plmctl.run.places import TARGET, Places
 from plmctl.text.vocab import Vocab
 
-NODES = ("size", "pattern", "position", "model", "heads")  # of a config: what a model is built from
+NEEDED = ("size", "pattern", "position", "model")  # of a config: what a model is built from
+NODES = (*NEEDED, "heads", "peft")  # and what may be there
 LENGTHS = ("max_length", TARGET)  # of a format
 
 
@@ -97,6 +99,8 @@ def build_model(
             if name in BEFORE_HEADS:  # it decides how wide the next ones are
                 known = replace(known, width=built[name].width)  # type: ignore[arg-type]
         model = Model(backbone=backbone, heads=built)
+        for name, node in (plain(config.get("peft")) or {}).items():
+            add_method(model, node, name, plugins)
     if seed is not None:
         if backbone.initializer is None:
             raise ConfigError(
@@ -107,6 +111,17 @@ def build_model(
             )
         backbone.initializer(model, generator=torch.Generator().manual_seed(seed))
     return model
+
+
+def add_method(model: Model, node: Any, name: str, plugins: Sequence[str] = ()) -> None:
+    """Add what a method of parameter-efficient fine-tuning trains; a mistake names its place."""
+    method: Method = build(node, {}, plugins, path=f"peft.{name}")
+    try:
+        method.add_to(model.backbone)
+    except ConfigError as error:
+        path = f"peft.{name}" + (f".{error.path}" if error.path in node else "")
+        raise ConfigError(path, error.value, error.allowed, fix=error.fix) from None
+    model.methods.append(method)
 
 
 def known_to_objectives(
@@ -161,12 +176,12 @@ def settle_lengths(config: Any, *, plugins: Sequence[str] = ()) -> dict[str, Any
     have no bound, the parts of its model that need one: then the model stands without the format.
     """
     config = dict(plain(config))
-    missing = [name for name in NODES[:-1] if not config.get(name)]
+    missing = [name for name in NEEDED if not config.get(name)]
     if missing:
         raise ConfigError(
             missing[0],
             None,
-            f"a model needs {', '.join(NODES[:-1])}",
+            f"a model needs {', '.join(NEEDED)}",
             fix="use the config.yaml of a run or checkpoint",
         )
     position = dict(config["position"])

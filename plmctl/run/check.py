@@ -132,7 +132,8 @@ def outline_task(spec: Finetune, task: Task) -> Model:
         fix = "a checkpoint whose tokens are pieces of words"
         raise ConfigError("task", task.name, allowed, fix=fix)
     task.check_model(model)
-    apply_freezing(model, trainable=spec.train.trainable, frozen=spec.train.frozen)
+    trainable = model.trainable(spec.train.trainable)
+    apply_freezing(model, trainable=trainable, frozen=spec.train.frozen)
     if not any(parameter.requires_grad for parameter in model.parameters()):
         allowed, fix = "something must be left to train", "freeze less: train.frozen=[backbone]"
         raise ConfigError("train.frozen", thaw(spec.train.frozen), allowed, fix=fix)

@@ -18,6 +18,7 @@ from plmctl.interop.generator import extract_generator
 from plmctl.models.encoder_decoder import ROLES
 from plmctl.nn.tables import count
 from plmctl.run.assemble import build_model
+from plmctl.run.base_model import fold_methods
 from plmctl.run.lengthen import lengthen
 from plmctl.run.loading import Source, open_source, refuse_infinite
 from plmctl.run.places import Places
@@ -59,7 +60,7 @@ def convert(
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         problem = f"{target} exists and is not an empty folder"
         raise UsageError(f"{problem}\n  fix: give another OUT, or remove it")
-    model = open_source(source, plugins=plugins)
+    model = fold_methods(open_source(source, plugins=plugins))
     if part == "generator":
         model = _take_generator(model)
     if max_length is not None:

@@ -4,7 +4,7 @@ dev split is kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -18,6 +18,7 @@ from plmctl.objectives.costs import charge
 from plmctl.run import estimate
 from plmctl.run.adapt import fit_task, with_new_tokens, with_second_text
 from plmctl.run.assemble import build_model
+from plmctl.run.base_model import describe_base
 from plmctl.run.build import build
 from plmctl.run.fit import budget_of, fit
 from plmctl.run.loading import find, open_source
@@ -42,8 +43,16 @@ from plmctl.tasks.predictions import write_predictions
 from plmctl.text import unknown
 from plmctl.text.reader import read_documents
 from plmctl.text.tokenizer import META, Tokenizer
-from plmctl.training.checkpoint import Checkpoints, load_exactly, read
+from plmctl.training.checkpoint import (
+    Base,
+    Checkpoints,
+    load_exactly,
+    load_tensors,
+    read,
+    read_base,
+)
 from plmctl.training.device.precision import choose
+from plmctl.training.freezing import apply_freezing
 from plmctl.training.progress import Progress
 from plmctl.training.stages import Stage
 from plmctl.training.trainer import Result
@@ -162,20 +171,20 @@ def train(session: Session) -> Result:
     budget = budget_of(spec, updates_per_epoch=epoch)
     for line in describe_shortness(spec, budget.steps, model.backbone.width):
         session.say(line)
+    trainable = model.trainable(spec.train.trainable)
     result = fit(
         session,
         model=model,
         objective=charge(model, objective),
         budget=budget,
-        stages=[
-            Stage(batches=lambda: batches, trainable=spec.train.trainable, frozen=spec.train.frozen)
-        ],
+        stages=[Stage(batches=lambda: batches, trainable=trainable, frozen=spec.train.frozen)],
         evaluate=evaluate if dev else None,
         extras=lambda folder: tokenizer.save(folder / TOKENIZER),
         keep_best=task.metrics[0] if objective.facts.heads_learn else "",
         best_is_largest=task.best_is_largest,
         # an epoch of few examples is too short to measure each time
         every=max(epoch, (budget.steps or 0) // 10) if spec.train.least_steps else epoch,
+        base=_find_base(session, model, trainable),
     )
     if world.main and not result.exit_code:
         return replace(result, checkpoint=_conclude(session, task, model, training, data))
@@ -256,7 +265,19 @@ def _model(session: Session, task: Task, tokenizer: Tokenizer) -> Model:
     if source and not resumed:
         tensors = with_second_text(model, source, with_new_tokens(model, source.tensors))
         take(model, tensors, source=begin, unused=source.unused, say=session.say)
+    elif source and read_base(source.folder):  # the trainer takes up what was trained, no more
+        load_tensors(model, source.tensors)
     return model
+
+
+def _find_base(session: Session, model: Model, trainable: Sequence[str]) -> Base | None:
+    """The model of the checkpoint, where few weights are trained beside its own; else None."""
+    spec = session.spec
+    if not (spec.peft and spec.checkpoint) or spec.kept_layers:
+        return None
+    apply_freezing(model, trainable=trainable, frozen=spec.train.frozen)
+    source = open_source(spec.checkpoint, plugins=spec.plugins)
+    return describe_base(model, source, session.folder)
 
 
 def _conclude(
@@ -268,7 +289,8 @@ def _conclude(
     In fp32, as `plmctl eval` scores; validation was in the precision of training.
     """
     best, precision = find(session.folder), choose("fp32", session.world.device)
-    load_exactly(model, read(best).model, file=best)
+    saved = read(best)
+    load_exactly(model, saved.model, file=best, elsewhere=saved.elsewhere)
     folder, metrics, intervals = session.folder / "predictions", {}, {}
     for name, split in devs.items():
         predictions, scores = predict(

@@ -19,7 +19,7 @@ from plmctl.run.schema import LENGTHS
 from plmctl.run.session import Session, quoted
 from plmctl.run.spec import Part
 from plmctl.training.budget import Budget
-from plmctl.training.checkpoint import Checkpoints
+from plmctl.training.checkpoint import Base, Checkpoints
 from plmctl.training.device.compiling import compile_backbone
 from plmctl.training.device.peak import peak_flops
 from plmctl.training.log import METRICS, cut_back
@@ -43,6 +43,7 @@ def fit(
     best_is_largest: bool = False,
     every: int | None = None,
     unit: str = "tokens",
+    base: Base | None = None,
 ) -> Result:
     """Build the trainer from `optim`, `schedule` and `train`, take up the newest checkpoint of a
     resumed run, and train.
@@ -51,6 +52,7 @@ def fit(
         every: updates from one validation, and from one checkpoint, to the next, where `train`
             leaves that open; None: a tenth of the run.
         unit: what the batches count as tokens.
+        base: whose tensors checkpoints leave out.
     """
     spec, world, train = session.spec, session.world, session.spec.train
     settings = replace(
@@ -71,7 +73,7 @@ def fit(
         stages=stages,
         precision=session.precision,
         strategy=choose_strategy(world),
-        checkpoints=_checkpoints(session, extras),
+        checkpoints=_checkpoints(session, extras, base),
         log=session.log,
         evaluate=evaluate,
         remark=remark,
@@ -100,7 +102,9 @@ def _read_settings(session: Session, every: int | None) -> Settings:
     )
 
 
-def _checkpoints(session: Session, extras: Callable[[Path], None]) -> Checkpoints:
+def _checkpoints(
+    session: Session, extras: Callable[[Path], None], base: Base | None
+) -> Checkpoints:
     """The checkpoints of a run, each with its spec and what `extras` writes."""
 
     def save_extras(folder: Path) -> None:
@@ -108,7 +112,7 @@ def _checkpoints(session: Session, extras: Callable[[Path], None]) -> Checkpoint
         extras(folder)
 
     folder, keep = session.folder / "checkpoints", session.spec.train.keep_last
-    return Checkpoints(folder, extras=save_extras, keep_last=keep, say=session.say)
+    return Checkpoints(folder, extras=save_extras, base=base, keep_last=keep, say=session.say)
 
 
 def _go_on(session: Session, trainer: Trainer) -> None:

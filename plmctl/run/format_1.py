@@ -85,6 +85,7 @@ ADDED: dict[str, Any] = {
     "task.label_smoothing": 0.0,
     "task.folds": None,
     "task.fold": 0,
+    "peft": None,
 }
 # letters that conf/model had not: they count where a layout runs them
 LATER_CELLS = {"o", "s", "b", "h", "w", "d", "u", "v", "p", "m", "x", "y", "g", "t", "z", "e", "n"}

@@ -31,7 +31,15 @@ from plmctl.storage.reading import blame_file, fit_stored, read_tensors
 from plmctl.text.characters import Spelling
 from plmctl.text.tokenizer import META, Tokenizer
 from plmctl.text.vocab import Vocab
-from plmctl.training.checkpoint import Checkpoints, damage, load_exactly, load_tensors, progress_of
+from plmctl.training.checkpoint import (
+    Checkpoints,
+    damage,
+    fingerprint_tensors,
+    load_exactly,
+    load_tensors,
+    progress_of,
+    read_base,
+)
 from plmctl.training.device.precision import Precision, choose
 from plmctl.training.processes.world import device_of
 
@@ -216,8 +224,32 @@ def open_source(
     confirm(named([config.get(name) for name in NODES]), plugins, of=path)
     file = folder / "config.yaml"
     refuse_former_settings({"model": config.get("model")}, plugins, file=file)
-    tensors = read_tensors(folder / "model.safetensors")
+    tensors = _with_base(read_tensors(folder / "model.safetensors"), folder, plugins)
     return Source(folder, settle_lengths(config, plugins=plugins), tensors, plugins=plugins)
+
+
+def _with_base(own: dict[str, Tensor], folder: Path, plugins: Sequence[str]) -> dict[str, Tensor]:
+    """The tensors of a checkpoint with those that it has from another model.
+
+    Raises:
+        DataError: That model is not there, or is another one.
+    """
+    base = read_base(folder)
+    if base is None:
+        return own
+    run = folder.parent.parent if folder.parent.name == "checkpoints" else folder
+    places = (Path(base["path"]), run / base["relative"])
+    place = next((path for path in places if path.is_dir()), None)
+    if place is None:
+        what = f"the model is not there that it was trained beside: {base['path']}"
+        fix = f"put it back, or at {base['relative']}, as seen from {run}"
+        raise DataError(what, file=folder, fix=fix)
+    others = open_source(place, plugins=plugins).tensors
+    found = {name: others[name] for name in base["tensors"] if name in others}
+    if fingerprint_tensors(found) != base["fingerprint"]:
+        what = f"{place} is not the model that it was trained beside: its weights are others"
+        raise DataError(what, file=folder, fix="put the former model back there")
+    return found | own
 
 
 class _Saved(TypedDict):
@@ -228,6 +260,7 @@ class _Saved(TypedDict):
     position: NotRequired[dict[str, Any]]
     model: NotRequired[dict[str, Any]]
     heads: NotRequired[dict[str, Any] | None]
+    peft: NotRequired[dict[str, Any] | None]
     format: NotRequired[dict[str, Any] | None]
     task: NotRequired[dict[str, Any] | None]
     objective: NotRequired[dict[str, Any] | None]

@@ -193,6 +193,8 @@ class Finetune(RunSpec):
     kernel: Any = None  # of attention; null: auto
     model: Any = MISSING
     heads: Any = MISSING
+    # what is trained in or beside a model that stays as it is: [lora]; [] or null: the model
+    peft: Any = None
     optim: Any = MISSING
     schedule: Any = MISSING
     train: Train = Train()
@@ -448,6 +450,7 @@ class Converted(RunSpec):
     position: Any = None
     model: Any = None
     heads: Any = None
+    peft: Any = None
     tokenizer: Any = None
     format: Any = None
     task: Any = None

@@ -15,7 +15,7 @@ from torch import Tensor
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.terminal import tell
 from plmctl.storage.paths import find_near
-from plmctl.training.checkpoint import Checkpoints, Snapshot, damage, read
+from plmctl.training.checkpoint import Checkpoints, Snapshot, damage, read, read_base
 
 BESIDE = ("config.yaml", "tokenizer")  # what a checkpoint copies from its run
 # prefix of the tensors of a running average, in the state of the objective
@@ -118,7 +118,7 @@ def _save(like: Path, out: Path, snapshot: Snapshot, say: Callable[[str], None])
             copy = shutil.copytree if (like / name).is_dir() else shutil.copy2
             copy(like / name, folder / name)  # type: ignore[operator]
 
-    return Checkpoints(out / "checkpoints", extras=add_files, say=say).save(
+    return Checkpoints(out / "checkpoints", extras=add_files, base=read_base(like), say=say).save(
         snapshot, step=int(like.name.removeprefix("step-"))
     )
 

@@ -2,7 +2,9 @@
 from the newest valid one.
 
     checkpoints/step-1000/
-        model.safetensors       backbone.* and heads.*, tied tensors once
+        model.safetensors       backbone.* and heads.*, tied tensors once; of a model whose
+                                weights are mostly those of another one, what is its own
+        base.json               that other one, if there is one, and which tensors are its
         objective.safetensors   what only training needs, if there is any
         optimizer.safetensors   "<state>/<parameter name>"
         random.safetensors      "<generator>/<rank>", and recurrent memory as
@@ -21,8 +23,8 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -42,6 +44,7 @@ from plmctl.training.progress import Progress
 
 Say = Callable[[str], None]
 SEALED = ("model.safetensors", "trainer.json")  # what every checkpoint has
+BASE = "base.json"  # of one whose other weights lie elsewhere
 OLDER = "use an older checkpoint of the run"
 
 
@@ -54,6 +57,7 @@ class Snapshot:
     optimizer: dict[str, Tensor]
     random: dict[str, Tensor]
     trainer: Mapping[str, Any]  # a `Trained`; only an `Advanced` for a converted model
+    elsewhere: Sequence[str] = ()  # tensors of the model that are those of its base
 
 
 class Advanced(TypedDict):
@@ -71,6 +75,15 @@ class Trained(Advanced):
     processes: Count
 
 
+class Base(TypedDict):
+    """base.json: where the tensors lie that a model has from another one."""
+
+    path: str  # of the checkpoint or published model
+    relative: str  # the same, as seen from the folder of the run
+    fingerprint: str  # of these tensors: `fingerprint_tensors`
+    tensors: list[str]
+
+
 class _File(TypedDict):
     size: Whole
     sha256: str
@@ -85,11 +98,13 @@ class Checkpoints:
     """The checkpoints of one run: writes them, keeps the last `keep_last` and the best, finds the
     newest valid one.
 
-    `extras(folder)` writes what the trainer does not know: config.yaml, tokenizer/.
+    `extras(folder)` writes what the trainer does not know: config.yaml, tokenizer/. The tensors of
+    a `base` are not written again.
     """
 
     folder: Path
     extras: Callable[[Path], None] = lambda folder: None
+    base: Base | None = None
     keep_last: int = 2
     say: Say = tell
     _valid: set[Path] = field(default_factory=set)
@@ -110,7 +125,7 @@ class Checkpoints:
             self._clear_leftovers()
             partial.mkdir(parents=True)
             self.extras(partial)
-            write(snapshot, partial)
+            write(self._leave_out(snapshot, partial), partial)
             if target.exists():
                 self._remove(target)
             os.replace(partial, target)
@@ -129,6 +144,15 @@ class Checkpoints:
         self._valid.add(target)
         self._prune(best_step)
         return target
+
+    def _leave_out(self, snapshot: Snapshot, folder: Path) -> Snapshot:
+        """A snapshot without the tensors of the base, which `folder` names."""
+        if self.base is None:
+            return snapshot
+        (folder / BASE).write_text(json.dumps(self.base, indent=1), encoding="utf-8")
+        others = set(self.base["tensors"])
+        own = {name: tensor for name, tensor in snapshot.model.items() if name not in others}
+        return replace(snapshot, model=own)
 
     def steps(self) -> list[int]:
         """Steps that have a folder, valid or not, oldest first."""
@@ -235,7 +259,27 @@ def read(folder: Path) -> Snapshot:
         )
         for name in ("model", "objective", "optimizer", "random")
     }
-    return Snapshot(**tensors, trainer=read_json(folder / "trainer.json", Advanced, fix=OLDER))
+    base = read_base(folder)
+    trainer = read_json(folder / "trainer.json", Advanced, fix=OLDER)
+    return Snapshot(**tensors, trainer=trainer, elsewhere=base["tensors"] if base else ())
+
+
+def read_base(folder: Path) -> Base | None:
+    """What a checkpoint says of the tensors that it has from another model; None: it has its
+    own.
+    """
+    file = folder / BASE
+    return read_json(file, Base, fix=OLDER) if file.is_file() else None
+
+
+def fingerprint_tensors(tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 over names, types, shapes and numbers, the same in whatever layout they were read."""
+    found = hashlib.sha256()
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu().contiguous()
+        found.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+        found.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return found.hexdigest()
 
 
 def progress_of(folder: Path) -> Progress:
@@ -319,13 +363,18 @@ def load_exactly(
     *,
     file: Path,
     without: nn.Module | None = None,
+    elsewhere: Collection[str] = (),
 ) -> None:
     """`load_tensors`, where every tensor must agree.
+
+    Args:
+        elsewhere: Tensors that the module has already, which may be absent.
 
     Raises:
         DataError: naming every tensor that is missing, left over or of another shape.
     """
     fit = load_tensors(module, tensors, without=without)
+    fit = replace(fit, missing=[name for name in fit.missing if name not in elsewhere])
     if fit.missing or fit.unexpected or fit.reshaped:
         raise DataError(
             f"the checkpoint does not fit this model: {fit}",

@@ -391,7 +391,9 @@ class Trainer:
         """Continue from the checkpoint in `folder`, on the same or another number of processes."""
         saved, file = checkpoint.read(folder), folder / "trainer.json"
         trainer: Trained = fit_stored(saved.trainer, Trained, file=file, fix=OLDER)
-        self.strategy.load_module(self.model, saved.model, file=folder / "model.safetensors")
+        self.strategy.load_module(
+            self.model, saved.model, file=folder / "model.safetensors", elsewhere=saved.elsewhere
+        )
         self.strategy.load_module(
             self.objective,
             saved.objective,

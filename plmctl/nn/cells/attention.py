@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from plmctl.core.errors import ConfigError, nearest
 from plmctl.core.parts import part_of
 from plmctl.core.values import DropoutRate
-from plmctl.nn.cells.base import Cell, RowSize, Work, check_heads, split_heads
+from plmctl.nn.cells.base import MAPS, Cell, RowSize, Work, check_heads, split_heads
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.scores import make_score
 from plmctl.nn.weights import WeightsFactory, make_weights
@@ -69,6 +69,8 @@ class Attention(Cell):
                 f"size.width / size.num_heads where projections=none: {width} columns",
             )
         rows = (1 + max(self.map_of)) * inner
+        if projections == "shared":  # one map gives queries and keys
+            self.gives = {**MAPS, "qkv": ("query", "value")}
         self.qkv: nn.Module = (
             nn.Identity() if projections == "none" else nn.Linear(width, rows, bias=bias)
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torch import Tensor, nn
@@ -35,6 +36,26 @@ class Work:
     kept: float = 0.0  # numbers that the backward pass needs
 
 
+@dataclass(frozen=True)
+class LinearRows:
+    """The rows of a linear map that give one thing, such as the queries."""
+
+    linear: nn.Linear
+    rows: slice
+
+
+# {attribute of a cell: what its linear map gives, in equal shares of its rows, in this order}
+MAPS: Mapping[str, tuple[str, ...]] = {
+    "qkv": ("query", "key", "value"),
+    "q": ("query",),
+    "kv": ("key", "value"),
+    "out": ("output",),
+    "up": ("up",),
+    "gate": ("gate",),
+    "down": ("down",),
+}
+
+
 @base_of("cells")
 class Cell(nn.Module):
     """`forward(streams, env) -> [B, T, W]`: the result is added to the stream that it `writes`.
@@ -64,6 +85,19 @@ class Cell(nn.Module):
 
     # the most tokens before a token that it ever sees; None: all that there are
     longest: int | None = None
+
+    gives: Mapping[str, tuple[str, ...]] = MAPS  # by `list_maps`
+
+    def list_maps(self) -> dict[str, LinearRows]:
+        """Its linear maps by what they give: query, key, value, output, up, gate, down."""
+        found: dict[str, LinearRows] = {}
+        for attribute, names in self.gives.items():
+            linear = getattr(self, attribute, None)
+            if isinstance(linear, nn.Linear):
+                rows = linear.out_features // len(names)
+                for place, name in enumerate(names):
+                    found[name] = LinearRows(linear, slice(place * rows, (place + 1) * rows))
+        return found
 
     def forward(self, streams: Streams, env: Env) -> Tensor:
         raise NotImplementedError(type(self).__name__)

@@ -14,7 +14,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.graphs import outside_graphs
 from plmctl.core.parts import part_of
 from plmctl.core.values import Count, DropoutRate, Whole
-from plmctl.nn.cells.base import Cell, RowSize, Work, check_heads, check_reading
+from plmctl.nn.cells.base import MAPS, Cell, RowSize, Work, check_heads, check_reading
 from plmctl.nn.chunks import Sorting, with_previous
 from plmctl.nn.dropout import Dropout
 from plmctl.nn.env import Env, Streams
@@ -88,6 +88,7 @@ class LSHAttention(Cell):
         self.variant, self.hash_seed = variant, hash_seed
         inner = num_heads * self.head_width
         self.qkv = nn.Linear(width, 2 * inner, bias=bias)
+        self.gives = {**MAPS, "qkv": ("query", "value")}
         self.out = nn.Linear(inner, width, bias=bias)
         self.dropout = Dropout(rate=dropout)
 

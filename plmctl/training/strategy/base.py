@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -83,9 +83,13 @@ class Strategy(ABC):
         *,
         file: Path,
         without: nn.Module | None = None,
+        elsewhere: Collection[str] = (),
     ) -> None:
         """The inverse; DataError naming `file` where a tensor is missing, left over or of another
         shape.
+
+        Args:
+            elsewhere: Tensors that the module has already, which may be absent.
         """
 
     @abstractmethod

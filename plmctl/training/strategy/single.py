@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -55,8 +55,9 @@ class Single(Strategy):
         *,
         file: Path,
         without: nn.Module | None = None,
+        elsewhere: Collection[str] = (),
     ) -> None:
-        checkpoint.load_exactly(module, tensors, file=file, without=without)
+        checkpoint.load_exactly(module, tensors, file=file, without=without, elsewhere=elsewhere)
 
     def optimizer_tensors(
         self, optimizer: Optimizer, parameters: Named, *, rows: Mapping[str, int]

@@ -1,0 +1,161 @@
+"""What a method of parameter-efficient fine-tuning is, and how its parts are added to a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from plmctl.core.errors import ConfigError, nearest
+from plmctl.core.parts import base_of
+from plmctl.nn.cells.base import Cell, LinearRows
+from plmctl.nn.init import Starting
+from plmctl.nn.stack import Stack
+
+
+@base_of("peft")
+class Method:
+    """Adds what is trained to a model whose other weights stay as they are.
+
+    `mark`: the name under which it stands in each module that it adds something to, and so in the
+    names of what it trains.
+    """
+
+    mark: str = ""
+
+    def add_to(self, model: nn.Module) -> None:
+        """Add its parts to a model, before any weights are drawn or loaded.
+
+        Raises:
+            ConfigError: The model has no place for them.
+        """
+
+    def trains(self, model: nn.Module) -> list[str]:
+        """The names of the parameters that it trains, of a model that it was added to."""
+        inside = f".{self.mark}."
+        return [name for name, _ in model.named_parameters() if inside in name]
+
+
+class Added(Starting):
+    """A module that a method adds to another one, whose input or result it changes."""
+
+    def change_input(self, x: Tensor) -> Tensor:
+        """What the module reads in place of `x`."""
+        return x
+
+    def change(self, x: Any, y: Tensor) -> Tensor:
+        """What the module gives in place of `y`, its result for `x`."""
+        return y
+
+    def fold_result(self, owner: nn.Module) -> None:
+        """Change the weights of `owner` so that its result alone is what `change` makes of it;
+        ConfigError where no weights do.
+        """
+
+    def fold_input(self, owner: nn.Module) -> None:
+        """The same of `change_input`."""
+
+
+@dataclass(frozen=True)
+class _Before:
+    """Changes what a module reads; it knows the part by name, so that copies have their own."""
+
+    mark: str
+
+    def __call__(self, owner: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        added: Any = owner._modules[self.mark]
+        return (added.change_input(inputs[0]), *inputs[1:])
+
+
+@dataclass(frozen=True)
+class _Behind:
+    """Changes what a module gives."""
+
+    mark: str
+
+    def __call__(self, owner: nn.Module, inputs: tuple[Any, ...], result: Tensor) -> Tensor:
+        added: Any = owner._modules[self.mark]
+        changed: Tensor = added.change(inputs[0], result)
+        return changed
+
+
+def attach(owner: nn.Module, mark: str, added: Added) -> None:
+    """Let `added`, a part of `owner` from now on, change what it reads and gives.
+
+    Methods act in the order in which they are added, and the weights of `owner` keep their names.
+
+    Raises:
+        ConfigError: There is one of this name already.
+    """
+    if mark in owner._modules:
+        raise ConfigError("peft", mark, "once: two parts of a method would have one name")
+    owner.add_module(mark, added)
+    owner.register_forward_pre_hook(_Before(mark))
+    owner.register_forward_hook(_Behind(mark))
+
+
+def detach(owner: nn.Module, mark: str) -> None:
+    """Undo `attach`."""
+    del owner._modules[mark]
+    for hooks in (owner._forward_pre_hooks, owner._forward_hooks):
+        for key in [key for key, hook in hooks.items() if getattr(hook, "mark", "") == mark]:
+            del hooks[key]
+
+
+def fold(model: nn.Module, methods: Sequence[Method]) -> None:
+    """Put what was learned into the weights of a model, and leave it as it was built.
+
+    Results change in the order of the methods, inputs before all of them: of `l_out * (W + BA)(l_in
+    * x)`, first BA is put into W, then l_out, then l_in.
+
+    Raises:
+        ConfigError: No weights of the model compute the same.
+    """
+    marks = [method.mark for method in methods]
+    found = [
+        (owner, mark, added)
+        for mark in marks
+        for owner in list(model.modules())
+        if isinstance(added := owner._modules.get(mark), Added)
+    ]
+    for owner, _, added in found:
+        added.fold_result(owner)
+    for owner, _, added in reversed(found):
+        added.fold_input(owner)
+    for owner, mark, _ in found:
+        detach(owner, mark)
+
+
+def find_cells(model: nn.Module) -> Iterator[Cell]:
+    """The cells of all stacks of a model, each once."""
+    for stack in [part for part in model.modules() if isinstance(part, Stack)]:
+        for blocks in stack.blocks.values():
+            yield from (block.cell for block in blocks)  # type: ignore[attr-defined]
+
+
+def find_maps(model: nn.Module, names: Sequence[str], path: str) -> list[dict[str, LinearRows]]:
+    """For each linear map of a model that gives one of `names`, {name: its rows}.
+
+    Args:
+        path: The config path of `names`.
+
+    Raises:
+        ConfigError: No cell of the model has a map of some name.
+    """
+    known: dict[str, None] = {}
+    found: list[dict[str, LinearRows]] = []
+    for cell in find_cells(model):
+        own: dict[int, dict[str, LinearRows]] = {}
+        for name, part in cell.list_maps().items():
+            known[name] = None
+            if name in names:
+                own.setdefault(id(part.linear), {})[name] = part
+        found += own.values()
+    if unknown := [name for name in names if name not in known]:
+        allowed = f"of the maps of this model: {', '.join(known)}{nearest(unknown[0], known)}"
+        raise ConfigError(path, unknown[0], allowed)
+    if not names:
+        raise ConfigError(path, [], f"one map at least: {', '.join(known)}")
+    return found

@@ -1,0 +1,127 @@
+"""Adapters: a narrow network behind or beside a cell (Houlsby et al., 2019)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Generator, Tensor, nn
+from torch.nn import functional as F
+
+from plmctl.core.errors import ConfigError, nearest
+from plmctl.core.parts import part_of
+from plmctl.core.values import Amount, Count, Number
+from plmctl.nn.cells.feedforward import find_activation
+from plmctl.nn.peft.base import Added, Method, attach, find_cells
+
+
+class BottleneckChange(Added):
+    """`y + s up(activation(down(z)))` with z = y, or, in `parallel`, z = what the cell reads."""
+
+    def __init__(
+        self,
+        *,
+        width: int,
+        inner: int,
+        activation: str,
+        parallel: bool,
+        scale: float,
+        std: float | None,
+    ) -> None:
+        super().__init__()
+        self.activation, self.parallel = find_activation(activation), parallel
+        self.scale, self.std = scale, std
+        self.down = nn.Parameter(torch.empty(inner, width))
+        self.down_bias = nn.Parameter(torch.empty(inner))
+        self.up = nn.Parameter(torch.empty(width, inner))
+        self.up_bias = nn.Parameter(torch.empty(width))
+
+    def start(self, generator: Generator) -> None:
+        for bias in (self.down_bias, self.up_bias):
+            nn.init.zeros_(bias)
+        if self.std is None:
+            nn.init.kaiming_uniform_(self.down, a=math.sqrt(5), generator=generator)
+            nn.init.zeros_(self.up)
+            return
+        for weight in (self.down, self.up):
+            limit = 2 * self.std
+            nn.init.trunc_normal_(weight, std=self.std, a=-limit, b=limit, generator=generator)
+
+    def change(self, x: Any, y: Tensor) -> Tensor:
+        read = x["text"] if self.parallel else y
+        inner = self.activation(F.linear(read, self.down, self.down_bias))
+        return y + self.scale * F.linear(inner, self.up, self.up_bias)
+
+    def fold_result(self, owner: nn.Module) -> None:
+        allowed = "not to be put into the weights: an adapter is a network of its own"
+        raise ConfigError("peft", "adapter", allowed, fix="--to plmctl keeps it as it is")
+
+
+@part_of("peft")
+class Bottleneck(Method):
+    """`y + up(activation(down(y)))` on the result y of a cell, before it is added to the stream
+    (Houlsby et al., 2019, arXiv:1902.00751, sec. 2.1).
+
+    Behind the feed-forward cell alone it is that of Pfeiffer et al. (2021, arXiv:2005.00247, sec.
+    3.1); beside it (`parallel`), with a factor, that of He et al. (2022, arXiv:2110.04366, sec.
+    4.6). Differs: dropout of the residual connection comes after it, not before; Pfeiffer's reads
+    the normed sum of the layer.
+
+    Args:
+        cells: which ones have one, by what they compute: attention, feed-forward.
+        inner_width: m, columns inside.
+        activation: between its maps.
+        parallel: reads what the cell reads, not its result.
+        scale: s, the factor of what it adds.
+        std: of both matrices at first, normal and cut off at two; None: `up` is 0.
+        norms: the norms of the model are trained, too.
+    """
+
+    mark = "adapter"
+
+    def __init__(
+        self,
+        *,
+        cells: Sequence[str],
+        inner_width: Count,
+        activation: str,
+        parallel: bool = False,
+        scale: Amount = 1.0,
+        std: Number | None = 1e-3,
+        norms: bool = False,
+    ) -> None:
+        find_activation(activation)
+        self.cells, self.norms = tuple(cells), norms
+        self.settings: dict[str, Any] = {
+            "inner": inner_width,
+            "activation": activation,
+            "parallel": parallel,
+            "scale": scale,
+            "std": std,
+        }
+
+    def add_to(self, model: nn.Module) -> None:
+        found = [cell for cell in find_cells(model) if cell.writes == "text"]
+        known = list(dict.fromkeys(cell.computes for cell in found if cell.computes))
+        wrong = [name for name in self.cells if name not in known]
+        if wrong or not self.cells:
+            allowed = f"of what the cells of this model compute: {', '.join(known)}"
+            value = wrong[0] if wrong else []
+            raise ConfigError("cells", value, allowed + (nearest(wrong[0], known) if wrong else ""))
+        for cell in found:
+            if cell.computes in self.cells:
+                width = cell.projection.out_features
+                attach(cell, self.mark, BottleneckChange(width=width, **self.settings))
+
+    def trains(self, model: nn.Module) -> list[str]:
+        own = super().trains(model)
+        if not self.norms:
+            return own
+        return own + [
+            f"{name}.{inner}"
+            for name, part in model.named_modules()
+            if isinstance(part, nn.LayerNorm | nn.RMSNorm)
+            for inner, _ in part.named_parameters(recurse=False)
+        ]

@@ -1,0 +1,47 @@
+"""Some of the weights that a model has are trained, and nothing is added (BitFit, and the like)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import nn
+
+from plmctl.core.errors import ConfigError, nearest
+from plmctl.core.parts import part_of
+from plmctl.nn.peft.base import Method, find_cells
+
+
+@part_of("peft")
+class Subset(Method):
+    """The biases alone (BitFit: Ben Zaken et al., 2022, arXiv:2106.10199, sec. 3.1), or the cells
+    that compute one thing (attention alone: Touvron et al., 2022, arXiv:2203.09795, sec. 4).
+
+    Args:
+        biases: every bias of the network is trained, those of norms, too.
+        cells: the cells of this kind are trained whole: attention, feed-forward.
+    """
+
+    def __init__(self, *, biases: bool = False, cells: Sequence[str] = ()) -> None:
+        self.biases, self.cells = biases, tuple(cells)
+
+    def add_to(self, model: nn.Module) -> None:
+        known = list(dict.fromkeys(cell.computes for cell in find_cells(model) if cell.computes))
+        if wrong := [name for name in self.cells if name not in known]:
+            allowed = f"of what the cells of this model compute: {', '.join(known)}"
+            raise ConfigError("cells", wrong[0], allowed + nearest(wrong[0], known))
+        if not self.trains(model):
+            allowed = "something to train: this model has no biases"
+            raise ConfigError("biases", self.biases, allowed, fix="peft=[lora]")
+
+    def trains(self, model: nn.Module) -> list[str]:
+        chosen = {
+            id(parameter)
+            for cell in find_cells(model)
+            if cell.computes in self.cells
+            for parameter in cell.parameters()
+        }
+        return [
+            name
+            for name, parameter in model.named_parameters()
+            if id(parameter) in chosen or (self.biases and name.endswith(".bias"))
+        ]

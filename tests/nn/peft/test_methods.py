@@ -1,0 +1,235 @@
+"""Methods of parameter-efficient fine-tuning: their formulas, what they begin as, what they fold
+to.
+"""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from plmctl.core.errors import ConfigError
+from plmctl.models.base import Model
+from plmctl.nn.init import normal
+from plmctl.nn.peft.base import find_cells, find_maps, fold
+from plmctl.nn.peft.bottleneck import Bottleneck
+from plmctl.nn.peft.ia3 import LearnedScales
+from plmctl.nn.peft.lora import LowRank
+from plmctl.nn.peft.subset import Subset
+from plmctl.run.assemble import build_model, without_weights
+from plmctl.run.compose import compose
+from tests.nn.stacks import make_env, make_input, make_stack, run_stack
+
+LORA = {"maps": ["query", "value", "down"], "rank": 3, "alpha": 6.0}
+METHODS = {
+    "lora": lambda: LowRank(**LORA),
+    "ia3": lambda: LearnedScales(maps=["key", "value"], inputs=["down"]),
+    "adapter": lambda: Bottleneck(
+        cells=["attention", "feed-forward"], inner_width=5, activation="gelu", std=None
+    ),
+    "parallel": lambda: Bottleneck(
+        cells=["feed-forward"], inner_width=5, activation="relu", parallel=True, scale=4.0, std=None
+    ),
+}
+
+
+def build(*methods, layout="af*2", draw=True):
+    """A stack with methods, in float64; drawn anew, so that what they add is not what it was."""
+    stack = make_stack(layout, dtype=torch.float64)
+    plain = copy.deepcopy(stack)
+    for method in methods:
+        method.add_to(stack)
+    stack.double()
+    generator = torch.Generator().manual_seed(1)
+    for name, part in stack.named_modules():
+        if name.rpartition(".")[2] in {method.mark for method in methods}:
+            part.start(generator)
+    if draw:
+        for name in {name for method in methods for name in method.trains(stack)}:
+            stack.get_parameter(name).data.normal_(generator=generator)
+    return plain, stack
+
+
+def read(stack):
+    last, _ = run_stack(stack, make_input(torch.float64), make_env())
+    return last
+
+
+@pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
+def test_a_method_begins_as_the_model_that_it_is_added_to(method) -> None:
+    plain, stack = build(method(), draw=False)
+    torch.testing.assert_close(read(stack), read(plain), rtol=0, atol=0)
+    names = set(stack.state_dict()) - set(plain.state_dict())
+    assert names
+    assert names == set(method().trains(stack))
+    assert set(plain.state_dict()) <= set(stack.state_dict())  # which keep their names
+
+
+def test_adapters_of_houlsby_begin_near_the_model() -> None:
+    method = Bottleneck(cells=["attention", "feed-forward"], inner_width=5, activation="gelu")
+    plain, stack = build(method, draw=False)
+    apart = (read(stack) - read(plain)).norm() / read(plain).norm()
+    assert 0 < apart < 1e-3
+
+
+def test_lora_is_the_published_sum_of_maps() -> None:
+    plain, stack = build(LowRank(**LORA))
+    for cell, own in zip(find_cells(stack), find_cells(plain), strict=True):
+        for name, part in cell.list_maps().items():
+            if name not in LORA["maps"]:
+                continue
+            change = part.linear.lora
+            x = torch.randn(7, part.linear.in_features, dtype=torch.float64)
+            wanted = own.list_maps()[name].linear(x)[:, part.rows].clone()
+            for row in range(7):  # W x + (alpha / r) B A x
+                low = change.down[name] @ x[row]
+                wanted[row] += LORA["alpha"] / LORA["rank"] * (change.up[name] @ low)
+            torch.testing.assert_close(part.linear(x)[:, part.rows], wanted)
+    keys = [cell for cell in find_cells(stack) if "key" in cell.list_maps()]
+    for cell, own in zip(
+        keys, (c for c in find_cells(plain) if "key" in c.list_maps()), strict=True
+    ):
+        x = torch.randn(7, cell.qkv.in_features, dtype=torch.float64)
+        rows = cell.list_maps()["key"].rows
+        torch.testing.assert_close(cell.qkv(x)[:, rows], own.qkv(x)[:, rows], rtol=0, atol=0)
+
+
+def test_lora_scales_by_the_root_of_the_rank_where_asked() -> None:
+    assert LowRank(maps=["query"], rank=16, alpha=8.0).scale == 0.5
+    assert LowRank(maps=["query"], rank=16, alpha=8.0, root=True).scale == 2.0
+
+
+def test_ia3_scales_keys_values_and_inner_states() -> None:
+    plain, stack = build(LearnedScales(maps=["key", "value"], inputs=["down"]))
+    for cell, own in zip(find_cells(stack), find_cells(plain), strict=True):
+        if hasattr(cell, "qkv"):
+            x = torch.randn(5, cell.qkv.in_features, dtype=torch.float64)
+            wanted = own.qkv(x)
+            for name in ("key", "value"):
+                rows = cell.list_maps()[name].rows
+                wanted[:, rows] = wanted[:, rows] * cell.qkv.ia3.factors[name]
+            torch.testing.assert_close(cell.qkv(x), wanted)
+        else:
+            x = torch.randn(5, cell.down.in_features, dtype=torch.float64)
+            wanted = own.down(cell.down.ia3.factors["down"] * x)
+            torch.testing.assert_close(cell.down(x), wanted)
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+def test_an_adapter_adds_its_network_to_the_result_of_a_cell(parallel) -> None:
+    method = Bottleneck(
+        cells=["feed-forward"],
+        inner_width=5,
+        activation="relu",
+        parallel=parallel,
+        scale=4.0 if parallel else 1.0,
+    )
+    plain, stack = build(method, layout="f")
+    (cell,), (own,) = find_cells(stack), find_cells(plain)
+    x, added = make_input(torch.float64), cell.adapter
+    streams = {"text": x}
+    y = own(streams, None)
+    inner = (x if parallel else y) @ added.down.T + added.down_bias
+    wanted = y + method.settings["scale"] * (inner.clamp(min=0) @ added.up.T + added.up_bias)
+    torch.testing.assert_close(cell(streams, None), wanted)
+
+
+@pytest.mark.parametrize("names", [["lora"], ["ia3"], ["lora", "ia3"], ["ia3", "lora"]])
+def test_what_was_learned_folds_into_the_weights(names) -> None:
+    methods = [METHODS[name]() for name in names]
+    plain, stack = build(*methods)
+    before = read(stack)
+    assert (before - read(plain)).abs().max() > 1e-3
+    fold(stack, methods)
+    torch.testing.assert_close(read(stack), before, rtol=1e-10, atol=1e-10)
+    assert set(stack.state_dict()) == set(plain.state_dict())
+    assert not any(part._forward_hooks or part._forward_pre_hooks for part in stack.modules())
+
+
+def test_an_adapter_is_not_folded() -> None:
+    method = METHODS["adapter"]()
+    _, stack = build(method)
+    with pytest.raises(ConfigError, match="a network of its own"):
+        fold(stack, [method])
+
+
+def test_several_methods_stand_in_one_model() -> None:
+    methods = [METHODS["lora"](), METHODS["adapter"](), METHODS["ia3"]()]
+    _, stack = build(*methods)
+    read(stack).square().sum().backward()
+    for method in methods:
+        names = method.trains(stack)
+        assert names
+        assert all(stack.get_parameter(name).grad.abs().sum() > 0 for name in names)
+
+
+def test_a_copy_has_parts_of_its_own() -> None:
+    _, stack = build(LowRank(**LORA))
+    before, twin = read(stack), copy.deepcopy(stack)
+    for name in LowRank(**LORA).trains(twin):
+        twin.get_parameter(name).data.zero_()
+    torch.testing.assert_close(read(stack), before, rtol=0, atol=0)
+    assert (read(twin) - before).abs().max() > 1e-3
+
+
+def test_the_first_weights_are_those_of_the_method() -> None:
+    _, stack = build(LowRank(**LORA), draw=False)
+    normal(stack, std=0.02, generator=torch.Generator().manual_seed(0))
+    change = next(iter(find_maps(stack, ["query"], "maps")))["query"].linear.lora
+    assert change.up["query"].abs().max() == 0
+    bound = change.down["query"].shape[1] ** -0.5
+    assert bound / 2 < change.down["query"].abs().max() <= bound
+
+
+def test_lora_of_bert_base_has_the_published_count() -> None:
+    """r = 8 on queries and values: 2 x 12 x 2 x 768 x 8 = 294,912."""
+    spec = compose("pretrain", "bert", ["size=base"])
+    with without_weights():
+        model = build_model(spec, vocab_size=30522)
+        method = LowRank(maps=["query", "value"], rank=8, alpha=8.0)
+        method.add_to(model)
+    sizes = [model.get_parameter(name).numel() for name in method.trains(model)]
+    assert sum(sizes) == 294_912
+
+
+def test_a_subset_trains_biases_or_one_kind_of_cell() -> None:
+    stack = make_stack("af*2", dtype=torch.float64)
+    method = Subset(biases=True)
+    method.add_to(stack)
+    assert set(method.trains(stack)) == {
+        name for name, _ in stack.named_parameters() if name.endswith("bias")
+    }
+    names = Subset(cells=["attention"]).trains(stack)
+    assert names
+    assert all(name.startswith("blocks.a.") and ".cell." in name for name in names)
+
+
+def test_what_a_model_lacks_is_named() -> None:
+    stack = make_stack("af*2", dtype=torch.float64)
+    with pytest.raises(ConfigError, match=r"query, key, value, output, up, down.*'query'"):
+        LowRank(maps=["qury"], rank=2, alpha=1.0).add_to(stack)
+    with pytest.raises(ConfigError, match="one map at least"):
+        LowRank(maps=[], rank=2, alpha=1.0).add_to(stack)
+    with pytest.raises(ConfigError, match="attention, feed-forward"):
+        Bottleneck(cells=["atention"], inner_width=2, activation="relu").add_to(stack)
+    for part in stack.modules():
+        if isinstance(part, torch.nn.Linear | torch.nn.LayerNorm):
+            part.bias = None
+    with pytest.raises(ConfigError, match="this model has no biases"):
+        Subset(biases=True).add_to(stack)
+    LowRank(**LORA).add_to(stack)
+    with pytest.raises(ConfigError, match="once"):
+        LowRank(**LORA).add_to(stack)
+
+
+def test_a_model_trains_what_its_methods_add_and_its_heads() -> None:
+    stack = make_stack("af*2", dtype=torch.float64)
+    model = Model(backbone=stack, heads={"class": torch.nn.Linear(4, 2)})  # type: ignore[arg-type]
+    assert model.trainable(["backbone.x"]) == ["backbone.x"]
+    method = LowRank(**LORA)
+    method.add_to(stack)
+    model.methods.append(method)
+    names = model.trainable()
+    assert {"heads.class.weight", "heads.class.bias"} <= set(names)
+    assert len(names) == 2 + len(method.trains(stack))

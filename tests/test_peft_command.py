@@ -1,0 +1,168 @@
+"""Parameter-efficient fine-tuning from the command line: what a checkpoint holds, and the model
+that it was trained beside.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from plmctl.core.errors import DataError
+from plmctl.run.loading import load, open_source
+from plmctl.storage.reading import read_tensors
+from plmctl.training.checkpoint import BASE, read, write
+from tests.command import plmctl
+
+SMALL = [
+    *("size=tiny", "tokenizer.vocab_size=20", "checkpoint=null", "optim.lr=1e-3"),
+    *("train.precision=fp32", "train.threads=1", "train.epochs=null", "train.steps=2"),
+    *("task.max_length=32", "task=classification"),
+]
+SHORT = [
+    *("train.epochs=null", "train.steps=6", "train.eval_every=3", "train.save_every=3"),
+    *("train.precision=fp32", "train.threads=1", "train.batch_size=8", "task.max_length=32"),
+    *("task=classification", "optim.lr=1e-2"),
+]
+WORDS = {"good": ["fine", "great"], "bad": ["awful", "poor"]}
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a table and a trained model."""
+    folder = tmp_path_factory.mktemp("base")
+    for name, count in (("train", 32), ("dev", 16)):
+        labels = ["bad" if n % 2 else "good" for n in range(count)]
+        lines = [f"a {WORDS[label][n % 3 % 2]} film\t{label}" for n, label in enumerate(labels)]
+        text = "\n".join(["text\tlabel", *lines]) + "\n"
+        (folder / "data").mkdir(exist_ok=True)
+        (folder / "data" / f"{name}.tsv").write_text(text)
+    plmctl("finetune", *SMALL, f"task.path={folder}/data", f"run.dir={folder}/plain")
+    return folder
+
+
+def finetune(base: Path, run: Path, *words: str) -> Path:
+    given = [f"task.path={base}/data", f"checkpoint={base}/plain", f"run.dir={run}"]
+    plmctl("finetune", *SHORT, *given, *words)
+    return run
+
+
+@pytest.fixture(scope="module")
+def tuned(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("runs") / "lora"
+    return finetune(base, run, "peft=[lora,ia3]", "peft.lora.rank=2")
+
+
+def newest(run: Path) -> Path:
+    return max((run / "checkpoints").glob("step-*"), key=lambda path: int(path.name[5:]))
+
+
+def predictions(run: Path, checkpoint: Path) -> list[dict[str, Any]]:
+    out = run.parent / f"{checkpoint.name}.jsonl"
+    words = [f"checkpoint={checkpoint}", f"out={out}", "overwrite=true"]
+    plmctl("eval", *words)
+    return [json.loads(line) for line in out.read_text().splitlines()]
+
+
+def test_a_checkpoint_holds_what_was_trained_and_names_the_rest(base: Path, tuned: Path) -> None:
+    step = newest(tuned)
+    own = read_tensors(step / "model.safetensors")
+    plain = open_source(base / "plain").tensors
+    assert all(".lora." in name or ".ia3." in name or name.startswith("heads.") for name in own)
+    record = json.loads((step / BASE).read_text())
+    assert record["path"] == str(open_source(base / "plain").folder.resolve())
+    whole = open_source(tuned).tensors
+    for name in record["tensors"]:
+        torch.testing.assert_close(whole[name], plain[name], rtol=0, atol=0)
+    assert set(whole) == set(own) | set(plain)
+    assert sum(x.numel() for x in own.values()) < 0.2 * sum(x.numel() for x in plain.values())
+
+
+def test_it_is_evaluated_and_folded_into_a_plain_model(
+    base: Path, tuned: Path, tmp_path: Path
+) -> None:
+    saved = [
+        json.loads(line) for line in (tuned / "predictions/dev.jsonl").read_text().splitlines()
+    ]
+    found = predictions(tmp_path / "x", tuned)
+    assert [one["probabilities"] for one in found] == [one["probabilities"] for one in saved]
+    folded = tmp_path / "folded"
+    plmctl("convert", str(tuned), str(folded), "--to", "plmctl")
+    assert open_source(folded).config["peft"] is None
+    for one, other in zip(predictions(tmp_path / "y", folded), saved, strict=True):
+        assert one["probabilities"] == pytest.approx(other["probabilities"], abs=1e-5)
+    assert "lora" not in "".join(open_source(folded).tensors)
+
+
+def test_resume_goes_on_bit_for_bit(base: Path, tuned: Path, tmp_path: Path) -> None:
+    whole = newest(tuned)
+    run = tmp_path / "half"
+    shutil.copytree(tuned, run)
+    for folder in (run / "checkpoints").glob("step-*"):
+        if folder.name != "step-3":
+            shutil.rmtree(folder)
+    (run / "result.json").unlink()
+    plmctl("finetune", "--resume", f"run.dir={run}")
+    names = ("model.safetensors", "optimizer.safetensors")
+    assert all((newest(run) / n).read_bytes() == (whole / n).read_bytes() for n in names)
+
+
+def test_the_model_that_it_was_trained_beside_is_needed(
+    base: Path, tuned: Path, tmp_path: Path
+) -> None:
+    plain = newest(base / "plain")
+    plain.rename(tmp_path / "moved")
+    try:
+        with pytest.raises(DataError, match="is not there that it was trained beside"):
+            open_source(tuned)
+        saved = read(tmp_path / "moved")
+        changed = {name: tensor + 1 for name, tensor in saved.model.items()}
+        shutil.copytree(tmp_path / "moved", plain)
+        (plain / "manifest.json").unlink()
+        write(replace(saved, model=changed), plain)
+        with pytest.raises(DataError, match="its weights are others"):
+            open_source(tuned)
+        shutil.rmtree(plain)
+        both = tmp_path / "both"  # both may move together
+        shutil.copytree(tuned, both / "runs/lora")
+        record = json.loads((newest(tuned) / BASE).read_text())
+        place = (both / "runs/lora" / record["relative"]).resolve()
+        shutil.copytree(tmp_path / "moved", place)
+        assert open_source(both / "runs/lora").tensors
+    finally:
+        shutil.rmtree(plain, ignore_errors=True)
+        (tmp_path / "moved").rename(plain)
+
+
+def test_what_has_methods_is_no_plain_model(tuned: Path, base: Path, tmp_path: Path) -> None:
+    words = [f"task.path={base}/data", f"checkpoint={tuned}", f"run.dir={tmp_path}/x"]
+    said = plmctl("finetune", *SHORT, *words, code=2)
+    assert "trained with peft=[lora, ia3]" in said
+    assert "plmctl convert" in said
+    said = plmctl("pretrain", "bert", f"init={tuned}", f"run.dir={tmp_path}/y", code=2)
+    assert "trained with peft=[lora, ia3]" in said
+
+
+def test_mistakes_name_the_setting(base: Path, tmp_path: Path) -> None:
+    given = [f"task.path={base}/data", f"checkpoint={base}/plain", f"run.dir={tmp_path}/x"]
+    said = plmctl("finetune", *SHORT, *given, "peft=[lora]", "peft.lora.maps=[qery]", code=2)
+    assert "peft.lora.maps" in said
+    assert "query" in said
+    said = plmctl("finetune", *SHORT, *given, "peft=[lra]", code=2)
+    assert "peft=[lora]" in said
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_dry_run_counts_what_is_trained(base: Path, tmp_path: Path) -> None:
+    given = [f"task.path={base}/data", f"checkpoint={base}/plain", f"run.dir={tmp_path}/x"]
+    lora = ["peft=[lora]", "peft.lora.rank=2"]
+    said = plmctl("finetune", *SHORT, *given, *lora, "--dry-run", "--json")
+    report = json.loads(said)
+    heads = sum(p.numel() for p in load(base / "plain").model.heads.parameters())
+    # 2 layers x 2 maps x (A, B) x 2 x 128
+    assert report["run"]["parameters that are trained"] == heads + 2 * 2 * 2 * 2 * 128
