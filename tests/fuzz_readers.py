@@ -33,6 +33,7 @@ import numpy as np
 import yaml
 
 from plmctl.core.errors import PlmctlError
+from tests.tasks import aspect_sentences as aspects
 from tests.tasks import superglue_files as exams
 
 SECONDS, MEMORY = 60, 1 << 30  # of one file
@@ -523,6 +524,8 @@ def task_files(folder: Path) -> None:
     ]
     sets = [{"text": text, "labels": ["a", "b"][: n % 3]} for n, text in enumerate(TEXT)]
     written = {
+        "aspects.xml": aspects.XML,
+        "aspects.csv": aspects.CSV,
         "sets.jsonl": "\n".join(map(json.dumps, sets)),
         "sets.csv": "text,labels\n" + "".join(f'"{text}","a,b"\n' for text in TEXT),
         "train.jsonl": table,
@@ -678,6 +681,11 @@ CASES = [
         Case(f"task {name}", task_files, read_task(name, "multilabel"), (name,))
         for name in ("sets.jsonl", "sets.csv")
     ),
+    Case("task aspects", task_files, read_task("aspects.xml", "aspect_sentiment"), ("*.xml",)),
+    Case(
+        "task aspects.csv", task_files, read_task("aspects.csv", "aspect_sentiment"), ("asp*.csv",)
+    ),
+    Case("task aspect terms", task_files, read_task("aspects.xml", "aspect_terms"), ("*.xml",)),
     Case("task SQuAD", task_files, read_task("squad.json", "squad"), ("squad.json",)),
     Case("task TriviaQA", task_files, read_task("trivia.jsonl", "triviaqa"), ("trivia.jsonl",)),
     Case("task HotpotQA", task_files, read_task("hotpot.json", "hotpotqa"), ("hotpot.json",)),

@@ -70,6 +70,7 @@ def test_none_is_missing():
     }
 
 
+BERT = (2e-5, 5e-5)
 WRITING = ("comet", "dialogue", "seq2seq", "summarization", "translation")
 
 
@@ -79,8 +80,10 @@ def test_composes_and_builds(name):
     assert task.name == name
     assert (task.head in cfg.heads) != (name in WRITING)  # what writes is the checkpoint's own head
     long = task.max_length > 1000  # Longformer's settings, in test_long_documents
-    assert cfg.train.epochs in ((10,) if name in WRITING else (4, 5, 15) if long else (2, 3, 5))
-    rates = (3e-5, 6.25e-5) if name in WRITING else (3e-5,) if long else (2e-5, 5e-5)
+    ranks = name == "coreference"
+    epochs = (10,) if name in WRITING else (4, 5, 15) if long else (20,) if ranks else (2, 3, 5)
+    assert cfg.train.epochs in epochs
+    rates = (3e-5, 6.25e-5) if name in WRITING else (3e-5,) if long else (1e-5,) if ranks else BERT
     assert cfg.optim.lr in rates
     # these have a number of steps, 200 or 1000
     assert cfg.schedule.warmup_share == (
