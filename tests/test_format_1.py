@@ -55,6 +55,13 @@ def test_a_former_control_of_luke_is_read(shuffled: bool, control: str) -> None:
     assert upgrade(read) == read
 
 
+@pytest.mark.parametrize(("switch", "scheme"), [(False, None), (True, "iob1")])
+def test_a_former_switch_of_tags_is_read(switch: bool, scheme: str | None) -> None:
+    node = {"_target_": "plmctl.tasks.conll.Columns", "layout": "auto"}
+    read = upgrade({"task": {"reader": {**node, "iob1": switch}}})
+    assert read == {"task": {"reader": {**node, "scheme": scheme}}}
+
+
 def test_a_setting_that_a_part_has_no_more_ends_with_a_way_on(tmp_path: Path) -> None:
     """As ERNIE's cells had an inner width of their own."""
     model = compose("pretrain", "ernie_thu", ["size=tiny"])["model"]

@@ -14,7 +14,7 @@ from typing import Any
 
 from plmctl.data.shards import MANIFEST, is_tokens
 from plmctl.jobs.job import REFERENCE
-from plmctl.run.format_1 import ADDED, LATER_CELLS, TARGETS
+from plmctl.run.format_1 import ADDED, LATER_CELLS, SWITCHES, TARGETS
 from plmctl.run.keys import is_path
 from plmctl.run.walks import scalars_in
 
@@ -37,7 +37,7 @@ def compute_key(verb: str, config: Mapping[str, Any]) -> str:
     """16 hexadecimal digits: the same for the same work on the same files, wherever the study
     lies, whatever its parts are called by now, and whatever may be set besides by now.
     """
-    settings = dict(scalars_in(config))
+    settings = dict(_name_formerly(*setting) for setting in scalars_in(config))
     unused = _list_unused_cells(settings)
     counted = {
         path: _identify(path, value)
@@ -89,6 +89,11 @@ def _identify(path: str, value: Any) -> Any:
         now = TARGETS.get(value, value)
         return _FIRST.get(now, now)
     return value
+
+
+def _name_formerly(path: str, value: Any) -> tuple[str, Any]:
+    """A setting as the switch that it was before, where it says the same."""
+    return SWITCHES.get((path, value), (path, value)) if isinstance(value, str) else (path, value)
 
 
 def _is_later_default(path: str, value: Any) -> bool:

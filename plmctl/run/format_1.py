@@ -86,6 +86,13 @@ ADDED: dict[str, Any] = {
     "task.folds": None,
     "task.fold": 0,
     "peft": None,
+    "task.scheme": None,
+}
+
+# settings in place of a former switch: (the end of their path, a value) -> the switch and its value
+SWITCHES: dict[tuple[str, Any], tuple[str, bool]] = {
+    ("task.reader.scheme", "iob1"): ("task.reader.iob1", True),
+    ("task.reader.scheme", "auto"): ("task.reader.iob1", False),
 }
 # letters that conf/model had not: they count where a layout runs them
 LATER_CELLS = {"o", "s", "b", "h", "w", "d", "u", "v", "p", "m", "x", "y", "g", "t", "z", "e", "n"}
@@ -97,6 +104,7 @@ _LM_HEAD = "plmctl.heads.lm.LMHead"
 
 
 _LUKE_NOISE = "plmctl.noise.entity_tokens.EntityTokenMask"
+_COLUMNS = "plmctl.tasks.conll.Columns"
 
 
 def upgrade(settings: Any) -> Any:
@@ -106,6 +114,9 @@ def upgrade(settings: Any) -> Any:
             control = "random" if settings["shuffled"] else "none"  # drawn from all entities
             kept = {key: value for key, value in settings.items() if key != "shuffled"}
             return {**kept, "control": control}
+        if settings.get("_target_") == _COLUMNS and "iob1" in settings:
+            kept = {key: value for key, value in settings.items() if key != "iob1"}
+            return {**kept, "scheme": "iob1" if settings["iob1"] else None}
         return {
             key: TARGETS.get(value, value)
             if key == "_target_" and isinstance(value, str)

@@ -267,6 +267,12 @@ class Task(Objective):
             return list(self._halves[split == "dev"])
         return self.reader.read(self.path, split, self.columns)
 
+    def read_file(
+        self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True
+    ) -> list[Example]:
+        """The examples of a file that is no split."""
+        return self.reader.read_file(file, columns, labelled=labelled)
+
     @property
     def decided(self) -> dict[str, Any]:
         """Settings as `fit_labels` found them in the training split: every checkpoint carries

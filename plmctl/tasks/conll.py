@@ -1,6 +1,4 @@
-"""Column files of tagged words (CoNLL), and the spellings of entity tags: IOB1, IOB2, BIOES,
-BMES.
-"""
+"""Column files of tagged words (CoNLL), and lists of words and tags in JSON lines and tables."""
 
 from __future__ import annotations
 
@@ -8,36 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from plmctl.core.errors import DataError
+from plmctl.core.errors import ConfigError, DataError, nearest
 from plmctl.core.parts import part_of
 from plmctl.storage.reading import parse_json_at
-from plmctl.tasks import files
+from plmctl.tasks import files, schemes
 from plmctl.tasks.base import Example
+from plmctl.tasks.schemes import PlacedTags
 from plmctl.tasks.split_files import SplitFiles
 from plmctl.tasks.tables import Column, Table
-
-# BIOUL's L and U are BIOES's E and S
-_BMES = {"M": "I", "E": "E", "B": "B", "S": "S", "I": "I", "L": "E", "U": "S"}
-
-
-def iob1_to_iob2(tags: Sequence[str]) -> list[str]:
-    """Every entity begins with B-: an I- after O, after another type or at the start becomes B-.
-    IOB2 is left as it is.
-    """
-    iob2: list[str] = []
-    before = "O"
-    for tag in tags:
-        begins = tag.startswith("I-") and (before == "O" or before[2:] != tag[2:])
-        iob2.append("B-" + tag[2:] if begins else tag)
-        before = tag
-    return iob2
-
-
-def canonical(tags: Sequence[str]) -> list[str]:
-    """BMES and BIOUL in the letters of BIOES; every other tag as it is."""
-    return [
-        f"{_BMES[tag[0]]}-{tag[2:]}" if tag[1:2] == "-" and tag[0] in _BMES else tag for tag in tags
-    ]
 
 
 @part_of("reader")
@@ -48,7 +24,8 @@ class Columns(SplitFiles):
     `columns`: `tokens` and `tags` are column numbers (negative from the right) in column files,
     names in JSON lines and tables. `layout="auto"` takes `.jsonl` as JSON lines, everything else as
     column files; `-DOCSTART-` lines begin documents, as does another value of the field `document`
-    in JSON lines. `header` is that of tables, as in `Table`.
+    in JSON lines. `header` is that of tables, as in `Table`. `scheme` is that of the tags, which
+    are given as IOB2 or BIOES: "auto" tells it from all tags of a file, None leaves them alone.
     """
 
     def __init__(
@@ -56,17 +33,22 @@ class Columns(SplitFiles):
         *,
         splits: Mapping[str, Sequence[str]],
         layout: str = "auto",
-        iob1: bool = False,
+        scheme: str | None = None,
         header: bool | None = None,
     ) -> None:
         super().__init__(splits=splits)
-        self.layout, self.iob1 = layout, iob1
+        known = ("auto", *schemes.LETTERS)
+        if scheme is not None and scheme not in known:
+            allowed = f"one of {', '.join(known)}, null{nearest(scheme, known)}"
+            raise ConfigError("task.reader.scheme", scheme, allowed, fix="task.reader.scheme=auto")
+        self.layout, self.scheme = layout, scheme
+        self._spelled: dict[str, str] = {}
         self._table = Table(splits={}, header=header)
 
     @property
     def notes(self) -> dict[str, str]:
-        """{file: how it was read}, for files whose layout was detected."""
-        return self._table.notes
+        """{file: how it was read}, for files whose layout or scheme was detected."""
+        return {**self._table.notes, **self._spelled}
 
     def read(self, path: files.Where, split: str, columns: Mapping[str, Column]) -> list[Example]:
         """The sentences of a split, with `fields.words` and their tags as label."""
@@ -81,10 +63,11 @@ class Columns(SplitFiles):
         if layout == "auto":
             layout = "jsonl" if files.suffix(file) in (".jsonl", ".json") else "columns"
         if layout == "table":
-            sentences = _table_lists(self._table, file, columns)
+            sentences = list(_table_lists(self._table, file, columns))
         else:
-            sentences = (_json_lists if layout == "jsonl" else _blocks)(file, columns)
+            sentences = list((_json_lists if layout == "jsonl" else _blocks)(file, columns))
         examples = []
+        scheme = self._find_scheme(file, sentences)
         for number, (line, words, tags, document) in enumerate(sentences):
             if tags is not None and len(tags) != len(words):
                 raise DataError(f"{len(words)} words but {len(tags)} tags", file=file, line=line)
@@ -95,7 +78,7 @@ class Columns(SplitFiles):
                     line=line,
                     fix="set task.columns.tags",
                 )
-            label = None if tags is None else canonical(iob1_to_iob2(tags) if self.iob1 else tags)
+            label = None if tags is None else schemes.read_as(tags, scheme)
             if words:
                 examples.append(
                     Example(
@@ -109,6 +92,18 @@ class Columns(SplitFiles):
         if not examples:
             raise DataError("no sentences", file=file)
         return examples
+
+    def _find_scheme(self, file: Path, sentences: Sequence[Sentence]) -> str | None:
+        """The scheme of a file, stated or detected; DataError for tags that it does not have."""
+        tagged = [PlacedTags(line, tags) for line, _, tags, _ in sentences if tags is not None]
+        if self.scheme != "auto":
+            if self.scheme is not None:
+                schemes.check_letters(tagged, self.scheme, file)
+            return self.scheme
+        scheme = schemes.detect(tagged, file)
+        if scheme is not None:
+            self._spelled[str(file)] = f"its tags are read as {scheme} (task.reader.scheme)"
+        return scheme
 
 
 # line, words, tags, number of the document

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 
 from plmctl.core.batch import IGNORE, Batch, Rows
-from plmctl.core.errors import ConfigError
+from plmctl.core.errors import ConfigError, nearest
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.heads.features import read as features_of
@@ -21,11 +22,12 @@ from plmctl.objectives.base import Facts, Output, Term
 from plmctl.tasks import encode, metrics
 from plmctl.tasks.base import Example, Task, TaskSettings, label_ids
 from plmctl.tasks.label_loss import LabelLoss
-from plmctl.tasks.metrics import by_name, check_metrics, entity_scores
+from plmctl.tasks.metrics import by_name, check_metrics, entities, entity_scores
+from plmctl.tasks.schemes import SPELLINGS, Spelling, is_marked, spell
+from plmctl.tasks.word_rows import Pieces, take_context, windows, word_pieces
 from plmctl.text.sentences import CJK
 
 _CHINESE = re.compile(f"[{CJK}]")
-Pieces = list[list[int]]  # of each word
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +42,7 @@ class TaggingSettings(TaskSettings):
         class_weights: {label: weight in the loss}, or "balanced"; None: 1 each.
         focal_gamma: of the focal loss; 0: none.
         label_smoothing: the share of a label that all labels have in equal parts.
+        scheme: in which entities are spelled; None: as the reader gives them.
     """
 
     label_names: Sequence[str] | None = None
@@ -48,6 +51,7 @@ class TaggingSettings(TaskSettings):
     class_weights: Mapping[str, float] | str | None = None
     focal_gamma: float = 0.0
     label_smoothing: float = 0.0
+    scheme: Spelling | None = None
 
 
 @part_of("task")
@@ -82,7 +86,10 @@ class Tagging(Task):
         own = TaggingSettings(**settings)
         metrics = check_metrics(own.metrics, (*entity_scores([], []), *by_name(None)))
         super().__init__(own, metrics=metrics, label_names=own.label_names)
-        self.joiner, self.context = own.joiner, own.context
+        self.joiner, self.context, self.scheme = own.joiner, own.context, own.scheme
+        if own.scheme is not None and own.scheme not in SPELLINGS:
+            allowed = f"one of {', '.join(SPELLINGS)}, null{nearest(own.scheme, SPELLINGS)}"
+            raise ConfigError("task.scheme", own.scheme, allowed, fix="task.scheme=bioes")
         self.label_loss = LabelLoss(own.class_weights, own.focal_gamma, own.label_smoothing)
 
     def parse(self, line: str, number: int) -> Example:
@@ -99,6 +106,29 @@ class Tagging(Task):
     @property
     def decided(self) -> dict[str, Any]:
         return {**super().decided, "joiner": self.joiner, **self.label_loss.decided}
+
+    def read(self, split: str) -> list[Example]:
+        return self._spell(super().read(split))
+
+    def read_file(
+        self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True
+    ) -> list[Example]:
+        return self._spell(super().read_file(file, columns, labelled=labelled))
+
+    def _spell(self, examples: list[Example]) -> list[Example]:
+        """`examples` with their entities in the scheme that is asked for."""
+        if self.scheme is None:
+            return examples
+        spelled = []
+        for example in examples:
+            tags = example.label
+            if tags is not None and {*tags} != {"O"}:
+                if not all(tag == "O" or is_marked(tag) for tag in tags):
+                    allowed = f"null: the tags at {example.place} ({tags[0]}) tell no entities"
+                    raise ConfigError("task.scheme", self.scheme, allowed, fix="task.scheme=null")
+                tags = spell(entities(tags), len(tags), self.scheme)
+            spelled.append(replace(example, label=tags))
+        return spelled
 
     def labels_of(self, example: Example) -> Sequence[str]:
         return list(example.label)
@@ -303,62 +333,3 @@ def _close(tags: set[str]) -> set[str]:
         for prefix in {tag[:2] for tag in entity}
         for kind in {tag[2:] for tag in entity}
     }
-
-
-def windows(lengths: Sequence[int], room: int) -> list[tuple[int, int]]:
-    """Consecutive [first, last) runs of words whose pieces fit into `room`, as few as filling
-    each in turn needs.
-    """
-    runs: list[tuple[int, int]] = []
-    first = used = 0
-    for index, length in enumerate(lengths):
-        if used + length > room and index > first:
-            runs.append((first, index))
-            first, used = index, 0
-        used += length
-    return [*runs, (first, len(lengths))]
-
-
-def take_context(before: Pieces, after: Pieces, room: int) -> tuple[Pieces, Pieces]:
-    """The end of `before` and the begin of `after` that `room` holds: one word from each in
-    turn, until neither's next fits.
-    """
-    taken = [0, 0]
-    sides = (before[::-1], after)
-    turn, refused = 0, 0
-    while refused < 2:
-        side, count = sides[turn], taken[turn]
-        if count < len(side) and len(side[count]) <= room:
-            room, taken[turn], refused = room - len(side[count]), count + 1, 0
-        else:
-            refused += 1
-        turn = 1 - turn
-    return before[len(before) - taken[0] :], after[: taken[1]]
-
-
-def word_pieces(words: Sequence[str], tokenizer: Any, *, joiner: str) -> Pieces:
-    """The pieces of each word, at least one a word, tokenized as part of the sentence.
-
-    A piece belongs to the word in which its first visible character lies. Where a piece spans two
-    words (so that one of them would have none), the words of that sentence are tokenized one by
-    one.
-    """
-    text = joiner.join(words)
-    begins = np.cumsum([0, *(len(word) + len(joiner) for word in words[:-1])])
-    ends = begins + [len(word) for word in words]
-    ids, offsets = tokenizer.encode_offsets(text)
-    pieces: list[list[int]] = [[] for _ in words]
-    clean = True
-    for token, (start, end) in zip(ids, offsets, strict=True):
-        while start < end and text[start].isspace():
-            start += 1
-        word = min(max(int(np.searchsorted(begins, start, side="right")) - 1, 0), len(words) - 1)
-        clean &= end <= ends[word] or not text[ends[word] : end].strip()
-        pieces[word].append(token)
-    if clean and all(pieces):
-        return pieces
-    unknown = tokenizer.vocab.unk if tokenizer.vocab.unk is not None else tokenizer.vocab.pad
-    return [
-        tokenizer.encode(joiner + word if index and joiner else word) or [unknown]
-        for index, word in enumerate(words)
-    ]

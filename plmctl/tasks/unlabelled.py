@@ -40,7 +40,7 @@ def read_unlabelled(task: Task, source: str) -> tuple[str, list[Example]]:
         }
         name, examples = (
             file.name.partition(".")[0],
-            task.reader.read_file(file, columns, labelled=False),
+            task.read_file(file, columns, labelled=False),
         )
     if not examples:
         raise DataError(

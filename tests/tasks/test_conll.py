@@ -6,7 +6,8 @@ import pytest
 
 from plmctl.core.errors import DataError
 from plmctl.tasks import metrics
-from plmctl.tasks.conll import Columns, canonical, iob1_to_iob2
+from plmctl.tasks.conll import Columns
+from plmctl.tasks.schemes import canonical, iob1_to_iob2
 
 SPLITS = {"train": ["train.*"], "dev": ["dev.*"], "test": ["test.*"]}
 
@@ -16,7 +17,7 @@ def test_column_files(tmp_path):
         "-DOCSTART- -X- O O\n\nEU NNP I-NP I-ORG\nrejects VBZ I-VP O\n\n\n"
         "Peter NNP I-NP I-PER\nUN NNP I-NP I-ORG\nUN NNP I-NP B-ORG"
     )
-    found = Columns(splits=SPLITS, iob1=True).read(tmp_path, "train", {"tokens": 0, "tags": -1})
+    found = Columns(splits=SPLITS, scheme="iob1").read(tmp_path, "train", {"tokens": 0, "tags": -1})
     assert [e.fields["words"] for e in found] == [["EU", "rejects"], ["Peter", "UN", "UN"]]
     assert [e.label for e in found] == [["B-ORG", "O"], ["B-PER", "B-ORG", "B-ORG"]]
     assert found[1].place.endswith(":7")

@@ -11,7 +11,8 @@ import pytest
 from plmctl.core.batch import IGNORE
 from plmctl.core.errors import ConfigError
 from plmctl.tasks.conll import Columns
-from plmctl.tasks.tagging import Tagging, take_context, word_pieces
+from plmctl.tasks.tagging import Tagging
+from plmctl.tasks.word_rows import take_context, word_pieces
 
 SPLITS = {"train": ["train.txt"], "dev": ["train.jsonl"]}
 

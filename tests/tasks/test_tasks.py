@@ -13,7 +13,8 @@ from plmctl.tasks.base import Example
 from plmctl.tasks.classification import Classification
 from plmctl.tasks.regression import Regression
 from plmctl.tasks.tables import Table
-from plmctl.tasks.tagging import Tagging, windows, word_pieces
+from plmctl.tasks.tagging import Tagging
+from plmctl.tasks.word_rows import windows, word_pieces
 
 READER = Table(splits={"train": ["train.tsv"]})
 COLUMNS = {"text": "text", "label": "label"}
