@@ -7,20 +7,28 @@ from torch import Tensor, nn
 from plmctl.core.parts import part_of
 from plmctl.core.values import DropoutRate
 from plmctl.heads.base import About, ClassHead
+from plmctl.heads.crf import LinearChain
 from plmctl.nn.dropout import Dropout
 
 
 @part_of("heads")
 class Tag(ClassHead):
-    """`linear(dropout(h))` for every token, [..., W] -> [..., K]."""
+    """`linear(dropout(h))` for every token, [..., W] -> [..., K].
+
+    `chain`: it also has the transitions of a CRF over the tags of a sentence, as `task.crf` asks
+    for it.
+    """
 
     about: About = "tokens"
     of_task = True
 
-    def __init__(self, *, width: int, num_classes: int, dropout: DropoutRate) -> None:
+    def __init__(
+        self, *, width: int, num_classes: int, dropout: DropoutRate, chain: bool = False
+    ) -> None:
         super().__init__()
         self.dropout = Dropout(rate=dropout)
         self.linear = nn.Linear(width, num_classes)
+        self.chain = LinearChain(num_classes=num_classes) if chain else None
 
     def forward(self, features: Tensor) -> Tensor:
         return self.linear(self.dropout(features))

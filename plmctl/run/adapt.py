@@ -222,6 +222,8 @@ def fit_task(spec: Finetune, task: Task) -> Finetune:
     head = locate(spec.heads[task.head]["_target_"], spec.plugins)
     if "num_classes" in parameters(head):
         changes[f"heads.{task.head}.num_classes"] = task.outputs
+    for name, value in task.head_settings.items():
+        changes[f"heads.{task.head}.{name}"] = value
     if task.vectors:  # of the task's own choice, without a pooler
         changes[f"heads.{task.head}.vectors"] = task.vectors
         spec = spec.replace({"heads": {k: v for k, v in spec.heads.items() if k != POOLER}})

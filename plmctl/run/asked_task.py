@@ -25,7 +25,10 @@ from plmctl.tasks.unlabelled import read_unlabelled
 
 ALSO = {"valid": "dev", "validation": "dev"}  # other words for the default split
 # what training decided about a task, which counts in evaluation whatever is asked for
-DECIDED = ("label_names", "joiner", "scheme", "max_length", "source_template", "target_template")
+DECIDED = (
+    *("label_names", "joiner", "scheme", "crf"),
+    *("max_length", "source_template", "target_template"),
+)
 
 
 def describe_model(loaded: Loaded, plugins: Sequence[str]) -> dict[str, Any]:

@@ -87,6 +87,7 @@ ADDED: dict[str, Any] = {
     "task.fold": 0,
     "peft": None,
     "task.scheme": None,
+    "task.crf": None,
 }
 
 # settings in place of a former switch: (the end of their path, a value) -> the switch and its value

@@ -303,6 +303,11 @@ class Task(Objective):
         return None
 
     @property
+    def head_settings(self) -> Mapping[str, Any]:
+        """Settings of its head that follow from its own."""
+        return {}
+
+    @property
     def pattern(self) -> Mapping[str, Any] | None:
         """The node of a pattern that its rows want beside that of the model; None: no other."""
         return None

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from plmctl.core.errors import ConfigError, DataError, nearest
+from plmctl.core.errors import DataError
 from plmctl.core.parts import part_of
 from plmctl.storage.reading import parse_json_at
 from plmctl.tasks import files, schemes
@@ -33,14 +33,10 @@ class Columns(SplitFiles):
         *,
         splits: Mapping[str, Sequence[str]],
         layout: str = "auto",
-        scheme: str | None = None,
+        scheme: schemes.FileScheme | None = None,
         header: bool | None = None,
     ) -> None:
         super().__init__(splits=splits)
-        known = ("auto", *schemes.LETTERS)
-        if scheme is not None and scheme not in known:
-            allowed = f"one of {', '.join(known)}, null{nearest(scheme, known)}"
-            raise ConfigError("task.reader.scheme", scheme, allowed, fix="task.reader.scheme=auto")
         self.layout, self.scheme = layout, scheme
         self._spelled: dict[str, str] = {}
         self._table = Table(splits={}, header=header)

@@ -9,7 +9,7 @@ from plmctl.core.errors import DataError
 from plmctl.tasks.metrics import Entity
 
 Spelling = Literal["iob1", "iob2", "bioes"]  # in which a model can be trained
-SPELLINGS: tuple[Spelling, ...] = ("iob1", "iob2", "bioes")
+FileScheme = Literal["auto", "iob1", "iob2", "bioes", "bmes", "bilou"]
 # scheme of files -> what stands before the type of an entity
 LETTERS = {"iob1": "BI", "iob2": "BI", "bioes": "BIES", "bmes": "BMES", "bilou": "BILU"}
 # BMES's M, and BILOU's L and U, in the letters of BIOES
@@ -144,3 +144,29 @@ def spell(entities: Iterable[Entity], length: int, scheme: Spelling) -> list[str
             tags[word] = f"{letter}-{kind}" if kind else letter
         before = (kind, last)
     return tags
+
+
+def spelling_of(names: Iterable[str]) -> Spelling:
+    """The scheme of tags that a reader has given: BIOES if an entity can end, else IOB2."""
+    return "bioes" if any(is_marked(tag) and tag[0] in "ES" for tag in names) else "iob2"
+
+
+def may_begin(tag: str, scheme: Spelling) -> bool:
+    """Whether a well-formed sentence can begin with this tag."""
+    return may_follow("O", tag, scheme)
+
+
+def may_end(tag: str, scheme: Spelling) -> bool:
+    """Whether a well-formed sentence can end with this tag."""
+    return may_follow(tag, "O", scheme)
+
+
+def may_follow(before: str, tag: str, scheme: Spelling) -> bool:
+    """Whether this tag can stand behind the one before in a well-formed sentence."""
+    inside = before != "O" and before[1:] == tag[1:]
+    if scheme == "bioes":
+        goes_on = tag[:1] in ("I", "E")
+        return (goes_on and inside) if before[:1] in ("B", "I") else not goes_on
+    if tag == "O":
+        return True
+    return inside or tag[:1] != ("I" if scheme == "iob2" else "B")

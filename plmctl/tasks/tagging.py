@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,9 +14,10 @@ import torch
 from torch import Tensor
 
 from plmctl.core.batch import IGNORE, Batch, Rows
-from plmctl.core.errors import ConfigError, nearest
+from plmctl.core.errors import ConfigError
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
+from plmctl.heads.crf import LinearChain
 from plmctl.heads.features import read as features_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Facts, Output, Term
@@ -23,7 +25,8 @@ from plmctl.tasks import encode, metrics
 from plmctl.tasks.base import Example, Task, TaskSettings, label_ids
 from plmctl.tasks.label_loss import LabelLoss
 from plmctl.tasks.metrics import by_name, check_metrics, entities, entity_scores
-from plmctl.tasks.schemes import SPELLINGS, Spelling, is_marked, spell
+from plmctl.tasks.schemes import Spelling, is_marked, spell
+from plmctl.tasks.tag_chain import CrfKind, TagChain, find_chain
 from plmctl.tasks.word_rows import Pieces, take_context, windows, word_pieces
 from plmctl.text.sentences import CJK
 
@@ -43,6 +46,8 @@ class TaggingSettings(TaskSettings):
         focal_gamma: of the focal loss; 0: none.
         label_smoothing: the share of a label that all labels have in equal parts.
         scheme: in which entities are spelled; None: as the reader gives them.
+        crf: a CRF over the tags of a sentence, "free" or "legal" (tasks/tag_chain.py); None: a
+            softmax for each word.
     """
 
     label_names: Sequence[str] | None = None
@@ -52,6 +57,7 @@ class TaggingSettings(TaskSettings):
     focal_gamma: float = 0.0
     label_smoothing: float = 0.0
     scheme: Spelling | None = None
+    crf: CrfKind | None = None
 
 
 @part_of("task")
@@ -74,6 +80,9 @@ class Tagging(Task):
     pipeline = "token-classification"
     fields: Mapping[str, Field] = {
         "targets.tag": Field("[n, T]", "int", "tag of the word that begins here, IGNORE elsewhere"),
+        "values.edges": Field(
+            "[n, 2]", "int", "1 if the first word begins its sentence, if the last one ends it"
+        ),
         "spans.word": Field(
             "[m, 4]", "int", "row, first piece, pieces, number of the word in its sentence"
         ),
@@ -87,10 +96,36 @@ class Tagging(Task):
         metrics = check_metrics(own.metrics, (*entity_scores([], []), *by_name(None)))
         super().__init__(own, metrics=metrics, label_names=own.label_names)
         self.joiner, self.context, self.scheme = own.joiner, own.context, own.scheme
-        if own.scheme is not None and own.scheme not in SPELLINGS:
-            allowed = f"one of {', '.join(SPELLINGS)}, null{nearest(own.scheme, SPELLINGS)}"
-            raise ConfigError("task.scheme", own.scheme, allowed, fix="task.scheme=bioes")
         self.label_loss = LabelLoss(own.class_weights, own.focal_gamma, own.label_smoothing)
+        self.crf = own.crf
+        if own.crf is not None:
+            self._check_crf(own)
+        self._asked: list[LinearChain] = []  # of the model whose logits were computed last
+
+    def _check_crf(self, own: TaggingSettings) -> None:
+        """ConfigError for what a CRF does not go with."""
+        if own.class_weights is not None or own.focal_gamma or own.label_smoothing:
+            allowed = (
+                "null with task.class_weights, task.focal_gamma or task.label_smoothing, which are"
+                " of single words: a CRF learns the likelihood of whole sentences"
+            )
+            raise ConfigError("task.crf", own.crf, allowed, fix="task.crf=null, or without these")
+        if self.unlabelled is not None:
+            allowed = "null: only some words have a tag here, which make no chain"
+            raise ConfigError("task.crf", own.crf, allowed, fix="task.crf=null")
+
+    @property
+    def head_settings(self) -> Mapping[str, Any]:
+        return {} if self.crf is None else {"chain": True}
+
+    @cached_property
+    def _chain(self) -> TagChain:
+        assert self.crf is not None
+        return TagChain(self.crf, self.names, self.scheme)
+
+    def check_model(self, model: Model) -> None:
+        if self.crf is not None:
+            find_chain(model.heads["tag"])
 
     def parse(self, line: str, number: int) -> Example:
         """Words separated by spaces; with `joiner=""` every character is a word, unless spaces
@@ -156,6 +191,8 @@ class Tagging(Task):
                 _close({tag for tag, _ in pairs}), key=lambda tag: (tag != "O", tag[2:], tag)
             )
         label_ids(pairs, self.label_names)
+        if self.crf is not None:
+            self._chain.check(examples)
         self.label_loss.fit((tag for tag, _ in pairs), self.label_names)
 
     def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
@@ -188,9 +225,12 @@ class Tagging(Task):
                 )
                 example_of.append(number)
         rows = encode.pad(laid_out, tokenizer.vocab, example=example_of)
-        return self._add_tags(
-            replace(rows, spans={"word": np.array(words, dtype=np.int64)}), examples
-        )
+        rows = replace(rows, spans={"word": np.array(words, dtype=np.int64)})
+        if self.crf is not None:
+            sentence = np.array(example_of)
+            edges = [np.diff(sentence, prepend=-1) != 0, np.diff(sentence, append=-1) != 0]
+            rows = encode.add_values(rows, edges=np.stack(edges, 1).astype(np.int64))
+        return self._add_tags(rows, examples)
 
     def _context(
         self,
@@ -246,18 +286,26 @@ class Tagging(Task):
         return row, start
 
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
+        if self.crf is not None:
+            self._asked = [find_chain(model.heads["tag"])]
         return {"tag": model.heads["tag"](features_of(model, batch))}  # [B, T, K]
 
     def flatten_logits(
         self, logits: Mapping[str, Tensor], batch: Batch
     ) -> dict[str, tuple[Tensor, Tensor]]:
+        if self.crf is not None:
+            allowed = "null: distillation compares words, and a CRF scores whole sentences"
+            raise ConfigError("task.crf", self.crf, allowed, fix="task.crf=null")
         target = batch.require("targets.tag")
         return {"tag": (logits["tag"].flatten(0, 1)[target.index], target.ids != IGNORE)}
 
     def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
         target = batch.require("targets.tag")
         scores = logits["tag"].flatten(0, 1)[target.index]  # [P, K]
-        total, right = self.label_loss(scores, target.ids, self.label_names)
+        if self.crf is None:
+            total, right = self.label_loss(scores, target.ids, self.label_names)
+        else:
+            total, right = self._chain.loss(logits["tag"], batch, self._asked[0])
         return Output({"tag": Term(total)}, {"acc/tag": (right, target.count)})
 
     def predict(
@@ -265,18 +313,21 @@ class Tagging(Task):
     ) -> list[dict[str, Any]]:
         row, column = self._states(rows)
         # words stand in the order of examples, windows and words
-        guesses = logits["tag"][row, column].argmax(-1)
-        tags: list[list[str]] = [[] for _ in examples]
-        for e, guess in zip(rows.values["example"][row].tolist(), guesses.tolist(), strict=True):
-            tags[e].append(self.names[guess])
+        scores = torch.from_numpy(logits["tag"][row, column])  # [W, K]
+        sizes = np.bincount(rows.values["example"][row], minlength=len(examples)).tolist()
+        guesses = (
+            [own.argmax(-1).tolist() for own in scores.split(sizes)]
+            if self.crf is None
+            else self._chain.decode(scores, sizes, self._asked[0])
+        )
         return [
             {
                 "id": e.id,
                 "words": list(e.fields["words"]),
                 "gold": None if e.label is None else list(e.label),
-                "guess": guess,
+                "guess": [self.names[tag] for tag in guess],
             }
-            for e, guess in zip(examples, tags, strict=True)
+            for e, guess in zip(examples, guesses, strict=True)
         ]
 
     def explain(
@@ -284,9 +335,14 @@ class Tagging(Task):
     ) -> list[dict[str, Any]]:
         predictions = self.predict(logits, rows, examples)
         row, column = self._states(rows)
-        scores = torch.from_numpy(logits["tag"][row, column]).double().softmax(-1)  # [W, K]
+        scores = torch.from_numpy(logits["tag"][row, column]).double()  # [W, K]
         sizes = [len(prediction["guess"]) for prediction in predictions]
-        for prediction, own in zip(predictions, scores.split(sizes), strict=True):
+        probabilities = (
+            scores.softmax(-1).split(sizes)
+            if self.crf is None
+            else self._chain.weigh(scores, sizes, self._asked[0])
+        )
+        for prediction, own in zip(predictions, probabilities, strict=True):
             prediction["tag_probabilities"] = own.tolist()
         return predictions
 

@@ -58,7 +58,7 @@ def write_file(folder: Path, sentences: list[list[str]], kind: str = "txt") -> P
 
 
 @pytest.mark.parametrize("scheme", LETTERS)
-def test_every_scheme_is_told_from_its_tags(scheme: str, tmp_path: Path) -> None:
+def test_every_scheme_is_told_from_its_tags(scheme: Any, tmp_path: Path) -> None:
     draw = random.Random(scheme)
     spans = [draw_spans(draw, 12) for _ in range(30)]
     file = write_file(tmp_path, [write(own, 12, scheme) for own in spans])
@@ -158,7 +158,7 @@ def test_other_tags_are_left_alone(tags: list[str], wanted: list[str], tmp_path:
     ],
 )
 def test_tags_of_no_scheme(
-    sentences: list[list[str]], scheme: str, message: str, tmp_path: Path
+    sentences: list[list[str]], scheme: Any, message: str, tmp_path: Path
 ) -> None:
     file = write_file(tmp_path, sentences)
     with pytest.raises(DataError, match=message):
