@@ -538,6 +538,13 @@ def task_files(folder: Path) -> None:
         ),
         "hotpot.json": json.dumps(hotpot),
         "train.conll": column,
+        "bank.conllu": "\n".join(
+            "".join(
+                f"{n}\t{word}\t_\tX\t_\t_\t{n - 1}\t{'dep' if n > 1 else 'root'}\t_\t_\n"
+                for n, word in enumerate(text.split(), 1)
+            )
+            for text in TEXT
+        ),
         "tagged.jsonl": "\n".join(map(json.dumps, lists)),
         "choice.jsonl": "\n".join(map(json.dumps, choice)),
         "talk.jsonl": "\n".join(map(json.dumps, talk)),
@@ -690,6 +697,7 @@ CASES = [
     Case("task TriviaQA", task_files, read_task("trivia.jsonl", "triviaqa"), ("trivia.jsonl",)),
     Case("task HotpotQA", task_files, read_task("hotpot.json", "hotpotqa"), ("hotpot.json",)),
     Case("task CoNLL", task_files, read_task("train.conll", "conll2003"), ("train.conll",)),
+    Case("task pos", task_files, read_task("bank.conllu", "pos"), ("bank.conllu",)),
     Case(
         "task tagged.jsonl", task_files, read_task("tagged.jsonl", "conll2003"), ("tagged.jsonl",)
     ),

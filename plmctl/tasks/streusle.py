@@ -4,23 +4,21 @@ the layouts `.tags` and `.conllulex`.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from plmctl.core.errors import DataError
 from plmctl.core.parts import part_of
 from plmctl.core.terminal import counted
-from plmctl.tasks import files
 from plmctl.tasks.base import Example
+from plmctl.tasks.conllu import WORD, read_blocks
 from plmctl.tasks.split_files import SplitFiles
 
 NO_SENSE = "_"  # of words that are not annotated
 # number of columns: (layout, column of the word, of the supersense)
 _LAYOUTS = {9: ("tags", 1, 7), 19: ("conllulex", 1, 13)}
 _OF_LAYOUT = {"tokens": 0, "tags": -1}  # how task.columns says: those of the layout
-_NUMBER = re.compile(r"\d+")
 
 
 @part_of("reader")
@@ -40,9 +38,9 @@ class Streusle(SplitFiles):
     ) -> list[Example]:
         """The sentences of one file; DataError for another layout."""
         examples: list[Example] = []
-        for first, cells in _sentences(file):
+        for rows in read_blocks(file):
             words, senses = [], []
-            for number, row in cells:
+            for number, row in rows:
                 if len(row) not in _LAYOUTS:
                     widths = " or ".join(f"{width} ({name[0]})" for width, name in _LAYOUTS.items())
                     raise DataError(
@@ -56,26 +54,15 @@ class Streusle(SplitFiles):
                     _choose(columns, role, column, len(row), f"{file}:{number}")
                     for role, column in zip(_OF_LAYOUT, own, strict=True)
                 )
-                if _NUMBER.fullmatch(row[0]):  # neither a group (1-2) nor an empty node (1.1)
+                if WORD.fullmatch(row[0]):  # neither a group (1-2) nor an empty node (1.1)
                     words.append(row[word])
                     senses.append(_name(row[sense].strip(), layout))
             if words:
-                name, place = str(len(examples)), f"{file}:{first}"
+                name, place = str(len(examples)), f"{file}:{rows[0].number}"
                 examples.append(Example(name, {"words": words}, senses, place))
         if not examples:
             raise DataError("no sentences", file=file)
         return examples
-
-
-def _sentences(file: Path) -> Iterator[tuple[int, list[tuple[int, list[str]]]]]:
-    """(line, [(line, cells)]) of each sentence; comments are left out."""
-    rows: list[tuple[int, list[str]]] = []
-    for number, line in [*files.lines(file), (0, "")]:
-        if line.strip() and not (line.startswith("#") and "\t" not in line):
-            rows.append((number, line.rstrip("\r\n").split("\t")))
-        elif not line.strip() and rows:
-            yield rows[0][0], rows
-            rows = []
 
 
 def _choose(columns: Mapping[str, Any], role: str, own: int, width: int, place: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Literal
 
 import torch
@@ -77,15 +78,20 @@ class TagChain:
         learned = chain()
         if self.kind == "free":
             return learned
-        allowed = (
+        masks = [mask.to(learned.first.device) for mask in self._allowed]
+        return Transitions(
+            *(own.masked_fill(~mask, IMPOSSIBLE) for own, mask in zip(learned, masks, strict=True))
+        )
+
+    @cached_property
+    def _allowed(self) -> list[Tensor]:
+        """Of the first tag, the last one, and each behind each: whether the scheme allows it."""
+        rules = (
             [may_begin(tag, self.scheme) for tag in self.names],
             [may_end(tag, self.scheme) for tag in self.names],
             [[may_follow(a, b, self.scheme) for b in self.names] for a in self.names],
         )
-        masks = [torch.tensor(each, device=learned.first.device) for each in allowed]
-        return Transitions(
-            *(own.masked_fill(~mask, IMPOSSIBLE) for own, mask in zip(learned, masks, strict=True))
-        )
+        return [torch.tensor(rule) for rule in rules]
 
     def loss(self, logits: Tensor, batch: Batch, chain: LinearChain) -> tuple[Tensor, Tensor]:
         """logits [B, T, K] -> (summed loss, number of words whose own logit is the largest at the
