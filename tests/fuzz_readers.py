@@ -548,6 +548,16 @@ def task_files(folder: Path) -> None:
         "tagged.jsonl": "\n".join(map(json.dumps, lists)),
         "choice.jsonl": "\n".join(map(json.dumps, choice)),
         "talk.jsonl": "\n".join(map(json.dumps, talk)),
+        "ranking.jsonl": "\n".join(
+            json.dumps({"query": text, "positive": [text], "negatives": [text[::-1], "No."]})
+            for text in TEXT
+        ),
+        "sts.tsv": "\n".join(
+            [
+                "sentence1\tsentence2\tscore",
+                *(f"{text}\tYes.\t{n % 6}" for n, text in enumerate(TEXT)),
+            ]
+        ),
         "talk.json": json.dumps(talk),
         "train.tsv.gz": tabs,
         "pairs.jsonl": "\n".join(
@@ -559,6 +569,28 @@ def task_files(folder: Path) -> None:
         (folder / name).write_bytes(
             gzip.compress(content.encode()) if name.endswith(".gz") else content.encode()
         )
+
+
+def corpus_files(folder: Path) -> None:
+    (folder / "qrels").mkdir()
+    texts = [{"_id": f"d{n}", "title": "T", "text": text} for n, text in enumerate(TEXT)]
+    asked = [{"_id": f"q{n}", "text": text} for n, text in enumerate(TEXT)]
+    for name, rows in {"corpus": texts, "queries": asked}.items():
+        (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    grades = [f"q{n}\td{m}\t{n % 2}" for n in range(len(TEXT)) for m in (n, 0)]
+    (folder / "qrels" / "train.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *grades]))
+
+
+def read_corpus(folder: Path) -> object:
+    task = copy.copy(_task("bi_encoder"))
+    task.path, task.reader = str(folder), copy.deepcopy(task.reader)
+    return task.read("train"), task.read_corpus("train")
+
+
+def read_scored_pairs(folder: Path) -> object:
+    from plmctl.tasks.sentence_similarity import SentenceSimilarity
+
+    return SentenceSimilarity(path=str(folder / "sts.tsv")).read("dev")
 
 
 @functools.cache
@@ -704,6 +736,9 @@ CASES = [
     Case("task choice", task_files, read_task("choice.jsonl", "choice"), ("choice.jsonl",)),
     Case("task dialogue.jsonl", task_files, read_task("talk.jsonl", "dialogue"), ("talk.jsonl",)),
     Case("task dialogue.json", task_files, read_task("talk.json", "dialogue"), ("talk.json",)),
+    Case("task ranking", task_files, read_task("ranking.jsonl", "bi_encoder"), ("ranking.jsonl",)),
+    Case("task sts", task_files, read_scored_pairs, ("sts.tsv",)),
+    Case("ranking folder", corpus_files, read_corpus, ("*.jsonl", "qrels/*.tsv")),
     Case("task pairs", task_files, read_task("pairs.jsonl", "seq2seq"), ("pairs.jsonl",)),
     *(
         Case(f"task {name}", exam_files, read_task(f"{name}.jsonl", name), (f"{name}.jsonl",))

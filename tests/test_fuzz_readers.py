@@ -18,6 +18,9 @@ QUICK = (
     "task SQuAD",
     "task CoNLL",
     "task dialogue.json",
+    "task ranking",
+    "task sts",
+    "ranking folder",
     "vectors",
     "teacher cache",
 )

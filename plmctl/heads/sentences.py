@@ -115,3 +115,11 @@ def pool_text(model: Model, batch: Batch, pooling: str, hidden: Hidden | None = 
         states = torch.stack(layers).mean(0)
     vectors = how.reduce(widen(states), batch.seqs[batch.input].real)
     return widen(model.heads[how.head](vectors)) if how.head else vectors
+
+
+def embed_text(model: Model, batch: Batch, pooling: str, hidden: Hidden | None = None) -> Tensor:
+    """[B, W'] as `pool_text`, then through the head `SENTENCE` where the model has one: what a task
+    that compares texts was trained on.
+    """
+    vectors = pool_text(model, batch, pooling, hidden)
+    return widen(model.heads[SENTENCE](vectors)) if SENTENCE in model.heads else vectors

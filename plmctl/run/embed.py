@@ -18,32 +18,44 @@ is not). Line or row i (from 0) gives
 T is the number of ids of the line, padding of its own included; an empty line keeps its number and
 has T = 0, pooled zeros. Further heads of the model give `logits_<head>_<i>`. Texts longer than
 the longest row of the model are cut, and counted. A file that is there already is not written over
-unless overwrite=true.
+unless overwrite=true. A file with one vector for each line also has `made`, from which `among`
+takes how these were made, and the texts.
 """
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.terminal import remark
 from plmctl.heads.sentences import REDUCTIONS
 from plmctl.run.embedding import choose_layers, count_states, embed
-from plmctl.run.embedding_lines import read
+from plmctl.run.embedding_lines import read, read_texts
 from plmctl.run.loading import Loaded, load_for
 from plmctl.run.schema import Embed
+from plmctl.run.semantic_search import Manner, VectorFile, find_nearest, write_found
 from plmctl.run.sentence_vectors import SentencePooling, choose_pooling
 from plmctl.storage.arrays import write_npz
 from plmctl.storage.atomic import is_stream, refuse_existing
 
 
 def write_embeddings(spec: Embed) -> int:
-    """Read `input` and write `out`."""
+    """Read `input` and write `out`; with `among`, what is nearest to its lines."""
     out = Path(spec.out)
-    if out.suffix != ".npz" and not is_stream(out):
-        allowed, fix = "a file that ends with .npz: arrays of numpy", out.with_suffix(".npz")
+    suffix = ".npz" if spec.among is None else ".jsonl"
+    if out.suffix != suffix and not is_stream(out):
+        kind = "arrays of numpy" if spec.among is None else "an answer a line"
+        allowed, fix = f"a file that ends with {suffix}: {kind}", out.with_suffix(suffix)
         raise ConfigError("out", spec.out, allowed, fix=f"out={fix}")
     refuse_existing(out, spec.overwrite)
+    if spec.among is not None:
+        return _search(spec, VectorFile.read(Path(spec.among).expanduser()))
     if spec.normalize and spec.pooling == "none":
         allowed = "false: only vectors of lines are brought to length 1"
         raise ConfigError("normalize", True, allowed, fix="pooling=mean")
@@ -51,7 +63,7 @@ def write_embeddings(spec: Embed) -> int:
     whole = _choose_whole(spec, loaded)
     layers = choose_layers(spec.layers, count=count_states(loaded))
     lines = read(Path(spec.input), loaded, field=spec.field)
-    arrays = embed(
+    arrays: Iterable[tuple[str, np.ndarray]] = embed(
         loaded,
         lines,
         layers=layers,
@@ -62,10 +74,56 @@ def write_embeddings(spec: Embed) -> int:
         batch_size=spec.batch_size,
         precision=precision,
     )
+    if whole or (spec.pooling != "none" and len(layers) == 1):
+        arrays = itertools.chain(arrays, [_describe(spec).write()])
     write_npz(out, arrays)
     tokens = sum(len(line.ids) for line in lines)
     read_as = f"pooling {whole.words}" if whole else f"{len(layers)} layers"
     remark(f"{spec.out}: {len(lines)} lines, {tokens} tokens, {read_as}")
+    return 0
+
+
+def _describe(spec: Embed) -> Manner:
+    """What a later search has to know of the vectors."""
+    texts = read_texts(Path(spec.input).expanduser(), spec.field)
+    layers: Any = spec.layers if isinstance(spec.layers, int | str) else list(spec.layers)
+    return Manner(str(spec.checkpoint), spec.pooling, layers, spec.normalize, texts)
+
+
+def _search(spec: Embed, file: VectorFile) -> int:
+    """Find the lines of `among` that are nearest to those of `input`."""
+    made = file.manner
+    layers: Any = made.layers if isinstance(made.layers, int | str) else tuple(made.layers)
+    same = {"pooling": made.pooling, "layers": layers, "normalize": made.normalize}
+    default = Embed()
+    for name, value in same.items():
+        given = getattr(spec, name)
+        if given not in (value, getattr(default, name)):
+            allowed = f"{value}, as the vectors in {spec.among} were made"
+            raise ConfigError(name, given, allowed, fix="leave it out")
+    if spec.checkpoint != made.checkpoint:
+        remark(f"{spec.among} was made with checkpoint={made.checkpoint}; it must be the same")
+    spec = replace(spec, **same)
+    loaded, precision = load_for(spec)
+    whole = _choose_whole(spec, loaded)
+    lines = read(Path(spec.input), loaded, field=spec.field)
+    arrays = embed(
+        loaded,
+        lines,
+        layers=choose_layers(spec.layers, count=count_states(loaded)),
+        pool=None if whole else REDUCTIONS.get(spec.pooling),
+        whole=whole,
+        normalize=spec.normalize,
+        logits=False,
+        batch_size=spec.batch_size,
+        precision=precision,
+    )
+    known = {name: array[0] for name, array in arrays if name.startswith("hidden_")}
+    numbers = [number for number, line in enumerate(lines) if line.ids]
+    texts = read_texts(Path(spec.input).expanduser(), spec.field)
+    vectors = np.stack([known[f"hidden_{number}"] for number in numbers])
+    answers = list(find_nearest(spec, file, [texts[number] for number in numbers], vectors))
+    write_found(spec, answers, len(file.vectors))
     return 0
 
 

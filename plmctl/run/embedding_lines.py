@@ -85,6 +85,12 @@ def read(file: Path, loaded: Loaded, *, field: str = "text") -> list[EmbeddingLi
     return lines
 
 
+def read_texts(file: Path, field: str = "text") -> list[str]:
+    """The text of every line or row that `read` gives, as it stands; "" of one with ids alone."""
+    contents = _read_contents(file, field)
+    return [str(content) if isinstance(content, str) else "" for _, content in contents]
+
+
 @dataclass(frozen=True)
 class _Limits:
     """The numbers of tokens of a row (None: any), ids and segments that a model knows."""

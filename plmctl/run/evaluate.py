@@ -34,6 +34,7 @@ from plmctl.run.held_out import score_held_out, suggest_task
 from plmctl.run.loading import Loaded, load_for
 from plmctl.run.measured_text import read_text
 from plmctl.run.predict import predict, show_scores
+from plmctl.run.ranking import rank_corpus
 from plmctl.run.schema import Evaluate
 from plmctl.run.sentence_similarity import compare_sentences
 from plmctl.run.word_probes import probe_words
@@ -48,6 +49,7 @@ from plmctl.tasks.held_out import HeldOut
 from plmctl.tasks.intervals import find_intervals
 from plmctl.tasks.lm import LanguageModel
 from plmctl.tasks.predictions import submission_file, write_submission
+from plmctl.tasks.ranking import RankingTask
 from plmctl.tasks.sentence_similarity import SentenceSimilarity
 from plmctl.tasks.wnlampro import WNLaMPro
 from plmctl.tasks.word_similarity import WordSimilarity
@@ -80,6 +82,8 @@ def evaluate(spec: Evaluate) -> int:
         compare_words(spec, loaded, task, precision)
     elif isinstance(task, SentenceSimilarity):
         compare_sentences(spec, loaded, task, precision)
+    elif isinstance(task, RankingTask):
+        rank_corpus(spec, loaded, task, precision)
     elif isinstance(task, DescribedLinks):
         rank_described(spec, loaded, task, precision)
     elif isinstance(task, ClassifiedLinks):

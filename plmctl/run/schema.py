@@ -300,8 +300,12 @@ class Embed(RunSpec):
     checkpoint: str = MISSING
     input: str = MISSING  # lines of text, JSON lines, or a table (.csv, .tsv, .parquet)
     field: str = "text"  # of a table or of JSON lines: the column, the key that has the text
-    out: str = MISSING  # .npz
+    out: str = MISSING  # .npz; with among .jsonl
     overwrite: bool = False  # a file that is there already
+    # a file of vectors that embed wrote, one for each line: among these lines, the nearest to each
+    # of input are written
+    among: str | None = None
+    top: Count = 5  # how many of them
     # or numbers: 0 is the embedding output, -1 the last, [0,-1]
     layers: int | tuple[int, ...] | Literal["all"] = "all"
     # one vector a line, of all tokens but padding; first_last: the mean over the tokens of the

@@ -16,9 +16,8 @@ from torch.nn import functional as F
 from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError, nearest
 from plmctl.core.locate import locate
-from plmctl.heads.base import widen
 from plmctl.heads.features import HIDDEN
-from plmctl.heads.sentences import SENTENCE, TEXT_POOLINGS, pool_text
+from plmctl.heads.sentences import TEXT_POOLINGS, embed_text, pool_text
 from plmctl.models.base import Hidden, Model
 from plmctl.run.embedding import group_lines, make_batch
 from plmctl.run.embedding_lines import EmbeddingLine, lay_out_text
@@ -40,10 +39,8 @@ class SentencePooling:
 
     def __call__(self, model: Model, batch: Batch, hidden: Hidden | None = None) -> Tensor:
         """[B, W] the vector of each row."""
-        vectors = pool_text(model, batch, self.pooling, hidden)
-        if self.with_head and SENTENCE in model.heads:
-            vectors = widen(model.heads[SENTENCE](vectors))
-        return vectors
+        read = embed_text if self.with_head else pool_text
+        return read(model, batch, self.pooling, hidden)
 
     @property
     def words(self) -> str:

@@ -137,11 +137,15 @@ class Retriever:
         self._index = library.BM25(k1=k1, b=b)
         self._index.index([split_units(text) for text in passages], show_progress=False)
 
+    def score(self, question: str) -> np.ndarray:
+        """[passages] the score of every passage."""
+        return np.asarray(self._index.get_scores(split_units(question)))
+
     def find(self, questions: Sequence[OpenQuestion], top: int) -> Iterator[Retrieved]:
         """The `top` passages of each question, best first; of equal ones those that come first."""
         top = min(top, len(self.passages))
         for question in questions:
-            scores = np.asarray(self._index.get_scores(split_units(question.question)))
+            scores = self.score(question.question)
             best = np.argsort(-scores, kind="stable")[:top]
             texts = [self.passages[number] for number in best]
             yield Retrieved(question, texts, scores[best].round(4).tolist())

@@ -1,0 +1,209 @@
+"""Bi-encoders: questions and texts become vectors apart, and the product of two of them says
+whether they belong together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from plmctl.core.batch import Batch, Rows
+from plmctl.core.errors import ConfigError
+from plmctl.core.fields import Field
+from plmctl.core.parts import part_of
+from plmctl.heads.sentences import SENTENCE, embed_text
+from plmctl.models.base import Model
+from plmctl.objectives.base import Facts, Output, Term
+from plmctl.objectives.contrast import multiply
+from plmctl.tasks import encode
+from plmctl.tasks.apart import PLACE, check_pooling, encode_apart
+from plmctl.tasks.base import Example
+from plmctl.tasks.ranking import RankingSettings, RankingTask
+from plmctl.tasks.search import Index, search_vectors
+
+QUESTION, POSITIVE, NEGATIVE = 0, 1, 2  # values.kind
+_NONE = -1e30  # a score that counts for nothing, with a gradient of 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class BiEncoderSettings(RankingSettings):
+    """Settings of a bi-encoder.
+
+    Args:
+        pooling: what is the vector of a text (heads/sentences.py).
+        likeness: of two vectors: their "cosine", or their "dot" product.
+        temperature: divides it.
+        index: how a corpus is searched: "exact", by all products, or by "faiss".
+    """
+
+    pooling: str = "first"
+    likeness: Literal["cosine", "dot"] = "dot"
+    temperature: float = 1.0
+    index: Index = "exact"
+
+
+class VectorRanking(RankingTask):
+    """Rows of questions and texts apart, and rankings by the product of their vectors."""
+
+    head = SENTENCE
+    embeds = True
+    pipeline = "sentence-similarity"
+    fields: Mapping[str, Field] = {
+        "values.place": PLACE,
+        "values.kind": Field(
+            "[n]", "int", "0 of a question, 1 of a text that answers it, 2 of another one"
+        ),
+        "values.text": Field("[n]", "int", "number of the text; equal texts have the same"),
+        "labels.sentence": Field("[N]", "int", "0 at the row of a question that is asked"),
+    }
+    facts = Facts(
+        needs=frozenset({"text", "labels.sentence", "values.group", "values.kind", "values.text"})
+    )
+    outputs = 1
+
+    def __init__(self, own: BiEncoderSettings) -> None:
+        super().__init__(own)
+        check_pooling(own.pooling, causal=own.causal)
+        self.index: Index = own.index
+
+    def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
+        documents = [self.documents_of(example) for example in examples]
+        texts = [
+            [str(e.fields["query"]), *own.values()]
+            for e, own in zip(examples, documents, strict=True)
+        ]
+        rows = encode_apart(
+            texts,
+            tokenizer,
+            max_length=self.max_length,
+            pooling=self.pooling,
+            transform=self.transform,
+        )
+        kind = [
+            number
+            for e, own in zip(examples, documents, strict=True)
+            for number in (
+                QUESTION,
+                *(POSITIVE if name in e.fields["positives"] else NEGATIVE for name in own),
+            )
+        ]
+        numbers: dict[str, int] = {}
+        text = [numbers.setdefault(each, len(numbers)) for own in texts for each in own]
+        rows = encode.add_values(rows, kind=np.array(kind), text=np.array(text))
+        if any(example.label is None for example in examples):
+            return rows
+        return encode.add_labels(rows, {SENTENCE: np.zeros(len(examples), dtype=np.int64)})
+
+    def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
+        return {SENTENCE: embed_text(model, batch, self.pooling)}  # [B, W]
+
+    def as_queries(self, vectors: np.ndarray) -> np.ndarray:
+        """[q, W'] of vectors [q, W] what is multiplied with `as_documents`."""
+        return vectors
+
+    def as_documents(self, vectors: np.ndarray) -> np.ndarray:
+        """[n, W'] of vectors [n, W] what is multiplied with `as_queries`."""
+        return vectors
+
+    def predict(
+        self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
+    ) -> list[dict[str, Any]]:
+        firsts, vectors = encode.firsts(rows), logits[SENTENCE]
+        places = {
+            name: first + 1 + number
+            for e, first in zip(examples, firsts, strict=True)
+            for number, name in enumerate(self.documents_of(e))
+        }
+        names = list(places)
+        ranked = search_vectors(
+            self.as_queries(vectors[firsts]),
+            self.as_documents(vectors[list(places.values())]),
+            names,
+            top=self.depth,
+            index=self.index,
+        )
+        return self.write_rankings(examples, ranked, names)
+
+
+@dataclass(frozen=True)
+class BatchCandidates:
+    """What the rows of a batch are to its questions, Q of them, and D texts.
+
+    Args:
+        is_question: [B] which rows are questions.
+        positive: [Q, D] the texts that answer a question.
+        negative: [Q, D] those that count as wrong: all others of the batch, those of other
+            questions, too, but not the same text as a positive.
+        own: [Q, D] those that are read for this question.
+    """
+
+    is_question: Tensor
+    positive: Tensor
+    negative: Tensor
+    own: Tensor
+
+    @classmethod
+    def of(cls, batch: Batch) -> BatchCandidates:
+        kind, group, text = (batch.require(f"values.{n}") for n in ("kind", "group", "text"))
+        asked, shown = kind == QUESTION, kind != QUESTION
+        own = group[asked][:, None] == group[shown]
+        positive = own & (kind[shown] == POSITIVE)
+        same = (text[shown][:, None] == text[shown]).float()  # [D, D]
+        return cls(asked, positive, (positive.float() @ same) == 0, own)
+
+
+@part_of("task")
+class BiEncoder(VectorRanking):
+    """`- log exp(s(q, p)) / (exp(s(q, p)) + sum_n exp(s(q, n)))`, s = likeness / temperature, n the
+    negatives of the question and all texts of the other questions of the batch; the mean over the
+    positives p of a question (Karpukhin et al., 2020, arXiv:2004.04906, sec. 3.2; with cosine, a
+    temperature and contradictions as negatives: supervised SimCSE, Gao et al., 2021,
+    arXiv:2104.08821, eq. 5).
+
+    Differs: one encoder for questions and texts (DPR has two); negatives are those of the
+    micro-batch of a process; other positives of a question, and texts equal to one, are no
+    negatives.
+    """
+
+    Settings: ClassVar[type[BiEncoderSettings]] = BiEncoderSettings
+
+    def __init__(self, **settings: Any) -> None:
+        own = self.Settings(**settings)
+        super().__init__(own)
+        if own.temperature <= 0:
+            fix = "task.temperature=0.05"
+            raise ConfigError("task.temperature", own.temperature, "above 0", fix=fix)
+        self.likeness, self.temperature = own.likeness, own.temperature
+
+    def as_queries(self, vectors: np.ndarray) -> np.ndarray:
+        return _unit(vectors) if self.likeness == "cosine" else vectors
+
+    def as_documents(self, vectors: np.ndarray) -> np.ndarray:
+        return self.as_queries(vectors)
+
+    def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
+        vectors, found = logits[SENTENCE], BatchCandidates.of(batch)
+        if self.likeness == "cosine":
+            vectors = F.normalize(vectors, dim=-1)
+        q, d = vectors[found.is_question], vectors[~found.is_question]
+        scores = multiply(q, d) / self.temperature  # [Q, D]
+        wrong = scores.masked_fill(~found.negative, _NONE)
+        losses = F.softplus(wrong.logsumexp(1, keepdim=True) - scores)  # [Q, D], of each positive
+        each = losses.masked_fill(~found.positive, 0).sum(1) / found.positive.sum(1)
+        best = scores.masked_fill(~found.positive, -torch.inf).amax(1)
+        right = (best > wrong.amax(1)).sum()
+        return Output(
+            {SENTENCE: Term(each.sum())}, {"acc/sentence": (right, self.counts(batch)[SENTENCE])}
+        )
+
+
+def _unit(vectors: np.ndarray) -> np.ndarray:
+    """[n, W] brought to length 1; zeros stay."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors / np.where(lengths > 0, lengths, 1)

@@ -1,0 +1,103 @@
+"""Ranking texts for questions: what encoders of questions and texts, and of both together, have in
+common.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from plmctl.core.errors import ConfigError
+from plmctl.core.values import Count, Whole
+from plmctl.tasks.base import Example, Task, TaskSettings
+from plmctl.tasks.ranking_files import make_question
+from plmctl.tasks.ranking_score import check_ranking_metrics, score_rankings
+from plmctl.tasks.search import Ranked
+
+BM25 = "bm25"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankingSettings(TaskSettings):
+    """Settings of ranking.
+
+    Args:
+        negatives: of a question, so many are read, the first ones.
+        depth: documents of a ranking.
+        beside: rankings that `plmctl eval` scores, too: "bm25".
+        causal: no token of the model sees a later one.
+    """
+
+    negatives: Whole = 1
+    depth: Count = 100
+    beside: Sequence[str] = ()
+    causal: bool = False
+
+
+class RankingTask(Task):
+    """Questions, each with texts that answer it and texts that do not.
+
+    In training, `predict` ranks the texts of a split alone; `plmctl eval` ranks the whole corpus.
+    """
+
+    chooses = False
+    typed = "questions that you type, one a line"
+
+    Settings: ClassVar[type[RankingSettings]] = RankingSettings
+
+    def __init__(self, own: RankingSettings) -> None:
+        super().__init__(own, metrics=check_ranking_metrics(own.metrics, own.depth))
+        self.negatives, self.depth, self.beside = own.negatives, own.depth, list(own.beside)
+        for name in self.beside:
+            if name != BM25:
+                raise ConfigError("task.beside", self.beside, f"[{BM25}] or []")
+
+    def parse(self, line: str, number: int) -> Example:
+        if not line.strip():
+            raise ValueError("no question")
+        return make_question(str(number - 1), line.strip(), {}, {}, f"line {number}")
+
+    def unit(self, example: Example) -> str:
+        return str(example.fields["query"])
+
+    def texts(self, example: Example) -> list[str]:
+        return [example.fields["query"], *self.documents_of(example).values()]
+
+    def gold_of(self, example: Example) -> list[str]:
+        return list(example.fields["positives"])
+
+    def fit_labels(self, examples: Iterable[Example]) -> None:
+        pass  # which texts are right stands beside each question
+
+    def read_corpus(self, split: str) -> dict[str, str]:
+        """{id: text} of all that is searched for the questions of a split."""
+        found: dict[str, str] = self.reader.read_corpus(  # type: ignore[attr-defined]
+            self.path, split, self.columns
+        )
+        return found
+
+    def documents_of(self, example: Example) -> dict[str, str]:
+        """{id: text} of what is read beside a question: its positives, then its first negatives."""
+        negatives = list(example.fields["negatives"].items())[: self.negatives]
+        return {**example.fields["positives"], **dict(negatives)}
+
+    def write_rankings(
+        self, examples: Sequence[Example], ranked: Iterable[Ranked], names: Sequence[str]
+    ) -> list[dict[str, Any]]:
+        """Of each question the relevant documents with their grades, and the ranking."""
+        return [
+            {
+                "id": e.id,
+                "gold": list(e.fields["positives"]),
+                "grades": [e.fields["grades"][name] for name in e.fields["positives"]],
+                "guess": [names[number] for number in own.numbers],
+                "scores": np.asarray(own.scores, np.float64).tolist(),
+            }
+            for e, own in zip(examples, ranked, strict=True)
+        ]
+
+    def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        return score_rankings(predictions, self.metrics)

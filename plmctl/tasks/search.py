@@ -1,0 +1,78 @@
+"""The nearest of many vectors, by exact products or by an index of FAISS, and the best texts by
+BM25.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from plmctl.core.extras import require_library
+from plmctl.tasks.ranking_score import order_ties, take_best
+from plmctl.tasks.retrieval import Retriever
+
+Index = Literal["exact", "faiss"]
+CHUNK = 1 << 24  # products in memory at the same time
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """The best documents for a question, by number, and their scores, best first."""
+
+    numbers: np.ndarray
+    scores: np.ndarray
+
+
+def search_vectors(
+    queries: np.ndarray,
+    documents: np.ndarray,
+    names: Sequence[str],
+    *,
+    top: int,
+    index: Index = "exact",
+) -> Iterator[Ranked]:
+    """For each of `queries [q, W]` the `top` rows of `documents [n, W]` with the largest product;
+    of equal ones as trec_eval orders `names`.
+
+    Raises:
+        UsageError: with `index="faiss"` where the library is not installed.
+    """
+    top, places = min(top, len(documents)), order_ties(names)
+    if index == "faiss":
+        yield from _search_faiss(queries, documents, places, top)
+        return
+    size = max(1, CHUNK // max(1, len(documents)))
+    for start in range(0, len(queries), size):
+        for scores in queries[start : start + size] @ documents.T:
+            best = take_best(scores, places, top)
+            yield Ranked(best, scores[best])
+
+
+def _search_faiss(
+    queries: np.ndarray, documents: np.ndarray, places: np.ndarray, top: int
+) -> Iterator[Ranked]:
+    """By a flat index of inner products; of equal products at the end of a ranking, FAISS chooses
+    those that stay.
+    """
+    library = require_library("faiss", "faiss", "index=faiss", otherwise="index=exact")
+    flat = library.IndexFlatIP(documents.shape[1])
+    flat.add(np.ascontiguousarray(documents, np.float32))
+    found = flat.search(np.ascontiguousarray(queries, np.float32), top)
+    for scores, numbers in zip(*found, strict=True):
+        order = np.lexsort((places[numbers], -scores))
+        yield Ranked(numbers[order], scores[order])
+
+
+def search_words(
+    queries: Sequence[str], texts: Sequence[str], names: Sequence[str], *, top: int
+) -> Iterator[Ranked]:
+    """For each question the `top` texts by BM25 (k1 0.9, b 0.4)."""
+    retriever, places = Retriever(texts), order_ties(names)
+    top = min(top, len(texts))
+    for query in queries:
+        scores = retriever.score(query)
+        best = take_best(scores, places, top)
+        yield Ranked(best, scores[best])

@@ -1,0 +1,76 @@
+"""The class of two texts from the vector of each: SBERT's objective on inference data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from plmctl.core.batch import Batch, Rows
+from plmctl.core.fields import Field
+from plmctl.core.parts import part_of
+from plmctl.heads.sentences import embed_text
+from plmctl.models.base import Model
+from plmctl.objectives.base import Facts
+from plmctl.tasks import encode
+from plmctl.tasks.apart import PLACE, check_pooling, encode_apart, put_first, split_pairs
+from plmctl.tasks.base import Example, label_ids
+from plmctl.tasks.classification import Classification, ClassificationSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class SentenceClassesSettings(ClassificationSettings):
+    """Settings of classes of two texts that are read apart.
+
+    Args:
+        pooling: what is the vector of a text (heads/sentences.py).
+        causal: no token of the model sees a later one.
+    """
+
+    pooling: str = "mean"
+    causal: bool = False
+
+
+@part_of("task")
+class SentenceClasses(Classification):
+    """`softmax(W [u; v; |u - v|])`, u and v the vectors of the two texts, each read by itself
+    (Reimers and Gurevych, 2019, arXiv:1908.10084, sec. 3, "classification objective function").
+
+    The vectors are what the model is trained for: `plmctl embed pooling=trained`.
+    """
+
+    embeds = True
+    pipeline = "sentence-similarity"
+    fields: Mapping[str, Field] = {"values.place": PLACE}
+    facts = Facts(needs=frozenset({"text", "labels.class", "values.group", "values.place"}))
+    vectors = 3
+
+    Settings: ClassVar[type[SentenceClassesSettings]] = SentenceClassesSettings
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        own = self.Settings(**settings)
+        check_pooling(own.pooling, causal=own.causal)
+
+    def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
+        rows = encode_apart(
+            [[str(e.fields["text"]), str(e.fields["text2"])] for e in examples],
+            tokenizer,
+            max_length=self.max_length,
+            pooling=self.pooling,
+            transform=self.transform,
+        )
+        if any(example.label is None for example in examples):
+            return rows
+        ids = label_ids(((example.label, example.place) for example in examples), self.names)
+        return encode.add_labels(rows, {"class": np.array(ids, dtype=np.int64)})
+
+    def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
+        place = batch.require("values.place")
+        u, v = split_pairs(embed_text(model, batch, self.pooling), place)  # [E, W] each
+        scores = model.heads["class"](torch.cat([u, v, (u - v).abs()], -1))  # [E, K]
+        return {"class": put_first(scores, place)}
