@@ -70,12 +70,9 @@ def test_none_is_missing():
     }
 
 
-<<<<<<< HEAD
 BERT = (2e-5, 5e-5)
-=======
 # SBERT's epochs; those of STS are four
 SENTENCES = {"sentence_classes": 1, "sentence_triplets": 1, "sentence_scores": 4}
->>>>>>> 6c0a78ad (Ranking: bi-encoders and cross-encoders on tables, SQuAD, BEIR and MS MARCO with trec_eval's scores; sentence vectors by supervised SimCSE and SBERT; semantic search by embed)
 WRITING = ("comet", "dialogue", "seq2seq", "summarization", "translation")
 
 
@@ -85,16 +82,10 @@ def test_composes_and_builds(name):
     assert task.name == name
     assert (task.head in cfg.heads) != (name in WRITING)  # what writes is the checkpoint's own head
     long = task.max_length > 1000  # Longformer's settings, in test_long_documents
-<<<<<<< HEAD
     ranks = name == "coreference"
-    epochs = (10,) if name in WRITING else (4, 5, 15) if long else (20,) if ranks else (2, 3, 5)
-    assert cfg.train.epochs in epochs
-    rates = (3e-5, 6.25e-5) if name in WRITING else (3e-5,) if long else (1e-5,) if ranks else BERT
-=======
-    usual = (10,) if name in WRITING else (4, 5, 15) if long else (2, 3, 5)
+    usual = (10,) if name in WRITING else (4, 5, 15) if long else (20,) if ranks else (2, 3, 5)
     assert cfg.train.epochs in ((SENTENCES[name],) if name in SENTENCES else usual)
-    rates = (3e-5, 6.25e-5) if name in WRITING else (3e-5,) if long else (2e-5, 5e-5)
->>>>>>> 6c0a78ad (Ranking: bi-encoders and cross-encoders on tables, SQuAD, BEIR and MS MARCO with trec_eval's scores; sentence vectors by supervised SimCSE and SBERT; semantic search by embed)
+    rates = (3e-5, 6.25e-5) if name in WRITING else (3e-5,) if long else (1e-5,) if ranks else BERT
     assert cfg.optim.lr in rates
     # these have a number of steps, 200 or 1000
     assert cfg.schedule.warmup_share == (
