@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -104,13 +105,19 @@ class Squad(Task):
 
     def __init__(self, **settings: Any) -> None:
         own: SquadSettings = self.Settings(**settings)
-        known = squad_score.score_v1([]) if own.version == 1 else squad_score.score_v2([])
-        super().__init__(own, metrics=check_metrics(own.metrics, known))
+        super().__init__(own, metrics=check_metrics(own.metrics, self.list_metrics(own)))
         self.stride, self.max_query = own.stride, own.max_query
         self.n_best, self.max_answer, self.overlap = own.n_best, own.max_answer, own.overlap
         self.version, self.null_threshold = own.version, own.null_threshold
         # of the contexts encoded so far: five questions share one
         self._passages: dict[str, Passage] = {}
+        self._answers = Counter[bool]()  # of the examples encoded so far, whether Chinese
+
+    @classmethod
+    def list_metrics(cls, settings: Any) -> Sequence[str]:
+        """The names of the scores with these settings."""
+        one = settings.version == 1
+        return [*(squad_score.score_v1([]) if one else squad_score.score_v2([]))]
 
     def parse(self, line: str, number: int) -> Example:
         cells = line.split("\t")
@@ -132,6 +139,14 @@ class Squad(Task):
             f" first is {ids[0]}); they are scored all the same, and no loss counts them"
             for file, ids in misplaced.items()
             if ids
+        ] + self._name_script()
+
+    def _name_script(self) -> list[str]:
+        if self.overlap != "bag" or self._answers[True] <= self._answers[False]:
+            return []
+        return [
+            "most answers are Chinese, and F1 compares what stands between spaces; characters are"
+            " compared by task.overlap=characters, and as in CMRC 2018 by task.overlap=run"
         ]
 
     def unit(self, example: Example) -> str:
@@ -153,7 +168,8 @@ class Squad(Task):
         questions: list[int] = []  # where those of the rows end
         extra = encode.specials(tokenizer.vocab, pair=True)
         for number, example in enumerate(examples):
-            question = tokenizer.encode(example.fields["question"])[: self.max_query]
+            self._answers.update(map(squad_score.is_chinese, example.fields.get("answers", ())))
+            question = self.ask(example, tokenizer)
             passage = self._passage(example.fields["context"], tokenizer)
             room = self.max_length - extra - len(question)
             if room < 1:
@@ -186,6 +202,10 @@ class Squad(Task):
         positions = np.arange(rows.seqs["text"].ids.shape[1])
         rows = encode.mark_global(rows, positions < np.array(questions)[:, None])
         return encode.add_labels(rows, {"span": np.array(spans, dtype=np.int64)})
+
+    def ask(self, example: Example, tokenizer: Any) -> list[int]:
+        """The tokens before the passage."""
+        return list(tokenizer.encode(example.fields["question"]))[: self.max_query]
 
     def find_answer(self, passage: Passage, example: Example) -> Any:
         """Where the answer stands among the tokens of its passage, for `label_window`."""

@@ -88,6 +88,12 @@ class SquadFiles(SplitFiles):
         return examples
 
 
+def find_span(context: str, text: str, start: int) -> tuple[int, int] | str:
+    """The characters [start, end) of an answer; MISPLACED where the context has another text."""
+    at_offset = text and start >= 0 and context[start : start + len(text)] == text
+    return (start, start + len(text)) if at_offset else MISPLACED
+
+
 def _example(file: Path, context: str, qa: _Question) -> Example:
     """The label is (first character, last character + 1) of the first answer, None without one,
     MISPLACED if the text has another string at that offset.
@@ -95,9 +101,7 @@ def _example(file: Path, context: str, qa: _Question) -> Example:
     answers = qa.get("answers") or []
     label: Any = None
     if answers and not qa.get("is_impossible", False):
-        text, start = answers[0]["text"], answers[0]["answer_start"]
-        at_offset = text and start >= 0 and context[start : start + len(text)] == text
-        label = (start, start + len(text)) if at_offset else MISPLACED
+        label = find_span(context, answers[0]["text"], answers[0]["answer_start"])
     fields = {
         "question": qa["question"],
         "context": context,

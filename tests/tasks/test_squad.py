@@ -10,6 +10,7 @@ import pytest
 
 from plmctl.core.batch import IGNORE
 from plmctl.core.errors import ConfigError, DataError
+from plmctl.tasks.base import Example
 from plmctl.tasks.inference import is_answered
 from plmctl.tasks.squad import Squad, best_window, doc_windows
 from plmctl.tasks.squad_files import SquadFiles
@@ -190,6 +191,20 @@ def test_misplaced_answers_leave_training_and_are_ignored_elsewhere(tmp_path, to
     assert rows.labels["span"][0].tolist() == [IGNORE, IGNORE]
     found = _squad(version=1).score([{"golds": ["England"], "guess": "england."}])
     assert found == {"f1": 100.0, "exact": 100.0}
+
+
+def test_answers_in_characters_that_are_compared_as_words_are_named(toy):
+    fields = {"question": "1066", "context": "北京市在北方。", "answers": ["北京市", "北京"]}
+    for overlap, named in (("bag", True), ("characters", False), ("run", False)):
+        task = _squad(version=1, overlap=overlap)
+        task.encode([Example("0", fields, (0, 3))], toy)
+        remarks = " ".join(task.remarks)
+        assert ("task.overlap=characters, and as in CMRC 2018 by task.overlap=run" in remarks) == (
+            named
+        )
+    task = _squad()
+    task.encode([Example("1", {**fields, "answers": ["north"]}, None)], toy)
+    assert task.remarks == []
 
 
 @pytest.mark.parametrize(

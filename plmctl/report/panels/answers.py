@@ -10,7 +10,7 @@ from plmctl.report.examples import Rows, collect_by_split, load_texts
 from plmctl.report.page import Block, Paragraph, TableBlock
 from plmctl.report.subject import ReportedRun, Subject
 from plmctl.report.text import clip, format_percent
-from plmctl.tasks.squad_score import exact, f1
+from plmctl.tasks.squad_score import Overlap, exact, f1
 
 ORDER = 52
 MOST = 10
@@ -29,7 +29,9 @@ def panel(subject: Subject) -> list[Block]:
     return collect_by_split(subject, "Answers", _blocks)
 
 
-def classify_answer(row: Mapping[str, Any], *, threshold: float | None) -> str:
+def classify_answer(
+    row: Mapping[str, Any], *, threshold: float | None, overlap: Overlap = "bag"
+) -> str:
     """One of `KINDS`; above the odds `threshold` the answer is empty, None if every question has an
     answer.
     """
@@ -38,9 +40,10 @@ def classify_answer(row: Mapping[str, Any], *, threshold: float | None) -> str:
         return "should be empty" if guess else "rightly empty"
     if not guess:
         return "left empty"
-    if max(exact(gold, guess) for gold in golds):
+    if max(exact(gold, guess, overlap=overlap) for gold in golds):
         return "exact"
-    return "overlap" if max(f1(gold, guess) for gold in golds) > 0 else "elsewhere"
+    shared = max(f1(gold, guess, overlap=overlap) for gold in golds)
+    return "overlap" if shared > 0 else "elsewhere"
 
 
 def answer(row: Mapping[str, Any], threshold: float | None) -> str:
@@ -53,7 +56,8 @@ def _blocks(run: ReportedRun, split: str, rows: Rows) -> list[Block]:
         return []
     task = run.log.config.get("task") or {}
     threshold = float(task.get("null_threshold") or 0.0) if task.get("version") == 2 else None
-    kinds = [classify_answer(row, threshold=threshold) for row in rows]
+    overlap: Overlap = task.get("overlap") or "bag"
+    kinds = [classify_answer(row, threshold=threshold, overlap=overlap) for row in rows]
     counts = Counter(kinds)
     table = TableBlock(
         ["answer", "questions", "share", "what it is"],
