@@ -30,7 +30,10 @@ TABLES = ("plmctl.tasks.tables.Table", "plmctl.tasks.choices.Choices")
 # dev has the text of train with other words, as long: places of answers stay where they are
 OTHERS = {"cat": "dog", "Ana": "Eva", "Mark": "Paul", "shadow": "circle", "likes": "hates",
           "Which": "Whose", "man": "boy", "Rain": "Snow"}  # fmt: skip
-ALIKE = {"squad_v2": "squad"}  # tasks whose files have the layout of others
+# tasks whose files have the layout of others
+ALIKE = {"coqa_rationale": "coqa"} | dict.fromkeys(
+    ("squad_v2", "cmrc2018", "xquad", "sketchy_reader", "retro_reader"), "squad"
+)
 WRITING = ("task.max_length=32", "task.max_target=12", "search@task.search=greedy")
 
 

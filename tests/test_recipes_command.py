@@ -141,6 +141,8 @@ def test_figures_that_were_reached_stand_in_the_results(recipe: str) -> None:
         "conll2003",
         "squad",
         "squad_v2",
+        "cmrc2018",
+        "xquad",
         "triviaqa",
         "wikihop",
         "hotpotqa",

@@ -1,0 +1,106 @@
+"""CMRC 2018 and XQuAD: their files, their scores, and a model that is trained on English questions
+and asked Chinese ones.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from plmctl.run import compose as config
+from plmctl.run.action import perform
+from plmctl.run.build import build
+
+SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "chinese"
+TINY = [
+    "tokenizer=byte_bpe",
+    "tokenizer.vocab_size=270",
+    "size=tiny",
+    "size.width=16",
+    "size.inner_width=16",
+    "size.num_layers=1",
+]
+TINY += ["size.num_heads=2", "task.max_length=64", "task.stride=16", "train.steps=2"]
+TINY += ["train.epochs=null", "train.precision=fp32", "train.threads=1", "checkpoint=null"]
+ENGLISH = "Ada wrote notes. She lived in London, and Bob in Rome."
+CHINESE = "艾达写了笔记。她住在伦敦，鲍勃住在罗马。"
+
+
+def write(file: Path, context: str, **answers: str) -> None:
+    qas = [
+        {
+            "id": name,
+            "question": f"Where is {name}?",
+            "answers": [{"text": text, "answer_start": context.index(text)}],
+        }
+        for name, text in answers.items()
+    ]
+    content = {"version": "1.1", "data": [{"paragraphs": [{"context": context, "qas": qas}]}]}
+    file.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
+
+
+def task(name: str, path: object) -> Any:
+    words = [f"task={name}", f"task.path={path}", "checkpoint=null"]
+    return build(config.compose("finetune", None, words).task, {"pooling": "first"}, path="task")
+
+
+@pytest.fixture(scope="module")
+def languages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("xquad")
+    write(folder / "train-v1.1.json", ENGLISH, Ada="London", Bob="Rome")
+    write(folder / "dev-v1.1.json", f"{ENGLISH} Yes.", Ada="London", Bob="Rome")
+    write(folder / "xquad.zh.json", CHINESE, ada="伦敦", bob="罗马")
+    write(folder / "xquad.de.json", "Ada wohnt in London.", ada="London")
+    return folder
+
+
+def test_languages_that_are_there_are_scored(languages: Path) -> None:
+    xquad = task("xquad", languages)
+    assert xquad.dev_splits == ["dev", "dev_de", "dev_zh"]
+    assert [each.fields["answers"] for each in xquad.read("dev_zh")] == [["伦敦"], ["罗马"]]
+    rows = [{"golds": ["伦敦市"], "guess": "伦敦"}, {"golds": ["the Ada"], "guess": "Ada"}]
+    assert xquad.score(rows) == {"f1": pytest.approx((80 + 100) / 2), "exact": 50.0}
+
+
+def test_zero_shot(languages: Path, tmp_path: Path) -> None:
+    """The score of Chinese at the end of training on English, by its split, and by its file."""
+    run = tmp_path / "run"
+    words = ["task=xquad", f"task.path={languages}", f"run.dir={run}", *TINY]
+    assert perform(config.compose("finetune", None, words)) == 0
+    scores = json.loads((run / "result.json").read_text())["metrics"]
+    assert set(scores) >= {"dev", "dev_de", "dev_zh"}
+    trained = (run / "predictions" / "dev_zh.jsonl").read_text()
+    of_file = ["task=xquad", f"task.path={languages}/xquad.zh.json", "split=dev"]
+    for name, more in {"dev_zh": ["split=dev_zh"], "dev": of_file}.items():
+        found = [f"checkpoint={run}", f"out={tmp_path / name}", *more]
+        assert perform(config.compose("eval", None, found)) == 0
+        assert (tmp_path / name / f"{name}.jsonl").read_text() == trained
+
+
+def test_cmrc_is_scored_by_runs(tmp_path: Path) -> None:
+    for name in ("cmrc2018_train.json", "cmrc2018_dev.json"):
+        write(tmp_path / name, CHINESE, ada="住在伦敦")
+    cmrc = task("cmrc2018", tmp_path)
+    assert [len(cmrc.read(split)) for split in ("train", "dev")] == [1, 1]
+    assert cmrc.score([{"golds": ["住在伦敦"], "guess": "在，伦敦住"}])["f1"] == 100 * 2 * 3 / 8
+
+
+@pytest.mark.shared
+@pytest.mark.skipif(not SHARED.exists(), reason="the shared data sets are not here")
+def test_distributed_files() -> None:
+    cmrc, xquad = task("cmrc2018", SHARED / "cmrc2018"), task("xquad", SHARED)
+    train, dev = cmrc.read("train"), cmrc.read("dev")
+    skipped = sum(cmrc.reader.skipped.values())
+    assert len(train) + skipped == 2374
+    assert 0 < skipped < 0.03 * 2374
+    assert len(dev) == 393
+    assert len(xquad.read("dev_zh")) == 1190
+    for own, examples in ((cmrc, dev), (xquad, xquad.read("dev_zh"))):
+        rows = [{"golds": e.fields["answers"], "guess": e.fields["answers"][-1]} for e in examples]
+        assert own.score(rows) == {"f1": 100.0, "exact": 100.0}
+        rows = [{**row, "guess": f"{row['guess']}。甲"} for row in rows]
+        assert own.score(rows)["exact"] < 2
+        assert 60 < own.score(rows)["f1"] < 99
