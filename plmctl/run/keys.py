@@ -9,6 +9,7 @@ _PATHS = (
     "valid_path",
     "target_path",
     "valid_target_path",
+    "sketchy_path",
     "dir",
     "cache_dir",
     "first_vectors",

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from plmctl.core.batch import IGNORE, Batch, Rows
-from plmctl.core.errors import ConfigError, DataError, nearest
+from plmctl.core.errors import DataError
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.core.values import Count, Number
@@ -39,6 +39,7 @@ from plmctl.tasks.matching import find_all
 from plmctl.tasks.metrics import check_metrics
 from plmctl.tasks.places import SPAN
 from plmctl.tasks.squad_score import normalise_english
+from plmctl.tasks.term_weights import read_weights
 from plmctl.text import sentences
 
 TYPES = ("yes", "no", "span")  # of questions, by the number of their logit
@@ -125,11 +126,7 @@ class Hotpot(Task):
         super().__init__(own, metrics=metrics, submission=own.submission)
         self.max_query, self.max_answer = own.max_query, own.max_answer
         self.most_spans = own.most_spans
-        for name in own.weights:
-            if name not in TERMS:
-                allowed = f"weights of {', '.join(TERMS)}{nearest(name, TERMS)}"
-                raise ConfigError("task.weights", name, allowed)
-        self.weights = {name: own.weights.get(name, 1.0) for name in TERMS}
+        self.weights = read_weights(own.weights, TERMS)
         encode.refuse_causal(self.pooling, "titles stand before their paragraphs")
         self._tokenizer: Any = None  # of the rows encoded last
 
