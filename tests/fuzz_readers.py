@@ -34,6 +34,7 @@ import yaml
 
 from plmctl.core.errors import PlmctlError
 from tests.tasks import aspect_sentences as aspects
+from tests.tasks import conversations
 from tests.tasks import superglue_files as exams
 
 SECONDS, MEMORY = 60, 1 << 30  # of one file
@@ -537,6 +538,8 @@ def task_files(folder: Path) -> None:
             for text in TEXT
         ),
         "hotpot.json": json.dumps(hotpot),
+        "coqa.json": json.dumps(conversations.make_coqa(TEXT[:3])),
+        "quac.json": json.dumps(conversations.make_quac(TEXT[:3])),
         "train.conll": column,
         "bank.conllu": "\n".join(
             "".join(
@@ -728,6 +731,8 @@ CASES = [
     Case("task SQuAD", task_files, read_task("squad.json", "squad"), ("squad.json",)),
     Case("task TriviaQA", task_files, read_task("trivia.jsonl", "triviaqa"), ("trivia.jsonl",)),
     Case("task HotpotQA", task_files, read_task("hotpot.json", "hotpotqa"), ("hotpot.json",)),
+    Case("task CoQA", task_files, read_task("coqa.json", "coqa"), ("coqa.json",)),
+    Case("task QuAC", task_files, read_task("quac.json", "quac"), ("quac.json",)),
     Case("task CoNLL", task_files, read_task("train.conll", "conll2003"), ("train.conll",)),
     Case("task pos", task_files, read_task("bank.conllu", "pos"), ("bank.conllu",)),
     Case(

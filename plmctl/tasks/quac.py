@@ -1,0 +1,147 @@
+"""Questions of a conversation about a section of an encyclopedia (QuAC)."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from plmctl.core.batch import IGNORE, Batch, Rows
+from plmctl.core.fields import Field
+from plmctl.core.parts import part_of
+from plmctl.heads.base import cross_entropy
+from plmctl.heads.features import read as features_of
+from plmctl.heads.rows import take_anchors
+from plmctl.models.base import Model
+from plmctl.objectives.base import Facts, Output, Term
+from plmctl.tasks import conversation, encode, quac_score
+from plmctl.tasks.base import Example
+from plmctl.tasks.conversation import ConversationSettings
+from plmctl.tasks.squad import Squad
+from plmctl.tasks.term_weights import read_weights
+
+ACTS = {"yes_no": ("y", "n", "x"), "followup": ("y", "m", "n")}  # by the number of their logit
+TERMS = ("span", *ACTS)
+
+
+@part_of("task")
+class Quac(Squad):
+    """Predicts the span that answers a question of a conversation, whether it says yes, no or
+    neither, and whether to follow up (Choi et al., 2018, arXiv:1808.07036).
+
+    `loss = w_1 span + w_2 CE(yes_no) + w_3 CE(followup)`, the span's as of `Squad` version 2, where
+    CANNOTANSWER is no answer; the two dialogue acts are read at the anchor of each window that has
+    the answer (of all windows, if there is none), and predicted by the mean of their log
+    probabilities over windows. The turns before a question stand before it (`conversation`).
+    Differs: QuAC's own model marks earlier answers in the passage.
+    """
+
+    typed = conversation.TYPED
+    fields: Mapping[str, Field] = {
+        "labels.yes_no": Field("[n]", "int", "0: the answer says yes, 1: no, 2: neither"),
+        "labels.followup": Field("[n]", "int", "follow up 0: yes, 1: maybe, 2: no"),
+    }
+    facts = Facts(
+        needs=frozenset({"text", *(f"labels.{name}" for name in TERMS)}), heads=frozenset(TERMS)
+    )
+    Settings = ConversationSettings
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        own = ConversationSettings(**settings)
+        self.history, self.max_history = own.history, own.max_history
+        self.weights = read_weights(own.weights, TERMS)
+        self.submission = {"dev": "quac_dev.jsonl"}
+
+    @classmethod
+    def list_metrics(cls, settings: Any) -> Sequence[str]:
+        return quac_score.NAMES
+
+    def parse(self, line: str, number: int) -> Example:
+        return conversation.parse_turns(line, number)
+
+    def ask(self, example: Example, tokenizer: Any) -> list[int]:
+        turns, most = self.history, self.max_history
+        before = conversation.encode_turns(example, tokenizer, turns=turns, most=most)
+        return before + super().ask(example, tokenizer)
+
+    def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
+        rows = super().encode(examples, tokenizer)
+        assert rows.anchors is not None
+        number, first = rows.values["example"], rows.labels["span"][:, 0]
+        empty = np.array([example.label is None for example in examples])[number]
+        known = (first != rows.anchors[:, 1]) | empty
+        labels = {
+            name: np.array([_number(kinds, e.fields.get(name)) for e in examples])[number]
+            for name, kinds in ACTS.items()
+        }
+        return encode.add_labels(
+            rows, {name: np.where(known, own, IGNORE) for name, own in labels.items()}
+        )
+
+    def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
+        state = take_anchors(features_of(model, batch), batch)
+        acts = {name: model.heads[name](state) for name in ACTS}  # [B, 3]
+        return {**super().logits(model, batch), **acts}
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        return {name: batch.counts[name] for name in TERMS}
+
+    def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
+        span, counts = super().loss(logits, batch), self.counts(batch)
+        terms, logs = {"span": replace(span.terms["span"], weight=self.weights["span"])}, {}
+        for name in ACTS:
+            total, right = cross_entropy(logits[name], batch.require(f"labels.{name}"))
+            terms[name] = Term(total, self.weights[name])
+            logs[f"acc/{name}"] = (right, counts[name])
+        return Output(terms, {**span.logs, **logs})
+
+    def predict(
+        self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
+    ) -> list[dict[str, Any]]:
+        found = super().predict(logits, rows, examples)
+        acts = {name: _choose(logits[name], rows, kinds) for name, kinds in ACTS.items()}
+        for number, (prediction, example) in enumerate(zip(found, examples, strict=True)):
+            empty = prediction["null_odds"] > self.null_threshold or not prediction["guess"]
+            prediction["guess"] = quac_score.NONE if empty else prediction["guess"]
+            prediction.pop("n_best")  # answers that are not joined by their texts alone
+            prediction["dialogue"] = example.fields.get("dialogue", example.id)
+            for name in ACTS:
+                prediction[name] = acts[name][number]
+                prediction[f"gold_{name}"] = example.fields.get(name)
+        return found
+
+    def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        scores = quac_score.score(predictions)
+        return {name: scores[name] for name in self.metrics}
+
+    def submit(self, predictions: Sequence[Mapping[str, Any]], name: str = "") -> str:
+        """A line for each dialogue, as the evaluation script reads it."""
+        dialogues = defaultdict[str, list[Mapping[str, Any]]](list)
+        for prediction in predictions:
+            dialogues[prediction["dialogue"]].append(prediction)
+        columns = {"best_span_str": "guess", "qid": "id", "yesno": "yes_no", "followup": "followup"}
+        lines = [
+            {column: [row[key] for row in own] for column, key in columns.items()}
+            for own in dialogues.values()
+        ]
+        return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+
+
+def _number(kinds: Sequence[str], kind: str | None) -> int:
+    return IGNORE if kind is None else kinds.index(kind)
+
+
+def _choose(logits: np.ndarray, rows: Rows, kinds: Sequence[str]) -> list[str]:
+    """The kind of each example with the largest mean log probability over its rows."""
+    scores = logits.astype(np.float64)
+    scores -= np.logaddexp.reduce(scores, axis=1, keepdims=True)
+    number = rows.values["example"]
+    mean = np.zeros((int(number.max()) + 1, len(kinds)))
+    np.add.at(mean, number, scores)
+    return [kinds[best] for best in mean.argmax(1).tolist()]
