@@ -99,6 +99,18 @@ def test_it_is_evaluated_and_folded_into_a_plain_model(
     assert "lora" not in "".join(open_source(folded).tensors)
 
 
+def test_methods_that_no_weights_compute_are_evaluated_and_not_folded(
+    base: Path, tmp_path: Path
+) -> None:
+    methods = "peft=[prefix,adapter_parallel,bitfit]"
+    run = finetune(base, tmp_path / "run", methods, "peft.prefix.length=3", "train.steps=2")
+    saved = [json.loads(line) for line in (run / "predictions/dev.jsonl").read_text().splitlines()]
+    found = predictions(tmp_path / "x", run)
+    assert [one["probabilities"] for one in found] == [one["probabilities"] for one in saved]
+    said = plmctl("convert", str(run), str(tmp_path / "folded"), "--to", "plmctl", code=2)
+    assert "not to be put into the weights" in said
+
+
 def test_resume_goes_on_bit_for_bit(base: Path, tuned: Path, tmp_path: Path) -> None:
     whole = newest(tuned)
     run = tmp_path / "half"

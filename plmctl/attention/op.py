@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from plmctl.attention.kernels.base import Bias, Kernel, KernelPlan, Weigh
-from plmctl.attention.kernels.dense import Mask, attend_by
+from plmctl.attention.kernels.dense import Before, Mask, attend_behind, attend_by
 from plmctl.attention.patterns.base import Pattern
 from plmctl.attention.patterns.key import make_key
 from plmctl.core.batch import Seq
@@ -121,6 +121,7 @@ class BoundOp:
         dropout: float = 0.0,
         bias: Bias | None = None,
         weigh: Weigh | None = None,
+        before: Before | None = None,
     ) -> Tensor:
         """Rotate queries and keys, add the cached keys, compute attention.
 
@@ -133,6 +134,7 @@ class BoundOp:
             bias: A bias of the cell, added to that of the positions.
             weigh: From scores to weights, in place of softmax; it needs all scores of a query, so
                 that no kernel leaves out any.
+            before: Keys and values that every query sees besides, as `attend_behind` says.
 
         Returns:
             [B, H, Tq, D]
@@ -143,6 +145,11 @@ class BoundOp:
         added = _sum(self.position.bias, bias)
         if env.recorder is not None:
             env.recorder.products(q, k, self.plan, added(q, self.positions, keys), weigh)
+        if before is not None:
+            bias_of_all = added(q, self.positions, keys)
+            return attend_behind(
+                before, q, k, v, plan=self.plan, bias=bias_of_all, dropout=dropout, weigh=weigh
+            )
         if weigh is not None:
             bias_of_all = added(q, self.positions, keys)
             return attend_by(weigh, q, k, v, plan=self.plan, bias=bias_of_all, dropout=dropout)

@@ -23,6 +23,7 @@ from plmctl.attention.patterns.causal import Causal
 from plmctl.core.batch import Seq
 from plmctl.core.parts import part_of
 
+Before = tuple[Tensor, Tensor]  # keys and values, [H, P, D] each
 # keys; with more, the T x T probabilities no longer fit into the cache and torch's kernel wins
 _LONG = 1024
 
@@ -153,6 +154,30 @@ def attend_by(
     """`attend` with `weigh` in place of softmax: all scores at once, whatever the plan."""
     p = weigh(score(q, k, plan=plan, bias=bias, low=-torch.inf))
     return F.dropout(p, dropout).to(v.dtype) @ v
+
+
+def attend_behind(
+    before: Before,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    plan: KernelPlan,
+    bias: Tensor | None = None,
+    dropout: float = 0.0,
+    weigh: Weigh | None = None,
+) -> Tensor:
+    """Attention to [K'; k] and [V'; v]: keys K' and values V', [H, P, D], that stand before all
+    tokens and nowhere, so that no pattern hides them and no position changes their scores; all
+    scores at once, whatever the plan.
+    """
+    first = torch.einsum("bhqd,hpd->bhqp", q, before[0].to(q.dtype)) * q.shape[-1] ** -0.5
+    scores = score(q, k, plan=plan, bias=bias, low=-torch.inf)
+    scores = torch.cat([first.to(scores.dtype), scores], -1)  # [B, H, Tq, P + Tk]
+    p = F.dropout(scores.softmax(-1) if weigh is None else weigh(scores), dropout).to(v.dtype)
+    places = before[1].shape[1]
+    read = torch.einsum("bhqp,hpd->bhqd", p[..., :places], before[1].to(v.dtype))
+    return read + p[..., places:] @ v
 
 
 def score(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from torch import Tensor, nn
 
 from plmctl.core.errors import ConfigError, nearest
@@ -12,6 +14,8 @@ from plmctl.nn.env import Env, Streams
 from plmctl.nn.scores import make_score
 from plmctl.nn.weights import WeightsFactory, make_weights
 
+# keys and values that are learned, [H, P, D] each
+Prefix = Callable[[], tuple[Tensor, Tensor]]
 # the index of the map that gives q, k and v
 PROJECTIONS = {"own": (0, 1, 2), "shared": (0, 0, 1), "none": (0, 0, 0)}
 
@@ -36,6 +40,7 @@ class Attention(Cell):
 
     records = True
     computes = "attention"
+    takes_prefix = True  # whether all that it computes sees a prefix
 
     def __init__(
         self,
@@ -80,6 +85,7 @@ class Attention(Cell):
         )
         self.out = nn.Linear(inner, width, bias=bias)
         self.weigh = make_weights(weights, num_heads)
+        self.prefix: Prefix | None = None  # what every token sees besides
 
     @property
     def projection(self) -> nn.Linear:  # type: ignore[override]
@@ -109,4 +115,7 @@ class Attention(Cell):
         if env.recorder is not None:
             env.recorder.vectors(q, k, v)
         dropout = self.dropout if self.training else 0.0
-        return env.ops["text"](self.score(q), k, v, env, dropout=dropout, weigh=self.weigh)
+        before = None if self.prefix is None else self.prefix()
+        return env.ops["text"](
+            self.score(q), k, v, env, dropout=dropout, weigh=self.weigh, before=before
+        )

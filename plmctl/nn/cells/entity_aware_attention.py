@@ -31,6 +31,8 @@ class EntityAwareAttention(Attention, FitsIn):
     transformers, `LukeSelfAttention`.)
     """
 
+    takes_prefix = False
+
     def __init__(
         self,
         *,

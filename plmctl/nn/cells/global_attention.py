@@ -48,6 +48,8 @@ class GlobalAttention(Attention):
     allenai/longformer, longformer.py.)
     """
 
+    takes_prefix = False
+
     def __init__(
         self,
         *,

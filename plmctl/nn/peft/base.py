@@ -37,6 +37,9 @@ class Method:
         inside = f".{self.mark}."
         return [name for name, _ in model.named_parameters() if inside in name]
 
+    def check_folding(self) -> None:
+        """Raise ConfigError where no weights of a model compute what it adds."""
+
 
 class Added(Starting):
     """A module that a method adds to another one, whose input or result it changes."""
@@ -50,9 +53,7 @@ class Added(Starting):
         return y
 
     def fold_result(self, owner: nn.Module) -> None:
-        """Change the weights of `owner` so that its result alone is what `change` makes of it;
-        ConfigError where no weights do.
-        """
+        """Change the weights of `owner` so that its result alone is what `change` makes of it."""
 
     def fold_input(self, owner: nn.Module) -> None:
         """The same of `change_input`."""
@@ -113,6 +114,8 @@ def fold(model: nn.Module, methods: Sequence[Method]) -> None:
     Raises:
         ConfigError: No weights of the model compute the same.
     """
+    for method in methods:
+        method.check_folding()
     marks = [method.mark for method in methods]
     found = [
         (owner, mark, added)

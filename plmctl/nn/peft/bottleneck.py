@@ -54,10 +54,6 @@ class BottleneckChange(Added):
         inner = self.activation(F.linear(read, self.down, self.down_bias))
         return y + self.scale * F.linear(inner, self.up, self.up_bias)
 
-    def fold_result(self, owner: nn.Module) -> None:
-        allowed = "not to be put into the weights: an adapter is a network of its own"
-        raise ConfigError("peft", "adapter", allowed, fix="--to plmctl keeps it as it is")
-
 
 @part_of("peft")
 class Bottleneck(Method):
@@ -125,3 +121,7 @@ class Bottleneck(Method):
             if isinstance(part, nn.LayerNorm | nn.RMSNorm)
             for inner, _ in part.named_parameters(recurse=False)
         ]
+
+    def check_folding(self) -> None:
+        allowed = "not to be put into the weights: it is a network of its own"
+        raise ConfigError("peft", self.mark, allowed)

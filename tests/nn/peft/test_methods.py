@@ -5,21 +5,26 @@ to.
 from __future__ import annotations
 
 import copy
+from functools import partial
 
 import pytest
 import torch
 
 from plmctl.core.errors import ConfigError
 from plmctl.models.base import Model
+from plmctl.nn.cells.attention import Attention
+from plmctl.nn.entmax import Entmax
+from plmctl.nn.env import Streams
 from plmctl.nn.init import normal
 from plmctl.nn.peft.base import find_cells, find_maps, fold
 from plmctl.nn.peft.bottleneck import Bottleneck
 from plmctl.nn.peft.ia3 import LearnedScales
 from plmctl.nn.peft.lora import LowRank
+from plmctl.nn.peft.prefix import PrefixTuning
 from plmctl.nn.peft.subset import Subset
 from plmctl.run.assemble import build_model, without_weights
 from plmctl.run.compose import compose
-from tests.nn.stacks import make_env, make_input, make_stack, run_stack
+from tests.nn.stacks import HEADS, B, T, W, make_env, make_input, make_stack, run_stack
 
 LORA = {"maps": ["query", "value", "down"], "rank": 3, "alpha": 6.0}
 METHODS = {
@@ -31,6 +36,13 @@ METHODS = {
     "parallel": lambda: Bottleneck(
         cells=["feed-forward"], inner_width=5, activation="relu", parallel=True, scale=4.0, std=None
     ),
+}
+
+
+NO_WEIGHTS = {
+    "adapter": METHODS["adapter"],
+    "parallel": METHODS["parallel"],
+    "prefix": lambda: PrefixTuning(length=3),
 }
 
 
@@ -147,11 +159,54 @@ def test_what_was_learned_folds_into_the_weights(names) -> None:
     assert not any(part._forward_hooks or part._forward_pre_hooks for part in stack.modules())
 
 
-def test_an_adapter_is_not_folded() -> None:
-    method = METHODS["adapter"]()
-    _, stack = build(method)
-    with pytest.raises(ConfigError, match="a network of its own"):
-        fold(stack, [method])
+@pytest.mark.parametrize("method", NO_WEIGHTS.values(), ids=NO_WEIGHTS)
+def test_what_no_weights_compute_is_not_folded(method) -> None:
+    methods = [LowRank(**LORA), method()]
+    _, stack = build(*methods)
+    before = read(stack)
+    with pytest.raises(ConfigError, match="not to be put into the weights"):
+        fold(stack, methods)
+    torch.testing.assert_close(read(stack), before, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("inner", [None, 4])
+@pytest.mark.parametrize("weights", [None, "entmax"])
+def test_a_prefix_is_seen_by_every_token_before_its_own_past(inner, weights) -> None:
+    """A loop over queries: softmax over [P_k; keys up to the query]."""
+    made = None if weights is None else partial(Entmax, alpha=1.5)
+    cell = partial(Attention, width=W, num_heads=HEADS, dropout=0.0, weights=made)
+    stack = make_stack("a", dtype=torch.float64, more={"a": cell})
+    PrefixTuning(length=3, inner_width=inner).add_to(stack)
+    (attention,) = find_cells(stack)
+    attention.double()
+    attention.prefix.start(torch.Generator().manual_seed(2))
+    for weight in attention.prefix.parameters():
+        weight.data.normal_(generator=torch.Generator().manual_seed(weight.numel()))
+    x = make_input(torch.float64)
+    found = attention(Streams({"text": x}), make_env())
+    size = W // HEADS
+    p = attention.prefix
+    table = p.vectors
+    if inner is not None:
+        table = torch.tanh(table @ p.inside["first"].T + p.inside["first_bias"])
+        table = table @ p.inside["second"].T + p.inside["second_bias"]
+    for row in range(B):
+        q, k, v = attention.qkv(x[row]).chunk(3, -1)
+        for query in range(T):
+            heads = []
+            for head in range(HEADS):
+                own = slice(head * size, (head + 1) * size)
+                keys = torch.cat([table[:, :W][:, own], k[: query + 1, own]])
+                values = torch.cat([table[:, W:][:, own], v[: query + 1, own]])
+                scores = keys @ q[query, own] / size**0.5
+                shares = (
+                    scores.softmax(-1)
+                    if weights is None
+                    else attention.weigh(scores.expand(1, HEADS, 1, -1))[0, head, 0]
+                )
+                heads.append(shares @ values)
+            wanted = attention.out(torch.cat(heads))
+            torch.testing.assert_close(found[row, query], wanted)
 
 
 def test_several_methods_stand_in_one_model() -> None:
@@ -218,6 +273,8 @@ def test_what_a_model_lacks_is_named() -> None:
             part.bias = None
     with pytest.raises(ConfigError, match="this model has no biases"):
         Subset(biases=True).add_to(stack)
+    with pytest.raises(ConfigError, match="by one softmax"):
+        PrefixTuning(length=2).add_to(make_stack("f"))
     LowRank(**LORA).add_to(stack)
     with pytest.raises(ConfigError, match="once"):
         LowRank(**LORA).add_to(stack)
