@@ -21,6 +21,7 @@ from plmctl.run.assemble import build_model
 from plmctl.run.base_model import fold_methods
 from plmctl.run.lengthen import lengthen
 from plmctl.run.loading import Source, open_source, refuse_infinite
+from plmctl.run.peft_layout import to_peft
 from plmctl.run.places import Places
 from plmctl.run.saved import CONFIG
 from plmctl.storage.atomic import write_text
@@ -50,7 +51,7 @@ def convert(
     appears only when it is complete.
 
     Args:
-        to: "hf" or "plmctl", the layout of `target`.
+        to: "hf", "plmctl" or "peft", the layout of `target`.
         max_length: Tokens of the rows that it is to read, more than today (`run/lengthen.py`).
         reach: With `max_length`, tokens that a token sees to either side; None: as many as before,
             or as many as an old row has, at most 256.
@@ -60,7 +61,8 @@ def convert(
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         problem = f"{target} exists and is not an empty folder"
         raise UsageError(f"{problem}\n  fix: give another OUT, or remove it")
-    model = fold_methods(open_source(source, plugins=plugins))
+    model = open_source(source, plugins=plugins)
+    model = model if to == "peft" else fold_methods(model)
     if part == "generator":
         model = _take_generator(model)
     if max_length is not None:
@@ -74,7 +76,13 @@ def convert(
     shutil.rmtree(partial, ignore_errors=True)
     try:
         partial.mkdir(parents=True)
-        what = to_hf(model, partial, card) if to == "hf" else to_plmctl(model, partial)
+        what = (
+            to_peft(model, partial)
+            if to == "peft"
+            else to_hf(model, partial, card)
+            if to == "hf"
+            else to_plmctl(model, partial)
+        )
         os.replace(partial, target)
     except (OSError, SafetensorError) as error:  # a full disk raises one or the other
         problem = f"cannot write: {getattr(error, 'strerror', None) or error}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import plmctl
+from plmctl.core.errors import UsageError
 from plmctl.nn.peft.base import Method, fold
 from plmctl.nn.peft.ia3 import LearnedScales
 from plmctl.nn.peft.lora import LowRank
+from plmctl.run.assemble import build_model
+from plmctl.run.peft_layout import to_peft
+from plmctl.storage.settings_file import to_yaml
+from plmctl.training.checkpoint import Snapshot, load_tensors, tensors_of, write
 from plmctl.training.freezing import apply_freezing
+from plmctl.training.progress import Progress
 from tests.interop.publishing import publish
 from tests.interop.test_families import batch, inputs
 
@@ -55,6 +62,19 @@ def ia3() -> tuple[Method, Any, dict[str, str]]:
     return ours, theirs, names
 
 
+NODES = {
+    "lora": {
+        "_target_": "plmctl.nn.peft.lora.LowRank",
+        "maps": ["query", "value", "up"],
+        "rank": 3,
+        "alpha": 6,
+    },
+    "ia3": {
+        "_target_": "plmctl.nn.peft.ia3.LearnedScales",
+        "maps": ["key", "value"],
+        "inputs": ["down"],
+    },
+}
 METHODS = {"lora": lambda: lora(False), "rslora": lambda: lora(True), "ia3": ia3}
 
 
@@ -113,3 +133,44 @@ def test_ten_updates_have_the_losses_of_peft(name: str, tmp_path: Path) -> None:
     torch.testing.assert_close(read(), before, rtol=1e-9, atol=1e-9)
     merged = theirs.merge_and_unload()(ids, attention_mask=mask.long()).logits
     torch.testing.assert_close(read(), merged, rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", ["lora", "ia3"])
+def test_a_run_is_loaded_by_peft_with_the_same_logits(name: str, tmp_path: Path) -> None:
+    import transformers
+
+    from plmctl.run.convert import convert
+
+    _, folder = publish(tmp_path / "base", "BertForSequenceClassification", num_labels=2)
+    loaded = plmctl.load(folder)
+    config = {**loaded.config, "peft": {name: NODES[name]}}
+    model = build_model(config, vocab_size=loaded.source.vocab_size, seed=5)
+    load_tensors(model, loaded.source.tensors)
+    generator = torch.Generator().manual_seed(6)
+    for part in [*model.trainable()]:
+        weight = model.get_parameter(part).data
+        weight.add_(0.1 * torch.randn(weight.shape, generator=generator))
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "config.yaml").write_text(to_yaml(config))
+    trainer = {"progress": Progress().to_json()}
+    write(Snapshot(tensors_of(model), {}, {}, {}, trainer), run)
+    convert(run, tmp_path / "adapter", to="peft")
+    base = transformers.AutoModelForSequenceClassification.from_pretrained(folder)
+    theirs = peft.PeftModel.from_pretrained(base, tmp_path / "adapter").eval()
+    ids, mask = inputs([9, 4])
+    model.eval()
+    states = model(batch(ids, mask)).last
+    found = model.heads["class"](model.heads["pooler"](states[:, 0]))
+    wanted = theirs(ids, attention_mask=mask.long()).logits
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_a_fused_map_of_the_published_model_is_refused(tmp_path: Path) -> None:
+    _, folder = publish(tmp_path / "base", "GPT2LMHeadModel")
+    loaded = plmctl.load(folder)
+    config = {**loaded.config, "peft": {"lora": NODES["lora"]}}
+    model = build_model(config, vocab_size=loaded.source.vocab_size, seed=5)
+    source = replace(loaded.source, config=config, tensors=tensors_of(model))
+    with pytest.raises(UsageError, match="no linear map for query alone"):
+        to_peft(source, tmp_path)

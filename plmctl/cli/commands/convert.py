@@ -24,8 +24,12 @@ In = Annotated[
 ]
 Out = Annotated[str, typer.Argument(metavar="OUT", help="The folder to write.")]
 To = Annotated[
-    Literal["hf", "plmctl"] | None,
-    typer.Option("--to", help="The layout of OUT; with --max-length plmctl is the default."),
+    Literal["hf", "plmctl", "peft"] | None,
+    typer.Option(
+        "--to",
+        help="The layout of OUT; peft: what LoRA or IA3 have learned, beside the model in Hugging"
+        " Face's layout. With --max-length plmctl is the default.",
+    ),
 ]
 Network = Annotated[
     Literal["model", "generator"],

@@ -83,6 +83,7 @@ class LowRank(Method):
         dropout: DropoutRate = 0.0,
     ) -> None:
         self.maps, self.rank, self.dropout = tuple(maps), rank, dropout
+        self.alpha, self.root = alpha, root
         self.scale = alpha / (math.sqrt(rank) if root else rank)
 
     def add_to(self, model: nn.Module) -> None:

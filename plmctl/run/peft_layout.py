@@ -1,0 +1,189 @@
+"""What LoRA or IA3 have learned, in the layout of the library `peft`: beside a published model it
+is loaded by `PeftModel.from_pretrained`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from plmctl.core.errors import UsageError
+from plmctl.interop import hf
+from plmctl.models.base import Model
+from plmctl.nn.peft.ia3 import LearnedScales, Scaled
+from plmctl.nn.peft.lora import LowRank, LowRankChange
+from plmctl.run.assemble import build_model
+from plmctl.run.loading import Source
+from plmctl.training.checkpoint import load_exactly, read_base, tensors_of
+
+PREFIX = "base_model.model"
+# by the class of the published model: what peft calls its task
+TASKS = {
+    "ForSequenceClassification": "SEQ_CLS",
+    "ForTokenClassification": "TOKEN_CLS",
+    "ForQuestionAnswering": "QUESTION_ANS",
+    "LMHeadModel": "CAUSAL_LM",
+}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where some rows of one of our linear maps stand in the published model."""
+
+    module: str
+    transposed: bool  # the published weight is [in, out]
+
+
+def to_peft(source: Source, folder: Path) -> str:
+    """adapter_config.json and adapter_model.safetensors; returns what the library calls the
+    method.
+
+    Raises:
+        UsageError: The run has no method, several, or one that the library does not have; or the
+            published model has no linear map of its own where something was learned.
+    """
+    model = build_model(source.config, vocab_size=source.vocab_size, plugins=source.plugins)
+    load_exactly(model, source.tensors, file=source.folder)
+    if len(model.methods) != 1 or not isinstance(model.methods[0], LowRank | LearnedScales):
+        names = ", ".join(source.config.get("peft") or {}) or "nothing"
+        what = f"--to peft writes one method, lora or ia3, and this run has {names}"
+        raise UsageError(f"{what}\n  fix: --to hf, which folds what folds into the weights")
+    (method,) = model.methods
+    plain = {**source.config, "peft": None}
+    own = set(method.trains(model.backbone))
+    tensors = {
+        name: tensor
+        for name, tensor in tensors_of(model).items()
+        if name.removeprefix("backbone.") not in own
+    }
+    pad = source.vocab.pad if source.vocab else None
+    published = hf.export(plain, tensors, pad=pad)
+    places = _find_places(model, method.mark, plain, tensors, pad)
+    heads = _find_heads(plain, tensors, pad)
+    if isinstance(method, LowRank):
+        kind, found, settings = "LORA", _lora(model, places), _describe_lora(method, places)
+    else:
+        kind, found, settings = "IA3", _ia3(model, places), _describe_ia3(model, places)
+    found |= {f"{PREFIX}.{name}": published.tensors[name].contiguous() for name in heads}
+    saved = sorted({name.rpartition(".")[0] for name in heads})
+    task = next((task for end, task in TASKS.items() if published.architecture.endswith(end)), None)
+    base = read_base(source.folder)
+    config = {
+        "peft_type": kind,
+        "task_type": task,
+        "base_model_name_or_path": base["path"] if base else None,
+        "modules_to_save": saved or None,
+        "inference_mode": True,
+        **settings,
+    }
+    (folder / "adapter_config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")
+    save_file(found, folder / "adapter_model.safetensors", {"format": "pt"})
+    return f"{kind} beside {published.architecture}"
+
+
+def _changes(model: Model, mark: str) -> Iterator[tuple[str, Any]]:
+    """(name of a linear map, what a method added to it)."""
+    for name, part in model.named_modules():
+        if isinstance(added := part._modules.get(mark), LowRankChange | Scaled):
+            yield name, added
+
+
+def _find_places(
+    model: Model,
+    mark: str,
+    config: Mapping[str, Any],
+    tensors: Mapping[str, Tensor],
+    pad: int | None,
+) -> dict[tuple[str, str], Place]:
+    """{(linear map, what its rows give): where these stand in the published model}.
+
+    Every row of the maps is marked by a number of its own, and looked for in what is exported.
+    """
+    marked, first, total = dict(tensors), {}, 1
+    for name, _ in _changes(model, mark):
+        weight = tensors[f"{name}.weight"]
+        first[name], rows = total, torch.arange(total, total + len(weight), dtype=torch.float64)
+        marked[f"{name}.weight"], total = (
+            rows[:, None].expand(weight.shape).clone(),
+            total + len(weight),
+        )
+    exported = hf.export(config, marked, pad=pad).tensors
+    known: dict[tuple[float, float], Place] = {}
+    for name, tensor in exported.items():
+        if tensor.dtype != torch.float64 or tensor.dim() != 2:
+            continue
+        for transposed, rows in ((False, tensor[:, 0]), (True, tensor[0])):
+            if len(rows) > 1 and bool((rows.diff() == 1).all()):
+                place = Place(name.removesuffix(".weight"), transposed)
+                known[float(rows[0]), float(rows[-1])] = place
+    places = {}
+    for name, added in _changes(model, mark):
+        for role, rows in added.rows.items():
+            ends = (float(first[name] + rows.start), float(first[name] + rows.stop - 1))
+            if ends not in known:
+                what = f"the published model has no linear map for {role} alone, as peft needs it"
+                raise UsageError(f"{what}\n  fix: --to hf, which folds it into the weights")
+            places[name, role] = known[ends]
+    return places
+
+
+def _find_heads(
+    config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int | None
+) -> list[str]:
+    """The tensors of the published model that are those of our heads."""
+    marked = {
+        name: torch.full_like(tensor, torch.nan) if name.startswith("heads.") else tensor
+        for name, tensor in tensors.items()
+    }
+    exported = hf.export(config, marked, pad=pad).tensors
+    return [name for name, tensor in exported.items() if bool(tensor.isnan().any())]
+
+
+def _lora(model: Model, places: Mapping[tuple[str, str], Place]) -> dict[str, Tensor]:
+    found = {}
+    for name, added in _changes(model, LowRank.mark):
+        for role in added.rows:
+            module = f"{PREFIX}.{places[name, role].module}"
+            found[f"{module}.lora_A.weight"] = added.down[role].detach().contiguous()
+            found[f"{module}.lora_B.weight"] = added.up[role].detach().contiguous()
+    return found
+
+
+def _describe_lora(method: LowRank, places: Mapping[tuple[str, str], Place]) -> dict[str, Any]:
+    return {
+        "r": method.rank,
+        "lora_alpha": method.alpha,
+        "use_rslora": method.root,
+        "lora_dropout": method.dropout,
+        "bias": "none",
+        "fan_in_fan_out": any(place.transposed for place in places.values()),
+        "target_modules": sorted({place.module for place in places.values()}),
+    }
+
+
+def _ia3(model: Model, places: Mapping[tuple[str, str], Place]) -> dict[str, Tensor]:
+    found = {}
+    for name, added in _changes(model, LearnedScales.mark):
+        for role in added.rows:
+            factor = added.factors[role].detach()
+            shape = (1, -1) if added.before else (-1, 1)
+            module = f"{PREFIX}.{places[name, role].module}"
+            found[f"{module}.ia3_l"] = factor.reshape(shape).contiguous()
+    return found
+
+
+def _describe_ia3(model: Model, places: Mapping[tuple[str, str], Place]) -> dict[str, Any]:
+    before = {name: added.before for name, added in _changes(model, LearnedScales.mark)}
+    inputs = {place.module for (name, _), place in places.items() if before[name]}
+    return {
+        "target_modules": sorted({place.module for place in places.values()}),
+        "feedforward_modules": sorted(inputs),
+        "fan_in_fan_out": any(place.transposed for place in places.values()),
+    }
