@@ -734,6 +734,7 @@ CASES = [
     Case("task CoQA", task_files, read_task("coqa.json", "coqa"), ("coqa.json",)),
     Case("task QuAC", task_files, read_task("quac.json", "quac"), ("quac.json",)),
     Case("task CoNLL", task_files, read_task("train.conll", "conll2003"), ("train.conll",)),
+    Case("task dependency", task_files, read_task("bank.conllu", "dependency"), ("bank.conllu",)),
     Case("task pos", task_files, read_task("bank.conllu", "pos"), ("bank.conllu",)),
     Case(
         "task tagged.jsonl", task_files, read_task("tagged.jsonl", "conll2003"), ("tagged.jsonl",)

@@ -214,6 +214,20 @@ def write_senses(folder: Path) -> Sample:
     return _name(folder / "train.tags", folder / "dev.tags")
 
 
+def write_bank(folder: Path) -> Sample:
+    """Chains of words in CoNLL-U."""
+    for split, first in SPLITS.items():
+        blocks = [
+            "".join(
+                f"{at}\t{word}\t_\tX\t_\t_\t{at - 1}\t{'dep' if at > 1 else 'root'}\t_\t_\n"
+                for at, word in enumerate(say(n).split(), 1)
+            )
+            for n in range(first, first + 8)
+        ]
+        (folder / f"{split}.conllu").write_text("\n".join(blocks), encoding="utf-8")
+    return _name(folder / "train.conllu", folder / "dev.conllu")
+
+
 def write_trees(folder: Path) -> Sample:
     """A labelled table beside a lexicon of triples."""
     (folder / "animals.spo").write_text("cat\tis\tpet\ndog\tis\tpet\n", encoding="utf-8")
@@ -292,7 +306,8 @@ WRITERS: dict[str, Callable[[Path], Sample]] = {
     **dict.fromkeys(("entity_typing", "figer", "open_entity"), _by_row(mark_types, MARKS)),
     **dict.fromkeys(("translation", "summarization", "seq2seq", "comet"), PAIRS),
     "dialogue": _by_row(write_talk, *WRITING),
-    **dict.fromkeys(("tagging", "conll2003"), _by_row(tag_words)),
+    **dict.fromkeys(("tagging", "conll2003", "conll2000", "chunking"), _by_row(tag_words)),
+    **dict.fromkeys(("pos", "dependency"), write_bank),
     "supersense": write_senses,
     "tree_classification": write_trees,
     "wikihop": _by_row(choose_candidate),
