@@ -31,9 +31,11 @@ TABLES = ("plmctl.tasks.tables.Table", "plmctl.tasks.choices.Choices")
 OTHERS = {"cat": "dog", "Ana": "Eva", "Mark": "Paul", "shadow": "circle", "likes": "hates",
           "Which": "Whose", "man": "boy", "Rain": "Snow"}  # fmt: skip
 # tasks whose files have the layout of others
-ALIKE = {"coqa_rationale": "coqa"} | dict.fromkeys(
-    ("squad_v2", "cmrc2018", "xquad", "sketchy_reader", "retro_reader"), "squad"
-)
+ALIKE = {
+    "coqa_rationale": "coqa",
+    **dict.fromkeys(("squad_v2", "cmrc2018", "xquad", "sketchy_reader", "retro_reader"), "squad"),
+    **dict.fromkeys(("cross_encoder", "sentence_triplets"), "bi_encoder"),
+}
 WRITING = ("task.max_length=32", "task.max_target=12", "search@task.search=greedy")
 
 
@@ -269,6 +271,20 @@ def evaluate_similar(folder: Path) -> Sample:
     return Sample((f"task.path={folder}",), verb="eval")
 
 
+def evaluate_sentences(folder: Path) -> Sample:
+    """Pairs of sentences with scores."""
+    lines = [f"{say(n)}\t{say(2 * n + 1)}\t{n}\n" for n in range(8)]
+    file = folder / "sts.tsv"
+    file.write_text("".join(["text\ttext2\tlabel\n", *lines]), encoding="utf-8")
+    return Sample((f"task.path={file}",), verb="eval")
+
+
+def entail(n: int) -> Row:
+    """A premise, what it entails and what it contradicts, on two lines."""
+    label = ("entailment", "contradiction")[n % 2]
+    return {"text": say(n // 2), "text2": f"{'a' if n % 2 else 'no'} cat sat", "label": label}
+
+
 def evaluate_facts(folder: Path) -> Sample:
     """A knowledge directory with triples."""
     text = "\n\n".join(say(n) for n in range(40))
@@ -319,5 +335,7 @@ WRITERS: dict[str, Callable[[Path], Sample]] = {
     **dict.fromkeys(("lm", "held_out", "context_length"), evaluate_text),
     "wnlampro": evaluate_rare,
     "word_similarity": evaluate_similar,
+    "sts": evaluate_sentences,
+    "simcse_nli": _by_row(entail),
     "fact_completion": evaluate_facts,
 }

@@ -411,6 +411,7 @@ def test_help_lists_every_setting(plmctl: Invoke, verb: str) -> None:
         "rewrite": ("data", "rewrite"),
         "link": ("data", "link"),
         "retrieve": ("data", "retrieve"),
+        "mine": ("data", "mine"),
     }
     output = plmctl(*inner.get(verb, (verb,)), "--help", code=0)
     for setting, _ in settings(verb):

@@ -14,6 +14,7 @@ ACTIONS = {
     "contexts": "plmctl.run.contexts:find_contexts",
     "augment": "plmctl.run.augment:augment",
     "retrieve": "plmctl.run.retrieval:retrieve",
+    "mine": "plmctl.run.mining:mine",
     "link": "plmctl.run.link:write_links",
     "rarify": "plmctl.run.rarify:rarify_files",
     "rewrite": "plmctl.run.rewrite:rewrite",

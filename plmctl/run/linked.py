@@ -1,11 +1,13 @@
-"""The settings of `plmctl data link` and `plmctl data retrieve`: names and passages in texts."""
+"""The settings of `plmctl data link`, `data retrieve` and `data mine`: names and passages in
+texts.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from plmctl.core.values import Count, Rate
+from plmctl.core.values import Count, Rate, Whole
 from plmctl.run.build import MISSING
 from plmctl.run.spec import RunSpec
 
@@ -74,3 +76,21 @@ class Retrieve(RunSpec):
     ranker_weight: Rate = 0.5  # of what it says; the rest is BM25's
     k1: float = 0.9  # of BM25: how soon further occurrences of a word count no more
     b: float = 0.4  # how much long passages count less
+
+
+@dataclass(frozen=True)
+class Mine(RunSpec):
+    # a task of ranking, whose questions are asked; null: that of checkpoint
+    task: Any = None
+    # a run of task=bi_encoder, by which texts are found; null: BM25
+    checkpoint: str | None = None
+    out: str = MISSING  # a new folder, for task.path
+    negatives: Count = 4  # of a question
+    # so many of the best wrong texts are passed over: they may answer the question, too
+    skipped: Whole = 0
+    batch_size: Count = 32  # texts that the model reads at the same time
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    heads: Any = None  # these four stand in the files of tasks; nothing is trained here
+    optim: Any = None
+    schedule: Any = None
+    train: Any = None

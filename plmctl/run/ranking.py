@@ -4,7 +4,7 @@ again what BM25 or a bi-encoder has found in it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -37,8 +37,9 @@ def rank_corpus(spec: Evaluate, loaded: Loaded, task: RankingTask, precision: Pr
     names, texts = list(corpus), list(corpus.values())
     queries = [str(example.fields["query"]) for example in examples]
     rankings: dict[str, list[Ranked]] = {}
+    given: dict[str, Any] = {"batch_size": spec.batch_size, "precision": precision}
     if isinstance(task, VectorRanking):
-        rankings[name] = _search(spec, loaded, task, precision, queries, corpus)
+        rankings[name] = search_corpus(loaded, task, queries, corpus, top=task.depth, **given)
     elif isinstance(task, CrossEncoder):
         first = _find_first(spec, task, precision, queries, corpus)
         rankings[name] = _order_again(spec, loaded, task, precision, queries, corpus, first)
@@ -60,27 +61,30 @@ def rank_corpus(spec: Evaluate, loaded: Loaded, task: RankingTask, precision: Pr
     show_scores(f"{task.name}: {name}", scores, as_json=spec.provenance.json, extra=extra)
 
 
-def _search(
-    spec: Evaluate,
+def search_corpus(
     loaded: Loaded,
     task: VectorRanking,
-    precision: Precision,
     queries: Sequence[str],
-    corpus: dict[str, str],
-    top: int | None = None,
+    corpus: Mapping[str, str],
+    *,
+    top: int,
+    batch_size: int,
+    precision: Precision,
 ) -> list[Ranked]:
+    """The `top` texts of a corpus for each question, by the vectors of a bi-encoder."""
+
     def embed(some: Sequence[str]) -> Any:
         return embed_texts(
             loaded,
             some,
             SentencePooling(task.pooling, with_head=True),
-            batch_size=spec.batch_size,
+            batch_size=batch_size,
             precision=precision,
             max_length=task.max_length,
         )
 
     asked, shown = task.as_queries(embed(queries)), task.as_documents(embed(list(corpus.values())))
-    found = search_vectors(asked, shown, list(corpus), top=top or task.depth, index=task.index)
+    found = search_vectors(asked, shown, list(corpus), top=top, index=task.index)
     return list(found)
 
 
@@ -103,7 +107,15 @@ def _find_first(
         allowed = "bm25, or a run of plmctl finetune task=bi_encoder"
         raise ConfigError("task.first", task.first, allowed, fix="task.first=bm25")
     other.model.to(precision.device)
-    return _search(spec, other, known, precision, queries, corpus, top=task.candidates)
+    return search_corpus(
+        other,
+        known,
+        queries,
+        corpus,
+        top=task.candidates,
+        batch_size=spec.batch_size,
+        precision=precision,
+    )
 
 
 def _order_again(

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from plmctl.core.values import Amount, Count, DropoutRate, Number, Rate, Share, Whole
 from plmctl.run.build import MISSING, SEVERAL
-from plmctl.run.linked import Linking, Retrieve
+from plmctl.run.linked import Linking, Mine, Retrieve
 from plmctl.run.spec import Part, Record, RunSpec, thaw
 from plmctl.run.writing import Augment, Rarify, Rewrite
 
@@ -480,6 +480,7 @@ VERBS: dict[str, type[RunSpec]] = {
     "rarify": Rarify,
     "link": Linking,
     "retrieve": Retrieve,
+    "mine": Mine,
     "convert": Converted,
 }
 

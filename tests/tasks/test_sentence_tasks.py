@@ -254,3 +254,32 @@ def test_files_that_cannot_be_searched(
     (tmp_path / "x.npz").write_text("no")
     with pytest.raises(DataError, match="no file of vectors"):
         VectorFile.read(tmp_path / "x.npz")
+
+
+def test_hard_negatives(trained: Path, tmp_path: Path) -> None:
+    """By BM25 the texts with most in common, by a model those with the nearest vectors; never one
+    that is right.
+    """
+    data = trained / "data" / "train.jsonl"
+    words = ["data", "mine", "task=bi_encoder", f"task.path={data}", "task.dev_share=0"]
+    invoke(*words, "negatives=2", f"out={tmp_path / 'words'}")
+    invoke("data", "mine", f"checkpoint={trained / 'bi'}", f"out={tmp_path / 'vectors'}")
+    invoke(*words, f"checkpoint={trained / 'bi'}", "skipped=3", f"out={tmp_path / 'later'}")
+    found = {
+        name: [json.loads(line) for line in (tmp_path / name / "train.jsonl").open()]
+        for name in ("words", "vectors", "later")
+    }
+    for row in found["words"]:
+        noun = row["query"].split()[-1]
+        assert row["negatives"][0] == f"the {noun} is not here"  # that shares the rare word
+        assert len(row["negatives"]) == 2
+    for row, later in zip(found["vectors"], found["later"], strict=True):
+        assert len(row["negatives"]) == 4
+        assert not set(row["positive"]) & set(row["negatives"])
+        assert row["negatives"][3] == later["negatives"][0]
+    wrong = CliRunner().invoke(make_app(), ["data", "mine", f"out={tmp_path / 'x'}"])
+    assert "task: whose questions are they?" in wrong.output
+    wrong = CliRunner().invoke(
+        make_app(), ["data", "mine", "task=sst2", f"task.path={data}", f"out={tmp_path / 'x'}"]
+    )
+    assert "a task of ranking" in wrong.output
