@@ -25,6 +25,7 @@ from plmctl.tasks.base import Example
 from plmctl.tasks.conversation import ConversationSettings
 from plmctl.tasks.coqa_files import KINDS
 from plmctl.tasks.encode import Row
+from plmctl.tasks.label_score import name_sets
 from plmctl.tasks.squad import Passage, Squad
 from plmctl.tasks.squad_files import MISPLACED
 from plmctl.tasks.term_weights import read_weights
@@ -165,12 +166,14 @@ class Coqa(Squad):
             **prediction,
             "guess": prediction["guess"] if kind == "span" else kind,
             "kind": kind,
-            **{name: example.fields.get(name) for name in ("dialogue", "turn", "domain")},
+            **{name: example.fields.get(name) for name in ("dialogue", "turn")},
+            **name_sets(example),
         }
 
     def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         scores = coqa_score.score(predictions)
-        return {name: scores[name] for name in self.metrics}
+        domains = coqa_score.score_domains(predictions, self.metrics[0])
+        return {name: scores[name] for name in self.metrics} | domains
 
     def submit(self, predictions: Sequence[Mapping[str, Any]], name: str = "") -> str:
         rows = [

@@ -61,7 +61,8 @@ class CoqaFiles(SquadFiles):
     arXiv:1808.07042).
 
     The label of an example is `(kind, span, rationale)`: one of `KINDS`, and the characters [start,
-    end) of the answer and of what says why, None where it is unknown. An answer is not always in
+    end) of the answer and of what says why, None where it is unknown. The source of a story is a
+    slice. An answer is not always in
     the words of the story: its span is the part of the rationale with the best F1, the first of
     equals, and the whole rationale where they share no word.
     """
@@ -98,7 +99,6 @@ def _list_questions(file: Path, story: _Story) -> Iterator[Example]:
             "answers": [],
             "dialogue": story["id"],
             "turn": question["turn_id"],
-            "domain": story["source"],
         }
         label: Any = None
         if answers is not None:
@@ -110,7 +110,8 @@ def _list_questions(file: Path, story: _Story) -> Iterator[Example]:
             fields["answers"] = [answer["input_text"], *others]
             label = _label(story["story"], answer, place)
             history += [question["input_text"], answer["input_text"]]
-        yield Example(f"{story['id']} {question['turn_id']}", fields, label, place)
+        name, sets = f"{story['id']} {question['turn_id']}", (story["source"],)
+        yield Example(name, fields, label, place, slices=sets)
 
 
 def _label(story: str, answer: _Answer, place: str) -> Any:

@@ -4,6 +4,7 @@ et al., 2019, arXiv:1808.07042, sec. 6.1).
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -24,6 +25,16 @@ def score(predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         / max(1, len(predictions))
         for name, measure in MEASURES.items()
     }
+
+
+def score_domains(predictions: Sequence[Mapping[str, Any]], measure: str) -> dict[str, float]:
+    """`<measure>/<slice>`: the same of the stories of each source, where there are several."""
+    found = defaultdict[str, list[Mapping[str, Any]]](list)
+    for prediction in predictions:
+        for name in prediction.get("slices", ()):
+            found[name].append(prediction)
+    several = found if len(found) > 1 else {}
+    return {f"{measure}/{name}": score(own)[measure] for name, own in sorted(several.items())}
 
 
 def leave_one_out(measure: Callable[[str, str], float], guess: str, golds: Sequence[str]) -> float:

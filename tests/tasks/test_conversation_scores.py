@@ -169,6 +169,16 @@ def test_quac_by_hand(golds: list[str], guess: str, f1: float, heq: float) -> No
         assert (found["yes_no"], found["followup"]) == (100, 0)
 
 
+def test_domains_are_scored_apart() -> None:
+    """CoQA's script: the mean over the questions of each source, beside that of all."""
+    rows = [
+        {"golds": ["cat"], "guess": guess, "slices": [source]}
+        for guess, source in (("cat", "cnn"), ("dog", "cnn"), ("cat", "race"))
+    ]
+    assert coqa_score.score_domains(rows, "f1") == {"f1/cnn": 50, "f1/race": 100}
+    assert coqa_score.score_domains(rows[:2], "em") == {}
+
+
 def test_a_dialogue_is_as_good_as_its_worst_question() -> None:
     right, wrong = ({"golds": ["cat"], "guess": guess, **ACTS} for guess in ("cat", "dog"))
     rows = [{**right, "dialogue": "1"}, {**wrong, "dialogue": "1"}, {**right, "dialogue": "2"}]

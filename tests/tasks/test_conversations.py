@@ -53,7 +53,7 @@ def test_files_of_coqa(tmp_path: Path) -> None:
     assert (second.label, third.label) == (("no", None, (4, 13)), ("unknown", None, None))
     assert third.fields["history"] == ["Is it question 1?", "BLACK CAT", "Is it question 2?", "no"]
     assert other.fields["history"] == []  # another story
-    assert (first.fields["domain"], other.fields["domain"]) == ("wikipedia", "cnn")
+    assert (first.slices, other.slices) == (("wikipedia",), ("cnn",))
 
 
 def test_files_of_quac(tmp_path: Path) -> None:
@@ -345,6 +345,7 @@ def test_as_commands(name: str, tmp_path: Path) -> None:
     assert perform(config.compose("finetune", None, words)) == 0
     scores = json.loads((run / "result.json").read_text())["metrics"]["dev"]
     assert 0 <= scores["f1"] <= 100
+    assert ({"f1/cnn", "f1/wikipedia"} <= set(scores)) == (name != "quac")
     saved = (run / "predictions" / "dev.jsonl").read_text()
     again = config.compose("eval", None, [f"checkpoint={run}", f"out={tmp_path / 'out'}"])
     assert perform(again) == 0
