@@ -35,6 +35,7 @@ import yaml
 from plmctl.core.errors import PlmctlError
 from tests.tasks import aspect_sentences as aspects
 from tests.tasks import conversations
+from tests.tasks import coreference_documents as documents
 from tests.tasks import superglue_files as exams
 
 SECONDS, MEMORY = 60, 1 << 30  # of one file
@@ -525,6 +526,8 @@ def task_files(folder: Path) -> None:
     ]
     sets = [{"text": text, "labels": ["a", "b"][: n % 3]} for n, text in enumerate(TEXT)]
     written = {
+        "coref.v4_gold_conll": documents.CONLL,
+        "coref.jsonl": documents.write_stories(8, 0),
         "aspects.xml": aspects.XML,
         "aspects.csv": aspects.CSV,
         "sets.jsonl": "\n".join(map(json.dumps, sets)),
@@ -722,6 +725,10 @@ CASES = [
     *(
         Case(f"task {name}", task_files, read_task(name, "multilabel"), (name,))
         for name in ("sets.jsonl", "sets.csv")
+    ),
+    *(
+        Case(f"task {name}", task_files, read_task(name, "coreference"), (name,))
+        for name in ("coref.jsonl", "coref.v4_gold_conll")
     ),
     Case("task aspects", task_files, read_task("aspects.xml", "aspect_sentiment"), ("*.xml",)),
     Case(

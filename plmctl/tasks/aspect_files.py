@@ -121,6 +121,7 @@ class AspectFiles(SplitFiles):
     """
 
     kinds = (XML,)
+    bare_test = True
 
     def __init__(
         self,
@@ -138,11 +139,6 @@ class AspectFiles(SplitFiles):
     def notes(self) -> dict[str, str]:
         """{file: how it was read}, for tables whose header was detected."""
         return self._table.notes
-
-    def read(self, path: files.Where, split: str, columns: Mapping[str, Any]) -> list[Example]:
-        """The aspects of a split; their polarity may be absent in test files."""
-        labelled = split.startswith(("train", "dev"))
-        return self.read_file(self.need(path, split), columns, labelled=labelled)
 
     def read_file(
         self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True

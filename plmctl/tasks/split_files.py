@@ -21,6 +21,8 @@ class SplitFiles:
         folder: where these lie in `task.path`, if not in itself.
     """
 
+    bare_test = False  # whether files of other splits than train and dev may lack labels
+
     def __init__(self, *, splits: Mapping[str, Sequence[str]], folder: str = "") -> None:
         self.splits: Mapping[str, Sequence[str]] = {
             split: list(patterns) for split, patterns in splits.items()
@@ -38,7 +40,8 @@ class SplitFiles:
 
     def read(self, path: files.Where, split: str, columns: Mapping[str, Any]) -> list[Example]:
         """The examples of a split."""
-        return self.read_file(self.need(path, split), columns)
+        labelled = not self.bare_test or split.startswith(("train", "dev"))
+        return self.read_file(self.need(path, split), columns, labelled=labelled)
 
     def read_file(
         self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True
