@@ -52,6 +52,7 @@ SLOW = {
     "gpt_lstm",  # gpt_pretraining
     "roberta_data",  # roberta_batch
     "bart_noises",  # mass_span
+    "t5_objectives",
     "bart_objectives",
     "structbert",  # bert_tasks
     "structbert_accuracies",

@@ -90,7 +90,7 @@ FITTING = {
     "format=seq2seq": "transformer",
     "noise=random_positions": "gpt",
     "noise=sequence_span": "mass",
-    "noise=span_sentinel": "t5",
+    **dict.fromkeys(("noise=span_sentinel", "noise=token_sentinel", "noise=prefix_split"), "t5"),
     "model=two_way": "bert",
     **dict.fromkeys(("format=word_contexts", "objective=mimic"), "bertram"),
     **dict.fromkeys(
