@@ -488,6 +488,45 @@ def exam_files(folder: Path) -> None:
     (folder / "ax.tsv").write_text(exams.DIAGNOSTICS, encoding="utf-8")
 
 
+def document_files(folder: Path) -> None:
+    """Files of the tasks that write, other than plain pairs."""
+    rows = [{"source": TEXT[n : n + 4], "target": [TEXT[n], "The cat."]} for n in range(0, 40, 4)]
+    named = [{"article": text, "highlights": "The cat.", "id": "x"} for text in TEXT]
+    persona = [
+        f"1 your persona: i am {n}.\n2 {text}\tYes.\t\tno|yes\n3 Oh.\tNo."
+        for n, text in enumerate(TEXT)
+    ]
+    segments = "".join(f'<seg id="{n}">{text}</seg>\n' for n, text in enumerate(TEXT))
+    document = f'<doc docid="a" sysid="ref">\n{segments}</doc>\n'
+    written = {
+        "documents.jsonl": "\n".join(map(json.dumps, rows)),
+        "news.jsonl": "\n".join(map(json.dumps, named)),
+        "persona.txt": "\n".join(persona) + "\n",
+        "wmt/train-src.de.sgm": f'<srcset setid="t">\n{document}</srcset>\n',
+        "wmt/train-ref.en.sgm": f'<refset setid="t">\n{document}</refset>\n',
+        "nqg/src-train.txt": "\n".join(TEXT),
+        "nqg/tgt-train.txt": "\n".join(f"who is {n} ?" for n in range(len(TEXT))),
+        "giga/train.article.txt": "\n".join(TEXT),
+        "giga/train.title.txt": "\n".join("the cat" for _ in TEXT),
+        "sgd/train/dialogues_001.json": json.dumps(
+            [
+                {
+                    "dialogue_id": str(n),
+                    "services": ["R"],
+                    "turns": [
+                        {"speaker": "USER", "utterance": text, "frames": []},
+                        {"speaker": "SYSTEM", "utterance": "Yes.", "frames": []},
+                    ],
+                }
+                for n, text in enumerate(TEXT)
+            ]
+        ),
+    }
+    for name, content in written.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content, encoding="utf-8")
+
+
 def task_files(folder: Path) -> None:
     table = "".join(
         f"{json.dumps({'sentence': text, 'label': str(n % 2)})}\n" for n, text in enumerate(TEXT)
@@ -736,6 +775,12 @@ CASES = [
     ),
     Case("task aspect terms", task_files, read_task("aspects.xml", "aspect_terms"), ("*.xml",)),
     Case("task SQuAD", task_files, read_task("squad.json", "squad"), ("squad.json",)),
+    Case(
+        "task questions of SQuAD",
+        task_files,
+        read_task("squad.json", "question_generation"),
+        ("squad.json",),
+    ),
     Case("task TriviaQA", task_files, read_task("trivia.jsonl", "triviaqa"), ("trivia.jsonl",)),
     Case("task HotpotQA", task_files, read_task("hotpot.json", "hotpotqa"), ("hotpot.json",)),
     Case("task CoQA", task_files, read_task("coqa.json", "coqa"), ("coqa.json",)),
@@ -753,6 +798,23 @@ CASES = [
     Case("task sts", task_files, read_scored_pairs, ("sts.tsv",)),
     Case("ranking folder", corpus_files, read_corpus, ("*.jsonl", "qrels/*.tsv")),
     Case("task pairs", task_files, read_task("pairs.jsonl", "seq2seq"), ("pairs.jsonl",)),
+    *(
+        Case(f"task {name}", document_files, read_task(path, kind), files)
+        for name, path, kind, files in (
+            (
+                "documents.jsonl",
+                "documents.jsonl",
+                "extractive_summarization",
+                ("documents.jsonl",),
+            ),
+            ("news.jsonl", "news.jsonl", "summarization", ("news.jsonl",)),
+            ("Gigaword", "giga", "summarization", ("giga/*",)),
+            ("Persona-Chat", "persona.txt", "dialogue", ("persona.txt",)),
+            ("Schema-Guided Dialogue", "sgd", "dialogue", ("sgd/train/*",)),
+            ("WMT", "wmt", "translation", ("wmt/*",)),
+            ("questions as lines", "nqg", "question_generation", ("nqg/*",)),
+        )
+    ),
     *(
         Case(f"task {name}", exam_files, read_task(f"{name}.jsonl", name), (f"{name}.jsonl",))
         for name in exams.ROWS

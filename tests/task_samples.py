@@ -321,6 +321,10 @@ WRITERS: dict[str, Callable[[Path], Sample]] = {
     "fewrel_few_shot": _by_row(mark_entities, MARKS, *EPISODES),
     **dict.fromkeys(("entity_typing", "figer", "open_entity"), _by_row(mark_types, MARKS)),
     **dict.fromkeys(("translation", "summarization", "seq2seq", "comet"), PAIRS),
+    **dict.fromkeys(("abstractive_summarization", "question_generation"), PAIRS),
+    "extractive_summarization": _by_row(
+        lambda n: {"source": [say(n), say(n + 1)], "target": say(n)}, "task.max_length=32"
+    ),
     "dialogue": _by_row(write_talk, *WRITING),
     **dict.fromkeys(("tagging", "conll2003", "conll2000", "chunking"), _by_row(tag_words)),
     **dict.fromkeys(("pos", "dependency"), write_bank),

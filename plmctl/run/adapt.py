@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -35,6 +35,7 @@ LANGUAGE_HEAD = {
     "transform": False,
     "bias": False,
 }
+Training = TypeVar("Training", Pretrain, Finetune)
 WHOLE = ("initializer", "classifier")  # of a whole model, none of a part's
 
 
@@ -97,22 +98,30 @@ def adopt(spec: Pretrain) -> Pretrain:
 
 
 def graft(spec: Pretrain) -> Pretrain:
-    """The spec with the network that `init` names as `model.<init_into>`, its size and places for
-    all of the model, its tokenizer: an encoder-decoder whose encoder is BERT (Rothe et al., 2020,
+    """The spec with the network that `init` names as `model.<init_into>`."""
+    return _graft(spec, "init", str(spec.init), str(spec.init_into))
+
+
+def _graft(spec: Training, key: str, origin: str, into: str) -> Training:
+    """The spec with the network of `origin` as `model.<into>`, its size and places for all of the
+    model, its tokenizer: an encoder-decoder whose encoder is BERT (Rothe et al., 2020,
     arXiv:1907.12461).
 
     What the config derives from that part (an encoder-decoder's decoder has the embeddings of its
     encoder) follows; the rest of the model stays as it is written, and is new.
 
+    Args:
+        key: The setting that names `origin`.
+
     Raises:
         ConfigError: The model has no such part, or one of another kind.
     """
-    path, into, words = f"model.{spec.init_into}", spec.init_into, spec.provenance.overrides
-    refuse_another_model(words, ("size", "position", "tokenizer"), key="init")
+    path, words = f"model.{into}", spec.provenance.overrides
+    refuse_another_model(words, ("size", "position", "tokenizer"), key=key)
     raise_all(
         [
             ConfigError(
-                key_of(word), word.partition("=")[2], f"init decides {path}", fix="leave it out"
+                key_of(word), word.partition("=")[2], f"{key} decides {path}", fix="leave it out"
             )
             for word in words
             if word.lstrip("+~").startswith((f"{path}.", f"{path}="))
@@ -120,33 +129,35 @@ def graft(spec: Pretrain) -> Pretrain:
     )
     parts = networks(spec.model)
     if into not in parts:
-        known = f"a network inside the model: {', '.join(parts)}{nearest(str(into), parts)}"
+        known = f"a network inside the model: {', '.join(parts)}{nearest(into, parts)}"
         fix = (
-            f"init_into={next(iter(parts))}"
+            f"{key}_into={next(iter(parts))}"
             if parts
-            else "model=encoder_decoder, or init_into=null"
+            else f"model=encoder_decoder, or {key}_into=null"
         )
-        raise ConfigError("init_into", into, known if parts else "null here", fix=fix)
-    source = open_source(str(spec.init), thaw(spec.kept_layers), plugins=spec.plugins)
-    refuse_methods(source, "init")
+        raise ConfigError(f"{key}_into", into, known if parts else "null here", fix=fix)
+    source = open_source(origin, thaw(spec.kept_layers), plugins=spec.plugins)
+    refuse_methods(source, key)
     network = {key: node for key, node in source.config["model"].items() if key not in WHOLE}
     kind = parts[into]["_target_"]
     if network["_target_"] != kind:
         allowed = f"a model of the kind of {path}, {kind}; this one is {network['_target_']}"
-        raise ConfigError("init", spec.init, allowed)
-    read = source.config["position"].get("max_length")
-    _refuse_longer_rows(spec, Places(read, read))
+        raise ConfigError(key, origin, allowed)
+    if isinstance(spec, Pretrain):
+        read = source.config["position"].get("max_length")
+        _refuse_longer_rows(spec, Places(read, read))
     first = spec.model.get("start")
     if isinstance(first, int) and not 0 <= first < source.vocab_size:
         allowed = (
-            f"0 up to {source.vocab_size - 1}, the ids of the vocabulary of {spec.init}, or a role"
+            f"0 up to {source.vocab_size - 1}, the ids of the vocabulary of {origin}, or a role"
         )
         raise ConfigError("model.start", first, allowed, fix="model.start=bos")
     # with its references: what refers to the new nodes follows them
     tree = thaw(spec.provenance.written or spec)
     tree["tokenizer"], tree["model"][into] = _tokenizer(spec, source), network
     tree |= {name: source.config[name] for name in ("size", "position")}
-    grafted: Pretrain = spec_of("pretrain", work_out(tree), spec.provenance)
+    verb = "pretrain" if isinstance(spec, Pretrain) else "finetune"
+    grafted: Training = spec_of(verb, work_out(tree), spec.provenance)
     return grafted
 
 
@@ -158,7 +169,12 @@ def complete(spec: Finetune) -> Finetune:
         allowed = "says which layers of checkpoint=... to take; there is none"
         fix = "checkpoint=<run>, or size.num_layers=<number> for a new model"
         raise ConfigError("kept_layers", thaw(spec.kept_layers), allowed, fix=fix)
-    if spec.checkpoint is not None:
+    if spec.checkpoint_into and not spec.checkpoint:
+        allowed = "says where the weights of checkpoint=... go, and there are none"
+        raise ConfigError("checkpoint_into", spec.checkpoint_into, allowed)
+    if spec.checkpoint_into:
+        spec = _graft(spec, "checkpoint", str(spec.checkpoint), spec.checkpoint_into)
+    elif spec.checkpoint is not None:
         refuse_another_model(spec.provenance.overrides, OF_THE_MODEL, key="checkpoint")
         source = open_source(spec.checkpoint, thaw(spec.kept_layers), plugins=spec.plugins)
         refuse_methods(source, "checkpoint")
@@ -186,7 +202,7 @@ def fit_language_heads(spec: Finetune, task: Task) -> Finetune:
     """
     missing = sorted(task.facts.heads - set(spec.heads))
     trained: Mapping[str, Any] = {}
-    if missing and spec.checkpoint:
+    if missing and spec.checkpoint and not spec.checkpoint_into:
         trained = open_source(spec.checkpoint, plugins=spec.plugins).config.get("heads") or {}
     new = {**LANGUAGE_HEAD, "about": task.language_heads_about}
     return spec.replace({f"heads.{name}": trained.get(name) or new for name in missing})
@@ -295,7 +311,7 @@ def refuse_another_model(words: Sequence[str], decided: Sequence[str], *, key: s
     )
 
 
-def _tokenizer(spec: Pretrain, source: Source) -> dict[str, Any]:
+def _tokenizer(spec: Pretrain | Finetune, source: Source) -> dict[str, Any]:
     """The node of the tokenizer with the path of the source's; DataError where it has none."""
     return {**(spec.tokenizer or {}), "path": str(source.tokenizer and source.folder)}
 

@@ -31,7 +31,7 @@ from plmctl.run.schema import Finetune
 from plmctl.run.session import After, Session, run_session
 from plmctl.run.spec import thaw
 from plmctl.run.teachers import add_teacher
-from plmctl.run.weights import take
+from plmctl.run.weights import initialize, take
 from plmctl.storage.atomic import write_json
 from plmctl.tasks import inference
 from plmctl.tasks.base import Task
@@ -260,9 +260,12 @@ def _model(session: Session, task: Task, tokenizer: Tokenizer) -> Model:
         spec, vocab_size=size, vocab=tokenizer.vocab, seed=spec.seed, plugins=plugins
     )
     head_seed = spec.seed if spec.head_seed is None else spec.head_seed
-    initialize = cast(Callable[..., None], model.backbone.initializer)
-    initialize(model.heads, generator=torch.Generator().manual_seed(head_seed))
-    if source and not resumed:
+    draw = cast(Callable[..., None], model.backbone.initializer)
+    draw(model.heads, generator=torch.Generator().manual_seed(head_seed))
+    if source and not resumed and spec.checkpoint_into:
+        into = spec.checkpoint_into
+        initialize(model, str(begin), into=into, layers=layers, plugins=plugins, say=session.say)
+    elif source and not resumed:
         tensors = with_second_text(model, source, with_new_tokens(model, source.tensors))
         take(model, tensors, source=begin, unused=source.unused, say=session.say)
     elif source and read_base(source.folder):  # the trainer takes up what was trained, no more

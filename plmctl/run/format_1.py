@@ -75,6 +75,7 @@ ADDED: dict[str, Any] = {
     "lexicon.random": None,
     "entity_replace.any_type": False,
     "entity_mask.control": "none",
+    "checkpoint_into": None,
     "columns.slice": None,
     "columns.bundle": None,
     "simcse.pooling": "first",

@@ -183,6 +183,8 @@ class Finetune(RunSpec):
     task: Any = MISSING
     # a run, a checkpoint or a Hugging Face folder; null: from scratch
     checkpoint: str | None = MISSING
+    # the part of the model that checkpoint becomes, of an encoder-decoder: encoder; null: all of it
+    checkpoint_into: str | None = None
     distill: Any = None
     # from scratch: what the tokenizer is trained on
     data: Data = Data()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import sha1
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from plmctl.core.errors import DataError, nearest
 from plmctl.core.parts import part_of
@@ -31,6 +31,14 @@ class Articles(Pairs):
     `lenient`: articles that are absent or empty are passed over and counted.
     """
 
+    also: ClassVar[Sequence[tuple[str, str]]] = (
+        ("article", "highlights"),  # CNN/DailyMail as a table
+        ("document", "summary"),  # XSum
+        ("article.txt", "title.txt"),  # Gigaword
+        ("article.filter.txt", "title.filter.txt"),
+        ("src", "tgt"),  # UniLM's files
+    )
+
     def has(self, path: Any, split: str, columns: Columns | None = None) -> bool:
         """Whether a list of that split is there, or a file as `Pairs` reads it."""
         lists = _lists(path)
@@ -43,6 +51,7 @@ class Articles(Pairs):
     def read(self, path: Any, split: str, columns: Columns) -> list[Example]:
         lists = _lists(path)
         if lists is None:
+            _refuse_records(path)
             return super().read(path, split, columns)
         listing = self._find_list(lists, split)
         if listing is None:
@@ -53,12 +62,13 @@ class Articles(Pairs):
         files_by_name = {file.stem: file for file in Path(str(path)).expanduser().rglob(f"*{kind}")}
         examples = []
         for name in names:
-            source, target = (
+            paragraphs, target = (
                 KINDS[kind](files.read_text(files_by_name[name]))
                 if name in files_by_name
-                else ("", "")
+                else ([], "")
             )
-            if source and target:
+            if paragraphs and target:
+                source = self.join_paragraphs(paragraphs)
                 examples.append(
                     Example(name, {"source": source}, (target,), str(files_by_name[name]))
                 )
@@ -76,11 +86,29 @@ class Articles(Pairs):
             raise DataError("no article of this list is there", file=listing[0])
         return examples
 
+    def join_paragraphs(self, texts: Sequence[str]) -> str:
+        """The source that the paragraphs of an article are."""
+        return " ".join(texts)
+
     def _find_list(
         self, lists: Mapping[str, tuple[Path, str]], split: str
     ) -> tuple[Path, str] | None:
         """(file, key in it) of the list of `split`."""
         return next((lists[name] for name in self.splits.get(split, []) if name in lists), None)
+
+
+def _refuse_records(path: Any) -> None:
+    """DataError for TensorFlow's records of CNN/DailyMail (`finished_files`)."""
+    place = Path(path).expanduser() if isinstance(path, str | Path) else None
+    if place is not None and place.is_dir():
+        kinds = {file.suffix for file in place.iterdir()}
+        place = next(place.glob("*.bin"), None) if kinds <= {".bin", ""} else None
+    if place is not None and place.suffix == ".bin":
+        raise DataError(
+            "records of TensorFlow are not read",
+            file=place,
+            fix="the folder with *.story and url_lists, of which they were made",
+        )
 
 
 def _lists(path: Any) -> dict[str, tuple[Path, str]] | None:
@@ -111,15 +139,19 @@ def _ids(file: Path) -> dict[str, list[str]]:
     return found
 
 
-def _story(text: str) -> tuple[str, str]:
+def _story(text: str) -> tuple[list[str], str]:
     article, *highlights = text.split(HIGHLIGHT)
-    return _join(article), "\n".join(filter(None, map(_join, highlights)))
+    return _paragraphs(article), "\n".join(filter(None, map(_join, highlights)))
 
 
-def _summary(text: str) -> tuple[str, str]:
+def _summary(text: str) -> tuple[list[str], str]:
     _, *parts = _MARK.split(text)
     known = dict(zip(parts[::2], parts[1::2], strict=True))
-    return _join(known.get("RESTBODY", "")), _join(known.get("FIRST-SENTENCE", ""))
+    return _paragraphs(known.get("RESTBODY", "")), _join(known.get("FIRST-SENTENCE", ""))
+
+
+def _paragraphs(text: str) -> list[str]:
+    return [joined for line in text.split("\n") if (joined := _join(line))]
 
 
 def _join(text: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +12,25 @@ from plmctl.core.parts import part_of
 from plmctl.storage.reading import parse_json_at
 from plmctl.tasks import cornell, files
 from plmctl.tasks.base import Example
+from plmctl.tasks.numbered import OTHER, SELF, is_numbered, read_numbered
 from plmctl.tasks.pairs import Columns, Pairs
 
 Turn = tuple[str, str]  # speaker, text
+Located = tuple[Path, int, dict[str, Any]]  # file, line, a dialogue
 
 
 @part_of("reader")
 class Dialogues(Pairs):
-    """JSON dialogues, `{"turns": [...]}` one a line or in one list; or a table of context and
-    response, as `Pairs` reads it.
+    """JSON dialogues, `{"turns": [...]}` one a line or in one list; numbered lines; or a table of
+    context and response, as `Pairs` reads it.
 
     A turn is a text, or an object with `columns.utterance` and perhaps `columns.speaker`. Every
     turn but the first is a response (with `reply`, those of that speaker alone) to the `turns`
     turns before it, joined by `joiner`. (Schema-Guided Dialogue's layout: Rastogi et al., 2020,
-    arXiv:1909.05855.) The folder of Cornell's movie dialogs is read as it was published, too.
+    arXiv:1909.05855; its own folders, `train/dialogues_001.json` and so on, too.) The folder of
+    Cornell's movie dialogs is read as it was published. Of numbered lines (Persona-Chat: Zhang et
+    al., 2018, arXiv:1801.07243; ConvAI2) the second column answers, or `reply`: "partner", the
+    first one; what is known of the one who answers stands before the context.
     """
 
     def __init__(
@@ -46,11 +51,14 @@ class Dialogues(Pairs):
 
     def has(self, path: Any, split: str, columns: Columns | None = None) -> bool:
         """Whether `path` has that split; Cornell's folder has all of them."""
-        return (
-            split in files.SPLITS if cornell.is_cornell(path) else super().has(path, split, columns)
-        )
+        if cornell.is_cornell(path):
+            return split in files.SPLITS
+        return bool(_list_files(path, split)) or super().has(path, split, columns)
 
     def read(self, path: Any, split: str, columns: Columns) -> list[Example]:
+        if several := _list_files(path, split):
+            objects = [(file, line, each) for file in several for line, each in _objects(file)]
+            return self._read_objects(objects, columns)
         if not cornell.is_cornell(path):
             return super().read(path, split, columns)
         folder = Path(path).expanduser()
@@ -78,18 +86,24 @@ class Dialogues(Pairs):
     def read_file(
         self, file: Path, columns: Columns, *, header: bool | None = None, labelled: bool = True
     ) -> list[Example]:
+        if is_numbered(file):
+            return self._read_numbered(file)
         if files.suffix(file) not in (".json", ".jsonl"):
             return super().read_file(file, columns, header=header, labelled=labelled)
         objects = list(_objects(file))
         if not objects or str(columns["turns"]) not in objects[0][1]:
             return super().read_file(file, columns, header=header, labelled=labelled)
+        return self._read_objects([(file, line, each) for line, each in objects], columns)
+
+    def _read_objects(self, objects: Sequence[Located], columns: Columns) -> list[Example]:
         examples = [
             example
-            for number, (line, dialogue) in enumerate(objects)
+            for number, (file, line, dialogue) in enumerate(objects)
             for example in self._responses(dialogue, columns, file, line, number)
         ]
         if not examples:
-            speakers = _find_repliers(objects, columns, file)
+            file = objects[0][0] if objects else Path()
+            speakers = _find_repliers(objects, columns)
             if not speakers:
                 raise DataError(
                     f"no '{columns['turns']}' has two turns,"
@@ -102,6 +116,25 @@ class Dialogues(Pairs):
                 file=file,
                 fix=f"task.reader.reply=<one of {', '.join(speakers)}>",
             )
+        return examples
+
+    def _read_numbered(self, file: Path) -> list[Example]:
+        speaker = self.reply or SELF
+        if speaker not in (SELF, OTHER):
+            allowed = f"{SELF} (the second column) or {OTHER} (the first)"
+            raise ConfigError("task.reader.reply", speaker, allowed, fix="task.reader.reply=null")
+        examples = []
+        for number, dialogue in enumerate(read_numbered(file)):
+            known = dialogue.persona if speaker == SELF else []
+            for turn, (who, response) in enumerate(dialogue.turns):
+                before = [text for _, text in dialogue.turns[max(0, turn - self.turns) : turn]]
+                if who == speaker and (known or before):
+                    fields = {"source": self.joiner.join([*known, *before])}
+                    place = f"{file}:{dialogue.line}"
+                    name = f"{number}:{turn}"
+                    examples.append(Example(name, fields, (response,), place, document=number))
+        if not examples:
+            raise DataError(f"no response of {speaker}", file=file)
         return examples
 
     def _responses(
@@ -176,14 +209,20 @@ def _turns(dialogue: dict[str, Any], columns: Columns, file: Path, line: int) ->
     return spoken
 
 
-def _find_repliers(
-    objects: list[tuple[int, dict[str, Any]]], columns: Columns, file: Path
-) -> list[str]:
+def _list_files(path: Any, split: str) -> list[Path]:
+    """`dialogues_001.json` and so on in the folder of a split (Schema-Guided Dialogue)."""
+    folder = Path(path).expanduser() / split if isinstance(path, str | Path) else None
+    if folder is None or not folder.is_dir():
+        return []
+    return sorted(file for file in folder.glob("dialogues_*.json*") if file.is_file())
+
+
+def _find_repliers(objects: Sequence[Located], columns: Columns) -> list[str]:
     """Who speaks after somebody else has."""
     return sorted(
         {
             speaker
-            for line, dialogue in objects
+            for file, line, dialogue in objects
             for speaker, _ in _turns(dialogue, columns, file, line)[1:]
         }
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -139,6 +139,7 @@ class Generation(Task):
         self.spread = own.spread or ("all" if own.masked is None else "others")
         self.tokenize, self.lowercase = own.tokenize, own.lowercase
         self.writes, self.segments, self.masked = own.writes, own.segments, own.masked
+        self.kind = own.kind
         self.templates = own.source_template, own.target_template
         read = {"source", "target"} if own.writes == "target" else {"text"}
         self.facts = replace(self.facts, needs=frozenset({*read, f"targets.{self.head}"}))
@@ -209,35 +210,43 @@ class Generation(Task):
 
     def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
         self._tokenizer = tokenizer
-        sources = tokenizer.encode_batch(
-            [self.prefix + str(example.fields["source"]) for example in examples]
-        )
         labelled = all(example.label is not None for example in examples)
         if labelled and self._asks_new:
             self._trained.judge("", "")  # read before texts are written, which takes long
         targets = (
             tokenizer.encode_batch([example.label[0] for example in examples]) if labelled else None
         )
-        behind = partial(
-            sequences.lay_behind,
-            segments=self.segments,
-            predict="clm" if self.masked is None else "mlm",
-        )
-        lay = (
-            partial(sequences.lay_beside, templates=self.templates)
-            if self.writes == "target"
-            else behind
-        )
-        rows = lay(
-            sources,
+        if self.writes == "text":
+            return sequences.lay_behind(
+                self._encode_sources(examples, tokenizer),
+                targets,
+                tokenizer.vocab,
+                max_length=self.max_length,
+                max_target=self.max_target,
+                segments=self.segments,
+                predict="clm" if self.masked is None else "mlm",
+            )
+        rows = sequences.add_targets(
+            self.lay_sources(examples, tokenizer),
             targets,
             tokenizer.vocab,
-            max_length=self.max_length,
             max_target=self.max_target,
+            template=self.templates[1],
         )
-        if self.writes == "text":
-            return rows
         return rows.with_seq("source", self.add_tracks(rows.seqs["source"]))
+
+    def lay_sources(self, examples: Sequence[Example], tokenizer: Any) -> sequences.Cut:
+        """What an encoder reads, and how many tokens are cut off."""
+        sources = self._encode_sources(examples, tokenizer)
+        length, template = self.max_length, self.templates[0]
+        return sequences.wrap_sources(
+            sources, tokenizer.vocab, max_length=length, template=template
+        )
+
+    def _encode_sources(self, examples: Sequence[Example], tokenizer: Any) -> list[list[int]]:
+        texts = [self.prefix + str(example.fields["source"]) for example in examples]
+        encoded: list[list[int]] = tokenizer.encode_batch(texts)
+        return encoded
 
     def add_tracks(self, source: Seq) -> Seq:
         """Sources alone, with the tracks that they have in training."""

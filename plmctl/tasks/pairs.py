@@ -7,15 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from plmctl.core.errors import DataError, nearest
 from plmctl.core.parts import part_of
-from plmctl.tasks import files
+from plmctl.tasks import files, sgm, wmt
 from plmctl.tasks.base import Example
-from plmctl.tasks.tables import Column, Table
+from plmctl.tasks.tables import OBJECTS, Column, Table, objects_of, rows_of
 
 Columns = Mapping[str, Column]
+_UNCHOSEN = ("source", "target")  # the columns, if nobody chose them
 _NAMED = (".tsv", ".csv", ".jsonl", ".json")
 _TABLES = (*_NAMED, ".txt")
 
@@ -29,9 +30,14 @@ class Pairs(Table):
     with such columns; `splits` are patterns of what stands before the suffix. Or files are named
     split by split: `[train.en, train.de, dev.en, dev.de]`, or a table each, `[train.tsv, dev.tsv]`;
     in YAML also {train: [a.en, a.de]}.
+    `also`: what published copies call source and target; taken, and said, where nobody has chosen
+    columns and the files have no such. WMT's `.sgm` files may stand beside others, or in place of
+    them: {test: [a-src.de.sgm, a-ref.en.sgm, a-ref2.en.sgm]} (`wmt`).
     A list in JSON is, of a source, its sentences; of a target, the references, of which the first
     is learnt.
     """
+
+    also: ClassVar[Sequence[tuple[str, str]]] = ()
 
     def has(self, path: Any, split: str, columns: Columns | None = None) -> bool:
         """Whether `path` has that split, as a table or as a source with its target."""
@@ -44,13 +50,19 @@ class Pairs(Table):
         located = self._locate(path, split, columns)
         if not located:
             raise self._absent(path, split, columns)
+        labelled = split.startswith(("train", "dev"))
+        if files.suffix(located[0]) == sgm.SUFFIX:
+            return wmt.read_sets(located, labelled=labelled)
         if len(located) == 2:
-            return list(_lines(*located))
-        return self.read_file(located[0], columns, labelled=split.startswith(("train", "dev")))
+            return self.read_lines(*located)
+        return self.read_file(located[0], columns, labelled=labelled)
 
     def read_file(
         self, file: Path, columns: Columns, *, header: bool | None = None, labelled: bool = True
     ) -> list[Example]:
+        if files.suffix(file) == sgm.SUFFIX:
+            return wmt.read_sets([file], labelled=labelled)
+        columns = self._name_columns(file, columns)
         roles = {
             "source": columns["source"],
             "label": columns.get("target"),
@@ -68,10 +80,18 @@ class Pairs(Table):
         ):
             texts = tuple(stripped for text in value if (stripped := text.strip()))
             if texts:
-                return " ".join(texts) if role == "source" else texts
+                return self.join_sentences(texts) if role == "source" else texts
         if role == "source" and isinstance(value, int | float):
             raise ValueError(json.dumps(value))
         return super().cell(role, value)
+
+    def read_lines(self, source: Path, target: Path) -> list[Example]:
+        """The examples of two line-parallel files."""
+        return list(_lines(source, target))
+
+    def join_sentences(self, texts: Sequence[str]) -> str:
+        """The source that a list of its sentences is."""
+        return " ".join(texts)
 
     def _locate(self, path: Any, split: str, columns: Columns) -> list[Path]:
         """The table of a split, or its source and its target; nothing where it has no file."""
@@ -83,11 +103,18 @@ class Pairs(Table):
             ]
         if files.existing(path).is_file():
             return [Path(path).expanduser()]
-        folder, ends = (
-            files.existing(path),
-            [f".{columns.get(side)}" for side in ("source", "target")],
-        )
-        source = self._match(folder, split, ends[:1])
+        folder = files.existing(path)
+        pairs = [tuple(columns.get(side) for side in ("source", "target"))]
+        chosen = pairs[0] != _UNCHOSEN
+        pairs += [] if chosen else self.also
+        languages = {side: str(columns[side]) if chosen else None for side in _UNCHOSEN}
+        if sets := wmt.find_sets(folder, self.splits.get(split, []), languages):
+            return sets
+        ends, source = [""], None
+        for pair in pairs:
+            ends = [f".{side}" for side in pair]
+            if source := self._match(folder, split, ends[:1]):
+                break
         if source is None:
             table = self._match(folder, split, _TABLES)
             return [table] if table else []
@@ -103,6 +130,18 @@ class Pairs(Table):
                 fix="task.columns.target=<what the files in the other language end with>",
             )
         return [source, target]
+
+    def _name_columns(self, file: Path, columns: Columns) -> Columns:
+        """`columns`, or those of `also` that the first row of a table names."""
+        own = tuple(columns.get(side) for side in ("source", "target"))
+        if not self.also or own != _UNCHOSEN:
+            return columns
+        _, first = next(iter(objects_of(file) if files.suffix(file) in OBJECTS else rows_of(file)))
+        for pair in [] if own[0] in first else self.also:
+            if set(pair) <= set(first):
+                self.notes[str(file)] = f"{pair[0]} is the source, {pair[1]} the target"
+                return {**columns, "source": pair[0], "target": pair[1]}
+        return columns
 
     def _match(self, folder: Path, split: str, ends: tuple[str, ...] | list[str]) -> Path | None:
         """The file of `split`, by the first pattern that any matches; DataError where several

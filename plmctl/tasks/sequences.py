@@ -15,6 +15,7 @@ from plmctl.text.vocab import Vocab
 
 Ids = Sequence[Sequence[int]]
 Template = Sequence[str] | None  # roles around A, a text: [bos, A, eos]
+Cut = tuple[Seq, np.ndarray]  # rows, and how many tokens each has lost
 
 
 def lay_beside(
@@ -32,11 +33,24 @@ def lay_beside(
     Texts that are too long are cut at their end; special tokens stay. Without `targets` there is a
     source alone.
     """
-    left, cut = _wrap(sources, vocab, templates[0], max_length, "task.max_length")
+    left = wrap_sources(sources, vocab, max_length=max_length, template=templates[0])
+    return add_targets(left, targets, vocab, max_target=max_target, template=templates[1])
+
+
+def wrap_sources(sources: Ids, vocab: Vocab, *, max_length: int, template: Template = None) -> Cut:
+    """Each source in its template."""
+    return _wrap(sources, vocab, template, max_length, "task.max_length")
+
+
+def add_targets(
+    source: Cut, targets: Ids | None, vocab: Vocab, *, max_target: int, template: Template = None
+) -> Rows:
+    """The rows of `lay_beside` from their sources."""
+    left, cut = source
     seqs, labels = {"source": left}, {}
     if targets is not None:
-        seqs["target"], more = _wrap(targets, vocab, templates[1], max_target, "task.max_target")
-        cut += more
+        seqs["target"], more = _wrap(targets, vocab, template, max_target, "task.max_target")
+        cut = cut + more
         labels["seq2seq"] = np.where(seqs["target"].real, seqs["target"].ids, IGNORE)
     return _rows(seqs, labels, cut)
 
@@ -67,7 +81,7 @@ def lay_behind(
     tails = [
         [] if targets is None else [*targets[n][: max_target - 1], end] for n in range(len(heads))
     ]
-    seq = _pad([head + tail for head, tail in zip(heads, tails, strict=True)], vocab.pad)
+    seq = pad([head + tail for head, tail in zip(heads, tails, strict=True)], vocab.pad)
     position, first = np.arange(seq.ids.shape[1]), np.array([len(head) for head in heads])[:, None]
     gold = np.where((position >= first) & seq.real, seq.ids, IGNORE).astype(np.int32)
     if predict == "clm":  # one position earlier
@@ -84,16 +98,14 @@ def lay_behind(
     return _rows({"text": seq}, {} if targets is None else {predict: gold}, cut)
 
 
-def _wrap(
-    texts: Ids, vocab: Vocab, template: Template, longest: int, path: str
-) -> tuple[Seq, np.ndarray]:
+def _wrap(texts: Ids, vocab: Vocab, template: Template, longest: int, path: str) -> Cut:
     roles = list(template or vocab.single)
     at = roles.index("A")
     before, after = ([vocab.id(role) for role in part] for part in (roles[:at], roles[at + 1 :]))
     room = longest - len(before) - len(after)
     _at_least_one(room, path, longest)
     cut = np.array([max(0, len(text) - room) for text in texts])
-    return _pad([[*before, *text[:room], *after] for text in texts], vocab.pad), cut
+    return pad([[*before, *text[:room], *after] for text in texts], vocab.pad), cut
 
 
 def _around(vocab: Vocab) -> tuple[list[int], list[int]]:
@@ -119,9 +131,10 @@ def _at_least_one(room: int, path: str, value: int) -> None:
         raise ConfigError(path, value, f"too short for {value - room} special tokens and any text")
 
 
-def _pad(ids: list[list[int]], pad: int) -> Seq:
+def pad(ids: Sequence[Sequence[int]], spare: int) -> Seq:
+    """Rows of ids, padded to the longest."""
     length = np.array([len(row) for row in ids], dtype=np.int64)
-    padded = np.full((len(ids), max(1, int(length.max()))), pad, dtype=np.int32)
+    padded = np.full((len(ids), max(1, int(length.max()))), spare, dtype=np.int32)
     for index, row in enumerate(ids):
         padded[index, : len(row)] = row
     return Seq(padded, length)

@@ -10,13 +10,14 @@ from typing import Any
 
 from plmctl.core.errors import ConfigError, nearest
 from plmctl.core.extras import require_library
-from plmctl.tasks import novelty, rouge, sentence_bleu
+from plmctl.tasks import meteor, novelty, rouge, sentence_bleu, squad_score
 from plmctl.tasks.metrics import check_metrics
 
 # each with source, guess, golds (references), nll and tokens (of the first reference)
 Predictions = Sequence[Mapping[str, Any]]
+BLEUS = {f"bleu_{n}": n for n in (1, 2, 3, 4)}  # by the longest n-grams that count
 NAMES = ("bleu", "chrf", "bleu2", *rouge.METRICS, "exact", "distinct1", "distinct2", "perplexity")
-NAMES += novelty.METRICS
+NAMES += (*novelty.METRICS, *BLEUS, "meteor", "f1")
 TOKENIZERS = ("13a", "intl", "zh", "char", "none")  # of sacrebleu's, those that need nothing else
 LEAST_IS_BEST = frozenset({"perplexity"})
 
@@ -26,7 +27,7 @@ def check_writing_metrics(names: Sequence[str], tokenize: str) -> list[str]:
     missing, a UsageError.
     """
     names = check_metrics(names, NAMES)
-    if {"bleu", "chrf"} & set(names):
+    if {"bleu", "chrf", *BLEUS} & set(names):
         _sacrebleu()
         if tokenize not in TOKENIZERS:
             raise ConfigError(
@@ -59,6 +60,10 @@ def score(
                 * sum(exact(p["golds"], p["guess"]) for p in predictions)
                 / max(1, len(predictions))
             )
+        elif name == "meteor":
+            scores[name] = meteor.mean(golds, guesses)
+        elif name == "f1":
+            scores[name] = overlap(golds, guesses)
         elif name == "perplexity":
             scores[name] = perplexity(predictions)
         elif name.startswith("distinct"):
@@ -73,6 +78,17 @@ def exact(golds: Sequence[str], guess: str) -> bool:
     arXiv:1910.10683, sec. 2.4).
     """
     return " ".join(guess.split()) in {" ".join(gold.split()) for gold in golds}
+
+
+def overlap(golds: Sequence[Sequence[str]], guesses: Sequence[str]) -> float:
+    """100 times the mean F1 of the words that both texts have, without a, an, the and punctuation,
+    of the best reference (ConvAI2; Dinan et al., 2019, arXiv:1902.00098, sec. 3.1).
+    """
+    best = [
+        max(squad_score.f1(gold, guess) for gold in several)
+        for several, guess in zip(golds, guesses, strict=True)
+    ]
+    return 100 * math.fsum(best) / len(best) if best else 0.0
 
 
 def perplexity(predictions: Predictions) -> float:
@@ -100,9 +116,11 @@ def _corpus(
 ) -> tuple[float, str]:
     library = _sacrebleu().metrics
     metric = (
-        library.BLEU(tokenize=tokenize, lowercase=lowercase)
-        if name == "bleu"
-        else library.CHRF(lowercase=lowercase)
+        library.CHRF(lowercase=lowercase)
+        if name == "chrf"
+        else library.BLEU(
+            tokenize=tokenize, lowercase=lowercase, max_ngram_order=BLEUS.get(name, 4)
+        )
     )
     most = max(map(len, golds))
     references = [

@@ -32,7 +32,7 @@ from plmctl.training.freezing import apply_freezing, find_refitted
 from plmctl.training.gradients import measure_gradient_norms
 from plmctl.training.log import Log
 from plmctl.training.meter import Meter, compute_means, round_digits, sum_parts
-from plmctl.training.optim.groups import OptimizerFactory
+from plmctl.training.optim.groups import OptimizerFactory, split_groups
 from plmctl.training.optim.schedule import Schedule
 from plmctl.training.pace import Pace
 from plmctl.training.processes.launch import is_launched
@@ -121,6 +121,10 @@ class Trainer:
             **{f"objective.{name}": count for name, count in token_rows(objective).items()},
         }
         self.optimizer = optimizer(parameters=self.parameters)
+        schedules = [schedule, *(stage.schedule for stage in stages if stage.schedule)]
+        self.group_names = split_groups(
+            self.optimizer, self.parameters, lambda name: tuple(id(s.of(name)) for s in schedules)
+        )
         strategy.train([parameter for _, parameter in self.parameters])
         self.layers = layers or {}
         self.memory = CarriedStates(model.backbone, world.device)
@@ -234,7 +238,7 @@ class Trainer:
                         },
                     }
                 )
-            self.rate = self.update.apply(self._multiplier(counts["tokens"]), norm)
+            self.rate = self.update.apply(self._multipliers(counts["tokens"]), norm)
         self.update.end()
         if not finite:
             self._skip(micro_batches)
@@ -244,17 +248,22 @@ class Trainer:
         self.meter.extend([*entries, ("grad_norm", norm, 1.0)] if self.world.main else entries)
         return True
 
-    def _multiplier(self, tokens: int) -> float:
-        """The factor of the schedule for an update of `tokens` tokens."""
+    def _multipliers(self, tokens: int) -> list[float]:
+        """The factors of the schedules of the optimizer's groups for an update of `tokens`
+        tokens.
+        """
         p, stage = self.progress, self.stages[self.progress.stage]
         share = self.budget.share(steps=p.step + 1, tokens=p.tokens + tokens, seconds=p.seconds)
         if stage.schedule is None:
-            return stage.rate * self.schedule(p.step + 1, self.budget.total(p.step + 1, share))
+            total = self.budget.total(p.step + 1, share)
+            schedules = [self.schedule.of(name) for name in self.group_names]
+            return [stage.rate * each(p.step + 1, total) for each in schedules]
         step = p.step + 1 - p.before_stage
         total = step / max(share_of_stage(self.stages, p.stage, share), 1e-9)
         if self.budget.steps is not None:
             total = self.budget.steps * stage.share
-        return stage.rate * stage.schedule(step, total)
+        schedules = [stage.schedule.of(name) for name in self.group_names]
+        return [stage.rate * each(step, total) for each in schedules]
 
     def _skip(self, micro_batches: Sequence[Batch]) -> None:
         p = self.progress

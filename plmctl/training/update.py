@@ -107,16 +107,16 @@ class Update:
             entries.append(("loss", loss.detach(), 0.0))
         return entries
 
-    def apply(self, multiplier: float, norm: float) -> float:
-        """Clip a gradient of this norm and make the step, every group at `multiplier` of its own
-        rate.
+    def apply(self, multipliers: Sequence[float], norm: float) -> float:
+        """Clip a gradient of this norm and make the step, every group at its own rate times its
+        multiplier.
 
         Returns:
             The largest rate.
         """
         if self.clip > 0:
             self.strategy.clip(norm, largest=self.clip)
-        for group in self.optimizer.param_groups:
+        for group, multiplier in zip(self.optimizer.param_groups, multipliers, strict=True):
             group["lr"] = group["initial_lr"] * multiplier
         self.optimizer.step()
         return max(group["lr"] for group in self.optimizer.param_groups)

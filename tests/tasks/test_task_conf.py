@@ -73,7 +73,8 @@ def test_none_is_missing():
 BERT = (2e-5, 5e-5)
 # SBERT's epochs; those of STS are four
 SENTENCES = {"sentence_classes": 1, "sentence_triplets": 1, "sentence_scores": 4}
-WRITING = ("comet", "dialogue", "seq2seq", "summarization", "translation")
+WRITING = ("comet", "dialogue", "question_generation", "seq2seq", "summarization", "translation")
+WRITING += ("abstractive_summarization",)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -83,14 +84,14 @@ def test_composes_and_builds(name):
     assert (task.head in cfg.heads) != (name in WRITING)  # what writes is the checkpoint's own head
     long = task.max_length > 1000  # Longformer's settings, in test_long_documents
     ranks = name == "coreference"
-    usual = (10,) if name in WRITING else (4, 5, 15) if long else (20,) if ranks else (2, 3, 5)
+    usual = (10,) if name in WRITING else (4, 5, 15) if long else (20,) if ranks else (2, 3, 5, 6)
     assert cfg.train.epochs in ((SENTENCES[name],) if name in SENTENCES else usual)
-    rates = (3e-5, 6.25e-5) if name in WRITING else (3e-5,) if long else (1e-5,) if ranks else BERT
+    written = (3e-5, 6.25e-5, 1e-3)
+    rates = written if name in WRITING else (3e-5,) if long else (1e-5,) if ranks else BERT
     assert cfg.optim.lr in rates
     # these have a number of steps, 200 or 1000
-    assert cfg.schedule.warmup_share == (
-        0.0 if name in ("wikihop", "triviaqa", "hotpotqa") else 0.1
-    )
+    share = 0.0 if name in ("wikihop", "triviaqa", "hotpotqa") else 0.1
+    assert cfg.schedule.warmup_share == (0.2 if name == "extractive_summarization" else share)
     lines = (conf_dir() / "task" / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
     assert lines[1].startswith("# ")
 

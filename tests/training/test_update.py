@@ -189,7 +189,7 @@ def test_clipping(tmp_path):
     micro_batches = next(ToyBatches())
     norm, _ = trainer.update.gradient(micro_batches, trainer.update.count(micro_batches, {}))
     assert float(norm) > 1e-2
-    trainer.update.apply(0.0, float(norm))
+    trainer.update.apply([0.0] * len(trainer.group_names), float(norm))
     assert float(nn.utils.get_total_norm([p.grad for _, p in trainer.parameters])) == pytest.approx(
         1e-3, rel=1e-3
     )

@@ -7,7 +7,7 @@ The learning rates given to an optimizer are peaks: the trainer multiplies each 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -109,3 +109,27 @@ def check_numbers(*, lr: float, betas: Sequence[float], eps: float, weight_decay
 def can_fuse(parameters: Named) -> bool:
     """torch's fused kernels run on CUDA and on the CPU, for floating types."""
     return all(p.device.type in ("cuda", "cpu") and p.is_floating_point() for _, p in parameters)
+
+
+def split_groups(
+    optimizer: Optimizer, parameters: Named, kind: Callable[[str], Hashable]
+) -> list[str]:
+    """Make parameters of one group with different `kind` groups of their own; returns the name of
+    one parameter of each group, "" of an empty one.
+
+    Args:
+        kind: of the parameter with that name.
+    """
+    names = {id(parameter): name for name, parameter in parameters}
+    split: list[dict[str, Any]] = []
+    for group in optimizer.param_groups:
+        parts: dict[Hashable, list[int]] = {}
+        for place, parameter in enumerate(group["params"]):
+            parts.setdefault(kind(names[id(parameter)]), []).append(place)
+        lists = [key for key in ("params", "param_names") if key in group]
+        split += [
+            {**group, **{key: [group[key][place] for place in own] for key in lists}}
+            for own in parts.values()
+        ] or [group]
+    optimizer.param_groups[:] = split
+    return [names[id(group["params"][0])] if group["params"] else "" for group in split]

@@ -10,7 +10,9 @@ the share of the budget.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import base_of, part_of
@@ -69,6 +71,10 @@ class Schedule:
     def after(self, s: int, total: float, warmup: float) -> float:
         """The multiplier once warm-up is over, at `s` = updates already done."""
         raise NotImplementedError(type(self).__name__)
+
+    def of(self, name: str) -> Schedule:
+        """The schedule of the parameter called `name`."""
+        return self
 
 
 def _fraction(s: float, start: float, end: float) -> float:
@@ -158,3 +164,33 @@ class InverseSqrt(Schedule):
     def after(self, s: int, total: float, warmup: float) -> float:
         scale = self.timescale or warmup or 1.0
         return math.sqrt(scale / max(scale, s - warmup + scale))
+
+
+@part_of("schedule")
+@dataclass(frozen=True, kw_only=True)
+class ByPart(Schedule):
+    """Schedules of their own for some parameters, as if they had an optimizer of their own (Liu
+    and Lapata, 2019, arXiv:1908.08345, sec. 3.3).
+
+    Args:
+        parts: glob over names of parameters -> their schedule; the last match counts.
+        rest: of all others; what the log shows.
+    """
+
+    parts: Mapping[str, Schedule]
+    rest: Schedule
+    warmup_steps: int = field(init=False, default=0)  # each schedule has its own
+    warmup_share: float = field(init=False, default=0.0)
+    warmup_limit: float = field(init=False, default=1.0)
+
+    def __call__(self, t: int, total: float) -> float:
+        return self.rest(t, total)
+
+    def of(self, name: str) -> Schedule:
+        fitting = [own for pattern, own in self.parts.items() if fnmatchcase(name, pattern)]
+        return fitting[-1] if fitting else self.rest
+
+    def describe_shortening(self, total: float) -> str:
+        lines = {"rest": self.rest, **self.parts}
+        told = {name: own.describe_shortening(total) for name, own in lines.items()}
+        return "; ".join(f"{name}: {line}" for name, line in told.items() if line)
