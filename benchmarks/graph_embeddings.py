@@ -4,13 +4,13 @@
     python benchmarks/graph_embeddings.py --data wn18rr --score rotate --sampled --width 128
 
 Both libraries train the same score from the same first vectors, for the same number of epochs, with
-Adagrad, the same batches in triples, and reciprocal relations where all entities are compared.
+Adagrad, the same number of updates, and reciprocal relations where all entities are compared.
 They run in turns (plmctl, pykeen, pykeen, plmctl, ...). A triple counts once, however often it is
 asked. The filtered ranks of the first validation triples are computed by the same code (plmctl's,
 which is tested beside pykeen's) from the vectors of each library.
 
-  all entities  plmctl: graph_loss=one_vs_all. pykeen: LCWA with cross-entropy, which asks each
-                (head, relation) once an epoch, for all of its tails
+  all entities  plmctl: graph_loss=one_vs_all, grouped. pykeen: LCWA with cross-entropy. Both ask
+                each (head, relation) once an epoch, for all of its tails
   --sampled     plmctl: graph_loss=self_adversarial, K entities drawn for each head and each tail.
                 pykeen: sLCWA with NSSALoss, 2 K triples drawn for each triple
 """
@@ -39,7 +39,7 @@ from plmctl.graph.scores.distmult import DistMult
 from plmctl.graph.scores.rotate import RotatE
 from plmctl.graph.scores.transe import TransE
 from plmctl.graph.tables import GraphTables
-from plmctl.knowledge.graph import KnowledgeGraph
+from plmctl.knowledge.graph import HEAD, RELATION, TAIL, KnowledgeGraph
 from plmctl.knowledge.triples import read_graph
 from plmctl.models.base import Model
 from plmctl.training.device.allocator import keep_freed_memory
@@ -106,7 +106,7 @@ def main() -> None:
 
 def train_ours(graph: KnowledgeGraph, given: argparse.Namespace, seed: int) -> Trained:
     """Train by plmctl's parts, as `plmctl graph` does."""
-    loss: GraphLoss = OneVsAll()
+    loss: GraphLoss = OneVsAll(grouped=True)
     if given.sampled:
         loss = SelfAdversarial(gamma=9.0, temperature=1.0, negatives=given.negatives)
     tables = make_tables(graph, given, seed)
@@ -163,18 +163,24 @@ def train_theirs(graph: KnowledgeGraph, given: argparse.Namespace, seed: int) ->
         loop = SLCWATrainingLoop(**common, negative_sampler_kwargs=drawn)
     else:
         loop = LCWATrainingLoop(**common)
+    updates = -(-len(graph.splits["train"]) // given.batch)
     begin = time.perf_counter()
     loop.train(
         factory,
         num_epochs=given.epochs,
-        # with inverse triples, theirs are twice as many
-        batch_size=given.batch if given.sampled else 2 * given.batch,
+        batch_size=given.batch if given.sampled else -(-_count_pairs(graph) // updates),
         use_tqdm=False,
         continue_training=True,  # from the first vectors that it was given
     )
     seconds = time.perf_counter() - begin
     take_vectors(model, tables)
     return Trained(tables, given.epochs * len(graph.splits["train"]) / seconds)
+
+
+def _count_pairs(graph: KnowledgeGraph) -> int:
+    """How many different (head, relation) and (tail, relation) the training triples have."""
+    triples = graph.splits["train"]
+    return sum(len(np.unique(triples[:, [known, RELATION]], axis=0)) for known in (HEAD, TAIL))
 
 
 def make_tables(graph: KnowledgeGraph, given: argparse.Namespace, seed: int) -> GraphTables:

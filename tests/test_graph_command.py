@@ -129,10 +129,13 @@ def test_a_run_without_vectors_goes_on_first(data: Path, run: Path, tmp_path: Pa
     assert f"fix: plmctl graph --resume run.dir={copy}" in output.replace("\n", "")
 
 
-def test_a_run_goes_on_bit_for_bit(data: Path, tmp_path: Path) -> None:
+DRAWN = ["graph_loss=self_adversarial", "graph_loss.negatives=4", "optim=adamw"]
+
+
+@pytest.mark.parametrize("loss", [DRAWN, ["graph_loss.grouped=true"]], ids=["drawn", "grouped"])
+def test_a_run_goes_on_bit_for_bit(loss: list[str], data: Path, tmp_path: Path) -> None:
     words = [f"data.path={data}", *SMALL, "dropout=0.2", "train.steps=7", "train.log_every=1"]
-    words += ["graph_loss=self_adversarial", "graph_loss.negatives=4", "optim=adamw"]
-    words += ["train.save_every=3", "train.eval_every=3", "train.keep_last=9"]
+    words += [*loss, "train.save_every=3", "train.eval_every=3", "train.keep_last=9"]
     whole, part = tmp_path / "whole", tmp_path / "part"
     plmctl("graph", *words, f"run.dir={whole}")
     shutil.copytree(whole, part)
@@ -161,6 +164,14 @@ def test_dry_run(data: Path, tmp_path: Path) -> None:
     shown = plmctl(*words, "train.steps=null", "train.minutes=2").stdout
     assert "parameters: 288" in shown
     assert "time, without ranking: 2:00\n" in shown
+
+
+def test_grouped_questions_are_fewer(tmp_path: Path) -> None:
+    (tmp_path / "train.tsv").write_text("".join(f"a\tto\te{n}\n" for n in range(9)))
+    words = ["graph", f"data.path={tmp_path}", "graph_loss.grouped=true", *SMALL]
+    report = json.loads(plmctl(*words, "--dry-run", "--json").stdout)
+    # one question for a tail, nine for a head, three products with ten entities
+    assert report["FLOPs of an epoch"] == 2 * 3 * (1 + 9) * 10 * 8
 
 
 MISTAKES = {

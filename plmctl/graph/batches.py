@@ -72,21 +72,37 @@ class TripleBatches:
     def __next__(self) -> list[Batch]:
         epoch, number = divmod(self._update, self.updates_per_epoch)
         if epoch != self._epoch:
-            draws = Draws(self.seed, epoch)
-            words = draws.words(np.arange(len(self.triples)), "order", 1)[:, 0]
-            self._epoch, self._order = epoch, np.argsort(words, kind="stable")
-        rows = self._order[number * self.batch_size : (number + 1) * self.batch_size]
+            self._epoch, self._order = epoch, self._shuffle(Draws(self.seed, epoch))
+        rows = self._order[..., number * self.batch_size : (number + 1) * self.batch_size]
         self._update += 1
-        low, high = (len(rows) * rank // self.world for rank in (self.rank, self.rank + 1))
-        own = rows[low:high]
+        low, high = (rows.shape[-1] * rank // self.world for rank in (self.rank, self.rank + 1))
         size = self.micro_batch_size
-        return [self.make(own[at : at + size], epoch) for at in range(0, len(own), size)]
+        return [
+            self.make(rows[..., at : min(at + size, high)], epoch) for at in range(low, high, size)
+        ]
+
+    def _shuffle(self, draws: Draws) -> np.ndarray:
+        """int64 [n], or [sides, n] where each side has an order of its own: its questions are in
+        random order, and their triples stand together.
+        """
+        numbers = np.arange(len(self.triples))
+        words = draws.words(numbers, "order", 1)[:, 0]
+        if not self.loss.grouped:
+            return np.argsort(words, kind="stable")
+        orders = []
+        for side in self.sides:
+            known = self.triples[:, HEAD if side == "tail" else TAIL]
+            pairs = np.stack([known, self.triples[:, RELATION]], axis=1)
+            group = np.unique(pairs, axis=0, return_inverse=True)[1].reshape(-1)
+            of_group = draws.words(np.arange(group.max() + 1), f"order of {side}", 1)[:, 0]
+            orders.append(np.lexsort((words, of_group[group])))
+        return np.stack(orders)
 
     def make(self, rows: np.ndarray, epoch: int) -> Batch:
-        """The batch of the triples of these numbers."""
+        """The batch of the triples of these numbers, [B], or [sides, B] of each side."""
         triples, draws = self.triples[rows], Draws(self.seed, epoch)
-        values = {"head": triples[:, HEAD], "relation": triples[:, RELATION]}
-        values["tail"], spans = triples[:, TAIL], dict[str, np.ndarray]()
+        values = {"head": triples[..., HEAD], "relation": triples[..., RELATION]}
+        values["tail"], spans = triples[..., TAIL], dict[str, np.ndarray]()
         for side in self.sides:
             if self.loss.negatives:
                 values[f"drawn_{side}"] = self._draw(rows, triples, side, draws)
@@ -95,11 +111,11 @@ class TripleBatches:
                 pairs = self.answers[side].find(known, triples[:, RELATION])
                 spans[f"known_{side}"] = np.stack(pairs, axis=1)
         return Batch(
-            key=torch.from_numpy(rows),
+            key=torch.from_numpy(np.atleast_2d(rows)[0]),
             seqs={},
             values={name: torch.from_numpy(np.ascontiguousarray(v)) for name, v in values.items()},
             spans={name: torch.from_numpy(pairs) for name, pairs in spans.items()},
-            counts={"tokens": len(rows), "rows": len(rows)},
+            counts={"tokens": rows.shape[-1], "rows": rows.shape[-1]},
         )
 
     def _draw(self, rows: np.ndarray, triples: np.ndarray, side: Side, draws: Draws) -> np.ndarray:

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from plmctl.core.batch import Batch
 from plmctl.core.fields import Field, Fields
 from plmctl.graph.losses.base import FullLoss, GraphLoss, SampledLoss
+from plmctl.graph.losses.one_vs_all import OneVsAll
 from plmctl.graph.penalties.base import Penalty
 from plmctl.graph.tables import GraphTables
 from plmctl.knowledge.graph import SIDES, Side
@@ -35,6 +36,7 @@ class LinkPrediction(Objective):
         needs=frozenset({"values.head", "values.relation", "values.tail"}),
         terms=frozenset({LINK, PENALTY}),
     )
+    # head, relation and tail of grouped triples are [sides, B]
     fields: Fields = {  # noqa: RUF012
         "values.head": Field("[B]", "int", "the entity that a triple begins with"),
         "values.relation": Field("[B]", "int", "the relation of a triple"),
@@ -63,33 +65,58 @@ class LinkPrediction(Objective):
     def forward(self, model: Model, batch: Batch, state: Any = None) -> Output:
         tables = model.backbone
         assert isinstance(tables, GraphTables)
-        ends = torch.stack([batch.values["head"], batch.values["tail"]])
-        relations = [tables.find_relations(s, batch.values["relation"]) for s in self.sides]
+        sides = len(self.sides)
         # one look-up for all sides: each makes a gradient of the size of the table
-        head, tail = F.embedding(ends, tables.entity)  # [2, B, W]
-        of_relations = F.embedding(torch.stack(relations), tables.relation)  # [sides, B, W']
-        questions = []
-        for side, relation in zip(self.sides, of_relations, strict=True):
-            known = head if side == "tail" else tail
-            asked = (F.dropout(part, self.dropout, self.training) for part in (known, relation))
-            questions.append(tables.ask(side, *asked))
-        answer = torch.cat([ends[1 if side == "tail" else 0] for side in self.sides])
-        terms = {LINK: Term(self._lose(tables, torch.cat(questions), answer, batch))}
+        ends = torch.stack([batch.values["head"], batch.values["tail"]])  # [2, B] or [2, sides, B]
+        vectors = F.embedding(ends, tables.entity)
+        shared = sides if ends.dim() == 2 else 1  # how many sides ask each of them
+        ends = ends.view(2, -1, ends.shape[-1]).expand(-1, sides, -1)  # [2, sides, B]
+        heads, tails = vectors.view(2, -1, *vectors.shape[-2:]).expand(-1, sides, -1, -1)
+        named = batch.values["relation"].expand(sides, -1)  # [sides, B]
+        relations = torch.stack(
+            [tables.find_relations(s, r) for s, r in zip(self.sides, named, strict=True)]
+        )
+        of_relations = F.embedding(relations, tables.relation)  # [sides, B, W']
+        questions: list[Tensor] = []
+        answers: list[Tensor] = []
+        rows: list[Tensor] = []
+        for number, side in enumerate(self.sides):
+            known, answer = (0, 1) if side == "tail" else (1, 0)
+            parts = (heads, tails)[known][number], of_relations[number]
+            one, row = self._group(ends[known, number], relations[number])
+            dropped = (F.dropout(part[one], self.dropout, self.training) for part in parts)
+            rows.append(row + sum(len(asked) for asked in questions))
+            questions.append(tables.ask(side, *dropped))
+            answers.append(ends[answer, number])
+        lost = self._lose(tables, torch.cat(questions), torch.cat(answers), torch.cat(rows), batch)
+        terms = {LINK: Term(lost)}
         if self.penalty is not None:
             moduli = tables.score.moduli
-            cost = sum(self.penalty.total(moduli(end)) for end in (head, tail)) * len(self.sides)
+            cost = sum(self.penalty.total(moduli(end)) for end in vectors) * shared
             cost = cost + self.penalty.total(moduli(of_relations))
             terms[PENALTY] = Term(cost, self.penalty.weight)
         return Output(terms)
 
-    def _lose(self, tables: GraphTables, question: Tensor, answer: Tensor, batch: Batch) -> Tensor:
-        """[] the summed loss of questions [S * B, W] with their answers [S * B], side by side."""
+    def _group(self, known: Tensor, relation: Tensor) -> tuple[Tensor | slice, Tensor]:
+        """([U] a triple of each question, or all; [B] the question of each triple)."""
+        every = torch.arange(len(known), device=known.device)
+        if not self.loss.grouped:
+            return slice(None), every
+        pairs, row = torch.stack([known, relation]).unique(dim=1, return_inverse=True)
+        return every.new_zeros(pairs.shape[1]).scatter_reduce(0, row, every, "amax"), row
+
+    def _lose(
+        self, tables: GraphTables, question: Tensor, answer: Tensor, row: Tensor, batch: Batch
+    ) -> Tensor:
+        """[] the summed loss of questions [U, W] with answers [S * B], side by side, to `row`."""
         score, entity = tables.score, tables.entity
         if isinstance(self.loss, SampledLoss):
             drawn = torch.cat([batch.values[f"drawn_{side}"] for side in self.sides])  # [S * B, K]
             positive = score.compare(question, F.embedding(answer, entity))
             negative = score.compare(question[:, None], F.embedding(drawn, entity))
             return self.loss.total(positive, negative)
+        if isinstance(self.loss, OneVsAll):
+            return self.loss.total_of_groups(score, question, entity, answer, row)
         assert isinstance(self.loss, FullLoss)
         return self.loss.total(score, question, entity, answer, self._find_known(batch))
 

@@ -89,6 +89,7 @@ ADDED: dict[str, Any] = {
     "peft": None,
     "task.scheme": None,
     "task.crf": None,
+    "graph_loss.grouped": False,
 }
 
 # settings in place of a former switch: (the end of their path, a value) -> the switch and its value

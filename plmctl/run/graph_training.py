@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
+import numpy as np
 import torch
 
 from plmctl.core.errors import ConfigError, PlmctlError, collect, raise_all
@@ -22,7 +23,7 @@ from plmctl.graph.penalties.base import Penalty
 from plmctl.graph.ranks import rank
 from plmctl.graph.scores.base import Score
 from plmctl.graph.tables import GraphTables
-from plmctl.knowledge.graph import KnowledgeGraph
+from plmctl.knowledge.graph import HEAD, RELATION, TAIL, KnowledgeGraph
 from plmctl.knowledge.triples import BUILTIN, read_graph
 from plmctl.knowledge.vectors import VECTORS, GraphVectors
 from plmctl.models.base import Model
@@ -224,6 +225,15 @@ def vectors_of(
     )
 
 
+def _count_questions(spec: Graph, graph: KnowledgeGraph, loss: GraphLoss) -> int:
+    """How many questions an epoch compares with entities."""
+    triples = graph.splits["train"]
+    if not loss.grouped:
+        return len(triples) * len(spec.sides)
+    given = (HEAD if side == "tail" else TAIL for side in spec.sides)
+    return sum(len(np.unique(triples[:, [known, RELATION]], axis=0)) for known in given)
+
+
 def _show_estimate(spec: Graph) -> None:
     """Print sizes, parameters, products of matrices, updates and time."""
     graph = open_graph(spec.data)
@@ -232,14 +242,15 @@ def _show_estimate(spec: Graph) -> None:
     loss = build_objective(spec).loss
     compared = loss.negatives + 1 if isinstance(loss, SampledLoss) else len(graph.entities)
     triples = len(graph.splits["train"])
+    questions = _count_questions(spec, graph, loss)
     updates = -(-triples // spec.train.batch_size)
     report: dict[str, Any] = {
         "entities": len(graph.entities),
         "relations": len(graph.relations),
         **{f"triples of {name}": len(rows) for name, rows in graph.splits.items()},
         "parameters": count(tables),
-        "FLOPs of a triple": 6 * len(spec.sides) * compared * spec.width,
-        "FLOPs of an epoch": 6 * len(spec.sides) * compared * spec.width * triples,
+        "FLOPs of a triple": 6 * questions * compared * spec.width // max(1, triples),
+        "FLOPs of an epoch": 6 * questions * compared * spec.width,
         "bytes with gradients and optimizer": 4 * 4 * count(tables),
         "updates of an epoch": updates,
     }

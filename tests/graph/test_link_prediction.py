@@ -18,7 +18,7 @@ from plmctl.graph.objective import LinkPrediction
 from plmctl.graph.penalties.power import Power
 from plmctl.graph.scores.complex import ComplEx
 from plmctl.graph.scores.transe import TransE
-from plmctl.knowledge.graph import KnowledgeGraph
+from plmctl.knowledge.graph import HEAD, RELATION, TAIL, KnowledgeGraph, Side
 from plmctl.models.base import Model
 from tests.graph.tiny_graph import E, make_graph, make_tables
 
@@ -107,20 +107,76 @@ def test_an_epoch_has_every_triple_once() -> None:
         assert np.array_equal(torch.cat(triples).numpy(), expected)
 
 
-def test_processes_and_micro_batches_share_an_update() -> None:
-    whole = next(batches(Margin(gamma=1, negatives=2), batch_size=6))[0]
+def test_grouped_triples_of_a_question_stand_together() -> None:
+    source = batches(OneVsAll(grouped=True))
+    orders = []
+    for _ in range(2):
+        rows = [next(source)[0] for _ in range(source.updates_per_epoch)]
+        for number, (known, asked) in enumerate(((TAIL, HEAD), (HEAD, TAIL))):
+            triples = np.stack(
+                [
+                    torch.cat([batch.values[name][number] for batch in rows]).numpy()
+                    for name in ("head", "relation", "tail")
+                ],
+                axis=1,
+            )
+            assert Counter(map(tuple, triples.tolist())) == Counter(map(tuple, TRAIN.tolist()))
+            questions = triples[:, [known, RELATION]]
+            changes = 1 + int((questions[1:] != questions[:-1]).any(1).sum())
+            assert changes == len(np.unique(questions, axis=0)) < len(TRAIN)
+            orders.append(triples[:, asked].tolist())
+    assert orders[0] != orders[2]  # another epoch, another order
+
+
+@pytest.mark.parametrize("reciprocal", [False, True])
+@pytest.mark.parametrize("sides", [("tail",), ("head", "tail")])
+def test_groups_change_no_loss_of_an_epoch(sides: tuple[Side, ...], reciprocal: bool) -> None:
+    found = []
+    for grouped in (False, True):
+        tables = make_tables(ComplEx(), reciprocal=reciprocal)
+        model, loss = Model(backbone=tables, heads={}), OneVsAll(grouped=grouped)
+        objective = LinkPrediction(loss, sides=sides, penalty=Power(weight=0.3, power=3))
+        source = TripleBatches(GRAPH, loss, batch_size=4, sides=sides)
+        link, cost = torch.zeros(()), torch.zeros(())
+        for _ in range(source.updates_per_epoch):
+            batch = next(source)[0]
+            terms = objective(model, batch).terms
+            assert objective.counts(batch)["link"] == len(sides) * len(batch.key)
+            link, cost = link + terms["link"].total, cost + terms["penalty"].total
+        (link + cost).backward()
+        found.append((link.detach(), cost.detach(), tables.entity.grad, tables.relation.grad))
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_a_question_of_a_group_is_asked_once() -> None:
+    asked = []
+
+    class Counted(OneVsAll):
+        def total_of_groups(self, score, question, table, answer, row):  # type: ignore[no-untyped-def]
+            asked.append((len(question), len(answer)))
+            return super().total_of_groups(score, question, table, answer, row)
+
+    loss = Counted(grouped=True)
+    source = TripleBatches(GRAPH, loss, batch_size=len(TRAIN))
+    LinkPrediction(loss)(Model(backbone=make_tables(ComplEx()), heads={}), next(source)[0])
+    pairs = [len(np.unique(TRAIN[:, [known, RELATION]], axis=0)) for known in (HEAD, TAIL)]
+    assert asked == [(sum(pairs), 2 * len(TRAIN))]
+    assert sum(pairs) < 2 * len(TRAIN)
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_processes_and_micro_batches_share_an_update(grouped: bool) -> None:
+    loss = OneVsAll(grouped=True) if grouped else Margin(gamma=1, negatives=2)
+    whole = next(batches(loss, batch_size=6))[0]
     parts = [
         batch
         for rank in range(2)
-        for batch in next(
-            batches(
-                Margin(gamma=1, negatives=2), batch_size=6, micro_batch_size=2, world=2, rank=rank
-            )
-        )
+        for batch in next(batches(loss, batch_size=6, micro_batch_size=2, world=2, rank=rank))
     ]
     assert [len(part.key) for part in parts] == [2, 1, 2, 1]
     for name in whole.values:
-        joined = torch.cat([part.values[name] for part in parts])
+        joined = torch.cat([part.values[name] for part in parts], dim=int(grouped))
         assert torch.equal(joined, whole.values[name])
 
 

@@ -109,6 +109,27 @@ def test_one_vs_all_is_the_softmax_with_its_gradient(
         torch.testing.assert_close(ours_, theirs)
 
 
+@pytest.mark.parametrize("held", [1, 2 * N, 1 << 19])
+@pytest.mark.parametrize("score", [ComplEx(), TransE(norm=1)], ids=["product", "distance"])
+def test_one_vs_all_of_groups_is_that_of_each_triple(
+    score: Score, held: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(one_vs_all, "HELD", held)
+    answer, row = torch.tensor([4, 0, 3, 3, 10, 7, 9]), torch.tensor([2, 0, 0, 1, 4, 4, 4])
+    found = []  # the third question has one answer, the fourth none
+    for grouped in (True, False):
+        question, table = draw(B, W).requires_grad_(), draw(N, W, seed=1).requires_grad_()
+        loss = OneVsAll(grouped=grouped)
+        if grouped:
+            total = loss.total_of_groups(score, question, table, answer, row)
+        else:
+            total = loss.total(score, question[row], table, answer, None)
+        (3 * total).backward()
+        found.append((total.detach(), question.grad, table.grad))
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
 @pytest.mark.parametrize("score", [ComplEx(), TransE(norm=1)], ids=["product", "distance"])
 def test_sampled_softmax_is_the_formula_over_what_is_drawn(score: Score) -> None:
     question, table, answer = draw(B, W), draw(N, W, seed=1), torch.tensor([0, 3, 3, 10, 7])

@@ -17,12 +17,14 @@ class GraphLoss:
     """The loss of questions, each with its right answer.
 
     `negatives`: entities that are drawn for each question, 0 where all are compared; `filtered`:
-    none of them is a known answer; `known`: all known answers of each question are needed.
+    none of them is a known answer; `known`: all known answers of each question are needed;
+    `grouped`: the triples of an update that have the same question are asked together.
     """
 
     negatives: int = 0
     filtered: bool = False
     known: bool = False
+    grouped: bool = False
 
 
 class SampledLoss(GraphLoss, ABC):

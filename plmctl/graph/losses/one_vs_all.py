@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from plmctl.core.parts import part_of
 from plmctl.graph.losses.base import FullLoss, widen
@@ -21,7 +20,15 @@ class OneVsAll(FullLoss):
 
     Of scores that are products, the gradient is computed together with the softmax, which is half
     of the work beside the products.
+
+    Args:
+        grouped: triples with the same question stand in the same update, which compares it with all
+            entities once: for n right answers a, `sum_a (log sum_e exp s(e) - s(a))`. The sum over
+            an epoch is the same; there are fewer different questions in an update.
     """
+
+    def __init__(self, *, grouped: bool = False) -> None:
+        self.grouped = grouped
 
     def total(
         self,
@@ -31,35 +38,48 @@ class OneVsAll(FullLoss):
         answer: Tensor,
         known: tuple[Tensor, Tensor] | None,
     ) -> Tensor:
+        row = torch.arange(len(question), device=question.device)
+        return self.total_of_groups(score, question, table, answer, row)
+
+    def total_of_groups(
+        self, score: Score, question: Tensor, table: Tensor, answer: Tensor, row: Tensor
+    ) -> Tensor:
+        """[] the summed loss of questions [U, W], of which `row` [B] says those of answers [B]."""
         if isinstance(score, Product) and torch.is_grad_enabled():
-            total: Tensor = _SoftmaxOfProducts.apply(question, table, answer)
+            total: Tensor = _SoftmaxOfProducts.apply(question, table, answer, row)
             return total
-        scores = widen(score.compare_all(question, table))
-        return F.cross_entropy(scores, answer, reduction="sum")
+        scores = widen(score.compare_all(question, table))  # [U, E]
+        return (scores.logsumexp(1)[row] - scores[row, answer]).sum()
 
 
 class _SoftmaxOfProducts(torch.autograd.Function):
     """The summed cross-entropy of `question @ table.T`.
 
-    d total / d scores = softmax(scores) - 1 at the right answer.
+    d total / d scores = n softmax(scores), less 1 at each of the n right answers of a question.
     """
 
     @staticmethod
-    def forward(ctx: Any, question: Tensor, table: Tensor, answer: Tensor) -> Tensor:
+    def forward(ctx: Any, question: Tensor, table: Tensor, answer: Tensor, row: Tensor) -> Tensor:
         device = question.device.type
         autocast = torch.is_autocast_enabled(device)
         kind = torch.get_autocast_dtype(device) if autocast else question.dtype
+        row, order = row.sort(stable=True)
+        answer, times = answer[order], row.bincount(minlength=len(question))
+        alone, size = bool((times == 1).all()), max(1, HELD // len(table))
+        ends = times.split(size)
         with torch.autocast(device, enabled=False):
             left, right = question.to(kind), table.to(kind)
             total = question.new_zeros(())
             of_question, of_table = [], []
-            size = max(1, HELD // len(table))
-            for part, asked in zip(left.split(size), answer.split(size), strict=True):
+            answers = answer.split([int(part.sum()) for part in ends])
+            for part, count, asked in zip(left.split(size), ends, answers, strict=True):
                 share = (part @ right.T).softmax(1)  # [b, E]
-                rows = torch.arange(len(part), device=part.device)
+                rows = torch.arange(len(part), device=part.device).repeat_interleave(count)
                 # a probability of 0 has no logarithm
                 probability = share[rows, asked].to(total.dtype).clamp(min=1e-30)
                 total -= probability.log().sum()
+                if not alone:
+                    share *= count[:, None]
                 share[rows, asked] -= 1  # scatter_add_ would copy all of it
                 of_question.append(share @ right)
                 of_table.append(share.T @ part)
@@ -69,6 +89,8 @@ class _SoftmaxOfProducts(torch.autograd.Function):
         return total
 
     @staticmethod
-    def backward(ctx: Any, factor: Tensor) -> tuple[Tensor, Tensor, None]:  # type: ignore[override]
+    def backward(  # type: ignore[override]
+        ctx: Any, factor: Tensor
+    ) -> tuple[Tensor, Tensor, None, None]:
         of_question, of_table = ctx.saved_tensors
-        return of_question * factor, of_table * factor, None
+        return of_question * factor, of_table * factor, None, None
