@@ -29,6 +29,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "data retrieve": (),
     "data mine": (),
     "data contexts": (),
+    "data polarity": ("pretrain",),
     "data triples": (),
     "data augment": ("pretrain",),
     "data rarify": ("finetune",),
@@ -53,6 +54,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
 MAKES = {
     "data triples": "true-or-false/dev.jsonl",
     "data contexts": "rare-words/words.tsv",
+    "data polarity": "by-vectors.jsonl",
     "data rarify": "rarified/tested/dev.tsv",
     "tokenize": "tokens/manifest.json",
     "data check": "checked_files/lengths.svg",
@@ -128,6 +130,8 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
     pages = [page("Any (word)", "See [[Text|text]]."), page("Text", "Any text.")]
     packed = bz2.compress(export(pages).encode())
     (place / "enwiki-pages-articles.xml.bz2").write_bytes(packed)
+    senses = "n\t1\t0.5\t0\tdocument#1\twriting\nn\t2\t0\t0.1\ttext#1\tany words\n"
+    (place / "SentiWordNet_3.0.0.txt").write_text(senses, encoding="utf-8")
     (place / "rare.tsv").write_text("film\tflick\nwarm\ttoasty\n", encoding="utf-8")
     (place / "rare.txt").write_text("sentence\nunicycle\n", encoding="utf-8")
     (place / "en-de").mkdir()

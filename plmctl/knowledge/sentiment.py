@@ -9,7 +9,7 @@ file.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, NamedTuple
@@ -24,7 +24,7 @@ from plmctl.text.vocab import Vocab
 
 POLARITIES = ("neutral", "negative", "positive")
 PARTS = ("other", "noun", "verb", "adjective", "adverb")
-_LETTERS = {"n": 1, "v": 2, "a": 3, "s": 3, "r": 4}
+LETTERS = {"n": 1, "v": 2, "a": 3, "s": 3, "r": 4}
 _SHOWN = "SentiWordNet's file, lines of `word <tab> score`, or a folder of opinion lists"
 
 
@@ -85,7 +85,8 @@ class SentimentLexicon(Sentiment):
     2020, arXiv:1911.02493, sec. 3.1.) Its controls are `shuffled`: words exchange their entries, by
     this seed; and `random`: its words have entries drawn from all that there may be.
     Differs: the paper weights senses also by how near the gloss is to the sentence, so that a
-    polarity depends on the context; here it is that of the word.
+    polarity depends on the context; here it is that of the word. `plmctl data polarity` marks a
+    text as the paper does, and such marks go before the lexicon.
 
     Args:
         path: of the lexicon; None: no word has a polarity, for checks alone.
@@ -133,14 +134,14 @@ class SentimentLexicon(Sentiment):
 def _read_file(file: Path) -> dict[str, WordPolarity]:
     scores: dict[str, list[tuple[float, float]]] = defaultdict(list)
     parts: dict[str, list[int]] = defaultdict(list)
-    for number, cells in _lines(file):
+    for number, cells in lexicon_lines(file):
         try:
-            if len(cells) >= 5 and cells[0] in _LETTERS:
+            if len(cells) >= 5 and cells[0] in LETTERS:
                 value = float(cells[2]) - float(cells[3])
                 for term in cells[4].split():
                     word, _, rank = term.rpartition("#")
                     scores[word.lower()].append((value, 1 / int(rank)))
-                    parts[word.lower()].append(_LETTERS[cells[0]])
+                    parts[word.lower()].append(LETTERS[cells[0]])
             else:
                 scores[cells[0].lower()].append((float(cells[1]), 1.0))
         except (ValueError, IndexError, ZeroDivisionError):
@@ -149,13 +150,14 @@ def _read_file(file: Path) -> dict[str, WordPolarity]:
             ) from None
     return {
         word: WordPolarity(
-            _sign(senses), max(parts[word], key=parts[word].count) if parts[word] else 0
+            sign(senses), max(parts[word], key=parts[word].count) if parts[word] else 0
         )
         for word, senses in scores.items()
     }
 
 
-def _sign(senses: list[tuple[float, float]]) -> int:
+def sign(senses: Iterable[tuple[float, float]]) -> int:
+    """The polarity of the sum of scores times their weights."""
     score = sum(value * weight for value, weight in senses)
     return 0 if abs(score) < 1e-9 else 2 if score > 0 else 1
 
@@ -166,12 +168,12 @@ def _read_lists(folder: Path) -> dict[str, WordPolarity]:
         files = sorted(folder.glob(f"*{name}*"))
         if not files:
             raise DataError(f"no file *{name}* here", file=folder, fix=_SHOWN)
-        for _, cells in _lines(files[0]):
+        for _, cells in lexicon_lines(files[0]):
             found.setdefault(cells[0].strip().lower(), WordPolarity(polarity, 0))
     return found
 
 
-def _lines(file: Path) -> Iterator[tuple[int, list[str]]]:
+def lexicon_lines(file: Path) -> Iterator[tuple[int, list[str]]]:
     """(number, cells) of lines that are neither empty nor comments (# or ;)."""
     text = file.read_text(encoding="utf-8", errors="replace")
     for number, line in enumerate(text.splitlines(), start=1):

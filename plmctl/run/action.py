@@ -12,6 +12,7 @@ ACTIONS = {
     "tokenize": "plmctl.run.tokenize:tokenize",
     "data": "plmctl.report.data_check:check",
     "contexts": "plmctl.run.contexts:find_contexts",
+    "polarity": "plmctl.run.polarity:mark_polarity",
     "augment": "plmctl.run.augment:augment",
     "retrieve": "plmctl.run.retrieval:retrieve",
     "mine": "plmctl.run.mining:mine",

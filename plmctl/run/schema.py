@@ -280,6 +280,18 @@ class Contexts(RunSpec):
 
 
 @dataclass(frozen=True)
+class MarkPolarity(RunSpec):
+    data: Data = Data()
+    lexicon: str = MISSING  # SentiWordNet's file, with glosses
+    # an encoder whose vectors say how near a gloss is to a sentence; null: the words that both have
+    checkpoint: str | None = None
+    out: str = MISSING  # a new file, .jsonl
+    overwrite: bool = False  # a file that is there already
+    batch_size: Count = 64  # texts that the encoder reads at once
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+
+
+@dataclass(frozen=True)
 class Inject(RunSpec):
     # a run, a checkpoint or a Hugging Face folder; word_vectors=mimic: a run of bertram
     checkpoint: str = MISSING
@@ -473,6 +485,7 @@ VERBS: dict[str, type[RunSpec]] = {
     "embed": Embed,
     "data": Check,
     "contexts": Contexts,
+    "polarity": MarkPolarity,
     "triples": WriteTriples,
     "graph": Graph,
     "ablate": Ablate,
