@@ -236,8 +236,13 @@ def test_a_tokenizer_without_a_mask_is_refused_before_any_work(
     data = [f"data.path={small_text}", f"data.cache_dir={tmp_path}", f"run.dir={tmp_path}/run"]
     said = pretrain("bert", *SMALL, f"tokenizer.path={tokens}", *data, code=2)
     assert "a tokenizer with a mask token" in said
-    assert "with init= a run whose tokenizer has one" in said
+    assert "fix: tokenizer=wordpiece" in said
     assert not list(tmp_path.iterdir())
+    gpt = tmp_path / "gpt"
+    pretrain("gpt2", *SMALL, *SIZE, f"data.path={tokens}", f"run.dir={gpt}")
+    said = pretrain("bert", *SMALL, f"init={gpt}", *data, code=2)
+    assert "fix: init=<a run whose tokenizer has one>" in said
+    assert "tokenizer=wordpiece" not in said
 
 
 STUDY = """\

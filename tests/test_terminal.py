@@ -13,6 +13,7 @@ import pytest
 from rich.table import Table
 
 from plmctl.core import terminal
+from plmctl.core.errors import ConfigError, ConfigErrors, DataError, first_with_fix
 
 PACKAGE = Path(__file__).parents[1] / "plmctl"
 
@@ -71,3 +72,30 @@ def test_nothing_is_printed_another_way() -> None:
                 if isinstance(node, ast.Name)
             }
             assert not names & {"print", "Console"}, f"{file}: use plmctl.core.terminal"
+
+
+def test_a_table_that_is_too_wide_comes_in_parts_with_whole_cells(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head = ["arm", "mean", "verdict", "published"]
+    rows = [[f"{name} {'x' * 12}", "0.525", "undecided", "71.5 F1"] for name in "abcdef"]
+    shown = {}
+    for width in (80, 40, 30):
+        monkeypatch.setenv("COLUMNS", str(width))
+        terminal.print_parts(head, rows)
+        shown[width] = capsys.readouterr().out
+        assert max(map(len, shown[width].splitlines())) <= width
+    assert [text.count("a xxxxxxxxxxxx") for text in shown.values()] == [1, 2, 3]
+    for text in shown.values():
+        assert text.count("undecided") == text.count("71.5 F1") == 6
+
+
+def test_an_error_in_few_lines_keeps_its_fix() -> None:
+    error = ConfigError("optim.lr", -1, "above 0", fix="optim.lr=1e-3")
+    assert first_with_fix(str(error)) == "optim.lr=-1: above 0\n  fix: optim.lr=1e-3"
+    other = DataError("no triples", file="a.tsv")
+    assert first_with_fix(str(other)) == "a.tsv: no triples"
+    both = str(ConfigErrors([other, error]))
+    assert first_with_fix(both) == (
+        "2 problems in the configuration: a.tsv: no triples\n  fix: optim.lr=1e-3"
+    )

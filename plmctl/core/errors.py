@@ -17,6 +17,15 @@ class PlmctlError(Exception):
     exit_code = 1
 
 
+def first_with_fix(text: str) -> str:
+    """Of the text of an error the first problem, and its fix on a line of its own."""
+    lines = text.splitlines()
+    several = lines[0].endswith(":") and len(lines) > 1
+    first = f"{lines[0]} {lines[1].removeprefix('- ')}" if several else lines[0]
+    fixes = [line.strip() for line in lines if line.startswith("  fix: ")]
+    return "\n  ".join([first, *fixes[:1]])
+
+
 class UsageError(PlmctlError):
     """The command line or the config is wrong (exit code 2)."""
 

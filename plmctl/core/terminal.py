@@ -69,6 +69,24 @@ def print_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     screen().print(table)
 
 
+def print_parts(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table without a frame whose cells stay whole: where it is wider than the screen, as
+    several, each with the first column and as many others as fit.
+    """
+    from rich.cells import cell_len
+
+    columns = list(zip(head, *rows, strict=True))
+    widths = [max(map(cell_len, column)) + 2 for column in columns]
+    room, parts = screen().width - widths[0], list[list[int]]()
+    for number, width in enumerate(widths[1:], start=1):
+        if not parts or sum(widths[n] for n in parts[-1]) + width > room:
+            parts.append([])
+        parts[-1].append(number)
+    for part in parts:
+        shown = [0, *part]
+        print_table([head[n] for n in shown], [[row[n] for n in shown] for row in rows])
+
+
 def print_columns(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print a framed table with a title, whose columns of numbers follow one of names."""
     from rich.table import Table

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from plmctl.core.errors import first_with_fix
 from plmctl.core.terminal import remark, screen
 from plmctl.jobs.job import Job
 from plmctl.jobs.journal import JobJournal
@@ -34,7 +35,7 @@ def show_jobs(journal: JobJournal, *, live: bool = True) -> Iterator[None]:
         if event in ("started", "resumed"):
             running[job.name] = event
         head = f"[{journal.ended}/{len(journal.jobs)}] {event}: {job.label}"
-        remark(f"{head}: {why.splitlines()[0]}" if why else head)
+        remark(f"{head}: {first_with_fix(why)}" if why else head)
 
     journal.tell = tell
     console = screen(stderr=True)

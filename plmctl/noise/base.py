@@ -12,7 +12,7 @@ from plmctl.core.draws import Draws
 from plmctl.core.errors import ConfigError
 from plmctl.core.fields import Field, fields_of
 from plmctl.core.parts import base_of
-from plmctl.text.vocab import Vocab
+from plmctl.text.vocab import TokenLack, Vocab
 
 
 @base_of("noise")
@@ -77,12 +77,8 @@ def find_mask(vocab: Vocab, noise: str) -> int:
         ConfigError: if the tokenizer lacks it.
     """
     if vocab.mask is None:
-        raise ConfigError(
-            "noise",
-            noise,
-            "a tokenizer with a mask token",
-            fix="tokenizer=wordpiece, or with init= a run whose tokenizer has one",
-        )
+        allowed = "a tokenizer with a mask token"
+        raise TokenLack("noise", noise, allowed, fix="tokenizer=wordpiece")
     return vocab.mask
 
 

@@ -18,7 +18,7 @@ from plmctl.noise.base import Noise
 from plmctl.noise.masking import Shuffled, expand_runs, find_documents, share_out, sum_before
 from plmctl.noise.moves import find_stretches, gather, move_tokens
 from plmctl.noise.units import Units, find_units
-from plmctl.text.vocab import Vocab
+from plmctl.text.vocab import TokenLack, Vocab
 
 
 class Ends(NamedTuple):
@@ -58,15 +58,9 @@ class SpanSentinel(Noise):
         end = vocab.eos if vocab.eos is not None else vocab.sep
         if not vocab.sentinels or end is None:
             lacks = "sentinels" if not vocab.sentinels else "an end-of-text token"
-            raise ConfigError(
-                "noise",
-                "span_sentinel",
-                f"this tokenizer has no {lacks}",
-                fix=(
-                    "tokenize again with data.path=<text> tokenizer.sentinels=100, or with init= a"
-                    " run whose tokenizer has them"
-                ),
-            )
+            allowed = f"this tokenizer has no {lacks}"
+            fix = "tokenize again with data.path=<text> tokenizer.sentinels=100"
+            raise TokenLack("noise", "span_sentinel", allowed, fix=fix)
         self.vocab, self.rate, self.mean, self.end = vocab, rate, mean_length, end
         self.sentinels = np.array(vocab.sentinels)
 

@@ -36,6 +36,7 @@ from plmctl.run.remedies import (
 )
 from plmctl.run.stage_contract import find_in_stages, find_wrong_freezing
 from plmctl.run.stand_in import TINY
+from plmctl.text.vocab import TokenLack
 
 if TYPE_CHECKING:
     from plmctl.data.formats.base import Format
@@ -99,6 +100,8 @@ def check_contract(
     errors += find_nothing_to_learn(config)
     errors += find_wrong_numbers(config, plugins)
     errors += find_too_few_rows(config, objectives)
+    if config.get("init"):
+        errors = [each.of_init() if isinstance(each, TokenLack) else each for each in errors]
     raise_all(errors)
     return model
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
+from plmctl.core.errors import first_with_fix
 from plmctl.core.progress import clock
-from plmctl.core.terminal import print_table, screen, tell
+from plmctl.core.terminal import print_parts, screen, tell
 from plmctl.jobs.journal import State
 from plmctl.report.statistics import ALPHA
 from plmctl.report.study_tables import format_detectable, format_number, format_p
@@ -99,9 +100,19 @@ def estimate_costs(plan: StudyPlan) -> list[dict[str, Any]]:
 
 
 def show_table(record: Mapping[str, Any]) -> None:
-    """Print what table.json holds: a row for each metric and arm, and what is missing."""
-    rows = record["rows"]
-    columns = {name: [str(row[name]) for row in rows] for name in ("metric", "arm", "n")}
+    """Print what table.json holds: for each metric a row for each arm, and what is missing."""
+    for metric in dict.fromkeys(row["metric"] for row in record["rows"]):
+        _show_metric([row for row in record["rows"] if row["metric"] == metric])
+    if record["seconds"]:
+        tell(f"time taken: {clock(record['seconds'])}")
+    for job in record["missing"]:
+        tell(f"{job['state']}: {job['label']}: {first_with_fix(job['why'])}")
+
+
+def _show_metric(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print the arms of a metric, whose name is the head of their column."""
+    columns = {str(rows[0]["metric"]): [str(row["arm"]) for row in rows]}
+    columns["n"] = [str(row["n"]) for row in rows]
     for head, name in {"mean": "mean", "sd": "sd", "diff": "difference"}.items():
         columns[head] = [format_number(row[name]) for row in rows]
     columns["p"] = [format_number(row["p_holm"]) or format_p(row) for row in rows]
@@ -111,11 +122,7 @@ def show_table(record: Mapping[str, Any]) -> None:
         f"{format_number(row['published'])} {row['unit']}".strip() for row in rows
     ]
     shown = {head: column for head, column in columns.items() if any(column)}
-    print_table(list(shown), zip(*shown.values(), strict=True))
-    if record["seconds"]:
-        tell(f"time taken: {clock(record['seconds'])}")
-    for job in record["missing"]:
-        tell(f"{job['state']}: {job['label']}: {job['why'].splitlines()[0]}")
+    print_parts(list(shown), list(zip(*shown.values(), strict=True)))
 
 
 def _lengths(plan: StudyPlan) -> list[str]:

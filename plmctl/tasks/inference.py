@@ -131,9 +131,11 @@ def describe_truncation(rows: Rows) -> str:
         return ""
     lost = int(cut.sum())
     tokens = lost + sum(int(seq.length.sum()) for seq in rows.seqs.values() if not seq.view)
+    without = int((rows.values["lost"] > 0).sum()) if "lost" in rows.values else 0
+    entities = f"; in {without} of them an entity is cut off" if without else ""
     return (
         f"{int((cut > 0).sum())} of {len(cut)} rows are cut to max_length: {lost} of {tokens}"
-        f" tokens ({lost / tokens:.2%})"
+        f" tokens ({lost / tokens:.2%}){entities}"
     )
 
 

@@ -165,11 +165,13 @@ def encode_marked(
     first_new = tokenizer.vocab.size + transform.new_tokens
     laid_out: list[encode.Row] = []
     mentions: list[list[int]] = []
+    lost: list[int] = []
     entities: list[tuple[int, int, int]] = []  # row, position, number
     for example in examples:
         marked = _mark(example, tokenizer, style, first_new)
         marked = markers.shorten(marked, room)
         row = encode.lay_out(marked.ids, None, vocab, max_length=max_length, pooling=pooling)
+        lost.append(marked.lost)
         mentions.append([row.a_start + place for span in marked.spans for place in span])
         if numbers is not None:
             known = _find_numbers(example, numbers)
@@ -179,7 +181,8 @@ def encode_marked(
             ]
         laid_out.append(encode.Row(row.ids, row.a_start, None, row.anchor, marked.cut))
     rows = encode.pad(laid_out, vocab, example=range(len(laid_out)))
-    rows = encode.add_values(encode.mark_anchors(rows), mentions=np.array(mentions, dtype=np.int64))
+    places, gone = (np.array(numbers, dtype=np.int64) for numbers in (mentions, lost))
+    rows = encode.add_values(encode.mark_anchors(rows), mentions=places, lost=gone)
     if numbers is not None:
         text = rows.seqs["text"]
         track = np.zeros(text.ids.shape, np.int32)

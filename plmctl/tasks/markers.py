@@ -23,13 +23,15 @@ TYPED = (("@ * {} *", "@"), ("# ^ {} ^", "#"))
 @dataclass(frozen=True)
 class MarkedText:
     """A marked text: its tokens, and of each entity [first, end), which begins with its mark and
-    ends before the mark behind it, and how many tokens the mark has.
+    ends before the mark behind it, and how many tokens the mark has. `lost`: entities that were
+    cut off.
     """
 
     ids: list[int]
     spans: list[tuple[int, int]]
     cut: int = 0
     before: tuple[int, ...] = ()  # tokens of the mark before each entity
+    lost: int = 0
 
     @property
     def starts(self) -> list[int]:
@@ -127,7 +129,8 @@ def shorten(marked: MarkedText, room: int) -> MarkedText:
     spans = [
         (min(first - left, room - 1), max(1, min(end - left, room))) for first, end in marked.spans
     ]
-    return MarkedText(marked.ids[left : left + room], spans, over, marked.before)
+    lost = sum(first - left >= room for first, _ in marked.spans)
+    return MarkedText(marked.ids[left : left + room], spans, over, marked.before, lost)
 
 
 def _find(offsets: Sequence[Characters], span: Characters) -> tuple[int, int]:

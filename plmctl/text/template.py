@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from plmctl.core.errors import ConfigError
-from plmctl.text.vocab import Vocab
+from plmctl.text.vocab import TokenLack, Vocab
 
 
 @dataclass(frozen=True)
@@ -45,10 +44,6 @@ def find_special(vocab: Vocab, role: str) -> int:
     """
     value = getattr(vocab, role)
     if value is None:
-        raise ConfigError(
-            "format",
-            role,
-            f"this tokenizer has no '{role}' token",
-            fix="another format, tokenizer=wordpiece, or with init= a run whose tokenizer has it",
-        )
+        allowed, fix = f"this tokenizer has no '{role}' token", "another format, or"
+        raise TokenLack("format", role, allowed, fix=f"{fix} tokenizer=wordpiece")
     return value

@@ -6,7 +6,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from plmctl.core.errors import ConfigError
 from plmctl.text.characters import spell_vocabulary
+
+
+class TokenLack(ConfigError):
+    """A tokenizer without a special token that a part writes; `fix` is for a tokenizer that can be
+    chosen.
+    """
+
+    def of_init(self) -> ConfigError:
+        """The same where the tokenizer is that of the run which `init` names."""
+        fix = "init=<a run whose tokenizer has one>"
+        return ConfigError(self.path, self.value, self.allowed, fix=fix)
 
 
 @dataclass(frozen=True)

@@ -88,3 +88,12 @@ def test_elsewhere_there_is_a_line_for_each_event(
         "[1/2] failed: the bad: no",
         "[2/2] skipped: the one: the bad failed",
     ]
+
+
+def test_a_failed_job_says_how_to_go_on(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    jobs = {"bad": job(tmp_path, "bad", fails="optim.lr=-1: above 0\n  fix: optim.lr=1e-3")}
+    assert toy_jobs.run(tmp_path, jobs)[0] == 1
+    assert capfd.readouterr().err.splitlines()[1:] == [
+        "[1/1] failed: the bad: optim.lr=-1: above 0",
+        "  fix: optim.lr=1e-3",
+    ]

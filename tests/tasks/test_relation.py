@@ -13,7 +13,7 @@ import torch
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.knowledge.vectors import GraphVectors
 from plmctl.models.base import Hidden
-from plmctl.tasks import batches, markers
+from plmctl.tasks import batches, inference, markers
 from plmctl.tasks.base import Example
 from plmctl.tasks.relation import RelationClassification
 from plmctl.tasks.relation_files import RelationFiles, make_example
@@ -72,12 +72,23 @@ def test_long_texts_keep_both_entities() -> None:
     ids = list(range(20))
     for spans in ([(12, 13), (17, 19)], [(0, 1), (6, 8)], [(9, 10), (3, 5)]):
         cut = markers.shorten(markers.MarkedText(ids, spans), 9)
-        assert (cut.cut, len(cut.ids)) == (11, 9)
+        assert (cut.cut, len(cut.ids), cut.lost) == (11, 9, 0)
         for (first, end), (wanted, last) in zip(cut.spans, spans, strict=True):
             assert cut.ids[first:end] == ids[wanted:last]
     far = markers.shorten(markers.MarkedText(ids, [(1, 2), (18, 20)]), 9)
     assert far.spans == [(0, 1), (8, 9)]  # the second one does not fit
     assert far.ids == ids[1:10]
+    assert far.lost == 1
+
+
+def test_entities_that_are_cut_off_are_counted(toy: Any) -> None:
+    text = "a mat and many more words about some big catfish sat mats"
+    places = [(2, 5), (text.index("some"), text.index("big") - 1)]
+    examples = [make_example("0", text, [(0, 1), place], label="by", place="x") for place in places]
+    task = _task(marks="none", max_length=6)
+    told = inference.describe_truncation(task.encode(examples, toy))
+    assert told.startswith("2 of 2 rows are cut to max_length")
+    assert told.endswith("; in 1 of them an entity is cut off")
 
 
 class Ids(torch.nn.Module):
