@@ -240,6 +240,14 @@ class Family:
         """Export: add the tensors that every member has and our model lacks."""
         return tensors
 
+    def simplify(
+        self, config: Mapping[str, Any], tensors: Mapping[str, Tensor]
+    ) -> tuple[Mapping[str, Any], Mapping[str, Tensor], list[str]]:
+        """Export: config and tensors of any model without those parts, added by systems of this
+        family, that it never uses; and what these are, in words.
+        """
+        return config, tensors, []
+
     def find_differences(self, config: Mapping[str, Any], numbers: Numbers) -> list[str]:
         """The differences of a backbone from this family, as `path=value (published: value)`; none
         if it is a member.

@@ -172,6 +172,10 @@ def export(
             "model", kind, "ELMo has no class in transformers, so there is no such folder", fix=fix
         )
     pad = (config.get("origin") or {}).get("pad", 0) if pad is None else pad
+    unread: list[str] = []
+    for each in FAMILIES:
+        config, tensors, unused = each.simplify(config, tensors)
+        unread += unused
     config = {**config, "model": spell_layouts(config["model"])}
     family, numbers, misfits = _match_family(config, tensors, pad)
     heads = [name for name, node in (config.get("heads") or {}).items() if node is not None]
@@ -194,7 +198,7 @@ def export(
             if alias.endswith(".bias") and home in theirs
         }
     settings = family.settings(numbers) | {"architectures": [architecture.name], "dtype": "float32"}
-    left_out = [*(f"heads.{head}" for head in lost), *family.list_unexpressed(config)]
+    left_out = [*(f"heads.{head}" for head in lost), *unread, *family.list_unexpressed(config)]
     notes = [
         f"{name}: {rule.note}"
         for rule in rules

@@ -146,6 +146,30 @@ class LukeFamily(RobertaFamily):
         }
         return nodes
 
+    def simplify(
+        self, config: Mapping[str, Any], tensors: Mapping[str, Tensor]
+    ) -> tuple[Mapping[str, Any], Mapping[str, Tensor], list[str]]:
+        """Without entities LUKE is the encoder of its words."""
+        model = dict(config["model"])
+        if model.get("read_entities", True) or "entities" not in model:
+            return config, tensors, []
+        cells = dict(model["stack"]["cells"])
+        attention = {key: value for key, value in cells["a"].items() if key != "aware"}
+        cells["a"] = attention | {"_target_": "plmctl.nn.cells.attention.Attention"}
+        model |= {
+            "_target_": "plmctl.models.encoder.Encoder",
+            "stack": {**model["stack"], "cells": cells},
+        }
+        model = {
+            key: node for key, node in model.items() if key not in ("entities", "read_entities")
+        }
+        heads = {
+            name: node for name, node in (config.get("heads") or {}).items() if name != "entities"
+        }
+        own = (f"{OURS}.", "heads.entities.", ".cell.queries.")
+        kept = {name: x for name, x in tensors.items() if not any(part in name for part in own)}
+        return {**config, "model": model, "heads": heads}, kept, ["model.entities"]
+
     def measure(
         self, config: Mapping[str, Any], tensors: Mapping[str, Tensor], pad: int
     ) -> LukeNumbers:

@@ -101,13 +101,31 @@ def test_the_recipe_is_a_published_class(tmp_path: Path) -> None:
     assert load_tensors(model, hf.read(tmp_path).tensors).taken
 
 
+def test_without_entities_it_is_a_roberta(tmp_path: Path) -> None:
+    """A control that reads words alone, with the same predictions of them."""
+    config, model = recipe("model.read_entities=false", "objective=[mlm]", "format.max_length=16")
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.05 * torch.randn(parameter.shape))
+    exported = hf.export(config, tensors_of(model), pad=1)
+    assert (exported.architecture, exported.left_out) == ("RobertaForMaskedLM", ["model.entities"])
+    hf.write(tmp_path, exported, tokens={"pad": 1, "bos": 0, "eos": 2})
+    theirs = pytest.importorskip("transformers").RobertaForMaskedLM
+    theirs, info = theirs.from_pretrained(tmp_path, output_loading_info=True)
+    assert not info["missing_keys"]
+    assert not info["unexpected_keys"]
+    text = batch_of().text
+    with torch.no_grad():
+        found = model.heads["mlm"](model(batch_of()).last)
+        mask = text.real.long()
+        position = (torch.arange(mask.shape[1])[None] + 2).expand(len(mask), -1)
+        wanted = theirs.eval()(input_ids=text.ids, attention_mask=mask, position_ids=position)
+    assert_close(found[text.real], wanted.logits[text.real], atol=1e-4, rtol=1e-4)
+
+
 @pytest.mark.parametrize(
     ("setting", "message"),
-    [
-        ("model.read_entities=false", "read_entities=False"),
-        ("+model.entities.asked=2", "entities.asked=2"),
-        ("model.embedding.segments=2", "segments=2"),
-    ],
+    [("+model.entities.asked=2", "entities.asked=2"), ("model.embedding.segments=2", "segments=2")],
 )
 def test_what_it_cannot_express(setting: str, message: str) -> None:
     config, model = recipe(setting)
