@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.core.errors import DataError, nearest
+from plmctl.core.locate import locate
 from plmctl.core.terminal import remark
 from plmctl.run.loading import Loaded
 from plmctl.storage.reading import parse_json_at
@@ -47,8 +48,11 @@ def read(file: Path, loaded: Loaded, *, field: str = "text") -> list[EmbeddingLi
             without a text.
     """
     file, lines, limits = file.expanduser(), list[EmbeddingLine](), _Limits.of(loaded)
-    columns = loaded.own_task().get("columns") or {}
-    pairs = columns.get("text2") is not None
+    node = loaded.own_task()
+    columns = node.get("columns") or {}
+    # a task that compares texts reads each by itself
+    apart = node and getattr(locate(node["_target_"], loaded.source.plugins), "embeds", False)
+    pairs = columns.get("text2") is not None and not apart
     if pairs and _is_table(file):
         problem = f"its task reads pairs, and of a table the column {field} alone is read"
         remark(f"{file}: {problem}; lines may have both texts, with a tab between")

@@ -203,6 +203,14 @@ def test_from_training_to_vectors(task: str, column: int, small_text: Path, tmp_
     assert result["metrics"]["sts"]["pairs"] == 4
     loaded = load(tmp_path / "run")
     assert ("sentence" in loaded.model.heads) == (task != "sentence_classes")
+    (tmp_path / "lines.txt").write_text("a cat sat\nthe mat\n")
+    asked = [f"checkpoint={tmp_path / 'run'}", f"input={tmp_path / 'lines.txt'}"]
+    invoke("embed", *asked, "pooling=trained", f"out={tmp_path / 'lines.npz'}")
+    with np.load(tmp_path / "lines.npz") as found:
+        vocab, tokenizer = loaded.vocab, loaded.tokenizer
+        ids = [vocab.id("cls"), *tokenizer.encode("the mat"), vocab.id("sep")]
+        assert found["ids_1"].tolist() == ids  # a text alone, no pair
+        assert found["hidden_1"].shape == (1, 32)
 
 
 def test_semantic_search(trained: Path, tmp_path: Path) -> None:
