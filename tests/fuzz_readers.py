@@ -583,6 +583,13 @@ def task_files(folder: Path) -> None:
         "coqa.json": json.dumps(conversations.make_coqa(TEXT[:3])),
         "quac.json": json.dumps(conversations.make_quac(TEXT[:3])),
         "train.conll": column,
+        "props.txt": "\n".join(
+            "".join(
+                f"{word} {'be' if n == 2 else '-'} {('(A0*', '*)', '(V*)')[n] if n < 3 else '*'}\n"
+                for n, word in enumerate(text.split())
+            )
+            for text in TEXT
+        ),
         "bank.conllu": "\n".join(
             "".join(
                 f"{n}\t{word}\t_\tX\t_\t_\t{n - 1}\t{'dep' if n > 1 else 'root'}\t_\t_\n"
@@ -787,6 +794,7 @@ CASES = [
     Case("task QuAC", task_files, read_task("quac.json", "quac"), ("quac.json",)),
     Case("task CoNLL", task_files, read_task("train.conll", "conll2003"), ("train.conll",)),
     Case("task dependency", task_files, read_task("bank.conllu", "dependency"), ("bank.conllu",)),
+    Case("task srl", task_files, read_task("props.txt", "srl"), ("props.txt",)),
     Case("task pos", task_files, read_task("bank.conllu", "pos"), ("bank.conllu",)),
     Case(
         "task tagged.jsonl", task_files, read_task("tagged.jsonl", "conll2003"), ("tagged.jsonl",)

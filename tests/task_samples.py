@@ -230,6 +230,21 @@ def write_bank(folder: Path) -> Sample:
     return _name(folder / "train.conllu", folder / "dev.conllu")
 
 
+def write_propositions(folder: Path) -> Sample:
+    """The second word of a sentence as predicate, the first as its argument."""
+    for split, first in SPLITS.items():
+        cells = (("-", "(A0*)"), ("be", "(V*)"))
+        blocks = [
+            "".join(
+                f"{word} {' '.join(cells[at]) if at < 2 else '- *'}\n"
+                for at, word in enumerate(say(n).split())
+            )
+            for n in range(first, first + 8)
+        ]
+        (folder / f"{split}.txt").write_text("\n".join(blocks), encoding="utf-8")
+    return _name(folder / "train.txt", folder / "dev.txt")
+
+
 def write_trees(folder: Path) -> Sample:
     """A labelled table beside a lexicon of triples."""
     (folder / "animals.spo").write_text("cat\tis\tpet\ndog\tis\tpet\n", encoding="utf-8")
@@ -328,6 +343,7 @@ WRITERS: dict[str, Callable[[Path], Sample]] = {
     "dialogue": _by_row(write_talk, *WRITING),
     **dict.fromkeys(("tagging", "conll2003", "conll2000", "chunking"), _by_row(tag_words)),
     **dict.fromkeys(("pos", "dependency"), write_bank),
+    "srl": write_propositions,
     "supersense": write_senses,
     "tree_classification": write_trees,
     "wikihop": _by_row(choose_candidate),

@@ -196,7 +196,6 @@ class Tagging(Task):
         self.label_loss.fit((tag for tag, _ in pairs), self.label_names)
 
     def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
-        room = self.max_length - encode.specials(tokenizer.vocab, pair=False)
         laid_out: list[encode.Row] = []
         example_of: list[int] = []
         # row, position of its first piece, pieces, number of the word
@@ -206,6 +205,9 @@ class Tagging(Task):
             word_pieces(example.fields["words"], tokenizer, joiner=joiner) for example in examples
         ]
         for number, own in enumerate(pieces):
+            beside = self.find_beside(examples[number], own)
+            room = self.max_length - len(beside or ())
+            room -= encode.specials(tokenizer.vocab, pair=beside is not None)
             for first, last in windows([min(len(p), room) for p in own], room):
                 kept = [piece[:room] for piece in own[first:last]]
                 left, right = self._context(
@@ -213,7 +215,7 @@ class Tagging(Task):
                 )
                 ids = [i for piece in (*left, *kept, *right) for i in piece]
                 row = encode.lay_out(
-                    ids, None, tokenizer.vocab, max_length=self.max_length, pooling=self.pooling
+                    ids, beside, tokenizer.vocab, max_length=self.max_length, pooling=self.pooling
                 )
                 starts = row.a_start + np.cumsum([sum(map(len, left)), *map(len, kept)])
                 words += [
@@ -231,6 +233,10 @@ class Tagging(Task):
             edges = [np.diff(sentence, prepend=-1) != 0, np.diff(sentence, append=-1) != 0]
             rows = encode.add_values(rows, edges=np.stack(edges, 1).astype(np.int64))
         return self._add_tags(rows, examples)
+
+    def find_beside(self, example: Example, pieces: Pieces) -> list[int] | None:
+        """The tokens of a second segment of its rows; None: there is none."""
+        return None
 
     def _context(
         self,

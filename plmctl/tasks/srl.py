@@ -1,0 +1,96 @@
+"""Semantic roles: the arguments of one predicate of a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from plmctl.core.batch import Rows
+from plmctl.core.parts import part_of
+from plmctl.tasks.base import Example
+from plmctl.tasks.metrics import entities
+from plmctl.tasks.srl_files import VERB
+from plmctl.tasks.tagging import Tagging
+from plmctl.tasks.word_rows import Pieces
+
+CONTINUED = "C-"  # before the label of a further part of an argument
+Argument = tuple[str, tuple[tuple[int, int], ...]]  # label, first and last word of its parts
+
+
+@part_of("task")
+class SemanticRoles(Tagging):
+    """Predicts the arguments of a predicate as tags of words (Shi and Lin, 2019, arXiv:1904.05255,
+    sec. 2.2).
+
+    The predicate is the second segment of the row, and its tokens in the sentence are of that
+    segment, too. An argument is right if its label and all of its parts are; the predicate itself,
+    V, is not scored (Carreras and Marquez, 2005, sec. 2.3). Differs: the paper has embeddings of
+    the predicate before an LSTM; here the segments of the encoder tell it, which models without
+    segments see by the second segment alone.
+    """
+
+    answer = ""  # the baseline of a tag is that of its word, which knows no predicate
+    typed = ""
+
+    def unit(self, example: Example) -> str:
+        return "\t".join(example.fields["words"])
+
+    def texts(self, example: Example) -> list[str]:
+        return [" ".join(example.fields["words"])]
+
+    def find_beside(self, example: Example, pieces: Pieces) -> list[int]:
+        return pieces[example.fields["predicate"]][: self.max_length // 4]
+
+    def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
+        rows = super().encode(examples, tokenizer)
+        text = rows.seqs["text"]
+        segment = text.tracks["segment"].copy()
+        of_row = rows.values["example"]
+        for row, start, size, word in rows.spans["word"].tolist():
+            if examples[of_row[row]].fields["predicate"] == word:
+                segment[row, start : start + size] = 1
+        return rows.with_seq("text", replace(text, tracks={**text.tracks, "segment": segment}))
+
+    def predict(
+        self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
+    ) -> list[dict[str, Any]]:
+        predictions = super().predict(logits, rows, examples)
+        for prediction, example in zip(predictions, examples, strict=True):
+            prediction["predicate"] = example.fields["predicate"]
+        return predictions
+
+    def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        found = score_arguments([(p["gold"], p["guess"]) for p in predictions])
+        also = super().score(predictions)  # metrics of words
+        return {name: found.get(name, also[name]) for name in self.metrics}
+
+
+def join_parts(tags: Sequence[str]) -> set[Argument]:
+    """The arguments of a predicate; C-A1 is a further part of the A1 before it, or an argument of
+    its own where there is none.
+    """
+    joined: list[tuple[str, list[tuple[int, int]]]] = []
+    for label, first, last in sorted(entities(tags), key=lambda entity: entity[1]):
+        whole = label.removeprefix(CONTINUED)
+        before = [own for own in joined if own[0] == whole] if whole != label else []
+        if before:
+            before[-1][1].append((first, last))
+        else:
+            joined.append((label, [(first, last)]))
+    return {(label, tuple(parts)) for label, parts in joined if label != VERB}
+
+
+def score_arguments(pairs: Iterable[tuple[Sequence[str], Sequence[str]]]) -> dict[str, float]:
+    """Micro precision, recall and F1 of arguments over (gold, guessed) tags of all predicates."""
+    right = present = guessed = 0
+    for gold, guess in pairs:
+        own, found = join_parts(gold), join_parts(guess)
+        right, present, guessed = right + len(own & found), present + len(own), guessed + len(found)
+    return {
+        "f1": 2 * right / (present + guessed) if present + guessed else 0.0,
+        "precision": right / guessed if guessed else 0.0,
+        "recall": right / present if present else 0.0,
+    }
