@@ -21,7 +21,7 @@ QUICK = (
     "task ranking",
     "task sts",
     "ranking folder",
-    "task documents",
+    "task documents.jsonl",
     "task news.jsonl",
     "task Gigaword",
     "task Persona-Chat",
