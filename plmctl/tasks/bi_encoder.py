@@ -28,6 +28,7 @@ from plmctl.tasks.ranking import RankingSettings, RankingTask
 from plmctl.tasks.search import Index, search_vectors
 
 QUESTION, POSITIVE, NEGATIVE = 0, 1, 2  # values.kind
+ASKED = "asked"  # the name of the labels
 _NONE = -1e30  # a score that counts for nothing, with a gradient of 0
 
 
@@ -60,10 +61,10 @@ class VectorRanking(RankingTask):
             "[n]", "int", "0 of a question, 1 of a text that answers it, 2 of another one"
         ),
         "values.text": Field("[n]", "int", "number of the text; equal texts have the same"),
-        "labels.sentence": Field("[N]", "int", "0 at the row of a question that is asked"),
+        "labels.asked": Field("[N]", "int", "0 at the row of a question that is asked"),
     }
     facts = Facts(
-        needs=frozenset({"text", "labels.sentence", "values.group", "values.kind", "values.text"})
+        needs=frozenset({"text", "labels.asked", "values.group", "values.kind", "values.text"})
     )
     outputs = 1
 
@@ -98,7 +99,10 @@ class VectorRanking(RankingTask):
         rows = encode.add_values(rows, kind=np.array(kind), text=np.array(text))
         if any(example.label is None for example in examples):
             return rows
-        return encode.add_labels(rows, {SENTENCE: np.zeros(len(examples), dtype=np.int64)})
+        return encode.add_labels(rows, {ASKED: np.zeros(len(examples), dtype=np.int64)})
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        return {SENTENCE: batch.counts[ASKED], **self.transform.counts(batch)}
 
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
         return {SENTENCE: embed_text(model, batch, self.pooling)}  # [B, W]

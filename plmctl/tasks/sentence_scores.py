@@ -24,6 +24,8 @@ from plmctl.tasks.base import Example, Task, TaskSettings
 from plmctl.tasks.classification import parse_texts
 from plmctl.tasks.metrics import CORRELATIONS, check_metrics
 
+SIMILARITY = "similarity"  # the name of the labels
+
 
 @dataclass(frozen=True, kw_only=True)
 class SentenceScoresSettings(TaskSettings):
@@ -54,9 +56,11 @@ class SentenceScores(Task):
     pipeline = "sentence-similarity"
     fields: Mapping[str, Field] = {
         "values.place": PLACE,
-        "labels.sentence": Field("[N]", "float", "score of the pair, on [0, 1], at its first row"),
+        "labels.similarity": Field(
+            "[N]", "float", "score of the pair, on [0, 1], at its first row"
+        ),
     }
-    facts = Facts(needs=frozenset({"text", "labels.sentence", "values.group", "values.place"}))
+    facts = Facts(needs=frozenset({"text", "labels.similarity", "values.group", "values.place"}))
     outputs = 1
 
     Settings: ClassVar[type[SentenceScoresSettings]] = SentenceScoresSettings
@@ -104,15 +108,18 @@ class SentenceScores(Task):
         if any(example.label is None for example in examples):
             return rows
         scores = np.array([self._read(example) for example in examples], dtype=np.float32)
-        return encode.add_labels(rows, {SENTENCE: (scores - self.low) / (self.high - self.low)})
+        return encode.add_labels(rows, {SIMILARITY: (scores - self.low) / (self.high - self.low)})
 
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
         place = batch.require("values.place")
         u, v = split_pairs(embed_text(model, batch, self.pooling), place)  # [E, W] each
         return {SENTENCE: put_first(F.cosine_similarity(u, v, dim=-1), place)}  # [B]
 
+    def counts(self, batch: Batch) -> dict[str, int]:
+        return {SENTENCE: batch.counts[SIMILARITY], **self.transform.counts(batch)}
+
     def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
-        gold = batch.require("labels.sentence")
+        gold = batch.require("labels.similarity")
         error = (logits[SENTENCE].float() - gold).masked_fill(gold == IGNORE, 0)
         return Output({SENTENCE: Term(error.square().sum())})
 
