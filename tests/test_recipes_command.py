@@ -95,10 +95,10 @@ def test_ls_of_studies() -> None:
     assert rows["bert_sizes"] | {"title": ""} == {
         "name": "bert_sizes",
         "title": "",
-        "arms": "4",
+        "arms": "6",
         "seeds": "3",
         "budget": rows["bert_sizes"]["budget"],
-        "tasks": "docstrings, sst2",
+        "tasks": "docstrings, sst2, mnli, mrpc",
         "results": "RESULTS.md",
     }
 
