@@ -116,7 +116,11 @@ MISTAKES = [
         "--without copie: must be one of copies, projections",
         "--without copies",
     ),
-    ("convert runs/first out --to huggingface", "must be one of hf, plmctl", "--to <hf or plmctl>"),
+    (
+        "convert runs/first out --to huggingface",
+        "must be one of hf, plmctl, peft",
+        "--to <hf or plmctl or peft>",
+    ),
     (
         "convert runs/first out --to hf --reach 4",
         "--reach is of",
