@@ -10,10 +10,8 @@ from typing import Any, NotRequired, TypedDict
 
 from plmctl.core.errors import DataError
 from plmctl.core.parts import part_of
-from plmctl.core.values import fit
-from plmctl.storage.reading import parse_json_at
-from plmctl.tasks import files
 from plmctl.tasks.base import Example
+from plmctl.tasks.split_files import read_layout
 from plmctl.tasks.squad_files import MISPLACED, SquadFiles
 from plmctl.tasks.squad_score import normalise_english
 
@@ -71,10 +69,7 @@ class CoqaFiles(SquadFiles):
         self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True
     ) -> list[Example]:
         """The questions of one file, in its order; DataError for another layout."""
-        try:
-            content: _Content = fit(parse_json_at(files.read_text(file), file=file), _Content)
-        except ValueError as error:
-            raise DataError(f"not in CoQA's layout: {error}", file=file, fix=LAYOUT) from error
+        content = read_layout(file, _Content, name="CoQA", layout=LAYOUT)
         examples = [
             example for story in content["data"] for example in _list_questions(file, story)
         ]

@@ -10,11 +10,9 @@ from typing import Any, Literal, NotRequired, TypedDict
 
 from plmctl.core.errors import DataError
 from plmctl.core.parts import part_of
-from plmctl.core.values import fit
-from plmctl.storage.reading import parse_json_at
-from plmctl.tasks import files
 from plmctl.tasks.base import Example
 from plmctl.tasks.quac_score import NONE
+from plmctl.tasks.split_files import read_layout
 from plmctl.tasks.squad_files import SquadFiles, find_span
 
 LAYOUT = (
@@ -64,10 +62,7 @@ class QuacFiles(SquadFiles):
         self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True
     ) -> list[Example]:
         """The questions of one file, in its order; DataError for another layout."""
-        try:
-            content: _Content = fit(parse_json_at(files.read_text(file), file=file), _Content)
-        except ValueError as error:
-            raise DataError(f"not in QuAC's layout: {error}", file=file, fix=LAYOUT) from error
+        content = read_layout(file, _Content, name="QuAC", layout=LAYOUT)
         examples = [
             example
             for article in content["data"]

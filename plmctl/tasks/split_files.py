@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from plmctl.core.errors import DataError
 from plmctl.core.values import fit
 from plmctl.storage.reading import parse_json_at
 from plmctl.tasks import files
 from plmctl.tasks.base import Example
+
+Layout = TypeVar("Layout")
 
 
 class SplitFiles:
@@ -59,6 +61,18 @@ def read_json(file: Path) -> Any:
         for number, text in files.lines(file)
         if text.strip()
     ]
+
+
+def read_layout(file: Path, kind: type[Layout], *, name: str, layout: str) -> Layout:
+    """What a JSON file of the published layout `name` holds, with the keys of the TypedDict `kind`;
+    DataError, whose fix spells the layout, for another one.
+    """
+    content = parse_json_at(files.read_text(file), file=file)
+    try:
+        found: Layout = fit(content, kind)
+    except ValueError as error:
+        raise DataError(f"not in {name}'s layout: {error}", file=file, fix=layout) from error
+    return found
 
 
 class FileRecord(NamedTuple):

@@ -8,11 +8,9 @@ from typing import Any, NotRequired, TypedDict
 
 from plmctl.core.errors import DataError
 from plmctl.core.parts import part_of
-from plmctl.core.values import fit
-from plmctl.storage.reading import parse_json_at
 from plmctl.tasks import files
 from plmctl.tasks.base import Example
-from plmctl.tasks.split_files import SplitFiles
+from plmctl.tasks.split_files import SplitFiles, read_layout
 
 MISPLACED = "misplaced"  # the label of a question whose answer does not stand where the file says
 LAYOUT = "data -> paragraphs -> context, qas -> id, question, answers -> text, answer_start"
@@ -73,10 +71,7 @@ class SquadFiles(SplitFiles):
         self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True
     ) -> list[Example]:
         """The questions of one file, in its order; DataError for another layout."""
-        try:
-            content: _Content = fit(parse_json_at(files.read_text(file), file=file), _Content)
-        except ValueError as error:
-            raise DataError(f"not in SQuAD's layout: {error}", file=file, fix=LAYOUT) from error
+        content = read_layout(file, _Content, name="SQuAD", layout=LAYOUT)
         examples = [
             _example(file, paragraph["context"], question)
             for article in content["data"]
