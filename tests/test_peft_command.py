@@ -167,6 +167,9 @@ def test_mistakes_name_the_setting(base: Path, tmp_path: Path) -> None:
     assert "query" in said
     said = plmctl("finetune", *SHORT, *given, "peft=[lra]", code=2)
     assert "peft=[lora]" in said
+    frozen = ["peft=[lora]", "train.frozen=[backbone]"]
+    said = plmctl("finetune", *SHORT, *given, *frozen, code=2)
+    assert "all that peft=lora trains is frozen" in said
     assert not (tmp_path / "x").exists()
 
 

@@ -134,10 +134,21 @@ def outline_task(spec: Finetune, task: Task) -> Model:
     task.check_model(model)
     trainable = model.trainable(spec.train.trainable)
     apply_freezing(model, trainable=trainable, frozen=spec.train.frozen)
+    _refuse_frozen_methods(spec, model)
     if not any(parameter.requires_grad for parameter in model.parameters()):
         allowed, fix = "something must be left to train", "freeze less: train.frozen=[backbone]"
         raise ConfigError("train.frozen", thaw(spec.train.frozen), allowed, fix=fix)
     return model
+
+
+def _refuse_frozen_methods(spec: Finetune, model: Model) -> None:
+    """ConfigError where `train.frozen` takes in all that a method of `peft` trains."""
+    for name, method in zip(spec.peft or {}, model.methods, strict=True):
+        trained = map(model.backbone.get_parameter, method.trains(model.backbone))
+        if not any(weight.requires_grad for weight in trained):
+            allowed = f"less: all that peft={name} trains is frozen, and the model stays as it is"
+            fix = "leave train.frozen out"
+            raise ConfigError("train.frozen", thaw(spec.train.frozen), allowed, fix=fix)
 
 
 def vocabulary_size(spec: Any) -> int:

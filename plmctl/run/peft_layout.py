@@ -5,7 +5,7 @@ is loaded by `PeftModel.from_pretrained`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,15 +14,17 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from plmctl.core.errors import UsageError
+from plmctl.core.errors import ConfigError, UsageError
 from plmctl.interop import hf
 from plmctl.models.base import Model
+from plmctl.nn.peft.base import Method
 from plmctl.nn.peft.ia3 import LearnedScales, Scaled
 from plmctl.nn.peft.lora import LowRank, LowRankChange
 from plmctl.run.assemble import build_model
 from plmctl.run.loading import Source
 from plmctl.training.checkpoint import load_exactly, read_base, tensors_of
 
+ALONE = "use it as it is: plmctl eval, embed, generate"
 PREFIX = "base_model.model"
 # by the class of the published model: what peft calls its task
 TASKS = {
@@ -31,6 +33,16 @@ TASKS = {
     "ForQuestionAnswering": "QUESTION_ANS",
     "LMHeadModel": "CAUSAL_LM",
 }
+
+
+def can_fold(methods: Sequence[Method]) -> bool:
+    """Whether the weights of a model can compute all that methods add."""
+    try:
+        for method in methods:
+            method.check_folding()
+    except ConfigError:
+        return False
+    return True
 
 
 @dataclass(frozen=True)
@@ -54,7 +66,8 @@ def to_peft(source: Source, folder: Path) -> str:
     if len(model.methods) != 1 or not isinstance(model.methods[0], LowRank | LearnedScales):
         names = ", ".join(source.config.get("peft") or {}) or "nothing"
         what = f"--to peft writes one method, lora or ia3, and this run has {names}"
-        raise UsageError(f"{what}\n  fix: --to hf, which folds what folds into the weights")
+        fix = "--to hf, which folds it into the weights" if can_fold(model.methods) else ALONE
+        raise UsageError(f"{what}\n  fix: {fix}")
     (method,) = model.methods
     plain = {**source.config, "peft": None}
     own = set(method.trains(model.backbone))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from plmctl.core.errors import DataError
+from plmctl.core.errors import DataError, nearest
 from plmctl.core.parts import part_of
 from plmctl.storage.xml_tree import Element, parse_xml
 from plmctl.tasks import files
@@ -19,6 +19,7 @@ from plmctl.tasks.tables import Table
 
 XML = ".xml"
 CONFLICT = "conflict"  # a polarity: both good and bad is said
+POLARITIES = ("positive", "negative", "neutral", CONFLICT)  # of the XML
 SHOWN = (
     '<sentences><sentence id="1"><text>The rice is good</text><aspectTerms><aspectTerm'
     ' term="rice" polarity="positive" from="4" to="8"/></aspectTerms></sentence></sentences>'
@@ -80,6 +81,10 @@ def _aspect(element: Element, file: Path, name: str, text: str) -> Aspect:
             problem = f"<{element.name}> has no {needed}; its attributes: {there}"
             raise DataError(problem, file=place, fix=SHOWN)
     span = check_span(text, own[name], own["from"], own["to"], place) if name == "term" else None
+    said = own.get("polarity", CONFLICT)
+    if said not in POLARITIES:
+        allowed = f"one of {', '.join(POLARITIES)}{nearest(said, POLARITIES)}"
+        raise DataError(f"the polarity '{said}' is none: {allowed}", file=place, fix=SHOWN)
     return Aspect(own[name], place, span, own.get("polarity"))
 
 

@@ -35,6 +35,9 @@ class SemanticRoles(Tagging):
     answer = ""  # the baseline of a tag is that of its word, which knows no predicate
     typed = ""
 
+    def parse(self, line: str, number: int) -> Example:
+        raise ValueError("which word is the predicate? Give a file with a column of predicates")
+
     def unit(self, example: Example) -> str:
         return "\t".join(example.fields["words"])
 

@@ -148,9 +148,11 @@ class Table(SplitFiles):
     def _cells(
         self, file: Path, columns: Mapping[str, Column], header: bool | None, labelled: bool
     ) -> Iterator[Example]:
-        _, rows, positions = self.cells(file, columns, header=header, labelled=labelled)
+        names, rows, positions = self.cells(file, columns, header=header, labelled=labelled)
         self.skipped[str(file)] = 0
         for number, (line, cells) in enumerate(rows):
+            if names and not self.lenient:
+                _refuse_more_cells(file, line, cells, names)
             short = len(cells) <= max(positions.values())
             needed = labelled and not self.empty_labels
             if short or (needed and not cells[positions["label"]].strip()):
@@ -182,11 +184,12 @@ class Table(SplitFiles):
             missing = [str(c) for c in read.values() if c not in row]
             if missing:
                 hint = nearest(missing[0], row)
+                role = next(role for role, column in read.items() if column not in row)
                 raise DataError(
                     f"no field {', '.join(missing)}; found {', '.join(row)}{hint}",
                     file=file,
                     line=line,
-                    fix="name the fields: task.columns.text=... task.columns.label=...",
+                    fix=f"name the field: task.columns.{role}=<one of those found>",
                 )
             cells = {role: row[column] for role, column in read.items()}
             absent = (None,) if self.empty_labels else (None, "")
@@ -250,6 +253,15 @@ def objects_of(file: Path, fields: Sequence[str] = ()) -> Iterator[tuple[int, di
                 fix="one {...} a line, not one list of them",
             )
         yield line, row
+
+
+def _refuse_more_cells(file: Path, line: int, cells: list[str], names: Sequence[str]) -> None:
+    """DataError for a row that goes on behind the last column that the header names."""
+    if any(cell.strip() for cell in cells[len(names) :]):
+        there = f"{counted(len(cells), 'column')} where the header names {len(names)}"
+        fix = "put a text with commas or tabs into quotes, as CSV has them"
+        what = f"{there}: {chr(9).join(cells)[:80]!r}"
+        raise DataError(what, file=file, line=line, fix=fix)
 
 
 def _plain(value: Any) -> Any:

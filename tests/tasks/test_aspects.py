@@ -73,6 +73,7 @@ def test_categories_places_and_what_is_left_out(tmp_path: Path) -> None:
         ('from="34"', 'from="x"', r"train.xml:7.*are no numbers"),
         ('from="34" ', "", r"train.xml:7.*<aspectTerm> has no from; its attributes: term, pol"),
         ('polarity="negative" from', "from", r"train.xml:7.*no polarity"),
+        ('polarity="negative" from', 'polarity="great" from', r"train.xml:7.*'great' is none"),
         ("<text>We came at noon.</text>", "", r"train.xml:14.*a sentence without <text>"),
         ("&amp; tea were", "& tea were", r"train.xml:4.*no XML"),
         ("</sentences>", "", "no XML"),

@@ -94,3 +94,9 @@ def test_arguments_have_all_of_their_parts_and_no_verb() -> None:
     assert join_parts(lone) == {("C-A0", ((0, 0),))}  # C-V is a part of the verb
     assert score_arguments([(gold, lone)])["f1"] == 0
     assert score_arguments([(gold[:2], ["O", "O"])]) == {"f1": 0, "precision": 0, "recall": 0}
+
+
+def test_words_alone_do_not_say_which_one_is_the_predicate(tmp_path: Path) -> None:
+    (tmp_path / "train.txt").write_text(TEXT)
+    with pytest.raises(ValueError, match="which word is the predicate"):
+        make_task("srl", tmp_path).parse("Anna likes old films", 1)

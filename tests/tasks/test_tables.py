@@ -208,3 +208,12 @@ def test_parquet_is_read_as_json_lines_are(tmp_path):
     file.write_bytes(b"no table")
     with pytest.raises(DataError, match="not a parquet file, or a damaged one"):
         Table(splits=SPLITS).read(tmp_path, "train", NAMED)
+
+
+def test_a_row_that_goes_on_behind_the_header_is_named(tmp_path):
+    file = tmp_path / "train.csv"
+    file.write_text("text,label\na,b,pos\n")
+    with pytest.raises(DataError, match=r"train.csv:2: 3 columns where the header names 2"):
+        Table(splits={}).read_file(file, {"text": "text", "label": "label"})
+    file.write_text("text,label\na,pos,\n")  # an empty last cell is none
+    assert Table(splits={}).read_file(file, {"text": "text", "label": "label"})[0].label == "pos"
