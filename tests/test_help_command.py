@@ -113,7 +113,8 @@ def test_mistakes() -> None:
     told = said("help", "prefix", code=2)
     assert (
         told == "plmctl: prefix: several slots have a part of this name\n"
-        "  fix: plmctl help format=prefix or plmctl help pattern=prefix\n"
+        "  fix: plmctl help format=prefix or plmctl help pattern=prefix"
+        " or plmctl help peft=prefix\n"
     )
 
 

@@ -44,7 +44,11 @@ class Columns(SplitFiles):
     @property
     def notes(self) -> dict[str, str]:
         """{file: how it was read}, for files whose layout or scheme was detected."""
-        return {**self._table.notes, **self._spelled}
+        both = self._table.notes, self._spelled
+        return {
+            file: "; ".join(notes[file] for notes in both if file in notes)
+            for file in dict.fromkeys([*both[0], *both[1]])
+        }
 
     def read(self, path: files.Where, split: str, columns: Mapping[str, Column]) -> list[Example]:
         """The sentences of a split, with `fields.words` and their tags as label."""

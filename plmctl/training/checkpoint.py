@@ -104,9 +104,9 @@ class Checkpoints:
 
     folder: Path
     extras: Callable[[Path], None] = lambda folder: None
-    base: Base | None = None
     keep_last: int = 2
     say: Say = tell
+    base: Base | None = None
     _valid: set[Path] = field(default_factory=set)
 
     def path(self, step: int) -> Path:
