@@ -520,6 +520,7 @@ def test_no_group_is_forgotten() -> None:
         "features",
         "head_encoder",
         "output_features",
+        "peft",
         "search",
         "transform",
         "distill",

@@ -23,7 +23,9 @@ from plmctl.nn.peft.lora import LowRank
 from plmctl.nn.peft.prefix import PrefixTuning
 from plmctl.nn.peft.subset import Subset
 from plmctl.run.assemble import build_model, without_weights
+from plmctl.run.build import plain
 from plmctl.run.compose import compose
+from plmctl.run.recipes import load, part_files
 from tests.nn.stacks import HEADS, B, T, W, make_env, make_input, make_stack, run_stack
 
 LORA = {"maps": ["query", "value", "down"], "rank": 3, "alpha": 6.0}
@@ -246,6 +248,16 @@ def test_lora_of_bert_base_has_the_published_count() -> None:
         method.add_to(model)
     sizes = [model.get_parameter(name).numel() for name in method.trains(model)]
     assert sum(sizes) == 294_912
+
+
+@pytest.mark.parametrize("part", part_files("peft"))
+def test_every_part_file_makes_a_method_of_a_model(part: str) -> None:
+    node = load(part_files("peft")[part])
+    config = {**plain(compose("pretrain", "bert", ["size=tiny"])), "peft": {part: node}}
+    with without_weights():
+        model = build_model(config, vocab_size=100)
+    own = model.methods[0].trains(model.backbone)
+    assert 0 < len(own) < len(list(model.backbone.parameters()))
 
 
 def test_a_subset_trains_biases_or_one_kind_of_cell() -> None:
