@@ -76,13 +76,12 @@ def convert(
     shutil.rmtree(partial, ignore_errors=True)
     try:
         partial.mkdir(parents=True)
-        what = (
-            to_peft(model, partial)
-            if to == "peft"
-            else to_hf(model, partial, card)
-            if to == "hf"
-            else to_plmctl(model, partial)
-        )
+        write: dict[str, Callable[[], str]] = {
+            "hf": lambda: to_hf(model, partial, card),
+            "plmctl": lambda: to_plmctl(model, partial),
+            "peft": lambda: to_peft(model, partial),
+        }
+        what = write[to]()
         os.replace(partial, target)
     except (OSError, SafetensorError) as error:  # a full disk raises one or the other
         problem = f"cannot write: {getattr(error, 'strerror', None) or error}"

@@ -13,9 +13,8 @@ from typing import Any, NotRequired, TypedDict
 from plmctl.core.errors import DataError
 from plmctl.core.parts import part_of
 from plmctl.core.values import Count, fit
-from plmctl.storage.reading import parse_json_at
-from plmctl.tasks import files
 from plmctl.tasks.base import Example
+from plmctl.tasks.predictions import read_former
 from plmctl.tasks.split_files import SplitFiles, read_json
 
 LAYOUT = (
@@ -153,20 +152,11 @@ def read_scores(folder: Path) -> Scores:
     """The scores of paragraphs in the predictions of all splits; a paragraph that was cut off has
     the lowest.
     """
-    found: Scores = {}
-    for file in sorted(folder.glob("*.jsonl")):
-        for number, text in files.lines(file):
-            try:
-                value = parse_json_at(text, file=file, line=number)
-                prediction: _Prediction = fit(value, _Prediction)
-            except ValueError as error:
-                problem = f"no prediction of task=hotpotqa: {error}"
-                raise DataError(problem, file=file, line=number, fix=FIRST_STAGE) from error
-            scores = prediction["paragraphs"]
-            found[prediction["id"]] = [-math.inf if z is None else z for z in scores]
-    if not found:
-        raise DataError("no predictions are there", file=folder, fix=FIRST_STAGE)
-    return found
+    former = read_former(folder, _Prediction, task="hotpotqa", fix=FIRST_STAGE)
+    return {
+        prediction["id"]: [-math.inf if z is None else z for z in prediction["paragraphs"]]
+        for prediction in former
+    }
 
 
 def _example(file: Path, question: _Question) -> Example:

@@ -10,12 +10,13 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from plmctl.core.errors import ConfigError
+from plmctl.core.errors import ConfigError, DataError
+from plmctl.core.values import fit
 from plmctl.storage.atomic import write_text
 from plmctl.storage.paths import inside
-from plmctl.storage.reading import parse_json
+from plmctl.storage.reading import parse_json, parse_json_at
 from plmctl.tasks import files
 from plmctl.tasks.base import Example
 from plmctl.tasks.tables import PARQUET, objects_of, rows_of
@@ -24,6 +25,7 @@ NAMED = (".json", ".jsonl", ".csv", ".tsv", PARQUET)  # tables, whose columns ha
 TABLES = {".csv": ",", ".tsv": "\t"}  # and what stands between their cells
 FILES = (*TABLES, ".jsonl")  # what a file of predictions may end with
 Row = dict[str, Any]
+Prediction = TypeVar("Prediction")
 
 
 def beside(
@@ -120,3 +122,20 @@ def write_submission(folder: Path, name: str, content: str) -> Path:
 def submission_file(folder: Path, name: str) -> Path:
     """Where that file is; ConfigError for a name that leads out of `folder`."""
     return inside(folder, name, partial(ConfigError, "task.submission", name))
+
+
+def read_former(folder: Path, kind: type[Prediction], *, task: str, fix: str) -> list[Prediction]:
+    """The predictions of all splits that a run of another task has left in `folder`, each with the
+    keys of the TypedDict `kind`; DataError with file and line for anything else, or for none.
+    """
+    found: list[Prediction] = []
+    for file in sorted(folder.glob("*.jsonl")):
+        for number, text in files.lines(file):
+            try:
+                found.append(fit(parse_json_at(text, file=file, line=number), kind))
+            except ValueError as error:
+                problem = f"no prediction of task={task}: {error}"
+                raise DataError(problem, file=file, line=number, fix=fix) from error
+    if not found:
+        raise DataError("no predictions are there", file=folder, fix=fix)
+    return found

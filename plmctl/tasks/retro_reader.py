@@ -16,15 +16,14 @@ from plmctl.core.batch import Batch, Rows
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
-from plmctl.core.values import Number, fit
+from plmctl.core.values import Number
 from plmctl.heads.base import cross_entropy
 from plmctl.heads.features import read as features_of
 from plmctl.heads.rows import take_anchors
 from plmctl.models.base import Model
 from plmctl.objectives.base import Facts, Output, Term
-from plmctl.storage.reading import parse_json_at
-from plmctl.tasks import files
 from plmctl.tasks.base import Example
+from plmctl.tasks.predictions import read_former
 from plmctl.tasks.sketchy_reader import LABEL, label_windows
 from plmctl.tasks.squad import Squad, SquadSettings
 from plmctl.tasks.term_weights import read_weights
@@ -128,16 +127,5 @@ class RetroReader(Squad):
 
 def read_odds(folder: Path) -> dict[str, float]:
     """{id of a question: odds that it has no answer} in the predictions of all splits."""
-    found: dict[str, float] = {}
-    for file in sorted(folder.glob("*.jsonl")):
-        for number, text in files.lines(file):
-            try:
-                value = parse_json_at(text, file=file, line=number)
-                prediction: _Prediction = fit(value, _Prediction)
-            except ValueError as error:
-                problem = f"no prediction of task=sketchy_reader: {error}"
-                raise DataError(problem, file=file, line=number, fix=FIRST) from error
-            found[prediction["id"]] = prediction["null_odds"]
-    if not found:
-        raise DataError("no predictions are there", file=folder, fix=FIRST)
-    return found
+    former = read_former(folder, _Prediction, task="sketchy_reader", fix=FIRST)
+    return {prediction["id"]: prediction["null_odds"] for prediction in former}
