@@ -694,6 +694,33 @@ def vectors(folder: Path) -> object:
     return Neighbours.read(folder / "vectors.txt").find_nearest(["word3", "word5"], 4)
 
 
+VECTOR_FILES = ("v.txt", "v.vec", "v.bin", "v.safetensors", "v.txt.gz")
+
+
+def vector_files(folder: Path) -> None:
+    from plmctl.knowledge.static_vectors import StaticVectors
+    from plmctl.knowledge.subwords import Ngrams, Subwords
+    from plmctl.knowledge.vector_files import write_static
+    from tests.knowledge.test_vector_files import fasttext_bytes
+
+    table = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
+    subwords = Subwords(Ngrams(3, 4, 20), table)
+    given = StaticVectors([f"word{n}" for n in range(20)], table, subwords)
+    for name in VECTOR_FILES[:-1]:
+        write_static(given, folder / name)
+    (folder / "v.txt.gz").write_bytes(gzip.compress((folder / "v.txt").read_bytes()))
+    (folder / "fasttext.bin").write_bytes(fasttext_bytes())
+
+
+def read_vectors(name: str) -> Callable[[Path], object]:
+    def read(folder: Path) -> object:
+        from plmctl.knowledge.vector_files import read_static
+
+        return read_static(folder / name).choose(["word3", "unseen"])
+
+    return read
+
+
 def answers(folder: Path) -> None:
     import torch
 
@@ -843,6 +870,10 @@ CASES = [
     ),
     Case("teacher cache", answers, read_answers, ("answers/*",)),
     Case("vectors", task_files, vectors, ("vectors.txt",)),
+    *(
+        Case(f"vectors {name}", vector_files, read_vectors(name), (name,))
+        for name in (*VECTOR_FILES, "fasttext.bin")
+    ),
 ]
 
 

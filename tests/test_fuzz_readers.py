@@ -30,6 +30,9 @@ QUICK = (
     "task questions of SQuAD",
     "task questions as lines",
     "vectors",
+    "vectors v.bin",
+    "vectors v.safetensors",
+    "vectors fasttext.bin",
     "teacher cache",
 )
 

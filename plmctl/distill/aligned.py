@@ -16,8 +16,8 @@ from plmctl.core.parts import part_of
 from plmctl.core.terminal import remark
 from plmctl.core.values import Count
 from plmctl.distill.word_vectors import WordsToAdd, WordVectors, table_of
+from plmctl.knowledge.vector_files import read_static
 from plmctl.knowledge.vectors import Control, find_vectors, read_vectors
-from plmctl.knowledge.word_vectors import read_table
 from plmctl.models.base import Model
 from plmctl.text.tokenizer import Tokenizer
 
@@ -55,7 +55,8 @@ class Aligned(WordVectors):
             read = read_vectors(place)
             names = [name.replace("_", " ") for name in read.entities]
             return names, read.entity, names, read.entity
-        names, table = read_table(place, LIMIT)
+        read_words = read_static(place, LIMIT)
+        names, table = read_words.words, read_words.table
         of_entity = np.array([name.startswith(PREFIX) for name in names])
         words = [name for name in names if not name.startswith(PREFIX)]
         entities = [

@@ -16,8 +16,9 @@ from plmctl.core.batch import Batch, Seq
 from plmctl.core.parts import Opens, part_of
 from plmctl.heads.base import head_of
 from plmctl.knowledge.known import TextSample, describe_known
+from plmctl.knowledge.vector_files import confirm
 from plmctl.knowledge.word_pairs import PairTable, WordPairs
-from plmctl.knowledge.word_vectors import Neighbours, confirm
+from plmctl.knowledge.word_vectors import Neighbours
 from plmctl.models.base import Model
 from plmctl.objectives.ask import make_output
 from plmctl.objectives.base import Facts, Objective, Output

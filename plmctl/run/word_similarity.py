@@ -16,7 +16,7 @@ from torch import Tensor
 
 from plmctl.core.errors import ConfigError
 from plmctl.heads.features import HIDDEN
-from plmctl.knowledge.word_vectors import Neighbours
+from plmctl.knowledge.vector_files import read_static
 from plmctl.run.build import plain
 from plmctl.run.embedding import choose_layers, count_states, group_lines, make_batch
 from plmctl.run.embedding_lines import EmbeddingLine
@@ -176,7 +176,5 @@ def _read_sentences(spec: Evaluate) -> Iterator[str]:
 
 
 def _read_static(file: Path, words: Sequence[str]) -> Mapping[str, np.ndarray]:
-    """The vectors of words, as written or in lower case."""
-    table = Neighbours.read(file, limit=1 << 30, among={*words, *map(str.lower, words)})
-    numbers = {word: table.number.get(word, table.number.get(word.lower())) for word in words}
-    return {word: table.vectors[number] for word, number in numbers.items() if number is not None}
+    """The vectors of words, as written, in lower case, or of their n-grams."""
+    return read_static(file, among={*words, *map(str.lower, words)}).choose(words)

@@ -31,7 +31,7 @@ class Augment(DataWriting):
     copies: Count = 20
     rate: Share = 0.4  # of the words of a copy that are replaced
     candidates: Count = 15  # words that one may be replaced by
-    # word vectors (GloVe's .txt), for words of several pieces; null: those stay as they are
+    # a file of word vectors, for words of several pieces; null: those stay as they are
     vectors: str | None = None
     # in tagging, also words whose tag is not O: names may become what is none
     tagged_words: bool = False

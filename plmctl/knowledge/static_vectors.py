@@ -1,0 +1,51 @@
+"""Static vectors of words: one vector for a word, whatever it stands in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from plmctl.knowledge.subwords import Subwords
+
+
+@dataclass(frozen=True, eq=False)
+class StaticVectors:
+    """Words and their vectors, whatever file they come from.
+
+    Args:
+        words: the frequent ones first, in most files.
+        table: float32 [N, D].
+        subwords: of which vectors of other words are made; None: these have none.
+    """
+
+    words: Sequence[str]
+    table: np.ndarray
+    subwords: Subwords | None = None
+
+    @property
+    def width(self) -> int:
+        """D."""
+        return int(self.table.shape[1])
+
+    @cached_property
+    def number(self) -> dict[str, int]:
+        """The row of each word; of two that are equal, the first."""
+        return {word: number for number, word in reversed(list(enumerate(self.words)))}
+
+    def find(self, word: str) -> np.ndarray | None:
+        """[D] the vector of a word as written, in lower case, or of its n-grams; None where there
+        is none.
+        """
+        number = self.number.get(word, self.number.get(word.lower()))
+        if number is not None:
+            row: np.ndarray = self.table[number]
+            return row
+        return None if self.subwords is None else self.subwords.make(word)
+
+    def choose(self, words: Iterable[str]) -> dict[str, np.ndarray]:
+        """The vectors of those words that have one."""
+        found = {word: self.find(word) for word in words}
+        return {word: vector for word, vector in found.items() if vector is not None}
