@@ -31,9 +31,10 @@ lint: $(VENV)/.test ## style and types only
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 
-docs: $(VENV)/.docs ## write the tables of parts and recipes into docs/ and README.md, and build the pages into site/
+docs: $(VENV)/.docs ## write the tables and pictures of docs/, and build the pages into site/
 	$(PY) docs/tables.py
-	$(PY) -m mkdocs build --strict --quiet
+	$(PY) docs/pictures.py
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
 
 bench: $(VENV)/.bench ## speed beside transformers and tokenizers (long; see benchmarks/)
 	$(PY) benchmarks/pretrain_cpu.py

@@ -1,46 +1,59 @@
-"""Write the tables of parts, fields, recipes, studies and families into README.md and these pages:
-`python docs/tables.py`, or `make docs`.
+"""Write the tables of parts, fields, recipes, studies, commands, settings and families into these
+pages: `python docs/tables.py`, or `make docs`.
 
-A table stands between `<!-- parts: SLOT -->`, `<!-- fields -->`, `<!-- recipes -->`,
-`<!-- studies -->` or `<!-- families -->`, and `<!-- end -->`. A part's row is the first comment of
-its YAML file; a field's row is what the part that introduces it says; a recipe's row is its first
-comment and the parts that it chooses; a study's row is its question, its title and the papers that
-its header names; a family of published checkpoints states its systems and classes.
+A table stands between `<!-- NAME -->`, such as `<!-- parts: noise -->` or `<!-- recipes -->`, and
+`<!-- end -->`. A part's row is the first comment of its YAML file; a field's row is what the part
+that introduces it says; a recipe's row is its first comment and the parts that it chooses; a
+study's row is its question, its title, the papers that its header names and what was measured; a
+command's row is the first sentence of its help; a setting's row is what `plmctl help` says of it; a
+family of published checkpoints states its systems and classes.
 """
 
+import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from plmctl.chain.listing import list_parts, name_paper, name_system
+from plmctl.chain.listing import list_parts, list_studies, name_paper, name_system
+from plmctl.cli.app import commands
 from plmctl.interop.family import Family
 from plmctl.interop.hf import FAMILIES
 from plmctl.run.glossary import known_fields
 from plmctl.run.headers import header
 from plmctl.run.recipes import conf_dir, find_recipe, load, part_files, recipe_names, recipes_dir
+from plmctl.run.schema import VERBS
+from plmctl.run.settings import Setting, list_plumbing
 
 DOCS = Path(__file__).parent
-PAGES = (DOCS.parent / "README.md", *sorted(DOCS.glob("*.md")))
+PAGES = tuple(sorted(DOCS.rglob("*.md")))
 TABLE = re.compile(
-    r"(?<=<!-- )(parts: \w+|fields|recipes|studies|families) -->\n(.*?)(?=<!-- end -->)", re.DOTALL
+    r"(?<=<!-- )((?:parts|settings): \w+|fields|recipes|studies|commands|families) -->\n"
+    r"(.*?)(?=<!-- end -->)",
+    re.DOTALL,
 )
+SHARED = "several"  # `settings: several`: those that more than one command has
 AUTHORS = re.compile(r"[A-Z]\w+(?: and [A-Z]\w+| et al\.)?, \d{4}")
 CHOSEN = ("model", "format", "noise", "objective")  # of a recipe
 HEADS = {
     "fields": ("field", "shape", "type", "meaning"),
     "families": ("systems", "classes of transformers"),
-    "studies": ("study", "question", "title", "papers"),
+    "studies": ("study", "question", "title", "papers", "measured"),
+    "commands": ("command", "what it does"),
     "recipes": ("system", "recipe", "what it does", *CHOSEN),
 }
 
 
+@functools.cache
 def rows(name: str) -> list[str]:
     """The rows of the table with this mark, in the order of names."""
     if name == "recipes":
         return [recipe_row(each) for each in recipe_names()]
     if name == "studies":
-        files = sorted((recipes_dir() / "studies").glob("*.yaml"))
-        return [study_row(file) for file in files]
+        return [study_row(study["name"], study["results"]) for study in list_studies()]
+    if name == "commands":
+        return [command_row(*each) for each in commands().items()]
+    if name.startswith("settings: "):
+        return setting_rows(name.removeprefix("settings: "))
     if name == "families":
         return [family_row(family) for family in sorted(FAMILIES, key=lambda each: each.systems)]
     if name == "fields":
@@ -71,23 +84,74 @@ def recipe_row(name: str) -> str:
     return row(
         [
             title.partition(" (")[0] + (f" ({authors})" if authors else ""),
-            f"[{name}](recipes/{file.name})",
+            f"`{name}`",
             about[:1].upper() + about[1:],
             *(", ".join(f"`{part}`" for part in each) or "none" for each in parts),
         ]
     )
 
 
-def study_row(file: Path) -> str:
-    """One study: its question, its title, and the papers that its header names."""
+def study_row(name: str, results: str) -> str:
+    """One study: its question, its title, the papers that its header names, and where its results
+    stand.
+    """
+    file = recipes_dir() / "studies" / f"{name}.yaml"
     found = header(file)
     question, mark, _ = found.about.partition("?")
     papers = dict.fromkeys(AUTHORS.findall(" ".join([found.about, found.text("Published")])))
-    return row([f"`{file.stem}`", question + mark, str(load(file)["title"]), "; ".join(papers)])
+    title = str(load(file)["title"])
+    return row([f"`{name}`", question + mark, title, "; ".join(papers), results])
+
+
+def command_row(name: str, function: Callable[..., None]) -> str:
+    """One command, with a link to the page of its name, or that with a heading of its name."""
+    page = DOCS / "commands" / f"{name.partition(' ')[0]}.md"
+    heading = re.compile(rf"^#+ .*\b{name}\b", re.MULTILINE)
+    if not page.exists() or " " in name:
+        others = sorted(page.parent.glob("*.md"))
+        named = (each for each in others if heading.search(each.read_text(encoding="utf-8")))
+        page = next(named, page)
+    about = (function.__doc__ or "").partition("\n\n")[0]
+    return row([f"[plmctl {name}]({page.name})", " ".join(about.split())])
+
+
+@functools.cache
+def owners() -> dict[Setting, list[str]]:
+    """{setting: the commands that have it}, without those of parts."""
+    known: dict[Setting, list[str]] = {}
+    for verb in VERBS:
+        for setting in list_plumbing(verb):
+            known.setdefault(setting, []).append(verb)
+    return known
+
+
+def setting_rows(verb: str) -> list[str]:
+    """The settings of one command alone, or those of several commands."""
+    return [
+        row(
+            [
+                f"`{setting.path}`",
+                f"`{setting.default}`" if setting.default else "must be given",
+                setting.meaning.replace("<", "&lt;"),
+                setting.kind if verb != SHARED else ", ".join(verbs),
+            ]
+        )
+        for setting, verbs in owners().items()
+        if verbs == [verb] or (verb == SHARED and len(verbs) > 1)
+    ]
 
 
 def row(cells: Sequence[str]) -> str:
+    """One line of a table."""
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def head_of(name: str) -> Sequence[str]:
+    """The first line of the table with this mark."""
+    kind, _, of = name.partition(": ")
+    if kind == "settings":
+        return ("setting", "default", "meaning", "commands" if of == SHARED else "values")
+    return HEADS.get(name, (f"`{of}=`", "part"))
 
 
 def fill(page: str) -> str:
@@ -95,7 +159,7 @@ def fill(page: str) -> str:
 
     def table(found: re.Match[str]) -> str:
         name = found[1]
-        head = HEADS.get(name, (f"`{name.removeprefix('parts: ')}=`", "part"))
+        head = head_of(name)
         return "\n".join([f"{name} -->", row(head), f"|{'---|' * len(head)}", *rows(name), ""])
 
     return TABLE.sub(table, page)

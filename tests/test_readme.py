@@ -43,24 +43,30 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 PAGES = {
     file.relative_to(ROOT).as_posix(): file.read_text(encoding="utf-8")
-    for file in [*sorted(ROOT.glob("*.md")), *sorted(DOCS.glob("*.md"))]
+    for file in [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
 }
 README = PAGES["README.md"]
-BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+OBJECTIVE, PATTERN = "docs/extend/objective.md", "docs/extend/pattern.md"
 
 
 EXAMPLES = {"focal_mlm", "test_focal_mlm", "blockwise"}  # files that a reader may write
+
+
+NAMES = set(cli.commands()) | {name.partition(" ")[0] for name in cli.commands()}
 
 
 def commands(page: str) -> Iterator[str]:
     """The command lines of a page: lines of its shell blocks, and those inside of sentences."""
     for block in re.findall(r"^```sh\n(.*?)^```", page, re.DOTALL | re.MULTILINE):
         for line in block.replace("\\\n", " ").splitlines():
-            if line.startswith("plmctl ") and line != "plmctl --help":
+            if re.match(r"plmctl \w", line):
                 yield line.split("# ")[0].strip()
     for line in re.findall(r"`(plmctl [^`]*)`", prose(page)):
-        if "<" not in line and "..." not in line and "focal_mlm" not in line:
-            yield " ".join(line.split())
+        words = " ".join(line.split())
+        if words.removeprefix("plmctl ") in NAMES:
+            continue  # a command, not a line that one types
+        if not re.search(r"<|\.\.\.|focal_mlm| --version", words):
+            yield words
 
 
 def prose(page: str) -> str:
@@ -75,8 +81,16 @@ LINKS = [
 ]
 
 
-def example(kind: str) -> str:
-    return next(text for name, text in BLOCKS if name == kind)
+def blocks_of(page: str, kind: str) -> list[str]:
+    return re.findall(rf"^```{kind}\n(.*?)^```", PAGES[page], re.DOTALL | re.MULTILINE)
+
+
+STUDIES = {  # that pages show: the name of the file -> its text
+    name: block
+    for page in PAGES
+    for block in blocks_of(page, "yaml")
+    for name in re.findall(r"^# Launch: plmctl ablate \./([\w.]+)", block, re.MULTILINE)
+}
 
 
 def assert_composes(line: str, *extra: str) -> None:
@@ -110,14 +124,18 @@ def assert_composes(line: str, *extra: str) -> None:
     assert made.spec.provenance.verb == asked.verb
 
 
-def test_there_are_enough_commands():
-    assert len(COMMANDS) >= 15
-    assert {
-        verb
-        for verb in cli.commands()
-        for line in commands(README)
-        if line.startswith(f"plmctl {verb}")
-    } == set(cli.commands())
+def test_there_are_enough_commands() -> None:
+    assert len(COMMANDS) >= 300
+    for name in cli.commands():
+        shown = [page for page, text in PAGES.items() if f"plmctl {name} " in f"{text} "]
+        assert any(page.startswith("docs/commands/") for page in shown), name
+    for verb in ("pretrain", "finetune", "eval", "generate", "distill", "ablate", "convert"):
+        assert any(line.startswith(f"plmctl {verb} ") for line in commands(README)), verb
+
+
+def test_readme_is_short_and_grows_with_no_part() -> None:
+    assert README.count("\n") <= 150
+    assert "<!--" not in README, "generated tables stand in docs/catalogue"
 
 
 @pytest.mark.parametrize("line", COMMANDS)
@@ -125,7 +143,8 @@ def test_command_composes(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
     if "./" in line:  # a file that the page says how to make
         monkeypatch.chdir(tmp_path)
         shutil.copy(ROOT / "recipes/bert.yaml", "mine.yaml")
-        Path("rates.yaml").write_text(blocks_of("docs/own.md", "yaml")[-1], encoding="utf-8")
+        for name, study in STUDIES.items():
+            Path(name).write_text(study, encoding="utf-8")
     assert_composes(line)
 
 
@@ -147,10 +166,8 @@ def test_linked_file_and_heading_exist(page: str, target: str) -> None:
 
 def test_every_page_is_in_the_navigation() -> None:
     site = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
-    pages = [page for entry in site["nav"] for page in entry.values()]
-    assert sorted(pages) == sorted(file.name for file in DOCS.glob("*.md"))
-    index = PAGES["docs/index.md"]
-    assert all(f"({page})" in index and f"(docs/{page})" in README for page in pages[1:])
+    shown = re.findall(r"[\w/-]+\.md", str(site["nav"]))
+    assert sorted(shown) == sorted(file.relative_to(DOCS).as_posix() for file in DOCS.rglob("*.md"))
 
 
 def test_tables_of_parts_say_what_the_files_of_the_parts_say() -> None:
@@ -162,17 +179,14 @@ def test_tables_of_parts_say_what_the_files_of_the_parts_say() -> None:
     spec.loader.exec_module(tables)
     assert {file.relative_to(ROOT).as_posix() for file in tables.PAGES} <= set(PAGES)
     slots = {folder.name for folder in (ROOT / "conf").iterdir() if folder.is_dir()}
-    wanted = {
-        "README.md": {"recipes"},
-        "docs/commands.md": {"families"},
-        "docs/studies.md": {"studies"},
-        "docs/parts.md": {f"parts: {slot}" for slot in slots} | {"fields"},
-    }
-    for name, page in PAGES.items():
+    wanted = {f"parts: {slot}" for slot in slots}
+    wanted |= {f"settings: {verb}" for verb in [tables.SHARED, *tables.VERBS]}
+    wanted |= {"recipes", "studies", "fields", "families", "commands"}
+    marks = [mark for page in PAGES.values() for mark, _ in tables.TABLE.findall(page)]
+    assert sorted(marks) == sorted(wanted)
+    for page in PAGES.values():
         found = {mark: table.splitlines()[2:] for mark, table in tables.TABLE.findall(page)}
-        assert found.keys() == wanted.get(name, set())
         for mark, rows in found.items():
-            assert rows
             assert set(rows) <= set(tables.rows(mark)), "stale: make docs"
         filled = tables.fill(page)
         assert tables.fill(filled) == filled
@@ -187,7 +201,9 @@ def test_named_files_of_the_repository_exist(page: str) -> None:
 
 
 def test_keys_of_a_metric_are_those_of_the_schema() -> None:
-    table = PAGES["docs/studies.md"].partition("| key of a metric |")[2].partition("\n\n")[0]
+    table = (
+        PAGES["docs/commands/ablate.md"].partition("| key of a metric |")[2].partition("\n\n")[0]
+    )
     assert re.findall(r"^\| `(\w+)`", table, re.MULTILINE) == [
         each.name for each in dataclasses.fields(Metric)
     ]
@@ -195,20 +211,24 @@ def test_keys_of_a_metric_are_those_of_the_schema() -> None:
     assert list(example) == [each.name for each in dataclasses.fields(Published)]
 
 
-def test_the_launch_line_of_the_example_study_is_read(tmp_path: Path) -> None:
-    (tmp_path / "rates.yaml").write_text(blocks_of("docs/own.md", "yaml")[-1], encoding="utf-8")
-    assert header(tmp_path / "rates.yaml").command() == ["plmctl", "ablate", "./rates.yaml"]
+@pytest.mark.parametrize("name", STUDIES)
+def test_launch_line_of_an_example_study_is_read(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(STUDIES[name], encoding="utf-8")
+    assert header(tmp_path / name).command()[:3] == ["plmctl", "ablate", f"./{name}"]
 
 
 def test_every_slot_of_conf_is_in_the_table():
     folders = {folder.name for folder in (ROOT / "conf").iterdir() if folder.is_dir()}
-    assert folders == set(re.findall(r"`conf/(\w+)` \|$", PAGES["docs/parts.md"], re.MULTILINE))
+    assert folders == set(
+        re.findall(r"`conf/(\w+)` \|$", PAGES["docs/catalogue/index.md"], re.MULTILINE)
+    )
 
 
 def test_make_targets_exist():
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    for target in set(re.findall(r"^make ([\w-]+)|`make ([\w-]+)", README, re.MULTILINE)):
-        assert f"\n{''.join(target)}:" in makefile
+    for page in PAGES.values():
+        for target in set(re.findall(r"^make ([\w-]+)|`make ([\w-]+)", page, re.MULTILINE)):
+            assert f"\n{''.join(target)}:" in makefile
 
 
 def test_example_objective_equals_its_formula_and_composes(tmp_path, monkeypatch):
@@ -216,8 +236,10 @@ def test_example_objective_equals_its_formula_and_composes(tmp_path, monkeypatch
     package.mkdir()
     conf.mkdir(parents=True)
     (package / "__init__.py").touch()
-    (package / "focal_mlm.py").write_text(example("python"), encoding="utf-8")
-    moved = example("yaml").replace("plmctl.objectives.focal_mlm", "readme_parts.focal_mlm")
+    (package / "focal_mlm.py").write_text(blocks_of(OBJECTIVE, "python")[0], encoding="utf-8")
+    moved = blocks_of(OBJECTIVE, "yaml")[0].replace(
+        "plmctl.objectives.focal_mlm", "readme_parts.focal_mlm"
+    )
     (conf / "focal_mlm.yaml").write_text(moved, encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
     objective = importlib.import_module("readme_parts.focal_mlm").FocalMLM(gamma=1.5)
@@ -238,19 +260,15 @@ def test_example_objective_equals_its_formula_and_composes(tmp_path, monkeypatch
     assert float(objective(model, batch).terms["focal_mlm"].total) == pytest.approx(slow, rel=1e-5)
 
     line = "plmctl pretrain bert objective=[focal_mlm] objective.focal_mlm.gamma=1.5"
-    assert line in README
+    assert line in PAGES[OBJECTIVE]
     assert_composes(line, "--plugin", "readme_parts", "--config-dir", str(tmp_path / "conf"))
     sys.modules.pop("readme_parts.focal_mlm")
-
-
-def blocks_of(page: str, kind: str) -> list[str]:
-    return re.findall(rf"^```{kind}\n(.*?)^```", PAGES[page], re.DOTALL | re.MULTILINE)
 
 
 def test_example_pattern_equals_its_definition_and_composes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code, settings = blocks_of("docs/own.md", "python")[0], blocks_of("docs/own.md", "yaml")[1]
+    code, settings = blocks_of(PATTERN, "python")[0], blocks_of(PATTERN, "yaml")[0]
     (tmp_path / "pages_parts.py").write_text(code, encoding="utf-8")
     (tmp_path / "conf/pattern").mkdir(parents=True)
     named = settings.replace("your_package.blockwise", "pages_parts")
@@ -269,7 +287,9 @@ def test_example_pattern_equals_its_definition_and_composes(
 
 
 def test_facts_that_a_part_states_are_attributes_of_its_base() -> None:
-    rows = PAGES["docs/own.md"].partition("| slot | what it states |")[2].partition("\n\n")[0]
+    rows = (
+        PAGES["docs/extend/index.md"].partition("| slot | what it states |")[2].partition("\n\n")[0]
+    )
     stated = {row.split("|")[1].strip(): row.split("|")[2] for row in rows.splitlines()[2:]}
     bases = (Noise, Format, Pattern, Position, Kernel, Cell, Head, Objective, Signal)
     assert len(stated) == len(bases)
@@ -284,12 +304,15 @@ def _annotated(base: type) -> set[str]:
     return set(getattr(base, "__annotations__", {}))
 
 
-def test_example_study_is_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", STUDIES)
+def test_example_study_is_planned(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("rates.yaml").write_text(blocks_of("docs/own.md", "yaml")[-1], encoding="utf-8")
-    done = CliRunner().invoke(cli.make_app(), ["ablate", "./rates.yaml", "--dry-run"])
+    Path(name).write_text(STUDIES[name], encoding="utf-8")
+    done = CliRunner().invoke(cli.make_app(), ["ablate", f"./{name}", "--dry-run"])
     assert done.exit_code == 0, done.output
-    assert all(arm in done.output for arm in ("15%", "30%", "50%"))
+    assert all(arm in done.output for arm in yaml.safe_load(STUDIES[name])["arms"])
 
 
 class _FixedModel:

@@ -1,0 +1,122 @@
+"""Draw the pictures of these pages: `python docs/pictures.py`, or `make docs`.
+
+A picture is made from the parts and recipes themselves, so that it says what they do. Each is the
+same on every machine; `tests/test_docs.py` compares the files in docs/pictures/ with it.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from html import escape
+from pathlib import Path
+
+from plmctl.chain.listing import list_parts, name_system
+from plmctl.run.headers import header
+from plmctl.run.recipes import conf_dir, find_recipe, load
+
+PICTURES = Path(__file__).parent / "pictures"
+SHOWN = ("bert", "gpt2", "t5", "electra", "longformer")  # of the recipes, in the picture of slots
+SLOTS = {  # what each decides, in the order of a run
+    "format": "what a row is",
+    "noise": "what is hidden",
+    "pattern": "who sees whom",
+    "position": "where a token is",
+    "model": "what computes",
+    "objective": "what is predicted",
+}
+COLUMN, ROW, LEFT = 142, 30, 118
+# ink, paper, lines, accent and its paper; light and dark
+STYLE = """
+text { font: 13px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; fill: #1c2430 }
+.small { font-size: 11.5px; fill: #566070 }
+.name { font-weight: 600 }
+.code { font: 12px ui-monospace, SFMono-Regular, Menlo, Consolas, monospace }
+.box { fill: #f3f5f9; stroke: #c3cad6 }
+.own { fill: #fdebd3; stroke: #c9770a }
+.line { stroke: #8a94a6; fill: none; stroke-width: 1.5 }
+.tip { fill: #8a94a6 }
+@media (prefers-color-scheme: dark) {
+  text { fill: #e6e9ef }
+  .small { fill: #a5aebd }
+  .box { fill: #262c38; stroke: #475064 }
+  .own { fill: #4b3413; stroke: #e39a35 }
+}
+"""
+
+
+def draw_system() -> str:
+    """The slots in the order of a run, and which part stands in each for some systems."""
+    width, top = LEFT + COLUMN * len(SLOTS) + 8, 84
+    defaults = list_parts(load(conf_dir() / "pretrain.yaml"))
+    rows: list[tuple[str, Sequence[str], bool]] = []
+    for name in SHOWN:
+        chosen = defaults | list_parts(load(find_recipe(name)))
+        title = name_system(header(find_recipe(name))).partition(" (")[0]
+        rows.append((title, [spell(chosen[slot]) for slot in SLOTS], False))
+    own = dict(zip(SLOTS, rows[0][1], strict=True)) | {"noise": "span_mask"}
+    rows.append(("yours", list(own.values()), True))
+    height = top + ROW * len(rows) + 46
+    lines = [text(8, 34, "text", "name"), text(8, 52, "as tokens", "small")]
+    for number, (slot, about) in enumerate(SLOTS.items()):
+        x = LEFT + COLUMN * number
+        lines += [arrow(x - 30 if number else 76, x - 4, 36)]
+        lines += [box(x, 12, COLUMN - 34, 48), text(x + 10, 34, slot, "name")]
+        lines += [text(x + 10, 51, about, "small")]
+    for number, (title, parts, own_row) in enumerate(rows):
+        y = top + ROW * number
+        lines += [text(8, y + 19, title, "name")]
+        for column, part in enumerate(parts):
+            x = LEFT + COLUMN * column
+            kind = "own" if own_row and part != rows[0][1][column] else "box"
+            lines += [box(x, y + 2, COLUMN - 8, ROW - 6, kind)]
+            lines += [text(x + 7, y + 18, part, "code")]
+    words = "plmctl pretrain bert noise=[span_mask]"
+    lines += [text(LEFT, height - 18, words, "code")]
+    said = "one part replaced: no Python, checked before any work starts"
+    lines += [text(LEFT + 300, height - 18, said, "small")]
+    return frame(lines, width, height, "A system is one part for each slot")
+
+
+def spell(parts: object) -> str:
+    """The parts of a slot as the picture writes them."""
+    names = parts if isinstance(parts, list) else [parts]
+    return " + ".join(map(str, names)) or "none"
+
+
+def frame(lines: Sequence[str], width: int, height: int, title: str) -> str:
+    """One SVG file, in light or dark as the reader's system is."""
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img"'
+    head += f' width="{width}" height="{height}" aria-label="{escape(title)}">'
+    return "\n".join(
+        [head, f"<title>{escape(title)}</title>", f"<style>{STYLE}</style>", *lines, "</svg>", ""]
+    )
+
+
+def text(x: float, y: float, words: str, kind: str = "") -> str:
+    """Words that begin at x."""
+    named = f' class="{kind}"' if kind else ""
+    return f'<text x="{x:g}" y="{y:g}"{named}>{escape(words)}</text>'
+
+
+def box(x: float, y: float, width: float, height: float, kind: str = "box") -> str:
+    """A box with round corners."""
+    place = f'x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}"'
+    return f'<rect class="{kind}" {place} rx="5"/>'
+
+
+def arrow(start: float, end: float, y: float) -> str:
+    """An arrow to the right."""
+    tip = f'<path class="tip" d="M{end:g} {y:g}l-8 -4.5v9z"/>'
+    return f'<path class="line" d="M{start:g} {y:g}H{end - 7:g}"/>{tip}'
+
+
+DRAWN: dict[str, Callable[[], str]] = {"system": draw_system}
+
+
+def draw_all() -> Iterator[tuple[Path, str]]:
+    """(file, content) of every picture."""
+    for name, make in DRAWN.items():
+        yield PICTURES / f"{name}.svg", make()
+
+
+if __name__ == "__main__":
+    for file, content in draw_all():
+        file.write_text(content, encoding="utf-8")
