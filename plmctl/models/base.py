@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -137,6 +137,23 @@ class Backbone(nn.Module):
             return self.writes != seq  # without a pattern: it reads token by token
         return any(pattern.looks_ahead(segment) for segment in pattern.prefix_segments or (0,))
 
+    def list_layer_parts(self) -> list[list[nn.Module]]:
+        """The modules that compute the input of the first layer, then those of each layer; empty:
+        `go_on` cannot begin at a layer.
+        """
+        return []
+
+    def go_on(
+        self, states: Sequence[Tensor], batch: Batch, record: frozenset[str] = frozenset()
+    ) -> Hidden:
+        """The states of a batch from what its first layers gave, without running these again.
+
+        Args:
+            states: [B, T, W] the input of the first layer, and the output of the layers that are
+                not run; all of them are recorded, the last one is read.
+        """
+        raise NotImplementedError(type(self).__name__)
+
     def set_pattern(self, pattern: Pattern) -> None:
         """Let tokens see each other by another pattern from now on; weights stay as they are.
 
@@ -179,6 +196,14 @@ class Backbone(nn.Module):
         return self.fresh_state(rows, device, memory)
 
 
+class KeptStates(Protocol):
+    """What layers gave for the rows of a batch, so that they do not run again."""
+
+    def find(self, backbone: Backbone, batch: Batch, record: frozenset[str]) -> Hidden | None:
+        """The result of the backbone from what is kept; None: it has to run."""
+        ...
+
+
 class Model(nn.Module):
     """A backbone and named heads: what is trained, saved as `model.safetensors`, exported, embedded
     with.
@@ -193,6 +218,7 @@ class Model(nn.Module):
         self.heads = nn.ModuleDict(heads)
         # that were added to the backbone, in their order; empty: the whole model is trained
         self.methods: list[Method] = []
+        self.kept: KeptStates | None = None
 
     def trainable(self, chosen: Sequence[str] = ()) -> list[str]:
         """What is trained, as names or globs of parameters: `chosen`, and where methods were added
@@ -207,7 +233,10 @@ class Model(nn.Module):
     def forward(
         self, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()
     ) -> Hidden:
-        return self.backbone(batch, state, record)
+        known = None
+        if self.kept is not None and state is None:
+            known = self.kept.find(self.backbone, batch, record)
+        return self.backbone(batch, state, record) if known is None else known
 
 
 class Once:

@@ -6,7 +6,8 @@ separate slot.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -123,6 +124,22 @@ class Encoder(Backbone):
         """
         return self.read(batch.text, x, cache=state, record=record)
 
+    def list_layer_parts(self) -> list[list[nn.Module]]:
+        plain = type(self).encode is Encoder.encode  # others read more streams than the text
+        if not plain or self.stack.halting is not None or self.stack.reversible:
+            return []
+        below: list[nn.Module] = [self.embedding, self.position]
+        return [below, *self.stack.list_layers()]
+
+    def go_on(
+        self, states: Sequence[Tensor], batch: Batch, record: frozenset[str] = frozenset()
+    ) -> Hidden:
+        hidden = self.read(batch.text, states[-1], record=record, first=len(states) - 1)
+        if "hidden" not in record:
+            return hidden
+        recorded = [*states[:-1], *hidden.recorded["hidden"]]
+        return replace(hidden, recorded={**hidden.recorded, "hidden": recorded})
+
     def stacks(self, length: int, target_length: int) -> Iterator[tuple[Stack, RowSize]]:
         shares = [self.kernel.share(pattern, length) for pattern in self.layer_patterns]
         share, stored = sum(shares) / len(shares), self.kernel.stores_scores
@@ -168,9 +185,13 @@ class Encoder(Backbone):
         memory: Remembered | None = None,
         record: frozenset[str] = frozenset(),
         beside: Mapping[str, Tensor] = MappingProxyType({}),
+        first: int = 0,
     ) -> Hidden:
         """The states of `seq`, whose embeddings are `x`; cross-attention reads `source`, each layer
         its own part of `memory`, and some cells further streams that stand `beside` the text.
+
+        Args:
+            first: The number of the layer that reads `x`; those before it do not run.
         """
         start, recorder = 0 if cache is None else cache.length, Recorder.of(record)
         seen = seq if cache is None else cache.extend(seq)
@@ -189,7 +210,7 @@ class Encoder(Backbone):
         ops = {"text": bound, **({"source": source.op} if source else {})}
         filled = None if memory is None else memory.length
         env = Env(ops, by_layer, seq=seq, cache=cache, recorder=recorder, filled=filled)
-        streams, hidden = self.stack(streams, env, record="hidden" in record)
+        streams, hidden = self.stack(streams, env, record="hidden" in record, first=first)
         recorded = {
             **({"hidden": hidden} if hidden else {}),
             **(recorder.recorded if recorder else {}),

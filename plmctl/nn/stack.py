@@ -208,18 +208,25 @@ class Stack(nn.Module):
         """Whether a cell sorts tokens into buckets."""
         return any(self.block(step).cell.hashes for step in self.steps)
 
+    def list_layers(self) -> list[list[nn.Module]]:
+        """The blocks of each layer."""
+        return [[self.block(step) for steps in layer for _, step in steps] for layer in self.rounds]
+
     def block(self, step: Step) -> Block:
         """The block that a step runs."""
         return self.blocks[step.letter][step.copy]  # type: ignore[index, return-value]
 
     def forward(
-        self, streams: Streams, env: Env, *, record: bool = False
+        self, streams: Streams, env: Env, *, record: bool = False, first: int = 0
     ) -> tuple[Streams, list[Tensor]]:
         """The streams after the last layer, the text normed; and with `record` the text before the
         first layer and after every one (the last one normed). Where tokens halt, what is recorded
         is their result so far, and the streams have `ponder`.
+
+        Args:
+            first: The number of the layer that reads `streams`; those before it do not run.
         """
-        run = self._run_in_order
+        run: Callable[..., tuple[Streams, list[Tensor]]] = partial(self._run_in_order, first=first)
         if self.halting is not None:
             run = self._run_until_halted
         elif self.reversible:
@@ -229,10 +236,10 @@ class Stack(nn.Module):
         return streams, [*recorded[:-1], streams["text"]] if record else []
 
     def _run_in_order(
-        self, streams: Streams, env: Env, record: bool
+        self, streams: Streams, env: Env, record: bool, first: int = 0
     ) -> tuple[Streams, list[Tensor]]:
         recorded = [streams["text"]]
-        for number in range(self.num_layers):
+        for number in range(first, self.num_layers):
             streams = self.layer(number, streams, env)
             if record:
                 recorded.append(streams["text"])

@@ -24,6 +24,7 @@ from plmctl.tasks.base import Task
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.vocab import Vocab
 from plmctl.training.freezing import apply_freezing
+from plmctl.training.frozen_outputs import FrozenPart
 from plmctl.training.processes.world import environment
 
 
@@ -138,7 +139,18 @@ def outline_task(spec: Finetune, task: Task) -> Model:
     if not any(parameter.requires_grad for parameter in model.parameters()):
         allowed, fix = "something must be left to train", "freeze less: train.frozen=[backbone]"
         raise ConfigError("train.frozen", thaw(spec.train.frozen), allowed, fix=fix)
+    if spec.train.frozen_outputs != "batch":
+        _check_frozen_outputs(spec, model, task)
     return model
+
+
+def _check_frozen_outputs(spec: Finetune, model: Model, task: Task) -> None:
+    """ConfigError where outputs of frozen layers cannot be kept: there are none, or rows change."""
+    asked, setting = spec.train.frozen_outputs, "train.frozen_outputs"
+    FrozenPart.of(model, asked)
+    if task.noise(TINY) is not None:
+        allowed = "batch: the noise of this task changes the rows in every epoch"
+        raise ConfigError(setting, asked, allowed, fix=f"{setting}=batch")
 
 
 def _refuse_frozen_methods(spec: Finetune, model: Model) -> None:

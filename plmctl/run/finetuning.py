@@ -4,6 +4,7 @@ dev split is kept.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any, cast
 
 import torch
 
+from plmctl.core.batch import Rows
 from plmctl.core.locate import locate
 from plmctl.core.rounding import round_floats
 from plmctl.models.base import Model
@@ -24,7 +26,7 @@ from plmctl.run.fit import budget_of, fit
 from plmctl.run.loading import find, open_source
 from plmctl.run.model_facts import remark_on_model
 from plmctl.run.parents import build_task
-from plmctl.run.predict import predict, show_scores
+from plmctl.run.predict import BATCH, predict, show_scores
 from plmctl.run.resolve import resolve_finetuning
 from plmctl.run.rewrite import replace_targets
 from plmctl.run.schema import Finetune
@@ -53,6 +55,7 @@ from plmctl.training.checkpoint import (
 )
 from plmctl.training.device.precision import choose
 from plmctl.training.freezing import apply_freezing
+from plmctl.training.frozen_outputs import FrozenOutputs, FrozenPart
 from plmctl.training.progress import Progress
 from plmctl.training.stages import Stage
 from plmctl.training.trainer import Result
@@ -151,6 +154,8 @@ def train(session: Session) -> Result:
         session.say(f"{name} {line}")
     training, dev = data.pop("train"), data.get("dev")
     rows = training.rows
+    trainable = model.trainable(spec.train.trainable)
+    kept = _keep_outputs(session, model, {"train": rows} | ({"dev": dev.rows} if dev else {}))
     batches = Batches(
         rows,
         batch_size=spec.train.batch_size,
@@ -159,19 +164,20 @@ def train(session: Session) -> Result:
         world=world.size,
         rank=world.rank,
         noise=task.noise(tokenizer.vocab),
+        **({"before_epoch": kept.before_epoch} if kept else {}),
     )
 
     def evaluate(model: Model, progress: Progress) -> dict[str, float]:
         if dev is None or not world.main:
             return {}
-        return predict(model, task, dev, precision=session.precision)[1]
+        with kept.of("dev") if kept else contextlib.nullcontext():
+            return predict(model, task, dev, precision=session.precision)[1]
 
     objective = add_teacher(spec, model, task, say=session.say, rows=len(rows.key))
     epoch = batches.updates_per_epoch
     budget = budget_of(spec, updates_per_epoch=epoch)
     for line in describe_shortness(spec, budget.steps, model.backbone.width):
         session.say(line)
-    trainable = model.trainable(spec.train.trainable)
     result = fit(
         session,
         model=model,
@@ -186,9 +192,32 @@ def train(session: Session) -> Result:
         every=max(epoch, (budget.steps or 0) // 10) if spec.train.least_steps else epoch,
         base=_find_base(session, model, trainable),
     )
+    if kept and not result.exit_code:
+        kept.remove()
     if world.main and not result.exit_code:
         return replace(result, checkpoint=_conclude(session, task, model, training, data))
     return result
+
+
+def _keep_outputs(session: Session, model: Model, splits: dict[str, Rows]) -> FrozenOutputs | None:
+    """What computes outputs of frozen layers once, where `train.frozen_outputs` asks for it."""
+    train = session.spec.train
+    if train.frozen_outputs == "batch":
+        return None
+    apply_freezing(model, trainable=model.trainable(train.trainable), frozen=train.frozen)
+    model.kept = FrozenOutputs(
+        model=model,
+        part=FrozenPart.of(model, train.frozen_outputs),
+        often=train.frozen_outputs,
+        splits=splits,
+        folder=session.folder / "frozen",
+        limit=train.frozen_limit * 1e9,
+        precision=session.precision,
+        world=session.world,
+        batch_size=BATCH,
+        say=session.say,
+    )
+    return model.kept
 
 
 def describe_shortness(spec: Finetune, steps: int | None, width: int) -> Iterator[str]:

@@ -90,6 +90,8 @@ ADDED: dict[str, Any] = {
     "task.scheme": None,
     "task.crf": None,
     "graph_loss.grouped": False,
+    "train.frozen_outputs": "batch",
+    "train.frozen_limit": 20.0,
 }
 
 # settings in place of a former switch: (the end of their path, a value) -> the switch and its value

@@ -121,6 +121,14 @@ class Train(Record):
 
 
 @dataclass(frozen=True)
+class TrainOnTask(Train):
+    # how often layers run whose weights, and those of all below, are frozen: on each batch; once an
+    # epoch, or once, with the same numbers to the bit, and kept in a file in between
+    frozen_outputs: Literal["batch", "epoch", "once"] = "batch"
+    frozen_limit: Amount = 20.0  # GB that this file may take
+
+
+@dataclass(frozen=True)
 class Eval(Record):
     noise: Any = None  # validation always sees the same masks, whatever the run's own noise
     batch_size: Count | None = None  # null: that of training
@@ -199,7 +207,7 @@ class Finetune(RunSpec):
     peft: Any = None
     optim: Any = MISSING
     schedule: Any = MISSING
-    train: Train = Train()
+    train: TrainOnTask = TrainOnTask()
     run: Run = Run()
     seed: Whole = 0  # order of the data, dropout
     head_seed: Whole | None = None  # first weights of new heads; null: seed

@@ -154,8 +154,9 @@ class Batches:
         world: int = 1,
         rank: int = 0,
         noise: Noise | None = None,
+        before_epoch: Callable[[int], None] = lambda epoch: None,
     ) -> None:
-        self.noise = noise
+        self.noise, self.before_epoch, self._begun = noise, before_epoch, -1
         self.rows, self.batch_size, self.seed, self.world, self.rank = (
             rows,
             batch_size,
@@ -194,6 +195,9 @@ class Batches:
             self._update, self.updates_per_epoch if self._epoch < 0 else len(self._plan)
         )
         index = self._plan_epoch(epoch)[number]
+        if epoch != self._begun:
+            self.before_epoch(epoch)
+            self._begun = epoch
         self._update += 1
         low, high = (len(index) * r // self.world for r in (self.rank, self.rank + 1))
         own = index[low:high]

@@ -5,14 +5,14 @@ and in `plmctl eval`.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from plmctl.core.batch import Rows
+from plmctl.core.batch import Batch, Rows
 from plmctl.core.errors import DataError
 from plmctl.models.base import Model
 from plmctl.tasks import batches
@@ -85,13 +85,10 @@ def run(
     Rows are taken longest first, so the order and the numbers do not depend on who calls. The
     caller sets eval mode, `no_grad` and autocast.
     """
-    units = batches.BatchUnits.of(rows)
-    order = np.argsort(-units.length, kind="stable")
     outputs: dict[str, np.ndarray] = {}
     totals, counts = defaultdict[str, float](float), Counter[str]()
-    for start in range(0, len(order), batch_size):
-        index = units.rows(order[start : start + batch_size])
-        batch = batches.collate(rows, index).to(device)
+    for index, batch in list_batches(rows, batch_size):
+        batch = batch.to(device)
         logits = task.logits(model, batch)
         for name, values in logits.items():
             _store(outputs, name, index, values.float().cpu().numpy(), len(rows.key))
@@ -102,6 +99,17 @@ def run(
             counts.update(task.counts(batch))
     means = [total / counts[name] for name, total in totals.items() if counts[name]]
     return outputs, sum(means) if means else None
+
+
+def list_batches(rows: Rows, batch_size: int) -> Iterator[tuple[np.ndarray, Batch]]:
+    """Batches of all rows, the longest first, each with the numbers of its rows: they depend on
+    nothing but the rows.
+    """
+    units = batches.BatchUnits.of(rows)
+    order = np.argsort(-units.length, kind="stable")
+    for start in range(0, len(order), batch_size):
+        index = units.rows(order[start : start + batch_size])
+        yield index, batches.collate(rows, index)
 
 
 def _store(
