@@ -40,6 +40,22 @@ def describe_model(loaded: Loaded, plugins: Sequence[str]) -> dict[str, Any]:
     }
 
 
+def ask_all(spec: Evaluate, task: Task, loaded: Loaded) -> str:
+    """Hold no dev set out of files that the model was not trained on, where nothing else is asked
+    for; what is to be said of that.
+    """
+    trained_on = loaded.own_task().get("path")
+    if task.path == trained_on or {"task.dev_share", "task.folds"} & {*spec.provenance.keys}:
+        return ""
+    held, task.dev_share = task.held_share, 0
+    if trained_on is not None or not held or ALSO.get(spec.split, spec.split) != "dev":
+        return ""
+    return (
+        f"all of {task.path} is scored: {spec.checkpoint} does not say what it was trained on; if"
+        f" that was this file, task.dev_share={held:g} scores what plmctl finetune held out"
+    )
+
+
 def read_examples(spec: Evaluate, task: Task) -> tuple[str, list[Example]]:
     """(the name of the split, its examples), or those of the texts of `input`."""
     if spec.input is not None:
@@ -114,10 +130,13 @@ def _read_published(asked: Mapping[str, Any], loaded: Loaded) -> dict[str, Any]:
 
 
 def choose_out(spec: Evaluate, loaded: Loaded) -> Path:
-    """`out`, else eval/ in the run; beside a published folder, which is not ours to write into,
-    eval/ here.
+    """`out`, else eval/ in the run; of a published folder, which is not ours to write into, a
+    folder of its name in eval/ here.
     """
-    return Path(spec.out) if spec.out else (loaded.source.run or Path()) / "eval"
+    if spec.out:
+        return Path(spec.out)
+    run, folder = loaded.source.run, loaded.source.folder
+    return run / "eval" if run else Path("eval") / folder.absolute().name
 
 
 def is_file(out: Path) -> bool:

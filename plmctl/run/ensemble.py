@@ -14,14 +14,22 @@ from plmctl.core.errors import ConfigError, UsageError
 from plmctl.core.rounding import round_floats
 from plmctl.core.terminal import tell
 from plmctl.knowledge.vectors import find_vectors
-from plmctl.run.asked_task import check_out, choose_task, describe_model, read_examples, write_split
+from plmctl.run.asked_task import (
+    ask_all,
+    check_out,
+    choose_task,
+    describe_model,
+    read_examples,
+    write_split,
+)
 from plmctl.run.build import build
-from plmctl.run.calibrating import decide_again
+from plmctl.run.calibrating import decide_again, read_decision
 from plmctl.run.loading import load_for
 from plmctl.run.predict import show_scores
 from plmctl.run.schema import Evaluate
 from plmctl.tasks import inference
 from plmctl.tasks.base import Example, Task
+from plmctl.tasks.calibration import LabelDecision, join_decisions
 from plmctl.tasks.ensemble import join
 from plmctl.tasks.predictions import write_submission
 
@@ -36,6 +44,7 @@ class Member:
     task: Task
     answers: dict[str, Rows]
     digits: int | None  # that its numbers have
+    kept: LabelDecision | None  # what it decides by
 
 
 def evaluate_together(spec: Evaluate) -> int:
@@ -46,17 +55,17 @@ def evaluate_together(spec: Evaluate) -> int:
         allowed = "of one checkpoint, in which it is kept"
         fix = f"checkpoint={spec.checkpoint[0]}"
         raise ConfigError("calibrate", list(spec.calibrate), allowed, fix=fix)
-    out = Path(spec.out or "eval")
+    names = _name(spec.checkpoint)
+    out = Path(spec.out or Path("eval") / "+".join(name.replace(os.sep, "-") for name in names))
     splits: dict[str, list[Example]] = {}
     members = list(_ask(spec, splits))
     task, votes = members[0].task, spec.joined == "votes"
-    joined = {
-        name: round_floats(
-            join(task, [member.answers[name] for member in members], votes=votes),
-            members[0].digits or 6,
-        )
-        for name in splits
-    }
+    decision = join_decisions([each.task for each in members], [each.kept for each in members])
+    joined = {}
+    for name in splits:
+        answers = [member.answers[name] for member in members]
+        rows = join(task, answers, votes=votes, decision=decision)
+        joined[name] = round_floats(rows, members[0].digits or 6)
     if spec.provenance.submission:
         for name, predictions in joined.items():
             tell(write_submission(out, task.submission[name], task.submit(predictions)))
@@ -68,6 +77,8 @@ def evaluate_together(spec: Evaluate) -> int:
         scores = {each.name: each.task.score(each.answers[name]) for each in members}
         scores[f"{spec.joined} of {len(members)}"] = task.score(joined[name])
     extra = {"task": task.name, "rows": len(examples), "predictions": str(file)}
+    if decision is not None:
+        extra["decision"] = f"the mean of {len(members)} models: {decision.describe()}"
     show_scores(f"{task.name}: {name}", scores, as_json=spec.provenance.json, extra=extra)
     return 0
 
@@ -91,8 +102,7 @@ def _ask(spec: Evaluate, splits: dict[str, list[Example]]) -> Iterator[Member]:
             raise ConfigError(
                 "task", spec.task.get("name"), allowed, fix=f"checkpoint={checkpoint}"
             )
-        if task.path != loaded.own_task().get("path"):
-            task.dev_share = 0
+        ask_all(own, task, loaded)
         if first is None:
             first = task
             splits |= _read(spec, task)
@@ -110,7 +120,8 @@ def _ask(spec: Evaluate, splits: dict[str, list[Example]]) -> Iterator[Member]:
                 )
             rows = task.explain(logits, encoded.rows, examples)
             answers[split], _ = decide_again(loaded, task, rows)
-        yield Member(name, task, answers, precision.digits)
+        kept = read_decision(loaded.source.folder)
+        yield Member(name, task, answers, precision.digits, kept)
 
 
 def _read(spec: Evaluate, task: Task) -> dict[str, list[Example]]:

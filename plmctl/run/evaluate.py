@@ -15,6 +15,7 @@ from plmctl.core.terminal import tell
 from plmctl.heads.base import language_heads
 from plmctl.knowledge.vectors import find_vectors
 from plmctl.run.asked_task import (
+    ask_all,
     check_out,
     choose_out,
     choose_task,
@@ -97,15 +98,21 @@ def evaluate(spec: Evaluate) -> int:
         scores = score_held_out(spec, loaded, task, precision)
         show_scores("held-out rows", scores, as_json=spec.provenance.json, extra=extra)
     else:
-        if task.path != loaded.own_task().get("path"):
-            task.dev_share = 0  # all examples are asked of a file that was not trained on
-        act = _write_submission if spec.provenance.submission else _score_split
-        act(spec, loaded, task, precision)
+        whole = ask_all(spec, task, loaded)
+        if spec.provenance.submission:
+            _write_submission(spec, loaded, task, precision)
+        else:
+            _score_split(spec, loaded, task, precision, whole)
     return 0
 
 
-def _score_split(spec: Evaluate, loaded: Loaded, task: Task, precision: Precision) -> None:
-    """Write the predictions of one split, or of the texts of `input`, and show their scores."""
+def _score_split(
+    spec: Evaluate, loaded: Loaded, task: Task, precision: Precision, whole: str
+) -> None:
+    """Write the predictions of one split, or of the texts of `input`, and show their scores.
+
+    `whole`: a remark on files of which no part is held out.
+    """
     name, examples = read_examples(spec, task)
     split = inference.encode_split(task, name, examples, loaded.tokenizer)
     predictions, metrics = _predict(spec, loaded, task, split, precision)
@@ -121,6 +128,7 @@ def _score_split(spec: Evaluate, loaded: Loaded, task: Task, precision: Precisio
         "unknown": unknown.describe_unknown(inference.unknown(split.rows, loaded.vocab)),
         "read": "; ".join(inference.describe_reading(task.reader)),
         "files": "; ".join(task.remarks),
+        "split": whole if spec.input is None else "",
         "signatures": task.signatures,
         "decision": decision,
         "calibration error": describe_calibration(before, predictions)

@@ -240,7 +240,8 @@ class Evaluate(RunSpec):
     data: Data = Data()  # of task=lm and task=held_out
     # unlabelled lines, or a .csv, .tsv or .jsonl table, to be labelled; -: standard input
     input: str | None = None
-    # a .csv, .tsv or .jsonl file of predictions, or a folder of them; null: eval/ in the run
+    # a .csv, .tsv or .jsonl file of predictions, or a folder of them; null: eval/ in the run, of a
+    # model without one eval/<its name>
     out: str | None = None
     overwrite: bool = False  # such a file that is there already
     batch_size: Count = 32

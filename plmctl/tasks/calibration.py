@@ -18,6 +18,7 @@ from plmctl.tasks.typing_score import find_threshold
 
 Row = Mapping[str, Any]
 BINS = 15
+WARMEST = 20.0  # of the temperatures that are tried, the coldest is 1 by it
 TRIED = 200  # thresholds, from equally many probabilities each
 LEAST = 1e-12  # a probability below it is taken for it
 
@@ -41,7 +42,7 @@ class LabelDecision:
 
     def describe(self) -> str:
         """`temperature 1.31, threshold 0.27 of yes, fitted on dev`."""
-        parts = [f"temperature {self.temperature:.4g}"] if self.temperature != 1 else []
+        parts = [_describe_temperature(self.temperature)] if self.temperature != 1 else []
         if isinstance(self.threshold, Mapping):
             low, high = min(self.threshold.values()), max(self.threshold.values())
             count = len(self.threshold)
@@ -49,7 +50,60 @@ class LabelDecision:
         elif self.threshold is not None:
             of = f" of {self.label}" if self.label else ""
             parts.append(f"threshold {self.threshold:.4g}{of}")
-        return ", ".join([*parts, f"fitted on {self.fitted}"])
+        return ", ".join([*parts, *([f"fitted on {self.fitted}"] if self.fitted else [])])
+
+
+def _describe_temperature(temperature: float) -> str:
+    """Its value, and what it means at an end of the search, where the loss would go on falling."""
+    meanings = {WARMEST: "the guesses are hardly better than chance", 1 / WARMEST: "all are right"}
+    for bound, meaning in meanings.items():
+        if math.isclose(temperature, bound, rel_tol=1e-6):
+            return f"temperature {bound:g} (the end of the search, no optimum: {meaning})"
+    return f"temperature {temperature:.4g}"
+
+
+def join_decisions(
+    tasks: Sequence[Task], kept: Sequence[LabelDecision | None]
+) -> LabelDecision | None:
+    """What an ensemble decides by: the mean of the thresholds of its members, those that they keep,
+    else those of their tasks; None where none is kept and the tasks have the same.
+
+    The mean probability is above the mean threshold where the members are above their own ones
+    on average: `mean_i p_i >= mean_i t_i` is `mean_i (p_i - t_i) >= 0`.
+    """
+    known = [each for each in kept if each is not None and each.threshold is not None]
+    if not known and all(_threshold_of(task) == _threshold_of(tasks[0]) for task in tasks):
+        return None
+    fitted = " and ".join(dict.fromkeys(each.fitted for each in known))
+    if known and (label := known[0].label) is not None:
+        sides = [_side_of(each, label) for each in kept]
+        return LabelDecision(1.0, math.fsum(sides) / len(sides), label, fitted)
+    names = tasks[0].names
+    own = [_spread(task, each, names) for task, each in zip(tasks, kept, strict=True)]
+    mean = {name: math.fsum(each[name] for each in own) / len(own) for name in names}
+    return LabelDecision(1.0, mean, fitted=fitted)
+
+
+def _side_of(decision: LabelDecision | None, label: str) -> float:
+    """The threshold of `label`, one of two, which another model may state for the other one."""
+    if decision is None or not isinstance(decision.threshold, float):
+        return HALF
+    return decision.threshold if decision.label == label else 1 - decision.threshold
+
+
+def _threshold_of(task: Task) -> Threshold:
+    """What the settings of a task say, which may decide each label by itself."""
+    sets = getattr(task, "sets", None)
+    return sets.threshold if isinstance(sets, LabelSets) else HALF
+
+
+def _spread(task: Task, decision: LabelDecision | None, names: Sequence[str]) -> dict[str, float]:
+    """{label: its threshold} of a model that decides each label by itself."""
+    kept = decision.threshold if decision else None
+    threshold = _threshold_of(task) if kept is None else kept
+    if isinstance(threshold, Mapping):
+        return {name: float(threshold.get(name, HALF)) for name in names}
+    return dict.fromkeys(names, float(threshold))
 
 
 @dataclass(frozen=True)
@@ -169,10 +223,11 @@ def apply_decision(
     task: Task, rows: Sequence[Row], decision: LabelDecision
 ) -> list[dict[str, Any]]:
     """The predictions with the probabilities of the temperature and the labels of the threshold."""
-    return [_choose(task, _temper(row, decision.temperature), decision) for row in rows]
+    return [choose(task, _temper(row, decision.temperature), decision) for row in rows]
 
 
-def _choose(task: Task, row: dict[str, Any], decision: LabelDecision) -> dict[str, Any]:
+def choose(task: Task, row: dict[str, Any], decision: LabelDecision) -> dict[str, Any]:
+    """The prediction with the label, or labels, that its probabilities give by the threshold."""
     known, threshold = row["probabilities"], decision.threshold
     if isinstance(known, list):
         return {**row, "guess": max(range(len(known)), key=known.__getitem__)}
@@ -225,7 +280,7 @@ def _fit_temperature(rows: Sequence[Row]) -> float:
             for side, gold in zip(sides, golds, strict=True)
         )
 
-    low, high = math.log(1 / 20), math.log(20)
+    low, high = math.log(1 / WARMEST), math.log(WARMEST)
     for _ in range(50):
         middle = (low + high) / 2
         low, high = (middle, high) if slope(math.exp(middle)) < 0 else (low, middle)

@@ -14,6 +14,7 @@ import numpy as np
 
 from plmctl.core.errors import UsageError
 from plmctl.tasks.base import Task
+from plmctl.tasks.calibration import LabelDecision, choose
 from plmctl.tasks.squad_score import normalise
 
 Row = Mapping[str, Any]
@@ -21,18 +22,25 @@ Choice = TypeVar("Choice", bound=Hashable)
 TAGS = "tag_probabilities"  # of each word and label, which files do not have
 
 
-def join(task: Task, members: Sequence[Sequence[Row]], *, votes: bool) -> list[dict[str, Any]]:
+def join(
+    task: Task,
+    members: Sequence[Sequence[Row]],
+    *,
+    votes: bool,
+    decision: LabelDecision | None = None,
+) -> list[dict[str, Any]]:
     """One prediction for each example, from those of every member; they are in the same order.
 
     Args:
         members: what `Task.explain` gives.
         votes: Each member has one vote, and equal votes are decided by the mean of probabilities.
+        decision: what is guessed by that mean; None: what the task guesses.
 
     Raises:
         UsageError: The answers of this task cannot be joined, or not in this way.
     """
     first = members[0][0]
-    joiner = _find(task, first)
+    joiner = _find(task, first, decision or LabelDecision())
     if joiner is None:
         raise UsageError(
             f"task={task.name} has no probabilities of whole answers: an ensemble is of classes,"
@@ -48,14 +56,14 @@ def join(task: Task, members: Sequence[Sequence[Row]], *, votes: bool) -> list[d
     ]
 
 
-def _find(task: Task, row: Row) -> Callable[..., dict[str, Any]] | None:
+def _find(task: Task, row: Row, decision: LabelDecision) -> Callable[..., dict[str, Any]] | None:
     """How answers like `row` are joined; None where they cannot be."""
     if TAGS in row:
         return _join_tags
     if "n_best" in row:
         return partial(_join_answers, version=getattr(task, "version", 1))
     if isinstance(row.get("probabilities"), dict | list):
-        return _join_labels
+        return partial(_join_labels, decision=decision)
     return _join_numbers if isinstance(row.get("guess"), float) else None
 
 
@@ -67,7 +75,9 @@ def _join_numbers(task: Task, rows: Sequence[Row], *, votes: bool) -> dict[str, 
     return {"guess": math.fsum(row["guess"] for row in rows) / len(rows)}
 
 
-def _join_labels(task: Task, rows: Sequence[Row], *, votes: bool) -> dict[str, Any]:
+def _join_labels(
+    task: Task, rows: Sequence[Row], *, votes: bool, decision: LabelDecision
+) -> dict[str, Any]:
     """`p = mean_i p_i`, of labels by their names or of choices by their numbers."""
     listed = isinstance(rows[0]["probabilities"], list)
     sides = [
@@ -76,14 +86,15 @@ def _join_labels(task: Task, rows: Sequence[Row], *, votes: bool) -> dict[str, A
     mean: dict[Any, float] = {
         name: math.fsum(side[name] for side in sides) / len(sides) for name in sides[0]
     }
-    if not votes:
-        guess = max(mean, key=mean.__getitem__) if listed else task.decide(mean)
-    elif isinstance(rows[0]["guess"], list):  # of several labels each has its own vote
+    known = list(mean.values()) if listed else mean
+    guess = choose(task, {"guess": rows[0]["guess"], "probabilities": known}, decision)["guess"]
+    if votes and isinstance(guess, list):  # of several labels each has its own vote
         counts = Counter(name for row in rows for name in row["guess"])
-        guess = [name for name in mean if (2 * counts[name], mean[name]) > (len(rows), 0.5)]
-    else:
-        guess = elect([row["guess"] for row in rows], mean)
-    return {"guess": guess, "probabilities": list(mean.values()) if listed else mean}
+        guess = [name for name in mean if (2 * counts[name], name in guess) > (len(rows), False)]
+    elif votes:
+        weights = {name: (name == guess) + p for name, p in mean.items()}
+        guess = elect([row["guess"] for row in rows], weights)
+    return {"guess": guess, "probabilities": known}
 
 
 def _join_tags(task: Task, rows: Sequence[Row], *, votes: bool) -> dict[str, Any]:

@@ -71,6 +71,19 @@ def test_the_temperature_has_the_least_loss() -> None:
     assert found.threshold is None
 
 
+def test_a_temperature_at_the_end_of_the_search_is_said_to_be_no_optimum() -> None:
+    wrong, right = [row("no", 0.9)] * 3, [row("yes", 0.7)] * 3  # no temperature is warm enough
+    warm = fit_decision(task(), wrong, ["temperature"], split="dev")
+    assert warm.temperature == pytest.approx(20)
+    assert warm.describe() == (
+        "temperature 20 (the end of the search, no optimum: the guesses are hardly better than"
+        " chance), fitted on dev"
+    )
+    cold = fit_decision(task(), right, ["temperature"], split="dev").describe()
+    assert cold.startswith("temperature 0.05 (the end of the search, no optimum: all are right)")
+    assert "end" not in LabelDecision(19.9, fitted="dev").describe()
+
+
 def test_of_several_labels_each_has_its_odds() -> None:
     known = {"a": 0.8, "b": 0.1}
     rows = [{"gold": ["a"], "guess": ["a"], "probabilities": known}]

@@ -17,7 +17,9 @@ from typer.testing import CliRunner
 from plmctl.cli.app import make_app
 from plmctl.core.errors import UsageError
 from plmctl.run.ensemble import refuse_misfit
+from plmctl.tasks.calibration import LabelDecision, join_decisions
 from plmctl.tasks.ensemble import elect, join
+from plmctl.tasks.label_sets import LabelSets
 
 
 def task(**more: Any) -> Any:
@@ -63,6 +65,39 @@ def test_of_several_labels_each_has_its_own_vote() -> None:
     above = task(decide=lambda mean: [name for name, p in mean.items() if p > 0.45])
     assert join(above, members, votes=False)[0]["guess"] == ["a"]
     assert join(above, members, votes=True)[0]["guess"] == ["b"]
+
+
+def test_the_threshold_of_an_ensemble_is_the_mean_of_those_of_its_members() -> None:
+    """As many as each above its own on average; a member without one decides at a half, and one
+    that states it for the other label means one less it.
+    """
+    kept = [LabelDecision(1.3, 0.2, "b", "dev"), None, LabelDecision(1.0, 0.75, "a", "test")]
+    found = join_decisions([task()] * 3, kept)
+    assert found is not None
+    assert found.threshold == pytest.approx((0.2 + 0.5 + 0.25) / 3)
+    assert found.describe() == "threshold 0.3167 of b, fitted on dev and test"
+    for shares in ((0.3, 0.3, 0.3), (0.3, 0.4, 0.3), (0.0, 0.9, 0.1)):
+        above = sum(p - own for p, own in zip(shares, (0.2, 0.5, 0.25), strict=True)) >= 0
+        (row,) = join(task(), labelled(*shares), votes=False, decision=found)
+        assert row["guess"] == "ab"[above], shares
+    (tie,) = join(task(), labelled(0.6, 0.1), votes=True, decision=found)  # mean 0.35
+    assert tie["guess"] == "b"
+    assert join_decisions([task()] * 2, [None, LabelDecision(2.0, fitted="dev")]) is None
+
+
+def test_the_thresholds_of_labels_that_each_are_decided() -> None:
+    several = [task(sets=LabelSets(0.5)), task(sets=LabelSets({"a": 0.1}))]
+    found = join_decisions(several, [LabelDecision(1.0, 0.2, fitted="dev"), None])
+    assert found is not None
+    assert found.threshold == pytest.approx({"a": 0.15, "b": 0.35})
+    alone = join_decisions(several, [None, None])  # settings of tasks differ, too
+    assert alone is not None
+    assert alone.threshold == pytest.approx({"a": 0.3, "b": 0.5})
+    assert join_decisions(several[:1] * 2, [None, None]) is None
+    members = [[{"guess": [], "probabilities": p}] for p in ({"a": 0.1, "b": 0.3},) * 2]
+    assert join(several[0], members, votes=False, decision=found)[0]["guess"] == []
+    members = [[{"guess": [], "probabilities": p}] for p in ({"a": 0.2, "b": 0.3},) * 2]
+    assert join(several[0], members, votes=False, decision=found)[0]["guess"] == ["a"]
 
 
 def test_numbers_have_a_mean_and_no_votes() -> None:
@@ -186,8 +221,13 @@ def test_the_command_joins_models_of_different_tokens(tmp_path: Path) -> None:
     for row, *own in zip(found, *known, strict=True):
         mean = sum(each["probabilities"]["good"] for each in own) / 2
         assert row["probabilities"]["good"] == pytest.approx(mean, abs=1e-5)
-    scores = json.loads(done.stdout)["metrics"]
-    assert set(scores) == {"one", "two", "mean of 2"}
+    answer = json.loads(done.stdout)
+    assert set(answer["metrics"]) == {"one", "two", "mean of 2"}
+    assert "decision" not in answer
+    assert invoke("eval", f"checkpoint={runs[0]}", "calibrate=[threshold]").exit_code == 0
+    again = invoke("eval", both, f"out={tmp_path / 'again.jsonl'}", "--json")
+    answer = json.loads(again.stdout)
+    assert answer["decision"].startswith("the mean of 2 models: threshold 0.5")
     other = tmp_path / "other.txt"
     other.write_text("a good film\n", encoding="utf-8")
     labelled = tmp_path / "labelled.csv"

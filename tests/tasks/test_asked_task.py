@@ -1,0 +1,64 @@
+"""What `plmctl eval` asks of models that no run says anything about."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from plmctl.run import compose as config
+from plmctl.run.asked_task import ask_all, choose_out
+from plmctl.run.build import build
+from plmctl.run.spec import Provenance
+
+
+def model(trained_on: object = None, run: Path | None = None) -> Any:
+    own = {"path": str(trained_on)} if trained_on else {}
+    source = SimpleNamespace(run=run, folder=Path("hub/tickets"))
+    return SimpleNamespace(own_task=lambda: own, source=source)
+
+
+def asked(file: Path, *words: str, **more: Any) -> tuple[Any, Any]:
+    """The spec of an evaluation of a file, and its task."""
+    given = ["task=classification", f"task.path={file}", "checkpoint=x", *words]
+    task = build(config.compose("finetune", None, given).task, {}, path="task")
+    known = Provenance("eval", overrides=tuple(given))
+    return SimpleNamespace(provenance=known, split="dev", checkpoint="hub/tickets", **more), task
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    rows = [f"text {n}\t{'ab'[n % 2]}" for n in range(40)]
+    (tmp_path / "all.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n")
+    return tmp_path / "all.tsv"
+
+
+def test_of_a_file_that_may_have_been_trained_on_it_is_said_that_all_is_scored(file: Path) -> None:
+    spec, task = asked(file)
+    assert ask_all(spec, task, model()) == (
+        f"all of {file} is scored: hub/tickets does not say what it was trained on; if that was"
+        " this file, task.dev_share=0.1 scores what plmctl finetune held out"
+    )
+    assert len(task.read("dev")) == 40
+    spec, task = asked(file, "task.dev_share=0.1")
+    assert ask_all(spec, task, model()) == ""
+    assert len(task.read("dev")) == 4
+
+
+def test_a_run_says_what_it_was_trained_on(file: Path) -> None:
+    spec, task = asked(file)
+    assert ask_all(spec, task, model(trained_on=file)) == ""
+    assert len(task.read("dev")) == 4
+    spec, task = asked(file)
+    assert ask_all(spec, task, model(trained_on="another.tsv")) == ""
+    assert len(task.read("dev")) == 40
+
+
+def test_evaluations_of_models_without_a_run_have_a_folder_each() -> None:
+    spec: Any = SimpleNamespace(out=None)
+    assert choose_out(spec, model()) == Path("eval/tickets")
+    assert choose_out(spec, model(run=Path("runs/x"))) == Path("runs/x/eval")
+    spec.out = "mine"
+    assert choose_out(spec, model()) == Path("mine")
