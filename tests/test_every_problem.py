@@ -81,6 +81,26 @@ def test_a_dry_run_finds_the_files_that_the_run_reads(
     assert not list(tmp_path.iterdir())
 
 
+def test_files_of_a_task_that_cannot_be_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its reader alone reads them."""
+    monkeypatch.chdir(tmp_path)
+    Path("train.tsv").write_text("text\tlabl\nfine\tgood\n")
+    given = ["task=classification", "task.path=train.tsv", "checkpoint=no/model"]
+    model, metric, file = sorted(problems("finetune", *given, "task.metrics=[accurcy]"))
+    assert model.startswith("no/model")
+    assert metric.startswith("task.metrics=['accurcy']")
+    assert file.startswith("train.tsv: expected column label; found text, labl")
+
+
+@pytest.mark.parametrize("wrong", ["[temprature,threshold]", "temprature"])
+def test_of_a_list_the_fix_has_the_nearest_items(wrong: str) -> None:
+    done = CliRunner().invoke(make_app(), ["eval", "checkpoint=x", f"calibrate={wrong}"])
+    fixed = wrong.strip("[]").replace("mpr", "mper")
+    assert f"\n  fix: calibrate=[{fixed}]\n" in done.output
+
+
 def test_every_corpus_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     told = problems("pretrain", "data.mixture={a:{path:no/a},b:{path:no/b}}", "--dry-run")

@@ -170,6 +170,10 @@ def test_mistakes_name_the_setting(base: Path, tmp_path: Path) -> None:
     frozen = ["peft=[lora]", "train.frozen=[backbone]"]
     said = plmctl("finetune", *SHORT, *given, *frozen, code=2)
     assert "all that peft=lora trains is frozen" in said
+    given[1] = "checkpoint=null"
+    said = plmctl("finetune", *SHORT, *given, "size=tiny", "peft=[lora]", code=2)
+    assert "peft=['lora']: few weights beside those of a trained model, and there is none" in said
+    assert "fix: checkpoint=<run>, or leave peft out" in said
     assert not (tmp_path / "x").exists()
 
 

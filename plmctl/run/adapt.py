@@ -172,6 +172,10 @@ def complete(spec: Finetune) -> Finetune:
     if spec.checkpoint_into and not spec.checkpoint:
         allowed = "says where the weights of checkpoint=... go, and there are none"
         raise ConfigError("checkpoint_into", spec.checkpoint_into, allowed)
+    if spec.peft and not spec.checkpoint:
+        allowed = "few weights beside those of a trained model, and there is none: random weights"
+        fix = "checkpoint=<run>, or leave peft out to train all of a new model"
+        raise ConfigError("peft", list(spec.peft), f"{allowed} would stay as they are", fix=fix)
     if spec.checkpoint_into:
         spec = _graft(spec, "checkpoint", str(spec.checkpoint), spec.checkpoint_into)
     elif spec.checkpoint is not None:

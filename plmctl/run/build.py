@@ -29,6 +29,7 @@ from plmctl.run.spec import Part, Record, thaw
 from plmctl.run.spelling import spell, spell_word
 from plmctl.run.walks import parts_in, scalars_in, targets_in
 
+_NEAR = re.compile(r"\(did you mean '(.+)'\?\)$")
 _WORDS = {"true": True, "false": False, "null": None}
 MARKS = ("_target_", "_partial_", "_given_")
 
@@ -303,17 +304,31 @@ def refuse_value(where: str, value: Any, annotation: Any, error: ValueError) -> 
     """
     fix = ""
     if isinstance(value, str):
-        if meant := re.search(r"\(did you mean '(.+)'\?\)$", str(error)):
+        if meant := _NEAR.search(str(error)):
             fix = f"{where}={meant[1]}"
         bare = value.strip("'\"")
         with contextlib.suppress(ValueError):
             fit(_WORDS[bare] if bare in _WORDS else float(bare), annotation)
             fix = f"{where}={bare}"
-    if not isinstance(value, Sequence) or isinstance(value, str):
-        with contextlib.suppress(ValueError):
-            fit([value], annotation)
-            fix = f"{where}=[{value}]"
+    is_list = isinstance(value, Sequence) and not isinstance(value, str)
+    mended = _mend_items(value if is_list else [value], annotation)
+    if mended and not (is_list and mended == list(value)):
+        fix = f"{where}=[{','.join(map(str, mended))}]"
     return ConfigError(where, value, str(error), fix=fix)
+
+
+def _mend_items(items: Sequence[Any], annotation: Any) -> list[Any]:
+    """A list that is allowed, of the nearest item where one is not; nothing where none is near."""
+    mended = []
+    for item in items:
+        try:
+            fit([item], annotation)
+            mended.append(item)
+        except ValueError as error:
+            mended += [meant[1]] if (meant := _NEAR.search(str(error))) else []
+    with contextlib.suppress(ValueError):
+        return mended if len(mended) == len(items) and fit(mended, annotation) else []
+    return []
 
 
 def _locate(node: Mapping[str, Any], plugins: Sequence[str]) -> Callable[..., Any]:

@@ -43,7 +43,8 @@ def reading(config: Any, plugins: Sequence[str] = ()) -> dict[str, Any]:
 
     `kind`: its class; `pooling`: which token stands for a row; `writes`: the sequence that is
     written; `directed`: no token of what is written sees a later one; `causal`: no token of any
-    text does; `segments`: numbers of what is read and written.
+    text does; `sees_later`: all of them do, or are of a decoder, which reads an encoder's states of
+    the whole text; `segments`: numbers of what is read and written.
     """
     part = locate(config["model"]["_target_"], plugins)
     writes = getattr(part, "writes", "text")
@@ -57,6 +58,7 @@ def reading(config: Any, plugins: Sequence[str] = ()) -> dict[str, Any]:
         "writes": writes,
         "directed": directed,
         "causal": causal,
+        "sees_later": writes == "target" or all(map(pattern.looks_ahead, (0, 1))),
         "segments": (read, written),
     }
 

@@ -22,14 +22,14 @@ from plmctl.run.loading import open_source
 from plmctl.run.model_facts import reading
 from plmctl.run.references import at_origin
 from plmctl.run.schema import Finetune, Graph, Pretrain, WriteTriples
-from plmctl.run.spec import RunSpec
+from plmctl.run.spec import RunSpec, thaw
 from plmctl.run.tokenize import find_sources
 from plmctl.tasks import inference
-from plmctl.tasks.base import Task
+from plmctl.tasks.base import Reader, Task
 from plmctl.text.tokenizer import Tokenizer
 
 MODELS = ("init", "checkpoint", "teacher")  # settings that name trained models
-OF_TASKS = ("task", "model", "pattern", "size", "checkpoint")  # slots that decide how one is read
+OF_TASKS = ("model", "pattern", "size", "checkpoint")  # slots that decide how one is read
 
 
 def build_task(spec: Finetune) -> Task:
@@ -63,11 +63,12 @@ def check_parents(spec: RunSpec, known: list[PlmctlError]) -> list[PlmctlError]:
             open_parent()
     with collect(errors):
         check_opened(spec)
-    slots = {error.path.partition(".")[0] for error in known if isinstance(error, ConfigError)}
+    paths = {error.path for error in known if isinstance(error, ConfigError)}
+    slots = {path.partition(".")[0] for path in paths}
     if "data" not in slots:
         with collect(errors):
             check_texts(spec)
-    if isinstance(spec, Finetune) and slots.isdisjoint(OF_TASKS):
+    if isinstance(spec, Finetune) and "task" not in paths and slots.isdisjoint(OF_TASKS):
         errors += _find_wrong_task(spec)
     return at_origin(errors, spec.provenance.written)
 
@@ -77,14 +78,31 @@ def _find_wrong_task(spec: Finetune) -> list[PlmctlError]:
     cannot be opened, nothing is said of what the model can do.
     """
     errors: list[PlmctlError] = []
-    completed = None
+    completed, task = None, None
     with contextlib.suppress(PlmctlError):
         completed = complete(spec)
     with collect(errors):
-        check_splits(spec, build_task(completed or spec))
+        task = build_task(completed or spec)
+    with collect(errors):
+        _check_files(spec) if task is None else check_splits(spec, task)
     if completed:
         return errors
     return [e for e in errors if not (isinstance(e, ConfigError) and e.path == "model")]
+
+
+def _check_files(spec: Finetune) -> None:
+    """Raise what is wrong with the files of a task that itself cannot be made, where they can be
+    read without it.
+    """
+    own = spec.task
+    try:
+        reader: Reader = build(own["reader"], plugins=spec.plugins, path="task.reader")
+        path, columns = own["path"], thaw(own["columns"])
+    except (PlmctlError, KeyError):
+        return
+    with naming_source("task", own.get("name"), spec.provenance.config_dirs):
+        for split in ("train", *(["dev"] if reader.has(path, "dev") else [])):
+            reader.read(path, split, columns)
 
 
 @contextlib.contextmanager

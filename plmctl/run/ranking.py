@@ -51,7 +51,13 @@ def rank_corpus(spec: Evaluate, loaded: Loaded, task: RankingTask, precision: Pr
     rows = written[name]
     file = write_rows(out, rows) if is_file(out) else write_predictions(out, name, rows)
     scored = all(example.label is not None for example in examples)
-    scores = {key: task.score(own) for key, own in written.items()} if scored else {}
+    scores = {}
+    if scored:  # in fine-tuning the same metrics are of the texts of a split alone
+        found = {key: task.score(own) for key, own in written.items()}
+        scores = {
+            key: {f"{metric}/corpus": value for metric, value in own.items()}
+            for key, own in found.items()
+        }
     extra = {
         "task": task.name,
         "checkpoint": str(loaded.source.folder),

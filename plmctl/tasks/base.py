@@ -85,6 +85,8 @@ class TaskSettings:
         metrics: what is scored; the first one chooses the best checkpoint.
         pooling: what stands for a row: the "first" token of an encoder, the "last" of a causal
             decoder, the "mean" of all, or to "compare" the means of its two texts.
+        sees_later: the state of every token has read the whole text: the pattern lets it see what
+            follows, or it is that of a decoder, whose encoder has read the text.
         path: a directory, a file, or the files of the splits.
         dev_share: the share of the training examples that is dev where no file is; None:
             `DEV_SHARE` of a single file, otherwise none.
@@ -99,6 +101,7 @@ class TaskSettings:
     max_length: int
     metrics: Sequence[str]
     pooling: str = "first"
+    sees_later: bool = True
     path: Any = None
     dev_share: float | None = None
     folds: int | None = None

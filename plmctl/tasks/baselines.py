@@ -19,6 +19,8 @@ from plmctl.tasks.label_score import name_sets
 from plmctl.tasks.rouge import words
 from plmctl.tasks.sparse_linear import WeightedCounts, fit_linear
 
+# the answer itself is of training; `majority` among scores is of the answers that are scored
+CONSTANT = "most frequent in train"
 EXAMPLES = 10_000  # of training that are read at most
 LETTERS = 10_000_000  # and of their texts together
 Row = dict[str, Any]
@@ -152,7 +154,7 @@ def _fit_classes(task: Task, train: Sequence[Example]) -> dict[str, Guess]:
 
         return guess
 
-    constant = {"majority": lambda asked: _rows(task, asked, [top] * len(asked))}
+    constant = {CONSTANT: lambda asked: _rows(task, asked, [top] * len(asked))}
     return {**constant, **_fit_each(train, make)}
 
 
@@ -194,7 +196,7 @@ def _fit_types(task: Task, train: Sequence[Example]) -> dict[str, Guess]:
         sure = torch.tensor([name == top for name in names]).double()
         return give(examples, sure.expand(len(examples), -1))
 
-    return {"majority": always, **_fit_each(train, make)}
+    return {CONSTANT: always, **_fit_each(train, make)}
 
 
 def _fit_choices(task: Task, train: Sequence[Example]) -> dict[str, Guess]:
@@ -230,7 +232,7 @@ def _fit_choices(task: Task, train: Sequence[Example]) -> dict[str, Guess]:
 
         return guess
 
-    constant = {"majority": lambda asked: _rows(task, asked, [top] * len(asked))}
+    constant = {CONSTANT: lambda asked: _rows(task, asked, [top] * len(asked))}
     return {**constant, "words": make(1), "words and pairs": make(2)}
 
 
@@ -267,7 +269,7 @@ def _fit_tags(task: Task, train: Sequence[Example]) -> dict[str, Guess]:
             for each in examples
         ]
 
-    return {"majority": always, "tag of the word": by_word}
+    return {CONSTANT: always, "tag of the word": by_word}
 
 
 # by what a task says of its answers

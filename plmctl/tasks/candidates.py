@@ -69,7 +69,7 @@ class Candidates(Task):
         own = CandidateSettings(**settings)
         super().__init__(own, metrics=check_metrics(own.metrics, by_name(None)))
         self.max_query = own.max_query
-        encode.refuse_causal(self.pooling, "candidates stand before the documents")
+        encode.refuse_causal(self.settings.sees_later, "candidates stand before the documents")
 
     def parse(self, line: str, number: int) -> Example:
         question, *cells = line.split("\t")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from plmctl.core.errors import DataError
+from plmctl.core.errors import DataError, nearest
 from plmctl.core.parts import part_of
 from plmctl.storage.reading import parse_json_at
 from plmctl.tasks import files, schemes
@@ -14,6 +15,13 @@ from plmctl.tasks.base import Example
 from plmctl.tasks.schemes import PlacedTags
 from plmctl.tasks.split_files import SplitFiles
 from plmctl.tasks.tables import Column, Table
+
+
+class TagTable(Table):
+    """A table whose labels are the tags of words."""
+
+    empty_labels = True
+    label_setting = "tags"
 
 
 @part_of("reader")
@@ -39,7 +47,7 @@ class Columns(SplitFiles):
         super().__init__(splits=splits)
         self.layout, self.scheme = layout, scheme
         self._spelled: dict[str, str] = {}
-        self._table = Table(splits={}, header=header)
+        self._table = TagTable(splits={}, header=header)
 
     @property
     def notes(self) -> dict[str, str]:
@@ -63,9 +71,11 @@ class Columns(SplitFiles):
         if layout == "auto":
             layout = "jsonl" if files.suffix(file) in (".jsonl", ".json") else "columns"
         if layout == "table":
-            sentences = list(_table_lists(self._table, file, columns))
+            sentences = list(_table_lists(self._table, file, columns, labelled))
+        elif layout == "jsonl":
+            sentences = list(_json_lists(file, columns, labelled))
         else:
-            sentences = list((_json_lists if layout == "jsonl" else _blocks)(file, columns))
+            sentences = list(_blocks(file, columns))
         examples = []
         scheme = self._find_scheme(file, sentences)
         for number, (line, words, tags, document) in enumerate(sentences):
@@ -106,6 +116,7 @@ class Columns(SplitFiles):
         return scheme
 
 
+ROLES = ("tokens", "tags")  # of columns, and what JSON lines call them
 # line, words, tags, number of the document
 Sentence = tuple[int, list[str], list[str] | None, int | None]
 
@@ -150,7 +161,7 @@ def _blocks(file: Path, columns: Mapping[str, Column]) -> Iterator[Sentence]:
             )
 
 
-def _json_lists(file: Path, columns: Mapping[str, Column]) -> Iterator[Sentence]:
+def _json_lists(file: Path, columns: Mapping[str, Column], labelled: bool) -> Iterator[Sentence]:
     documents: list[Any] = []
     for number, line in files.lines(file):
         if not line.strip():
@@ -161,14 +172,16 @@ def _json_lists(file: Path, columns: Mapping[str, Column]) -> Iterator[Sentence]
             raise DataError(
                 what, file=file, line=number, fix="one {...} a line, not one list of them"
             )
-        names = [name if isinstance(name, str) else default for name, default in _names(columns)]
-        if names[0] not in row:
-            raise DataError(
-                f"no field {names[0]}; found {', '.join(row)}",
-                file=file,
-                line=number,
-                fix="set task.columns.tokens",
-            )
+        names = [name if isinstance(name := columns[role], str) else role for role in ROLES]
+        for role, name in zip(ROLES[: 1 + labelled], names, strict=False):
+            if name not in row:
+                near = get_close_matches(name, row, n=1)
+                raise DataError(
+                    f"no field {name}; found {', '.join(row)}{nearest(name, row)}",
+                    file=file,
+                    line=number,
+                    fix=f"task.columns.{role}={near[0] if near else '<one of those found>'}",
+                )
         for name in names:
             if not isinstance(row.get(name, []), list | None):
                 what = f"field {name} is no list, one item for each word"
@@ -187,13 +200,11 @@ def _json_lists(file: Path, columns: Mapping[str, Column]) -> Iterator[Sentence]
         )
 
 
-def _names(columns: Mapping[str, Column]) -> list[tuple[Column, str]]:
-    return [(columns["tokens"], "tokens"), (columns["tags"], "tags")]
-
-
-def _table_lists(table: Table, file: Path, columns: Mapping[str, Column]) -> Iterator[Sentence]:
+def _table_lists(
+    table: Table, file: Path, columns: Mapping[str, Column], labelled: bool
+) -> Iterator[Sentence]:
     roles = {"tokens": columns["tokens"], "label": columns["tags"]}
-    for example in table.read_file(file, roles, header=table.header, labelled=False):
+    for example in table.read_file(file, roles, header=table.header, labelled=labelled):
         line = int(example.place.rpartition(":")[2])
         tags = None if example.label is None else str(example.label).split()
         yield line, str(example.fields["tokens"]).split(), tags, None

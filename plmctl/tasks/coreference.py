@@ -34,6 +34,8 @@ from plmctl.tasks.coreference_spans import (
 from plmctl.tasks.metrics import check_metrics
 from plmctl.text.vocab import Vocab
 
+FEW = 4  # spans of a document, of which hardly two are linked
+
 
 @dataclass(frozen=True, kw_only=True)
 class CoreferenceSettings(TaskSettings):
@@ -87,18 +89,22 @@ class Coreference(Task):
         super().__init__(own, metrics=check_metrics(own.metrics, coreference_score.NAMES))
         self.max_words, self.kept, self.joiner = own.max_words, own.kept, own.joiner
         self.max_antecedents, self.max_rows = own.max_antecedents, own.max_rows
-        encode.refuse_causal(self.pooling, "a mention is read with what follows it")
-        self._lost, self._mentions = 0, 0
+        encode.refuse_causal(self.settings.sees_later, "a mention is read with what follows it")
+        self._lost, self._mentions, self._short, self._read = 0, 0, 0, 0
 
     @property
     def remarks(self) -> list[str]:
-        if not self._lost:
-            return []
-        return [
+        long = (
             f"{self._lost:,} of {self._mentions:,} mentions are longer than"
             f" task.max_words={self.max_words}, or not in one sentence of a row, and are never"
             " found"
-        ]
+        )
+        short = (
+            f"{self._short:,} of {self._read:,} documents are so short that of their words,"
+            f" task.kept={self.kept:g} spans each, fewer than {FEW} spans are kept, or fewer than"
+            " there are mentions: others are never found; task.kept=1 keeps more"
+        )
+        return [long] * bool(self._lost) + [short] * bool(self._short)
 
     def parse(self, line: str, number: int) -> Example:
         fields = {"sentences": [line.split() or [""]], "speakers": []}
@@ -130,7 +136,13 @@ class Coreference(Task):
             pooling=self.pooling,
         )
         self._lost += lost
-        self._mentions += sum(len(own) for each in examples for own in each.label or ())
+        mentions = [sum(map(len, each.label or ())) for each in examples]
+        words = [sum(map(len, each.fields["sentences"])) for each in examples]
+        kept = [self._keep(number) for number in words]
+        self._mentions, self._read = self._mentions + sum(mentions), self._read + len(examples)
+        self._short += sum(
+            own < max(FEW, needed) for own, needed in zip(kept, mentions, strict=True)
+        )
         if "clusters" not in rows.values:
             return rows
         return encode.add_labels(rows, {"coreference": np.zeros(len(examples), dtype=np.int64)})
@@ -152,7 +164,7 @@ class Coreference(Task):
             spans = self._find(batch, rows)
             if not len(spans):
                 continue
-            kept = max(1, int(self.kept * int((words[rows, :, 0] >= 0).sum())))
+            kept = self._keep(int((words[rows, :, 0] >= 0).sum()))
             ranking = rank(
                 head, states[rows], spans, kept=kept, most_antecedents=self.max_antecedents
             )
@@ -162,6 +174,10 @@ class Coreference(Task):
                 start, end = ranking.spans.words[other].tolist()
                 links[rows[row], first, more] = 1 + start * self.max_words + end - start
         return {"links": links, "costs": costs}
+
+    def _keep(self, words: int) -> int:
+        """How many spans are kept of so many words."""
+        return max(1, int(self.kept * words))
 
     @staticmethod
     def _documents(batch: Batch) -> list[Tensor]:

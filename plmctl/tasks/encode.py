@@ -125,9 +125,9 @@ def fill(lists: Sequence[Sequence[int]], *, spare: int) -> np.ndarray:
     return filled
 
 
-def refuse_causal(pooling: str, why: str, *, fix: str = "a checkpoint of an encoder") -> None:
-    """ConfigError for a model whose tokens see none behind them."""
-    if pooling == "last":
+def refuse_causal(sees: bool, why: str, *, fix: str = "a checkpoint of an encoder") -> None:
+    """ConfigError for a model of which not every token `sees` those behind it."""
+    if not sees:
         allowed = f"a model whose tokens see later ones: {why}"
         raise ConfigError("pattern", "causal", allowed, fix=fix)
 

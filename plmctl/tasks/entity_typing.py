@@ -75,7 +75,7 @@ class EntityTyping(MarkedTask):
         super().__init__(
             own, metrics=check_metrics(own.metrics, typing_score.NAMES), label_names=own.label_names
         )
-        refuse_unread(own.states, self.pooling)
+        refuse_unread(own.states, own.sees_later)
         self.marks, self.states, self.entities = own.marks, own.states, own.entities
 
     @property

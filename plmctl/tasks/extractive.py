@@ -79,7 +79,7 @@ class Extractive(Task):
         own = ExtractiveSettings(**settings)
         super().__init__(own, metrics=check_metrics(own.metrics, rouge.METRICS))
         self.documents, self.most = own.reader, own.most
-        encode.refuse_causal(self.pooling, "a token before a sentence stands for it")
+        encode.refuse_causal(self.settings.sees_later, "a token before a sentence stands for it")
 
     def has_file(self, split: str) -> bool:
         return self.documents.has(self.path, split, self.columns)

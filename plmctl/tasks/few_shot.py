@@ -95,7 +95,7 @@ class FewShot(MarkedTask):
             if getattr(own, name) < least:
                 raise ConfigError(f"task.{name}", getattr(own, name), f"at least {least}")
         super().__init__(own, metrics=check_metrics(own.metrics, ("accuracy", "interval")))
-        refuse_unread(own.states, self.pooling)
+        refuse_unread(own.states, own.sees_later)
         self.own, self.marks, self.states = own, own.marks, own.states
 
     @property

@@ -127,7 +127,7 @@ class Hotpot(Task):
         self.max_query, self.max_answer = own.max_query, own.max_answer
         self.most_spans = own.most_spans
         self.weights = read_weights(own.weights, TERMS)
-        encode.refuse_causal(self.pooling, "titles stand before their paragraphs")
+        encode.refuse_causal(self.settings.sees_later, "titles stand before their paragraphs")
         self._tokenizer: Any = None  # of the rows encoded last
 
     @property

@@ -25,6 +25,7 @@ class LabelTable(Table):
     """
 
     empty_labels = True
+    label_setting = "labels"
 
     def __init__(
         self,

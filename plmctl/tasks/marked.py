@@ -236,12 +236,12 @@ def _mark(example: Example, tokenizer: Any, style: Style, first_new: int) -> Mar
     return markers.mark(ids, offsets, [(each["start"], each["end"]) for each in entities], marks)
 
 
-def refuse_unread(states: States, pooling: str) -> None:
+def refuse_unread(states: States, sees: bool) -> None:
     """ConfigError for states of entities in a model whose tokens see none behind them."""
     if states != "row":
         why = "the states of entities stand before the end of the text"
         fix = "task.states=row task.marks=symbols, or a checkpoint of an encoder"
-        encode.refuse_causal(pooling, why, fix=fix)
+        encode.refuse_causal(sees, why, fix=fix)
 
 
 def read_mentions(features: Tensor, batch: Batch, states: States) -> Tensor:

@@ -66,7 +66,7 @@ class RelationClassification(MarkedTask, Classification):
         own = RelationSettings(**settings)
         self.marks, self.states, self.none = own.marks, own.states, own.no_relation
         self.entities = own.entities
-        refuse_unread(own.states, self.pooling)
+        refuse_unread(own.states, own.sees_later)
 
     @classmethod
     def known_metrics(cls, settings: ClassificationSettings) -> Iterable[str]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ class Table(SplitFiles):
     """
 
     empty_labels = False  # whether a row without a label has none, and is no mistake
+    label_setting = "label"  # of task.columns, which says where the label is
 
     def __init__(
         self,
@@ -115,7 +117,17 @@ class Table(SplitFiles):
             ) or self._begins_with_names(file, rows, columns)
         names = rows.pop(0)[1] if header else None
         known = [str(n) for n in range(len(rows[0][1]))] if names is None else names
-        return names, rows, _find_columns(file, columns, known, rows, labelled)
+        try:
+            return names, rows, _find_columns(file, columns, known, rows, labelled)
+        except _NoColumn as missing:
+            raise self._refuse(missing, file) from None
+
+    def _refuse(self, missing: _NoColumn, file: Path, line: int | None = None) -> DataError:
+        """The error of a column that is not there; the fix is the nearest one, if there is one."""
+        role = self.label_setting if missing.role == "label" else missing.role
+        near = get_close_matches(missing.column, missing.found, n=1)
+        fix = f"task.columns.{role}={near[0] if near else missing.otherwise}"
+        return DataError(str(missing), file=file, line=line, fix=fix)
 
     def _begins_with_names(
         self, file: Path, rows: Sequence[Row], columns: Mapping[str, Column]
@@ -183,13 +195,11 @@ class Table(SplitFiles):
             }
             missing = [str(c) for c in read.values() if c not in row]
             if missing:
-                hint = nearest(missing[0], row)
                 role = next(role for role, column in read.items() if column not in row)
-                raise DataError(
-                    f"no field {', '.join(missing)}; found {', '.join(row)}{hint}",
-                    file=file,
-                    line=line,
-                    fix=f"name the field: task.columns.{role}=<one of those found>",
+                what = f"no field {', '.join(missing)}"
+                found = [str(name) for name in row]
+                raise self._refuse(
+                    _NoColumn(what, role, missing[0], found, "<one of those found>"), file, line
                 )
             cells = {role: row[column] for role, column in read.items()}
             absent = (None,) if self.empty_labels else (None, "")
@@ -209,6 +219,22 @@ class Table(SplitFiles):
                         fix=fix,
                     ) from error
             yield _example(cells, number, f"{file}:{line}")
+
+
+class _NoColumn(Exception):
+    """A column that is not there: whose it is, and those that are."""
+
+    def __init__(
+        self,
+        what: str,
+        role: str,
+        column: str,
+        found: Sequence[str],
+        otherwise: str,
+        more: str = "",
+    ) -> None:
+        super().__init__(f"{what}; found {', '.join(found)}{nearest(column, found)}{more}")
+        self.role, self.column, self.found, self.otherwise = role, column, found, otherwise
 
 
 def _kind(cell: Any) -> str:
@@ -308,11 +334,8 @@ def _find_columns(
     if missing:
         role, column = next(iter(missing.items()))
         sample = "".join(f"\n  line {line}: {chr(9).join(cells)[:100]}" for line, cells in rows[:2])
-        raise DataError(
-            f"expected column{'s' if len(missing) > 1 else ''}"
-            f" {', '.join(map(str, missing.values()))}; found"
-            f" {', '.join(names)}{nearest(str(column), names)}{sample}",
-            file=file,
-            fix=f"task.columns.{role}=<one of the columns found>, or a number from 0",
-        )
+        wanted = ", ".join(map(str, missing.values()))
+        what = f"expected column{'s' if len(missing) > 1 else ''} {wanted}"
+        otherwise = "<one of the columns found>, or a number from 0"
+        raise _NoColumn(what, role, str(column), names, otherwise, sample)
     return positions

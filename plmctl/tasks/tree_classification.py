@@ -64,7 +64,11 @@ class TreeClassification(Classification):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.own = TreeSettings(**settings)
-        encode.refuse_causal(self.pooling, "branches stand between the words of a text")
+        if self.pooling == "last":  # also of a decoder that reads an encoder's states
+            why = "branches stand between the words of a text, and its pattern hides them"
+            raise ConfigError(
+                "task", self.name, f"for an encoder: {why}", fix="task=classification"
+            )
         if self.transform.own_tokens or self.transform.language_model:
             raise ConfigError(
                 "task.transform", ..., "none: trees have no order", fix="leave it out"

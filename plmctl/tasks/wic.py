@@ -50,7 +50,7 @@ class WordInContext(Classification):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        encode.refuse_causal(self.pooling, "words stand before the end of the text")
+        encode.refuse_causal(self.settings.sees_later, "words stand before the end of the text")
 
     @property
     def vectors(self) -> int | None:

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from plmctl.tasks import baselines
 from plmctl.tasks.base import Example
-from plmctl.tasks.baselines import find_features, score_baselines, sides_of
+from plmctl.tasks.baselines import CONSTANT, find_features, score_baselines, sides_of
 from plmctl.tasks.choices import Choice
 from plmctl.tasks.classification import Classification
 from plmctl.tasks.entity_typing import EntityTyping
@@ -93,10 +93,10 @@ def reviews(n: int) -> list[Example]:
 def test_classes() -> None:
     task = build(Classification, ["accuracy", "macro_f1"])
     found = score_baselines(task, reviews(8), {"dev": reviews(4), "none": []})
-    assert found.scores["dev"]["majority"]["accuracy"] == pytest.approx(2 / 3)
+    assert found.scores["dev"][CONSTANT]["accuracy"] == pytest.approx(2 / 3)
     assert found.scores["dev"]["words"] == {"accuracy": 1.0, "macro_f1": 1.0}
     assert found.describe("accuracy") == (
-        "accuracy: dev majority 0.6667, words 1.0000, words and pairs 1.0000"
+        "accuracy: dev most frequent in train 0.6667, words 1.0000, words and pairs 1.0000"
     )
 
 
@@ -126,7 +126,7 @@ def test_choices_of_different_numbers() -> None:
         ]
     )
     found = score_baselines(task, rows, {"dev": rows}).scores["dev"]
-    assert found["majority"]["accuracy"] == pytest.approx(2 / 3)
+    assert found[CONSTANT]["accuracy"] == pytest.approx(2 / 3)
     assert found["words"]["accuracy"] == 1.0
 
 
@@ -161,7 +161,7 @@ def test_types_are_decided_as_the_task_decides() -> None:
         )
     ]
     found = score_baselines(task, examples(rows * 6), {"dev": examples(rows)}).scores["dev"]
-    assert found["majority"]["f1"] == pytest.approx(2 * 2 / (3 + 4))
+    assert found[CONSTANT]["f1"] == pytest.approx(2 * 2 / (3 + 4))
     assert found["words"]["f1"] == 1.0
 
 
@@ -175,7 +175,7 @@ def test_tags_are_those_that_words_have_most_often() -> None:
     ]
     dev = [({"words": ["Anna", "is", "Kiel"]}, ["B-P", "O", "B-L"])]
     found = score_baselines(task, examples(train), {"dev": examples(dev)}).scores["dev"]
-    assert found["majority"] == {"f1": 0.0, "accuracy": pytest.approx(1 / 3)}
+    assert found[CONSTANT] == {"f1": 0.0, "accuracy": pytest.approx(1 / 3)}
     # the words that occur once are here, Rome and Bonn
     assert found["tag of the word"] == {"f1": 1.0, "accuracy": 1.0}
 

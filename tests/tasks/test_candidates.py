@@ -165,7 +165,7 @@ def test_what_is_refused(toy: Any, gpt_toy: Any) -> None:
     with pytest.raises(ConfigError, match=r"task\.max_length=9: more than the .*\n  fix: task"):
         _task(max_length=9).encode(EXAMPLES, toy)
     with pytest.raises(ConfigError, match="candidates stand before the documents"):
-        _task(pooling="last")
+        _task(sees_later=False)
     with pytest.raises(DataError, match="is none of the candidates"):
         _task().fit_labels([_example(0, "q", ["a", "b"], ["t"], "c")])
     with pytest.raises(ValueError, match="found 3 columns"):

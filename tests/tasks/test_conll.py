@@ -24,6 +24,26 @@ def test_column_files(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("name", "layout", "content"),
+    [
+        ("train.jsonl", "auto", '{"tokens": ["a"], "ner_tags": ["O"]}\n'),
+        ("train.tsv", "table", "tokens\tner_tags\na\tO\n"),
+    ],
+)
+def test_tags_of_another_name_are_asked_for_by_the_nearest_one(tmp_path, name, layout, content):
+    (tmp_path / name).write_text(content)
+    reader, columns = (
+        Columns(splits=SPLITS, layout=layout),
+        {"tokens": "tokens", "tags": "net_tags"},
+    )
+    with pytest.raises(DataError, match=r"net_tags; found tokens, ner_tags \(did you mean") as told:
+        reader.read(tmp_path, "train", columns)
+    assert str(told.value).endswith("fix: task.columns.tags=ner_tags")
+    (found,) = reader.read_file(tmp_path / name, columns, labelled=False)
+    assert found.label is None
+
+
+@pytest.mark.parametrize(
     ("name", "layout", "columns", "content"),
     [
         # tabs: a word may hold a space

@@ -344,6 +344,19 @@ def test_documents_of_a_batch_are_apart(toy: Any) -> None:
     ]
 
 
+def test_documents_that_keep_too_few_spans_are_said(toy: Any) -> None:
+    """0.4 spans for each of six and seven words: two, of which mentions are hardly both."""
+    task = make("x", "task.max_length=8", "task.max_words=3")
+    task.encode(examples(), toy)
+    assert task._keep(7) == 2
+    (remark,) = [line for line in task.remarks if "short" in line]
+    assert remark.startswith("2 of 2 documents are so short that of their words, task.kept=0.4")
+    assert remark.endswith("task.kept=1 keeps more")
+    more = make("x", "task.max_length=8", "task.max_words=3", "task.kept=1")
+    more.encode(examples(), toy)
+    assert not [line for line in more.remarks if "short" in line]
+
+
 def test_numbers_of_half_the_width_are_scored(toy: Any) -> None:
     task, model = make("x", "task.max_length=8", "task.max_words=3"), Fixed().float()
     batch = batches.collate(task.encode(examples(), toy), np.arange(4))
@@ -369,7 +382,7 @@ def test_what_cannot_be(tmp_path: Path) -> None:
         make("x").fit_labels(single)
     node = config.compose("finetune", None, ["task=coreference", "task.path=x", "checkpoint=null"])
     with pytest.raises(ConfigError, match="causal"):
-        build(node.task, {"pooling": "last"}, path="task")
+        build(node.task, {"sees_later": False}, path="task")
 
 
 def test_long_documents_are_learned(tmp_path: Path) -> None:

@@ -144,7 +144,7 @@ def test_a_model_without_them_is_refused() -> None:
         task.check_model(Model(backbone=build(), heads=heads))
     make_task(2, states="start").check_model(Model(backbone=build(), heads=heads))
     with pytest.raises(ConfigError, match="states of entities stand before"):
-        make_task(1, pooling="last")
+        make_task(1, sees_later=False)
 
 
 def test_episodes(toy: Any) -> None:

@@ -134,7 +134,7 @@ def test_a_token_before_every_sentence_and_segments_by_turns(toy) -> None:  # ty
     with pytest.raises(ConfigError, match=r"task.max_length=2: too short for 2 special tokens"):
         make_task("task.max_length=2")[1].encode(examples, toy)
     with pytest.raises(ConfigError, match="a model whose tokens see later ones"):
-        build(make_task()[0].task, {"pooling": "last"}, path="task")
+        build(make_task()[0].task, {"sees_later": False}, path="task")
 
 
 def test_the_layers_between_sentences_are_torchs() -> None:

@@ -94,7 +94,10 @@ def test_learns_keeps_the_best_and_writes_what_it_says(trained):
     assert len(scores) == 8  # once an epoch
     assert result["metrics"]["dev"]["accuracy"] == pytest.approx(max(scores), abs=1e-6)
     baselines = json.loads((run / "baselines.json").read_text())["dev"]
-    assert (baselines["majority"]["accuracy"], baselines["words"]["accuracy"]) == (0.5, 1.0)
+    assert (baselines["most frequent in train"]["accuracy"], baselines["words"]["accuracy"]) == (
+        0.5,
+        1.0,
+    )
 
 
 def test_saved_predictions_give_the_same_digits_in_training_and_eval(trained):
@@ -241,6 +244,13 @@ def test_starts_from_a_checkpoint_with_its_pooler_and_tokenizer(trained, tmp_pat
             _finetune(folder, tmp_path / "third", f"checkpoint={run}", name)
     with pytest.raises(ConfigError, match=r"task.max_length=64: at most 32"):
         _finetune(folder, tmp_path / "third", f"checkpoint={run}", "task.max_length=64")
+    (tmp_path / "wrong").mkdir()
+    (tmp_path / "wrong" / "train.tsv").write_text("txt\tlabel\na\tb\n")
+    words = [f"checkpoint={run}", "task.max_length=64"]
+    with pytest.raises(ConfigErrors) as both:  # the files are looked at in any case
+        _finetune(tmp_path / "wrong", tmp_path / "third", *words)
+    assert "task.max_length=64: at most 32" in str(both.value)
+    assert "train.tsv: expected column text" in str(both.value)
     assert not (tmp_path / "third").exists()
 
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from plmctl.core.errors import ConfigError, ConfigErrors
+from plmctl.heads.features import read as features_of
 from plmctl.run import compose as config
 from plmctl.run.adapt import complete, fit_language_heads, fit_task
 from plmctl.run.assemble import build_model
@@ -86,12 +87,31 @@ def _config(task, backbone, *words):
     return complete(config.compose("finetune", None, list(told + more.get(task, ()))))
 
 
+# answers are read at words inside the text
+MARKED = {
+    "wic": [Example("0", {**PAIR, "word": "cat", "places": [(10, 13), (4, 8)]}, "true")],
+    "relation": [
+        Example(
+            "0",
+            {
+                **TEXT,
+                "entities": [
+                    {"start": 4, "end": 13, "type": "", "id": ""},
+                    {"start": 14, "end": 17, "type": "", "id": ""},
+                ],
+            },
+            "no",
+        )
+    ],
+}
+
+
 def _ready(task, backbone, tokenizer, *words):
     """(task, model, batch) as fine-tuning makes them."""
     cfg = _config(task, backbone, *words)
     part = build_task(cfg)
     cfg = fit_language_heads(cfg, part)
-    examples = EXAMPLES[task]
+    examples = (EXAMPLES | MARKED)[task]
     part.fit_labels(examples)
     cfg = fit_task(cfg, part)
     model = build_model(
@@ -134,6 +154,26 @@ def test_trains(task, backbone, tokenizer):
     if task == "translation":
         with torch.no_grad():
             assert part.logits(model, batch)["written"].shape == (2, part.max_target)
+
+
+@pytest.mark.parametrize("backbone", ["encoder", "encoder_decoder", "decoder"])
+@pytest.mark.parametrize("task", MARKED)
+def test_words_inside_the_text_have_seen_its_end(task, backbone, tokenizer):
+    """Those of a decoder by the states of its encoder; other decoders are refused."""
+    words = ["task.marks=none", "task.label_names=[no,yes]"] if task == "relation" else []
+    if backbone == "decoder":
+        with pytest.raises(ConfigError, match="a model whose tokens see later ones"):
+            _ready(task, backbone, tokenizer, *words)
+        return
+    _, model, batch = _ready(task, backbone, tokenizer, *words)
+    text = batch.seqs["text"]
+    last = int(text.length[0]) - 2
+    other = text.ids.clone()
+    other[0, last] = tokenizer.vocab.id("cls")
+    changed = replace(batch, seqs={**batch.seqs, "text": replace(text, ids=other)})
+    with torch.no_grad():
+        before, after = (features_of(model, each)[0, :last] for each in (batch, changed))
+    assert ((before - after).abs().amax(-1) > 1e-9).all()
 
 
 @pytest.mark.parametrize("task", ["classification", "pair_classification", "choice"])

@@ -282,7 +282,7 @@ def test_what_is_refused(toy: Any, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"task\.max_length=14: more than max_query=12 plus 4"):
         make(max_length=14).encode(read(tmp_path, [QUESTION]), toy)
     with pytest.raises(ConfigError, match="titles stand before their paragraphs"):
-        make(pooling="last")
+        make(sees_later=False)
     with pytest.raises(ConfigError, match=r"task.weights='spam': weights of .*did you mean 'span'"):
         make(weights={"spam": 1.0})
     with pytest.raises(DataError, match="no answer"):

@@ -228,9 +228,18 @@ def test_layouts(tmp_path: Path, name: str) -> None:
         ("train.tsv", "text\tlabels\na\tb,,c\n", r"train.tsv:2.*a label without a name in 'b,,c'"),
         ("train.jsonl", '{"text": "a", "labels": [["b"]]}\n', "a list of other things than labels"),
         ("train.jsonl", '{"text": "a", "labels": null}\n', "train.jsonl:1.*the label is empty"),
-        ("train.jsonl", '{"text": "a", "label": ["b"]}\n', "no field labels; found text, label"),
+        (
+            "train.jsonl",
+            '{"text": "a", "label": ["b"]}\n',
+            r"labels; .*\n  fix: task.columns.labels=label$",
+        ),
         ("train.tsv", "text\tlabels\na\n", "train.tsv:2.*1 column where 2 are needed"),
-        ("train.csv", "text,tags\na,b\n", r"expected column labels; found text, tags"),
+        ("train.csv", "text,tags\na,b\n", r"found text, tags\n.*\n  fix: task.columns.labels=<one"),
+        (
+            "train.csv",
+            "text,label\na,b\n",
+            r"\(did you mean 'label'\?\)\n.*\n  fix: task.columns.labels=label$",
+        ),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, name: str, content: str, message: str) -> None:
@@ -255,7 +264,7 @@ def test_baselines_stand_beside_it() -> None:
     rows = [("a fast car", ["fast"]), ("a new pen", ["new"]), ("a fast new bus", ["fast", "new"])]
     found = score_baselines(task, examples(rows * 4), {"dev": examples(rows)}).scores["dev"]
     assert found["words"]["micro_f1"] == 1.0
-    assert found["majority"]["micro_f1"] == pytest.approx(2 * 2 / (3 + 4))
+    assert found["most frequent in train"]["micro_f1"] == pytest.approx(2 * 2 / (3 + 4))
 
 
 def test_it_is_learned_and_each_threshold_is_kept(tmp_path: Path) -> None:

@@ -141,8 +141,8 @@ def test_marks_of_types_where_no_entity_has_one() -> None:
 
 def test_a_decoder_has_no_states_of_entities() -> None:
     with pytest.raises(ConfigError, match="states of entities stand before"):
-        _task(pooling="last")
-    assert _task(pooling="last", states="row").states == "row"
+        _task(sees_later=False)
+    assert _task(sees_later=False, states="row").states == "row"
 
 
 FEWREL = {"P1": [{"tokens": TEXT.split(), "h": ["cat", "Q1", [[1]]], "t": ["mat", "Q2", [[5]]]}]}

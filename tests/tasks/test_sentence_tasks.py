@@ -149,8 +149,10 @@ def test_a_bi_encoder_learns_and_searches_the_corpus(trained: Path) -> None:
     words += [f"checkpoint={trained / 'bi'}", "task.beside=[bm25]", "task.dev_share=0", "--json"]
     result = json.loads(invoke("eval", *words).stdout.splitlines()[-1])
     assert result["searched"] == "20 texts for 10 questions"
-    assert result["metrics"]["train"]["mrr@10"] > 0.4  # by chance 0.18
+    assert result["metrics"]["train"]["mrr@10/corpus"] > 0.4  # by chance 0.18
     assert set(result["metrics"]) == {"train", "bm25"}
+    names = {name for own in result["metrics"].values() for name in own}
+    assert names == {"mrr@10/corpus", "recall@1/corpus"}
     lines = Path(result["predictions"]).read_text().splitlines()
     assert len(lines) == 10
     assert len(json.loads(lines[0])["guess"]) == 20
@@ -172,8 +174,8 @@ def test_a_cross_encoder_orders_again(trained: Path, small_text: Path, tmp_path:
         assert {len(row["guess"]) for row in rows} == {6}
         assert all(row["scores"] == sorted(row["scores"], reverse=True) for row in rows)
         # the same texts in another order: what is found does not change
-        found = result["metrics"]["train"]["recall@100"]
-        assert found <= result["metrics"][f"first ({first})"]["recall@100"]
+        found = result["metrics"]["train"]["recall@100/corpus"]
+        assert found <= result["metrics"][f"first ({first})"]["recall@100/corpus"]
     wrong = CliRunner().invoke(make_app(), ["eval", *asked, f"task.first={tmp_path / 'cross'}"])
     assert wrong.exit_code != 0
     assert "bm25, or a run of plmctl finetune task=bi_encoder" in wrong.output

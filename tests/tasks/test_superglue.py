@@ -168,8 +168,8 @@ def test_lines_for_the_leader_board(tmp_path: Path) -> None:
 
 def test_a_decoder_reads_wsc_from_the_row(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="the states of entities stand before the end"):
-        make_task("wsc", tmp_path, "task.pooling=last")
-    make_task("wsc", tmp_path, "task.pooling=last", "task.states=row", "task.marks=symbols")
+        make_task("wsc", tmp_path, "task.sees_later=false")
+    make_task("wsc", tmp_path, "task.sees_later=false", "task.states=row", "task.marks=symbols")
 
 
 @pytest.mark.parametrize("name", ROWS)
