@@ -583,6 +583,10 @@ def task_files(folder: Path) -> None:
         "coqa.json": json.dumps(conversations.make_coqa(TEXT[:3])),
         "quac.json": json.dumps(conversations.make_quac(TEXT[:3])),
         "train.conll": column,
+        "bank.mrg": "\n".join(
+            f"( (S (NP-SBJ (NN it)) (VP {' '.join(f'(VB {word})' for word in text.split())})))"
+            for text in TEXT
+        ),
         "props.txt": "\n".join(
             "".join(
                 f"{word} {'be' if n == 2 else '-'} {('(A0*', '*)', '(V*)')[n] if n < 3 else '*'}\n"
@@ -822,6 +826,7 @@ CASES = [
     Case("task CoNLL", task_files, read_task("train.conll", "conll2003"), ("train.conll",)),
     Case("task dependency", task_files, read_task("bank.conllu", "dependency"), ("bank.conllu",)),
     Case("task srl", task_files, read_task("props.txt", "srl"), ("props.txt",)),
+    Case("task constituency", task_files, read_task("bank.mrg", "constituency"), ("bank.mrg",)),
     Case("task pos", task_files, read_task("bank.conllu", "pos"), ("bank.conllu",)),
     Case(
         "task tagged.jsonl", task_files, read_task("tagged.jsonl", "conll2003"), ("tagged.jsonl",)

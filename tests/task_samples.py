@@ -245,6 +245,18 @@ def write_propositions(folder: Path) -> Sample:
     return _name(folder / "train.txt", folder / "dev.txt")
 
 
+def write_phrases(folder: Path) -> Sample:
+    """The first word of a sentence in a phrase, the others in another one."""
+    for split, first in SPLITS.items():
+        trees = []
+        for n in range(first, first + 8):
+            head, *rest = say(n).split()
+            inside = " ".join(f"(VB {word})" for word in rest)
+            trees.append(f"(S (NP (NN {head})) (VP {inside}))\n")
+        (folder / f"{split}.mrg").write_text("".join(trees), encoding="utf-8")
+    return _name(folder / "train.mrg", folder / "dev.mrg")
+
+
 def write_trees(folder: Path) -> Sample:
     """A labelled table beside a lexicon of triples."""
     (folder / "animals.spo").write_text("cat\tis\tpet\ndog\tis\tpet\n", encoding="utf-8")
@@ -344,6 +356,7 @@ WRITERS: dict[str, Callable[[Path], Sample]] = {
     **dict.fromkeys(("tagging", "conll2003", "conll2000", "chunking"), _by_row(tag_words)),
     **dict.fromkeys(("pos", "dependency"), write_bank),
     "srl": write_propositions,
+    "constituency": write_phrases,
     "supersense": write_senses,
     "tree_classification": write_trees,
     "wikihop": _by_row(choose_candidate),

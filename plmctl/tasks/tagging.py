@@ -75,6 +75,7 @@ class Tagging(Task):
     """
 
     head = "tag"
+    known_metrics: tuple[str, ...] = (*entity_scores([], []), *by_name(None))
     unlabelled: str | None = None  # how files spell that a word has no tag to predict
     answer = "tags"
     pipeline = "token-classification"
@@ -93,7 +94,7 @@ class Tagging(Task):
 
     def __init__(self, **settings: Any) -> None:
         own = TaggingSettings(**settings)
-        metrics = check_metrics(own.metrics, (*entity_scores([], []), *by_name(None)))
+        metrics = check_metrics(own.metrics, self.known_metrics)
         super().__init__(own, metrics=metrics, label_names=own.label_names)
         self.joiner, self.context, self.scheme = own.joiner, own.context, own.scheme
         self.label_loss = LabelLoss(own.class_weights, own.focal_gamma, own.label_smoothing)

@@ -1,0 +1,55 @@
+"""Labelled brackets of trees of phrases, counted as evalb does (Sekine and Collins, 1997; with
+COLLINS.prm, by which parsers of the Penn Treebank are compared: Black et al., 1991).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from plmctl.tasks.phrase_tree import Branch, TaggedWord
+
+# words with these tags are taken out, and phrases with these labels are not counted
+DELETED = frozenset({"TOP", "-NONE-", ",", ":", "``", "''", "."})
+EQUAL = {"PRT": "ADVP"}
+NAMES = ("f1", "precision", "recall", "exact")
+Bracket = tuple[str, int, int]  # label, first word, the word behind the last
+
+
+def find_brackets(tree: Branch) -> Counter[Bracket]:
+    """How often each bracket of a tree is there, over the words that stay; parts of speech are no
+    brackets, and a phrase without such words is none.
+    """
+    found: Counter[Bracket] = Counter()
+    _count(tree, 0, found)
+    return found
+
+
+def _count(tree: Branch, start: int, found: Counter[Bracket]) -> int:
+    """Add the brackets of a tree whose first word is number `start`; the number behind its last."""
+    if isinstance(tree, TaggedWord):
+        return start + (tree.tag not in DELETED)
+    end = start
+    for child in tree.children:
+        end = _count(child, end, found)
+    if end > start and tree.label not in DELETED:
+        found[EQUAL.get(tree.label, tree.label), start, end] += 1
+    return end
+
+
+def score_trees(golds: Sequence[Branch], guesses: Sequence[Branch]) -> dict[str, float]:
+    """Precision, recall and F1 of all brackets together, and the share of sentences whose brackets
+    are all right.
+    """
+    right = present = guessed = exact = 0
+    for gold, guess in zip(golds, guesses, strict=True):
+        own, other = find_brackets(gold), find_brackets(guess)
+        both = (own & other).total()
+        right, present, guessed = right + both, present + own.total(), guessed + other.total()
+        exact += own == other
+    return {
+        "f1": 2 * right / (present + guessed) if present + guessed else 0.0,
+        "precision": right / guessed if guessed else 0.0,
+        "recall": right / present if present else 0.0,
+        "exact": exact / len(golds) if golds else 0.0,
+    }
