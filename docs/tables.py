@@ -7,6 +7,8 @@ that introduces it says; a recipe's row is its first comment and the parts that 
 study's row is its question, its title, the papers that its header names and what was measured; a
 command's row is the first sentence of its help; a setting's row is what `plmctl help` says of it; a
 family of published checkpoints states its systems and classes.
+
+Between `<!-- file: PATH -->` and `<!-- end -->` stands the text of a file of the repository.
 """
 
 import functools
@@ -31,6 +33,7 @@ TABLE = re.compile(
     r"(.*?)(?=<!-- end -->)",
     re.DOTALL,
 )
+FILE = re.compile(r"(?<=<!-- )file: ([\w./]+) -->\n(.*?)(?=<!-- end -->)", re.DOTALL)
 SHARED = "several"  # `settings: several`: those that more than one command has
 AUTHORS = re.compile(r"[A-Z]\w+(?: and [A-Z]\w+| et al\.)?, \d{4}")
 CHOSEN = ("model", "format", "noise", "objective")  # of a recipe
@@ -155,14 +158,21 @@ def head_of(name: str) -> Sequence[str]:
 
 
 def fill(page: str) -> str:
-    """`page` with new tables between its marks."""
+    """`page` with new tables and files between its marks."""
 
     def table(found: re.Match[str]) -> str:
         name = found[1]
         head = head_of(name)
         return "\n".join([f"{name} -->", row(head), f"|{'---|' * len(head)}", *rows(name), ""])
 
-    return TABLE.sub(table, page)
+    return FILE.sub(show_file, TABLE.sub(table, page))
+
+
+def show_file(found: re.Match[str]) -> str:
+    """The mark of a file, and the file as a block of code."""
+    path = DOCS.parent / found[1]
+    kind = {".py": "python", ".yaml": "yaml"}[path.suffix]
+    return f"{found[0].splitlines()[0]}\n```{kind}\n{path.read_text(encoding='utf-8')}```\n"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The plug-in of examples/plugin keeps its definition, and its README's command trains."""
+"""The parts of examples/ keep their definitions, and models train with them."""
 
 from __future__ import annotations
 
@@ -19,16 +19,24 @@ from plmctl.cli.app import make_app
 from plmctl.core.batch import IGNORE, Rows, Seq, Targets
 from plmctl.core.draws import Draws
 from plmctl.core.errors import ConfigError
+from plmctl.nn.env import Streams
 
-FOLDER = Path(__file__).resolve().parents[1] / "examples/plugin"
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+FOLDER, PARTS = EXAMPLES / "plugin", EXAMPLES / "parts"
+OWN = ["--plugin", "own_parts", "--config-dir", str(PARTS / "conf")]
+SMALL = ["size=tiny", "size.width=32", "size.inner_width=64", "format.max_length=32"]
+SMALL += ["train.batch_size=8", "eval.rows=16", "train.log_every=1"]
+SMALL += ["train.eval_every=0", "train.save_every=0"]
 SPECIAL = 10  # ids below are special tokens
 
 
 @pytest.fixture(autouse=True)
 def _importable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.syspath_prepend(str(FOLDER))
+    monkeypatch.syspath_prepend(str(PARTS))
     yield
-    for name in [name for name in sys.modules if name.partition(".")[0] == "shuffled_tokens"]:
+    packages = ("shuffled_tokens", "own_parts")
+    for name in [name for name in sys.modules if name.partition(".")[0] in packages]:
         del sys.modules[name]
 
 
@@ -95,13 +103,129 @@ def test_the_command_of_its_readme_trains(
     line = re.search(r"^plmctl (pretrain .*)$", readme, re.MULTILINE)
     assert line is not None
     words = [word for word in shlex.split(line[1]) if not word.startswith("train.minutes")]
-    words += ["size=tiny", "size.width=32", "size.inner_width=64", "format.max_length=32"]
-    words += ["train.batch_size=8", "train.steps=40", "optim.lr=5e-3", "eval.rows=16"]
-    words += [f"data.path={tokens_of('wordpiece')}", f"run.dir={tmp_path}", "train.log_every=1"]
-    words += ["train.eval_every=0", "train.save_every=0"]
-    done = CliRunner().invoke(make_app(), words)
-    assert done.exit_code == 0, done.output
-    records = map(json.loads, (tmp_path / "metrics.jsonl").read_text().splitlines())
-    losses = [each["loss/shuffled_tokens"] for each in records if "loss/shuffled_tokens" in each]
+    words += [*SMALL, "train.steps=40", "optim.lr=5e-3"]
+    run(*words, f"data.path={tokens_of('wordpiece')}", f"run.dir={tmp_path}")
+    losses = read_losses(tmp_path, "shuffled_tokens")
     assert len(losses) == 40
     assert np.mean(losses[-5:]) < losses[0] - 0.1
+
+
+def run(*words: str) -> str:
+    """Run a command in this process; what it prints."""
+    done = CliRunner().invoke(make_app(), words)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def read_losses(folder: Path, name: str) -> list[float]:
+    """The logged training losses of a run."""
+    records = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+    return [each[f"loss/{name}"] for each in records if f"loss/{name}" in each]
+
+
+def test_focal_loss_is_the_formula_written_as_a_loop() -> None:
+    from own_parts.focal_mlm import FocalMLM
+
+    logits = torch.randn(6, 9, generator=torch.Generator().manual_seed(0))
+    ids = torch.tensor([3, 0, 8, IGNORE, 2, IGNORE])
+    batch = SimpleNamespace(
+        require=lambda name: {"targets.mlm": Targets(torch.arange(6), ids, 4)}[name],
+        counts={"mlm": 4},
+    )
+
+    def model(batch: object, state: object = None) -> SimpleNamespace:
+        return SimpleNamespace(gather=lambda index: logits[index])
+
+    model.heads = {"mlm": lambda features: features}  # type: ignore[attr-defined]
+    objective, loss = FocalMLM(gamma=1.5), 0.0
+    for place, token in enumerate(ids.tolist()):
+        if token != IGNORE:
+            p = torch.softmax(logits[place].double(), 0)[token]
+            loss -= float((1 - p) ** 1.5 * torch.log(p))
+    total = objective(model, batch).terms["focal_mlm"].total
+    assert float(total) == pytest.approx(loss, rel=1e-5)
+    assert objective.counts(batch) == {"focal_mlm": 4}
+
+
+def test_tokens_see_their_own_block() -> None:
+    from own_parts.blockwise import Blockwise
+
+    pattern = Blockwise(size=3)
+    seen = pattern.dense(Seq(torch.zeros(1, 8, dtype=torch.long), torch.tensor([8])))[0, 0]
+    for query in range(8):
+        for key in range(8):
+            assert bool(seen[query, key]) == (query // 3 == key // 3)
+    assert pattern.reach() == (2, 2)
+
+
+def test_average_attention_is_the_mean_over_the_document() -> None:
+    from own_parts.averaging import AverageAttention
+
+    torch.manual_seed(0)
+    cell, x = AverageAttention(width=4), torch.randn(2, 5, 4)
+    documents = torch.tensor([[0, 0, 1, 1, 1], [0, 0, 0, -1, -1]])
+    y = cell(Streams({"text": x}), SimpleNamespace(documents=documents))
+    for row in range(2):
+        for token in range(5):
+            number = documents[row, token]
+            read = [x[row, other] for other in range(5) if documents[row, other] == number]
+            wanted = cell.projection(torch.stack(read).mean(0))
+            torch.testing.assert_close(y[row, token], wanted)
+    whole = cell(Streams({"text": x}), SimpleNamespace(documents=None))
+    torch.testing.assert_close(whole[1, 2], cell.projection(x[1].mean(0)))
+
+
+def test_cosine_head_compares_directions() -> None:
+    from own_parts.cosine import CosineHead
+
+    torch.manual_seed(0)
+    head = CosineHead(width=4, num_classes=3, dropout=0.0, scale=5.0)
+    head.linear.bias.data.normal_()
+    features = torch.randn(2, 4)
+    logits = head(features).detach()
+    for row in range(2):
+        for k in range(3):
+            h, w = features[row].tolist(), head.linear.weight[k].tolist()
+            product = sum(a * b for a, b in zip(h, w, strict=True))
+            wanted = 5 * product / float(np.linalg.norm(h) * np.linalg.norm(w))
+            wanted += head.linear.bias[k].item()
+            assert logits[row, k].item() == pytest.approx(wanted, rel=1e-4)
+    torch.testing.assert_close(head(7 * features), logits)
+
+
+def test_weighted_kappa_is_that_of_scikit_learn() -> None:
+    cohen_kappa_score = pytest.importorskip("sklearn.metrics").cohen_kappa_score
+    from own_parts.ratings import weighted_kappa
+
+    rng = np.random.default_rng(0)
+    gold, guess = rng.integers(0, 5, 60), rng.integers(0, 5, 60)
+    wanted = cohen_kappa_score(gold, guess, weights="quadratic")
+    assert weighted_kappa(gold.tolist(), guess.tolist()) == pytest.approx(wanted)
+    assert weighted_kappa([1, 1], [1, 1]) == 0
+
+
+def test_models_train_with_parts_of_ones_own(
+    tmp_path: Path, tokens_of: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = [*SMALL, *OWN, f"data.path={tokens_of('wordpiece')}"]
+    blocks = ["pattern=blockwise", "pattern.size=8", "objective=[focal_mlm]", "optim.lr=5e-3"]
+    run("pretrain", "roberta", *blocks, "train.steps=30", "run.dir=blocks", *words)
+    losses = read_losses(tmp_path / "blocks", "focal_mlm")
+    assert np.mean(losses[-5:]) < losses[0] - 0.1
+    run("pretrain", "roberta", "model=average", "train.steps=2", "run.dir=average", *words)
+    assert len(read_losses(tmp_path / "average", "mlm")) == 2
+    stars = [f"{'good ' * (n % 4)}text {n}\t{n % 4}" for n in range(32)]
+    Path("stars.tsv").write_text("text\tlabel\n" + "\n".join(stars), encoding="utf-8")
+    tuned = [
+        "task.path=stars.tsv",
+        "task.dev_share=0.3",
+        "task.max_length=16",
+        "checkpoint=blocks",
+        *OWN,
+    ]
+    for task in ("ratings", "cosine"):
+        words = [f"task={task}", "checkpoint=blocks", f"run.dir={task}", "train.steps=2"]
+        run("finetune", *words, *tuned)
+    scores = json.loads(Path("ratings/result.json").read_text(encoding="utf-8"))
+    assert -1 <= scores["metrics"]["dev"]["kappa"] <= 1

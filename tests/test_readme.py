@@ -1,5 +1,5 @@
 """README.md, its neighbours and the pages of docs/ tell the truth: their files exist, their command
-lines compose, the example objective is right.
+lines compose, their tables are current.
 """
 
 import dataclasses
@@ -8,13 +8,10 @@ import importlib.util
 import re
 import shlex
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-import torch
 import typer
 import yaml
 from typer.testing import CliRunner
@@ -24,7 +21,6 @@ from plmctl.attention.patterns.base import Pattern
 from plmctl.cli import app as cli
 from plmctl.cli.commands import data_check, data_link
 from plmctl.cli.start import sort_words
-from plmctl.core.batch import IGNORE, Seq, Targets
 from plmctl.data.formats.base import Format
 from plmctl.distill.base import Signal
 from plmctl.heads.base import Head
@@ -43,15 +39,14 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 PAGES = {
     file.relative_to(ROOT).as_posix(): file.read_text(encoding="utf-8")
-    for file in [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
+    for file in [
+        *sorted(ROOT.glob("*.md")),
+        ROOT / "examples/README.md",
+        *sorted(DOCS.rglob("*.md")),
+    ]
 }
 README = PAGES["README.md"]
-OBJECTIVE, PATTERN = "docs/extend/objective.md", "docs/extend/pattern.md"
-
-
-EXAMPLES = {"focal_mlm", "test_focal_mlm", "blockwise"}  # files that a reader may write
-
-
+EXAMPLES = {"focal_mlm"}  # files that a reader may write
 NAMES = set(cli.commands()) | {name.partition(" ")[0] for name in cli.commands()}
 
 
@@ -65,7 +60,7 @@ def commands(page: str) -> Iterator[str]:
         words = " ".join(line.split())
         if words.removeprefix("plmctl ") in NAMES:
             continue  # a command, not a line that one types
-        if not re.search(r"<|\.\.\.|focal_mlm| --version", words):
+        if not re.search(r"<|\.\.\.| --version", words):
             yield words
 
 
@@ -81,16 +76,40 @@ LINKS = [
 ]
 
 
-def blocks_of(page: str, kind: str) -> list[str]:
-    return re.findall(rf"^```{kind}\n(.*?)^```", PAGES[page], re.DOTALL | re.MULTILINE)
+STUDIES = sorted((ROOT / "examples/study").glob("*.yaml"))
+EXAMPLES = {"focal_mlm"}  # files that a reader may write
 
 
-STUDIES = {  # that pages show: the name of the file -> its text
-    name: block
-    for page in PAGES
-    for block in blocks_of(page, "yaml")
-    for name in re.findall(r"^# Launch: plmctl ablate \./([\w.]+)", block, re.MULTILINE)
-}
+NAMES = set(cli.commands()) | {name.partition(" ")[0] for name in cli.commands()}
+
+
+def commands(page: str) -> Iterator[str]:
+    """The command lines of a page: lines of its shell blocks, and those inside of sentences."""
+    for block in re.findall(r"^```sh\n(.*?)^```", page, re.DOTALL | re.MULTILINE):
+        for line in block.replace("\\\n", " ").splitlines():
+            if re.match(r"plmctl \w", line):
+                yield line.split("# ")[0].strip()
+    for line in re.findall(r"`(plmctl [^`]*)`", prose(page)):
+        words = " ".join(line.split())
+        if words.removeprefix("plmctl ") in NAMES:
+            continue  # a command, not a line that one types
+        if not re.search(r"<|\.\.\.| --version", words):
+            yield words
+
+
+def prose(page: str) -> str:
+    return re.sub(r"^```.*?^```", "", page, flags=re.DOTALL | re.MULTILINE)
+
+
+COMMANDS = sorted({line for page in PAGES.values() for line in commands(page)})
+LINKS = [
+    (page, target)
+    for page, text in PAGES.items()
+    for target in sorted(set(re.findall(r"\]\(([^)]+)\)", prose(text))))
+]
+
+
+STUDIES = sorted((ROOT / "examples/study").glob("*.yaml"))
 
 
 def assert_composes(line: str, *extra: str) -> None:
@@ -140,11 +159,13 @@ def test_readme_is_short_and_grows_with_no_part() -> None:
 
 @pytest.mark.parametrize("line", COMMANDS)
 def test_command_composes(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if "./" in line:  # a file that the page says how to make
+    if "./mine.yaml" in line:  # a file that the page says how to make
         monkeypatch.chdir(tmp_path)
         shutil.copy(ROOT / "recipes/bert.yaml", "mine.yaml")
-        for name, study in STUDIES.items():
-            Path(name).write_text(study, encoding="utf-8")
+    else:
+        monkeypatch.chdir(ROOT)
+    for folder in ("parts", "plugin"):
+        monkeypatch.syspath_prepend(str(ROOT / "examples" / folder))
     assert_composes(line)
 
 
@@ -185,6 +206,7 @@ def test_tables_of_parts_say_what_the_files_of_the_parts_say() -> None:
     marks = [mark for page in PAGES.values() for mark, _ in tables.TABLE.findall(page)]
     assert sorted(marks) == sorted(wanted)
     for page in PAGES.values():
+        assert tables.FILE.sub(tables.show_file, page) == page, "stale: make docs"
         found = {mark: table.splitlines()[2:] for mark, table in tables.TABLE.findall(page)}
         for mark, rows in found.items():
             assert set(rows) <= set(tables.rows(mark)), "stale: make docs"
@@ -211,10 +233,10 @@ def test_keys_of_a_metric_are_those_of_the_schema() -> None:
     assert list(example) == [each.name for each in dataclasses.fields(Published)]
 
 
-@pytest.mark.parametrize("name", STUDIES)
-def test_launch_line_of_an_example_study_is_read(name: str, tmp_path: Path) -> None:
-    (tmp_path / name).write_text(STUDIES[name], encoding="utf-8")
-    assert header(tmp_path / name).command()[:3] == ["plmctl", "ablate", f"./{name}"]
+@pytest.mark.parametrize("file", STUDIES, ids=lambda file: file.stem)
+def test_launch_line_of_an_example_study_is_read(file: Path) -> None:
+    line = ["plmctl", "ablate", file.relative_to(ROOT).as_posix()]
+    assert header(file).command()[:3] == line
 
 
 def test_every_slot_of_conf_is_in_the_table():
@@ -229,61 +251,6 @@ def test_make_targets_exist():
     for page in PAGES.values():
         for target in set(re.findall(r"^make ([\w-]+)|`make ([\w-]+)", page, re.MULTILINE)):
             assert f"\n{''.join(target)}:" in makefile
-
-
-def test_example_objective_equals_its_formula_and_composes(tmp_path, monkeypatch):
-    package, conf = tmp_path / "readme_parts", tmp_path / "conf" / "objective"
-    package.mkdir()
-    conf.mkdir(parents=True)
-    (package / "__init__.py").touch()
-    (package / "focal_mlm.py").write_text(blocks_of(OBJECTIVE, "python")[0], encoding="utf-8")
-    moved = blocks_of(OBJECTIVE, "yaml")[0].replace(
-        "plmctl.objectives.focal_mlm", "readme_parts.focal_mlm"
-    )
-    (conf / "focal_mlm.yaml").write_text(moved, encoding="utf-8")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    objective = importlib.import_module("readme_parts.focal_mlm").FocalMLM(gamma=1.5)
-
-    generator = torch.Generator().manual_seed(0)
-    logits = torch.randn(6, 9, generator=generator)
-    ids = torch.tensor([3, 0, 8, IGNORE, 2, IGNORE])
-    batch = SimpleNamespace(
-        require=lambda name: {"targets.mlm": Targets(torch.arange(6), ids, 4)}[name],
-        counts={"mlm": 4},
-    )
-    model = _FixedModel(logits)
-    slow = 0.0
-    for place, token in enumerate(ids.tolist()):
-        if token != IGNORE:
-            p = torch.softmax(logits[place].double(), 0)[token]
-            slow -= float((1 - p) ** 1.5 * torch.log(p))
-    assert float(objective(model, batch).terms["focal_mlm"].total) == pytest.approx(slow, rel=1e-5)
-
-    line = "plmctl pretrain bert objective=[focal_mlm] objective.focal_mlm.gamma=1.5"
-    assert line in PAGES[OBJECTIVE]
-    assert_composes(line, "--plugin", "readme_parts", "--config-dir", str(tmp_path / "conf"))
-    sys.modules.pop("readme_parts.focal_mlm")
-
-
-def test_example_pattern_equals_its_definition_and_composes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    code, settings = blocks_of(PATTERN, "python")[0], blocks_of(PATTERN, "yaml")[0]
-    (tmp_path / "pages_parts.py").write_text(code, encoding="utf-8")
-    (tmp_path / "conf/pattern").mkdir(parents=True)
-    named = settings.replace("your_package.blockwise", "pages_parts")
-    (tmp_path / "conf/pattern/blockwise.yaml").write_text(named, encoding="utf-8")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    pattern = importlib.import_module("pages_parts").Blockwise(size=3)
-    seq = Seq(torch.zeros(1, 8, dtype=torch.long), torch.tensor([8]))
-    seen = pattern.dense(seq)[0, 0]
-    for query in range(8):
-        for key in range(8):
-            assert bool(seen[query, key]) == (query // 3 == key // 3)
-    assert pattern.reach() == (2, 2)
-    words = ("--plugin", "pages_parts", "--config-dir", str(tmp_path / "conf"))
-    assert_composes("plmctl pretrain bert pattern=blockwise pattern.size=32", *words)
-    sys.modules.pop("pages_parts")
 
 
 def test_facts_that_a_part_states_are_attributes_of_its_base() -> None:
@@ -304,22 +271,12 @@ def _annotated(base: type) -> set[str]:
     return set(getattr(base, "__annotations__", {}))
 
 
-@pytest.mark.parametrize("name", STUDIES)
+@pytest.mark.parametrize("file", STUDIES, ids=lambda file: file.stem)
 def test_example_study_is_planned(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path(name).write_text(STUDIES[name], encoding="utf-8")
-    done = CliRunner().invoke(cli.make_app(), ["ablate", f"./{name}", "--dry-run"])
+    done = CliRunner().invoke(cli.make_app(), ["ablate", str(file), "--dry-run"])
     assert done.exit_code == 0, done.output
-    assert all(arm in done.output for arm in yaml.safe_load(STUDIES[name])["arms"])
-
-
-class _FixedModel:
-    """A model whose head answers `logits`, whatever it reads."""
-
-    def __init__(self, logits):
-        self.logits, self.heads = logits, {"mlm": lambda features: features}
-
-    def __call__(self, batch, state=None):
-        return SimpleNamespace(gather=lambda index: self.logits[index])
+    arms = yaml.safe_load(file.read_text(encoding="utf-8"))["arms"]
+    assert all(arm in done.output for arm in arms)
