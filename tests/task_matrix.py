@@ -48,6 +48,8 @@ STRATEGIES: dict[str, tuple[str, ...]] = {
     "stable": ("tuning=stable", "train.least_steps=0"),
     "auxiliary": ("transform@task.transform=gpt",),
     "k_adapter": ("features=k_adapter", "train.frozen=[backbone]"),
+    "freelb": ("regulariser=freelb",),
+    "smart": ("regulariser=smart",),
 }
 SHORT = {"max_length": 48, "max_query": 8, "stride": 8}  # of the settings that a task has
 

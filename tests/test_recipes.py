@@ -38,6 +38,7 @@ SMALL = [
 ]
 PRETRAIN_GROUPS = (
     "first_vectors",
+    "regulariser",
     "format",
     "kernel",
     "model",

@@ -14,6 +14,7 @@ from plmctl.run.contract import check_contract
 from plmctl.run.corpus import check_data, sources
 from plmctl.run.loading import open_source
 from plmctl.run.model_facts import stated_pooling
+from plmctl.run.regularising import build_regulariser
 from plmctl.run.schema import Finetune, Pretrain
 from plmctl.run.spec import thaw
 from plmctl.run.stage_settings import check_updates
@@ -87,6 +88,7 @@ def check_finetuning(spec: Finetune, task: Task) -> Outline:
     check_teacher(spec)
     objective = outline_teacher(spec, model, task, {"task.max_length": task.longest})
     check_cache(spec, task)
+    build_regulariser(spec, model, task)
     return Outline(model, objective)
 
 

@@ -27,6 +27,7 @@ from plmctl.run.loading import find, open_source
 from plmctl.run.model_facts import remark_on_model
 from plmctl.run.parents import build_task
 from plmctl.run.predict import BATCH, predict, show_scores
+from plmctl.run.regularising import build_regulariser
 from plmctl.run.resolve import resolve_finetuning
 from plmctl.run.rewrite import replace_targets
 from plmctl.run.schema import Finetune
@@ -191,6 +192,7 @@ def train(session: Session) -> Result:
         # an epoch of few examples is too short to measure each time
         every=max(epoch, (budget.steps or 0) // 10) if spec.train.least_steps else epoch,
         base=_find_base(session, model, trainable),
+        regulariser=build_regulariser(spec, model, task),
     )
     if kept and not result.exit_code:
         kept.remove()

@@ -24,6 +24,7 @@ from plmctl.training.device.compiling import compile_backbone
 from plmctl.training.device.peak import peak_flops
 from plmctl.training.log import METRICS, cut_back
 from plmctl.training.optim.groups import OptimizerFactory
+from plmctl.training.regularisers.base import Regulariser
 from plmctl.training.stages import Stage
 from plmctl.training.strategy.choose import choose_strategy
 from plmctl.training.trainer import Evaluate, Remark, Result, Settings, Trainer
@@ -44,6 +45,7 @@ def fit(
     every: int | None = None,
     unit: str = "tokens",
     base: Base | None = None,
+    regulariser: Regulariser | None = None,
 ) -> Result:
     """Build the trainer from `optim`, `schedule` and `train`, take up the newest checkpoint of a
     resumed run, and train.
@@ -53,6 +55,7 @@ def fit(
             leaves that open; None: a tenth of the run.
         unit: what the batches count as tokens.
         base: whose tensors checkpoints leave out.
+        regulariser: what else an update learns from.
     """
     spec, world, train = session.spec, session.world, session.spec.train
     settings = replace(
@@ -79,12 +82,14 @@ def fit(
         remark=remark,
         settings=settings,
         layers=find_last_maps(model) if train.get("grad_norms") else None,
+        regulariser=regulariser,
     )
     if spec.provenance.resume:
         _go_on(session, trainer)
     inner = [part for part in objective.modules() if isinstance(part, Backbone)]
+    mode = False if regulariser else train.compile  # which changes what a compiled model reads
     for backbone in dict.fromkeys([model.backbone, *inner]):
-        compile_backbone(backbone, train.compile, world.device, say=session.say)
+        compile_backbone(backbone, mode, world.device, say=session.say)
     return trainer.fit()
 
 

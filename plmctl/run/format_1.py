@@ -92,6 +92,7 @@ ADDED: dict[str, Any] = {
     "graph_loss.grouped": False,
     "train.frozen_outputs": "batch",
     "train.frozen_limit": 20.0,
+    "regulariser": None,
 }
 
 # settings in place of a former switch: (the end of their path, a value) -> the switch and its value

@@ -31,6 +31,7 @@ from plmctl.run.loaders import BatchFields, describe_unread, open_held_out, open
 from plmctl.run.model_facts import heads_about, pattern_of
 from plmctl.run.overview import check_languages, check_memory, describe_run
 from plmctl.run.reached import Reached, losses_reached, read_reached
+from plmctl.run.regularising import build_regulariser
 from plmctl.run.resolve import resolve_pretraining
 from plmctl.run.schema import Pretrain
 from plmctl.run.session import After, Session, run_session
@@ -176,6 +177,7 @@ def train(session: Session) -> Result:
             evaluate=_validation(session, objective, fields, sources, targets, comparable),
             remark=Floors(targets, thaw(spec), stated, held_out=corpus.count_held_out()).remark,
             extras=lambda folder: corpus.tokenizer.save(folder / "tokenizer"),
+            regulariser=build_regulariser(spec, model, own),
         )
     finally:
         for loader in loaders:

@@ -30,6 +30,7 @@ ONE = (
     "task",
     "search",
     "distill",
+    "regulariser",
     "graph_score",
     "graph_loss",
     "graph_penalty",
@@ -162,6 +163,8 @@ class Pretrain(RunSpec):
     objective: Any = None
     distill: Any = None
     heads: Any = None
+    # learns from changed vectors of words, too; null: from the text alone
+    regulariser: Any = None
     optim: Any = MISSING
     schedule: Any = MISSING
     # what train.minutes decides by the speed of this machine: [{up_to: 3e13, size: tiny}, ...], so
@@ -205,6 +208,8 @@ class Finetune(RunSpec):
     heads: Any = MISSING
     # what is trained in or beside a model that stays as it is: [lora]; [] or null: the model
     peft: Any = None
+    # learns from changed vectors of words, too; null: from the text alone
+    regulariser: Any = None
     optim: Any = MISSING
     schedule: Any = MISSING
     train: TrainOnTask = TrainOnTask()

@@ -43,6 +43,7 @@ from plmctl.training.randomness import (
     restore_random_state,
     seed_rank,
 )
+from plmctl.training.regularisers.base import Regulariser
 from plmctl.training.stages import BatchSource, Stage, check_shares, find_stage, share_of_stage
 from plmctl.training.stop import Stop, exit_code
 from plmctl.training.strategy.base import Strategy
@@ -103,6 +104,7 @@ class Trainer:
         remark: Remark = lambda progress, metrics: (),
         settings: Settings | None = None,
         layers: Mapping[str, Tensor] | None = None,
+        regulariser: Regulariser | None = None,
     ) -> None:
         check_shares([stage.share for stage in stages])
         self.settings = settings or Settings()
@@ -136,6 +138,7 @@ class Trainer:
             strategy=strategy,
             memory=self.memory,
             clip=self.settings.clip,
+            regulariser=regulariser,
         )
         self.meter, self.progress, self.stop = (
             Meter(),
@@ -224,7 +227,7 @@ class Trainer:
         counts = self.update.count(micro_batches, {"clock": clock, **self.stop.counts()})
         progress.seconds = counts["clock"] / 1000
         self.stop.agree(counts)
-        total_norm, entries = self.update.gradient(micro_batches, counts)
+        total_norm, entries = self.update.gradient(micro_batches, counts, progress.step)
         norm = total_norm.item()  # the only wait for the device in an update
         finite = math.isfinite(norm)
         if finite:
