@@ -521,6 +521,7 @@ def test_no_group_is_forgotten() -> None:
         "features",
         "head_encoder",
         "output_features",
+        "mixing",
         "peft",
         "search",
         "transform",

@@ -236,8 +236,12 @@ def check_length(spec: Finetune, task: Task) -> None:
         raise ConfigError("task.max_length", task.max_length, allowed, fix=" ".join(fits))
 
 
-def fit_task(spec: Finetune, task: Task) -> Finetune:
-    """The spec with what labels and task decided: outputs, names, longest row."""
+def fit_task(spec: Finetune, task: Task, *, longest: int = 0) -> Finetune:
+    """The spec with what labels and task decided: outputs, names, longest row.
+
+    Args:
+        longest: The longest row of the tasks beside it.
+    """
     changes = {f"task.{name}": value for name, value in task.decided.items()}
     head = locate(spec.heads[task.head]["_target_"], spec.plugins)
     if "num_classes" in parameters(head):
@@ -253,7 +257,7 @@ def fit_task(spec: Finetune, task: Task) -> Finetune:
             changes[f"{part}.{name}"] = value
     if task.pattern:
         changes["pattern"] = _narrow(thaw(spec.pattern), dict(task.pattern))
-    rows = {**thaw(spec), "format": {"max_length": task.longest}}
+    rows = {**thaw(spec), "format": {"max_length": max(longest, task.longest)}}
     settled = settle_lengths(rows, plugins=spec.plugins)
     return spec.replace({name: settled[name] for name in ("model", "position")} | changes)
 

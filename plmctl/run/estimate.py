@@ -26,6 +26,7 @@ from plmctl.run.cost import Cost, cost
 from plmctl.run.model_facts import remark_on_model
 from plmctl.run.predict import show_scores
 from plmctl.run.schema import Finetune, Pretrain, Train
+from plmctl.run.side_tasks import count_updates
 from plmctl.run.stage_costs import Spent, StageCost, spend
 from plmctl.run.stage_settings import count_stages, share_of, stage_config, stage_pattern
 from plmctl.run.stand_in import TINY
@@ -53,7 +54,7 @@ def show_task(spec: Finetune, outline: Outline, task: Task) -> None:
     """The same of a fine-tuning, with its examples, labels and updates."""
     as_json, model = spec.provenance.json, outline.model
     examples = len(inference.take_share(task.read("train"), spec.train.share))
-    updates = -(-examples // spec.train.batch_size)
+    updates = count_updates(spec, task, share=spec.train.share)
     parts = {"backbone": model.backbone, **{f"heads.{n}": head for n, head in model.heads.items()}}
     labels = {"labels": task.outputs} if task.outputs else {}
     numbers = {"examples": examples, **labels, "updates an epoch, at least": updates}

@@ -32,6 +32,17 @@ from plmctl.run.resolve import resolve_finetuning
 from plmctl.run.rewrite import replace_targets
 from plmctl.run.schema import Finetune
 from plmctl.run.session import After, Session, run_session
+from plmctl.run.side_tasks import open_side_tasks
+from plmctl.run.side_training import (
+    SideData,
+    conclude_sides,
+    encode_splits,
+    make_batches,
+    mix_batches,
+    mix_losses,
+    read_sides,
+    score_sides,
+)
 from plmctl.run.spec import thaw
 from plmctl.run.teachers import add_teacher
 from plmctl.run.weights import initialize, take
@@ -39,7 +50,6 @@ from plmctl.storage.atomic import write_json
 from plmctl.tasks import inference
 from plmctl.tasks.base import Task
 from plmctl.tasks.baselines import score_baselines
-from plmctl.tasks.batches import Batches
 from plmctl.tasks.inference import Split
 from plmctl.tasks.intervals import find_intervals
 from plmctl.tasks.predictions import write_predictions
@@ -122,21 +132,9 @@ def _tokenizer(spec: Finetune) -> Tokenizer:
         documents = read_documents(spec.data.path, field=spec.data.field, lines=spec.data.lines)
         texts = [sentence for document in documents for sentence in document.sentences]
     else:
-        task = build_task(spec)
-        texts = [str(text) for example in task.read("train") for text in task.texts(example)]
+        tasks = [build_task(spec), *(side.task for side in open_side_tasks(spec))]
+        texts = [str(t) for task in tasks for e in task.read("train") for t in task.texts(e)]
     return Tokenizer.learn(texts, build(spec.tokenizer, plugins=spec.plugins, path="tokenizer"))
-
-
-def encode_splits(task: Task, tokenizer: Tokenizer, share: float = 1.0) -> dict[str, Split]:
-    """train, a `share` of it, and every dev split that is there, encoded; `fit_labels` has seen
-    all of train.
-    """
-    task.fit_labels(train := task.read("train"))
-    examples = {"train": inference.take_share(train, share)}
-    examples |= {name: task.read(name) for name in task.dev_splits}
-    return {
-        name: inference.encode_split(task, name, own, tokenizer) for name, own in examples.items()
-    }
 
 
 def train(session: Session) -> Result:
@@ -157,22 +155,16 @@ def train(session: Session) -> Result:
     rows = training.rows
     trainable = model.trainable(spec.train.trainable)
     kept = _keep_outputs(session, model, {"train": rows} | ({"dev": dev.rows} if dev else {}))
-    batches = Batches(
-        rows,
-        batch_size=spec.train.batch_size,
-        micro_batch_size=spec.train.micro_batch_size,
-        seed=spec.seed,
-        world=world.size,
-        rank=world.rank,
-        noise=task.noise(tokenizer.vocab),
-        **({"before_epoch": kept.before_epoch} if kept else {}),
-    )
+    sides = read_sides(session, tokenizer)
+    before = {"before_epoch": kept.before_epoch} if kept else {}
+    batches = mix_batches(session, make_batches(session, task, tokenizer, rows, **before), sides)
 
     def evaluate(model: Model, progress: Progress) -> dict[str, float]:
-        if dev is None or not world.main:
+        if not world.main:
             return {}
         with kept.of("dev") if kept else contextlib.nullcontext():
-            return predict(model, task, dev, precision=session.precision)[1]
+            scores = predict(model, task, dev, precision=session.precision)[1] if dev else {}
+        return scores | score_sides(model, sides, session.precision)
 
     objective = add_teacher(spec, model, task, say=session.say, rows=len(rows.key))
     epoch = batches.updates_per_epoch
@@ -182,7 +174,7 @@ def train(session: Session) -> Result:
     result = fit(
         session,
         model=model,
-        objective=charge(model, objective),
+        objective=charge(model, mix_losses(objective, sides)),
         budget=budget,
         stages=[Stage(batches=lambda: batches, trainable=trainable, frozen=spec.train.frozen)],
         evaluate=evaluate if dev else None,
@@ -197,7 +189,7 @@ def train(session: Session) -> Result:
     if kept and not result.exit_code:
         kept.remove()
     if world.main and not result.exit_code:
-        return replace(result, checkpoint=_conclude(session, task, model, training, data))
+        return replace(result, checkpoint=_conclude(session, task, model, training, data, sides))
     return result
 
 
@@ -315,7 +307,12 @@ def _find_base(session: Session, model: Model, trainable: Sequence[str]) -> Base
 
 
 def _conclude(
-    session: Session, task: Task, model: Model, training: Split, devs: Mapping[str, Split]
+    session: Session,
+    task: Task,
+    model: Model,
+    training: Split,
+    devs: Mapping[str, Split],
+    sides: Sequence[SideData],
 ) -> Path:
     """Scores of the checkpoint that did best, from the very predictions that are saved, beside
     those of models without pretraining; returns that checkpoint.
@@ -344,14 +341,17 @@ def _conclude(
         task, training.examples, {name: split.examples for name, split in devs.items()}
     )
     record |= {"metrics": metrics, "intervals": round_floats(intervals)}
+    beside, places = conclude_sides(session, model, sides)
+    record |= {"beside": beside} if beside else {}
     write_json(session.folder / "result.json", record)
     if baselines.scores:
         write_json(session.folder / "baselines.json", round_floats(baselines.scores))
     given = session.spec.provenance
     if not given.front:  # else that command shows them in its own table
-        extra = {"predictions": str(folder)} if metrics else {}
+        extra: dict[str, Any] = {"predictions": str(folder)} if metrics else {}
         if line := baselines.describe(task.metrics[0]):
             extra = {"baselines": line, **extra}
         title, as_json = f"{task.name}: {best.name}", given.json
+        extra |= {"beside": beside} if beside and as_json else places
         show_scores(title, metrics, as_json=as_json, extra=extra, intervals=intervals)
     return best

@@ -93,6 +93,9 @@ ADDED: dict[str, Any] = {
     "train.frozen_outputs": "batch",
     "train.frozen_limit": 20.0,
     "regulariser": None,
+    "beside": {},
+    "mixing._target_": "plmctl.tasks.mixing.proportional.Proportional",
+    "mixing.limit": None,
 }
 
 # settings in place of a former switch: (the end of their path, a value) -> the switch and its value

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from plmctl.run.composer import HydraComposer
 
 KEY = re.compile(r"[+~]{0,2}[\w.@/:$-]+")
-NAMED = ("data.mixture", "data.sources")  # mappings from names that the user gives
+NAMED = ("beside", "data.mixture", "data.sources")  # mappings from names that the user gives
 # the same, of a study, and groups of which its file leaves settings out
 IN_STUDIES = ("arms", "pretrain", "finetune", "stop", "eval", "metrics")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from plmctl.core.errors import PlmctlError, UsageError, flatten
-from plmctl.run.adapt import adapt, check_length, complete, fit_language_heads, fit_task
+from plmctl.run.adapt import adapt, check_length, complete, fit_language_heads
 from plmctl.run.check import Outline, check_finetuning, check_pretraining, check_settings
 from plmctl.run.init_differences import naming_kind
 from plmctl.run.known_text import check_opened
@@ -16,6 +16,7 @@ from plmctl.run.parents import build_task, check_splits, check_texts, checking_p
 from plmctl.run.plugins import confirm
 from plmctl.run.run_name import runs_of
 from plmctl.run.schema import Finetune, Graph, Pretrain
+from plmctl.run.side_tasks import with_side_tasks
 from plmctl.run.teachers import with_tokenizer
 from plmctl.tasks.base import Task
 from plmctl.training import rundir
@@ -66,7 +67,7 @@ def resolve_finetuning(spec: Finetune) -> tuple[Finetune, Task, Outline]:
         check_length(spec, task)
         check_splits(spec, task)
         check_texts(spec)
-        spec = with_tokenizer(fit_task(spec, task), spec.checkpoint)
+        spec = with_tokenizer(with_side_tasks(spec, task), spec.checkpoint)
     with checking_parents(spec):
         return spec, task, check_finetuning(spec, task)
 

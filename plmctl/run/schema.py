@@ -8,7 +8,7 @@ import functools
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NotRequired, TypedDict
 
 from plmctl.core.values import Amount, Count, DropoutRate, Number, Rate, Share, Whole
 from plmctl.run.build import MISSING, SEVERAL
@@ -28,6 +28,7 @@ ONE = (
     "optim",
     "schedule",
     "task",
+    "mixing",
     "search",
     "distill",
     "regulariser",
@@ -188,10 +189,23 @@ class Pretrain(RunSpec):
     teacher_weights: tuple[float, ...] | None = None
 
 
+class SideSettings(TypedDict):
+    """A task that is trained beside the run's own: as it is asked for, and as it was decided."""
+
+    task: Any  # sst2; once it is decided, its settings
+    path: NotRequired[Any]  # as task.path
+    overrides: NotRequired[tuple[str, ...]]  # other settings of it: [task.max_length=64]
+    weight: NotRequired[Number]  # of its loss
+    heads: NotRequired[Mapping[str, str]]  # decided: {as the task calls a head: as the model does}
+
+
 @dataclass(frozen=True)
 class Finetune(RunSpec):
     recipe: str | None = None
     task: Any = MISSING
+    # other tasks that are trained at the same time: {sst2: {task: sst2, path: glue/SST-2}}
+    beside: Mapping[str, SideSettings] = Part({})
+    mixing: Any = None  # how often each of them is trained
     # a run, a checkpoint or a Hugging Face folder; null: from scratch
     checkpoint: str | None = MISSING
     # the part of the model that checkpoint becomes, of an encoder-decoder: encoder; null: all of it

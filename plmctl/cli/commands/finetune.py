@@ -19,7 +19,7 @@ from plmctl.cli.start import start
             " tokenizer.path=tokens train.steps=50"
         ),
     ),
-    slots="task tuning features head_encoder output_features size model optim schedule",
+    slots="task mixing tuning features head_encoder output_features size model optim schedule",
     task="classification",
     options="print_config dry_run resume multirun config_dir plugin json",
 )

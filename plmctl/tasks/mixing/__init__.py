@@ -1,0 +1,1 @@
+"""How often each of several tasks is trained."""
