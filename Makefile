@@ -34,7 +34,7 @@ lint: $(VENV)/.test ## style and types only
 docs: $(VENV)/.docs ## write the tables and pictures of docs/, and build the pages into site/
 	$(PY) docs/tables.py
 	$(PY) docs/pictures.py
-	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 
 bench: $(VENV)/.bench ## speed beside transformers and tokenizers (long; see benchmarks/)
 	$(PY) benchmarks/pretrain_cpu.py

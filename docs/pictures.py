@@ -4,13 +4,19 @@ A picture is made from the parts and recipes themselves, so that it says what th
 same on every machine; `tests/test_docs.py` compares the files in docs/pictures/ with it.
 """
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from html import escape
+from itertools import groupby
 from pathlib import Path
 
+import yaml
+
 from plmctl.chain.listing import list_parts, name_system
+from plmctl.report.chart import draw_lines
+from plmctl.run.build import build
 from plmctl.run.headers import header
-from plmctl.run.recipes import conf_dir, find_recipe, load
+from plmctl.run.recipes import conf_dir, find_recipe, load, part_files
 
 PICTURES = Path(__file__).parent / "pictures"
 SHOWN = ("bert", "gpt2", "t5", "electra", "longformer")  # of the recipes, in the picture of slots
@@ -33,11 +39,15 @@ text { font: 13px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; fill
 .own { fill: #fdebd3; stroke: #c9770a }
 .line { stroke: #8a94a6; fill: none; stroke-width: 1.5 }
 .tip { fill: #8a94a6 }
+.all { fill: #2f6db3 }
+.some { fill: #9cc0e6 }
 @media (prefers-color-scheme: dark) {
   text { fill: #e6e9ef }
   .small { fill: #a5aebd }
   .box { fill: #262c38; stroke: #475064 }
   .own { fill: #4b3413; stroke: #e39a35 }
+  .all { fill: #6ea8e8 }
+  .some { fill: #2f5a8a }
 }
 """
 
@@ -75,6 +85,53 @@ def draw_system() -> str:
     return frame(lines, width, height, "A system is one part for each slot")
 
 
+def draw_patterns() -> str:
+    """What every pattern draws of itself: a line for each query, a column for each key."""
+    cell, columns, gap, top = 5, 5, 34, 44
+    masks = {name: mask for name in part_files("pattern") if (mask := see(name))}
+    side = cell * len(next(iter(masks.values())))
+    lines = [text(8, 18, "rows: tokens that ask; columns: tokens that they see", "small")]
+    for number, (name, mask) in enumerate(masks.items()):
+        x = 8 + (number % columns) * (side + gap)
+        y = top + (number // columns) * (side + gap)
+        lines += [text(x, y - 6, name, "code"), box(x - 1, y - 1, side + 2, side + 2)]
+        for row, line in enumerate(mask):
+            lines += draw_row(line, x, y + cell * row, cell)
+    height = top + (-(-len(masks) // columns)) * (side + gap) - 10
+    return frame(lines, 8 + columns * (side + gap), height, "Which tokens see each other")
+
+
+def see(name: str) -> list[str]:
+    """The mask of a pattern with two heads and two layers, as text; empty where it shows nothing
+    without marks in the row.
+    """
+    stated = part_files("pattern")[name].read_text(encoding="utf-8")
+    for number in ("num_heads", "num_layers"):
+        stated = stated.replace(f"${{size.{number}}}", "2")
+    mask = str(build(yaml.safe_load(stated), path="pattern").picture())
+    return mask.splitlines() if "." in mask or "+" in mask or name == "full" else []
+
+
+def draw_row(line: str, x: float, y: float, cell: int) -> Iterator[str]:
+    """A rectangle for each stretch of equal cells that are seen."""
+    start = 0
+    for mark, stretch in groupby(line):
+        length = len(list(stretch))
+        if mark != ".":
+            place = f'x="{x + cell * start:g}" y="{y:g}" width="{cell * length}" height="{cell}"'
+            yield f'<rect class="{"all" if mark == "#" else "some"}" {place}/>'
+        start += length
+
+
+def draw_curve() -> str:
+    """The loss of the first model of these pages."""
+    known = json.loads((PICTURES / "first-model.json").read_text(encoding="utf-8"))
+    levels = {"counts of tokens": known["unigram"], "counts of pairs": known["bigram"]}
+    curves = {"training text": known["train"], "held-out text": known["valid"]}
+    title = "Three minutes of modern_encoder"
+    return draw_lines(curves, title=title, x="updates", y="loss, nats", marks=levels) + "\n"
+
+
 def spell(parts: object) -> str:
     """The parts of a slot as the picture writes them."""
     names = parts if isinstance(parts, list) else [parts]
@@ -108,7 +165,11 @@ def arrow(start: float, end: float, y: float) -> str:
     return f'<path class="line" d="M{start:g} {y:g}H{end - 7:g}"/>{tip}'
 
 
-DRAWN: dict[str, Callable[[], str]] = {"system": draw_system}
+DRAWN: dict[str, Callable[[], str]] = {
+    "system": draw_system,
+    "patterns": draw_patterns,
+    "first-model": draw_curve,
+}
 
 
 def draw_all() -> Iterator[tuple[Path, str]]:

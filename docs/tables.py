@@ -14,34 +14,48 @@ Between `<!-- file: PATH -->` and `<!-- end -->` stands the text of a file of th
 import functools
 import re
 from collections.abc import Callable, Sequence
+from itertools import zip_longest
 from pathlib import Path
+
+import numpy as np
 
 from plmctl.chain.listing import list_parts, list_studies, name_paper, name_system
 from plmctl.cli.app import commands
+from plmctl.core.batch import IGNORE, Rows, Seq
+from plmctl.core.draws import Draws
 from plmctl.interop.family import Family
 from plmctl.interop.hf import FAMILIES
+from plmctl.run.build import build
 from plmctl.run.glossary import known_fields
 from plmctl.run.headers import header
 from plmctl.run.recipes import conf_dir, find_recipe, load, part_files, recipe_names, recipes_dir
 from plmctl.run.schema import VERBS
 from plmctl.run.settings import Setting, list_plumbing
+from plmctl.text.vocab import Vocab
 
 DOCS = Path(__file__).parent
 PAGES = tuple(sorted(DOCS.rglob("*.md")))
 TABLE = re.compile(
-    r"(?<=<!-- )((?:parts|settings): \w+|fields|recipes|studies|commands|families) -->\n"
+    r"(?<=<!-- )((?:parts|settings): \w+|fields|recipes|studies|commands|families|noised) -->\n"
     r"(.*?)(?=<!-- end -->)",
     re.DOTALL,
 )
 FILE = re.compile(r"(?<=<!-- )file: ([\w./]+) -->\n(.*?)(?=<!-- end -->)", re.DOTALL)
 SHARED = "several"  # `settings: several`: those that more than one command has
 AUTHORS = re.compile(r"[A-Z]\w+(?: and [A-Z]\w+| et al\.)?, \d{4}")
+SENTENCE = "the old man counts the boats in the harbour every morning before he drinks his tea"
+NOISED = (  # noises that need nothing but tokens
+    *("token_mask", "ngram_mask", "span_mask", "unilm_mask", "token_replace", "token_shuffle"),
+    *("factorization_order", "span_sentinel", "token_sentinel", "sequence_span", "text_infill"),
+    *("token_delete", "document_rotate", "word_shuffle", "word_drop", "word_blank"),
+)
 CHOSEN = ("model", "format", "noise", "objective")  # of a recipe
 HEADS = {
     "fields": ("field", "shape", "type", "meaning"),
     "families": ("systems", "classes of transformers"),
     "studies": ("study", "question", "title", "papers", "measured"),
     "commands": ("command", "what it does"),
+    "noised": ("`noise=`", "what the model reads", "what it predicts"),
     "recipes": ("system", "recipe", "what it does", *CHOSEN),
 }
 
@@ -59,13 +73,19 @@ def rows(name: str) -> list[str]:
         return setting_rows(name.removeprefix("settings: "))
     if name == "families":
         return [family_row(family) for family in sorted(FAMILIES, key=lambda each: each.systems)]
+    if name == "noised":
+        return [noised_row(noise) for noise in NOISED]
     if name == "fields":
         return [
             row([f"`{field}`", known.shape, known.dtype, known.meaning])
             for field, (known, _) in known_fields().items()
         ]
     parts = part_files(name.removeprefix("parts: "))
-    return [row([f"`{part}`", header(file).about]) for part, file in parts.items()]
+    # [CLS] [SEP] would be read as a link
+    return [
+        row([f"`{part}`", header(file).about.replace("] [", "] \\[")])
+        for part, file in parts.items()
+    ]
 
 
 def family_row(family: Family) -> str:
@@ -104,6 +124,53 @@ def study_row(name: str, results: str) -> str:
     papers = dict.fromkeys(AUTHORS.findall(" ".join([found.about, found.text("Published")])))
     title = str(load(file)["title"])
     return row([f"`{name}`", question + mark, title, "; ".join(papers), results])
+
+
+def noised_row(name: str) -> str:
+    """What a noise with its own settings makes of one sentence: tokens that differ from it are
+    bold.
+    """
+    marks = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "X", "Y", "Z")
+    words = SENTENCE.split()
+    spellings = (*marks, *sorted(set(words)))
+    special = np.arange(len(spellings)) < len(marks)
+    roles = dict(pad=0, unk=1, cls=2, sep=3, mask=4, bos=None, eos=None, sentinels=(5, 6, 7))
+    names = dict(spellings=spellings, texts=spellings)
+    vocab = Vocab(size=len(spellings), special=special, word_start=~special, **roles, **names)
+    ids = np.array([[2, *map(spellings.index, words), 3]], np.int32)  # [1, T]
+    tracks = {"word_start": vocab.word_start[ids]}
+    text = Seq(ids, np.array([ids.shape[1]]), tracks)
+    node = load(part_files("noise")[name])
+    noise = build(node, {"vocab": vocab}, path=f"noise.{name}")
+    made = noise(Rows(key=np.array([3]), source="", seqs={"text": text}), Draws(0, 0))
+    read, *written = (spell_tokens(seq, spellings) for seq in made.seqs.values())
+    moved = len(read) == ids.shape[1]
+    shown = [
+        token if (moved and token == before) or (not moved and token in words) else f"**{token}**"
+        for token, before in zip_longest(read, ["[CLS]", *words, "[SEP]"])
+        if token is not None
+    ]
+    return row([f"`{name}`", " ".join(shown[1:-1]), predicted(made, written, spellings)])
+
+
+def spell_tokens(seq: Seq, spellings: Sequence[str]) -> list[str]:
+    """The tokens of the only row of a sequence."""
+    return [spellings[token] for token in seq.ids[0, : int(seq.length[0])].tolist()]
+
+
+def predicted(made: Rows, written: Sequence[Sequence[str]], spellings: Sequence[str]) -> str:
+    """The text that a decoder writes, or the tokens and labels of an encoder."""
+    if written:
+        kept = [token for token in written[0] if token not in ("[CLS]", "[SEP]")]
+        return "the whole text" if " ".join(kept) == SENTENCE else " ".join(kept)
+    (target, labels), *_ = made.targets.items()
+    field = known_fields()[f"targets.{target}"][0]
+    asked = [label for label in np.asarray(labels)[0].tolist() if label != IGNORE]
+    return (
+        " ".join(spellings[label] for label in asked)
+        if field.tokens
+        else "of each token: " + field.meaning
+    )
 
 
 def command_row(name: str, function: Callable[..., None]) -> str:

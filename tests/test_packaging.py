@@ -3,7 +3,10 @@
 import os
 import subprocess
 import sys
+import tarfile
 import zipfile
+from email.message import Message
+from email.parser import Parser
 from pathlib import Path
 
 import pytest
@@ -12,18 +15,25 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory) -> Path:
-    """A folder with the unpacked wheel, in front of everything else on the path of a child
-    process.
-    """
+def built(tmp_path_factory) -> Path:
+    """A folder with the wheel and the sdist."""
     pytest.importorskip("hatchling")
-    out, site = tmp_path_factory.mktemp("dist"), tmp_path_factory.mktemp("site")
+    out = tmp_path_factory.mktemp("dist")
     subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", out],
+        [sys.executable, "-m", "hatchling", "build", "-d", out],
         cwd=ROOT,
         check=True,
         capture_output=True,
     )
+    return out
+
+
+@pytest.fixture(scope="module")
+def site(built, tmp_path_factory) -> Path:
+    """A folder with the unpacked wheel, in front of everything else on the path of a child
+    process.
+    """
+    out, site = built, tmp_path_factory.mktemp("site")
     with zipfile.ZipFile(next(out.glob("*.whl"))) as wheel:
         wheel.extractall(site)
     return site
@@ -36,6 +46,44 @@ def in_empty_folder(site: Path, folder: Path, *words: str) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def read_metadata(built: Path) -> tuple[Message, Message]:
+    """What the wheel and the sdist say of themselves."""
+    with zipfile.ZipFile(next(built.glob("*.whl"))) as wheel:
+        name = next(name for name in wheel.namelist() if name.endswith("/METADATA"))
+        of_wheel = wheel.read(name).decode()
+    with tarfile.open(next(built.glob("*.tar.gz"))) as sdist:
+        name = next(name for name in sdist.getnames() if name.endswith("/PKG-INFO"))
+        file = sdist.extractfile(name)
+        assert file is not None
+        of_sdist = file.read().decode()
+    return Parser().parsestr(of_wheel), Parser().parsestr(of_sdist)
+
+
+def test_wheel_and_sdist_say_what_an_index_wants(built):
+    for metadata in read_metadata(built):
+        assert metadata["Name"] == "plmctl"
+        assert metadata["Description-Content-Type"] == "text/markdown"
+        assert metadata.get_payload().startswith("# plmctl")
+        assert metadata["License-Expression"] == "Apache-2.0"
+        assert metadata["Requires-Python"] == ">=3.11"
+        assert {"docs", "test"} <= set(metadata.get_all("Provides-Extra") or ())
+
+
+def test_twine_accepts_both(built):
+    check = pytest.importorskip("twine.commands.check").check
+    assert not check([str(file) for file in built.iterdir()], strict=True)
+
+
+def test_sdist_holds_what_its_tests_and_pages_need(built):
+    with tarfile.open(next(built.glob("*.tar.gz"))) as sdist:
+        held = {name.partition("/")[2] for name in sdist.getnames()}
+    tracked = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*"), *(ROOT / "examples").rglob("*")]
+    wanted = {file.relative_to(ROOT).as_posix() for file in tracked if file.is_file()}
+    assert {name for name in wanted if "__pycache__" not in name} <= held
+    assert {"CITATION.cff", "LICENSE", "Makefile", "mkdocs.yml", "pyproject.toml"} <= held
+    assert not [name for name in held if name.startswith(("runs/", "site/", ".venv/", "shared/"))]
 
 
 def test_wheel_holds_every_part_and_recipe(site):

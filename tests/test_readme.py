@@ -202,7 +202,7 @@ def test_tables_of_parts_say_what_the_files_of_the_parts_say() -> None:
     slots = {folder.name for folder in (ROOT / "conf").iterdir() if folder.is_dir()}
     wanted = {f"parts: {slot}" for slot in slots}
     wanted |= {f"settings: {verb}" for verb in [tables.SHARED, *tables.VERBS]}
-    wanted |= {"recipes", "studies", "fields", "families", "commands"}
+    wanted |= {"recipes", "studies", "fields", "families", "commands", "noised"}
     marks = [mark for page in PAGES.values() for mark, _ in tables.TABLE.findall(page)]
     assert sorted(marks) == sorted(wanted)
     for page in PAGES.values():
