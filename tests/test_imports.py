@@ -33,7 +33,7 @@ HEAVY = frozenset({"torch", "hydra", "omegaconf", "rich", "yaml", "safetensors",
 HEAVY |= {"sacrebleu", "numpy", "multiprocessing"}
 # and modules of ours that bring such a library into commands and pages that work without it
 LATE = {
-    "__init__.py": {"plmctl.run.loading"},
+    "__init__.py": {"plmctl.run.loading", "plmctl.run.shared_base"},
     "__main__.py": {"plmctl.cli.app"},
     "chain/demo.py": {"plmctl.data.baseline", "plmctl.data.shards", "plmctl.text"},
     "jobs/command.py": {"plmctl.run.resume", "plmctl.training.checkpoint"},

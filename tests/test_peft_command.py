@@ -111,6 +111,53 @@ def test_methods_that_no_weights_compute_are_evaluated_and_not_folded(
     assert "not to be put into the weights" in said
 
 
+def test_a_prompt_begins_with_tokens_and_is_evaluated(base: Path, tmp_path: Path) -> None:
+    prompt = ["peft=[prompt,lora]", "peft.prompt.length=5", "peft.prompt.text='fine film'"]
+    run = finetune(
+        base, tmp_path / "run", *prompt, "train.steps=1", "optim.lr=1e-9", "task.max_length=27"
+    )
+    own = read_tensors(newest(run) / "model.safetensors")["backbone.prompt.vectors"]
+    loaded = load(base / "plain")
+    ids = loaded.tokenizer.encode("fine film")
+    table: Any = loaded.model.backbone.token_embedding.weight
+    wanted = table[torch.tensor((ids * 5)[:5])].detach()
+    torch.testing.assert_close(own, wanted, atol=1e-6, rtol=0)
+    saved = [json.loads(line) for line in (run / "predictions/dev.jsonl").read_text().splitlines()]
+    found = predictions(tmp_path / "x", run)
+    assert [one["probabilities"] for one in found] == [one["probabilities"] for one in saved]
+    given = [f"task.path={base}/data", f"checkpoint={base}/plain", f"run.dir={tmp_path}/y"]
+    said = plmctl("finetune", *SHORT, *given, "peft=[prompt]", "task.max_length=32", code=2)
+    assert "at most 12: a prompt takes 20 of the 32 positions" in said
+
+
+def test_adapters_of_runs_are_fused_and_stacked(base: Path, tuned: Path, tmp_path: Path) -> None:
+    small = "peft.adapter.inner_width=4"
+    adapter = finetune(base, tmp_path / "one", "peft=[adapter_pfeiffer]", small, "train.steps=1")
+    runs = f"runs=[{adapter},{adapter}]"
+    fused = finetune(
+        base, tmp_path / "fused", "peft=[fusion]", f"peft.fusion.{runs}", "train.steps=1"
+    )
+    above = ["peft=[trained_adapters,adapter]", f"peft.trained_adapters.{runs}", small]
+    stacked = finetune(base, tmp_path / "stacked", *above, "train.steps=1")
+    for run, mark in ((fused, "fusion"), (stacked, "below")):
+        own = read_tensors(newest(run) / "model.safetensors")
+        for number in range(2):
+            for name, tensor in read_tensors(newest(adapter) / "model.safetensors").items():
+                if ".adapter." in name:
+                    there = name.replace(".adapter.", f".{mark}.adapters.{number}.")
+                    torch.testing.assert_close(own[there], tensor, rtol=0, atol=0)
+        saved = (run / "predictions/dev.jsonl").read_text().splitlines()
+        found = predictions(tmp_path / f"of-{mark}", run)
+        probabilities = [json.loads(line)["probabilities"] for line in saved]
+        assert [one["probabilities"] for one in found] == probabilities
+    given = [f"task.path={base}/data", f"checkpoint={base}/plain", f"run.dir={tmp_path}/x"]
+    words = [*SHORT, *given, "peft=[fusion]"]
+    said = plmctl("finetune", *words, f"peft.fusion.runs=[{tuned}]", code=2)
+    assert "a run with one adapter alone; this one has peft=[lora, ia3]" in said
+    said = plmctl("finetune", *words, f"peft.fusion.runs=[{base}/plain]", code=2)
+    assert "this one has no method" in said
+
+
 def test_resume_goes_on_bit_for_bit(base: Path, tuned: Path, tmp_path: Path) -> None:
     whole = newest(tuned)
     run = tmp_path / "half"

@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NotRequired, TypedDict
 
 from safetensors.torch import save_file
@@ -99,8 +100,15 @@ def list_supported() -> list[str]:
     return list(dict.fromkeys(a.name for family in FAMILIES for a in family.architectures))
 
 
-def read(folder: Path) -> Imported:
+def read(
+    folder: Path, *, over: Mapping[str, Tensor] = MappingProxyType({}), end: str = ""
+) -> Imported:
     """Read config and weights of a Hugging Face folder.
+
+    Args:
+        over: Tensors in place of those of the folder, or beside them, by their published names.
+        end: How the name of the published class ends that they are read as; "": as config.json
+            says.
 
     Raises:
         ConfigError: for a class or a setting that our parts cannot express.
@@ -112,7 +120,8 @@ def read(folder: Path) -> Imported:
     settings = fit_stored(settings, family.schema, file=file, fix=weights.AGAIN)
     numbers = family.numbers(settings)
     refuse_huge(numbers, file)
-    published = modernize_names(weights.read(folder))
+    published = modernize_names({**weights.read(folder), **over})
+    name = _choose_class(family, name, end)
     published = drop_aliases(published, family.ties, family.prefix, tied=numbers.tied)
     numbers, published = family.adapt(numbers, published)
     architecture = family.architecture_of(name, published)
@@ -146,6 +155,13 @@ def read(folder: Path) -> Imported:
         **_labels(settings, architecture),
     }
     return Imported(config, ours, unused)
+
+
+def _choose_class(family: Family, name: str | None, end: str) -> str | None:
+    """The class of a family with this end of its name; `name` where it has it, or none has."""
+    known = [architecture.name for architecture in family.architectures]
+    chosen = next((each for each in known if each.endswith(end)), name) if end else name
+    return name if name and end and name.endswith(end) else chosen
 
 
 class _Named(TypedDict):

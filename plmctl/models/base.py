@@ -83,6 +83,11 @@ class Backbone(nn.Module):
         return {}
 
     @property
+    def prompt_reader(self) -> Backbone | None:
+        """The part that a learned prompt may stand in, before its tokens: `nn.peft.prompt`."""
+        return None
+
+    @property
     def max_target(self) -> int | None:
         """The longest text that it writes, as far as positions allow; None: any."""
         return self.max_length
@@ -252,6 +257,10 @@ class Once:
         self._record: frozenset[str] = record | inner._record if inner else record
         self._seen: list[tuple[Batch, frozenset[str], Hidden]] = inner._seen if inner else []
 
+    def know(self, batch: Batch, record: frozenset[str], hidden: Hidden) -> None:
+        """Take `hidden` for the result of `batch`, as if the backbone had run."""
+        self._seen.append((batch, record, hidden))
+
     @property
     def passes(self) -> list[Hidden]:
         """The results of all passes so far."""
@@ -265,5 +274,5 @@ class Once:
             if seen is batch and record <= recorded:
                 return hidden
         hidden = self.model(batch, state, record)
-        self._seen.append((batch, record, hidden))
+        self.know(batch, record, hidden)
         return hidden

@@ -34,11 +34,13 @@ from plmctl.nn.cells.base import RowSize
 from plmctl.nn.embeddings import Embedding
 from plmctl.nn.env import Env, SourceStates, Streams
 from plmctl.nn.halting import Halting
+from plmctl.nn.peft.prompt import LearnedPrompt
 from plmctl.nn.positions import Position
 from plmctl.nn.recorder import ATTENTION, HASHES, Recorder
 from plmctl.nn.stack import Stack
 
 Initializer = Callable[..., None]  # (module, *, generator)
+_PAIRS = frozenset({"scores", "attention"})  # recorded of a query and a key
 
 
 class Remembered(Protocol):
@@ -86,10 +88,17 @@ class Encoder(Backbone):
         self.initializer, self.classifier = initializer, dict(classifier or {})
         self.needs = frozenset({"text"}) | self.pattern.needs
         self.max_length = position.max_length
+        self.prompt: LearnedPrompt | None = None  # what stands before the tokens
+        self.offset = 0  # positions before that of the first token
 
     @property
     def token_embedding(self) -> nn.Module:  # type: ignore[override]
         return self.embedding.token
+
+    @property
+    def prompt_reader(self) -> Encoder | None:
+        own = type(self) is Encoder and isinstance(self.embedding, Embedding)
+        return self if own else None
 
     @property
     def layer_patterns(self) -> list[Pattern]:
@@ -126,6 +135,8 @@ class Encoder(Backbone):
 
     def list_layer_parts(self) -> list[list[nn.Module]]:
         plain = type(self).encode is Encoder.encode  # others read more streams than the text
+        # what methods of fine-tuning add beside the layers is trained
+        plain &= not set(self._modules) - {"embedding", "position", "stack"}
         if not plain or self.stack.halting is not None or self.stack.reversible:
             return []
         below: list[nn.Module] = [self.embedding, self.position]
@@ -141,6 +152,7 @@ class Encoder(Backbone):
         return replace(hidden, recorded={**hidden.recorded, "hidden": recorded})
 
     def stacks(self, length: int, target_length: int) -> Iterator[tuple[Stack, RowSize]]:
+        length += 0 if self.prompt is None else self.prompt.length
         shares = [self.kernel.share(pattern, length) for pattern in self.layer_patterns]
         share, stored = sum(shares) / len(shares), self.kernel.stores_scores
         keys = None if share == 1 else share * length
@@ -172,8 +184,21 @@ class Encoder(Backbone):
         return Cache.of(len(self.stack.steps))
 
     def embed_tokens(self, seq: Seq, start: int = 0) -> Tensor:
-        """[B, T, W] the input of the first layer, for tokens from position `start` on."""
-        return self.embedding(seq, self.position, token_positions(seq, start))
+        """[B, T, W] the input of the first layer, for tokens from position `start` on; from 0 on
+        with the prompt before them, [B, P + T, W].
+        """
+        if self.prompt is not None and start == 0:
+            vectors, seq = (
+                self.prompt.before(self.embedding.token(seq.ids)),
+                self.prompt.extend(seq),
+            )
+            return self.embedding(seq, self.position, self._places(seq, 0), vectors)
+        return self.embedding(seq, self.position, self._places(seq, start))
+
+    def _places(self, seq: Seq, start: int) -> Tensor:
+        """[B | 1, T] where tokens stand, in the vectors of positions."""
+        places = token_positions(seq, start)
+        return places + self.offset if self.offset else places
 
     def read(
         self,
@@ -186,14 +211,19 @@ class Encoder(Backbone):
         record: frozenset[str] = frozenset(),
         beside: Mapping[str, Tensor] = MappingProxyType({}),
         first: int = 0,
+        whole: bool = False,
     ) -> Hidden:
         """The states of `seq`, whose embeddings are `x`; cross-attention reads `source`, each layer
         its own part of `memory`, and some cells further streams that stand `beside` the text.
 
         Args:
             first: The number of the layer that reads `x`; those before it do not run.
+            whole: Whether the states of the prompt are among them.
         """
         start, recorder = 0 if cache is None else cache.length, Recorder.of(record)
+        before = 0
+        if self.prompt is not None and start == 0:
+            seq, before = self.prompt.extend(seq), 0 if whole else self.prompt.length
         seen = seq if cache is None else cache.extend(seq)
         op = AttentionOp(self.pattern, self.position, self.kernel)
         places = {
@@ -219,9 +249,23 @@ class Encoder(Backbone):
         pondered = {} if ponder is None else {"text": ponder}
         # a second run in the backward pass notes everything again
         noted = {part: tuple(notes) for part, notes in env.notes.items()}
-        return Hidden(
+        result = Hidden(
             streams["text"], recorded=recorded, state=cache, pondered=pondered, noted=noted
         )
+        return _leave_out(result, before) if before else result
+
+
+def _leave_out(hidden: Hidden, places: int) -> Hidden:
+    """`hidden` without the first places."""
+    recorded = {
+        name: [
+            x[:, places:] if name == "hidden" else x[:, :, places:, places * (name in _PAIRS) :]
+            for x in tensors
+        ]
+        for name, tensors in hidden.recorded.items()
+    }
+    pondered = {name: x[:, places:] for name, x in hidden.pondered.items()}
+    return replace(hidden, last=hidden.last[:, places:], recorded=recorded, pondered=pondered)
 
 
 def _check_cells(stack: Stack, pattern: Pattern) -> None:

@@ -87,6 +87,10 @@ class EncoderDecoder(Backbone):
         self.max_length = min(lengths, default=None)
 
     @property
+    def prompt_reader(self) -> Encoder | None:
+        return self.encoder.prompt_reader if self.front is None else None
+
+    @property
     def max_target(self) -> int | None:
         return self.decoder.max_length
 
@@ -125,11 +129,14 @@ class EncoderDecoder(Backbone):
             )
             return replace(hidden, pondered=_rename(target=hidden))
         read, encoded = self._read(batch, record)
-        layers = encoded.recorded.get("hidden", [])
+        layers = [x[:, self._places :] for x in encoded.recorded.get("hidden", [])]
         hidden = self.decoder.read(_target(batch), x, source=read, record=record)
         recorded = {**hidden.recorded, **({"source": layers} if layers else {})}
         pondered = _rename(source=encoded, target=hidden)
-        streams = {"encoder": read.states}
+        pondered |= (
+            {"source": pondered["source"][:, self._places :]} if "source" in pondered else {}
+        )
+        streams = {"encoder": read.states[:, self._places :]}
         noted = {**encoded.noted, **hidden.noted}
         return replace(hidden, streams=streams, recorded=recorded, pondered=pondered, noted=noted)
 
@@ -152,10 +159,17 @@ class EncoderDecoder(Backbone):
             source,
             self._embed_source(source),
             record=frozenset({"hidden"}) if "source" in record else frozenset(),
+            whole=True,
         )
-        mask = self._visible(source, batch.seqs.get("target"))
-        op = BoundOp(mask, NoPosition(), token_positions(source, 0))
+        seen = source if self.encoder.prompt is None else self.encoder.prompt.extend(source)
+        mask = self._visible(seen, batch.seqs.get("target"))
+        op = BoundOp(mask, NoPosition(), token_positions(seen, 0))
         return SourceStates(hidden.last, op), hidden
+
+    @property
+    def _places(self) -> int:
+        """Of the states of the source, how many are those of a prompt."""
+        return 0 if self.encoder.prompt is None else self.encoder.prompt.length
 
     def _embed_source(self, source: Seq) -> Tensor:
         """[B, S, W] the input of the encoder's first layer."""

@@ -27,6 +27,7 @@ from plmctl.run.places import Places
 from plmctl.run.references import UnresolvedReference, work_out
 from plmctl.run.schema import OF_THE_MODEL, Finetune, Pretrain
 from plmctl.run.spec import key_of, thaw
+from plmctl.run.trained_adapters import find_adapters
 from plmctl.tasks.base import Task
 
 LANGUAGE_HEAD = {
@@ -183,6 +184,7 @@ def complete(spec: Finetune) -> Finetune:
         source = open_source(spec.checkpoint, thaw(spec.kept_layers), plugins=spec.plugins)
         refuse_methods(source, "checkpoint")
         spec = spec.replace({name: source.config.get(name) for name in OF_THE_MODEL})
+        spec = find_adapters(spec, source)
         templates = framing(source.config)
         unset = [name for name in templates if spec.task.get(name, 0) is None]
         spec = spec.replace({f"task.{name}": templates[name] for name in unset})

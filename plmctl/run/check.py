@@ -138,6 +138,7 @@ def outline_task(spec: Finetune, task: Task) -> Model:
     trainable = model.trainable(spec.train.trainable)
     apply_freezing(model, trainable=trainable, frozen=spec.train.frozen)
     _refuse_frozen_methods(spec, model)
+    _refuse_long_prompts(spec, task, model)
     if not any(parameter.requires_grad for parameter in model.parameters()):
         allowed, fix = "something must be left to train", "freeze less: train.frozen=[backbone]"
         raise ConfigError("train.frozen", thaw(spec.train.frozen), allowed, fix=fix)
@@ -158,11 +159,20 @@ def _check_frozen_outputs(spec: Finetune, model: Model, task: Task) -> None:
 def _refuse_frozen_methods(spec: Finetune, model: Model) -> None:
     """ConfigError where `train.frozen` takes in all that a method of `peft` trains."""
     for name, method in zip(spec.peft or {}, model.methods, strict=True):
-        trained = map(model.backbone.get_parameter, method.trains(model.backbone))
-        if not any(weight.requires_grad for weight in trained):
+        trained = list(map(model.backbone.get_parameter, method.trains(model.backbone)))
+        if trained and not any(weight.requires_grad for weight in trained):
             allowed = f"less: all that peft={name} trains is frozen, and the model stays as it is"
             fix = "leave train.frozen out"
             raise ConfigError("train.frozen", thaw(spec.train.frozen), allowed, fix=fix)
+
+
+def _refuse_long_prompts(spec: Finetune, task: Task, model: Model) -> None:
+    """ConfigError where rows are longer than the positions that methods leave them."""
+    reader, taken = model.backbone.prompt_reader, sum(method.places for method in model.methods)
+    if taken and reader and reader.max_length and task.longest + taken > reader.max_length:
+        left = reader.max_length - taken
+        allowed = f"at most {left}: a prompt takes {taken} of the {reader.max_length} positions"
+        raise ConfigError("task.max_length", task.longest, allowed, fix=f"task.max_length={left}")
 
 
 def vocabulary_size(spec: Any) -> int:

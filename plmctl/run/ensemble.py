@@ -55,7 +55,7 @@ def evaluate_together(spec: Evaluate) -> int:
         allowed = "of one checkpoint, in which it is kept"
         fix = f"checkpoint={spec.checkpoint[0]}"
         raise ConfigError("calibrate", list(spec.calibrate), allowed, fix=fix)
-    names = _name(spec.checkpoint)
+    names = name_members(spec.checkpoint)
     out = Path(spec.out or Path("eval") / "+".join(name.replace(os.sep, "-") for name in names))
     splits: dict[str, list[Example]] = {}
     members = list(_ask(spec, splits))
@@ -88,7 +88,7 @@ def _ask(spec: Evaluate, splits: dict[str, list[Example]]) -> Iterator[Member]:
     `splits` there are.
     """
     first: Task | None = None
-    names = _name(spec.checkpoint)
+    names = name_members(spec.checkpoint)
     for name, checkpoint in zip(names, spec.checkpoint, strict=True):
         if find_vectors(checkpoint):
             what = f"{checkpoint} has vectors of a graph: an ensemble is of fine-tuned models"
@@ -145,7 +145,7 @@ def refuse_misfit(spec: Evaluate, checkpoint: str, first: Task, task: Task) -> N
     raise UsageError(f"checkpoint: {what}\n  fix: name models of one task with the same labels")
 
 
-def _name(checkpoints: Sequence[str]) -> list[str]:
+def name_members(checkpoints: Sequence[str]) -> list[str]:
     """The last part of each path, or all of it where these are not different."""
     short = [os.path.basename(os.path.normpath(path)) for path in checkpoints]
     return short if len({*short}) == len(short) else list(checkpoints)

@@ -24,6 +24,7 @@ from plmctl.run.asked_task import (
     write_split,
 )
 from plmctl.run.build import build, plain
+from plmctl.run.by_task import evaluate_by_task
 from plmctl.run.calibrating import calibrate, decide_again, describe_calibration
 from plmctl.run.classified_links import TripleClassifier, rank_classified
 from plmctl.run.context_length import compare_contexts
@@ -60,6 +61,8 @@ from plmctl.training.device.precision import Precision
 
 def evaluate(spec: Evaluate) -> int:
     """Score the checkpoint, and show or write what was asked for."""
+    if spec.by is not None:
+        return evaluate_by_task(spec)
     if not isinstance(spec.checkpoint, str):
         if len(spec.checkpoint) > 1:
             return evaluate_together(spec)

@@ -23,7 +23,7 @@ from plmctl.run.assemble import build_model
 from plmctl.run.base_model import describe_base
 from plmctl.run.build import build
 from plmctl.run.fit import budget_of, fit
-from plmctl.run.loading import find, open_source
+from plmctl.run.loading import Source, find, open_source
 from plmctl.run.model_facts import remark_on_model
 from plmctl.run.parents import build_task
 from plmctl.run.predict import BATCH, predict, show_scores
@@ -45,6 +45,7 @@ from plmctl.run.side_training import (
 )
 from plmctl.run.spec import thaw
 from plmctl.run.teachers import add_teacher
+from plmctl.run.trained_adapters import take_adapters
 from plmctl.run.weights import initialize, take
 from plmctl.storage.atomic import write_json
 from plmctl.tasks import inference
@@ -147,7 +148,7 @@ def train(session: Session) -> Result:
         tokenizer.save(session.folder / TOKENIZER)
     data = encode_splits(task, tokenizer, spec.train.share)
     _describe_data(session, task, tokenizer, data)
-    model = _model(session, task, tokenizer)
+    model, begin = _model(session, task, tokenizer)
     remarks = remark_on_model(spec, model.backbone, spec.plugins, task.longest)
     for name, line in remarks.items():
         session.say(f"{name} {line}")
@@ -183,7 +184,7 @@ def train(session: Session) -> Result:
         best_is_largest=task.best_is_largest,
         # an epoch of few examples is too short to measure each time
         every=max(epoch, (budget.steps or 0) // 10) if spec.train.least_steps else epoch,
-        base=_find_base(session, model, trainable),
+        base=_find_base(session, model, trainable, begin),
         regulariser=build_regulariser(spec, model, task),
     )
     if kept and not result.exit_code:
@@ -266,9 +267,9 @@ def _describe_data(
         )
 
 
-def _model(session: Session, task: Task, tokenizer: Tokenizer) -> Model:
-    """First weights by `seed`, those of new heads by `head_seed`, then whatever the checkpoint
-    has.
+def _model(session: Session, task: Task, tokenizer: Tokenizer) -> tuple[Model, Source | None]:
+    """First weights by `seed`, those of new heads by `head_seed`, then whatever the checkpoint has,
+    which is returned, too.
     """
     spec, plugins, begin, layers = session.spec, session.spec.plugins, None, None
     if spec.provenance.resume:
@@ -285,24 +286,29 @@ def _model(session: Session, task: Task, tokenizer: Tokenizer) -> Model:
     head_seed = spec.seed if spec.head_seed is None else spec.head_seed
     draw = cast(Callable[..., None], model.backbone.initializer)
     draw(model.heads, generator=torch.Generator().manual_seed(head_seed))
+    for method in model.methods:
+        method.prepare(model.backbone, tokenizer)
     if source and not resumed and spec.checkpoint_into:
         into = spec.checkpoint_into
         initialize(model, str(begin), into=into, layers=layers, plugins=plugins, say=session.say)
     elif source and not resumed:
         tensors = with_second_text(model, source, with_new_tokens(model, source.tensors))
         take(model, tensors, source=begin, unused=source.unused, say=session.say)
+        take_adapters(spec, model)
     elif source and read_base(source.folder):  # the trainer takes up what was trained, no more
         load_tensors(model, source.tensors)
-    return model
+    return model, None if resumed else source
 
 
-def _find_base(session: Session, model: Model, trainable: Sequence[str]) -> Base | None:
+def _find_base(
+    session: Session, model: Model, trainable: Sequence[str], begin: Source | None
+) -> Base | None:
     """The model of the checkpoint, where few weights are trained beside its own; else None."""
     spec = session.spec
     if not (spec.peft and spec.checkpoint) or spec.kept_layers:
         return None
     apply_freezing(model, trainable=trainable, frozen=spec.train.frozen)
-    source = open_source(spec.checkpoint, plugins=spec.plugins)
+    source = begin or open_source(spec.checkpoint, plugins=spec.plugins)
     return describe_base(model, source, session.folder)
 
 

@@ -20,6 +20,7 @@ from plmctl.interop.elmo import make_tokenizer
 from plmctl.interop.family import find_token_tables
 from plmctl.knowledge.vectors import find_vectors
 from plmctl.models.base import Model
+from plmctl.run import peft_reading
 from plmctl.run.assemble import NODES, build_model, settle_lengths, without_weights
 from plmctl.run.plugins import confirm, named
 from plmctl.run.run_name import RUNS
@@ -32,6 +33,8 @@ from plmctl.text.characters import Spelling
 from plmctl.text.tokenizer import META, Tokenizer
 from plmctl.text.vocab import Vocab
 from plmctl.training.checkpoint import (
+    BASE,
+    Base,
     Checkpoints,
     damage,
     fingerprint_tensors,
@@ -58,6 +61,7 @@ class Source:
     unused: Sequence[str] = ()  # tensors of a published model that ours has no place for
     plugins: Sequence[str] = ()  # packages outside plmctl that may be imported for it
     published: bool = False  # a Hugging Face folder
+    beside: Path | None = None  # of an adapter: the folder of its base, which has the tokenizer
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -71,7 +75,12 @@ class Source:
                 file=self.folder,
                 fix=f"copy its files into this folder: {files}",
             )
-        return Tokenizer.load(self.folder if self.published else self.folder / "tokenizer")
+        return Tokenizer.load(self._words)
+
+    @property
+    def _words(self) -> Path:
+        """The folder of the tokenizer."""
+        return (self.beside or self.folder) if self.published else self.folder / "tokenizer"
 
     @property
     def vocab(self) -> Vocab | None:
@@ -91,14 +100,14 @@ class Source:
     def has_tokenizer(self) -> bool:
         """Whether there are files of one (readable or not)."""
         if not self.published:
-            return (self.folder / "tokenizer" / META).is_file()
+            return (self._words / META).is_file()
         if elmo.is_elmo(self.folder):
             return True
         # Marian: a model for each language, and ids from a third file
-        if (self.folder / "source.spm").is_file():
+        if (self._words / "source.spm").is_file():
             return False
         wanted = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model", "*.spm")
-        return any(file for name in wanted for file in self.folder.glob(name))
+        return any(file for name in wanted for file in self._words.glob(name))
 
     @property
     def run(self) -> Path | None:
@@ -198,9 +207,21 @@ def open_source(
     folder = find(path)
     refuse_links(folder)
     if not (folder / "config.yaml").is_file():
-        model = (elmo if elmo.is_elmo(folder) else hf).read(folder)
+        beside: Path | None = None
+        if peft_reading.is_adapter(folder):
+            model, beside = peft_reading.read(folder)
+        else:
+            model = (elmo if elmo.is_elmo(folder) else hf).read(folder)
         refuse_references(model.config, file=folder)
-        source = Source(folder, model.config, model.tensors, model.unused, plugins, published=True)
+        source = Source(
+            folder,
+            model.config,
+            model.tensors,
+            model.unused,
+            plugins,
+            published=True,
+            beside=beside,
+        )
         _refuse_misfit(source, again="download it again")
         return source
     problem = damage(folder)
@@ -237,6 +258,21 @@ def _with_base(own: dict[str, Tensor], folder: Path, plugins: Sequence[str]) -> 
     base = read_base(folder)
     if base is None:
         return own
+    place = find_base(folder, base)
+    others = open_source(place, plugins=plugins).tensors
+    found = {name: others[name] for name in base["tensors"] if name in others}
+    if fingerprint_tensors(found) != base["fingerprint"]:
+        what = f"{place} is not the model that it was trained beside: its weights are others"
+        raise DataError(what, file=folder, fix="put the former model back there")
+    return found | own
+
+
+def find_base(folder: Path, base: Base) -> Path:
+    """The folder of the model that a checkpoint was trained beside.
+
+    Raises:
+        DataError: It is not there, or has weights of another model itself, or of this one.
+    """
     run = folder.parent.parent if folder.parent.name == "checkpoints" else folder
     places = (Path(base["path"]), run / base["relative"])
     place = next((path for path in places if path.is_dir()), None)
@@ -244,12 +280,10 @@ def _with_base(own: dict[str, Tensor], folder: Path, plugins: Sequence[str]) -> 
         what = f"the model is not there that it was trained beside: {base['path']}"
         fix = f"put it back, or at {base['relative']}, as seen from {run}"
         raise DataError(what, file=folder, fix=fix)
-    others = open_source(place, plugins=plugins).tensors
-    found = {name: others[name] for name in base["tensors"] if name in others}
-    if fingerprint_tensors(found) != base["fingerprint"]:
-        what = f"{place} is not the model that it was trained beside: its weights are others"
-        raise DataError(what, file=folder, fix="put the former model back there")
-    return found | own
+    if (find(place) / BASE).is_file():
+        what = f"it names {place}, which has its weights from another model itself"
+        raise DataError(what, file=folder / BASE, fix="copy the checkpoint again")
+    return place
 
 
 class _Saved(TypedDict):
@@ -306,7 +340,8 @@ def find(path: str | os.PathLike[str]) -> Path:
         return _best(place / "checkpoints")
     if any(place.glob("step-*")):
         return _best(place)
-    if (place / "config.json").is_file() or elmo.is_elmo(place):
+    published = (place / "config.json").is_file() or elmo.is_elmo(place)
+    if published or peft_reading.is_adapter(place):
         return place
     if (place / "config.yaml").is_file():
         raise DataError(
@@ -314,7 +349,7 @@ def find(path: str | os.PathLike[str]) -> Path:
         )
     wanted = (
         "checkpoints/ of a run, config.yaml and model.safetensors of a checkpoint,"
-        " config.json of a Hugging Face folder"
+        " config.json of a Hugging Face folder, adapter_config.json of peft"
     )
     raise DataError(f"neither {wanted}", file=place, fix="give the folder of a run or a model")
 

@@ -5,8 +5,7 @@ is loaded by `PeftModel.from_pretrained`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,11 @@ from plmctl.core.errors import ConfigError, UsageError
 from plmctl.interop import hf
 from plmctl.models.base import Model
 from plmctl.nn.peft.base import Method
-from plmctl.nn.peft.ia3 import LearnedScales, Scaled
-from plmctl.nn.peft.lora import LowRank, LowRankChange
+from plmctl.nn.peft.ia3 import LearnedScales
+from plmctl.nn.peft.lora import LowRank
 from plmctl.run.assemble import build_model
 from plmctl.run.loading import Source
+from plmctl.run.peft_places import Place, find_changes, find_places
 from plmctl.training.checkpoint import load_exactly, read_base, tensors_of
 
 ALONE = "use it as it is: plmctl eval, embed, generate"
@@ -43,14 +43,6 @@ def can_fold(methods: Sequence[Method]) -> bool:
     except ConfigError:
         return False
     return True
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where some rows of one of our linear maps stand in the published model."""
-
-    module: str
-    transposed: bool  # the published weight is [in, out]
 
 
 def to_peft(source: Source, folder: Path) -> str:
@@ -78,7 +70,8 @@ def to_peft(source: Source, folder: Path) -> str:
     }
     pad = source.vocab.pad if source.vocab else None
     published = hf.export(plain, tensors, pad=pad)
-    places = _find_places(model, method.mark, plain, tensors, pad)
+    places = find_places(model, method.mark, plain, tensors, pad)
+    _refuse_fused(model, method.mark, places)
     heads = _find_heads(plain, tensors, pad)
     if isinstance(method, LowRank):
         kind, found, settings = "LORA", _lora(model, places), _describe_lora(method, places)
@@ -101,50 +94,13 @@ def to_peft(source: Source, folder: Path) -> str:
     return f"{kind} beside {published.architecture}"
 
 
-def _changes(model: Model, mark: str) -> Iterator[tuple[str, Any]]:
-    """(name of a linear map, what a method added to it)."""
-    for name, part in model.named_modules():
-        if isinstance(added := part._modules.get(mark), LowRankChange | Scaled):
-            yield name, added
-
-
-def _find_places(
-    model: Model,
-    mark: str,
-    config: Mapping[str, Any],
-    tensors: Mapping[str, Tensor],
-    pad: int | None,
-) -> dict[tuple[str, str], Place]:
-    """{(linear map, what its rows give): where these stand in the published model}.
-
-    Every row of the maps is marked by a number of its own, and looked for in what is exported.
-    """
-    marked, first, total = dict(tensors), {}, 1
-    for name, _ in _changes(model, mark):
-        weight = tensors[f"{name}.weight"]
-        first[name], rows = total, torch.arange(total, total + len(weight), dtype=torch.float64)
-        marked[f"{name}.weight"], total = (
-            rows[:, None].expand(weight.shape).clone(),
-            total + len(weight),
-        )
-    exported = hf.export(config, marked, pad=pad).tensors
-    known: dict[tuple[float, float], Place] = {}
-    for name, tensor in exported.items():
-        if tensor.dtype != torch.float64 or tensor.dim() != 2:
-            continue
-        for transposed, rows in ((False, tensor[:, 0]), (True, tensor[0])):
-            if len(rows) > 1 and bool((rows.diff() == 1).all()):
-                place = Place(name.removesuffix(".weight"), transposed)
-                known[float(rows[0]), float(rows[-1])] = place
-    places = {}
-    for name, added in _changes(model, mark):
-        for role, rows in added.rows.items():
-            ends = (float(first[name] + rows.start), float(first[name] + rows.stop - 1))
-            if ends not in known:
+def _refuse_fused(model: Model, mark: str, places: Mapping[tuple[str, str], Place]) -> None:
+    """UsageError where something was learned for no linear map alone of the published model."""
+    for name, added in find_changes(model, mark):
+        for role in added.rows:
+            if (name, role) not in places or not places[name, role].whole:
                 what = f"the published model has no linear map for {role} alone, as peft needs it"
                 raise UsageError(f"{what}\n  fix: --to hf, which folds it into the weights")
-            places[name, role] = known[ends]
-    return places
 
 
 def _find_heads(
@@ -161,7 +117,7 @@ def _find_heads(
 
 def _lora(model: Model, places: Mapping[tuple[str, str], Place]) -> dict[str, Tensor]:
     found = {}
-    for name, added in _changes(model, LowRank.mark):
+    for name, added in find_changes(model, LowRank.mark):
         for role in added.rows:
             module = f"{PREFIX}.{places[name, role].module}"
             found[f"{module}.lora_A.weight"] = added.down[role].detach().contiguous()
@@ -183,7 +139,7 @@ def _describe_lora(method: LowRank, places: Mapping[tuple[str, str], Place]) -> 
 
 def _ia3(model: Model, places: Mapping[tuple[str, str], Place]) -> dict[str, Tensor]:
     found = {}
-    for name, added in _changes(model, LearnedScales.mark):
+    for name, added in find_changes(model, LearnedScales.mark):
         for role in added.rows:
             factor = added.factors[role].detach()
             shape = (1, -1) if added.before else (-1, 1)
@@ -193,7 +149,7 @@ def _ia3(model: Model, places: Mapping[tuple[str, str], Place]) -> dict[str, Ten
 
 
 def _describe_ia3(model: Model, places: Mapping[tuple[str, str], Place]) -> dict[str, Any]:
-    before = {name: added.before for name, added in _changes(model, LearnedScales.mark)}
+    before = {name: added.before for name, added in find_changes(model, LearnedScales.mark)}
     inputs = {place.module for (name, _), place in places.items() if before[name]}
     return {
         "target_modules": sorted({place.module for place in places.values()}),

@@ -246,6 +246,9 @@ class Evaluate(RunSpec):
     checkpoint: str | tuple[str, ...] = MISSING
     # of several: the mean of their probabilities, or one vote each
     joined: Literal["mean", "votes"] = "mean"
+    # of several beside one base, each of a task of its own: the column of `input` that names which
+    # of them answers a row; null: an ensemble
+    by: str | None = None
     # [temperature,threshold]: what is fitted to the labels of this split, kept in the checkpoint,
     # and used from then on; threshold: of the first metric, for two labels or any number each;
     # thresholds: one for each of any number, of its own F1

@@ -91,7 +91,7 @@ def run(
         batch = batch.to(device)
         logits = task.logits(model, batch)
         for name, values in logits.items():
-            _store(outputs, name, index, values.float().cpu().numpy(), len(rows.key))
+            store(outputs, name, index, values.float().cpu().numpy(), len(rows.key))
         if rows.labels or rows.targets:
             terms = task.loss(logits, batch).terms
             for name, term in terms.items():
@@ -112,7 +112,7 @@ def list_batches(rows: Rows, batch_size: int) -> Iterator[tuple[np.ndarray, Batc
         yield index, batches.collate(rows, index)
 
 
-def _store(
+def store(
     outputs: dict[str, np.ndarray], name: str, index: np.ndarray, values: np.ndarray, n: int
 ) -> None:
     """The first batch has the longest rows, so later ones fit into the arrays made for it."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -55,15 +55,30 @@ def _rows(file: Path, examples: Sequence[Example]) -> dict[str, Row]:
     """
     if files.suffix(file) not in NAMED:
         return {}
+    places = {example.place for example in examples}
     if files.suffix(file) not in TABLES:
-        places = {example.place for example in examples}
-        if files.suffix(file) == PARQUET:
-            return {f"{file}:{line}": row for line, row in objects_of(file)}
+        return read_columns(file, places)
+    first = next(f"{file}:{line}" for line, _ in rows_of(file))
+    return read_columns(file, named=first not in places)
+
+
+def read_columns(
+    file: Path, places: Collection[str] | None = None, *, named: bool = True
+) -> dict[str, Row]:
+    """{file:line: its columns} of a table; of a JSON file those at `places` alone; without
+    `named`, the first line of a table is a row like the others.
+    """
+    if files.suffix(file) == PARQUET:
+        return {f"{file}:{line}": row for line, row in objects_of(file)}
+    if files.suffix(file) not in TABLES:
         texts = {f"{file}:{line}": text for line, text in files.lines(file)}
-        return {place: parse_json(text) for place, text in texts.items() if place in places}
+        return {
+            place: parse_json(text)
+            for place, text in texts.items()
+            if text.strip() and (places is None or place in places)
+        }
     rows = {f"{file}:{line}": cells for line, cells in rows_of(file)}
     first = next(iter(rows))
-    named = first not in {example.place for example in examples}
     names = rows.pop(first) if named else [str(place) for place in range(len(rows[first]))]
     return {place: dict(zip(names, cells, strict=False)) for place, cells in rows.items()}
 

@@ -13,10 +13,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import plmctl
+from plmctl.core.batch import Seq
 from plmctl.core.errors import UsageError
 from plmctl.nn.peft.base import Method, fold
 from plmctl.nn.peft.ia3 import LearnedScales
 from plmctl.nn.peft.lora import LowRank
+from plmctl.nn.peft.prefix import PrefixTuning
+from plmctl.nn.peft.prompt import PromptTuning
 from plmctl.run.assemble import build_model
 from plmctl.run.peft_layout import to_peft
 from plmctl.storage.settings_file import to_yaml
@@ -133,6 +136,103 @@ def test_ten_updates_have_the_losses_of_peft(name: str, tmp_path: Path) -> None:
     torch.testing.assert_close(read(), before, rtol=1e-9, atol=1e-9)
     merged = theirs.merge_and_unload()(ids, attention_mask=mask.long()).logits
     torch.testing.assert_close(read(), merged, rtol=1e-7, atol=1e-7)
+
+
+def test_ten_updates_of_a_prompt_have_the_losses_of_peft(tmp_path: Path) -> None:
+    base, folder = publish(tmp_path, "BertModel")
+    model = plmctl.load(folder).model
+    method = PromptTuning(length=3)
+    method.add_to(model.backbone)
+    model.double()
+    apply_freezing(model, trainable=[f"backbone.{part}" for part in method.trains(model.backbone)])
+    config = peft.PromptTuningConfig(task_type="FEATURE_EXTRACTION", num_virtual_tokens=3)
+    theirs = peft.get_peft_model(base.double().eval(), config).double()
+    start = torch.randn(3, 16, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+    theirs.prompt_encoder["default"].embedding.weight.data.copy_(start)
+    model.backbone.prompt.vectors.data.copy_(start)  # type: ignore[union-attr, operator]
+    ids, mask = inputs([9, 6])
+    given = batch(ids, mask)
+
+    def read() -> Tensor:
+        return theirs(input_ids=ids, attention_mask=mask.long()).last_hidden_state[:, 3:]  # type: ignore[no-any-return]
+
+    labels = (ids.flip(1) % 16).masked_fill(~mask, -100)
+    wanted = losses(theirs, read, labels)
+    found = losses(model, lambda: model(given).last, labels)
+    assert found == pytest.approx(wanted, rel=1e-8)
+    assert found[-1] < 0.99 * found[0]
+
+
+@pytest.mark.parametrize("inner", [None, 5])
+def test_ten_updates_of_a_prefix_have_the_losses_of_peft(inner: int | None, tmp_path: Path) -> None:
+    base, folder = publish(tmp_path, "GPT2LMHeadModel")
+    model = plmctl.load(folder).model
+    method = PrefixTuning(length=3, inner_width=inner, shift=True)
+    method.add_to(model.backbone)
+    model.double()
+    names = method.trains(model.backbone)
+    apply_freezing(model, trainable=[f"backbone.{part}" for part in names])
+    config = peft.PrefixTuningConfig(
+        task_type="CAUSAL_LM",
+        num_virtual_tokens=3,
+        prefix_projection=inner is not None,
+        encoder_hidden_size=inner,
+    )
+    theirs = peft.get_peft_model(base.double().eval(), config).double()
+    generator = torch.Generator().manual_seed(4)
+    own: Any = model.backbone
+    encoder = theirs.prompt_encoder["default"]
+    for weight in encoder.parameters():
+        weight.data.copy_(0.3 * torch.randn(weight.shape, generator=generator).double())
+    if inner is None:  # [P, layers, 2 W]
+        parts = encoder.embedding.weight.data.chunk(2, 1)
+        for block, part in zip(own.stack.blocks["a"], parts, strict=True):
+            block.cell.prefix.vectors.data.copy_(part)
+    else:
+        mine = own.prefix
+        pairs = (mine.vectors, mine.first, mine.first_bias, mine.second, mine.second_bias)
+        for weight, other in zip(pairs, encoder.parameters(), strict=True):
+            weight.data.copy_(other.data)
+    ids, mask = inputs([9, 6])
+    given = batch(ids, mask)
+
+    def read() -> Tensor:
+        return theirs(input_ids=ids, attention_mask=mask.long()).logits  # type: ignore[no-any-return]
+
+    labels = ids.flip(1).masked_fill(~mask, -100)
+    wanted = losses(theirs, read, labels)
+    (head,) = model.heads.values()
+    found = losses(model, lambda: head(model(given).last), labels)
+    assert found == pytest.approx(wanted, rel=1e-8)
+    assert found[-1] < 0.99 * found[0]
+
+
+@pytest.mark.parametrize("name", ["T5ForConditionalGeneration", "BartForConditionalGeneration"])
+def test_the_prompt_of_an_encoder_decoder_is_that_of_peft(name: str, tmp_path: Path) -> None:
+    base, folder = publish(tmp_path, name)
+    loaded = plmctl.load(folder)
+    PromptTuning(length=3).add_to(loaded.model.backbone)
+    config = peft.PromptTuningConfig(
+        task_type="SEQ_2_SEQ_LM", num_virtual_tokens=3, num_transformer_submodules=1
+    )
+    theirs = peft.get_peft_model(base, config).eval()
+    start = torch.randn(3, 16, generator=torch.Generator().manual_seed(4))
+    theirs.prompt_encoder["default"].embedding.weight.data.copy_(start)
+    loaded.model.backbone.encoder.prompt.vectors.data.copy_(start)  # type: ignore[union-attr, operator]
+    ids, mask = inputs([9, 6])
+    given = batch(ids, mask)
+    previous = ids[:, :5]
+    target = Seq(previous, torch.tensor([5, 5]), {"previous": previous}, full=True)
+    given = replace(given, seqs={"source": given.text, "target": target})
+    with torch.no_grad():
+        hidden = loaded.model(given)
+        (head,) = loaded.model.heads.values()
+        found = head(hidden.last)
+        wanted = theirs(
+            input_ids=ids, attention_mask=mask.long(), decoder_input_ids=previous
+        ).logits
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+    assert hidden.streams["encoder"].shape[1] == ids.shape[1]
 
 
 @pytest.mark.parametrize("name", ["lora", "ia3"])

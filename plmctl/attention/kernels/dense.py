@@ -9,7 +9,7 @@ scaled_dot_product_attention. A query that may see nothing gives 0.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,9 +23,16 @@ from plmctl.attention.patterns.causal import Causal
 from plmctl.core.batch import Seq
 from plmctl.core.parts import part_of
 
-Before = tuple[Tensor, Tensor]  # keys and values, [H, P, D] each
 # keys; with more, the T x T probabilities no longer fit into the cache and torch's kernel wins
 _LONG = 1024
+
+
+class Before(NamedTuple):
+    """Keys and values that stand before all tokens, [H, P, D] each, or [B, H, P, D]."""
+
+    keys: Tensor
+    values: Tensor
+    real: Tensor | None = None  # [B, P] False: only fills up, and is hidden
 
 
 @part_of("kernel")
@@ -167,17 +174,18 @@ def attend_behind(
     dropout: float = 0.0,
     weigh: Weigh | None = None,
 ) -> Tensor:
-    """Attention to [K'; k] and [V'; v]: keys K' and values V', [H, P, D], that stand before all
-    tokens and nowhere, so that no pattern hides them and no position changes their scores; all
+    """Attention to [K'; k] and [V'; v]: keys K' and values V' that stand before all tokens and
+    nowhere, so that no pattern hides them and no position changes their scores; all
     scores at once, whatever the plan.
     """
-    first = torch.einsum("bhqd,hpd->bhqp", q, before[0].to(q.dtype)) * q.shape[-1] ** -0.5
+    first = q @ before.keys.to(q.dtype).transpose(-1, -2) * q.shape[-1] ** -0.5  # [B, H, Tq, P]
+    if before.real is not None:
+        first = first.masked_fill(~before.real[:, None, None], -torch.inf)
     scores = score(q, k, plan=plan, bias=bias, low=-torch.inf)
     scores = torch.cat([first.to(scores.dtype), scores], -1)  # [B, H, Tq, P + Tk]
     p = F.dropout(scores.softmax(-1) if weigh is None else weigh(scores), dropout).to(v.dtype)
-    places = before[1].shape[1]
-    read = torch.einsum("bhqp,hpd->bhqd", p[..., :places], before[1].to(v.dtype))
-    return read + p[..., places:] @ v
+    places = before.values.shape[-2]
+    return p[..., :places] @ before.values.to(v.dtype) + p[..., places:] @ v
 
 
 def score(

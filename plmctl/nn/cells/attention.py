@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
+from plmctl.attention.kernels.dense import Before
 from plmctl.core.errors import ConfigError, nearest
 from plmctl.core.parts import part_of
 from plmctl.core.values import DropoutRate
@@ -14,8 +15,7 @@ from plmctl.nn.env import Env, Streams
 from plmctl.nn.scores import make_score
 from plmctl.nn.weights import WeightsFactory, make_weights
 
-# keys and values that are learned, [H, P, D] each
-Prefix = Callable[[], tuple[Tensor, Tensor]]
+Prefix = Callable[[], Before]  # keys and values that are learned
 # the index of the map that gives q, k and v
 PROJECTIONS = {"own": (0, 1, 2), "shared": (0, 0, 1), "none": (0, 0, 0)}
 

@@ -1,6 +1,7 @@
 """Parameter-efficient fine-tuning: small parts that are trained in or beside a model that stays as
 it is.
 
-LowRank (LoRA), LearnedScales (IA3), Bottleneck (adapters), PrefixTuning, Subset (BitFit, cells of
-one kind).
+LowRank (LoRA), LearnedScales (IA3), Bottleneck (adapters), PrefixTuning, PromptTuning, Subset
+(BitFit, cells of one kind), AdapterFusion and TrainedAdapters. `routed` has those of several tasks
+in one model.
 """

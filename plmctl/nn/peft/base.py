@@ -24,6 +24,9 @@ class Method:
     """
 
     mark: str = ""
+    places: int = 0  # that it takes of a row beside its tokens
+    # whether its setting `adapters` is what the checkpoints of its setting `runs` have learned
+    takes_runs: bool = False
 
     def add_to(self, model: nn.Module) -> None:
         """Add its parts to a model, before any weights are drawn or loaded.
@@ -35,7 +38,10 @@ class Method:
     def trains(self, model: nn.Module) -> list[str]:
         """The names of the parameters that it trains, of a model that it was added to."""
         inside = f".{self.mark}."
-        return [name for name, _ in model.named_parameters() if inside in name]
+        return [name for name, _ in model.named_parameters() if inside in f".{name}"]
+
+    def prepare(self, model: nn.Module, tokenizer: Any) -> None:
+        """Take what its first weights need of a tokenizer, before those of the model are there."""
 
     def check_folding(self) -> None:
         """Raise ConfigError where no weights of a model compute what it adds."""
@@ -123,6 +129,12 @@ def fold(model: nn.Module, methods: Sequence[Method]) -> None:
         for owner in list(model.modules())
         if isinstance(added := owner._modules.get(mark), Added)
     ]
+    for mark in marks:
+        if mark and mark not in {own for _, own, _ in found}:
+            allowed = (
+                "in this model: there is nothing to put into its weights, or it was done before"
+            )
+            raise ConfigError("peft", mark, allowed)
     for owner, _, added in found:
         added.fold_result(owner)
     for owner, _, added in reversed(found):

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from plmctl.core.errors import ConfigError, nearest
 from plmctl.core.parts import part_of
 from plmctl.core.values import Amount, Count, Number
+from plmctl.nn.cells.base import Cell
 from plmctl.nn.cells.feedforward import find_activation
 from plmctl.nn.peft.base import Added, Method, attach, find_cells
 
@@ -50,9 +51,13 @@ class BottleneckChange(Added):
             nn.init.trunc_normal_(weight, std=self.std, a=-limit, b=limit, generator=generator)
 
     def change(self, x: Any, y: Tensor) -> Tensor:
+        return y + self.add(x, y)
+
+    def add(self, x: Any, y: Tensor) -> Tensor:
+        """[B, T, W] what it adds to y."""
         read = x["text"] if self.parallel else y
         inner = self.activation(F.linear(read, self.down, self.down_bias))
-        return y + self.scale * F.linear(inner, self.up, self.up_bias)
+        return self.scale * F.linear(inner, self.up, self.up_bias)
 
 
 @part_of("peft")
@@ -99,6 +104,15 @@ class Bottleneck(Method):
         }
 
     def add_to(self, model: nn.Module) -> None:
+        for cell in self.choose_cells(model):
+            attach(cell, self.mark, self.make(cell))
+
+    def choose_cells(self, model: nn.Module) -> list[Cell]:
+        """The cells that have one.
+
+        Raises:
+            ConfigError: No cell of the model computes what a name says.
+        """
         found = [cell for cell in find_cells(model) if cell.writes == "text"]
         known = list(dict.fromkeys(cell.computes for cell in found if cell.computes))
         wrong = [name for name in self.cells if name not in known]
@@ -106,10 +120,11 @@ class Bottleneck(Method):
             allowed = f"of what the cells of this model compute: {', '.join(known)}"
             value = wrong[0] if wrong else []
             raise ConfigError("cells", value, allowed + (nearest(wrong[0], known) if wrong else ""))
-        for cell in found:
-            if cell.computes in self.cells:
-                width = cell.projection.out_features
-                attach(cell, self.mark, BottleneckChange(width=width, **self.settings))
+        return [cell for cell in found if cell.computes in self.cells]
+
+    def make(self, cell: Cell) -> BottleneckChange:
+        """The adapter of a cell."""
+        return BottleneckChange(width=cell.projection.out_features, **self.settings)
 
     def trains(self, model: nn.Module) -> list[str]:
         own = super().trains(model)

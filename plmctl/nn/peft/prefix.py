@@ -4,9 +4,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
 import torch
 from torch import Generator, Tensor, nn
+from torch.nn import functional as F
 
+from plmctl.attention.kernels.dense import Before
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.core.values import Amount, Count
@@ -16,22 +22,31 @@ from plmctl.nn.peft.base import Method, find_cells
 
 
 class LearnedPrefix(Starting):
-    """Keys and values, [H, P, D] each: learned, or what a network makes of learned vectors,
-    `W2 tanh(W1 e + b1) + b2` with e [P, W].
+    """Keys and values, [H, P, D] each, that are learned themselves: rows of `vectors` are all of
+    the keys, then the values.
     """
 
-    def __init__(
-        self, *, num_heads: int, head_width: int, length: int, inner: int | None, std: float
-    ) -> None:
+    def __init__(self, *, num_heads: int, head_width: int, length: int, std: float) -> None:
         super().__init__()
-        self.sizes, self.std, both = (num_heads, head_width), std, 2 * num_heads * head_width
-        self.vectors = nn.Parameter(torch.empty(length, both if inner is None else both // 2))
-        self.inside = nn.ParameterDict()
-        if inner is not None:
-            self.inside["first"] = nn.Parameter(torch.empty(inner, both // 2))
-            self.inside["first_bias"] = nn.Parameter(torch.empty(inner))
-            self.inside["second"] = nn.Parameter(torch.empty(both, inner))
-            self.inside["second_bias"] = nn.Parameter(torch.empty(both))
+        self.sizes, self.std = (num_heads, head_width), std
+        self.vectors = nn.Parameter(torch.empty(length, 2 * num_heads * head_width))
+
+    def start(self, generator: Generator) -> None:
+        nn.init.normal_(self.vectors, std=self.std, generator=generator)
+
+    def forward(self) -> Before:
+        return _split(self.vectors, self.sizes)
+
+
+class PrefixNetwork(Starting):
+    """`W2 tanh(W1 e + b1) + b2` with e [P, W]: the keys and values of all layers, [P, rows]."""
+
+    def __init__(self, *, width: int, length: int, inner: int, rows: int, std: float) -> None:
+        super().__init__()
+        self.std = std
+        self.vectors = nn.Parameter(torch.empty(length, width))
+        self.first, self.first_bias = _map(inner, width)
+        self.second, self.second_bias = _map(rows, inner)
 
     def start(self, generator: Generator) -> None:
         for weight in self.parameters():
@@ -40,14 +55,31 @@ class LearnedPrefix(Starting):
             else:
                 nn.init.zeros_(weight)
 
-    def forward(self) -> tuple[Tensor, Tensor]:
-        made: Tensor = self.vectors
-        if self.inside:
-            inner = torch.tanh(made @ self.inside["first"].T + self.inside["first_bias"])
-            made = inner @ self.inside["second"].T + self.inside["second_bias"]
-        # [P, 2 H D] -> [2, H, P, D]
-        keys, values = made.unflatten(-1, (2, *self.sizes)).permute(1, 2, 0, 3)
-        return keys, values
+    def forward(self, rows: slice) -> Tensor:
+        inner = torch.tanh(F.linear(self.vectors, self.first, self.first_bias))
+        return F.linear(inner, self.second[rows], self.second_bias[rows])
+
+
+class MadePrefix(nn.Module):
+    """Keys and values of one layer, as the network of all layers makes them."""
+
+    def __init__(self, network: PrefixNetwork, rows: slice, sizes: tuple[int, int]) -> None:
+        super().__init__()
+        self.rows, self.sizes = rows, sizes
+        self._network = (network,)  # a part of the model, not of its layers
+
+    def forward(self) -> Before:
+        return _split(self._network[0](self.rows), self.sizes)
+
+
+def _map(rows: int, columns: int) -> tuple[nn.Parameter, nn.Parameter]:
+    return nn.Parameter(torch.empty(rows, columns)), nn.Parameter(torch.empty(rows))
+
+
+def _split(made: Tensor, sizes: tuple[int, int]) -> Before:
+    """[P, 2 H D] -> [H, P, D] each."""
+    keys, values = made.unflatten(-1, (2, *sizes)).permute(1, 2, 0, 3)
+    return Before(keys, values)
 
 
 @part_of("peft")
@@ -57,22 +89,30 @@ class PrefixTuning(Method):
     3.2).
 
     Its keys stand nowhere: positions neither turn them nor change their scores. It makes all scores
-    at once, whatever the kernel. Differs: with `inner_width`, each layer has a network of its own
-    (published: one for all), which stays in the checkpoint.
+    at once, whatever the kernel. Differs: the network that makes them stays in the checkpoint
+    (published: what it has made is kept in its place).
 
     Args:
         length: P, keys and values in each layer.
-        inner_width: of the network that makes them in training (published for text that is
-            written: 512, 800); None: they are learned themselves.
+        inner_width: of the network that makes those of all layers in training (published for text
+            that is written: 512, 800; sec. 4.3); None: they are learned themselves.
         std: of the first weights, normal.
+        shift: tokens stand at positions from P on, as in the released code and in `peft`, where a
+            prefix is a past.
     """
 
     mark = "prefix"
 
     def __init__(
-        self, *, length: Count, inner_width: Count | None = None, std: Amount = 0.02
+        self,
+        *,
+        length: Count,
+        inner_width: Count | None = None,
+        std: Amount = 0.02,
+        shift: bool = False,
     ) -> None:
-        self.length, self.inner_width, self.std = length, inner_width, std
+        self.length, self.inner_width, self.std, self.shift = length, inner_width, std, shift
+        self.places = length if shift else 0
 
     def add_to(self, model: nn.Module) -> None:
         found = (cell for cell in find_cells(model) if isinstance(cell, Attention))
@@ -80,14 +120,40 @@ class PrefixTuning(Method):
         if not cells:
             allowed = "for attention that reads all tokens by one softmax, which no cell here is"
             raise ConfigError("length", self.length, allowed, fix="peft=[lora]")
+        if self.shift:
+            self._shift(model)
+        if self.inner_width is not None:
+            self._add_network(model, cells, self.inner_width)
+            return
         for cell in cells:
             cell.prefix = LearnedPrefix(
                 num_heads=cell.num_heads,
                 head_width=cell.head_width,
                 length=self.length,
-                inner=self.inner_width,
                 std=self.std,
             )
+
+    def _add_network(self, model: nn.Module, cells: Sequence[Attention], inner: int) -> None:
+        """One network for all cells: its rows are those of the first layer, of the second, ..."""
+        sizes = [(cell.num_heads, cell.head_width) for cell in cells]
+        stops = list(accumulate(2 * heads * width for heads, width in sizes))
+        network = PrefixNetwork(
+            width=sizes[0][0] * sizes[0][1],
+            length=self.length,
+            inner=inner,
+            rows=stops[-1],
+            std=self.std,
+        )
+        model.add_module(self.mark, network)
+        for cell, begin, stop, own in zip(cells, [0, *stops], stops, sizes, strict=False):
+            cell.prefix = MadePrefix(network, slice(begin, stop), own)
+
+    def _shift(self, model: nn.Module) -> None:
+        own: Any = model
+        if getattr(model, "prompt_reader", None) is not model:
+            allowed = "false: this model has no positions of one row of tokens"
+            raise ConfigError("shift", True, allowed, fix="shift=false")
+        own.offset = self.length
 
     def check_folding(self) -> None:
         allowed = "not to be put into the weights: keys of no token stand in none"

@@ -1,0 +1,161 @@
+"""Adapters that were trained before: several behind a cell, whose results attention mixes
+(AdapterFusion), or below new ones (stacks).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Generator, Tensor, nn
+from torch.nn import functional as F
+
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
+from plmctl.core.values import Amount
+from plmctl.nn.cells.base import Cell
+from plmctl.nn.peft.base import Added, Method, attach
+from plmctl.nn.peft.bottleneck import Bottleneck, BottleneckChange
+from plmctl.nn.restrained import Restrained
+
+
+class TrainedChange(Added):
+    """Adapters by their numbers, in `adapters`, one behind the other."""
+
+    def __init__(self, adapters: Mapping[int, BottleneckChange]) -> None:
+        super().__init__()
+        self.adapters = nn.ModuleDict({str(number): part for number, part in adapters.items()})
+
+    def start(self, generator: Generator) -> None:
+        """Nothing is new: each adapter begins by itself."""
+
+    def change(self, x: Any, y: Tensor) -> Tensor:
+        for adapter in self.each():
+            y = adapter.change(x, y)
+        return y
+
+    def each(self) -> list[BottleneckChange]:
+        """The adapters in their order."""
+        return list(self.adapters.children())  # type: ignore[arg-type]
+
+
+class FusedChange(TrainedChange, Restrained):
+    """`y + sum_n s_n V z_n`, s = softmax over n of `(Q y + b) . (K z_n + c)`, z_n what adapter n
+    adds.
+
+    `penalty`: lambda of `lambda |V - I|^2`.
+    """
+
+    def __init__(
+        self, adapters: Mapping[int, BottleneckChange], *, width: int, std: float, penalty: float
+    ) -> None:
+        super().__init__(adapters)
+        self.std, self.strength = std, penalty
+        self.query, self.key, self.value = (
+            nn.Parameter(torch.empty(width, width)) for _ in range(3)
+        )
+        self.query_bias, self.key_bias = (nn.Parameter(torch.empty(width)) for _ in range(2))
+
+    def start(self, generator: Generator) -> None:
+        for weight in (self.query, self.key):
+            nn.init.normal_(weight, std=self.std, generator=generator)
+        for bias in (self.query_bias, self.key_bias):
+            nn.init.zeros_(bias)
+        nn.init.normal_(self.value, std=1e-6, generator=generator)
+        self.value.data.fill_diagonal_(1)
+
+    def penalty(self, noted: Sequence[Tensor] = ()) -> Tensor:
+        """[] `lambda |V - I|^2`."""
+        own = torch.eye(len(self.value), device=self.value.device, dtype=self.value.dtype)
+        return self.strength * (self.value - own).square().sum()
+
+    def change(self, x: Any, y: Tensor) -> Tensor:
+        added = torch.stack([adapter.add(x, y) for adapter in self.each()], -2)  # [B, T, N, W]
+        query = F.linear(y, self.query, self.query_bias)[..., None, :]
+        scores = (query * F.linear(added, self.key, self.key_bias)).sum(-1)  # [B, T, N]
+        mixed = (scores.softmax(-1)[..., None] * F.linear(added, self.value)).sum(-2)
+        return y + mixed
+
+
+@part_of("peft")
+class TrainedAdapters(Method):
+    """Adapters of earlier runs stay as they are, the first one behind the cell, each further one
+    behind that; what is trained stands above them (MAD-X: Pfeiffer et al., 2020, arXiv:2005.00052,
+    sec. 3.3: of a task above that of a language).
+
+    Differs: without invertible adapters at the tokens (sec. 3.2).
+
+    Args:
+        runs: checkpoints of runs with one method, an adapter, beside the same base.
+        adapters: what these are; it follows from `runs`.
+    """
+
+    mark = "below"
+    takes_runs = True
+
+    def __init__(self, *, runs: Sequence[str], adapters: Sequence[Method] = ()) -> None:
+        self.adapters = [part for part in adapters if isinstance(part, Bottleneck)]
+        if not runs:
+            raise ConfigError("runs", [], "one run with peft=[adapter] at least")
+        if len(self.adapters) != len(runs):
+            raise ConfigError(
+                "adapters", len(adapters), f"one adapter for each of {len(runs)} runs"
+            )
+
+    def add_to(self, model: nn.Module) -> None:
+        found: dict[int, tuple[Cell, dict[int, BottleneckChange]]] = {}
+        for number, method in enumerate(self.adapters):
+            for cell in method.choose_cells(model):
+                found.setdefault(id(cell), (cell, {}))[1][number] = method.make(cell)
+        for cell, own in found.values():
+            attach(cell, self.mark, self.join(cell, own))
+
+    def join(self, cell: Cell, adapters: Mapping[int, BottleneckChange]) -> TrainedChange:
+        """What stands behind a cell."""
+        return TrainedChange(adapters)
+
+    def trains(self, model: nn.Module) -> list[str]:
+        return [name for name in super().trains(model) if f".{self.mark}.adapters." not in name]
+
+    def rename(self, name: str, number: int) -> str:
+        """The name here of a tensor of the adapter of run `number`."""
+        before, _, after = name.rpartition(f".{Bottleneck.mark}.")
+        return f"{before}.{self.mark}.adapters.{number}.{after}"
+
+    def check_folding(self) -> None:
+        allowed = "not to be put into the weights: adapters are networks of their own"
+        raise ConfigError("peft", self.mark, allowed)
+
+
+@part_of("peft")
+class AdapterFusion(TrainedAdapters):
+    """Attention over what adapters of earlier runs add, for each token and cell; the adapters stay
+    as they are (Pfeiffer et al., 2021, arXiv:2005.00247, sec. 3.2).
+
+    V begins as the identity, and a penalty keeps it near it (released code, 0.01). Differs: the
+    query is the result of the cell, not the normed sum of the layer.
+
+    Args:
+        runs: checkpoints of runs with one method, an adapter, beside the same base.
+        adapters: what these are; it follows from `runs`.
+        penalty: lambda of `lambda |V - I|^2` in the loss.
+        std: of the first queries and keys, normal.
+    """
+
+    mark = "fusion"
+
+    def __init__(
+        self,
+        *,
+        runs: Sequence[str],
+        adapters: Sequence[Method] = (),
+        penalty: Amount = 0.01,
+        std: Amount = 0.02,
+    ) -> None:
+        super().__init__(runs=runs, adapters=adapters)
+        self.penalty, self.std = penalty, std
+
+    def join(self, cell: Cell, adapters: Mapping[int, BottleneckChange]) -> TrainedChange:
+        width = cell.projection.out_features
+        return FusedChange(adapters, width=width, std=self.std, penalty=self.penalty)
