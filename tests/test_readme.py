@@ -3,6 +3,7 @@ lines compose, their tables are current.
 """
 
 import dataclasses
+import functools
 import importlib
 import importlib.util
 import re
@@ -112,10 +113,16 @@ LINKS = [
 STUDIES = sorted((ROOT / "examples/study").glob("*.yaml"))
 
 
+@functools.cache
+def find_group() -> typer.core.TyperGroup:
+    """The program with all of its commands, built once."""
+    return typer.main.get_command(cli.make_app())
+
+
 def assert_composes(line: str, *extra: str) -> None:
     """Parse `line` as the program does and compose its config; nothing is read or trained."""
     _, verb, *words = shlex.split(line)
-    command = typer.main.get_command(cli.make_app()).commands[verb]
+    command = find_group().commands[verb]
     if verb in ("data", "recipes"):
         command, words = command.commands[(inner := words[0])], words[1:]
         verb = inner if inner in SCHEMAS else verb  # of data augment
