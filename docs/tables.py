@@ -13,13 +13,14 @@ Between `<!-- file: PATH -->` and `<!-- end -->` stands the text of a file of th
 
 import functools
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
 
-from plmctl.chain.listing import list_parts, list_studies, name_paper, name_system
+from plmctl.chain.listing import UNMEASURED, list_parts, name_paper, name_system
 from plmctl.cli.app import commands
 from plmctl.core.batch import IGNORE, Rows, Seq
 from plmctl.core.draws import Draws
@@ -28,7 +29,15 @@ from plmctl.interop.hf import FAMILIES
 from plmctl.run.build import build
 from plmctl.run.glossary import known_fields
 from plmctl.run.headers import header
-from plmctl.run.recipes import conf_dir, find_recipe, load, part_files, recipe_names, recipes_dir
+from plmctl.run.recipes import (
+    conf_dir,
+    find_recipe,
+    load,
+    part_files,
+    recipe_names,
+    recipes_dir,
+    studies,
+)
 from plmctl.run.schema import VERBS
 from plmctl.run.settings import Setting, list_plumbing
 from plmctl.text.vocab import Vocab
@@ -41,6 +50,8 @@ TABLE = re.compile(
     re.DOTALL,
 )
 FILE = re.compile(r"(?<=<!-- )file: ([\w./]+) -->\n(.*?)(?=<!-- end -->)", re.DOTALL)
+VERDICTS = ("held", "not held", "undecided")
+VERDICT = re.compile(r"^\|.*\|\s*\**(held|not held|undecided)\b[^|\n]*\|\s*$", re.MULTILINE)
 SHARED = "several"  # `settings: several`: those that more than one command has
 AUTHORS = re.compile(r"[A-Z]\w+(?: and [A-Z]\w+| et al\.)?, \d{4}")
 SENTENCE = "the old man counts the boats in the harbour every morning before he drinks his tea"
@@ -66,7 +77,7 @@ def rows(name: str) -> list[str]:
     if name == "recipes":
         return [recipe_row(each) for each in recipe_names()]
     if name == "studies":
-        return [study_row(study["name"], study["results"]) for study in list_studies()]
+        return [study_row(name) for name in studies()]
     if name == "commands":
         return [command_row(*each) for each in commands().items()]
     if name.startswith("settings: "):
@@ -114,16 +125,24 @@ def recipe_row(name: str) -> str:
     )
 
 
-def study_row(name: str, results: str) -> str:
-    """One study: its question, its title, the papers that its header names, and where its results
-    stand.
-    """
+def study_row(name: str) -> str:
+    """One study: its question, its title, the papers that its header names, and its verdicts."""
     file = recipes_dir() / "studies" / f"{name}.yaml"
     found = header(file)
     question, mark, _ = found.about.partition("?")
     papers = dict.fromkeys(AUTHORS.findall(" ".join([found.about, found.text("Published")])))
     title = str(load(file)["title"])
-    return row([f"`{name}`", question + mark, title, "; ".join(papers), results])
+    return row([f"`{name}`", question + mark, title, "; ".join(papers), verdicts(name)])
+
+
+def verdicts(name: str) -> str:
+    """How many expectations of a study held where it was measured, from recipes/RESULTS.md."""
+    text = (recipes_dir() / "RESULTS.md").read_text(encoding="utf-8")
+    sections = re.split(r"^(?=#+ )", text, flags=re.MULTILINE)
+    about = [section for section in sections if f"(studies/{name}.yaml)" in section]
+    found = Counter(verdict for section in about for verdict in VERDICT.findall(section))
+    counted = ", ".join(f"{found[each]} {each}" for each in VERDICTS if found[each])
+    return counted or ("no verdicts" if about else UNMEASURED)
 
 
 def noised_row(name: str) -> str:

@@ -198,6 +198,11 @@ def test_every_page_is_in_the_navigation() -> None:
     assert sorted(shown) == sorted(file.relative_to(DOCS).as_posix() for file in DOCS.rglob("*.md"))
 
 
+def known(mark: str, row: str) -> str:
+    """What of a row must be current: newer results of a study are no fault."""
+    return row.rpartition("|")[0].rpartition("|")[0] if mark == "studies" else row
+
+
 def test_tables_of_parts_say_what_the_files_of_the_parts_say() -> None:
     """A part or a recipe that is not in its table yet is no fault: `make docs` adds it."""
     spec = importlib.util.spec_from_file_location("tables", DOCS / "tables.py")
@@ -216,7 +221,8 @@ def test_tables_of_parts_say_what_the_files_of_the_parts_say() -> None:
         assert tables.FILE.sub(tables.show_file, page) == page, "stale: make docs"
         found = {mark: table.splitlines()[2:] for mark, table in tables.TABLE.findall(page)}
         for mark, rows in found.items():
-            assert set(rows) <= set(tables.rows(mark)), "stale: make docs"
+            wanted_rows = [known(mark, row) for row in tables.rows(mark)]
+            assert {known(mark, row) for row in rows} <= set(wanted_rows), "stale: make docs"
         filled = tables.fill(page)
         assert tables.fill(filled) == filled
         assert all(row in filled for mark in found for row in tables.rows(mark))
