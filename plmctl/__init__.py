@@ -1,44 +1,71 @@
-"""plmctl: pretrain, fine-tune, evaluate and convert language models, by configuration."""
+"""plmctl: pretrain, fine-tune, evaluate and convert language models, by configuration.
+
+What `__all__` names is for programs and notebooks (docs/python.md); each is imported when it is
+first used, so that `import plmctl` takes no time.
+"""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+import importlib
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from plmctl.run.loading import Loaded
-    from plmctl.run.shared_base import SharedBase
+    from plmctl.api.loading import load, load_adapters
+    from plmctl.api.model import TrainedModel
+    from plmctl.api.records import RowList
+    from plmctl.api.runs import RunFolder, read_run, read_runs
+    from plmctl.api.studies import StudyRecord, read_study
+    from plmctl.api.training import ablate, perform, train
+    from plmctl.core.errors import ConfigError, DataError, PlmctlError, UsageError
+
+__version__ = "0.1.0"
+
+# where each name is defined
+_PLACES = {
+    "load": "plmctl.api.loading",
+    "load_adapters": "plmctl.api.loading",
+    "TrainedModel": "plmctl.api.model",
+    "train": "plmctl.api.training",
+    "ablate": "plmctl.api.training",
+    "perform": "plmctl.api.training",
+    "read_run": "plmctl.api.runs",
+    "read_runs": "plmctl.api.runs",
+    "RunFolder": "plmctl.api.runs",
+    "read_study": "plmctl.api.studies",
+    "StudyRecord": "plmctl.api.studies",
+    "RowList": "plmctl.api.records",
+    "PlmctlError": "plmctl.core.errors",
+    "UsageError": "plmctl.core.errors",
+    "ConfigError": "plmctl.core.errors",
+    "DataError": "plmctl.core.errors",
+}
+
+__all__ = [
+    "ConfigError",
+    "DataError",
+    "PlmctlError",
+    "RowList",
+    "RunFolder",
+    "StudyRecord",
+    "TrainedModel",
+    "UsageError",
+    "__version__",
+    "ablate",
+    "load",
+    "load_adapters",
+    "perform",
+    "read_run",
+    "read_runs",
+    "read_study",
+    "train",
+]
 
 
-def load(path: str | os.PathLike[str], *, plugins: Sequence[str] = ()) -> Loaded:
-    """`.model` (in eval mode), `.tokenizer`, `.vocab` and `.config` of a run, a checkpoint, or a
-    Hugging Face folder.
-
-    `plugins`: the packages outside plmctl that it may be made of; one that is not named here is not
-    imported.
-    """
-    from plmctl.run.loading import load  # torch is imported here and not with the package
-    from plmctl.run.plugins import Unconfirmed
-
-    try:
-        return load(path, plugins=plugins)
-    except Unconfirmed as error:
-        raise error.for_python() from None
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module 'plmctl' has no attribute '{name}'")
+    return getattr(importlib.import_module(_PLACES[name]), name)
 
 
-def load_adapters(
-    paths: Mapping[str, str | os.PathLike[str]], *, plugins: Sequence[str] = (), device: str = "cpu"
-) -> SharedBase:
-    """The model that several runs with `peft=` were trained beside, once, with what each of them
-    has learned: `.predict(lines, tasks)` asks it for rows of all tasks together.
-
-    `paths`: {a name of the task: its run or checkpoint}; `plugins` as of `load`.
-    """
-    from plmctl.run.plugins import Unconfirmed
-    from plmctl.run.shared_base import load_adapters
-
-    try:
-        return load_adapters(paths, plugins=plugins, device=device)
-    except Unconfirmed as error:
-        raise error.for_python() from None
+def __dir__() -> list[str]:
+    return [*globals(), *_PLACES]

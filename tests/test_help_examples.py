@@ -50,6 +50,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "recipes cp": (),
     "recipes run": (),
     "help": (),
+    "env": (),
 }
 MAKES = {
     "data triples": "true-or-false/dev.jsonl",

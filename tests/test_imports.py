@@ -22,7 +22,7 @@ MODULES = {
 ORDER = (  # the rooms of the package, lowest first: each may import those before it
     *("core", "storage", "text", "knowledge", "noise", "data", "attention", "nn", "models"),
     *("heads", "generation", "objectives", "graph", "tasks", "distill", "training", "interop"),
-    *("run", "report", "jobs", "study", "chain", "cli"),
+    *("run", "report", "jobs", "study", "chain", "api", "cli"),
 )
 PARTS = ORDER[: ORDER.index("training")]  # built from configs, of which they know nothing
 NUMPY_ONLY = ("text", "knowledge", "noise", "data", "core", "storage", "cli")
@@ -30,11 +30,11 @@ TORCH_IN_DATA = {"data/loader.py"}  # collate makes the batch
 # what an import inside a function may name: libraries that are heavy or may be missing, so that
 # `plmctl --help` is fast and a command needs only what it uses
 HEAVY = frozenset({"torch", "hydra", "omegaconf", "rich", "yaml", "safetensors", "pyarrow"})
-HEAVY |= {"sacrebleu", "numpy", "multiprocessing"}
+HEAVY |= {"sacrebleu", "numpy", "multiprocessing", "pandas"}
 # and modules of ours that bring such a library into commands and pages that work without it
 LATE = {
-    "__init__.py": {"plmctl.run.loading", "plmctl.run.shared_base"},
     "__main__.py": {"plmctl.cli.app"},
+    "api/runs.py": {"plmctl.run.loading", "plmctl.api.loading"},
     "chain/demo.py": {"plmctl.data.baseline", "plmctl.data.shards", "plmctl.text"},
     "jobs/command.py": {"plmctl.run.resume", "plmctl.training.checkpoint"},
     "report/card.py": {"plmctl.run.model_facts"},
@@ -54,6 +54,7 @@ LATE = {
     "run/composer.py": {"plmctl.run.part_files"},
     "run/contract.py": {"plmctl.run.assemble", "plmctl.training.freezing"},
     "run/data_check.py": {"plmctl.tasks"},
+    "run/deciding.py": {"plmctl.run.parents"},
     "run/distill_words.py": {"plmctl.run.resume"},
     "run/loading.py": {"plmctl.run.shrinking"},
 }

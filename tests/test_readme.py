@@ -20,8 +20,7 @@ from typer.testing import CliRunner
 from plmctl.attention.kernels.base import Kernel
 from plmctl.attention.patterns.base import Pattern
 from plmctl.cli import app as cli
-from plmctl.cli.commands import data_check, data_link
-from plmctl.cli.start import sort_words
+from plmctl.cli.start import name_argument, sort_words
 from plmctl.data.formats.base import Format
 from plmctl.distill.base import Signal
 from plmctl.heads.base import Head
@@ -122,18 +121,21 @@ def find_group() -> typer.core.TyperGroup:
 def assert_composes(line: str, *extra: str) -> None:
     """Parse `line` as the program does and compose its config; nothing is read or trained."""
     _, verb, *words = shlex.split(line)
-    command = find_group().commands[verb]
+    program = find_group()
+    if verb.startswith("--"):
+        assert any(verb in param.opts for param in program.params)
+        return
+    command = program.commands[verb]
     if verb in ("data", "recipes"):
         command, words = command.commands[(inner := words[0])], words[1:]
         verb = inner if inner in SCHEMAS else verb  # of data augment
     if words == ["--help"]:
         return
     context = command.make_context(verb, [*words, *extra])
-    if verb in ("average", "compare", "convert", "report", "recipes", "help"):
+    if verb in ("average", "compare", "convert", "report", "recipes", "help", "env"):
         return
     given = context.params
-    paths = {"data": data_check.pathless, "link": data_link.pathless}
-    words = paths.get(verb, list)(given["words"] or [])
+    words = name_argument(verb, given["words"] or [])
     recipe, overrides = sort_words(words, resume=given.get("resume", False))
     if given.get("resume"):
         return  # the saved config counts

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 
 from plmctl.core import graphs
@@ -43,6 +44,14 @@ def test_help_imports_what_it_prints() -> None:
 def test_help_of_a_command_imports_no_torch() -> None:
     (found,) = imported_by("pretrain --help")
     assert not found & {"torch", "numpy", "hydra"}
+
+
+def test_a_shell_completes_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_PLMCTL_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", "plmctl pretrain bert train.")
+    monkeypatch.setenv("COMP_CWORD", "3")
+    (found,) = imported_by("pretrain")
+    assert not found & {"torch", "numpy", "hydra", "rich"}
 
 
 def test_no_compiler_before_something_is_compiled(tmp_path: Path) -> None:

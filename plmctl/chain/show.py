@@ -69,7 +69,7 @@ def copy_recipe(name: str, about: Header, dest: str | None) -> None:
     if file.exists():
         others = (file.with_stem(f"{file.stem}-{number}") for number in count(2))
         free = next(other for other in others if not other.exists())
-        fix = shlex.join(["plmctl", "recipes", "cp", name, str(free)])
+        fix = shlex.join(["plmctl", "recipes", "cp", name, "--out", str(free)])
         problem = "is there already, and stays as it is"
         raise UsageError(f"{file}: {problem}\n  fix: another name: {fix}")
     if not file.parent.is_dir():

@@ -42,7 +42,6 @@ def declared(function: object) -> Command | None:
 def make_app(folder: Path = COMMANDS) -> typer.Typer:
     """Make the Typer application with all commands of `folder`, once a process."""
     app = typer.Typer(
-        add_completion=False,
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
@@ -57,8 +56,11 @@ def make_app(folder: Path = COMMANDS) -> typer.Typer:
             others = [other.partition(" ")[2] for other in known if other.startswith(f"{verb} ")]
             about = f"Commands on {verb}: {', '.join(others)}."
             groups[verb] = typer.Typer(no_args_is_help=True, help=about)
-            app.add_typer(groups[verb], name=verb)
-        (groups[verb] if inner else app).command(inner or verb, cls=Verb)(function)
+            app.add_typer(groups[verb], name=verb, short_help=about)
+        # as it stands: Typer would cut a long one
+        about = " ".join((function.__doc__ or "").partition("\n\n")[0].split())
+        place = groups[verb] if inner else app
+        place.command(inner or verb, cls=Verb, short_help=about)(function)
     return app
 
 

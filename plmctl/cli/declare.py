@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from plmctl.cli.options import SHARED
+from plmctl.core.errors import UsageError
+from plmctl.core.terminal import DETAIL, WARN, hear
 
 Function = TypeVar("Function", bound=Callable[..., None])
 
@@ -22,6 +25,7 @@ class Command:
     slots: str = ""  # whose parts are listed: "task search"
     lists: str = ""  # a folder of recipes/ that is listed: "." or "studies"
     task: str = ""  # the task whose settings are shown as an example
+    talks: bool = True  # tells more than results, which --quiet and --verbose are about
     only: tuple[str, ...] = ()  # settings of plmctl finetune that this command adds
     # (title, lines) of a section of its own
     section: Callable[[], tuple[str, Sequence[tuple[str, str]]]] | None = None
@@ -36,12 +40,31 @@ def command(
     """
 
     def declare(function: Function) -> Function:
-        function.command = Command(name, place, examples, **more)  # type: ignore[attr-defined]
-        signature = _with_options(function, options.split())
-        function.__signature__ = signature  # type: ignore[attr-defined]
-        return function
+        about = Command(name, place, examples, **more)
+        shared = [*options.split(), *(("quiet", "verbose") if about.talks else ())]
+        signature = _with_options(function, shared)
+        heard = _hear_as_asked(function) if about.talks else function
+        heard.command = about  # type: ignore[attr-defined]
+        heard.__signature__ = signature  # type: ignore[attr-defined]
+        return heard
 
     return declare
+
+
+def _hear_as_asked(function: Function) -> Function:
+    """The function of a command, whose lines are shown as --quiet or --verbose says."""
+
+    @functools.wraps(function)
+    def heard(*, quiet: bool, verbose: bool, **given: Any) -> None:
+        if quiet and verbose:
+            raise UsageError("--quiet and --verbose: one of them\n  fix: leave one out")
+        if not (quiet or verbose):
+            function(**given)
+            return
+        with hear(WARN if quiet else DETAIL):
+            function(**given)
+
+    return cast(Function, heard)
 
 
 def _with_options(function: Callable[..., None], options: Sequence[str]) -> inspect.Signature:

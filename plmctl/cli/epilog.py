@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from plmctl.cli.declare import Command
+from plmctl.cli.schemas import schema_of
 from plmctl.run.headers import describe_options
 from plmctl.run.other_names import ours
 from plmctl.run.part_help import list_settings
@@ -23,7 +24,7 @@ Lines = Sequence[tuple[str, str]]  # (what one writes, what it means)
 def list_sections(about: Command, name: str) -> list[tuple[str, Lines]]:
     """(title, lines) of every section that ends the help of the command `name`."""
     sections: list[tuple[str, Lines]] = []
-    verb = _schema_of(name)
+    verb = schema_of(name)
     if verb and verb != "convert":
         sections.append((SETTINGS, settings(verb)))
     if about.lists:
@@ -46,7 +47,7 @@ def spell_setting(option: str, value: str, command: str) -> str:
     """The setting that a user means who writes it as an option of `command`, with its value; or
     nothing.
     """
-    verb = _schema_of(command) or command
+    verb = schema_of(command) or command
     schema = SCHEMAS.get("pretrain" if verb == "distill" else verb)
     groups = set(schema()) if schema else set()
     key = option.lstrip("-").replace("-", "_")
@@ -65,8 +66,3 @@ def _of_task(name: str) -> list[tuple[str, str]]:
         if setting.path.startswith("task.") and setting.path != "task.name"
         if not setting.target and not setting.path.startswith(parts)
     ]
-
-
-def _schema_of(command: str) -> str:
-    """The command whose settings this one takes: "data" of "data check"; or nothing."""
-    return next((word for word in reversed(command.split()) if word in SCHEMAS), "")

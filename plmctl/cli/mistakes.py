@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import typer
 
 from plmctl.core.errors import PlmctlError, UsageError
-from plmctl.core.terminal import remark
+from plmctl.core.terminal import FAIL, remark
 
 USERS_FILES = {
     errno.ENOSPC,
@@ -32,15 +32,15 @@ def report_mistakes() -> Iterator[None]:
     try:
         yield
     except PlmctlError as error:
-        remark(f"plmctl: {error}")
+        remark(f"plmctl: {error}", FAIL)
         raise typer.Exit(error.exit_code) from None
     except KeyboardInterrupt:
-        remark("plmctl: stopped")
+        remark("plmctl: stopped", FAIL)
         raise typer.Exit(130) from None
     except OSError as error:
         if error.errno not in USERS_FILES:
             raise
-        remark(f"plmctl: {error.strerror}: {error.filename or 'while writing'}")
+        remark(f"plmctl: {error.strerror}: {error.filename or 'while writing'}", FAIL)
         raise typer.Exit(1) from None
 
 

@@ -6,20 +6,39 @@ from typing import Annotated, Any
 
 import typer
 
-Words = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[./FILE.yaml] KEY=VALUE", show_default=False, hidden=True),
-]
-RecipeWords = Annotated[
-    list[str] | None, typer.Argument(metavar="RECIPE | KEY=VALUE", show_default=False, hidden=True)
-]
+from plmctl.cli.completion import suggest_recipes, suggest_words
+
+
+def _take_words(metavar: str) -> Any:
+    """The argument that takes the words of a command with settings; `metavar`: what stands for them
+    in the line of usage.
+    """
+    return typer.Argument(
+        metavar=metavar, show_default=False, hidden=True, autocompletion=suggest_words
+    )
+
+
+Words = Annotated[list[str] | None, _take_words("[./FILE.yaml] KEY=VALUE")]
+RecipeWords = Annotated[list[str] | None, _take_words("RECIPE | KEY=VALUE")]
+PathWords = Annotated[list[str] | None, _take_words("PATH | KEY=VALUE")]
+RunWords = Annotated[list[str] | None, _take_words("RUN | KEY=VALUE")]
+StudyWords = Annotated[list[str] | None, _take_words("STUDY | KEY=VALUE")]
 Recipe = Annotated[
     str,
-    typer.Argument(metavar="NAME", help="A recipe of plmctl recipes ls, or your own ./FILE.yaml."),
+    typer.Argument(
+        metavar="NAME",
+        help="A recipe of plmctl recipes ls, or your own ./FILE.yaml.",
+        autocompletion=suggest_recipes,
+    ),
 ]
 RecipeSettings = Annotated[
     list[str] | None,
-    typer.Argument(metavar="KEY=VALUE", show_default=False, help="Settings of the recipe."),
+    typer.Argument(
+        metavar="KEY=VALUE",
+        show_default=False,
+        help="Settings of the recipe.",
+        autocompletion=suggest_words,
+    ),
 ]
 ConfigDir = Annotated[
     list[str] | None,
@@ -53,6 +72,13 @@ Multirun = Annotated[
     ),
 ]
 
+Quiet = Annotated[
+    bool, typer.Option("-q", "--quiet", help="Tell results, warnings and mistakes alone.")
+]
+Verbose = Annotated[
+    bool, typer.Option("-v", "--verbose", help="Also tell what is read and saved, and when.")
+]
+
 # {the name by which a command's file asks for an option: (the option, its default)}
 SHARED: dict[str, tuple[Any, Any]] = {
     "config_dir": (ConfigDir, None),
@@ -62,4 +88,6 @@ SHARED: dict[str, tuple[Any, Any]] = {
     "dry_run": (DryRun, False),
     "resume": (Resume, False),
     "multirun": (Multirun, False),
+    "quiet": (Quiet, False),
+    "verbose": (Verbose, False),
 }

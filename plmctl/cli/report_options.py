@@ -21,7 +21,7 @@ Heads = Annotated[
     typer.Option(
         "--attention",
         metavar="L.H,...",
-        help="Draw what these heads attend to: layer.head, counted from 0.",
+        help="Draw what these heads attend to: layer.head, counted from 0 (default: none).",
     ),
 ]
 Sentences = Annotated[
@@ -44,7 +44,7 @@ Probes = Annotated[
 Card = Annotated[
     str | None,
     typer.Option(
-        "--card", metavar="FILE", help="Also write a model card of the run for Hugging Face."
+        "--card", metavar="FILE", help="Also write a model card for Hugging Face (default: none)."
     ),
 ]
 Facts = Annotated[

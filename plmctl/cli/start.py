@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +13,16 @@ from typing import Any
 
 import typer
 
-from plmctl.core.errors import UsageError, raise_all
-from plmctl.core.terminal import tell
+from plmctl.core.errors import UsageError
+from plmctl.core.terminal import DETAIL, remark, tell
 from plmctl.run.spec import Provenance, RunSpec, thaw
+
+# what a word without "=" stands for, where it names no recipe: what the command is about
+ARGUMENTS = {
+    **dict.fromkeys(("tokenize", "data", "contexts", "polarity", "triples"), "data.path"),
+    **dict.fromkeys(("eval", "embed", "generate", "inject"), "checkpoint"),
+    "link": "path",
+}
 
 
 def start(
@@ -40,7 +48,7 @@ def start(
         typer.Exit: Always, with the exit code.
     """
     given = collect_options(verb, **options)
-    named, overrides = sort_words(words or [], resume=given.resume)
+    named, overrides = sort_words(name_argument(verb, words or []), resume=given.resume)
     recipe = named or (None if given.resume else recipe)
     given = complete(replace(given, recipe=recipe, overrides=tuple(overrides)))
     raise typer.Exit(_go(given, print_config, multirun))
@@ -69,23 +77,16 @@ def _go(given: Provenance, print_config: bool, multirun: bool) -> int:
                 "\n  fix: name the run.dir or the settings of one job"
             )
         return sweep(given)
-    with _advise(given):
+    from plmctl.run.deciding import advise, decide
+
+    with advise(given):
         with _without_collector():
-            spec = _decide(given)
+            spec = decide(given)
+            remark(f"composed the settings of plmctl {given.command}", DETAIL)
             action = _print_config if print_config else _import_action(spec)
+        remark("imported what it needs", DETAIL)
         result = action(spec)
     return result if isinstance(result, int) else 0
-
-
-@contextlib.contextmanager
-def _advise(given: Provenance) -> Iterator[None]:
-    """Add what is to be typed to mistakes in settings that do not say it."""
-    try:
-        yield
-    except UsageError as error:
-        from plmctl.run.advice import add_fixes
-
-        raise add_fixes(error, given) from None
 
 
 def _print_config(spec: RunSpec) -> int:
@@ -125,27 +126,22 @@ def _freeze_imports() -> None:
     gc.freeze()
 
 
-def _decide(given: Provenance) -> RunSpec:
-    """The spec of the run to go on with, or a new one."""
-    if given.resume:
-        from plmctl.run.resume import resume_spec
-
-        return resume_spec(given)
-    return _compose(given)
-
-
-def _compose(given: Provenance) -> RunSpec:
-    """Compose a spec. If settings are wrong, report them together with what is wrong in the models
-    and files that the run starts from.
+def name_argument(verb: str, words: Sequence[str]) -> list[str]:
+    """The words with the one that has no "=" as the setting for which it stands, unless it names a
+    recipe; a file of settings stays as it is.
     """
-    from plmctl.run.compose import attempt
-
-    composition = attempt(given)
-    if composition.errors:
-        from plmctl.run.parents import check_parents
-
-        raise_all(check_parents(composition.spec, composition.errors))
-    return composition.spec
+    setting = ARGUMENTS.get(verb)
+    if setting is None:
+        return list(words)
+    if verb == "data" and any(word.startswith("task=") for word in words):
+        setting = "task.path"
+    bare = [word for word in words if not re.search(r"=|^~|\.ya?ml$", word)]
+    given = [word for word in words if word.startswith(f"{setting}=")]
+    if bare and len(bare) + len(given) > 1:
+        both = " ".join([*bare, *given])
+        fix = f"{setting}={bare[0]} alone, or <another setting>={bare[-1]}"
+        raise UsageError(f"{setting} is given more than once: {both}\n  fix: {fix}")
+    return [f"{setting}={word}" if word in bare else word for word in words]
 
 
 def sort_words(words: Sequence[str], *, resume: bool) -> tuple[str | None, list[str]]:

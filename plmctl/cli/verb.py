@@ -18,6 +18,19 @@ from plmctl.core.errors import nearest
 # what Typer says of an option's value, and what it must be
 NUMBERS = {"valid integer": "a whole number", "valid number": "a number"}
 
+# {title of a group of options in --help: their names}
+GROUPS = {
+    "What is shown": ("json", "print_config", "preview", "quiet", "verbose", "help"),
+    "Parts of your own": ("config_dir", "plugin"),
+}
+
+
+def _find_title(param: Any, titles: dict[str, str]) -> str:
+    """The group of a parameter in --help."""
+    if param.param_type_name == "argument":
+        return "Arguments"
+    return titles.get(param.name, "Options")
+
 
 def _explain_value(message: str) -> tuple[str, str]:
     """(what the value of an option must be, one that may be meant) of what Typer says; else two
@@ -47,6 +60,8 @@ class Verb(TyperCommand):
             for name in (*param.opts, *param.secondary_opts)
             if name.startswith("-")
         }
+        if ctx.resilient_parsing:  # a shell completes the line
+            return super().parse_args(ctx, args)
         words = list(takewhile(lambda word: word != "--", args))
         for word, following in zip(words, [*args, ""][1:], strict=False):
             name, equals, value = word.partition("=")
@@ -83,6 +98,20 @@ class Verb(TyperCommand):
         with mistakes.report_mistakes():
             mistakes.find_plugins(ctx.params.get("plugin") or ())
             return super().invoke(ctx)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the options in groups: those of the command first."""
+        shown = {param.name: param.get_help_record(ctx) for param in self.get_params(ctx)}
+        titles = {name: title for title, names in GROUPS.items() for name in names}
+        for title in ("Arguments", "Options", *GROUPS):
+            lines = [
+                shown[param.name]
+                for param in self.get_params(ctx)
+                if shown[param.name] and title == _find_title(param, titles)
+            ]
+            if lines:
+                with formatter.section(title):
+                    formatter.write_dl(lines)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         """Write examples, settings, and the parts and recipes that can be chosen."""

@@ -7,9 +7,30 @@ import platform
 import shlex
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from plmctl import __version__
 from plmctl.core.errors import UsageError
+
+
+class Extra(NamedTuple):
+    """Libraries that only some commands need."""
+
+    libraries: tuple[str, ...]  # as pyproject.toml names them
+    purpose: str
+
+
+EXTRAS = {
+    "chinese": Extra(("jieba",), "words of Chinese text: data.segment=jieba"),
+    "zstd": Extra(("zstandard",), "text in .zst files"),
+    "retrieval": Extra(("bm25s",), "finding passages by BM25"),
+    "faiss": Extra(("faiss-cpu",), "searching vectors: task.index=faiss"),
+    "generation": Extra(("sacrebleu",), "BLEU and chrF of tasks that write text"),
+    "parquet": Extra(("pyarrow",), "text and tables in .parquet files"),
+    "datasets": Extra(("datasets",), "data sets of Hugging Face: data.path=hf:<name>"),
+    "elmo": Extra(("h5py",), "published weights of ELMo"),
+    "slurm": Extra(("hydra-submitit-launcher",), "jobs on a cluster of Slurm"),
+}
 
 
 def require_library(module: str, extra: str, what: str, *, otherwise: str = "") -> Any:
@@ -25,13 +46,16 @@ def require_library(module: str, extra: str, what: str, *, otherwise: str = "") 
 
 def describe_versions() -> str:
     """`plmctl 0.1.0, torch 2.13.0, Python 3.11.7`; neither is imported for it."""
-    versions = []
-    for name in ("plmctl", "torch"):
-        try:
-            versions.append(f"{name} {metadata.version(name)}")
-        except metadata.PackageNotFoundError:
-            versions.append(f"{name} (not installed)")
-    return ", ".join([*versions, f"Python {platform.python_version()}"])
+    torch = find_version("torch") or "(not installed)"
+    return f"plmctl {__version__}, torch {torch}, Python {platform.python_version()}"
+
+
+def find_version(package: str) -> str:
+    """The version of an installed package, which is not imported for it; "" where it is absent."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
 
 
 def install_command(extra: str) -> str:

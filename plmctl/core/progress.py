@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from plmctl.core.terminal import remark, screen, tell, visible
+from plmctl.core.terminal import hears, remark, screen, tell, visible
 
 EVERY = 10.0  # seconds between lines that are not on a terminal
 Say = Callable[[str, int, int], None]  # (what is done, bytes so far, bytes in all or 0)
@@ -35,6 +35,8 @@ class ProgressLine:
         ):
             return
         self.last = now
+        if not hears():
+            return
         rate = (done - self.begun) / max(now - self.start, 1e-9)
         left = clock((self.total - done) / rate) if rate > 0 else "?"
         end = "\n" if done == self.total or not sys.stderr.isatty() else "\r"
@@ -58,7 +60,7 @@ def show_bytes() -> Iterator[Say]:
         speed += f", {clock((total - done) / rate)} left" if rate and total else ""
         return f"{doing}: {done / 1e6:,.1f}{share} MB{speed}" if done else doing
 
-    if not sys.stderr.isatty():
+    if not (sys.stderr.isatty() and hears()):
 
         def plainly(doing: str, done: int, total: int) -> None:
             nonlocal last

@@ -1,14 +1,19 @@
 """Output to a terminal: texts unchanged, except that characters which would control it are escaped.
 
-`visible` escapes, `tell` prints lines, `screen` prints tables. Texts of users (file names, lines of
-data, what a model writes)
-go through one of them: neither an escape code nor square brackets mean anything there.
+`visible` escapes, `tell` prints results, `remark` logs a line, `screen` prints tables. Texts of
+users (file names, lines of data, what a model writes) go through one of them: neither an escape
+code nor square brackets mean anything there.
+
+What is no result goes through the logger "plmctl" of Python's `logging`, which writes plain lines
+to standard error; a program may give it another level or other handlers.
 """
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
@@ -39,9 +44,53 @@ def tell(text: object, *, file: TextIO | None = None, end: str = "\n") -> None:
     print(visible(text), file=file, end=end, flush=True)
 
 
-def remark(text: object) -> None:
-    """Print a line to standard error."""
-    tell(text, file=sys.stderr)
+LOGGER = logging.getLogger("plmctl")
+DETAIL, REMARK, WARN, FAIL = logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR
+
+
+class _PlainLines(logging.Handler):
+    """Writes each record to what standard error is by then; details with the time since the
+    start.
+    """
+
+    def emit(self, record: logging.LogRecord) -> None:
+        since = f"{record.relativeCreated / 1000:.1f} s: " if record.levelno <= DETAIL else ""
+        tell(f"{since}{record.getMessage()}", file=sys.stderr)
+
+
+if not LOGGER.handlers:  # a program may have given it some before
+    LOGGER.addHandler(_PlainLines())
+    LOGGER.propagate = False  # else whoever logs, too, would show each line twice
+if LOGGER.level == logging.NOTSET:
+    LOGGER.setLevel(REMARK)
+
+
+def remark(text: object, level: int = REMARK) -> None:
+    """Log a line, which standard error shows: a remark, or a DETAIL, WARN or FAIL."""
+    LOGGER.log(level, "%s", visible(text))
+
+
+def hears(level: int = REMARK) -> bool:
+    """Whether lines of this level are shown, so that a progress bar is wanted, too."""
+    return LOGGER.isEnabledFor(level)
+
+
+@contextlib.contextmanager
+def hear(level: int) -> Iterator[None]:
+    """Show lines of this level and above."""
+    before = LOGGER.level
+    LOGGER.setLevel(level)
+    try:
+        yield
+    finally:
+        LOGGER.setLevel(before)
+
+
+def spell_level() -> list[str]:
+    """The option that gives another process the level of this one; nothing for the usual one."""
+    if not hears():
+        return ["--quiet"]
+    return ["--verbose"] if hears(DETAIL) else []
 
 
 def screen(*, stderr: bool = False) -> Console:

@@ -12,8 +12,9 @@ from pathlib import Path
 
 from plmctl.core.errors import DataError
 from plmctl.data.survey import survey_text
-from plmctl.data.tokenizing import TokenizingJob, choose_training_texts, find_cache_folder
+from plmctl.data.tokenizing import TokenizingJob, choose_training_texts
 from plmctl.storage.journal import open_journal
+from plmctl.storage.paths import find_cache_folder
 from plmctl.text.tokenizer import META, Tokenizer
 
 # bytes of raw text that are hashed on each start; for more text, size and time of change count

@@ -27,6 +27,7 @@ from plmctl.data.split_writer import SplitWriter
 from plmctl.data.survey import Survey, TextSource, ignore_progress, survey_text
 from plmctl.knowledge.directory import find_knowledge
 from plmctl.storage.journal import Journal, Tell, ignore_line, open_journal
+from plmctl.storage.paths import find_cache_folder
 from plmctl.text.annotate import Wanted, choose_tracks
 from plmctl.text.document import Document
 from plmctl.text.tokenizer import Tokenizer
@@ -124,15 +125,6 @@ def open_or_tokenize(
             _write(job, journal)
             journal.finish(folder)
     return folder
-
-
-def find_cache_folder(folder: str | os.PathLike[str] | None = None) -> Path:
-    """`given`, else the environment variable PLMCTL_CACHE, else plmctl/ in the user's cache
-    folder.
-    """
-    if folder or (folder := os.environ.get("PLMCTL_CACHE")):
-        return Path(folder).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "plmctl"
 
 
 def _identity(job: TokenizingJob) -> dict[str, Any]:

@@ -14,8 +14,6 @@ A blank line of a file gives a blank line, or an empty record, so that line n an
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -30,34 +28,38 @@ from plmctl.generation.fill import Candidates, fill
 from plmctl.generation.prompts import AHEAD, Prompt, PromptReader, batch_by_length
 from plmctl.generation.search import Hypothesis, Search
 
+Answer = dict[str, Any]  # the record above
+
 
 class Answerer(Protocol):
-    """Answers prompts in batches, each with one text, plain or as JSON."""
+    """Answers prompts in batches."""
 
-    def answer(self, prompts: Sequence[Prompt]) -> list[str]:
+    def answer(self, prompts: Sequence[Prompt]) -> list[Answer]:
         """The answer to each prompt."""
 
-    def blank(self, prompt: Prompt) -> str:
+    def blank(self, prompt: Prompt) -> Answer:
         """The answer to a blank line."""
+
+    def spell(self, answer: Answer) -> str:
+        """An answer as a person reads it."""
         ...
 
 
 def answer_in_order(
-    prompts: Iterator[Prompt], answerer: Answerer, batch_size: int
-) -> Iterator[str]:
+    prompts: Iterator[Prompt], answerer: Answerer, batch_size: int, *, one_by_one: bool = False
+) -> Iterator[Answer]:
     """Yield the answer to every prompt as soon as possible: batches have similar lengths, answers
     come in the order of the prompts.
     """
-    interactive = sys.stdin is not None and sys.stdin.isatty()
-    while some := list(islice(prompts, 1 if interactive else AHEAD * batch_size)):
+    while some := list(islice(prompts, 1 if one_by_one else AHEAD * batch_size)):
         answers_by_index = {
             index: answerer.blank(prompt) for index, prompt in enumerate(some) if not prompt.ids
         }
         following = 0
         for indices in batch_by_length(some, batch_size, without=answers_by_index) or [[]]:
             if indices:
-                texts = answerer.answer([some[index] for index in indices])
-                answers_by_index |= dict(zip(indices, texts, strict=True))
+                answers = answerer.answer([some[index] for index in indices])
+                answers_by_index |= dict(zip(indices, answers, strict=True))
             while following in answers_by_index:
                 yield answers_by_index[following]
                 following += 1
@@ -71,16 +73,20 @@ class TextAnswers:
     search: Search
     max_new: int | None
     device: torch.device
-    as_json: bool
 
-    def answer(self, prompts: Sequence[Prompt]) -> list[str]:
-        """The texts of each prompt, one a line, or as one JSON record."""
-        texts = self._write(prompts)
-        return [self._line(*pair) for pair in zip(prompts, texts, strict=True)]
+    def answer(self, prompts: Sequence[Prompt]) -> list[Answer]:
+        """The texts of each prompt."""
+        pairs = zip(prompts, self._write(prompts), strict=True)
+        return [self._record(prompt, texts) for prompt, texts in pairs]
 
-    def blank(self, prompt: Prompt) -> str:
-        """As many blank lines as texts, or a record without any."""
-        return _json(prompt, texts=[]) if self.as_json else "\n" * (self.search.count - 1)
+    def blank(self, prompt: Prompt) -> Answer:
+        """A record without texts."""
+        return self._record(prompt, [])
+
+    def spell(self, answer: Answer) -> str:
+        """A line for each text; as many blank lines where there is none."""
+        lines = [text["text"].replace("\n", "\\n") for text in answer["texts"]]
+        return "\n".join(lines or [""] * self.search.count)
 
     def stream(self, prompt: Prompt) -> None:
         """One prompt to the terminal, token by token; a beam's text at its end."""
@@ -111,15 +117,16 @@ class TextAnswers:
             **more,
         )
 
-    def _line(self, prompt: Prompt, texts: Sequence[Hypothesis]) -> str:
-        written = [(self.reader.spell(prompt, text.ids), text) for text in texts]
-        if not self.as_json:
-            return "\n".join(words.replace("\n", "\\n") for words, _ in written)
+    def _record(self, prompt: Prompt, texts: Sequence[Hypothesis]) -> Answer:
         records = [
-            {"text": words, "score": round_floats(text.score), "finished": text.finished}
-            for words, text in written
+            {
+                "text": self.reader.spell(prompt, text.ids),
+                "score": round_floats(text.score),
+                "finished": text.finished,
+            }
+            for text in texts
         ]
-        return _json(prompt, texts=records)
+        return {"prompt": prompt.text, "texts": records}
 
 
 @dataclass(frozen=True)
@@ -129,44 +136,42 @@ class MaskAnswers:
     reader: PromptReader
     top: int
     device: torch.device
-    as_json: bool
 
-    def answer(self, prompts: Sequence[Prompt]) -> list[str]:
+    def answer(self, prompts: Sequence[Prompt]) -> list[Answer]:
         """Each prompt with its masks filled, and the candidates of each mask."""
         batch, vocab = self.reader.batch(prompts).to(self.device), self.reader.vocab
         candidates = fill(
             self.reader.model, batch, mask=vocab.id("mask"), top=self.top, size=vocab.size
         )
-        return [self._line(*pair) for pair in zip(prompts, candidates, strict=True)]
+        pairs = zip(prompts, candidates, strict=True)
+        return [self._record(prompt, masks) for prompt, masks in pairs]
 
-    def blank(self, prompt: Prompt) -> str:
-        """A blank line, or a record without masks."""
-        return _json(prompt, text="", masks=[]) if self.as_json else ""
+    def blank(self, prompt: Prompt) -> Answer:
+        """A record without masks."""
+        return {"prompt": prompt.text, "text": "", "masks": []}
 
-    def _line(self, prompt: Prompt, masks: Sequence[Candidates]) -> str:
+    def spell(self, answer: Answer) -> str:
+        """The text, and a line for each mask."""
+        rows = [
+            f"  mask {n}: " + ", ".join(f"{c['token']} {c['probability']:.3f}" for c in some)
+            for n, some in enumerate(answer["masks"], 1)
+        ]
+        return "\n".join([answer["text"], *rows])
+
+    def _record(self, prompt: Prompt, masks: Sequence[Candidates]) -> Answer:
         tokenizer, best = self.reader.tokenizer, iter([some[0][0] for some in masks])
         mask = self.reader.vocab.mask
         text = tokenizer.decode([next(best) if i == mask else i for i in prompt.ids])
-        spelled: list[list[dict[str, Any]]] = [
+        spelled = [
             [
                 {"token": tokenizer.pieces([i])[0], "probability": round_floats(share)}
                 for i, share in candidates
             ]
             for candidates in masks
         ]
-        if self.as_json:
-            return _json(prompt, text=text, masks=spelled)
-        rows = [
-            f"  mask {n}: " + ", ".join(f"{c['token']} {c['probability']:.3f}" for c in some)
-            for n, some in enumerate(spelled, 1)
-        ]
-        return "\n".join([text, *rows])
+        return {"prompt": prompt.text, "text": text, "masks": spelled}
 
 
 def trim_incomplete(text: str) -> str:
     """`text` without the end of a character whose bytes are not complete yet."""
     return text.rstrip("\ufffd")
-
-
-def _json(prompt: Prompt, **fields: Any) -> str:
-    return json.dumps({"prompt": prompt.text, **fields}, ensure_ascii=False)

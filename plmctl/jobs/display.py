@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from plmctl.core.errors import first_with_fix
-from plmctl.core.terminal import remark, screen
+from plmctl.core.terminal import hears, remark, screen
 from plmctl.jobs.job import Job
 from plmctl.jobs.journal import JobJournal
 from plmctl.jobs.work import LOG
@@ -39,7 +39,7 @@ def show_jobs(journal: JobJournal, *, live: bool = True) -> Iterator[None]:
 
     journal.tell = tell
     console = screen(stderr=True)
-    if not (live and console.is_terminal):
+    if not (live and console.is_terminal and hears()):
         yield
         return
     from rich.live import Live

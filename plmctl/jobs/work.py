@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 
 from plmctl.core.children import follow_launcher, follow_maker
 from plmctl.core.errors import PlmctlError
-from plmctl.core.terminal import remark
+from plmctl.core.terminal import FAIL, remark
 from plmctl.jobs.job import RUN
 from plmctl.report.job_events import Event, JobEvents
 from plmctl.run.composer import to_plain
@@ -58,7 +58,7 @@ def attempt(call: Callable[[], Any]) -> Outcome:
     except KeyboardInterrupt:
         return Outcome(130)
     except PlmctlError as error:
-        remark(f"plmctl: {error}")
+        remark(f"plmctl: {error}", FAIL)
         return Outcome(error.exit_code, str(error))
     except Exception as error:  # whatever a part of a user raises fails its job alone
         traceback.print_exc()

@@ -62,5 +62,6 @@ def refuse_methods(source: Source, key: str) -> None:
     methods = source.config.get("peft")
     if methods:
         allowed = f"a plain model; this one was trained with peft=[{', '.join(methods)}]"
-        fix = f"plmctl convert {source.run or source.folder} folded --to plmctl, then {key}=folded"
-        raise ConfigError(key, str(source.run or source.folder), allowed, fix=fix)
+        place = source.run or source.folder
+        fix = f"plmctl convert {place} --to plmctl --out folded, then {key}=folded"
+        raise ConfigError(key, str(place), allowed, fix=fix)

@@ -12,7 +12,7 @@ from plmctl.core.errors import ConfigError, DataError, nearest
 from plmctl.core.rounding import round_floats
 from plmctl.run.asked_task import check_out, write_split
 from plmctl.run.ensemble import name_members
-from plmctl.run.predict import show_scores
+from plmctl.run.predict import ScoreTable
 from plmctl.run.schema import Evaluate
 from plmctl.run.shared_base import SharedBase, load_adapters
 from plmctl.tasks import files
@@ -46,7 +46,7 @@ def evaluate_by_task(spec: Evaluate) -> int:
     file = write_split(spec, out, name, [row for row, _ in rows], [answer for _, answer in rows])
     counts = {name: len(own) for name, own in examples.items()}
     extra = {"rows": counts, "predictions": str(file)}
-    show_scores(name, {}, as_json=spec.provenance.json, extra=extra)
+    ScoreTable(name, {}, extra).show(as_json=spec.provenance.json)
     return 0
 
 

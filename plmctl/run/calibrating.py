@@ -43,7 +43,7 @@ def calibrate(
     """Fit what `spec.calibrate` names to labelled predictions, and keep it in the checkpoint."""
     if loaded.source.published:
         allowed = "of a checkpoint of plmctl: a published folder is not written to"
-        fix = f"plmctl convert {spec.checkpoint} converted --to plmctl"
+        fix = f"plmctl convert {spec.checkpoint} --to plmctl --out converted"
         raise ConfigError("calibrate", list(spec.calibrate), allowed, fix=fix)
     decision = fit_decision(task, rows, spec.calibrate, split=split)
     write_json(loaded.source.folder / FILE, asdict(decision))

@@ -12,8 +12,9 @@ import torch
 from plmctl.core.errors import ConfigError, UsageError
 from plmctl.core.progress import ProgressLine
 from plmctl.run.build import build
-from plmctl.run.graph_evaluation import SPLITS, remark_on_few, show_ranks
+from plmctl.run.graph_evaluation import SPLITS, remark_on_few, tabulate_ranks
 from plmctl.run.loading import Loaded
+from plmctl.run.predict import ScoreTable
 from plmctl.run.schema import Evaluate
 from plmctl.storage.reading import read_json
 from plmctl.storage.resumable import RECORD
@@ -26,9 +27,9 @@ from plmctl.training.device.precision import Precision
 ROWS = 1024  # that are sorted by length together
 
 
-def rank_classified(spec: Evaluate, classifier: TripleClassifier) -> None:
-    """Show the ranks of one split; where it is stopped, of the triples that were asked until
-    then.
+def rank_classified(spec: Evaluate, classifier: TripleClassifier) -> ScoreTable:
+    """The ranks of one split; where it is stopped, those of the triples that were asked until
+    then are shown.
     """
     task, split = classifier.task, SPLITS.get(spec.split, spec.split)
     triples = task.choose(split)
@@ -47,11 +48,13 @@ def rank_classified(spec: Evaluate, classifier: TripleClassifier) -> None:
     extra |= {"remark": "; ".join(remarks)} if remarks else {}
     if stop:
         extra["stopped"] = f"after {asked:,} of {len(triples):,} triples, which are in drawn order"
-    if asked:
-        metrics = {split: task.score(questions[: 2 * asked], scores[: 2 * asked])}
-        show_ranks("link prediction", metrics, as_json=spec.provenance.json, extra=extra)
+    metrics = {split: task.score(questions[: 2 * asked], scores[: 2 * asked])} if asked else {}
+    table = tabulate_ranks("link prediction", metrics, extra)
     if stop:
+        if asked:
+            table.show(as_json=spec.provenance.json)
         raise stop
+    return table
 
 
 class TripleClassifier:

@@ -14,7 +14,7 @@ from plmctl.heads.base import about_of, language_heads
 from plmctl.run.build import plain
 from plmctl.run.loading import Loaded, load
 from plmctl.run.measured_text import read_text
-from plmctl.run.predict import show_scores
+from plmctl.run.predict import ScoreTable
 from plmctl.run.schema import Evaluate
 from plmctl.tasks.context_length import ContextLength
 from plmctl.tasks.windows import WindowReader, last_windows
@@ -23,8 +23,8 @@ from plmctl.training.device.precision import Precision
 
 def compare_contexts(
     spec: Evaluate, loaded: Loaded, task: ContextLength, precision: Precision
-) -> None:
-    """Show the effective context of the checkpoint and of the others, and their losses."""
+) -> ScoreTable:
+    """The effective context of the checkpoint and of the others, and their losses."""
     names = [str(spec.checkpoint), *task.others]
     if len(set(names)) < len(names):
         raise ConfigError("task.others", list(task.others), "each checkpoint once")
@@ -52,7 +52,7 @@ def compare_contexts(
     last = task.contexts[-1]
     if any(last in lengths.values() for lengths in results):
         extra["longer"] = f"still gaining at {last:,} tokens: task.longest={2 * last} looks further"
-    show_scores("effective context", scores, as_json=spec.provenance.json, extra=extra)
+    return ScoreTable("effective context", scores, extra)
 
 
 def make_reader(name: str, loaded: Loaded, spec: Evaluate, precision: Precision) -> WindowReader:

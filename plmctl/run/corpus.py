@@ -10,16 +10,18 @@ from typing import Any
 
 from plmctl.core.errors import ConfigError, DataError, UsageError, nearest, raise_all
 from plmctl.core.progress import show_bytes
+from plmctl.core.terminal import DETAIL, remark
 from plmctl.data.mixture import check_mixture
 from plmctl.data.sample import sample_corpus
 from plmctl.data.shards import SPLITS, Shards, is_tokens, read_manifest
 from plmctl.data.sharing import share_tokenizer
-from plmctl.data.tokenizing import TokenizingJob, find_cache_folder, open_or_tokenize
+from plmctl.data.tokenizing import TokenizingJob, open_or_tokenize
 from plmctl.data.verified import verify_once
 from plmctl.run.build import plain
 from plmctl.run.known_entities import refuse_other_entities, refuse_spare_entities
 from plmctl.run.spelling import spell
 from plmctl.run.tokenize import make_job, show_progress
+from plmctl.storage.paths import find_cache_folder
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.unknown import refuse_unknown, unknown_share
 from plmctl.text.vocab import Vocab
@@ -83,6 +85,8 @@ def open_corpus(spec: Any, *, write: bool = True) -> Corpus:
             path: open_or_tokenize(each, cache_dir=cache_dir, write=write)
             for path, each in jobs.items()
         }
+    for path, folder in folders.items():
+        remark(f"tokens of {path or 'the text that comes with Python'}: {folder}", DETAIL)
     tokenizer = _common_tokenizer(spec, folders.values(), shared)
     train, valid = (
         {

@@ -12,7 +12,7 @@ from plmctl.data.shards import Shards, is_tokens
 from plmctl.run.build import plain
 from plmctl.run.graph_evaluation import SPLITS, remark_on_few
 from plmctl.run.loading import Loaded
-from plmctl.run.predict import show_scores
+from plmctl.run.predict import ScoreTable
 from plmctl.run.schema import Evaluate
 from plmctl.tasks.described_links import DescribedLinks
 from plmctl.training.checkpoint import read
@@ -23,8 +23,8 @@ TABLE = "parts.kepler.relation.weight"  # in what only training needs
 
 def rank_described(
     spec: Evaluate, loaded: Loaded, task: DescribedLinks, precision: Precision
-) -> None:
-    """Show the ranks of one split of a token directory of descriptions."""
+) -> ScoreTable:
+    """The ranks of one split of a token directory of descriptions."""
     path, split = plain(spec.data.path), SPLITS.get(spec.split, spec.split)
     if not isinstance(path, str) or not is_tokens(path):
         allowed = "the token directory of descriptions (plmctl data triples, plmctl tokenize)"
@@ -62,4 +62,4 @@ def rank_described(
         "ties": "averaged",
         **remark_on_few(triples),
     }
-    show_scores("link prediction", {split: scores}, as_json=spec.provenance.json, extra=extra)
+    return ScoreTable("link prediction", {split: scores}, extra)

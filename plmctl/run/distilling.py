@@ -23,7 +23,7 @@ from plmctl.run.cost import own_parameters
 from plmctl.run.loaders import BatchFields, open_held_out
 from plmctl.run.loading import Loaded, load
 from plmctl.run.parents import build_task
-from plmctl.run.predict import predict, show_scores
+from plmctl.run.predict import ScoreTable, predict
 from plmctl.run.schema import Finetune, Pretrain
 from plmctl.run.session import Session
 from plmctl.run.side_by_side import BATCHES, Forward, ModelColumn, SideBySide, measure_latencies
@@ -48,7 +48,7 @@ def distill(spec: Finetune | Pretrain) -> int:
         for path in teachers_of(spec):
             model = load(path, plugins=spec.plugins).model
             sizes[path] = {"parameters": count(model), "layers": model.backbone.num_layers}
-        show_scores("teachers", sizes, as_json=spec.provenance.json, extra={})
+        ScoreTable("teachers", sizes, {}).show(as_json=spec.provenance.json)
     return code
 
 

@@ -25,10 +25,10 @@ takes how these were made, and the texts.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,13 +36,14 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.terminal import remark
 from plmctl.heads.sentences import REDUCTIONS
 from plmctl.run.embedding import choose_layers, count_states, embed
-from plmctl.run.embedding_lines import read, read_texts
+from plmctl.run.embedding_lines import EmbeddingLine, read, read_texts
 from plmctl.run.loading import Loaded, load_for
 from plmctl.run.schema import Embed
 from plmctl.run.semantic_search import Manner, VectorFile, find_nearest, write_found
 from plmctl.run.sentence_vectors import SentencePooling, choose_pooling
 from plmctl.storage.arrays import write_npz
 from plmctl.storage.atomic import is_stream, refuse_existing
+from plmctl.training.device.precision import Precision
 
 
 def write_embeddings(spec: Embed) -> int:
@@ -56,31 +57,63 @@ def write_embeddings(spec: Embed) -> int:
     refuse_existing(out, spec.overwrite)
     if spec.among is not None:
         return _search(spec, VectorFile.read(Path(spec.among).expanduser()))
+    check_manner(spec)
+    loaded, precision = load_for(spec)
+    manner = choose_manner(spec, loaded)
+    lines = read(Path(spec.input), loaded, field=spec.field)
+    arrays = embed_lines(spec, loaded, manner, lines, precision)
+    if manner.whole or (spec.pooling != "none" and len(manner.layers) == 1):
+        arrays = itertools.chain(arrays, [_describe(spec).write()])
+    write_npz(out, arrays)
+    tokens = sum(len(line.ids) for line in lines)
+    remark(f"{spec.out}: {len(lines)} lines, {tokens} tokens, {manner.words}")
+    return 0
+
+
+class EmbeddingManner(NamedTuple):
+    """How vectors are made: of which layers, or of the line as a whole."""
+
+    layers: list[int]
+    whole: SentencePooling | None
+
+    @property
+    def words(self) -> str:
+        """What a person reads of it."""
+        return f"pooling {self.whole.words}" if self.whole else f"{len(self.layers)} layers"
+
+
+def check_manner(spec: Embed) -> None:
+    """ConfigError for settings that contradict each other."""
     if spec.normalize and spec.pooling == "none":
         allowed = "false: only vectors of lines are brought to length 1"
         raise ConfigError("normalize", True, allowed, fix="pooling=mean")
-    loaded, precision = load_for(spec)
+
+
+def choose_manner(spec: Embed, loaded: Loaded) -> EmbeddingManner:
+    """How the settings have the vectors of this model made."""
     whole = _choose_whole(spec, loaded)
-    layers = choose_layers(spec.layers, count=count_states(loaded))
-    lines = read(Path(spec.input), loaded, field=spec.field)
-    arrays: Iterable[tuple[str, np.ndarray]] = embed(
+    return EmbeddingManner(choose_layers(spec.layers, count=count_states(loaded)), whole)
+
+
+def embed_lines(
+    spec: Embed,
+    loaded: Loaded,
+    manner: EmbeddingManner,
+    lines: Sequence[EmbeddingLine],
+    precision: Precision,
+) -> Iterable[tuple[str, np.ndarray]]:
+    """(name, array) of every line, as an .npz file has them."""
+    return embed(
         loaded,
         lines,
-        layers=layers,
-        pool=None if whole else REDUCTIONS.get(spec.pooling),
-        whole=whole,
+        layers=manner.layers,
+        pool=None if manner.whole else REDUCTIONS.get(spec.pooling),
+        whole=manner.whole,
         normalize=spec.normalize,
         logits=spec.logits,
         batch_size=spec.batch_size,
         precision=precision,
     )
-    if whole or (spec.pooling != "none" and len(layers) == 1):
-        arrays = itertools.chain(arrays, [_describe(spec).write()])
-    write_npz(out, arrays)
-    tokens = sum(len(line.ids) for line in lines)
-    read_as = f"pooling {whole.words}" if whole else f"{len(layers)} layers"
-    remark(f"{spec.out}: {len(lines)} lines, {tokens} tokens, {read_as}")
-    return 0
 
 
 def _describe(spec: Embed) -> Manner:
@@ -105,19 +138,9 @@ def _search(spec: Embed, file: VectorFile) -> int:
         remark(f"{spec.among} was made with checkpoint={made.checkpoint}; it must be the same")
     spec = replace(spec, **same)
     loaded, precision = load_for(spec)
-    whole = _choose_whole(spec, loaded)
+    manner = choose_manner(spec, loaded)
     lines = read(Path(spec.input), loaded, field=spec.field)
-    arrays = embed(
-        loaded,
-        lines,
-        layers=choose_layers(spec.layers, count=count_states(loaded)),
-        pool=None if whole else REDUCTIONS.get(spec.pooling),
-        whole=whole,
-        normalize=spec.normalize,
-        logits=False,
-        batch_size=spec.batch_size,
-        precision=precision,
-    )
+    arrays = embed_lines(replace(spec, logits=False), loaded, manner, lines, precision)
     known = {name: array[0] for name, array in arrays if name.startswith("hidden_")}
     numbers = [number for number, line in enumerate(lines) if line.ids]
     texts = read_texts(Path(spec.input).expanduser(), spec.field)

@@ -4,7 +4,7 @@ reads pairs; a column of a table; or JSON with the token ids.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,18 +47,36 @@ def read(file: Path, loaded: Loaded, *, field: str = "text") -> list[EmbeddingLi
         DataError: for a line that the model cannot read; it names file and line. And for a file
             without a text.
     """
-    file, lines, limits = file.expanduser(), list[EmbeddingLine](), _Limits.of(loaded)
+    file = file.expanduser()
+    return lay_out_lines(_read_contents(file, field), loaded, file, field=field)
+
+
+def lay_out_lines(
+    contents: Iterable[tuple[int, str | dict[str, Any]]],
+    loaded: Loaded,
+    source: object,
+    *,
+    field: str = "text",
+) -> list[EmbeddingLine]:
+    """What the model reads of numbered texts, or of JSON objects with `input_ids`; a pair of texts
+    is a `PlainLine`.
+
+    Args:
+        source: where they come from, for messages.
+        field: as for `read`.
+    """
+    lines, limits = list[EmbeddingLine](), _Limits.of(loaded)
     node = loaded.own_task()
     columns = node.get("columns") or {}
     # a task that compares texts reads each by itself
     apart = node and getattr(locate(node["_target_"], loaded.source.plugins), "embeds", False)
     pairs = columns.get("text2") is not None and not apart
-    if pairs and _is_table(file):
+    if pairs and isinstance(source, Path) and _is_table(source):
         problem = f"its task reads pairs, and of a table the column {field} alone is read"
-        remark(f"{file}: {problem}; lines may have both texts, with a tab between")
-    for number, content in _read_contents(file, field):
+        remark(f"{source}: {problem}; lines may have both texts, with a tab between")
+    for number, content in contents:
         try:
-            if isinstance(content, _Plain) and pairs and content.strip():
+            if isinstance(content, PlainLine) and pairs and content.strip():
                 texts = parse_texts(content, number, columns).fields
                 line = _from_pair(texts["text"], texts["text2"], loaded, limits.length)
             elif isinstance(content, str):
@@ -67,10 +85,18 @@ def read(file: Path, loaded: Loaded, *, field: str = "text") -> list[EmbeddingLi
                 line = _from_ids(content)
             limits.check(line)
         except ValueError as error:
-            raise DataError(str(error), file=file, line=number) from error
+            raise DataError(str(error), file=source, line=number) from error
         lines.append(line)
     if not any(line.ids for line in lines):
-        raise DataError("there is no text in it", file=file, fix="a text on each line")
+        raise DataError("there is no text in it", file=source, fix="a text on each line")
+    _remark_on_lines(lines, loaded, source, limits.length)
+    return lines
+
+
+def _remark_on_lines(
+    lines: Sequence[EmbeddingLine], loaded: Loaded, source: object, length: int | None
+) -> None:
+    """Say what of the lines is padding, unknown or cut; DataError where too much is unknown."""
     for number, line in enumerate(lines, 1):
         if line.real and line.real[-1] and not line.real[0]:
             remark(
@@ -81,12 +107,11 @@ def read(file: Path, loaded: Loaded, *, field: str = "text") -> list[EmbeddingLi
     ids = [i for line in lines if not line.spelled for i in line.ids]
     if ids and loaded.source.has_tokenizer:
         share = unknown_share(ids, loaded.vocab)
-        refuse_unknown(share, file=file, fix="a checkpoint whose tokenizer knows this text")
+        refuse_unknown(share, file=source, fix="a checkpoint whose tokenizer knows this text")
         if share:
-            remark(f"{file}: {describe_unknown(share)}")
+            remark(f"{source}: {describe_unknown(share)}")
     if cut := sum(line.cut for line in lines):
-        remark(f"{cut} of {len(lines)} lines are longer than {limits.length} tokens and were cut")
-    return lines
+        remark(f"{cut} of {len(lines)} lines are longer than {length} tokens and were cut")
 
 
 def read_texts(file: Path, field: str = "text") -> list[str]:
@@ -125,7 +150,7 @@ class _Limits:
             raise ValueError("every token is padding")
 
 
-class _Plain(str):
+class PlainLine(str):
     """A line of a file of texts, as it stands."""
 
 
@@ -146,7 +171,7 @@ def _read_contents(file: Path, field: str) -> Iterator[tuple[int, str | dict[str
     is_json = has_rows(file) or (first.lstrip().startswith("{") and names_a_key)
     for number, text in lines:
         if not is_json or not text.strip():
-            yield number, _Plain(text)
+            yield number, PlainLine(text)
             continue
         given = parse_json_at(text, file=file, line=number)
         if not isinstance(given, dict):

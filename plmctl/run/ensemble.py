@@ -25,7 +25,7 @@ from plmctl.run.asked_task import (
 from plmctl.run.build import build
 from plmctl.run.calibrating import decide_again, read_decision
 from plmctl.run.loading import load_for
-from plmctl.run.predict import show_scores
+from plmctl.run.predict import ScoreTable
 from plmctl.run.schema import Evaluate
 from plmctl.tasks import inference
 from plmctl.tasks.base import Example, Task
@@ -79,7 +79,7 @@ def evaluate_together(spec: Evaluate) -> int:
     extra = {"task": task.name, "rows": len(examples), "predictions": str(file)}
     if decision is not None:
         extra["decision"] = f"the mean of {len(members)} models: {decision.describe()}"
-    show_scores(f"{task.name}: {name}", scores, as_json=spec.provenance.json, extra=extra)
+    ScoreTable(f"{task.name}: {name}", scores, extra).show(as_json=spec.provenance.json)
     return 0
 
 

@@ -24,7 +24,7 @@ from plmctl.run.build import build
 from plmctl.run.check import Outline, outline_pretraining
 from plmctl.run.cost import Cost, cost
 from plmctl.run.model_facts import remark_on_model
-from plmctl.run.predict import show_scores
+from plmctl.run.predict import ScoreTable
 from plmctl.run.schema import Finetune, Pretrain, Train
 from plmctl.run.side_tasks import count_updates
 from plmctl.run.stage_costs import Spent, StageCost, spend
@@ -62,7 +62,7 @@ def show_task(spec: Finetune, outline: Outline, task: Task) -> None:
     report = estimate_task(spec, outline, task, updates=updates)
     remarks = remark_on_model(spec, model.backbone, spec.plugins, task.longest)
     extra = remarks | (report if as_json else {})
-    show_scores(f"finetune task={task.name}", {"train": numbers}, as_json=as_json, extra=extra)
+    ScoreTable(f"finetune task={task.name}", {"train": numbers}, extra).show(as_json=as_json)
     if not as_json:
         _print_tables(report)
 

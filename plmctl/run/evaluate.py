@@ -4,6 +4,7 @@ perplexity.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,18 +15,18 @@ from plmctl.core.errors import ConfigError, UsageError
 from plmctl.core.terminal import tell
 from plmctl.heads.base import language_heads
 from plmctl.knowledge.vectors import find_vectors
+from plmctl.run.answering import answer_split, predict_split
 from plmctl.run.asked_task import (
     ask_all,
     check_out,
     choose_out,
     choose_task,
     describe_model,
-    read_examples,
     write_split,
 )
 from plmctl.run.build import build, plain
 from plmctl.run.by_task import evaluate_by_task
-from plmctl.run.calibrating import calibrate, decide_again, describe_calibration
+from plmctl.run.calibrating import decide_again
 from plmctl.run.classified_links import TripleClassifier, rank_classified
 from plmctl.run.context_length import compare_contexts
 from plmctl.run.described_links import rank_described
@@ -35,7 +36,7 @@ from plmctl.run.graph_evaluation import evaluate_vectors
 from plmctl.run.held_out import score_held_out, suggest_task
 from plmctl.run.loading import Loaded, load_for
 from plmctl.run.measured_text import read_text
-from plmctl.run.predict import predict, show_scores
+from plmctl.run.predict import ScoreTable
 from plmctl.run.ranking import rank_corpus
 from plmctl.run.schema import Evaluate
 from plmctl.run.sentence_similarity import compare_sentences
@@ -48,7 +49,6 @@ from plmctl.tasks.context_length import ContextLength
 from plmctl.tasks.described_links import DescribedLinks
 from plmctl.tasks.fact_completion import FactCompletion
 from plmctl.tasks.held_out import HeldOut
-from plmctl.tasks.intervals import find_intervals
 from plmctl.tasks.lm import LanguageModel
 from plmctl.tasks.predictions import submission_file, write_submission
 from plmctl.tasks.ranking import RankingTask
@@ -68,88 +68,77 @@ def evaluate(spec: Evaluate) -> int:
             return evaluate_together(spec)
         spec = replace(spec, checkpoint=spec.checkpoint[0])
     if vectors := find_vectors(str(spec.checkpoint)):
-        if spec.task is not None:
-            allowed = "null: vectors of a graph predict its links, and no other task"
-            name = plain(spec.task).get("name", "...")
-            raise ConfigError("task", name, allowed, fix="leave it out")
-        return evaluate_vectors(spec, vectors)
-    if spec.out is not None:
-        check_out(Path(spec.out), spec.overwrite)
-    loaded, precision = load_for(spec)
-    given = describe_model(loaded, spec.plugins)
-    task = build(choose_task(spec, loaded), given, spec.plugins, path="task")
-    if isinstance(task, LanguageModel):
-        _measure_text(spec, loaded, task, precision)
-    elif isinstance(task, ContextLength):
-        compare_contexts(spec, loaded, task, precision)
-    elif isinstance(task, WordSimilarity):
-        compare_words(spec, loaded, task, precision)
-    elif isinstance(task, SentenceSimilarity):
-        compare_sentences(spec, loaded, task, precision)
-    elif isinstance(task, RankingTask):
-        rank_corpus(spec, loaded, task, precision)
-    elif isinstance(task, DescribedLinks):
-        rank_described(spec, loaded, task, precision)
-    elif isinstance(task, ClassifiedLinks):
-        rank_classified(spec, TripleClassifier(spec, loaded, task, precision, given))
-    elif isinstance(task, WNLaMPro):
-        probe_words(spec, loaded, task, precision)
-    elif isinstance(task, FactCompletion):
-        complete_facts(spec, loaded, task, precision)
-    elif isinstance(task, HeldOut):
-        extra = {"checkpoint": str(loaded.source.folder)}
-        scores = score_held_out(spec, loaded, task, precision)
-        show_scores("held-out rows", scores, as_json=spec.provenance.json, extra=extra)
+        table: ScoreTable | None = evaluate_vectors(_without_task(spec), vectors)
     else:
-        whole = ask_all(spec, task, loaded)
-        if spec.provenance.submission:
-            _write_submission(spec, loaded, task, precision)
-        else:
-            _score_split(spec, loaded, task, precision, whole)
+        table = _evaluate_model(spec)
+    if table is not None:
+        table.show(as_json=spec.provenance.json)
     return 0
 
 
-def _score_split(
-    spec: Evaluate, loaded: Loaded, task: Task, precision: Precision, whole: str
-) -> None:
-    """Write the predictions of one split, or of the texts of `input`, and show their scores.
+def _without_task(spec: Evaluate) -> Evaluate:
+    """The spec itself; ConfigError for one with a task."""
+    if spec.task is not None:
+        allowed = "null: vectors of a graph predict its links, and no other task"
+        name = plain(spec.task).get("name", "...")
+        raise ConfigError("task", name, allowed, fix="leave it out")
+    return spec
 
-    `whole`: a remark on files of which no part is held out.
-    """
-    name, examples = read_examples(spec, task)
-    split = inference.encode_split(task, name, examples, loaded.tokenizer)
-    predictions, metrics = _predict(spec, loaded, task, split, precision)
-    before = predictions
-    if spec.calibrate:
-        calibrate(spec, loaded, task, name, predictions)
-    predictions, decision = decide_again(loaded, task, predictions)
-    if decision and metrics:
-        metrics = {**metrics, **task.score(predictions)}
-    file = write_split(spec, choose_out(spec, loaded), name, examples, predictions)
-    remarks = {
-        "cut": inference.describe_truncation(split.rows),
-        "unknown": unknown.describe_unknown(inference.unknown(split.rows, loaded.vocab)),
-        "read": "; ".join(inference.describe_reading(task.reader)),
-        "files": "; ".join(task.remarks),
-        "split": whole if spec.input is None else "",
-        "signatures": task.signatures,
-        "decision": decision,
-        "calibration error": describe_calibration(before, predictions)
-        if decision and metrics
-        else "",
-    }
+
+def _evaluate_model(spec: Evaluate) -> ScoreTable | None:
+    """Write what is asked of a model, and return its scores; None for a submission."""
+    if spec.out is not None:
+        check_out(Path(spec.out), spec.overwrite)
+    loaded, precision = load_for(spec)
+    task = make_task(spec, loaded)
+    if (table := measure(spec, loaded, task, precision)) is not None:
+        return table
+    whole = ask_all(spec, task, loaded)
+    if spec.provenance.submission:
+        _write_submission(spec, loaded, task, precision)
+        return None
+    answered = answer_split(spec, loaded, task, precision, whole=whole)
+    out, name = choose_out(spec, loaded), answered.name
+    file = write_split(spec, out, name, answered.examples, answered.predictions)
     extra = {
         "task": task.name,
         "checkpoint": str(loaded.source.folder),
-        "rows": len(predictions),
+        "rows": len(answered.predictions),
         "predictions": str(file),
-        **{key: remark for key, remark in remarks.items() if remark},
     }
-    scored = spec.input is None or inference.is_answered(examples)
-    scores = {name: metrics} if metrics and scored else {}
-    intervals = {name: find_intervals(task, predictions, seed=spec.seed)} if scores else {}
-    title, as_json = f"{task.name}: {name}", spec.provenance.json
-    show_scores(title, scores, as_json=as_json, extra=extra, intervals=intervals)
+    return answered.tabulate(task, extra, seed=spec.seed)
+
+
+def make_task(spec: Evaluate, loaded: Loaded) -> Any:
+    """The task that is asked of the model."""
+    given = describe_model(loaded, spec.plugins)
+    return build(choose_task(spec, loaded), given, spec.plugins, path="task")
+
+
+def measure(spec: Evaluate, loaded: Loaded, task: Any, precision: Precision) -> ScoreTable | None:
+    """The scores of a task that asks the model in a way of its own; None for one that reads
+    examples of a split.
+    """
+    asked = (spec, loaded, task, precision)
+    if isinstance(task, LanguageModel):
+        return _measure_text(*asked)
+    if isinstance(task, ClassifiedLinks):
+        given = describe_model(loaded, spec.plugins)
+        return rank_classified(spec, TripleClassifier(*asked, given))
+    if isinstance(task, HeldOut):
+        extra = {"checkpoint": str(loaded.source.folder)}
+        return ScoreTable("held-out rows", score_held_out(*asked), extra)
+    ways: tuple[tuple[type, Callable[..., ScoreTable]], ...] = (
+        (ContextLength, compare_contexts),
+        (WordSimilarity, compare_words),
+        (SentenceSimilarity, compare_sentences),
+        (RankingTask, rank_corpus),
+        (DescribedLinks, rank_described),
+        (WNLaMPro, probe_words),
+        (FactCompletion, complete_facts),
+    )
+    way = next((way for kind, way in ways if isinstance(task, kind)), None)
+    return None if way is None else way(*asked)
 
 
 def _write_submission(spec: Evaluate, loaded: Loaded, task: Task, precision: Precision) -> None:
@@ -165,22 +154,15 @@ def _write_submission(spec: Evaluate, loaded: Loaded, task: Task, precision: Pre
         submission_file(out, name)
     for split, name in files.items():
         rows = inference.encode_split(task, split, task.read(split), loaded.tokenizer)
-        predictions, _ = _predict(spec, loaded, task, rows, precision)
+        predictions, _ = predict_split(spec, loaded, task, rows, precision)
         predictions, _ = decide_again(loaded, task, predictions)
         tell(write_submission(out, name, task.submit(predictions, name)))
 
 
-def _predict(
-    spec: Evaluate, loaded: Loaded, task: Task, split: inference.Split, precision: Precision
-) -> tuple[list[dict[str, Any]], dict[str, float]]:
-    size, digits = spec.batch_size, precision.digits
-    return predict(loaded.model, task, split, precision=precision, batch_size=size, digits=digits)
-
-
 def _measure_text(
     spec: Evaluate, loaded: Loaded, task: LanguageModel, precision: Precision
-) -> None:
-    """Show the perplexity of a text."""
+) -> ScoreTable:
+    """The perplexity of a text."""
     path, model = plain(spec.data.path), loaded.model
     if not language_heads(model):
         has, fix = ", ".join(model.heads) or "no head", "a checkpoint with such a head"
@@ -208,5 +190,4 @@ def _measure_text(
     extra = {"checkpoint": str(loaded.source.folder), "text": str(path)}
     if share:
         extra["unknown"] = unknown.describe_unknown(share)
-    title, as_json = "language model", spec.provenance.json
-    show_scores(title, {"text": scores}, as_json=as_json, extra=extra)
+    return ScoreTable("language model", {"text": scores}, extra)

@@ -17,7 +17,7 @@ from plmctl.objectives.wklm import take_states
 from plmctl.run.embedding import group_lines, make_batch
 from plmctl.run.embedding_lines import EmbeddingLine
 from plmctl.run.loading import Loaded
-from plmctl.run.predict import show_scores
+from plmctl.run.predict import ScoreTable
 from plmctl.run.schema import Evaluate
 from plmctl.tasks import encode
 from plmctl.tasks.fact_completion import FactCompletion, Query, Relation, average
@@ -36,8 +36,8 @@ class Filled(NamedTuple):
 
 def complete_facts(
     spec: Evaluate, loaded: Loaded, task: FactCompletion, precision: Precision
-) -> None:
-    """Show the scores of each relation, and their mean."""
+) -> ScoreTable:
+    """The scores of each relation, and their mean."""
     needed, fix = {
         "original": ("mention", "task.scorer=masks, or a run of plmctl pretrain wklm"),
         "masks": ("mlm", "task.scorer=original of a run of wklm, or a masked language model"),
@@ -53,7 +53,7 @@ def complete_facts(
     }
     scores = {**found, AVERAGE: average(found)} if len(found) > 1 else found
     extra = {"checkpoint": str(loaded.source.folder), "scorer": task.scorer}
-    show_scores("fact completion", scores, as_json=spec.provenance.json, extra=extra)
+    return ScoreTable("fact completion", scores, extra)
 
 
 def score_relation(

@@ -26,7 +26,7 @@ from plmctl.run.fit import budget_of, fit
 from plmctl.run.loading import Source, find, open_source
 from plmctl.run.model_facts import remark_on_model
 from plmctl.run.parents import build_task
-from plmctl.run.predict import BATCH, predict, show_scores
+from plmctl.run.predict import BATCH, ScoreTable, predict
 from plmctl.run.regularising import build_regulariser
 from plmctl.run.resolve import resolve_finetuning
 from plmctl.run.rewrite import replace_targets
@@ -359,5 +359,5 @@ def _conclude(
             extra = {"baselines": line, **extra}
         title, as_json = f"{task.name}: {best.name}", given.json
         extra |= {"beside": beside} if beside and as_json else places
-        show_scores(title, metrics, as_json=as_json, extra=extra, intervals=intervals)
+        ScoreTable(title, metrics, extra, intervals).show(as_json=as_json)
     return best

@@ -8,17 +8,22 @@ task asks it.
 
 from __future__ import annotations
 
+import json
+import sys
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
+import torch
+
 from plmctl.core.errors import ConfigError, raise_all
 from plmctl.core.terminal import tell
-from plmctl.generation.answers import Answerer, MaskAnswers, TextAnswers, answer_in_order
+from plmctl.generation.answers import Answer, MaskAnswers, TextAnswers, answer_in_order
 from plmctl.generation.prompts import PromptReader
+from plmctl.generation.search import Search
 from plmctl.models.base import Backbone
 from plmctl.run.build import build
-from plmctl.run.loading import load_for
+from plmctl.run.loading import Loaded, load_for
 from plmctl.run.prompting import make_prompt_reader
 from plmctl.run.schema import Generate
 from plmctl.run.spec import Provenance, key_of
@@ -34,29 +39,41 @@ def generate(spec: Generate) -> int:
         refuse_existing(Path(spec.out), spec.overwrite)
     source, lines = read_texts(spec.prompt, spec.input)
     loaded, precision = load_for(spec)
+    answerer = make_answerer(spec, search, loaded, source, precision.device)
+    prompts = answerer.reader.all(lines, spec.max_new)
+    as_json = spec.provenance.json or spec.out is not None
+    alone = source == "prompt" and not as_json and search.count == 1
+    if alone and isinstance(answerer, TextAnswers):
+        with precision.autocast():
+            answerer.stream(*prompts)
+        return 0
+    total = partial(_count_lines, Path(source))
+    file = nullcontext(tell) if spec.out is None else open_growing(Path(spec.out), total=total)
+    spell = _to_json if as_json else answerer.spell
+    typed = sys.stdin is not None and sys.stdin.isatty()
+    with precision.autocast(), file as write:
+        for answer in answer_in_order(prompts, answerer, spec.batch_size, one_by_one=typed):
+            write(spell(answer))
+    return 0
+
+
+def make_answerer(
+    spec: Generate, search: Search, loaded: Loaded, source: str, device: torch.device
+) -> TextAnswers | MaskAnswers:
+    """What answers the prompts of `source`: it writes, or fills masks, as the model does."""
     if spec.top > (size := loaded.vocab.size):
         raise ConfigError("top", spec.top, f"at most {size}, the size of the vocabulary")
     limit_memory(loaded.model.backbone, spec.memory)
     reader = make_prompt_reader(loaded, source)
     _refuse_unused(reader.kind, spec.provenance)
-    max_new, device = _max_new(spec, reader), precision.device
-    as_json = spec.provenance.json or spec.out is not None
-    prompts = reader.all(lines, spec.max_new)
-    answerer: Answerer
+    max_new = _max_new(spec, reader)
     if reader.kind == "fill":
-        answerer = MaskAnswers(reader, spec.top, device, as_json)
-    else:
-        answerer = TextAnswers(reader, search, max_new, device, as_json)
-        if source == "prompt" and not as_json and search.count == 1:
-            with precision.autocast():
-                answerer.stream(*prompts)
-            return 0
-    total = partial(_count_lines, Path(source))
-    file = nullcontext(tell) if spec.out is None else open_growing(Path(spec.out), total=total)
-    with precision.autocast(), file as write:
-        for line in answer_in_order(prompts, answerer, spec.batch_size):
-            write(line)
-    return 0
+        return MaskAnswers(reader, spec.top, device)
+    return TextAnswers(reader, search, max_new, device)
+
+
+def _to_json(answer: Answer) -> str:
+    return json.dumps(answer, ensure_ascii=False)
 
 
 def limit_memory(backbone: Backbone, memory: int | None) -> None:

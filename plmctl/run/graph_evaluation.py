@@ -17,7 +17,7 @@ from plmctl.knowledge.graph import KnowledgeGraph
 from plmctl.knowledge.triples import BUILTIN, read_graph
 from plmctl.knowledge.vectors import AGAIN, RECORD, GraphVectors, match_names, read_vectors
 from plmctl.run.build import build
-from plmctl.run.predict import show_scores
+from plmctl.run.predict import ScoreTable
 from plmctl.run.schema import Evaluate
 from plmctl.storage.atomic import refuse_existing, write_json
 from plmctl.storage.reading import fit_stored
@@ -28,9 +28,9 @@ SPLITS = {"dev": "valid", "validation": "valid"}  # the words of other tasks
 FEW = 30  # triples; one more moves the mean of fewer by several hundredths
 
 
-def evaluate_vectors(spec: Evaluate, folder: Path) -> int:
-    """Rank the answers of `split`, of the graph that the vectors were trained on or of data.path;
-    returns the exit code.
+def evaluate_vectors(spec: Evaluate, folder: Path) -> ScoreTable:
+    """Rank the answers of `split`, of the graph that the vectors were trained on or of data.path,
+    and write their scores where `out` says so.
     """
     out = None if spec.out is None else Path(spec.out)
     if out is not None:
@@ -54,8 +54,7 @@ def evaluate_vectors(spec: Evaluate, folder: Path) -> int:
         extra["left out"] = f"{lost:,} triples with names that have no vector"
     if out is not None:
         write_json(out, {**extra, "metrics": {split: scores}})
-    show_ranks("link prediction", {split: scores}, as_json=spec.provenance.json, extra=extra)
-    return 0
+    return tabulate_ranks("link prediction", {split: scores}, extra)
 
 
 def remark_on_few(triples: int) -> dict[str, str]:
@@ -66,15 +65,11 @@ def remark_on_few(triples: int) -> dict[str, str]:
     return {"remark": f"ranks {several} say little: those of others may be far from them"}
 
 
-def show_ranks(
-    title: str,
-    metrics: Mapping[str, Mapping[str, float]],
-    *,
-    as_json: bool,
-    extra: Mapping[str, Any],
-) -> None:
-    """Show scores of splits, and how ties count."""
-    show_scores(title, metrics, as_json=as_json, extra={**extra, "ties": "averaged"})
+def tabulate_ranks(
+    title: str, metrics: Mapping[str, Mapping[str, float]], extra: Mapping[str, Any]
+) -> ScoreTable:
+    """Scores of splits, and how ties count."""
+    return ScoreTable(title, metrics, {**extra, "ties": "averaged"})
 
 
 def _open_graph(spec: Evaluate, vectors: GraphVectors, folder: Path) -> KnowledgeGraph:

@@ -31,7 +31,7 @@ from plmctl.nn.tables import count
 from plmctl.run.assemble import without_weights
 from plmctl.run.build import build
 from plmctl.run.fit import budget_of, fit
-from plmctl.run.graph_evaluation import show_ranks
+from plmctl.run.graph_evaluation import tabulate_ranks
 from plmctl.run.resolve import decide_place
 from plmctl.run.schema import Graph, GraphData
 from plmctl.run.session import Session, run_session
@@ -189,7 +189,7 @@ def _conclude(session: Session, model: Model, progress: Progress, graph: Knowled
     record = {"checkpoint": str(best), "vectors": str(folder), "metrics": round_floats(metrics)}
     write_json(session.folder / "result.json", record)
     extra = {"vectors": str(folder), "checkpoint": str(best)}
-    show_ranks("link prediction", metrics, as_json=spec.provenance.json, extra=extra)
+    tabulate_ranks("link prediction", metrics, extra).show(as_json=spec.provenance.json)
     return best
 
 

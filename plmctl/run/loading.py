@@ -14,7 +14,7 @@ from typing import Any, NotRequired, TypedDict
 from torch import Tensor
 
 from plmctl.core.errors import DataError, UsageError
-from plmctl.core.terminal import remark
+from plmctl.core.terminal import DETAIL, WARN, remark
 from plmctl.interop import elmo, hf
 from plmctl.interop.elmo import make_tokenizer
 from plmctl.interop.family import find_token_tables
@@ -164,6 +164,7 @@ def load(path: str | os.PathLike[str], *, plugins: Sequence[str] = ()) -> Loaded
     )
     refuse_infinite(source.tensors, file=source.folder)
     load_exactly(model, source.tensors, file=source.folder)
+    remark(f"loaded {source.folder}: {len(source.tensors)} tensors", DETAIL)
     return Loaded(model.eval(), source)
 
 
@@ -389,5 +390,5 @@ def _best(checkpoints: Path) -> Path:
         elif not any(folder.name in line for line in damaged):
             damaged.append(f"{folder}: {problem}")
     for line in damaged:
-        remark(f"{line}; {chosen.name} is taken")
+        remark(f"{line}; {chosen.name} is taken", WARN)
     return chosen

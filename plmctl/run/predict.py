@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -51,32 +52,45 @@ def predict(
     return predictions, {**task.score(predictions), "loss": loss}
 
 
-def show_scores(
-    title: str,
-    metrics: Mapping[str, Mapping[str, float]],
-    *,
-    as_json: bool,
-    extra: Mapping[str, Any],
-    intervals: Mapping[str, Intervals] | None = None,
-) -> None:
-    """One column a split on a terminal, with one of intervals behind it where there are some; or
-    one JSON object.
-    """
-    known = {split: own for split, own in (intervals or {}).items() if own and split in metrics}
-    if as_json:
-        more = {"intervals": round_floats(known)} if known else {}
-        tell(json.dumps({**extra, "metrics": round_floats(metrics), **more}))
-        return
-    if metrics:
-        names = dict.fromkeys(name for column in metrics.values() for name in column)
-        columns: dict[str, list[str]] = {"metric": list(names)}
-        for split, of in metrics.items():
-            columns[split] = [_spell(of.get(name)) for name in names]
-            if split in known:
-                columns[f"95% of {split}"] = [_spell_pair(known[split].get(name)) for name in names]
-        print_columns(title, list(columns), zip(*columns.values(), strict=True))
-    for name, value in extra.items():
-        tell(f"{name}: {value}")
+@dataclass(frozen=True)
+class ScoreTable:
+    """Scores {split, or what else is compared: {metric: value}}, and what else is to be said."""
+
+    title: str
+    metrics: Mapping[str, Mapping[str, float]]
+    extra: Mapping[str, Any]
+    intervals: Mapping[str, Intervals] = field(default_factory=dict)
+
+    def show(self, *, as_json: bool) -> None:
+        """One column a split on a terminal, with one of intervals behind it where there are some;
+        or one JSON object.
+        """
+        if as_json:
+            tell(json.dumps(self.to_json()))
+            return
+        if self.metrics:
+            names = dict.fromkeys(name for column in self.metrics.values() for name in column)
+            columns: dict[str, list[str]] = {"metric": list(names)}
+            for split, of in self.metrics.items():
+                columns[split] = [_spell(of.get(name)) for name in names]
+                if known := self.known_intervals.get(split):
+                    columns[f"95% of {split}"] = [_spell_pair(known.get(name)) for name in names]
+            print_columns(self.title, list(columns), zip(*columns.values(), strict=True))
+        for name, value in self.extra.items():
+            tell(f"{name}: {value}")
+
+    def to_json(self) -> dict[str, Any]:
+        """What `--json` prints, its floats rounded."""
+        known = round_floats(self.known_intervals)
+        more = {"intervals": known} if known else {}
+        return {**self.extra, "metrics": round_floats(self.metrics), **more}
+
+    @property
+    def known_intervals(self) -> dict[str, Intervals]:
+        """The intervals of the splits that have scores."""
+        return {
+            split: own for split, own in self.intervals.items() if own and split in self.metrics
+        }
 
 
 def _spell(value: float | None) -> str:

@@ -14,7 +14,7 @@ from plmctl.core.terminal import counted
 from plmctl.run.asked_task import ALSO, choose_out, describe_model, is_file, read_examples
 from plmctl.run.build import build
 from plmctl.run.loading import Loaded, load
-from plmctl.run.predict import show_scores
+from plmctl.run.predict import ScoreTable
 from plmctl.run.schema import Evaluate
 from plmctl.run.sentence_vectors import SentencePooling, embed_texts
 from plmctl.tasks import inference
@@ -28,9 +28,11 @@ from plmctl.training.device.precision import Precision
 AT_ONCE = 64  # questions whose pairs are laid out together
 
 
-def rank_corpus(spec: Evaluate, loaded: Loaded, task: RankingTask, precision: Precision) -> None:
-    """Rank the corpus for every question of a split, or of `input`; write and score the rankings,
-    beside those of what found the texts first.
+def rank_corpus(
+    spec: Evaluate, loaded: Loaded, task: RankingTask, precision: Precision
+) -> ScoreTable:
+    """Rank the corpus for every question of a split, or of `input`, and write the rankings; returns
+    their scores, beside those of what found the texts first.
     """
     name, examples = read_examples(spec, task)
     corpus = task.read_corpus(ALSO.get(spec.split, spec.split))
@@ -64,7 +66,7 @@ def rank_corpus(spec: Evaluate, loaded: Loaded, task: RankingTask, precision: Pr
         "searched": f"{counted(len(texts), 'text')} for {counted(len(queries), 'question')}",
         "predictions": str(file),
     }
-    show_scores(f"{task.name}: {name}", scores, as_json=spec.provenance.json, extra=extra)
+    return ScoreTable(f"{task.name}: {name}", scores, extra)
 
 
 def search_corpus(

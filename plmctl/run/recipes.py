@@ -94,7 +94,7 @@ def find_graph_recipe(name: str, config_dirs: Sequence[str] = ()) -> Path:
     """The file of a recipe of `plmctl graph`: ./mine.yaml as it stands, else as for a study."""
     if name.endswith((".yaml", ".yml")):
         return find_recipe(name)
-    files = _files_in(GRAPHS, config_dirs)
+    files = graph_recipes(config_dirs)
     if name not in files:
         meant = get_close_matches(name, files, n=1)
         raise UsageError(
@@ -108,6 +108,11 @@ def find_graph_recipe(name: str, config_dirs: Sequence[str] = ()) -> Path:
 def studies(config_dirs: Sequence[str] = ()) -> dict[str, Path]:
     """{name: file} of every study; a user's own hides one of recipes/ that is called the same."""
     return _files_in(STUDIES, config_dirs)
+
+
+def graph_recipes(config_dirs: Sequence[str] = ()) -> dict[str, Path]:
+    """{name: file} of every recipe of `plmctl graph`, in the same way."""
+    return _files_in(GRAPHS, config_dirs)
 
 
 def _files_in(place: str, config_dirs: Sequence[str]) -> dict[str, Path]:

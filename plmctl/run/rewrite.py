@@ -9,7 +9,6 @@ from typing import Any
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.terminal import remark, tell
-from plmctl.data.tokenizing import find_cache_folder
 from plmctl.distill.rewriting import Rewriting
 from plmctl.distill.sequence import Nearest, Pick, pick_likeliest
 from plmctl.generation.prompts import PromptReader
@@ -20,6 +19,7 @@ from plmctl.run.loading import Loaded, load
 from plmctl.run.make_spec import spec_of
 from plmctl.run.prompting import build_writing_task, make_prompt_reader
 from plmctl.run.writing import Rewrite
+from plmctl.storage.paths import find_cache_folder
 from plmctl.storage.resumable import new_folder
 from plmctl.tasks.generation import Generation
 from plmctl.training.processes.world import device_of

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from plmctl.run.loading import Loaded
-from plmctl.run.predict import show_scores
+from plmctl.run.predict import ScoreTable
 from plmctl.run.schema import Evaluate
 from plmctl.run.sentence_vectors import choose_pooling, embed_texts
 from plmctl.tasks.sentence_similarity import ScoredPair, SentenceSimilarity, average
@@ -18,8 +18,8 @@ from plmctl.training.device.precision import Precision
 
 def compare_sentences(
     spec: Evaluate, loaded: Loaded, task: SentenceSimilarity, precision: Precision
-) -> None:
-    """Show the correlations of every set of pairs, and their mean."""
+) -> ScoreTable:
+    """The correlations of every set of pairs, and their mean."""
     pooling = choose_pooling(loaded, task.pooling, path="task.pooling")
 
     def embed(pairs: list[ScoredPair]) -> tuple[np.ndarray, np.ndarray]:
@@ -42,4 +42,4 @@ def compare_sentences(
     if len(scores) > 1:
         scores["mean"] = average(scores)
     extra: dict[str, Any] = {"checkpoint": str(loaded.source.folder), "pooling": pooling.words}
-    show_scores("similarity of sentences", scores, as_json=spec.provenance.json, extra=extra)
+    return ScoreTable("similarity of sentences", scores, extra)

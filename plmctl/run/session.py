@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from plmctl.core.terminal import remark
+from plmctl.core.terminal import DETAIL, WARN, remark, spell_level
 from plmctl.run.plugins import as_words, option
 from plmctl.run.saved import spec_text
 from plmctl.run.spec import RunSpec
@@ -136,7 +136,8 @@ def _launch(spec: Any, lock: Mapping[str, int]) -> int:
     words = given.overrides if given.resume else ()
     changes = [word for word in words if not word.startswith("run.dir=")]
     command = [given.command, "--resume", f"run.dir={spec.run.dir}", *changes]
-    return launch(spec.train.processes, [*command, *as_words(given.plugins)], given=lock)
+    command += [*as_words(given.plugins), *spell_level()]
+    return launch(spec.train.processes, command, given=lock)
 
 
 def _session(spec: Any, world: World, prepared: Any) -> Session:
@@ -153,6 +154,8 @@ def _session(spec: Any, world: World, prepared: Any) -> Session:
     if spec.train.deterministic:
         torch.use_deterministic_algorithms(True)
     precision = choose(spec.train.precision, world.device)
+    threads = torch.get_num_threads()
+    remark(f"{folder} on {world.device}, {precision.name}, {threads} threads", DETAIL)
     return Session(spec, folder, world, precision, log, prepared)
 
 
@@ -163,7 +166,7 @@ def _say_farewell(result: Result, spec: RunSpec, then: Next) -> None:
     if result.exit_code:
         again = f"plmctl {given.command} --resume run.dir={run}{plugins}"
         go_on = "" if given.within else f". To go on:\n  {again}"
-        remark(f"stopped after {result.progress.step} updates, all saved{go_on}")
+        remark(f"stopped after {result.progress.step} updates, all saved{go_on}", WARN)
         return
     remark(f"run: {folder}\ncheckpoint: {result.checkpoint}")
     lines = (

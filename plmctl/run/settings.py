@@ -38,7 +38,8 @@ def settings(verb: str) -> list[tuple[str, str]]:
     lines = []
     for setting in list_plumbing(verb):
         closed = setting.kind if setting.kind.startswith("one of ") else ""
-        words = "; ".join(filter(None, [setting.meaning, closed]))
+        needed = "" if setting.default else "must be given"
+        words = "; ".join(filter(None, [setting.meaning, closed, needed]))
         lines.append((f"{setting.path}={setting.default}", words))
     return lines
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import torch
 
-from plmctl.data.tokenizing import find_cache_folder
+from plmctl.core.machine import describe_cpu
 from plmctl.run.schema import Train
 from plmctl.storage.atomic import write_json
+from plmctl.storage.paths import find_cache_folder
 from plmctl.training.device.peak import find_card_peak, measure_rate, usual_share
 from plmctl.training.device.precision import Precision, choose
 from plmctl.training.processes.threads import count_threads
 from plmctl.training.processes.world import device_of, environment
-from plmctl.training.rundir import describe_cpu
 
 FILE = "speed.json"  # in the cache folder: {machine: FLOP/s of a matrix product}
 SECONDS = 0.3  # of a measurement

@@ -8,15 +8,15 @@ from plmctl.core.errors import UsageError
 from plmctl.generation.fill import fill
 from plmctl.generation.prompts import batch_by_length
 from plmctl.run.loading import Loaded
-from plmctl.run.predict import show_scores
+from plmctl.run.predict import ScoreTable
 from plmctl.run.prompting import make_prompt_reader
 from plmctl.run.schema import Evaluate
 from plmctl.tasks.wnlampro import WNLaMPro
 from plmctl.training.device.precision import Precision
 
 
-def probe_words(spec: Evaluate, loaded: Loaded, task: WNLaMPro, precision: Precision) -> None:
-    """Show the scores of a checkpoint on a split."""
+def probe_words(spec: Evaluate, loaded: Loaded, task: WNLaMPro, precision: Precision) -> ScoreTable:
+    """The scores of a checkpoint on a split."""
     split = "dev" if spec.split == "valid" else spec.split
     entries = task.read(split)
     reader = make_prompt_reader(loaded, str(task.path))
@@ -42,4 +42,4 @@ def probe_words(spec: Evaluate, loaded: Loaded, task: WNLaMPro, precision: Preci
         predicted[n].append(found)
     extra = {"checkpoint": str(loaded.source.folder), "entries": len(entries)}
     scores = {split: task.score(entries, predicted)}
-    show_scores("wnlampro", scores, as_json=spec.provenance.json, extra=extra)
+    return ScoreTable("wnlampro", scores, extra)

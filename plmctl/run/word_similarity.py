@@ -21,7 +21,7 @@ from plmctl.run.build import plain
 from plmctl.run.embedding import choose_layers, count_states, group_lines, make_batch
 from plmctl.run.embedding_lines import EmbeddingLine
 from plmctl.run.loading import Loaded
-from plmctl.run.predict import show_scores
+from plmctl.run.predict import ScoreTable
 from plmctl.run.schema import Evaluate
 from plmctl.tasks import encode
 from plmctl.tasks.places import find_tokens
@@ -45,8 +45,8 @@ class Occurrence(NamedTuple):
 
 def compare_words(
     spec: Evaluate, loaded: Loaded, task: WordSimilarity, precision: Precision
-) -> None:
-    """Show the correlations of the model, and of every file of static vectors."""
+) -> ScoreTable:
+    """The correlations of the model, and of every file of static vectors."""
     lists = task.read()
     words = sorted({w for pairs in lists.values() for pair in pairs for w in pair[:2]})
     if task.vectors == "input":
@@ -69,7 +69,7 @@ def compare_words(
         "pairs": sum(map(len, lists.values())),
         "words": f"{len(vectors):,} of {len(words):,} have a vector",
     }
-    show_scores("word similarity", scores, as_json=spec.provenance.json, extra=extra)
+    return ScoreTable("word similarity", scores, extra)
 
 
 def read_table(loaded: Loaded, words: Sequence[str]) -> Vectors:

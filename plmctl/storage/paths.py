@@ -4,6 +4,7 @@ of one that does not.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from difflib import get_close_matches
 from pathlib import Path
@@ -75,3 +76,12 @@ def refuse_links(folder: Path) -> None:
             raise DataError(
                 f"{entry.name} {why}", file=folder, fix="copy what it leads to into the folder"
             )
+
+
+def find_cache_folder(folder: str | os.PathLike[str] | None = None) -> Path:
+    """`given`, else the environment variable PLMCTL_CACHE, else plmctl/ in the user's cache
+    folder.
+    """
+    if folder or (folder := os.environ.get("PLMCTL_CACHE")):
+        return Path(folder).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "plmctl"

@@ -7,7 +7,7 @@ import os
 import platform
 from pathlib import Path
 
-from plmctl.data.tokenizing import find_cache_folder
+from plmctl.storage.paths import find_cache_folder
 from plmctl.text.corpus import write_task
 
 BUILTIN = "builtin"

@@ -34,7 +34,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from plmctl.core.errors import DataError, PlmctlError
-from plmctl.core.terminal import tell
+from plmctl.core.terminal import DETAIL, remark, tell
 from plmctl.core.values import Count, Whole
 from plmctl.nn.tables import real
 from plmctl.storage.durable import sync
@@ -143,6 +143,7 @@ class Checkpoints:
             raise PlmctlError(f"cannot save {target}: {reason}; {kept}\n  fix: {fix}") from error
         self._valid.add(target)
         self._prune(best_step)
+        remark(f"saved {target}", DETAIL)
         return target
 
     def _leave_out(self, snapshot: Snapshot, folder: Path) -> Snapshot:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.core.progress import clock
-from plmctl.core.terminal import remark, screen, visible
+from plmctl.core.terminal import hears, remark, screen, visible
 from plmctl.storage.reading import parse_json
 from plmctl.training.meter import numbers_of
 
@@ -53,7 +53,7 @@ class Log:
         self._display: Any = None
 
     def __enter__(self) -> Log:
-        if not self.quiet and sys.stderr.isatty():
+        if not self.quiet and sys.stderr.isatty() and hears():
             self._display = _Bar()
         return self
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import json
 import os
 import platform
@@ -20,6 +21,7 @@ from typing import Any
 import torch
 
 from plmctl.core.errors import DataError, UsageError
+from plmctl.core.machine import describe_cpu
 from plmctl.core.terminal import remark
 from plmctl.storage.atomic import write_text
 from plmctl.training.log import METRICS
@@ -33,8 +35,12 @@ FOLDERS = ("tokenizer", "checkpoints")  # other folders that exist before the fi
 
 
 def fresh(root: Path) -> Path:
-    """`root/<time>-<process>`: a name that no other process uses."""
-    return root / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    """`root/<time>-<process>`: a name that no other process uses; with a number behind it where
+    this one has used it.
+    """
+    name = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    names = (f"{name}-{number}" if number > 1 else name for number in itertools.count(1))
+    return next(root / name for name in names if not (root / name).exists())
 
 
 def refuse_used(folder: Path) -> None:
@@ -179,15 +185,3 @@ def restore_environment(folder: Path, say: Callable[[str], None], *, threads: bo
     ]
     if changed:
         say(f"not bit-exact from here on: {', '.join(changed)}")
-
-
-def describe_cpu() -> str:
-    """The name of the processor, as far as the system tells it."""
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            return next(
-                (line.split(":", 1)[1].strip() for line in file if line.startswith("model name")),
-                platform.machine(),
-            )
-    except OSError:
-        return platform.processor() or platform.machine()

@@ -15,7 +15,8 @@ from plmctl.core.errors import ConfigError, DataError, PlmctlError, UsageError
 from plmctl.data import encoding, split_writer, tokenizing
 from plmctl.data.shards import Shards
 from plmctl.data.survey import TextSource
-from plmctl.data.tokenizing import TokenizingJob, find_cache_folder, open_or_tokenize, tokenize
+from plmctl.data.tokenizing import TokenizingJob, open_or_tokenize, tokenize
+from plmctl.storage.paths import find_cache_folder
 from plmctl.text.reader import read_documents
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.train import KINDS

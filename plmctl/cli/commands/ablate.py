@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from plmctl.cli.declare import command
+from plmctl.cli.options import StudyWords
 from plmctl.cli.start import start
 
 
@@ -21,10 +22,7 @@ from plmctl.cli.start import start
     options="print_config config_dir plugin json",
 )
 def ablate(
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="STUDY | KEY=VALUE", show_default=False, hidden=True),
-    ] = None,
+    words: StudyWords = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print jobs and cost. Run nothing.")
     ] = False,

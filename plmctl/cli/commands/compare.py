@@ -28,7 +28,7 @@ Metric = Annotated[
     typer.Option("--metric", metavar="NAME", help="A score. May be repeated (default: all)."),
 ]
 Positive = Annotated[
-    str | None, typer.Option("--positive", metavar="LABEL", help="Add the F1 of this class.")
+    str | None, typer.Option("--positive", metavar="LABEL", help="Add its F1 (default: none).")
 ]
 Gold = Annotated[str, typer.Option("--gold", metavar="COLUMN", help="With the right labels.")]
 Guess = Annotated[str, typer.Option("--guess", metavar="COLUMN", help="With the predictions.")]
@@ -40,7 +40,7 @@ Id = Annotated[
 ]
 Samples = Annotated[
     int | None,
-    typer.Option("--samples", metavar="N", help="Of bootstrap and randomisation (10000)."),
+    typer.Option("--samples", metavar="N", help="Of bootstrap and randomisation (default: 10000)."),
 ]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Of these.")]
 

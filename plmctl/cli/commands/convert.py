@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from plmctl.cli.declare import command
+from plmctl.cli.former import warn_of_former
 from plmctl.cli.options import Plugin
 
 
@@ -22,13 +23,16 @@ def list_families() -> tuple[str, list[tuple[str, str]]]:
 In = Annotated[
     str, typer.Argument(metavar="IN", help="A run, a checkpoint or a Hugging Face folder.")
 ]
-Out = Annotated[str, typer.Argument(metavar="OUT", help="The folder to write.")]
+Former = Annotated[str | None, typer.Argument(metavar="", show_default=False, hidden=True)]
+Out = Annotated[
+    str | None, typer.Option("--out", metavar="DIR", help="The folder to write (no default).")
+]
 To = Annotated[
     Literal["hf", "plmctl", "peft"] | None,
     typer.Option(
         "--to",
-        help="The layout of OUT; peft: what LoRA or IA3 have learned, beside the model in Hugging"
-        " Face's layout. With --max-length plmctl is the default.",
+        help="The layout to write (default: plmctl of a model that is made longer); peft: what LoRA"
+        " or IA3 have learned, beside the model in Hugging Face's layout.",
     ),
 ]
 Network = Annotated[
@@ -40,23 +44,23 @@ MaxLength = Annotated[
     typer.Option(
         "--max-length",
         help="Make an encoder with learned positions, or that of an encoder-decoder, read rows of"
-        " so many tokens (Longformer, LED).",
+        " so many tokens (Longformer, LED; default: as it is).",
     ),
 ]
 Reach = Annotated[
     int | None,
     typer.Option(
         "--reach",
-        help="With --max-length: tokens that each sees to either side; as before, or as many as an"
-        " old row has, at most 256.",
+        help="Of a longer model: tokens that each sees to either side (default: as before, or as"
+        " many as an old row has, at most 256).",
     ),
 ]
 Without = Annotated[
     Literal["copies", "projections"] | None,
     typer.Option(
         "--without",
-        help="With --max-length, for ablations: draw the new positions; no projections of their"
-        " own for global tokens.",
+        help="Of a longer model, for ablations: draw the new positions; no projections of their"
+        " own for global tokens (default: with both).",
     ),
 ]
 
@@ -65,14 +69,15 @@ Without = Annotated[
     "convert",
     place=90,
     examples=(
-        "plmctl convert runs/first exported --to hf",
-        "plmctl convert exported imported --to plmctl",
+        "plmctl convert runs/first --to hf --out exported",
+        "plmctl convert exported --to plmctl --out imported",
     ),
     section=list_families,
 )
 def convert(
     source: In,
-    out: Out,
+    former: Former = None,
+    out: Out = None,
     to: To = None,
     part: Network = "model",
     max_length: MaxLength = None,
@@ -88,6 +93,10 @@ def convert(
     from plmctl.report.card import make_card
     from plmctl.run.convert import convert as convert_model
 
+    if former is not None:
+        warn_of_former(f"convert {source} {former}", f"convert {source} --out {former}")
+    if (place := out or former) is None:
+        raise UsageError("Missing option '--out': the folder to write\n  fix: --out converted")
     for option, value in (("--reach", reach), ("--without", without)):
         if value and max_length is None:
             fix = f"--max-length 4096, or no {option}"
@@ -96,7 +105,7 @@ def convert(
         raise UsageError("Missing option '--to'\n  fix: --to hf, or --to plmctl")
     convert_model(
         Path(source).expanduser(),
-        Path(out).expanduser(),
+        Path(place).expanduser(),
         to=to or "plmctl",
         max_length=max_length,
         reach=reach,

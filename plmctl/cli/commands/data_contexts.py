@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from plmctl.cli.declare import command
-from plmctl.cli.options import Words
+from plmctl.cli.options import PathWords
 from plmctl.cli.start import start
 
 
@@ -18,7 +18,7 @@ from plmctl.cli.start import start
     ),
     options="json print_config config_dir plugin",
 )
-def contexts(words: Words = None, **options: Any) -> None:
+def contexts(words: PathWords = None, **options: Any) -> None:
     """Find the words of a text with their contexts.
 
     BERTRAM learns from frequent words what the vector of a word is, and gives vectors to rare ones.

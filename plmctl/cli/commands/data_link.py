@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from plmctl.cli.declare import command
+from plmctl.cli.options import PathWords
 from plmctl.cli.start import start
 
 
@@ -19,20 +18,9 @@ from plmctl.cli.start import start
     ),
     options="json print_config config_dir plugin",
 )
-def link(
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="PATH | KEY=VALUE", show_default=False, hidden=True),
-    ] = None,
-    **options: Any,
-) -> None:
+def link(words: PathWords = None, **options: Any) -> None:
     """Write text with marked mentions of entities.
 
     PATH is the export of a wiki, or with dictionary=<names> plain text.
     """
-    start("link", pathless(words or []), **options)
-
-
-def pathless(words: list[str]) -> list[str]:
-    """The words of `data link` with PATH as the setting that it stands for."""
-    return [word if "=" in word or word.startswith("~") else f"path={word}" for word in words]
+    start("link", words, **options)

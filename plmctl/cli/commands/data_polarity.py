@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from plmctl.cli.declare import command
-from plmctl.cli.options import Words
+from plmctl.cli.options import PathWords
 from plmctl.cli.start import start
 
 
@@ -21,7 +21,7 @@ from plmctl.cli.start import start
     ),
     options="json print_config config_dir plugin",
 )
-def polarity(words: Words = None, **options: Any) -> None:
+def polarity(words: PathWords = None, **options: Any) -> None:
     """Mark the polarity that words have in their sentence, by the glosses of their senses.
 
     SentiLARE learns from it which words are positive or negative where they stand.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from plmctl.cli.declare import command
-from plmctl.cli.options import Words
+from plmctl.cli.options import PathWords
 from plmctl.cli.start import start
 
 
@@ -18,7 +18,7 @@ from plmctl.cli.start import start
     ),
     options="json print_config config_dir plugin",
 )
-def triples(words: Words = None, **options: Any) -> None:
+def triples(words: PathWords = None, **options: Any) -> None:
     """Write a knowledge graph as text: for KEPLER, COMET or KG-BERT.
 
     kind=descriptions: a text of each entity. comet: head and relation, and the tail that is to be

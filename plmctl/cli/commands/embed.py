@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from plmctl.cli.declare import command
-from plmctl.cli.options import Words
+from plmctl.cli.options import RunWords
 from plmctl.cli.start import start
 
 
@@ -19,8 +19,8 @@ from plmctl.cli.start import start
             " out=means.npz layers=-1 pooling=mean"
         ),
     ),
-    options="print_config plugin",
+    options="print_config config_dir plugin",
 )
-def embed(words: Words = None, **options: Any) -> None:
+def embed(words: RunWords = None, **options: Any) -> None:
     """Write contextual embeddings of the lines of a file."""
     start("embed", words, **options)

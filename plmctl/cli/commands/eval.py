@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from plmctl.cli.declare import command
-from plmctl.cli.options import Words
+from plmctl.cli.options import RunWords
 from plmctl.cli.start import start
 
 Submission = Annotated[
@@ -26,7 +26,7 @@ Submission = Annotated[
     slots="task",
     options="json print_config multirun config_dir plugin",
 )
-def evaluate(words: Words = None, submission: Submission = False, **options: Any) -> None:
+def evaluate(words: RunWords = None, submission: Submission = False, **options: Any) -> None:
     """Score a checkpoint, label new texts, or measure perplexity.
 
     A checkpoint is scored on the task that it was fine-tuned on. input=FILE labels the texts of a

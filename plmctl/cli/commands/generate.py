@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from plmctl.cli.declare import command
-from plmctl.cli.options import Words
+from plmctl.cli.options import RunWords
 from plmctl.cli.start import start
 
 
@@ -20,9 +20,9 @@ from plmctl.cli.start import start
         'plmctl generate checkpoint=runs/first prompt="a [MASK] of strings" top=3',
     ),
     slots="search",
-    options="json print_config plugin",
+    options="json print_config config_dir plugin",
 )
-def generate(words: Words = None, **options: Any) -> None:
+def generate(words: RunWords = None, **options: Any) -> None:
     """Continue a prompt, rewrite a text, or fill in masks.
 
     A decoder continues a prompt, an encoder-decoder rewrites a text, and an encoder fills in the

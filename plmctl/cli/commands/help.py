@@ -6,15 +6,23 @@ from typing import Annotated
 
 import typer
 
+from plmctl.cli.completion import suggest_topics
 from plmctl.cli.declare import command
 from plmctl.cli.options import ConfigDir, Json, Plugin
 
 What = Annotated[
-    str | None, typer.Argument(metavar="[SLOT | PART | SLOT=PART | SETTING]", show_default=False)
+    str | None,
+    typer.Argument(
+        metavar="[SLOT | PART | SLOT=PART | SETTING]",
+        show_default=False,
+        autocompletion=suggest_topics,
+    ),
 ]
 
 
-@command("help", place=200, examples=("plmctl help span_mask", "plmctl help train.minutes"))
+@command(
+    "help", place=200, talks=False, examples=("plmctl help span_mask", "plmctl help train.minutes")
+)
 def explain(
     what: What = None, as_json: Json = False, config_dir: ConfigDir = None, plugin: Plugin = None
 ) -> None:

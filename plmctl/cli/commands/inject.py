@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from plmctl.cli.declare import command
-from plmctl.cli.options import Words
+from plmctl.cli.options import RunWords
 from plmctl.cli.start import start
 
 
@@ -22,7 +22,7 @@ from plmctl.cli.start import start
     slots="word_vectors",
     options="print_config config_dir plugin",
 )
-def inject(words: Words = None, **options: Any) -> None:
+def inject(words: RunWords = None, **options: Any) -> None:
     """Give a model tokens of whole words, with vectors from elsewhere.
 
     The new model puts them beside or in place of these words in every text that it reads.

@@ -7,25 +7,33 @@ from typing import Annotated, Any
 import typer
 
 from plmctl.cli.declare import command
+from plmctl.cli.former import warn_of_former
 from plmctl.cli.options import Recipe
 from plmctl.cli.start import collect_options
 
 
 @command(
     "recipes cp",
+    talks=False,
     place=170,
-    examples=("plmctl recipes cp bert", "plmctl recipes cp gpt2 mine.yaml"),
+    examples=("plmctl recipes cp bert", "plmctl recipes cp gpt2 --out mine.yaml"),
     options="config_dir",
 )
 def cp(
     name: Recipe,
-    dest: Annotated[
+    former: Annotated[
+        str | None, typer.Argument(metavar="", show_default=False, hidden=True)
+    ] = None,
+    out: Annotated[
         str | None,
-        typer.Argument(metavar="[DEST]", help="A file or a folder (default: ./NAME.yaml)."),
+        typer.Option("--out", metavar="PLACE", help="A file or a folder (default: ./NAME.yaml)."),
     ] = None,
     **options: Any,
 ) -> None:
     """Copy the file of a recipe, to be edited. Nothing is overwritten."""
     from plmctl.chain.show import copy_recipe, find_header
 
-    copy_recipe(name, find_header(name, collect_options("recipes", **options)), dest)
+    if former is not None:
+        warn_of_former(f"recipes cp {name} {former}", f"recipes cp {name} --out {former}")
+    place = out or former
+    copy_recipe(name, find_header(name, collect_options("recipes", **options)), place)

@@ -12,6 +12,7 @@ from plmctl.cli.start import collect_options
 
 @command(
     "recipes ls",
+    talks=False,
     place=150,
     examples=("plmctl recipes ls --json", "plmctl recipes ls --studies"),
     options="json config_dir",

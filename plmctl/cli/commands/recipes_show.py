@@ -11,6 +11,7 @@ from plmctl.cli.start import collect_options
 
 @command(
     "recipes show",
+    talks=False,
     place=160,
     examples=("plmctl recipes show bert", "plmctl recipes show simcse data.path=tokens"),
     options="json config_dir plugin",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from plmctl.cli.declare import command
-from plmctl.cli.options import Words
+from plmctl.cli.options import PathWords
 from plmctl.cli.start import start
 
 
@@ -19,6 +19,6 @@ from plmctl.cli.start import start
     slots="tokenizer",
     options="print_config multirun config_dir plugin",
 )
-def tokenize(words: Words = None, **options: Any) -> None:
+def tokenize(words: PathWords = None, **options: Any) -> None:
     """Train a tokenizer, or take one, and write text as tokens."""
     start("tokenize", words, **options)

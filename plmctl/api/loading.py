@@ -1,0 +1,64 @@
+"""`plmctl.load`: a trained model from wherever it lies, or several beside one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from plmctl.api.model import TrainedModel
+from plmctl.core.errors import ConfigError
+from plmctl.core.values import fit
+from plmctl.run.loading import load as load_model
+from plmctl.run.plugins import Unconfirmed
+from plmctl.run.shared_base import SharedBase
+from plmctl.run.shared_base import load_adapters as open_adapters
+from plmctl.training.device.precision import choose
+from plmctl.training.processes.world import device_of
+
+Device = Literal["auto", "cpu", "cuda"]
+Numbers = Literal["auto", "fp32", "bf16", "fp16"]
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    plugins: Sequence[str] = (),
+    device: Device = "cpu",
+    precision: Numbers = "fp32",
+) -> TrainedModel:
+    """The model of a run (its best checkpoint, else the newest), a checkpoint, or a Hugging Face
+    folder: `.model` (in eval mode), `.tokenizer`, `.vocab` and `.config`, and methods that use it.
+
+    Args:
+        path: the folder.
+        plugins: the packages outside plmctl that it may be made of; one that is not named here is
+            not imported.
+        device: "auto" is a GPU where there is one.
+        precision: of what is computed; "auto": as training chooses.
+    """
+    for name, value, kind in (("device", device, Device), ("precision", precision, Numbers)):
+        try:
+            fit(value, kind)
+        except ValueError as error:
+            raise ConfigError(name, value, str(error)) from None
+    chosen = choose(precision, device_of(device, "device"))
+    try:
+        loaded = load_model(path, plugins=plugins)
+    except Unconfirmed as error:
+        raise error.for_python() from None
+    return TrainedModel(loaded.model.to(chosen.device), loaded.source, chosen)
+
+
+def load_adapters(
+    paths: Mapping[str, str | os.PathLike[str]], *, plugins: Sequence[str] = (), device: str = "cpu"
+) -> SharedBase:
+    """The model that several runs with `peft=` were trained beside, once, with what each of them
+    has learned: `.predict(lines, tasks)` asks it for rows of all tasks together.
+
+    `paths`: {a name of the task: its run or checkpoint}; `plugins` as of `load`.
+    """
+    try:
+        return open_adapters(paths, plugins=plugins, device=device)
+    except Unconfirmed as error:
+        raise error.for_python() from None

@@ -1,0 +1,238 @@
+"""A trained model, and what one asks of it from Python."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from plmctl.api.records import RowList
+from plmctl.api.settings import Settings, to_words
+from plmctl.api.texts import PLACE, Item, as_line, read_items, refuse_single
+from plmctl.core.errors import UsageError
+from plmctl.generation.answers import Answer, MaskAnswers, TextAnswers, answer_in_order
+from plmctl.run.answering import answer_examples, answer_split
+from plmctl.run.asked_task import ask_all, choose_task, describe_model, read_examples
+from plmctl.run.build import build
+from plmctl.run.deciding import advise, decide
+from plmctl.run.embed import check_manner, choose_manner, embed_lines
+from plmctl.run.embedding_lines import PlainLine, lay_out_lines, lay_out_text
+from plmctl.run.evaluate import make_task, measure
+from plmctl.run.generate import make_answerer
+from plmctl.run.loading import Loaded
+from plmctl.run.make_spec import spec_of
+from plmctl.run.spec import Provenance
+from plmctl.tasks.base import Task
+from plmctl.training.device.precision import Precision
+
+Pooling = Literal["mean", "first", "max", "last", "first_last", "pooler", "trained"]
+Layers = int | Sequence[int] | Literal["all"]
+
+
+@dataclass(frozen=True)
+class TrainedModel(Loaded):
+    """A trained model with its tokenizer, on its device.
+
+    `.model` is a torch module in eval mode, `.config` what it was made from. Each method does what
+    a command does, with the same numbers, and writes no file.
+    """
+
+    precision: Precision
+
+    def tokenize(self, texts: Sequence[str]) -> list[list[str]]:
+        """The tokens of each text as pieces of it, without special ones."""
+        refuse_single(texts, "model.tokenize([text])")
+        return [self.tokenizer.pieces(ids) for ids in self.tokenizer.encode_batch(list(texts))]
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of each text as the model reads them: with special tokens, cut to its length."""
+        refuse_single(texts, "model.encode([text])")
+        length = self.model.backbone.max_length
+        return [list(lay_out_text(text, self, length).ids) for text in texts]
+
+    def embed(
+        self,
+        texts: Sequence[str | tuple[str, str]],
+        *,
+        pooling: Pooling = "mean",
+        layer: int = -1,
+        normalize: bool = False,
+        batch_size: int = 32,
+    ) -> np.ndarray:
+        """One vector for each text, [n, W], as `plmctl embed pooling=... layers=<layer>`.
+
+        Args:
+            texts: texts, or pairs for a model whose task reads pairs; an empty one gives zeros.
+            pooling: what becomes the vector; "first_last", "pooler" and "trained" choose the layers
+                themselves.
+            layer: 0 is the embedding output, -1 the last.
+            normalize: vectors of length 1, whose product is their cosine.
+            batch_size: texts at the same time.
+        """
+        whole = pooling in ("first_last", "pooler", "trained") and layer == -1
+        arrays = self._embed(
+            texts,
+            pooling=pooling,
+            layers="all" if whole else [layer],
+            normalize=normalize,
+            batch_size=batch_size,
+        )
+        return np.stack([arrays[f"hidden_{n}"][0] for n in range(len(texts))])
+
+    def embed_tokens(
+        self,
+        texts: Sequence[str | tuple[str, str]],
+        *,
+        layers: Layers = "all",
+        batch_size: int = 32,
+    ) -> list[np.ndarray]:
+        """The states of the tokens of each text, [layers, T, W], as `plmctl embed`; `encode` gives
+        the tokens.
+        """
+        arrays = self._embed(texts, pooling="none", layers=layers, batch_size=batch_size)
+        return [arrays[f"hidden_{n}"] for n in range(len(texts))]
+
+    def predict(
+        self,
+        texts: Sequence[Item] | None = None,
+        *,
+        path: str | os.PathLike[str] | None = None,
+        batch_size: int = 32,
+    ) -> RowList:
+        """What a fine-tuned model says of each text: label and probabilities, answer, tags or text,
+        as `plmctl eval input=` writes it.
+
+        Args:
+            texts: texts, pairs of texts, or records {column: value} with the columns of the task.
+            path: in place of texts: a file of lines, or a .csv, .tsv, .jsonl or .parquet table.
+            batch_size: examples at the same time.
+        """
+        if (texts is None) == (path is None):
+            raise UsageError("predict: either texts, or path=<a file>")
+        refuse_single(texts, "model.predict([text]), or model.predict(path=...) of a file")
+        given = {"batch_size": batch_size, "input": PLACE if path is None else os.fspath(path)}
+        spec = spec_of("eval", {"checkpoint": str(self.source.folder), **given}, self._provenance())
+        task = self._need_task(make_task(spec, self))
+        with ExitStack() as stack:
+            if texts is None:
+                source: str | None = spec.input
+                examples = read_examples(spec, task)[1]
+            else:
+                source, examples = stack.enter_context(read_items(task, texts))
+            answered = answer_examples(spec, self, task, PLACE, examples, self.precision)
+            return RowList(answered.rows(source))
+
+    def evaluate(
+        self,
+        split: str = "dev",
+        *,
+        path: str | os.PathLike[str] | Mapping[str, str] | None = None,
+        settings: Settings | None = None,
+    ) -> dict[str, dict[str, float]]:
+        """{split: {metric: value}} as `plmctl eval --json` has them.
+
+            model.evaluate("test")
+            model.evaluate(path="more.tsv")  # of the task of the model, with labels
+            model.evaluate(settings={"task": "lm", "data.path": "other.txt"})
+
+        A task that ranks writes its rankings, as the command does.
+
+        Args:
+            split: of the task.
+            path: other files of the task than those of training.
+            settings: further settings of `plmctl eval`.
+        """
+        words = to_words({"checkpoint": self.source.folder, "split": split, **(settings or {})})
+        given = Provenance("eval", overrides=words, plugins=tuple(self.source.plugins))
+        with advise(given):
+            spec: Any = decide(given)
+            if path is None:
+                task = make_task(spec, self)
+            else:
+                files = path if isinstance(path, Mapping) else os.fspath(path)
+                node = {**choose_task(spec, self), "path": files}
+                task = build(node, describe_model(self, spec.plugins), spec.plugins, path="task")
+            table = measure(spec, self, task, self.precision)
+            if table is None:
+                ask_all(spec, self._need_task(task), self)
+                answered = answer_split(spec, self, task, self.precision)
+                table = answered.tabulate(task, {}, seed=spec.seed)
+        return dict(table.to_json()["metrics"])
+
+    def generate(
+        self,
+        prompts: Sequence[str],
+        *,
+        max_new: int | None = None,
+        search: str = "greedy",
+        options: Settings | None = None,
+        batch_size: int = 32,
+    ) -> list[Answer]:
+        """{"prompt", "texts": [{"text", "score", "finished"}]} of each prompt, best text first, as
+        `plmctl generate --json`.
+
+            model.generate(["Return the"], search="sample", options={"top_p": 0.9}, max_new=20)
+
+        Args:
+            prompts: texts that are continued, or rewritten by an encoder-decoder.
+            max_new: tokens of a text at most; None: as many as the model has room for, or 128.
+            search: greedy, sample or beam.
+            options: settings of the search.
+            batch_size: prompts at the same time.
+        """
+        settings: dict[str, Any] = {"search": search, "batch_size": batch_size}
+        settings |= {f"search.{name}": value for name, value in (options or {}).items()}
+        settings |= {} if max_new is None else {"max_new": max_new}
+        return self._answer(prompts, settings, TextAnswers, "model.fill fills masks")
+
+    def fill(self, texts: Sequence[str], *, top: int = 5, batch_size: int = 32) -> list[Answer]:
+        """{"prompt", "text", "masks": [[{"token", "probability"}]]} of each text with [MASK] in it,
+        as `plmctl generate --json`.
+        """
+        settings = {"top": top, "batch_size": batch_size}
+        return self._answer(texts, settings, MaskAnswers, "model.generate writes texts")
+
+    def _answer(
+        self, texts: Sequence[str], settings: dict[str, Any], kind: type, other: str
+    ) -> list[Answer]:
+        refuse_single(texts, "[text]")
+        checkpoint = {"checkpoint": self.source.folder}
+        given = self._provenance("generate", to_words({**checkpoint, **settings}))
+        with advise(given):
+            spec: Any = decide(given)
+            search = build(spec.search, {}, spec.plugins, path="search")
+            asked = spec.asked(overrides=())  # a model of the other kind is refused below
+            answerer = make_answerer(asked, search, self, PLACE, self.precision.device)
+            if not isinstance(answerer, kind):
+                raise UsageError(f"this model does something else\n  fix: {other}")
+            prompts = answerer.reader.all(iter(texts), spec.max_new)
+            with self.precision.autocast():
+                return list(answer_in_order(prompts, answerer, spec.batch_size))
+
+    def _embed(
+        self, texts: Sequence[str | tuple[str, str]], **settings: Any
+    ) -> dict[str, np.ndarray]:
+        refuse_single(texts, "model.embed([text])")
+        given = {"checkpoint": str(self.source.folder), "input": PLACE, "out": PLACE}
+        spec = spec_of("embed", given | settings, self._provenance())
+        check_manner(spec)
+        lines = ((n, PlainLine(as_line(text, n))) for n, text in enumerate(texts, 1))
+        rows = lay_out_lines(lines, self, PLACE)
+        manner = choose_manner(spec, self)
+        return dict(embed_lines(spec, self, manner, rows, self.precision))
+
+    def _provenance(self, verb: str = "", words: tuple[str, ...] = ()) -> Provenance:
+        return Provenance(verb, overrides=words, plugins=tuple(self.source.plugins))
+
+    def _need_task(self, task: Any) -> Task:
+        """The task, if it reads examples; else UsageError."""
+        if not isinstance(task, Task):
+            raise UsageError(
+                f"{self.source.folder} was not fine-tuned on a task that labels texts\n"
+                "  fix: a run of plmctl finetune"
+            )
+        return task

@@ -1,0 +1,93 @@
+"""A run directory as Python reads it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from plmctl.api.records import RowList
+from plmctl.report.runs import METRICS, RunLog, read_predictions, read_result
+from plmctl.report.subject import find_subject
+from plmctl.storage.lines import read_lines
+
+if TYPE_CHECKING:
+    from plmctl.api.model import TrainedModel
+
+VALID = "valid/"
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A run: where it lies, how it went, what it reached."""
+
+    folder: Path
+    plugins: Sequence[str] = ()  # packages outside plmctl that its model may be made of
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """All its settings."""
+        return self._log.config
+
+    @cached_property
+    def metrics(self) -> RowList:
+        """The records of metrics.jsonl, each with its `step`."""
+        return RowList(read_lines(self.folder / METRICS)[0])
+
+    @cached_property
+    def scores(self) -> dict[str, dict[str, float]]:
+        """{split: {metric: value}} of what was kept: of a fine-tuning those of result.json, of a
+        pretraining the last ones on held-out text, as "valid".
+        """
+        if (result := read_result(self.folder)) is not None:
+            return dict(result["metrics"])
+        last = {
+            name.removeprefix(VALID): curve[-1][1]
+            for name, curve in self._log.series.items()
+            if name.startswith(VALID)
+        }
+        return {"valid": last} if last else {}
+
+    @cached_property
+    def predictions(self) -> dict[str, RowList]:
+        """{split: its predictions} of a fine-tuning."""
+        return {name: RowList(rows) for name, rows in read_predictions(self.folder).items()}
+
+    @property
+    def checkpoint(self) -> Path:
+        """The checkpoint that was best, else the newest; DataError where there is none."""
+        from plmctl.run.loading import find
+
+        return find(self.folder)
+
+    def load(self, **how: Any) -> TrainedModel:
+        """Its model; `how` as for `plmctl.load`."""
+        from plmctl.api.loading import load
+
+        return load(self.folder, plugins=self.plugins, **how)
+
+    @cached_property
+    def _log(self) -> RunLog:
+        return RunLog.read_started(self.folder)
+
+
+def read_run(path: str | os.PathLike[str], *, plugins: Sequence[str] = ()) -> RunFolder:
+    """The run in a folder, finished or not; DataError where there is none."""
+    folder = Path(path).expanduser()
+    find_subject([folder])
+    return RunFolder(folder, tuple(plugins))
+
+
+def read_runs(*paths: str | os.PathLike[str]) -> RowList:
+    """A row for each run, or job of a sweep (`-m`) in one of the folders: its name, its folder, and
+    its scores as "split/metric".
+    """
+    rows = RowList()
+    for run in find_subject([Path(path).expanduser() for path in paths]).runs:
+        scores = RunFolder(run.folder).scores
+        flat = {f"{s}/{name}": value for s, own in scores.items() for name, value in own.items()}
+        rows.append({"run": run.name, "folder": str(run.folder), **flat})
+    return rows

@@ -1,0 +1,74 @@
+"""Texts, pairs of texts and records of Python, as a task reads the lines and tables of a file."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from plmctl.core.errors import DataError, UsageError
+from plmctl.tasks.base import Example, Task
+from plmctl.tasks.unlabelled import read_unlabelled
+
+# a text, the two texts of a pair, or {column: value} as in a JSON line
+Item = str | Sequence[str] | Mapping[str, Any]
+PLACE = "texts"  # what messages call them
+
+
+def refuse_single(texts: object, instead: str) -> None:
+    """UsageError for a text in place of a list of texts."""
+    if isinstance(texts, str):
+        raise UsageError(f"texts must be a list of texts, not one text\n  fix: {instead}")
+
+
+@contextmanager
+def read_items(task: Task, items: Sequence[Item]) -> Iterator[tuple[str | None, list[Example]]]:
+    """(the file that they stand in meanwhile, if they have columns; the examples)."""
+    items = list(items)
+    if not items:
+        raise DataError("there is no text in it", file=PLACE, fix="a list of texts")
+    if not isinstance(items[0], Mapping):
+        yield None, [_parse(task, item, number) for number, item in enumerate(items, 1)]
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / f"{PLACE}.jsonl"
+        lines = (json.dumps(_as_row(item, number)) for number, item in enumerate(items, 1))
+        file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        try:
+            examples = read_unlabelled(task, str(file))[1]
+        except DataError as error:
+            raise DataError(str(error).replace(str(file), PLACE)) from None
+        yield str(file), examples
+
+
+def as_line(item: Item, number: int) -> str:
+    """A text, or both texts of a pair with a tab between, as a line of a file has them."""
+    if isinstance(item, str):
+        return item
+    if isinstance(item, Mapping) or not all(isinstance(text, str) for text in item):
+        allowed = "each item must be a text, or a pair of texts"
+        raise DataError(f"{allowed}, as the first one is: {item!r}", file=PLACE, line=number)
+    if any("\t" in text for text in item):
+        fix = 'records with the columns of the task: {"text": ..., "text2": ...}'
+        raise DataError("a text of a pair has a tab", file=PLACE, line=number, fix=fix)
+    return "\t".join(item)
+
+
+def _parse(task: Task, item: Item, number: int) -> Example:
+    try:
+        return task.parse(as_line(item, number), number)
+    except ValueError as error:
+        raise DataError(str(error), file=PLACE, line=number) from None
+    except NotImplementedError:
+        fix = 'records with its columns, [{"column": ...}], or path=<a file of its kind>'
+        raise UsageError(f"task {task.name} reads no plain texts\n  fix: {fix}") from None
+
+
+def _as_row(item: Item, number: int) -> dict[str, Any]:
+    if not isinstance(item, Mapping):
+        allowed = "each item must be a record {column: value}, as the first one is"
+        raise DataError(f"{allowed}: {item!r}", file=PLACE, line=number)
+    return dict(item)

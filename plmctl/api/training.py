@@ -1,0 +1,155 @@
+"""Commands from Python: those that train, and all others that have settings."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal
+
+from plmctl.api.runs import RunFolder
+from plmctl.api.settings import Settings, to_words
+from plmctl.api.state import keep_state
+from plmctl.api.studies import StudyRecord, read_study
+from plmctl.core.errors import PlmctlError, UsageError, nearest
+from plmctl.run.action import ACTIONS
+from plmctl.run.action import perform as act
+from plmctl.run.deciding import advise, decide
+from plmctl.run.distill_words import as_training
+from plmctl.run.plugins import Unconfirmed
+from plmctl.run.run_name import runs_of
+from plmctl.run.spec import Provenance, RunSpec
+from plmctl.training import rundir
+from plmctl.training.stop import STOPPED
+
+Training = Literal["pretrain", "finetune", "distill", "graph"]
+TRAINING = ("pretrain", "finetune", "distill", "graph")
+Place = Callable[[RunSpec], RunSpec]
+DEFAULTS = {"pretrain": "bert"}  # the recipe where none is named
+
+
+def train(
+    command: Training,
+    settings: Settings | None = None,
+    *,
+    recipe: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    plugins: Sequence[str] = (),
+    config_dirs: Sequence[str | os.PathLike[str]] = (),
+) -> RunFolder:
+    """Train as `plmctl <command>` does, and return the run.
+
+        plmctl.train("pretrain", {"size": "tiny", "train.steps": 50}, recipe="roberta")
+
+    Args:
+        command: "pretrain", "finetune", "distill" or "graph".
+        settings: those of the command, by their keys: {"data.path": "notes.txt"}.
+        recipe: a name of `plmctl recipes ls`, or a file; of pretraining without one: bert.
+        resume: go on with the run in the setting run.dir.
+        plugins: packages outside plmctl whose parts the settings may name.
+        config_dirs: folders with parts and recipes of your own.
+
+    Raises:
+        PlmctlError: with the message that the command shows.
+        KeyboardInterrupt: Ctrl-C, after which all is saved: `resume=True` goes on.
+    """
+    if command not in TRAINING:
+        allowed = f"one of {', '.join(TRAINING)}{nearest(command, TRAINING)}"
+        fix = "plmctl.perform(command, settings) runs a command that trains no model"
+        raise UsageError(f"{command!r}: must be {allowed}\n  fix: {fix}")
+    given = _collect(command, settings, recipe, plugins, config_dirs, resume=resume)
+    folders: list[Path] = []
+
+    def place(spec: RunSpec) -> RunSpec:
+        name = spec.select("run.name") or command
+        folder = Path(spec.select("run.dir") or rundir.fresh(runs_of(name)))
+        folders.append(folder)
+        return spec.replace({"run.dir": str(folder)})
+
+    _run(given, place)
+    return RunFolder(folders[0], tuple(plugins))
+
+
+def ablate(
+    study: str | os.PathLike[str],
+    settings: Settings | None = None,
+    *,
+    plugins: Sequence[str] = (),
+    config_dirs: Sequence[str | os.PathLike[str]] = (),
+) -> StudyRecord:
+    """Run what is not done yet of a study, as `plmctl ablate` does, and return its table.
+
+    plmctl.ablate("bert_sizes", {"budget.steps": 300, "out": "studies/sizes"})
+    """
+    given = _collect("ablate", settings, study, plugins, config_dirs)
+    folders: list[Path] = []
+
+    def place(spec: RunSpec) -> RunSpec:
+        folders.append(Path(spec["out"] or Path("studies") / Path(spec["recipe"]).stem))
+        return spec
+
+    _run(given, place)
+    return read_study(folders[0])
+
+
+def perform(
+    command: str,
+    settings: Settings | None = None,
+    *,
+    recipe: str | os.PathLike[str] | None = None,
+    plugins: Sequence[str] = (),
+    config_dirs: Sequence[str | os.PathLike[str]] = (),
+) -> str:
+    """Run any other command that has settings; it writes where `out` says. Returns what it prints
+    as its result.
+
+    plmctl.perform("tokenize", {"data.path": "wiki/", "out": "tokens"})
+    plmctl.perform("data link", {"path": "dump.xml.bz2", "out": "linked"})
+    """
+    verb = command.removeprefix("data ")
+    verb = "data" if verb == "check" else verb
+    if verb not in ACTIONS:
+        known = [name for name in ACTIONS if name not in TRAINING]
+        message = f"{command!r} is no command with settings{nearest(verb, known)}"
+        raise UsageError(f"{message}\n  fix: one of {', '.join(known)}")
+    return _run(_collect(verb, settings, recipe, plugins, config_dirs))
+
+
+def _collect(
+    command: str,
+    settings: Settings | None,
+    recipe: str | os.PathLike[str] | None,
+    plugins: Sequence[str],
+    config_dirs: Sequence[str | os.PathLike[str]],
+    *,
+    resume: bool = False,
+) -> Provenance:
+    """What a command line of the same meaning says."""
+    name = os.fspath(recipe) if recipe is not None else None
+    if name is None and not resume:
+        name = DEFAULTS.get(command)
+    places = tuple(os.fspath(place) for place in config_dirs)
+    return Provenance(command, name, to_words(settings), places, tuple(plugins), resume=resume)
+
+
+def _run(given: Provenance, place: Place = lambda spec: spec) -> str:
+    """Compose and run a command; `place` completes its spec. Returns what it printed."""
+    if given.plugins and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        with keep_state() as printed, advise(given):
+            if given.verb == "distill":
+                given = as_training(given)
+            result = act(place(decide(given)))
+    except Unconfirmed as error:
+        raise error.for_python() from None
+    except PlmctlError as error:
+        error.__cause__, error.__suppress_context__ = None, True
+        raise
+    if result in STOPPED:
+        again = f"plmctl.train({given.command!r}, {{'run.dir': ...}}, resume=True) goes on"
+        raise KeyboardInterrupt(f"stopped, all saved: {again}")
+    if isinstance(result, int) and result:
+        raise PlmctlError(f"plmctl {given.command} ended with code {result}: see what it said")
+    return printed.getvalue()

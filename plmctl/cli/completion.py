@@ -1,0 +1,167 @@
+"""What the Tab key adds to a command line: recipes, settings, parts, values and files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from glob import escape, glob
+from pathlib import Path
+
+import typer
+
+Suggested = list[tuple[str, str]]  # (what may stand there, what it means; "" where nothing is said)
+
+
+def suggest_words(ctx: typer.Context, incomplete: str) -> Suggested:
+    """What may follow the words of a command with settings."""
+    from plmctl.cli.schemas import schema_of
+
+    command = str(ctx.command_path).partition(" ")[2]
+    folders = tuple(ctx.params.get("config_dir") or ())
+    words = _join(ctx.params.get("words") or ())
+    verb, own = schema_of(command) or command, SettingNames(folders)
+    key, equals, value = _take_apart(words, incomplete)
+    if equals:
+        found = own.values(verb, key, value)
+        begun = incomplete.partition("=")[0] + "=" if "=" in incomplete else ""
+        return [(f"{begun}{word}", about) for word, about in found]
+    named = any("=" not in word for word in words)
+    recipes = [] if named else list(_list_recipes(command, folders))
+    keys = own.keys(verb, words, incomplete)
+    return [pair for pair in (*recipes, *keys) if pair[0].startswith(incomplete)]
+
+
+def suggest_recipes(ctx: typer.Context, incomplete: str) -> Suggested:
+    """The recipes of `plmctl recipes show|cp|run`."""
+    return list(_list_recipes("pretrain", tuple(ctx.params.get("config_dir") or ())))
+
+
+def suggest_topics(ctx: typer.Context, incomplete: str) -> list[str]:
+    """What `plmctl help` explains: slots, and parts of every slot."""
+    from plmctl.run.recipes import part_files, slots
+
+    groups = slots(tuple(ctx.params.get("config_dir") or ()))
+    return sorted({*groups, *(name for group in groups for name in part_files(group))})
+
+
+def _join(words: Sequence[str]) -> list[str]:
+    """Words that bash has cut at their `=`, whole again."""
+    return re.sub(r"\n=(?:\n|$)", "=", "\n".join(words)).splitlines()
+
+
+def _take_apart(words: list[str], incomplete: str) -> tuple[str, str, str]:
+    """(key, "=", the begin of its value) of the word at the cursor; else three empty texts. Bash
+    cuts a word at its `=`.
+    """
+    if "=" in incomplete:
+        key, equals, value = incomplete.partition("=")
+        return key.lstrip("+"), equals, value
+    last = words[-1] if words else ""
+    if last.endswith("="):
+        words.pop()
+        return last[:-1].lstrip("+"), "=", incomplete
+    # an empty word behind `key` and `=` comes without the latter
+    if not incomplete and "." in last and "=" not in last and "/" not in last:
+        words.pop()
+        return last, "=", ""
+    return "", "", ""
+
+
+def _list_recipes(command: str, folders: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """(name, what it is) of what the bare word of a command names."""
+    from plmctl.run import recipes
+    from plmctl.run.headers import header
+
+    files: dict[str, Path] = {}
+    if command in ("pretrain", "distill"):
+        names = recipes.recipe_names(folders)
+        files = {name: recipes.find_recipe(name, folders) for name in names}
+    elif command in ("graph", "ablate"):
+        files = (recipes.graph_recipes if command == "graph" else recipes.studies)(folders)
+    yield from ((name, header(file).about) for name, file in files.items())
+
+
+class SettingNames:
+    """The names of settings and their values, by the files of conf/ and of the user's folders."""
+
+    def __init__(self, folders: Sequence[str]) -> None:
+        self.folders = folders
+
+    def keys(self, verb: str, words: Sequence[str], incomplete: str) -> Iterator[tuple[str, str]]:
+        """`key=` of the command's settings, and of the parts that the words choose."""
+        from plmctl.run.part_help import list_settings
+        from plmctl.run.schema import VERBS
+        from plmctl.run.settings import list_plumbing
+
+        if verb == "distill":
+            chosen = any(word.startswith("task=") for word in words)
+            verb = "finetune" if chosen else "pretrain"
+        if verb not in VERBS:
+            return
+        for slot in self._slots(verb):
+            yield f"{slot}=", "a part"
+        for setting in list_plumbing(verb):
+            yield f"{setting.path}=", setting.meaning
+        slot = incomplete.partition(".")[0]
+        chosen_parts = [word.partition("=")[2] for word in words if word.startswith(f"{slot}=")]
+        names = chosen_parts[-1] if chosen_parts else _read_default(verb, slot)
+        for name in re.findall(r"\w+", names):
+            if "." in incomplete and (file := self._parts(slot).get(name)):
+                for setting in list_settings(file, types=False):
+                    if not setting.target:
+                        yield f"{setting.path}=", setting.meaning
+
+    def values(self, verb: str, key: str, value: str) -> Iterable[tuple[str, str]]:
+        """What the value of a setting may be, with what is written of it already."""
+        from plmctl.run.keys import is_path
+        from plmctl.run.schema import VERBS
+        from plmctl.run.settings import list_plumbing
+
+        if is_path(key):
+            return [(name, "") for name in _list_files(value)]
+        if parts := self._parts(key):
+            before, _, begun = value.rpartition(",") if "," in value else ("", "", value)
+            before = f"{before}," if before else begun[: begun.startswith("[")]
+            begun = begun.lstrip("[")
+            return [(f"{before}{name}", "") for name in parts if name.startswith(begun)]
+        verbs = [verb] if verb in VERBS else ["pretrain", "finetune"]
+        kinds = {s.path: s.kind for each in verbs for s in list_plumbing(each)}
+        return [(word, "") for word in _list_choices(kinds.get(key, "")) if word.startswith(value)]
+
+    def _slots(self, verb: str) -> list[str]:
+        from plmctl.run.schema import VERBS, hints
+
+        return [name for name in hints(VERBS[verb]) if name != "recipe" and self._parts(name)]
+
+    def _parts(self, slot: str) -> dict[str, Path]:
+        from plmctl.run.recipes import part_files
+
+        return part_files(slot, self.folders) if slot.isidentifier() else {}
+
+
+def _read_default(verb: str, slot: str) -> str:
+    """The parts that a command takes in a slot where nothing else is said; "" where none."""
+    from plmctl.run.recipes import conf_dir
+
+    file = conf_dir() / f"{verb}.yaml"
+    text = file.read_text(encoding="utf-8") if file.is_file() else ""
+    found = re.search(rf"^  - {re.escape(slot)}: ([^#\n]+)", text, re.MULTILINE)
+    return found[1].strip() if found else ""
+
+
+def _list_choices(kind: str) -> list[str]:
+    """The words of "one of a, b" or "true or false"."""
+    if kind.startswith("one of "):
+        return re.findall(r"[^\s,]+", kind.removeprefix("one of ").replace(" or ", " "))
+    return ["true", "false"] if kind.startswith("true or false") else []
+
+
+def _list_files(begun: str) -> list[str]:
+    """Files and folders whose path begins so; a folder with the slash behind it."""
+    place = Path(begun).expanduser()
+    return sorted(
+        begun[: len(begun) - len(Path(begun).name) if not begun.endswith("/") else None]
+        + Path(found).name
+        + "/" * Path(found).is_dir()
+        for found in glob(f"{escape(str(place))}{'/' if begun.endswith('/') else ''}*")
+    )

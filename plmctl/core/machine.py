@@ -1,0 +1,83 @@
+"""The processor and the graphics cards of this machine, without importing torch."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+import platform
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+BF16_ON_CPU = ("avx512_bf16", "amx_bf16", "amx_tile")  # flags of /proc/cpuinfo
+BF16_ON_CARD = 8  # the first major compute capability that multiplies it
+_MAJOR, _MINOR = 75, 76  # numbers of attributes, <cuda.h>
+
+
+@dataclass(frozen=True)
+class Card:
+    """A graphics card as CUDA's driver describes it."""
+
+    name: str
+    capability: tuple[int, int]
+    bytes: int
+
+
+def describe_cpu() -> str:
+    """The name of the processor, as far as the system tells it."""
+    return _read_cpu_line("model name") or platform.processor() or platform.machine()
+
+
+def cpu_multiplies_bf16() -> bool:
+    """AVX512-BF16 or AMX: elsewhere bf16 is emulated and slower than fp32."""
+    flags = _read_cpu_line("flags").split()
+    return any(flag in flags for flag in BF16_ON_CPU)
+
+
+def count_cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def find_cuda_of_torch() -> str:
+    """The version of CUDA that torch was built for, read from its files; "" of a build without."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        return ""
+    file = Path(spec.origin).with_name("version.py")
+    text = file.read_text(encoding="utf-8") if file.is_file() else ""
+    found = re.search(r"^cuda\b.*?=\s*['\"]([\d.]+)", text, re.MULTILINE)
+    return found[1] if found else ""
+
+
+def find_cards() -> list[Card]:
+    """The graphics cards that CUDA's driver shows to this process; none without a driver."""
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return []
+    count = ctypes.c_int()
+    if cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count)):
+        return []
+    return [_describe_card(cuda, number) for number in range(count.value)]
+
+
+def _describe_card(cuda: ctypes.CDLL, number: int) -> Card:
+    name, size = ctypes.create_string_buffer(256), ctypes.c_size_t()
+    version = (ctypes.c_int(), ctypes.c_int())
+    cuda.cuDeviceGetName(name, 256, number)
+    cuda.cuDeviceTotalMem_v2(ctypes.byref(size), number)
+    for place, attribute in zip(version, (_MAJOR, _MINOR), strict=True):
+        cuda.cuDeviceGetAttribute(ctypes.byref(place), attribute, number)
+    return Card(name.value.decode(), (version[0].value, version[1].value), size.value)
+
+
+def _read_cpu_line(name: str) -> str:
+    """What /proc/cpuinfo says of the first core under a name; "" where it says nothing."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            lines = (line.partition(":") for line in file if line.startswith(name))
+            return next((value.strip() for _, _, value in lines), "")
+    except OSError:
+        return ""

@@ -1,0 +1,120 @@
+"""One grammar for all commands: arguments, settings and options, as docs/grammar.md says; former
+spellings are taken with a warning.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from plmctl.cli.app import commands, declared, make_app
+from plmctl.cli.schemas import schema_of
+from plmctl.cli.start import ARGUMENTS, name_argument
+from plmctl.core.errors import UsageError
+from plmctl.run.schema import VERBS, hints
+
+FORMER = {"out"}  # options of data check that are taken with a warning
+
+
+def parameters(name: str) -> list[Any]:
+    command: Any = typer.main.get_command(make_app())
+    for word in name.split():
+        command = command.commands[word]
+    return list(command.params)
+
+
+def has_settings(name: str) -> bool:
+    return any(p.name == "words" for p in parameters(name)) and not name.startswith("recipes")
+
+
+NAMES = sorted(commands())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_choice_is_a_setting_or_an_option_and_never_both(name: str) -> None:
+    shown = {param.name for param in parameters(name) if not param.hidden}
+    if has_settings(name):
+        verb = schema_of(name)
+        assert not shown & hints(VERBS[verb or "pretrain"]).keys()
+        assert {"config_dir", "plugin", "print_config"} <= shown
+    elif "out" in shown:
+        (out,) = (param for param in parameters(name) if param.name == "out")
+        assert out.opts == ["--out"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_help_fits_and_shows_every_default(name: str) -> None:
+    done = CliRunner().invoke(make_app(), [*name.split(), "--help"], env={"COLUMNS": "80"})
+    assert done.exit_code == 0
+    head, _, rest = done.stdout.partition("\nExamples")
+    assert max(map(len, head.splitlines())) <= 80
+    usage, *others = done.stdout.splitlines()
+    assert not any(line.endswith("...") for line in others), usage
+    assert rest
+    words = " ".join(head.split())
+    for param in parameters(name):
+        if param.param_type_name != "option" or param.hidden or param.is_flag:
+            continue
+        said = re.search(rf"{param.opts[-1]} .*?(?= --|$)", words)
+        assert said, param.opts
+        stated = "default" in said[0] or param.multiple
+        assert stated, f"plmctl {name} {param.opts[-1]}: {said[0]}"
+
+
+def test_the_list_of_commands_is_whole() -> None:
+    shown = CliRunner().invoke(make_app(), ["--help"], env={"COLUMNS": "80"}).stdout
+    assert "..." not in shown.partition("\n")[2]
+    assert max(map(len, shown.splitlines())) <= 80
+    for name, function in commands().items():
+        about = (function.__doc__ or "").split("\n\n")[0]
+        if " " not in name:
+            assert " ".join(about.split()).rstrip(".") in " ".join(shown.split()), name
+    assert declared(commands()["env"])
+
+
+def test_options_stand_in_groups() -> None:
+    shown = CliRunner().invoke(make_app(), ["pretrain", "--help"], env={"COLUMNS": "80"}).stdout
+    titles = re.findall(r"^(\w[\w ]*):$", shown, re.MULTILINE)
+    assert titles[:4] == ["Options", "What is shown", "Parts of your own", "Examples"]
+
+
+def test_a_word_alone_is_what_the_command_is_about() -> None:
+    assert name_argument("eval", ["runs/a", "split=test"]) == ["checkpoint=runs/a", "split=test"]
+    assert name_argument("embed", ["./mine.yaml", "out=x.npz"]) == ["./mine.yaml", "out=x.npz"]
+    assert name_argument("data", ["a", "task=sst2"]) == ["task.path=a", "task=sst2"]
+    assert name_argument("tokenize", ["~x"]) == ["~x"]
+    assert name_argument("pretrain", ["bert"]) == ["bert"]
+    assert set(ARGUMENTS) <= set(VERBS)
+    with pytest.raises(UsageError, match=r"checkpoint is given more than once: a b"):
+        name_argument("eval", ["a", "b"])
+    with pytest.raises(UsageError, match=r"a checkpoint=b"):
+        name_argument("eval", ["checkpoint=b", "a"])
+
+
+def test_former_spellings_warn_and_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    calls: list[Any] = []
+    monkeypatch.setattr(
+        "plmctl.run.convert.convert", lambda source, out, **more: calls.append((source, out))
+    )
+
+    def said(*words: str) -> str:
+        done = CliRunner().invoke(make_app(), list(words))
+        assert done.exit_code == 0, done.output
+        return str(done.stderr)
+
+    assert "takes only: convert a --out b" in said("convert", "a", "b", "--to", "hf")
+    assert said("convert", "a", "--out", "b", "--to", "hf") == ""
+    assert calls == [(Path("a"), Path("b"))] * 2
+    assert "recipes cp bert --out mine.yaml" in said("recipes", "cp", "bert", "mine.yaml")
+    assert said("recipes", "cp", "bert", "--out", "other.yaml") == ""
+    assert Path("mine.yaml").read_text() == Path("other.yaml").read_text()
+    Path("text.txt").write_text("one line of text\n" * 20, encoding="utf-8")
+    warned = said("data", "check", "text.txt", "--out", "page.md")
+    assert "takes only: out=page.md" in warned
+    assert Path("page.md").is_file()
