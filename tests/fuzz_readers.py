@@ -587,6 +587,15 @@ def task_files(folder: Path) -> None:
             f"( (S (NP-SBJ (NN it)) (VP {' '.join(f'(VB {word})' for word in text.split())})))"
             for text in TEXT
         ),
+        "older.json": json.dumps(
+            [
+                {
+                    "context_text": text,
+                    "qas": [{"query_id": "1", "query_text": "what?", "answers": [text[2:7]]}],
+                }
+                for text in TEXT
+            ]
+        ),
         "props.txt": "\n".join(
             "".join(
                 f"{word} {'be' if n == 2 else '-'} {('(A0*', '*)', '(V*)')[n] if n < 3 else '*'}\n"
@@ -819,6 +828,7 @@ CASES = [
         read_task("squad.json", "question_generation"),
         ("squad.json",),
     ),
+    Case("task CMRC", task_files, read_task("older.json", "cmrc2018"), ("older.json",)),
     Case("task TriviaQA", task_files, read_task("trivia.jsonl", "triviaqa"), ("trivia.jsonl",)),
     Case("task HotpotQA", task_files, read_task("hotpot.json", "hotpotqa"), ("hotpot.json",)),
     Case("task CoQA", task_files, read_task("coqa.json", "coqa"), ("coqa.json",)),

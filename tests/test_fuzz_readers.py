@@ -17,6 +17,8 @@ QUICK = (
     "task table train.tsv",
     "task SQuAD",
     "task CoNLL",
+    "task constituency",
+    "task CMRC",
     "task dialogue.json",
     "task ranking",
     "task sts",

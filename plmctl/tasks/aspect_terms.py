@@ -22,7 +22,7 @@ class AspectTerms(SplitFiles):
     say in BIO where an aspect term begins (B-ASPECT) and goes on.
 
     A word belongs to a term if they share a character; of terms that share a word the longest has
-    it. Differs: the official score of subtask 1 compares characters, here the words are compared.
+    it. The characters of words and terms stand beside them.
     """
 
     kinds = (XML,)
@@ -41,7 +41,11 @@ class AspectTerms(SplitFiles):
             words = [(match.start(), match.end()) for match in _WORD.finditer(sentence.text)]
             spans = [aspect.span for aspect in sentence.aspects or () if aspect.span is not None]
             if words:
-                fields = {"words": [sentence.text[start:end] for start, end in words]}
+                fields = {
+                    "words": [sentence.text[start:end] for start, end in words],
+                    "places": words,
+                    "terms": list(dict.fromkeys(spans)),
+                }
                 label = tag_words(words, spans) if known else None
                 examples.append(Example(sentence.id or str(number), fields, label, sentence.place))
         self.skipped[str(file)] = len(sentences) - len(examples)

@@ -440,6 +440,12 @@ class Task(Objective):
         """The predictions with all that an ensemble averages, which may be more than files have."""
         return self.predict(logits, rows, examples)
 
+    def settle(self, joined: dict[str, Any], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """The answer of an ensemble, joined of what `explain` gives for each member, with all that
+        the task says beside it.
+        """
+        return joined
+
     def decide(self, probabilities: Mapping[str, float]) -> Any:
         """What is guessed where labels have these probabilities."""
         return max(probabilities, key=probabilities.__getitem__)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from plmctl.tasks.base import Example, Task
 from plmctl.tasks.label_score import name_sets
 from plmctl.tasks.rouge import words
 from plmctl.tasks.sparse_linear import WeightedCounts, fit_linear
+from plmctl.tasks.tagging import Tagging
 
 # the answer itself is of training; `majority` among scores is of the answers that are scored
 CONSTANT = "most frequent in train"
@@ -259,15 +260,8 @@ def _fit_tags(task: Task, train: Sequence[Example]) -> dict[str, Guess]:
         ]
 
     def always(examples: Sequence[Example]) -> list[Row]:
-        return [
-            {
-                "id": each.id,
-                "words": list(each.fields["words"]),
-                "gold": list(each.label),
-                "guess": [top] * len(each.label),
-            }
-            for each in examples
-        ]
+        describe = cast(Tagging, task).describe
+        return [{**describe(each), "guess": [top] * len(each.label)} for each in examples]
 
     return {CONSTANT: always, "tag of the word": by_word}
 

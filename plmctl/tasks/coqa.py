@@ -147,6 +147,13 @@ class Coqa(Squad):
     def predict(
         self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
     ) -> list[dict[str, Any]]:
+        found = self.explain(logits, rows, examples)
+        return [{k: v for k, v in own.items() if k != "n_best"} for own in found]
+
+    def explain(
+        self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
+    ) -> list[dict[str, Any]]:
+        """The predictions, with the kinds among the n best texts."""
         found = super().predict(logits, rows, examples)
         kinds = np.full((len(examples), len(KINDS) - 1), -np.inf)
         np.maximum.at(kinds, rows.values["example"], 2 * logits["kind"].astype(np.float64))
@@ -159,16 +166,22 @@ class Coqa(Squad):
         self, prediction: dict[str, Any], kinds: np.ndarray, example: Example
     ) -> dict[str, Any]:
         """The prediction with yes, no or unknown where one has a larger score than every span."""
-        best = prediction.pop("n_best")
+        best = prediction["n_best"]
         span = best[0]["score"] if best else -np.inf
         kind = KINDS[1 + int(kinds.argmax())] if kinds.max() > span else "span"
+        said = [{"text": k, "score": s} for k, s in zip(KINDS[1:], kinds.tolist(), strict=True)]
+        spans = [each for each in best if each["text"] not in KINDS[1:]]
         return {
             **prediction,
+            "n_best": sorted([*spans, *said], key=lambda each: -each["score"]),
             "guess": prediction["guess"] if kind == "span" else kind,
             "kind": kind,
             **{name: example.fields.get(name) for name in ("dialogue", "turn")},
             **name_sets(example),
         }
+
+    def settle(self, joined: dict[str, Any], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        return {**joined, "kind": joined["guess"] if joined["guess"] in KINDS[1:] else "span"}
 
     def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         scores = coqa_score.score(predictions)

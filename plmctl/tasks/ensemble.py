@@ -134,12 +134,13 @@ def _join_answers(task: Task, rows: Sequence[Row], *, votes: bool, version: int)
     null = mean.pop("", 0.0)
     best = sorted(mean, key=lambda text: -mean[text])
     top = mean[best[0]] if best else 0.0
-    return {
+    joined = {
         "guess": best[0] if best else "",
         # the empty text is chosen above the threshold
         "null_odds": _log(null) - _log(top) + threshold,
         "n_best": [{"text": text, "score": _log(mean[text])} for text in best],
     }
+    return task.settle(joined, rows)
 
 
 def _divide(row: Row, version: int) -> dict[str, float]:

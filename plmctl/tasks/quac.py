@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -27,6 +28,7 @@ from plmctl.tasks.term_weights import read_weights
 
 ACTS = {"yes_no": ("y", "n", "x"), "followup": ("y", "m", "n")}  # by the number of their logit
 TERMS = ("span", *ACTS)
+PROBABILITIES = "act_probabilities"  # of both acts, which files do not have
 
 
 @part_of("task")
@@ -104,17 +106,47 @@ class Quac(Squad):
     def predict(
         self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
     ) -> list[dict[str, Any]]:
-        found = super().predict(logits, rows, examples)
-        acts = {name: _choose(logits[name], rows, kinds) for name, kinds in ACTS.items()}
-        for number, (prediction, example) in enumerate(zip(found, examples, strict=True)):
-            empty = prediction["null_odds"] > self.null_threshold or not prediction["guess"]
-            prediction["guess"] = quac_score.NONE if empty else prediction["guess"]
-            prediction.pop("n_best")  # answers that are not joined by their texts alone
-            prediction["dialogue"] = example.fields.get("dialogue", example.id)
-            for name in ACTS:
-                prediction[name] = acts[name][number]
-                prediction[f"gold_{name}"] = example.fields.get(name)
+        found = self.explain(logits, rows, examples)
+        more = ("n_best", PROBABILITIES)
+        return [{k: v for k, v in own.items() if k not in more} for own in found]
+
+    def explain(
+        self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
+    ) -> list[dict[str, Any]]:
+        """The predictions, with the n best texts and the probabilities of dialogue acts."""
+        acts = {name: _weigh(logits[name], rows, kinds) for name, kinds in ACTS.items()}
+        found = []
+        for number, (prediction, example) in enumerate(
+            zip(super().predict(logits, rows, examples), examples, strict=True)
+        ):
+            own = {name: known[number] for name, known in acts.items()}
+            gold = {f"gold_{name}": example.fields.get(name) for name in ACTS}
+            about = {"dialogue": example.fields.get("dialogue", example.id), **gold}
+            found.append({**self._decide(prediction, own), **about})
         return found
+
+    def _decide(
+        self, prediction: dict[str, Any], acts: Mapping[str, Mapping[str, float]]
+    ) -> dict[str, Any]:
+        """The prediction with no answer where that is likelier, and the likeliest acts."""
+        empty = prediction["null_odds"] > self.null_threshold or not prediction["guess"]
+        return {
+            **prediction,
+            "guess": quac_score.NONE if empty else prediction["guess"],
+            **{name: max(known, key=known.__getitem__) for name, known in acts.items()},
+            PROBABILITIES: acts,
+        }
+
+    def settle(self, joined: dict[str, Any], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """With the acts of the mean of probabilities."""
+        mean = {
+            name: {
+                kind: math.fsum(row[PROBABILITIES][name][kind] for row in rows) / len(rows)
+                for kind in kinds
+            }
+            for name, kinds in ACTS.items()
+        }
+        return self._decide(joined, mean)
 
     def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         scores = quac_score.score(predictions)
@@ -137,11 +169,18 @@ def _number(kinds: Sequence[str], kind: str | None) -> int:
     return IGNORE if kind is None else kinds.index(kind)
 
 
-def _choose(logits: np.ndarray, rows: Rows, kinds: Sequence[str]) -> list[str]:
-    """The kind of each example with the largest mean log probability over its rows."""
-    scores = logits.astype(np.float64)
-    scores -= np.logaddexp.reduce(scores, axis=1, keepdims=True)
+def _weigh(logits: np.ndarray, rows: Rows, kinds: Sequence[str]) -> list[dict[str, float]]:
+    """Of each example the probability of every kind: of the mean log probabilities over its rows,
+    normalised again.
+    """
+    scores = _normalise(logits.astype(np.float64))
     number = rows.values["example"]
     mean = np.zeros((int(number.max()) + 1, len(kinds)))
     np.add.at(mean, number, scores)
-    return [kinds[best] for best in mean.argmax(1).tolist()]
+    mean /= np.bincount(number)[:, None]
+    return [dict(zip(kinds, own, strict=True)) for own in np.exp(_normalise(mean)).tolist()]
+
+
+def _normalise(scores: np.ndarray) -> np.ndarray:
+    """Logits [n, K] as log probabilities."""
+    return np.asarray(scores - np.logaddexp.reduce(scores, axis=1, keepdims=True))

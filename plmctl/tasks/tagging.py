@@ -328,14 +328,14 @@ class Tagging(Task):
             else self._chain.decode(scores, sizes, self._asked[0])
         )
         return [
-            {
-                "id": e.id,
-                "words": list(e.fields["words"]),
-                "gold": None if e.label is None else list(e.label),
-                "guess": [self.names[tag] for tag in guess],
-            }
+            {**self.describe(e), "guess": [self.names[tag] for tag in guess]}
             for e, guess in zip(examples, guesses, strict=True)
         ]
+
+    def describe(self, example: Example) -> dict[str, Any]:
+        """What a prediction says beside the guess."""
+        gold = None if example.label is None else list(example.label)
+        return {"id": example.id, "words": list(example.fields["words"]), "gold": gold}
 
     def explain(
         self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
@@ -358,7 +358,8 @@ class Tagging(Task):
         flat = [tag for tags in gold for tag in tags], [tag for tags in guess for tag in tags]
         known = metrics.entity_scores(gold, guess)
         of_tags = metrics.by_name(None)
-        known |= {name: metric(*flat) for name, metric in of_tags.items() if name in self.metrics}
+        names = [name for name in self.metrics if name in Tagging.known_metrics]
+        known |= {name: metric(*flat) for name, metric in of_tags.items() if name in names}
 
         def best(name: str) -> float:
             return (
@@ -367,9 +368,7 @@ class Tagging(Task):
                 else metrics.constant_entity_scores(gold)[name]
             )
 
-        return {name: known[name] for name in self.metrics} | metrics.floor(
-            self.metrics, flat[0], best
-        )
+        return {name: known[name] for name in names} | metrics.floor(names, flat[0], best)
 
 
 def _of_characters(examples: Sequence[Example]) -> bool:

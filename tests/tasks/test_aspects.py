@@ -197,7 +197,28 @@ def test_it_is_learned_and_labels_xml(tmp_path: Path) -> None:
     assert {row["guess"] for row in rows} <= {"positive", "negative"}
 
 
+def test_terms_are_scored_by_their_characters() -> None:
+    """As subtask 1: what is no word of ours is a term, too, and equal terms are one."""
+    places = [[0, 3], [4, 8], [9, 10], [11, 14]]  # The rice & tea
+    rows = [
+        {"gold": ["O", "B-ASPECT", "O", "B-ASPECT"], "places": places,
+         "guess": ["O", "B-ASPECT", "I-ASPECT", "I-ASPECT"], "gold_terms": [[4, 8], [11, 14]]},
+        {"gold": ["O", "B-ASPECT", "O", "O"], "places": places,
+         "guess": ["O", "B-ASPECT", "O", "B-ASPECT"], "gold_terms": [[4, 8], [4, 8], [5, 7]]},
+    ]  # fmt: skip
+    found = make("aspect_terms", "x").score(rows)
+    assert (found["term_precision"], found["term_recall"]) == (1 / 3, 1 / 4)
+    assert found["term_f1"] == 2 / 7
+    assert found["f1"] == 2 / 6
+
+
 def test_xml_without_labels_is_read_by_its_reader(tmp_path: Path) -> None:
     (tmp_path / "x.xml").write_text(XML)
     _, found = read_unlabelled(make("aspect_terms", tmp_path), str(tmp_path / "x.xml"))
     assert found[0].fields["words"][:2] == ["The", "rice"]
+    assert found[0].fields["places"][:2] == [(0, 3), (4, 8)]
+    plmctl("finetune", "task=aspect_terms", f"task.path={tmp_path}/x.xml", "checkpoint=null",
+           "size=tiny", "tokenizer=word", "tokenizer.vocab_size=64", "task.dev_share=0",
+           "train.epochs=1", "task.max_length=32", f"run.dir={tmp_path / 'run'}")  # fmt: skip
+    out = plmctl("eval", f"checkpoint={tmp_path / 'run'}", "split=train", "--json")
+    assert {"term_f1", "f1"} <= set(json.loads(out)["metrics"]["train"])

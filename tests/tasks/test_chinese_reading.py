@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from plmctl.core.errors import DataError
 from plmctl.run import compose as config
 from plmctl.run.action import perform
 from plmctl.run.build import build
@@ -104,3 +105,28 @@ def test_distributed_files() -> None:
         rows = [{**row, "guess": f"{row['guess']}。甲"} for row in rows]
         assert own.score(rows)["exact"] < 2
         assert 60 < own.score(rows)["f1"] < 99
+
+
+def test_the_older_layout_of_cmrc(tmp_path: Path) -> None:
+    """Lists of texts, whose answers stand where their text occurs first."""
+    qas = [
+        {"query_id": "a_1", "query_text": "where?", "answers": ["伦敦", "在伦敦"]},
+        {"query_id": "a_2", "query_text": "who?", "answers": ["nobody"]},
+    ]
+    older = [{"context_id": "a", "title": "t", "context_text": CHINESE, "qas": qas}]
+    file = tmp_path / "cmrc2018_train.json"
+    file.write_text(json.dumps(older, ensure_ascii=False), encoding="utf-8")
+    reader = task("cmrc2018", tmp_path)
+    (found,) = reader.read("train")  # without the answer that the text does not have
+    start = CHINESE.index("伦敦")
+    assert (found.id, found.label) == ("a_1", (start, start + 2))
+    assert found.fields["answers"] == ["伦敦", "在伦敦"]
+    assert reader.reader.skipped == {str(file): 1}
+    for broken, message in (
+        ([], "no questions"),
+        ([{"context_text": "a", "qas": [{"query_id": "1"}]}], "not in CMRC 2018's layout"),
+        ([{"context": "a"}], "not in CMRC 2018's layout"),
+    ):
+        file.write_text(json.dumps(broken))
+        with pytest.raises(DataError, match=message):
+            reader.read("train")

@@ -24,6 +24,7 @@ from plmctl.run.build import build
 from plmctl.tasks import batches, conversation
 from plmctl.tasks.base import Example
 from plmctl.tasks.coqa_files import find_best_part
+from plmctl.tasks.ensemble import join
 from tests.tasks.conversations import make_coqa, make_quac
 
 TEXTS = [f"The black cat number {n} sat on a mat ; it ran home , and slept ." for n in range(3)]
@@ -356,3 +357,49 @@ def test_as_commands(name: str, tmp_path: Path) -> None:
     (answer,) = map(json.loads, (tmp_path / "new" / "new.jsonl").read_text().splitlines())
     assert isinstance(answer["guess"], str)
     assert not any(key.startswith("gold") for key in answer)
+
+
+def test_answers_of_coqa_are_joined_with_yes_and_no(tmp_path: Path) -> None:
+    """yes has .6 and .3, the span .4 and .7 of two members: .45 against .55."""
+    task = find("coqa", write("coqa", tmp_path))
+    example = task.read("train")[0]
+    base = {"id": "q", "golds": ["cat"], "guess": "cat", "null_odds": 0.0}
+    members = [
+        [
+            task._choose(
+                {**base, "n_best": [{"text": "cat", "score": math.log(span)}]},
+                np.log([yes, 1e-9, 1e-9]),
+                example,
+            )
+        ]
+        for yes, span in ((0.6, 0.4), (0.3, 0.7))
+    ]
+    assert [own["guess"] for (own,) in members] == ["yes", "cat"]
+    (found,) = join(task, members, votes=False)
+    assert (found["guess"], found["kind"]) == ("cat", "span")
+    assert math.exp(found["n_best"][0]["score"]) == pytest.approx(0.55, abs=1e-6)
+    (voted,) = join(task, [*members, members[0]], votes=True)
+    assert (voted["guess"], voted["kind"]) == ("yes", "yes")
+    assert task.score([found])["em"] == 100
+
+
+def test_answers_and_acts_of_quac_are_joined(tmp_path: Path) -> None:
+    task = find("quac", write("quac", tmp_path))
+    acts = [{"y": 0.9, "n": 0.05, "x": 0.05}, {"y": 0.1, "n": 0.6, "x": 0.3}]
+    more = [{"y": 0.5, "m": 0.5, "n": 0.0}, {"y": 0.0, "m": 0.4, "n": 0.6}]
+    members = [
+        [
+            task._decide(
+                {"id": "q", "golds": ["cat"], "guess": "cat", "null_odds": null,
+                 "n_best": [{"text": "cat", "score": 0.0}], "dialogue": "d"},
+                {"yes_no": yes_no, "followup": followup},
+            )
+        ]
+        for null, yes_no, followup in zip((-1.0, 3.0), acts, more, strict=True)
+    ]  # fmt: skip
+    assert [own["guess"] for (own,) in members] == ["cat", "CANNOTANSWER"]
+    (found,) = join(task, members, votes=False)
+    empty = sum(1 / (1 + math.exp(-odds)) for odds in (-1.0, 3.0)) / 2
+    assert found["null_odds"] == pytest.approx(math.log(empty / (1 - empty)))
+    assert found["guess"] == "CANNOTANSWER"
+    assert (found["yes_no"], found["followup"]) == ("y", "m")

@@ -1,0 +1,64 @@
+"""Aspect terms as tags of words, also scored by their characters as SemEval-2014 does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from plmctl.core.parts import part_of
+from plmctl.tasks.base import Example
+from plmctl.tasks.metrics import entities
+from plmctl.tasks.tagging import Tagging, TaggingSettings
+
+OFFICIAL = ("term_f1", "term_precision", "term_recall")
+Terms = Iterable[Sequence[int]]  # first character, the one behind the last
+
+
+@part_of("task")
+class AspectTagging(Tagging):
+    """Predicts the terms of which a text says something, as tags of its words (tasks/tagging.py).
+
+    Beside the scores of tags: precision, recall and F1 of terms whose first and last characters are
+    right, over all different terms of the files, also those that no words are (Pontiki et al.,
+    2014, "SemEval-2014 Task 4: Aspect Based Sentiment Analysis", sec. 4.1, subtask 1).
+    """
+
+    known_metrics = (*OFFICIAL, *Tagging.known_metrics)
+
+    Settings = TaggingSettings
+
+    def unit(self, example: Example) -> str:
+        return "\t".join(example.fields["words"])
+
+    def texts(self, example: Example) -> list[str]:
+        return [" ".join(example.fields["words"])]
+
+    def describe(self, example: Example) -> dict[str, Any]:
+        found = super().describe(example)
+        if "places" in example.fields:  # what is typed has none
+            found["places"] = [list(place) for place in example.fields["places"]]
+            found["gold_terms"] = [list(term) for term in example.fields["terms"]]
+        return found
+
+    def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        pairs = [(p["gold_terms"], find_terms(p["guess"], p["places"])) for p in predictions]
+        official = score_terms(pairs)
+        found = super().score(predictions)
+        return {name: official[name] for name in self.metrics if name in official} | found
+
+
+def find_terms(tags: Sequence[str], places: Sequence[Sequence[int]]) -> list[list[int]]:
+    """The characters of the terms that tags tell, of words at `places`."""
+    return [[places[first][0], places[last][1]] for _, first, last in sorted(entities(tags))]
+
+
+def score_terms(pairs: Iterable[tuple[Terms, Terms]]) -> dict[str, float]:
+    """Micro scores over (gold, guessed) terms of all sentences; equal terms of one are one."""
+    sets = [({*map(tuple, gold)}, {*map(tuple, guess)}) for gold, guess in pairs]
+    right = sum(len(gold & guess) for gold, guess in sets)
+    present, guessed = (sum(len(pair[side]) for pair in sets) for side in (0, 1))
+    return {
+        "term_f1": 2 * right / (present + guessed) if present + guessed else 0.0,
+        "term_precision": right / guessed if guessed else 0.0,
+        "term_recall": right / present if present else 0.0,
+    }
