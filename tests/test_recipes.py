@@ -524,6 +524,7 @@ def test_no_group_is_forgotten() -> None:
         "mixing",
         "peft",
         "search",
+        "stabiliser",
         "transform",
         "distill",
         "graph_loss",

@@ -45,6 +45,18 @@ def compare_texts(features: Tensor, batch: Batch) -> Tensor:
     return torch.cat([a, b, (a - b).abs(), a * b], -1)
 
 
+def concatenate_pools(features: Tensor, batch: Batch) -> Tensor:
+    """[N, 3 W] of `features [B, T, W]`: `[last; max; mean]` over the tokens of each anchor's text
+    (Howard and Ruder, 2018, arXiv:1801.06146, sec. 3.3).
+    """
+    rows, counted = _find_tokens(batch)
+    states = features[rows]
+    last = counted.long().cumsum(1).argmax(1)  # the first place of the highest count
+    highest = states.masked_fill(~counted[..., None], float("-inf")).amax(1)
+    ends = states[torch.arange(len(rows), device=rows.device), last]
+    return torch.cat([ends, highest, _average(states, counted)], -1)
+
+
 @dataclass(frozen=True)
 class Pooling:
     """A way to read rows: `read` gives `vectors` W columns for each anchor."""
@@ -59,6 +71,7 @@ POOLINGS = {
     "last": Pooling(take_anchors),
     "mean": Pooling(average_rows),
     "compare": Pooling(compare_texts, vectors=4),
+    "concat": Pooling(concatenate_pools, vectors=3),
 }
 
 

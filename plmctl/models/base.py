@@ -18,6 +18,7 @@ from plmctl.core.graphs import break_graphs
 from plmctl.core.parts import base_of
 from plmctl.nn.cache import Cache
 from plmctl.nn.cells.base import RowSize
+from plmctl.nn.dropout import Dropout
 from plmctl.nn.halting import Halting
 from plmctl.nn.peft.base import Method
 from plmctl.nn.restrained import Noted
@@ -224,6 +225,19 @@ class Model(nn.Module):
         # that were added to the backbone, in their order; empty: the whole model is trained
         self.methods: list[Method] = []
         self.kept: KeptStates | None = None
+
+    @property
+    def recomputes(self) -> bool:
+        """Whether a backward pass runs layers again."""
+        return any(isinstance(part, Stack) and part.recomputes for part in self.modules())
+
+    def drop_nothing(self) -> None:
+        """Set every rate of dropout to 0."""
+        for part in self.modules():
+            if isinstance(part, Dropout):
+                part.rate = 0.0
+            elif isinstance(getattr(part, "dropout", None), float):
+                part.dropout = 0.0  # type: ignore[assignment]
 
     def trainable(self, chosen: Sequence[str] = ()) -> list[str]:
         """What is trained, as names or globs of parameters: `chosen`, and where methods were added

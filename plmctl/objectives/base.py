@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from plmctl.core.batch import Batch, Rows
 from plmctl.core.fields import Field
@@ -195,6 +196,18 @@ class Objective(nn.Module):
             state: the memory that the previous batch left; None at the start.
         """
         raise NotImplementedError(type(self).__name__)
+
+    def before_step(self, model: Model, optimizer: Optimizer, share: float) -> None:
+        """Called when the gradient and the rates of an update are there, before it is made.
+
+        Args:
+            share: of the run that is done with this update.
+        """
+
+    def exchange(self, model: Model) -> None:
+        """Exchange the weights that are trained with those that are evaluated and saved, where
+        these are others; the second time undoes it.
+        """
 
     def after_step(self, model: Model, step: int) -> None:
         """Called after every optimizer step (clamping of spans, moving averages)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, TypeVar
 
 import torch
@@ -191,7 +192,28 @@ def complete(spec: Finetune) -> Finetune:
         if "classifier" not in spec.model:
             classifier = _classifier(spec, source.config.get("heads") or {})
             spec = spec.with_value("model.classifier", classifier)
+    if spec.row_pooling:
+        spec = _choose_pooling(spec, spec.row_pooling)
     return _fit_heads(spec) if POOLER in spec.heads else spec
+
+
+def _choose_pooling(spec: Finetune, name: str) -> Finetune:
+    """The spec whose model classifies rows by this pooling; with several vectors, which no pooler
+    reads, by a head with a layer of its own.
+    """
+    classifier = {**thaw(spec.model.get("classifier") or {}), "pooling": name}
+    if name in POOLINGS and POOLINGS[name].vectors > 1:
+        classifier |= {"pooler": False, "dense": True}
+    spec = spec.with_value("model.classifier", classifier)
+    if name not in POOLINGS:
+        allowed = f"one of {', '.join(POOLINGS)}{nearest(name, POOLINGS)}"
+        meant = get_close_matches(name, POOLINGS, n=1)
+        fix = f"row_pooling={meant[0] if meant else 'null'}"
+        raise ConfigError("row_pooling", name, allowed, fix=fix)
+    if not any(_decides_about_rows(spec, node) for node in spec.heads.values()):
+        allowed = "null: this task decides about no rows"
+        raise ConfigError("row_pooling", name, allowed, fix="row_pooling=null")
+    return spec
 
 
 def framing(config: Mapping[str, Any]) -> dict[str, Any]:

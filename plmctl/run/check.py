@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import Any, NamedTuple
 
-from plmctl.core.errors import ConfigError, PlmctlError, collect, raise_all
+from plmctl.core.errors import ConfigError, PlmctlError, collect, nearest, raise_all
 from plmctl.data.shards import is_tokens
 from plmctl.models.base import Model
 from plmctl.nn.tables import Lookup, TokenTable
@@ -17,10 +18,12 @@ from plmctl.run.model_facts import stated_pooling
 from plmctl.run.regularising import build_regulariser
 from plmctl.run.schema import Finetune, Pretrain
 from plmctl.run.spec import thaw
+from plmctl.run.stabilising import stabilise
 from plmctl.run.stage_settings import check_updates
 from plmctl.run.stand_in import TINY, stand_in_for
 from plmctl.run.teachers import check_cache, check_tasks, check_teacher, outline_teacher
 from plmctl.run.token_settings import refuse_decided
+from plmctl.run.unfreezing import check_unfreezing, group_layers
 from plmctl.tasks.base import Task
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.vocab import Vocab
@@ -89,7 +92,26 @@ def check_finetuning(spec: Finetune, task: Task) -> Outline:
     objective = outline_teacher(spec, model, task, {"task.max_length": task.longest})
     check_cache(spec, task)
     build_regulariser(spec, model, task)
+    _check_tuning(spec, model, task)
     return Outline(model, objective)
+
+
+def _check_tuning(spec: Finetune, model: Model, task: Task) -> None:
+    """ConfigError for what fine-tuning adds that does not fit the model, the task or each other."""
+    if spec.train.unfreeze:
+        check_unfreezing(spec)
+        group_layers(model)
+    known, asked = [*task.metrics, "loss"], spec.train.best_metric
+    if asked and asked not in known:
+        allowed = f"one of {', '.join(known)}, what this task scores{nearest(asked, known)}"
+        fix = f"train.best_metric={next(iter(get_close_matches(asked, known, n=1)), known[0])}"
+        raise ConfigError("train.best_metric", asked, allowed, fix=fix)
+    if spec.train.patience and not (spec.train.keep_best and task.dev_splits):
+        why = "there is no dev split" if spec.train.keep_best else "train.keep_best=false"
+        allowed = f"null: nothing says which checkpoint is best, {why}"
+        raise ConfigError("train.patience", spec.train.patience, allowed, fix="train.patience=null")
+    with without_weights():
+        stabilise(spec, model, task, task, resumed=True, passes=lambda: iter(()))
 
 
 def outline_pretraining(

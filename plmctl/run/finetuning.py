@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -44,8 +45,10 @@ from plmctl.run.side_training import (
     score_sides,
 )
 from plmctl.run.spec import thaw
+from plmctl.run.stabilising import read_epoch, stabilise
 from plmctl.run.teachers import add_teacher
 from plmctl.run.trained_adapters import take_adapters
+from plmctl.run.unfreezing import make_stages
 from plmctl.run.weights import initialize, take
 from plmctl.storage.atomic import write_json
 from plmctl.tasks import inference
@@ -168,20 +171,34 @@ def train(session: Session) -> Result:
         return scores | score_sides(model, sides, session.precision)
 
     objective = add_teacher(spec, model, task, say=session.say, rows=len(rows.key))
+    apply_freezing(model, trainable=trainable, frozen=spec.train.frozen)
+    objective = stabilise(
+        spec,
+        model.to(world.device),
+        task,
+        charge(model, mix_losses(objective, sides)),
+        resumed=spec.provenance.resume,
+        passes=partial(read_epoch, spec, world.device, rows, task.noise(tokenizer.vocab)),
+    )
     epoch = batches.updates_per_epoch
     budget = budget_of(spec, updates_per_epoch=epoch)
     for line in describe_shortness(spec, budget.steps, model.backbone.width):
         session.say(line)
+    stages = [Stage(batches=lambda: batches, trainable=trainable, frozen=spec.train.frozen)]
+    if spec.train.unfreeze:
+        stages, line = make_stages(spec, model, lambda: batches, epoch=epoch, steps=budget.steps)
+        session.say(line)
+    best = spec.train.best_metric or task.metrics[0]
     result = fit(
         session,
         model=model,
-        objective=charge(model, mix_losses(objective, sides)),
+        objective=objective,
         budget=budget,
-        stages=[Stage(batches=lambda: batches, trainable=trainable, frozen=spec.train.frozen)],
+        stages=stages,
         evaluate=evaluate if dev else None,
         extras=lambda folder: tokenizer.save(folder / TOKENIZER),
-        keep_best=task.metrics[0] if objective.facts.heads_learn else "",
-        best_is_largest=task.best_is_largest,
+        keep_best=best if objective.facts.heads_learn else "",
+        best_is_largest=task.is_better_larger(best),
         # an epoch of few examples is too short to measure each time
         every=max(epoch, (budget.steps or 0) // 10) if spec.train.least_steps else epoch,
         base=_find_base(session, model, trainable, begin),

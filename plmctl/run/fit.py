@@ -25,6 +25,7 @@ from plmctl.training.device.peak import peak_flops
 from plmctl.training.log import METRICS, cut_back
 from plmctl.training.optim.groups import OptimizerFactory
 from plmctl.training.regularisers.base import Regulariser
+from plmctl.training.stabilisers.base import Stabilised
 from plmctl.training.stages import Stage
 from plmctl.training.strategy.choose import choose_strategy
 from plmctl.training.trainer import Evaluate, Remark, Result, Settings, Trainer
@@ -65,6 +66,10 @@ def fit(
         best_is_largest=best_is_largest,
         unit=unit,
     )
+    if train.patience and not settings.keep_best:
+        why = "it is not measured" if train.keep_best else "train.keep_best=false"
+        allowed = f"null: nothing says which checkpoint is best, {why}"
+        raise ConfigError("train.patience", train.patience, allowed, fix="train.patience=null")
     if train.checkpoint_activations:
         checkpoint_stacks(model, objective)
     trainer = Trainer(
@@ -87,7 +92,9 @@ def fit(
     if spec.provenance.resume:
         _go_on(session, trainer)
     inner = [part for part in objective.modules() if isinstance(part, Backbone)]
-    mode = False if regulariser else train.compile  # which changes what a compiled model reads
+    rewritten = isinstance(objective, Stabilised) and objective.rewrites
+    # both change what a compiled model reads
+    mode = False if regulariser or rewritten else train.compile
     for backbone in dict.fromkeys([model.backbone, *inner]):
         compile_backbone(backbone, mode, world.device, say=session.say)
     return trainer.fit()
@@ -100,6 +107,7 @@ def _read_settings(session: Session, every: int | None) -> Settings:
         clip=train.clip,
         log_every=train.log_every,
         max_bad_steps=train.max_bad_steps,
+        patience=train.patience or 0,
         seed=spec.seed,
         eval_every=every if train.eval_every is None else train.eval_every,
         save_every=every if train.save_every is None else train.save_every,

@@ -112,6 +112,8 @@ class Train(Record):
     save_every: Whole | None = None  # updates; null: ten times a run; 0: at the end only
     keep_last: Count = 2  # checkpoints
     keep_best: bool = True  # and the one with the best validation score
+    # validations in a row without a better score that end the run; null: none do
+    patience: Count | None = None
     # names or globs of the only parameters that are trained
     trainable: tuple[str, ...] = ()
     # and of those that are not: [backbone.embedding*]
@@ -128,6 +130,10 @@ class TrainOnTask(Train):
     # epoch, or once, with the same numbers to the bit, and kept in a file in between
     frozen_outputs: Literal["batch", "epoch", "once"] = "batch"
     frozen_limit: Amount = 20.0  # GB that this file may take
+    # each epoch trains one more layer, from the top down; heads alone in the first (ULMFiT)
+    unfreeze: bool = False
+    # what chooses the checkpoint, of the metrics of the task, or loss; null: the first of them
+    best_metric: str | None = None
 
 
 @dataclass(frozen=True)
@@ -224,6 +230,11 @@ class Finetune(RunSpec):
     peft: Any = None
     # learns from changed vectors of words, too; null: from the text alone
     regulariser: Any = None
+    # what keeps training on few examples from failing: [mixout], [ema]; [] or null: nothing
+    stabiliser: Any = None
+    # what stands for a row where it is classified: first, last, mean, compare, concat; null: as the
+    # model says
+    row_pooling: str | None = None
     optim: Any = MISSING
     schedule: Any = MISSING
     train: TrainOnTask = TrainOnTask()

@@ -352,7 +352,11 @@ class Task(Objective):
     @property
     def best_is_largest(self) -> bool:
         """Whether a larger value of the first metric, which chooses the checkpoint, is better."""
-        return True
+        return self.is_better_larger(self.metrics[0])
+
+    def is_better_larger(self, metric: str) -> bool:
+        """Whether a larger value of a metric is better."""
+        return metric != "loss"
 
     def texts(self, example: Example) -> list[str]:
         """What a new tokenizer learns from."""

@@ -180,9 +180,8 @@ class Generation(Task):
             fix = error.fix and f"task.{error.fix}"
             raise ConfigError(f"task.{error.path}", error.value, error.allowed, fix=fix) from None
 
-    @property
-    def best_is_largest(self) -> bool:
-        return self.metrics[0] not in written.LEAST_IS_BEST
+    def is_better_larger(self, metric: str) -> bool:
+        return super().is_better_larger(metric) and metric not in written.LEAST_IS_BEST
 
     def unit(self, example: Example) -> str:
         """All turns of a dialogue, because each is read as context of the next."""

@@ -80,9 +80,8 @@ class Multilabel(Task):
     def decided(self) -> dict[str, Any]:
         return super().decided | self.sets.label_loss.decided
 
-    @property
-    def best_is_largest(self) -> bool:
-        return self.metrics[0] != multilabel_score.HAMMING
+    def is_better_larger(self, metric: str) -> bool:
+        return super().is_better_larger(metric) and metric != multilabel_score.HAMMING
 
     def parse(self, line: str, number: int) -> Example:
         return parse_texts(line, number, self.columns)

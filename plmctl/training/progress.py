@@ -28,6 +28,7 @@ class Progress:
         None  # the loss of that validation, which decides between equal values
     )
     best_step: Whole | None = None
+    since_best: Whole = 0  # validations since then
 
     def count(self, *, tokens: int, rows: int) -> None:
         """One more good update."""
@@ -57,6 +58,7 @@ class Progress:
     def forget_best(self) -> None:
         """What was measured so far compares with nothing that follows."""
         self.best = self.best_loss = self.best_step = None
+        self.since_best = 0
 
     def to_json(self) -> dict[str, Any]:
         """The counters as JSON."""

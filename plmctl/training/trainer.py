@@ -67,6 +67,7 @@ class Settings:
     max_bad_steps: int = 10  # updates in a row without a finite gradient that end the run
     keep_best: str = ""  # the metric of `evaluate` whose best checkpoint is kept, "" = none
     best_is_largest: bool = False
+    patience: int = 0  # validations in a row without a new best that end the run, 0 = none do
     seed: int = 0
     peak_flops: float = 0.0  # of all processes together, for MFU
     unit: str = "tokens"  # what batches count under that name: the log calls it so
@@ -151,10 +152,11 @@ class Trainer:
 
     def fit(self) -> Result:
         """Train to the end of the budget or until a signal; a checkpoint is always saved."""
-        if self.budget.done(self.progress) >= 1:
+        if self.budget.done(self.progress) >= 1 or self._exhausted():
+            longer = "train.patience" if self._exhausted() else "its length"
             self.log.say(
                 f"this run is finished after {self.progress.step} updates;"
-                " raise its length to continue"
+                f" raise {longer} to continue"
             )
             return Result(self.progress, self.checkpoints.newest() if self.world.main else None)
         whole = self.budget.steps if any(part.schedule is None for part in self.stages) else None
@@ -174,6 +176,9 @@ class Trainer:
                 tenth, tenths = int(10 * done) > tenths, int(10 * done)
                 self._report(finished)
                 better = self._validate(finished or self._due(settings.eval_every, tenth))
+                if not finished and self._exhausted():
+                    finished = True
+                    self.log.say(self._describe_exhaustion())
                 stopped = self.stop.number is not None
                 saved = (
                     self.save()
@@ -241,7 +246,8 @@ class Trainer:
                         },
                     }
                 )
-            self.rate = self.update.apply(self._multipliers(counts["tokens"]), norm)
+            share, multipliers = self._multipliers(counts["tokens"])
+            self.rate = self.update.apply(multipliers, norm, share)
         self.update.end()
         if not finite:
             self._skip(micro_batches)
@@ -251,22 +257,22 @@ class Trainer:
         self.meter.extend([*entries, ("grad_norm", norm, 1.0)] if self.world.main else entries)
         return True
 
-    def _multipliers(self, tokens: int) -> list[float]:
-        """The factors of the schedules of the optimizer's groups for an update of `tokens`
-        tokens.
+    def _multipliers(self, tokens: int) -> tuple[float, list[float]]:
+        """The share of the run that is done with an update of `tokens` tokens, and the factors of
+        the schedules of the optimizer's groups.
         """
         p, stage = self.progress, self.stages[self.progress.stage]
         share = self.budget.share(steps=p.step + 1, tokens=p.tokens + tokens, seconds=p.seconds)
         if stage.schedule is None:
             total = self.budget.total(p.step + 1, share)
             schedules = [self.schedule.of(name) for name in self.group_names]
-            return [stage.rate * each(p.step + 1, total) for each in schedules]
+            return share, [stage.rate * each(p.step + 1, total) for each in schedules]
         step = p.step + 1 - p.before_stage
         total = step / max(share_of_stage(self.stages, p.stage, share), 1e-9)
         if self.budget.steps is not None:
             total = self.budget.steps * stage.share
         schedules = [stage.schedule.of(name) for name in self.group_names]
-        return [stage.rate * each(step, total) for each in schedules]
+        return share, [stage.rate * each(step, total) for each in schedules]
 
     def _skip(self, micro_batches: Sequence[Batch]) -> None:
         p = self.progress
@@ -326,6 +332,7 @@ class Trainer:
             return False
         with (
             self._exclude_time(),
+            self._exchanged(),
             keep_random_state(self.world.device),
             torch.no_grad(),
             self.precision.autocast(),
@@ -347,7 +354,21 @@ class Trainer:
         value, loss = (
             self.world.broadcast(metrics.get(name)) for name in (settings.keep_best, "loss")
         )
-        return p.improve(value, loss, largest=settings.best_is_largest)
+        better = p.improve(value, loss, largest=settings.best_is_largest)
+        p.since_best = 0 if better else p.since_best + 1
+        return better
+
+    def _exhausted(self) -> bool:
+        """Whether so many validations have brought no new best that the run ends."""
+        return 0 < self.settings.patience <= self.progress.since_best
+
+    def _describe_exhaustion(self) -> str:
+        p, name = self.progress, self.settings.keep_best
+        best = "none was a number" if p.best is None else f"best after update {p.best_step}"
+        return (
+            f"ends early after update {p.step}: no better {name} in {p.since_best} validations"
+            f" (train.patience), {best}"
+        )
 
     @contextmanager
     def _exclude_time(self) -> Iterator[None]:
@@ -356,9 +377,18 @@ class Trainer:
         yield
         self.pace.pause(time.perf_counter() - started)
 
+    @contextmanager
+    def _exchanged(self) -> Iterator[None]:
+        """Have the weights in the model that are evaluated and saved."""
+        self.objective.exchange(self.model)
+        try:
+            yield
+        finally:
+            self.objective.exchange(self.model)
+
     def save(self) -> Path:
         """Write a checkpoint; every process takes part, the main one writes."""
-        with self._exclude_time():
+        with self._exclude_time(), self._exchanged():
             snapshot = self.snapshot()
             if self.world.main:
                 self.log.sync()
@@ -412,6 +442,7 @@ class Trainer:
             file=folder / "objective.safetensors",
             without=self.model,
         )
+        self.objective.exchange(self.model)
         with blame_file(folder / "optimizer.safetensors", fix=OLDER):
             self.strategy.load_optimizer(
                 self.optimizer, self.parameters, saved.optimizer, rows=self.rows

@@ -95,9 +95,14 @@ class Update:
         self.precision.unscale(self.optimizer)
         return self.strategy.gradient_norm(), entries
 
-    def apply(self, multipliers: Sequence[float], norm: float) -> float:
+    def apply(self, multipliers: Sequence[float], norm: float, share: float = 1.0) -> float:
         """Clip a gradient of this norm and make the step, every group at its own rate times its
         multiplier.
+
+        Args:
+            multipliers: of the rates, one for each group.
+            norm: of the gradient.
+            share: of the run that is done with it.
 
         Returns:
             The largest rate.
@@ -106,6 +111,7 @@ class Update:
             self.strategy.clip(norm, largest=self.clip)
         for group, multiplier in zip(self.optimizer.param_groups, multipliers, strict=True):
             group["lr"] = group["initial_lr"] * multiplier
+        self.objective.before_step(self.model, self.optimizer, share)
         self.optimizer.step()
         return max(group["lr"] for group in self.optimizer.param_groups)
 

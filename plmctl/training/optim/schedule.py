@@ -168,6 +168,31 @@ class InverseSqrt(Schedule):
 
 @part_of("schedule")
 @dataclass(frozen=True, kw_only=True)
+class SlantedTriangular(Schedule):
+    """`(1 + p (ratio - 1)) / ratio`: `p = t / cut` up to `cut`, the end of warm-up, then down, `p =
+    1 - (t - cut) / (T - cut)` (Howard and Ruder, 2018, arXiv:1801.06146, eq. 3).
+
+    Their cut_frac is `warmup_share`. Differs: p is 0 in the last update also where `T cut_frac` is
+    no whole number.
+    """
+
+    ratio: float = 32.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.ratio >= 1:
+            allowed = "1 or more: the highest rate over the lowest"
+            raise ConfigError("schedule.ratio", self.ratio, allowed, fix="schedule.ratio=32")
+
+    def __call__(self, t: int, total: float) -> float:
+        end, warmup = max(total, t), self.warmup(total)
+        cut = max(1, math.floor(warmup + 1e-9)) if warmup else 0
+        p = t / cut if t < cut else 1 - _fraction(t, cut, end)
+        return (1 + p * (self.ratio - 1)) / self.ratio
+
+
+@part_of("schedule")
+@dataclass(frozen=True, kw_only=True)
 class ByPart(Schedule):
     """Schedules of their own for some parameters, as if they had an optimizer of their own (Liu
     and Lapata, 2019, arXiv:1908.08345, sec. 3.3).

@@ -1,0 +1,172 @@
+"""What a stabiliser is, and the objective of a run that has some."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from plmctl.core.batch import Batch
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import base_of
+from plmctl.models.base import Model
+from plmctl.objectives.base import Objective, Output
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """What a stabiliser is given before the first update.
+
+    Args:
+        model: with its first weights; those of the pretrained model, and new ones of heads.
+        task: what is trained, before anything is added to it.
+        pretrained: the names of the parameters that a checkpoint brought.
+        seed: of what it draws.
+        resumed: the run goes on: weights, and what was saved of the stabiliser, are loaded later.
+        passes: one epoch of micro-batches, as often as it is called.
+    """
+
+    model: Model
+    task: Objective
+    pretrained: frozenset[str]
+    seed: int
+    resumed: bool
+    passes: Callable[[], Iterator[Batch]]
+
+
+@base_of("stabiliser")
+class Stabiliser(nn.Module):
+    """Changes how a model is fine-tuned, not what it is: without it, the model is the same.
+
+    Its buffers are saved with the run, so that a resumed one goes on bit for bit. `averages`: what
+    is evaluated and saved are other weights than the trained ones, which only one may choose.
+    `stays_near`: it needs the weights of a pretrained model. `rewrites`: weights are others while a
+    batch is read, so that no pass may run again later, and none is compiled. `of_one_task`: it asks
+    the task about each batch, so that none may stand beside it.
+    """
+
+    averages: bool = False
+    stays_near: bool = False
+    rewrites: bool = False
+    of_one_task: bool = False
+    terms: frozenset[str] = frozenset()  # of the loss
+
+    def begin(self, given: Beginning) -> None:
+        """Take up a model, once, before anything is trained or loaded.
+
+        Raises:
+            ConfigError: The model or the task is none that it serves.
+        """
+
+    def reading(self, model: Model) -> AbstractContextManager[Any]:
+        """The time in which the objective reads a batch in training."""
+        return contextlib.nullcontext()
+
+    def counts(self, task: Objective, batch: Batch) -> dict[str, int]:
+        """Its terms of the loss, as of an objective."""
+        return {}
+
+    def add(self, out: Output, again: Callable[[], Output], batch: Batch) -> Output:
+        """`out` with its own terms; `again` reads the batch once more."""
+        return out
+
+    def before_step(self, model: Model, optimizer: Optimizer, share: float) -> None:
+        """Called when the gradient and the rates of an update are there.
+
+        Args:
+            share: of the run that is done with this update.
+        """
+
+    def after_step(self, model: Model, step: int) -> None:
+        """Called after every update."""
+
+    def exchange(self, model: Model) -> None:
+        """Exchange the weights that are trained with those that are evaluated and saved."""
+
+
+class Stabilised(Objective):
+    """`objective`, with the stabilisers of a run, in their order."""
+
+    def __init__(self, *, objective: Objective, parts: Mapping[str, Stabiliser]) -> None:
+        super().__init__()
+        self.objective, self.parts = objective, nn.ModuleDict(parts)
+        terms = objective.facts.terms.union(*(part.terms for part in self.each()))
+        self.facts = replace(objective.facts, terms=terms)
+        self.rewrites = any(part.rewrites for part in self.each())
+
+    def each(self) -> Iterator[Any]:
+        """The stabilisers."""
+        yield from self.parts.values()
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        counts = self.objective.counts(batch)
+        for part in self.each():
+            counts = {**counts, **part.counts(self.objective, batch)}
+        return counts
+
+    def forward(self, model: Model, batch: Batch, state: Any = None) -> Output:
+        def read() -> Output:
+            out: Output = self.objective(model, batch, state)
+            return out
+
+        if not self.training:
+            return read()
+        with contextlib.ExitStack() as stack:
+            for part in self.each():
+                stack.enter_context(part.reading(model))
+            out = read()
+            for part in self.each():
+                out = part.add(out, read, batch)
+        return out
+
+    def before_step(self, model: Model, optimizer: Optimizer, share: float) -> None:
+        self.objective.before_step(model, optimizer, share)
+        for part in self.each():
+            part.before_step(model, optimizer, share)
+
+    def after_step(self, model: Model, step: int) -> None:
+        self.objective.after_step(model, step)
+        for part in self.each():
+            part.after_step(model, step)
+
+    def exchange(self, model: Model) -> None:
+        for part in self.each():
+            part.exchange(model)
+
+
+class KeptTensors(nn.Module):
+    """Tensors by names with dots, saved as buffers."""
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        super().__init__()
+        for name, tensor in tensors.items():
+            self.register_buffer(name.replace(".", "/"), tensor.detach().clone())
+
+    def of(self, name: str) -> Tensor:
+        """The tensor of this name."""
+        return self.get_buffer(name.replace(".", "/"))
+
+
+def check_stabilisers(parts: Mapping[str, Stabiliser], *, pretrained: bool) -> None:
+    """Raise ConfigError for two that contradict each other, and for one that has nothing to stay
+    near.
+    """
+    averaging = [name for name, part in parts.items() if part.averages]
+    if len(averaging) > 1:
+        allowed = f"one of {', '.join(averaging)}: each says which weights are evaluated and saved"
+        fix = f"stabiliser=[{','.join(name for name in parts if name not in averaging[1:])}]"
+        raise ConfigError("stabiliser", list(parts), allowed, fix=fix)
+    for name, part in parts.items():
+        if part.stays_near and not pretrained:
+            allowed = "needs the weights of a pretrained model, which training stays near"
+            raise ConfigError("stabiliser", name, allowed, fix="checkpoint=<a run>")
+
+
+def merge_terms(out: Output, **terms: Any) -> Output:
+    """`out` with further terms."""
+    return replace(out, terms={**out.terms, **terms})

@@ -1,0 +1,103 @@
+"""Weights are drawn to the pretrained ones, by the loss or by weight decay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from plmctl.core.batch import Batch
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
+from plmctl.models.base import Model
+from plmctl.objectives.base import Objective, Output, Term
+from plmctl.training.stabilisers.base import Beginning, KeptTensors, Stabiliser, merge_terms
+
+TERM = "l2_sp"
+
+
+class NearStart(Stabiliser):
+    """Keeps the pretrained weights."""
+
+    stays_near = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.start = KeptTensors({})
+        self.names: list[str] = []
+        self.model: list[Model] = []  # not a part of it
+
+    def begin(self, given: Beginning) -> None:
+        named = dict(given.model.named_parameters())
+        self.names = [name for name in named if name in given.pretrained]
+        self.start = KeptTensors({name: named[name] for name in self.names})
+        self.model = [given.model]
+
+    def pairs(self, model: Model) -> dict[str, tuple[Tensor, Tensor]]:
+        """{name: (a weight, its start)} of those that are trained."""
+        named = dict(model.named_parameters())
+        return {
+            name: (named[name], self.start.of(name))
+            for name in self.names
+            if named[name].requires_grad
+        }
+
+
+@part_of("stabiliser")
+class StartPenalty(NearStart):
+    """L2-SP: `alpha / 2 sum (w - w0)^2 + beta / 2 sum v^2`, in the loss; w are pretrained weights,
+    v new ones (Li et al., 2018, arXiv:1802.01483, eq. 3).
+    """
+
+    terms = frozenset({TERM})
+
+    def __init__(self, *, alpha: float, beta: float) -> None:
+        super().__init__()
+        for name, value in (("alpha", alpha), ("beta", beta)):
+            if not value >= 0:
+                raise ConfigError(name, value, "0 or more", fix=f"{name}=0.01")
+        self.alpha, self.beta = alpha, beta
+
+    def penalty(self, model: Model) -> Tensor:
+        """[] the penalty of the weights."""
+        near = self.pairs(model)
+        parts = [self.alpha / 2 * (w - w0).square().sum() for w, w0 in near.values()]
+        parts += [
+            self.beta / 2 * weight.square().sum()
+            for name, weight in model.named_parameters()
+            if weight.requires_grad and name not in near
+        ]
+        return torch.stack(parts).sum()
+
+    def counts(self, task: Objective, batch: Batch) -> dict[str, int]:
+        return {TERM: len(batch.key)}  # of micro-batches and processes together once
+
+    def add(self, out: Output, again: Callable[[], Output], batch: Batch) -> Output:
+        return merge_terms(out, **{TERM: Term(len(batch.key) * self.penalty(self.model[0]))})
+
+
+@part_of("stabiliser")
+class StartDecay(NearStart):
+    """Weight decay to the pretrained weights: `w <- w - lr decay (w - w0)` before the update
+    (Wiese et al., 2017; Lee et al., 2020, arXiv:1909.11299, sec. 2: wdec(w0)).
+
+    Beside the decay of the optimizer, which is to 0: `optim.weight_decay=0` leaves this one alone.
+    """
+
+    def __init__(self, *, decay: float) -> None:
+        super().__init__()
+        if not decay >= 0:
+            raise ConfigError("decay", decay, "0 or more", fix="decay=0.01")
+        self.decay = decay
+
+    @torch.no_grad()
+    def before_step(self, model: Model, optimizer: Optimizer, share: float) -> None:
+        rates = {
+            id(weight): group["lr"]
+            for group in optimizer.param_groups
+            for weight in group["params"]
+        }
+        for weight, start in self.pairs(model).values():
+            weight.add_(weight - start, alpha=-rates[id(weight)] * self.decay)

@@ -1,0 +1,46 @@
+"""The top layers of a pretrained model are drawn anew (Zhang et al., 2021)."""
+
+from __future__ import annotations
+
+import torch
+
+from plmctl.core.errors import ConfigError
+from plmctl.core.parts import part_of
+from plmctl.core.values import Count
+from plmctl.heads.base import POOLER
+from plmctl.training.stabilisers.base import Beginning, Stabiliser
+
+
+@part_of("stabiliser")
+class Reinitialised(Stabiliser):
+    """The pooler and the last `layers` layers begin as in a new model (Zhang et al., 2021,
+    arXiv:2006.05987, sec. 5): by the rule of the model, N(0, 0.02) for BERT, norms 1 and 0.
+    """
+
+    stays_near = True
+
+    def __init__(self, *, layers: Count) -> None:
+        super().__init__()
+        self.layers = layers
+
+    def begin(self, given: Beginning) -> None:
+        backbone = given.model.backbone
+        parts = backbone.list_layer_parts()[1:]
+        if not parts:
+            allowed = f"a model with layers of its own; this one is a {type(backbone).__name__}"
+            raise ConfigError("stabiliser", "reinitialise", allowed)
+        if self.layers > len(parts):
+            fix = f"stabiliser.reinitialise.layers={len(parts)}"
+            raise ConfigError("layers", self.layers, f"at most {len(parts)}, all of them", fix=fix)
+        top = {id(part): part for own in parts[-self.layers :] for part in own}
+        if any(id(part) in top for own in parts[: -self.layers] for part in own):
+            allowed = "layers of their own: here lower layers have the weights of the last ones"
+            raise ConfigError(
+                "layers", self.layers, allowed, fix="leave stabiliser=[reinitialise] out"
+            )
+        if given.resumed:
+            return
+        heads = [given.model.heads[POOLER]] if POOLER in given.model.heads else []
+        draws = torch.Generator().manual_seed(given.seed)
+        for part in [*top.values(), *heads]:
+            backbone.initializer(part, generator=draws)  # type: ignore[operator]
