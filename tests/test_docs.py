@@ -9,6 +9,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+import plmctl
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -24,6 +26,12 @@ def test_pictures_are_current_and_well_formed() -> None:
         assert file.read_text(encoding="utf-8") == content, f"{file.name} is stale: make docs"
         picture = ElementTree.fromstring(content)
         assert picture.get("aria-label"), "what a screen reader says"
+
+
+def test_reference_has_every_public_name() -> None:
+    page = (ROOT / "docs/reference/index.md").read_text(encoding="utf-8")
+    shown = {line.rpartition(".")[2] for line in page.splitlines() if line.startswith("::: ")}
+    assert {name for name in plmctl.__all__ if not name.startswith("_")} <= shown
 
 
 @pytest.mark.slow
