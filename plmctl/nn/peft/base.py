@@ -168,6 +168,9 @@ def find_maps(model: nn.Module, names: Sequence[str], path: str) -> list[dict[st
             if name in names:
                 own.setdefault(id(part.linear), {})[name] = part
         found += own.values()
+    if not known:
+        allowed = "for models of attention and feed-forward: no cell of this one has such maps"
+        raise ConfigError(path, list(names), allowed, fix="peft=[bitfit]")
     if unknown := [name for name in names if name not in known]:
         allowed = f"of the maps of this model: {', '.join(known)}{nearest(unknown[0], known)}"
         raise ConfigError(path, unknown[0], allowed)

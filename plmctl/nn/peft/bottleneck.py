@@ -115,6 +115,9 @@ class Bottleneck(Method):
         """
         found = [cell for cell in find_cells(model) if cell.writes == "text"]
         known = list(dict.fromkeys(cell.computes for cell in found if cell.computes))
+        if not known:
+            allowed = "for models of attention and feed-forward: this one has no such cells"
+            raise ConfigError("cells", list(self.cells), allowed, fix="peft=[bitfit]")
         wrong = [name for name in self.cells if name not in known]
         if wrong or not self.cells:
             allowed = f"of what the cells of this model compute: {', '.join(known)}"

@@ -26,6 +26,9 @@ class Subset(Method):
 
     def add_to(self, model: nn.Module) -> None:
         known = list(dict.fromkeys(cell.computes for cell in find_cells(model) if cell.computes))
+        if self.cells and not known:
+            allowed = "for models of attention and feed-forward: this one has no such cells"
+            raise ConfigError("cells", list(self.cells), allowed, fix="peft=[bitfit]")
         if wrong := [name for name in self.cells if name not in known]:
             allowed = f"of what the cells of this model compute: {', '.join(known)}"
             raise ConfigError("cells", wrong[0], allowed + nearest(wrong[0], known))

@@ -252,18 +252,48 @@ def test_lora_of_bert_base_has_the_published_count() -> None:
     assert sum(sizes) == 294_912
 
 
-@pytest.mark.parametrize("part", part_files("peft"))
-def test_every_part_file_makes_a_method_of_a_model(part: str) -> None:
+def node_of(part: str) -> dict:
     node = load(part_files("peft")[part])
     if node.get("runs") == "???":  # what these are is known once they are there
         own = {"cells": ["feed-forward"], "inner_width": 4, "activation": "relu"}
         own["_target_"] = "plmctl.nn.peft.bottleneck.Bottleneck"
         node |= {"runs": ["runs/a"], "adapters": [own]}
-    config = {**plain(compose("pretrain", "bert", ["size=tiny"])), "peft": {part: node}}
+    return node
+
+
+@pytest.mark.parametrize("part", part_files("peft"))
+def test_every_part_file_makes_a_method_of_a_model(part: str) -> None:
+    config = {**plain(compose("pretrain", "bert", ["size=tiny"])), "peft": {part: node_of(part)}}
     with without_weights():
         model = build_model(config, vocab_size=100)
     own = model.methods[0].trains(model.backbone)
     assert 0 < len(own) + model.methods[0].takes_runs < len(list(model.backbone.parameters()))
+
+
+LSTM = {  # what a model of recurrent cells has no place for
+    *("adapter", "adapter_parallel", "adapter_pfeiffer", "attention_only", "feed_forward_only"),
+    *("fusion", "ia3", "lora", "prefix", "prompt", "trained_adapters"),
+}
+REFUSED = {"bart": set(), "t5": {"bitfit"}, "xlnet": {"prefix", "prompt"}, "elmo": LSTM}
+
+
+@pytest.mark.parametrize("recipe", REFUSED)
+def test_other_models_take_a_method_or_say_in_one_sentence_why_not(recipe: str) -> None:
+    config = plain(compose("pretrain", recipe, ["size=tiny"]))
+    refused: dict[str, ConfigError] = {}
+    for part in part_files("peft"):
+        try:
+            with without_weights():
+                model = build_model({**config, "peft": {part: node_of(part)}}, vocab_size=100)
+        except ConfigError as error:
+            refused[part] = error
+        else:
+            assert model.methods[0].trains(model.backbone) or model.methods[0].takes_runs
+    assert set(refused) == REFUSED[recipe]
+    for part, error in refused.items():
+        assert error.path.startswith(f"peft.{part}"), part
+        assert not error.allowed.endswith(": "), part  # a list of nothing
+        assert error.fix, part
 
 
 def test_a_subset_trains_biases_or_one_kind_of_cell() -> None:
