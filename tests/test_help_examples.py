@@ -36,6 +36,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "data rewrite": ("tokenize",),
     "distill": ("finetune",),
     "eval": ("finetune",),
+    "attack": ("finetune",),
     "compare": ("finetune",),
     "convert": ("pretrain",),
     "embed": ("convert",),

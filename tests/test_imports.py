@@ -21,8 +21,8 @@ MODULES = {
 }
 ORDER = (  # the rooms of the package, lowest first: each may import those before it
     *("core", "storage", "text", "knowledge", "noise", "data", "attention", "nn", "models"),
-    *("heads", "generation", "objectives", "graph", "tasks", "distill", "training", "interop"),
-    *("run", "report", "jobs", "study", "chain", "api", "cli"),
+    *("heads", "generation", "objectives", "graph", "tasks", "distill", "attack", "training"),
+    *("interop", "run", "report", "jobs", "study", "chain", "api", "cli"),
 )
 PARTS = ORDER[: ORDER.index("training")]  # built from configs, of which they know nothing
 NUMPY_ONLY = ("text", "knowledge", "noise", "data", "core", "storage", "cli")

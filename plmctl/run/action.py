@@ -23,6 +23,7 @@ ACTIONS = {
     "finetune": "plmctl.run.finetuning:finetune",
     "distill": "plmctl.run.distilling:distill",
     "eval": "plmctl.run.evaluate:evaluate",
+    "attack": "plmctl.run.attacking:attack",
     "inject": "plmctl.run.inject:inject",
     "embed": "plmctl.run.embed:write_embeddings",
     "generate": "plmctl.run.generate:generate",

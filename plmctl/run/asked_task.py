@@ -16,7 +16,7 @@ from plmctl.run.build import plain
 from plmctl.run.held_out import suggest_task
 from plmctl.run.loading import Loaded
 from plmctl.run.model_facts import reading
-from plmctl.run.schema import Evaluate
+from plmctl.run.schema import Attack, Evaluate
 from plmctl.run.spec import Part
 from plmctl.storage.atomic import is_stream, refuse_existing
 from plmctl.tasks.base import Example, Task
@@ -80,7 +80,7 @@ def write_split(
     return write_rows(out, rows) if is_file(out) else write_predictions(out, name, rows)
 
 
-def choose_task(spec: Evaluate, loaded: Loaded) -> dict[str, Any]:
+def choose_task(spec: Evaluate | Attack, loaded: Loaded) -> dict[str, Any]:
     """The config of the task that is asked for, else of the one that the checkpoint was fine-tuned
     on, whose labels and length count in any case.
     """

@@ -36,6 +36,7 @@ from plmctl.run.graph_evaluation import evaluate_vectors
 from plmctl.run.held_out import score_held_out, suggest_task
 from plmctl.run.loading import Loaded, load_for
 from plmctl.run.measured_text import read_text
+from plmctl.run.perturbing import check_perturbed, refuse_perturbed, score_perturbed
 from plmctl.run.predict import ScoreTable
 from plmctl.run.ranking import rank_corpus
 from plmctl.run.schema import Evaluate
@@ -61,6 +62,8 @@ from plmctl.training.device.precision import Precision
 
 def evaluate(spec: Evaluate) -> int:
     """Score the checkpoint, and show or write what was asked for."""
+    if spec.by is not None or (not isinstance(spec.checkpoint, str) and len(spec.checkpoint) > 1):
+        refuse_perturbed(spec)
     if spec.by is not None:
         return evaluate_by_task(spec)
     if not isinstance(spec.checkpoint, str):
@@ -91,6 +94,7 @@ def _evaluate_model(spec: Evaluate) -> ScoreTable | None:
         check_out(Path(spec.out), spec.overwrite)
     loaded, precision = load_for(spec)
     task = make_task(spec, loaded)
+    refuse_perturbed(spec, task)
     if (table := measure(spec, loaded, task, precision)) is not None:
         return table
     whole = ask_all(spec, task, loaded)
@@ -106,7 +110,13 @@ def _evaluate_model(spec: Evaluate) -> ScoreTable | None:
         "rows": len(answered.predictions),
         "predictions": str(file),
     }
-    return answered.tabulate(task, extra, seed=spec.seed)
+    shown = answered.tabulate(task, extra, seed=spec.seed)
+    if not spec.perturb:
+        return shown
+    check_perturbed(spec, answered.examples)
+    before = (answered.predictions, answered.metrics)
+    given = (spec, loaded, task, precision, name, answered.examples)
+    return replace(shown, metrics=score_perturbed(*given, before))
 
 
 def make_task(spec: Evaluate, loaded: Loaded) -> Any:

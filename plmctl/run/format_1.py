@@ -100,6 +100,7 @@ ADDED: dict[str, Any] = {
     "train.frozen_outputs": "batch",
     "train.frozen_limit": 20.0,
     "regulariser": None,
+    "perturb": None,
     "beside": {},
     "mixing._target_": "plmctl.tasks.mixing.proportional.Proportional",
     "mixing.limit": None,

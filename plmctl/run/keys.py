@@ -15,16 +15,14 @@ _PATHS = (
     "first_vectors",
     "stop_words",
 )
+PLACES = ("out", "checkpoint", "init", "input", "teacher", "teacher_cache", "writer", "embedder")
 
 
 def is_path(key: str) -> bool:
     """Whether the config key names files: its value is taken literally, never as Hydra's
     grammar.
     """
-    return (
-        key in ("out", "checkpoint", "init", "input", "teacher", "teacher_cache")
-        or key.rpartition(".")[2] in _PATHS
-    )
+    return key in PLACES or key.rpartition(".")[2] in _PATHS
 
 
 def is_written(key: str) -> bool:

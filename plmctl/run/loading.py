@@ -25,7 +25,7 @@ from plmctl.run.assemble import NODES, build_model, settle_lengths, without_weig
 from plmctl.run.plugins import confirm, named
 from plmctl.run.run_name import RUNS
 from plmctl.run.saved import read_spec, refuse_former_settings, refuse_references
-from plmctl.run.schema import Converted, Embed, Evaluate, Generate, Graph
+from plmctl.run.schema import Attack, Converted, Embed, Evaluate, Generate, Graph
 from plmctl.run.spec import Provenance, thaw
 from plmctl.storage.paths import find_near, refuse_links
 from plmctl.storage.reading import blame_file, fit_stored, read_tensors
@@ -168,7 +168,7 @@ def load(path: str | os.PathLike[str], *, plugins: Sequence[str] = ()) -> Loaded
     return Loaded(model.eval(), source)
 
 
-def load_for(spec: Embed | Evaluate | Generate) -> tuple[Loaded, Precision]:
+def load_for(spec: Attack | Embed | Evaluate | Generate) -> tuple[Loaded, Precision]:
     """The model of `spec.checkpoint` on its device, and the precision in which it is used."""
     precision = choose(spec.precision, device_of(spec.device, "device"))
     loaded = load(str(spec.checkpoint), plugins=spec.plugins)

@@ -43,6 +43,9 @@ def build_regulariser(spec: Any, model: Model, objective: Objective) -> Regulari
     if not given and "question" in parameters(part):
         allowed = "none, fgm, pgd or freelb: nothing is predicted here that could be compared"
         raise ConfigError("regulariser", _name(spec), allowed, fix="regulariser=fgm")
+    if given and spec.get("beside") and "question" in parameters(part):
+        allowed = "none, fgm, pgd or freelb beside other tasks: it compares predictions of one task"
+        raise ConfigError("regulariser", _name(spec), allowed, fix="regulariser=fgm")
     built: Regulariser = build(spec.regulariser, given, spec.plugins, path="regulariser")
     return built
 

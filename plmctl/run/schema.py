@@ -30,6 +30,8 @@ ONE = (
     "task",
     "mixing",
     "search",
+    "candidates",
+    "attack_search",
     "distill",
     "regulariser",
     "graph_score",
@@ -267,6 +269,8 @@ class Evaluate(RunSpec):
     task: Any = None  # null: the one the checkpoint was fine-tuned on
     format: Any = None  # this and noise: of task=held_out; null: as in the checkpoint's own run
     noise: Any = None
+    # texts that are also scored when they are changed: [typos,case]
+    perturb: Any = None
     # dev, test, train, or another that the task's files have (mnli: dev_mismatched); valid means
     # dev
     split: str = "dev"
@@ -286,6 +290,36 @@ class Evaluate(RunSpec):
     schedule: Any = None
     train: Any = None
     seed: int = 0
+
+
+@dataclass(frozen=True)
+class Attack(RunSpec):
+    checkpoint: str = MISSING  # a model that was fine-tuned on classes of texts
+    task: Any = None  # null: the one the checkpoint was fine-tuned on
+    split: str = "dev"  # whose examples are attacked, those that the model answers right
+    rows: Count | None = 200  # of the split, the first of them; null: all
+    field: str = "text"  # which text of an example is changed: text, text2
+    candidates: Any = MISSING  # words that may stand in place of a word
+    # what a changed text must not do: [changed_once,similarity]; [] or null: nothing
+    constraint: Any = None
+    attack_search: Any = MISSING  # which words are replaced, in which order
+    # of masked_lm: a run, a checkpoint or a Hugging Face folder that predicts masked tokens
+    writer: str | None = None
+    # of similarity: whose vectors of texts are compared; null: those of checkpoint
+    embedder: str | None = None
+    # a .csv, .tsv or .jsonl file, an example in each line; null: attack/<split>.jsonl in the run
+    out: str | None = None
+    overwrite: bool = False  # such a file that is there already
+    batch_size: Count = 64  # texts that the model reads at once
+    window: Count = 64  # examples that are attacked side by side
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    # bf16, fp16: three digits; auto: as training chooses
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "fp32"
+    heads: Any = None  # these four stand in the files of tasks; nothing is trained here
+    optim: Any = None
+    schedule: Any = None
+    train: Any = None
+    seed: Whole = 0  # of slips that are drawn
 
 
 @dataclass(frozen=True)
@@ -523,6 +557,7 @@ VERBS: dict[str, type[RunSpec]] = {
     "pretrain": Pretrain,
     "finetune": Finetune,
     "eval": Evaluate,
+    "attack": Attack,
     "inject": Inject,
     "embed": Embed,
     "data": Check,

@@ -4,7 +4,7 @@ blocks`, which may be none.
 A new file here is part of the next page; no other change is needed.
 
 of runs       overview, differences, curves, throughput, scores, glue, superglue, confusion, tags,
-              answers, mistakes, settings
+              answers, mistakes, attacks, settings
 of a model    attention, layers, probes
 of a study    study, study_table, study_curves, study_cost, study_jobs
 """

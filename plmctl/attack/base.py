@@ -1,0 +1,121 @@
+"""The interfaces of attacks: what proposes words, what forbids texts, what searches, and wishes.
+
+A search is a generator. It yields wishes and is sent their answers, so that the wishes of many
+texts are answered in one batch (`together.py`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from plmctl.attack.word_text import WordText
+from plmctl.core.parts import base_of
+
+Place = tuple[WordText, int]  # a text and the number of one of its words
+Pair = tuple[WordText, WordText]  # a text as it was, and as it is now
+
+
+@dataclass(frozen=True)
+class ScoreTexts:
+    """What is the probability of each label of these texts? -> [K] each."""
+
+    items: list[str]
+
+
+@dataclass(frozen=True)
+class ProposeWords:
+    """Which words may stand at these places? -> a list of words each."""
+
+    items: list[Place]
+
+
+@dataclass(frozen=True)
+class KeepTexts:
+    """Do these texts still say the same? -> bool each."""
+
+    items: list[Pair]
+
+
+Wish = ScoreTexts | ProposeWords | KeepTexts
+
+
+@dataclass(frozen=True)
+class Attacked:
+    """The end of a search.
+
+    Args:
+        text: the last text that was tried, or the one that changes the guess.
+        probabilities: [K] of its labels.
+        fooled: the guess is another label than `gold`.
+    """
+
+    text: WordText
+    probabilities: np.ndarray
+    fooled: bool
+
+
+Steps = Generator[Wish, list[Any], Attacked]
+
+
+@base_of("candidates")
+class WordCandidates(ABC):
+    """Words that may stand in place of a word."""
+
+    @abstractmethod
+    def propose(self, places: Sequence[Place]) -> list[list[str]]:
+        """Other words for each place, the best first; [] where there is none."""
+
+
+@base_of("constraint")
+class Constraint:
+    """What a changed text must not do."""
+
+    def allows(self, first: WordText, now: WordText, number: int) -> bool:
+        """Whether the word of this number may be changed, before candidates are asked for."""
+        return True
+
+    def keep(self, pairs: Sequence[Pair]) -> list[bool]:
+        """Whether each changed text may be."""
+        return [True] * len(pairs)
+
+
+@base_of("attack_search")
+class AttackSearch(ABC):
+    """Which words are replaced, in which order."""
+
+    @abstractmethod
+    def search(
+        self,
+        text: WordText,
+        gold: int,
+        probabilities: np.ndarray,
+        constraints: Sequence[Constraint],
+    ) -> Steps:
+        """Look for a text of which `gold` is not the guess.
+
+        Args:
+            text: that is attacked.
+            gold: number of its label, which is the guess.
+            probabilities: [K] of its labels.
+            constraints: say which words may be changed; `KeepTexts` asks them what may be.
+        """
+
+
+def find_best(scores: Sequence[np.ndarray], gold: int) -> int:
+    """The first text that fools the model with the least probability of `gold`, else the first
+    with the least.
+    """
+    fooling = [int(np.argmax(each)) == gold for each in scores]
+    return min(range(len(scores)), key=lambda n: (fooling[n], scores[n][gold], n))
+
+
+def may_change(
+    constraints: Sequence[Constraint], first: WordText, now: WordText, number: int
+) -> bool:
+    """Whether all constraints allow it."""
+    return all(each.allows(first, now, number) for each in constraints)

@@ -1,0 +1,68 @@
+"""Greedy search by the importance of words (Jin et al., 2020)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from plmctl.attack.base import (
+    Attacked,
+    AttackSearch,
+    Constraint,
+    KeepTexts,
+    ProposeWords,
+    ScoreTexts,
+    Steps,
+    find_best,
+    may_change,
+)
+from plmctl.attack.word_text import WordText
+from plmctl.core.parts import part_of
+
+
+@part_of("attack_search")
+class ByImportance(AttackSearch):
+    """Words in the order of `I_w = p_y(x) - p_y(x without w)`, plus `p_y'(x without w) - p_y'(x)`
+    where the guess without w is y' instead of y; each replaced by the candidate with the least p_y,
+    until the guess is another (Jin et al., 2020, arXiv:1907.11932, algorithm 1, eq. 2).
+
+    Differs: among candidates that change the guess, the one with the least p_y is taken, as in
+    TextAttack, not the most similar one.
+    """
+
+    def search(
+        self,
+        text: WordText,
+        gold: int,
+        probabilities: np.ndarray,
+        constraints: Sequence[Constraint],
+    ) -> Steps:
+        free = [n for n in range(len(text)) if may_change(constraints, text, text, n)]
+        without = yield ScoreTexts([text.delete(n) for n in free])
+        weights = [measure_importance(probabilities, each, gold) for each in without]
+        order = sorted(range(len(free)), key=lambda n: (-weights[n], n))
+        now, least = text, probabilities
+        for number in (free[n] for n in order):
+            if not may_change(constraints, text, now, number):
+                continue
+            (words,) = yield ProposeWords([(now, number)])
+            changed = [now.replace(number, word) for word in words]
+            kept = yield KeepTexts([(text, each) for each in changed])
+            changed = [each for each, fits in zip(changed, kept, strict=True) if fits]
+            if not changed:
+                continue
+            scores = yield ScoreTexts([each.text for each in changed])
+            best = find_best(scores, gold)
+            if int(np.argmax(scores[best])) != gold:
+                return Attacked(changed[best], scores[best], fooled=True)
+            if scores[best][gold] < least[gold]:
+                now, least = changed[best], scores[best]
+        return Attacked(now, least, fooled=False)
+
+
+def measure_importance(whole: np.ndarray, without: np.ndarray, gold: int) -> float:
+    """I_w from the probabilities [K] of the text, and of the text without w."""
+    guess = int(np.argmax(without))
+    weight = float(whole[gold] - without[gold])
+    return weight if guess == gold else weight + float(without[guess] - whole[guess])

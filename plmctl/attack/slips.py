@@ -1,0 +1,95 @@
+"""WordCandidates that are the word with a slip: of letters (Gao et al., 2018), or of a finger."""
+
+from __future__ import annotations
+
+import string
+from abc import abstractmethod
+from collections.abc import Sequence
+
+import numpy as np
+
+from plmctl.attack.base import Place, WordCandidates
+from plmctl.core.parts import part_of
+
+ROWS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")  # of a keyboard, each half a key to the right
+
+
+class Slips(WordCandidates):
+    """Slips are drawn by `seed` and the word alone, so that a word has the same ones everywhere."""
+
+    def __init__(self, *, seed: int = 0) -> None:
+        self.seed = seed
+        self.known: dict[str, list[str]] = {}
+
+    def propose(self, places: Sequence[Place]) -> list[list[str]]:
+        words = [text.word(number) for text, number in places]
+        for word in words:
+            if word not in self.known:
+                draws = np.random.default_rng([self.seed, *map(ord, word)])
+                self.known[word] = [
+                    other for other in dict.fromkeys(self.slip(word, draws)) if other != word
+                ]
+        return [self.known[word] for word in words]
+
+    @abstractmethod
+    def slip(self, word: str, draws: np.random.Generator) -> list[str]:
+        """The word with one slip, in several ways."""
+
+
+@part_of("candidates")
+class LetterSlips(Slips):
+    """Two neighbouring letters swapped, one replaced, one left out, one put in: one of each, at
+    places that are drawn (DeepWordBug: Gao et al., 2018, arXiv:1801.04354, sec. III-C).
+
+    Words of one letter stay.
+    """
+
+    def slip(self, word: str, draws: np.random.Generator) -> list[str]:
+        if len(word) < 2:
+            return []
+        swap, place, gone = (int(draws.integers(len(word) - off)) for off in (1, 0, 0))
+        between = int(draws.integers(len(word) + 1))
+        other, more = (string.ascii_lowercase[int(draws.integers(26))] for _ in range(2))
+        return [
+            word[:swap] + word[swap + 1] + word[swap] + word[swap + 2 :],
+            word[:place] + other + word[place + 1 :],
+            word[:gone] + word[gone + 1 :],
+            word[:between] + more + word[between:],
+        ]
+
+
+@part_of("candidates")
+class KeyboardSlips(Slips):
+    """A letter that lies beside the right one on a keyboard (QWERTY), at `count` places that are
+    drawn (Li et al., 2019, arXiv:1812.05271, sec. III-B, "substitute").
+    """
+
+    def __init__(self, *, count: int, seed: int = 0) -> None:
+        super().__init__(seed=seed)
+        self.count = count
+
+    def slip(self, word: str, draws: np.random.Generator) -> list[str]:
+        able = [n for n, letter in enumerate(word) if letter.lower() in KEYS]
+        slips = []
+        for n in sorted(draws.permutation(len(able))[: self.count].tolist()):
+            place = able[n]
+            near = KEYS[word[place].lower()]
+            letter = near[int(draws.integers(len(near)))]
+            letter = letter.upper() if word[place].isupper() else letter
+            slips.append(word[:place] + letter + word[place + 1 :])
+        return slips
+
+
+def _find_neighbours() -> dict[str, str]:
+    at = {key: (row, n + row / 2) for row, keys in enumerate(ROWS) for n, key in enumerate(keys)}
+    return {
+        key: "".join(
+            other
+            for other, (its_row, its_n) in at.items()
+            if other != key and abs(its_row - row) <= 1 and abs(its_n - n) <= 1
+        )
+        for key, (row, n) in at.items()
+    }
+
+
+KEYS = _find_neighbours()

@@ -1,0 +1,63 @@
+"""A text whose words can be replaced while all that stands between them stays."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from plmctl.text.sentences import CJK
+
+# don't and well-made are one word each, and so is a Chinese character
+WORD = re.compile(rf"[{CJK}]|[^\W_{CJK}]+(?:['’-][^\W_{CJK}]+)*")
+
+
+@dataclass(frozen=True)
+class WordText:
+    """`pieces`, of which those at `places` are words; joined they are the text."""
+
+    pieces: tuple[str, ...]
+    places: tuple[int, ...]
+
+    @classmethod
+    def of(cls, text: str) -> WordText:
+        """The words of a text, and what is between them."""
+        pieces: list[str] = []
+        places: list[int] = []
+        end = 0
+        for word in WORD.finditer(text):
+            pieces.append(text[end : word.start()])
+            places.append(len(pieces))
+            pieces.append(word[0])
+            end = word.end()
+        return cls((*pieces, text[end:]), tuple(places))
+
+    @property
+    def text(self) -> str:
+        return "".join(self.pieces)
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def word(self, number: int) -> str:
+        """The word of this number, from 0."""
+        return self.pieces[self.places[number]]
+
+    def replace(self, number: int, word: str) -> WordText:
+        """This text with another word there."""
+        place = self.places[number]
+        return WordText((*self.pieces[:place], word, *self.pieces[place + 1 :]), self.places)
+
+    def delete(self, number: int) -> str:
+        """The text without this word, and without the space before it, or behind the first one."""
+        place = self.places[number]
+        before, after = self.pieces[place - 1], self.pieces[place + 1]
+        if before.endswith(" "):
+            before = before[:-1]
+        elif after.startswith(" "):
+            after = after[1:]
+        rest = self.pieces[place + 2 :]
+        return "".join([*self.pieces[: place - 1], before, after, *rest])
+
+    def differing(self, other: WordText) -> list[int]:
+        """The numbers of the words that are others there."""
+        return [n for n in range(len(self)) if self.word(n) != other.word(n)]

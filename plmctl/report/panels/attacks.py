@@ -1,0 +1,55 @@
+"""Texts of which a model says something else once some words change (`plmctl attack`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from plmctl.attack.word_text import WordText
+from plmctl.report.page import Block, Heading, Paragraph, TableBlock
+from plmctl.report.subject import Subject
+from plmctl.report.text import clip, format_percent
+from plmctl.storage.lines import read_lines
+
+ORDER = 56
+MOST = 8  # examples of a file
+LONG = 300  # characters of a marked text
+
+
+def panel(subject: Subject) -> list[Block]:
+    """For each file of attacks in a run what is left of its accuracy, and some fooling texts."""
+    blocks: list[Block] = []
+    for run in subject.runs:
+        for file in sorted((run.folder / "attack").glob("*.jsonl")):
+            blocks += [Heading(f"{run.name}, {file.stem}", 3), *_blocks(read_lines(file)[0])]
+    return [Heading("Under attack"), *blocks] if blocks else []
+
+
+def _blocks(rows: Sequence[Mapping[str, Any]]) -> list[Block]:
+    attacked = [row for row in rows if "attacked" in row]
+    fooled = [row for row in attacked if row["result"] == "fooled"]
+    about = (
+        f"Of {len(rows):,} examples {format_percent(len(attacked) / max(len(rows), 1))} are right,"
+        f" and {format_percent((len(attacked) - len(fooled)) / max(len(rows), 1))} under attack."
+        f" Words stand as ⟦before → after⟧ where they were changed."
+    )
+    fewest = sorted(fooled, key=lambda row: len(row["changes"]) / max(row["words"], 1))[:MOST]
+    lines = [
+        [
+            str(row["id"]),
+            str(row["gold"]),
+            f"{row['after']['guess']} ({format_percent(row['after']['probability'])})",
+            clip(mark(row), LONG),
+        ]
+        for row in fewest
+    ]
+    table = TableBlock(["id", "gold", "guess under attack", "text"], lines)
+    return [Paragraph(about), *([table] if lines else [])]
+
+
+def mark(row: Mapping[str, Any]) -> str:
+    """The text, with each changed word beside what it was changed to."""
+    text = WordText.of(row["text"])
+    for number, before, after in row["changes"]:
+        text = text.replace(number, f"⟦{before} → {after}⟧")
+    return text.text

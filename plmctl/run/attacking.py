@@ -1,0 +1,249 @@
+"""`plmctl attack`: which texts a fine-tuned model answers otherwise once some words change."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from plmctl.attack.base import AttackSearch, Constraint, Pair, WordCandidates
+from plmctl.attack.together import AskedOnce, attack_together
+from plmctl.attack.word_text import WordText
+from plmctl.core.errors import ConfigError, nearest
+from plmctl.core.locate import locate, parameters
+from plmctl.core.rounding import round_floats
+from plmctl.run.asked_task import check_out, choose_task, describe_model
+from plmctl.run.build import build
+from plmctl.run.loading import Loaded, load, load_for
+from plmctl.run.predict import ScoreTable, predict
+from plmctl.run.schema import Attack
+from plmctl.run.sentence_vectors import choose_pooling, embed_texts
+from plmctl.run.spec import thaw
+from plmctl.tasks import inference
+from plmctl.tasks.base import Example, Task
+from plmctl.tasks.classification import Classification
+from plmctl.tasks.predictions import write_rows
+from plmctl.training.device.precision import Precision
+
+DIGITS = 6  # of probabilities: what differs by less is equal, so that no batch decides
+
+
+class Victim:
+    """A fine-tuned model, asked for the probabilities of labels.
+
+    Args:
+        examples: whose texts are changed.
+        field: the text that is changed.
+    """
+
+    def __init__(
+        self,
+        loaded: Loaded,
+        task: Task,
+        precision: Precision,
+        examples: Sequence[Example],
+        *,
+        field: str,
+        batch_size: int,
+    ) -> None:
+        self.loaded, self.task, self.precision = loaded, task, precision
+        self.examples, self.field, self.batch_size = examples, field, batch_size
+        self.names = tuple(task.label_names or ())
+
+    def score(self, items: Sequence[tuple[int, str]]) -> list[np.ndarray]:
+        """[K] for each (number of an example, its text)."""
+        examples = [
+            replace(own, fields={**own.fields, self.field: text})
+            for own, text in ((self.examples[number], text) for number, text in items)
+        ]
+        tokenizer = self.loaded.tokenizer
+        if tokenizer.vocab.spellings:
+            split = inference.encode_split(self.task, "attack", examples, tokenizer)
+        else:  # a text with slips may be unknown to a large part
+            split = inference.Split("attack", examples, self.task.encode(examples, tokenizer))
+        how: dict[str, Any] = {"precision": self.precision, "batch_size": self.batch_size}
+        predictions, _ = predict(self.loaded.model, self.task, split, **how)
+        return [
+            np.round([each["probabilities"][name] for name in self.names], DIGITS)
+            for each in predictions
+        ]
+
+
+def attack(spec: Attack) -> int:
+    """Attack the examples of a split that the model answers right; show and write what happens."""
+    if spec.out is not None:
+        check_out(Path(spec.out), spec.overwrite)
+    loaded, precision = load_for(spec)
+    given = describe_model(loaded, spec.plugins)
+    task = build(choose_task(spec, loaded), given, spec.plugins, path="task")
+    examples = _read(spec, task)
+    victim = Victim(loaded, task, precision, examples, field=spec.field, batch_size=spec.batch_size)
+    candidates, constraints, search = build_parts(spec, loaded, precision)
+    started, model = time.perf_counter(), AskedOnce(victim.score)
+    rows = attack_examples(victim, model, candidates, constraints, search, window=spec.window)
+    seconds = time.perf_counter() - started
+    out = Path(spec.out) if spec.out else _choose_out(spec, loaded)
+    write_rows(out, round_floats(rows))
+    extra = {
+        "task": task.name,
+        "checkpoint": str(loaded.source.folder),
+        "rows": len(rows),
+        "texts that the model read": f"{model.answered:,}, of {model.asked:,} that were asked",
+        "texts a second": f"{model.answered / max(seconds, 1e-9):.0f}",
+        "attacks": str(out),
+    }
+    scores = {spec.split: sum_up(rows)}
+    table = ScoreTable(f"{task.name} under attack", scores, extra)
+    table.show(as_json=spec.provenance.json)
+    return 0
+
+
+def attack_examples(
+    victim: Victim,
+    model: AskedOnce,
+    candidates: WordCandidates,
+    constraints: Sequence[Constraint],
+    search: AttackSearch,
+    *,
+    window: int,
+) -> list[dict[str, Any]]:
+    """One row for each example: what the model says of it before and after, and what was changed.
+
+    Args:
+        victim: says which examples.
+        model: its answers.
+    """
+    examples, names = victim.examples, victim.names
+    texts = [WordText.of(str(example.fields[victim.field])) for example in examples]
+    golds = [names.index(str(example.label)) for example in examples]
+    before = model([(n, text.text) for n, text in enumerate(texts)])
+    right = [n for n, own in enumerate(before) if int(np.argmax(own)) == golds[n]]
+    found = attack_together(
+        [search.search(texts[n], golds[n], before[n], constraints) for n in right],
+        score=lambda items: model([(right[place], text) for place, text in items]),
+        propose=AskedOnce(candidates.propose),
+        keep=AskedOnce(partial(_keep, constraints)),
+        window=window,
+    )
+    ends = dict(zip(right, found, strict=True))
+    rows = []
+    for n, (example, text) in enumerate(zip(examples, texts, strict=True)):
+        row: dict[str, Any] = {"id": example.id, "gold": str(example.label), "text": text.text}
+        row |= {"before": _describe(before[n], names), "words": len(text)}
+        if n not in ends:
+            rows.append({**row, "result": "wrong before"})
+            continue
+        end, queries = ends[n]
+        changes = [[k, text.word(k), end.text.word(k)] for k in text.differing(end.text)]
+        rows.append(
+            {
+                **row,
+                "result": "fooled" if end.fooled else "held",
+                "after": _describe(end.probabilities, names),
+                "attacked": end.text.text,
+                "changes": changes,
+                "queries": queries + 1,
+            }
+        )
+    return rows
+
+
+def _keep(constraints: Sequence[Constraint], pairs: Sequence[Pair]) -> list[bool]:
+    answers = [constraint.keep(pairs) for constraint in constraints]
+    return [all(own) for own in zip(*answers, strict=True)] if answers else [True] * len(pairs)
+
+
+def _describe(probabilities: np.ndarray, names: Sequence[str]) -> dict[str, Any]:
+    best = int(np.argmax(probabilities))
+    return {"guess": names[best], "probability": float(probabilities[best])}
+
+
+def sum_up(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Accuracies before and under attack, the share of attacks that succeed, the mean share of
+    words that these change, and texts asked for an example that was attacked.
+    """
+    attacked = [row for row in rows if row["result"] != "wrong before"]
+    fooled = [row for row in attacked if row["result"] == "fooled"]
+    shares = [len(row["changes"]) / max(row["words"], 1) for row in fooled]
+    return {
+        "accuracy": len(attacked) / len(rows),
+        "accuracy under attack": (len(attacked) - len(fooled)) / len(rows),
+        "success": len(fooled) / max(len(attacked), 1),
+        "changed words": float(np.mean(shares)) if shares else 0.0,
+        "queries": float(np.mean([row["queries"] for row in attacked])) if attacked else 0.0,
+    }
+
+
+def _read(spec: Attack, task: Any) -> list[Example]:
+    """The first examples of the split, each with a label and the text that is changed."""
+    if not isinstance(task, Classification):
+        allowed = "classes of texts: classification, pair_classification, sst2, mnli and the like"
+        raise ConfigError("task", getattr(task, "name", None), allowed)
+    examples = task.read(spec.split)[: spec.rows]
+    known = [name for name, value in examples[0].fields.items() if isinstance(value, str)]
+    if spec.field not in known:
+        allowed = f"one of {', '.join(known)}{nearest(spec.field, known)}"
+        raise ConfigError("field", spec.field, allowed, fix=f"field={known[-1]}")
+    if any(example.label is None for example in examples):
+        raise ConfigError("split", spec.split, "a split with labels", fix="split=dev")
+    return examples
+
+
+def build_parts(
+    spec: Attack, loaded: Loaded, precision: Precision
+) -> tuple[WordCandidates, list[Constraint], AttackSearch]:
+    """The three parts of an attack on a loaded model."""
+    plugins = spec.plugins
+    given: dict[str, Any] = {"model": loaded.model, "tokenizer": loaded.tokenizer}
+    writer = spec.writer
+    if "writer" in parameters(locate(spec.candidates["_target_"], plugins)):
+        if writer is None:
+            allowed, fix = "a masked language model, which proposes words", "writer=runs/<bert>"
+            raise ConfigError("writer", None, allowed, fix=fix)
+        other = load(writer, plugins=plugins)
+        other.model.to(precision.device).eval()
+        given |= {"writer": other.model, "writer_tokenizer": other.tokenizer}
+    elif writer is not None:
+        allowed = "null: these candidates come from elsewhere"
+        raise ConfigError("writer", writer, allowed, fix="candidates=masked_lm")
+    candidates = build(spec.candidates, given, plugins, path="candidates")
+    nodes: dict[str, Any] = thaw(spec.constraint) or {}
+    embed = _make_embed(spec, loaded, precision)
+    constraints = [
+        build(node, {"embed": embed}, plugins, path=f"constraint.{name}")
+        for name, node in nodes.items()
+    ]
+    return candidates, constraints, build(spec.attack_search, {}, plugins, path="attack_search")
+
+
+def _make_embed(
+    spec: Attack, loaded: Loaded, precision: Precision
+) -> Callable[[Sequence[str]], np.ndarray]:
+    """Vectors of texts by `embedder`, else by the attacked model itself."""
+
+    @functools.cache
+    def find_embedder() -> Loaded:
+        if spec.embedder is None:
+            return loaded
+        found = load(spec.embedder, plugins=spec.plugins)
+        found.model.to(precision.device).eval()
+        return found
+
+    def embed(texts: Sequence[str]) -> np.ndarray:
+        own = find_embedder()
+        pooling = choose_pooling(own, None, path="embedder")
+        how: dict[str, Any] = {"batch_size": spec.batch_size, "precision": precision}
+        return embed_texts(own, texts, pooling, normalize=True, **how)
+
+    return embed
+
+
+def _choose_out(spec: Attack, loaded: Loaded) -> Path:
+    """attack/<split>.jsonl in the run; beside a published folder, here."""
+    return (loaded.source.run or Path()) / "attack" / f"{spec.split}.jsonl"

@@ -1,0 +1,142 @@
+"""`plmctl attack` on a model that learned which words are good."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from plmctl.attack.constraints import ChangedOnce
+from plmctl.attack.slips import LetterSlips
+from plmctl.attack.word_text import WordText
+from plmctl.report.page import render_markdown
+from plmctl.report.panels.attacks import mark, panel
+from plmctl.report.subject import find_subject
+from plmctl.run.asked_task import describe_model
+from plmctl.run.attacking import Victim
+from plmctl.run.build import build
+from plmctl.run.loading import load
+from plmctl.tasks.base import Task
+from plmctl.training.device.precision import choose
+from tests.attack.plain import attack_by_importance
+from tests.command import plmctl
+
+
+def read(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def open_victim(run: Path) -> tuple[Victim, Task]:
+    loaded = load(run)
+    node = {**loaded.own_task(), "pooling": "first"}
+    task: Task = build(node, describe_model(loaded, ()), path="task")
+    precision = choose("fp32", next(loaded.model.parameters()).device)
+    examples = task.read("dev")
+    return Victim(loaded, task, precision, examples, field="text", batch_size=1), task
+
+
+def test_texts_are_those_of_a_loop_over_one_text_at_a_time(run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "letters.jsonl"
+    said = plmctl(
+        *("attack", f"checkpoint={run}", "rows=12", "candidates=letters", f"out={out}", "--json"),
+        "constraint=[changed_once]",
+    )
+    rows, metrics = read(out), json.loads(said)["metrics"]["dev"]
+    victim, _ = open_victim(run)
+    slips, once = LetterSlips(seed=0), ChangedOnce()
+
+    def words(text: WordText, number: int) -> list[str]:
+        return slips.propose([(text, number)])[0]
+
+    assert len(rows) == 12
+    fooled = 0
+    for number, row in enumerate(rows):
+        example = victim.examples[number]
+
+        def model(text: str, number: int = number) -> np.ndarray:
+            return victim.score([(number, text)])[0]
+
+        gold = victim.names.index(example.label)
+        if int(model(row["text"]).argmax()) != gold:
+            assert row["result"] == "wrong before"
+            continue
+        text, changed, asked = attack_by_importance(
+            row["text"], gold, model, words, once.allows, lambda first, now: True
+        )
+        assert (row["attacked"], row["queries"]) == (text, asked)
+        assert (row["result"] == "fooled") is changed
+        fooled += changed
+        for place, before, after in row["changes"]:
+            assert WordText.of(row["text"]).word(place) == before
+            assert WordText.of(text).word(place) == after
+    assert fooled
+    attacked = [row for row in rows if row["result"] != "wrong before"]
+    assert metrics["accuracy"] == pytest.approx(len(attacked) / 12, abs=1e-4)
+    assert metrics["accuracy under attack"] == pytest.approx(
+        (len(attacked) - fooled) / 12, abs=1e-4
+    )
+    shares = [len(row["changes"]) / row["words"] for row in rows if row["result"] == "fooled"]
+    assert metrics["changed words"] == pytest.approx(sum(shares) / len(shares), abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["candidates.least=-1", "constraint.similarity.least=-1"],
+        ["candidates=masked_lm", "writer={beside}/writer", "constraint=[stop_words,share]"],
+        ["candidates=keyboard", "constraint=[]", "attack_search=beam", "attack_search.rounds=2"],
+    ],
+)
+def test_other_parts_attack_too(run: Path, tmp_path: Path, words: list[str]) -> None:
+    given = [word.format(beside=run.parent) for word in words]
+    out = tmp_path / "rows.jsonl"
+    plmctl("attack", f"checkpoint={run}", "rows=6", f"out={out}", *given)
+    rows = [row for row in read(out) if row["result"] != "wrong before"]
+    assert any(row["changes"] for row in rows)
+    stop = {"this", "is"}
+    if "candidates=keyboard" not in words:
+        assert not any(before in stop for row in rows for _, before, _ in row["changes"])
+
+
+def test_a_stricter_similarity_leaves_less(run: Path, tmp_path: Path) -> None:
+    counts = []
+    for least in (-1.0, 1.0):
+        out = tmp_path / f"{least}.jsonl"
+        how = [f"constraint.similarity.least={least}", "candidates=letters", f"out={out}"]
+        plmctl("attack", f"checkpoint={run}", "rows=6", *how)
+        counts.append(sum(len(row.get("changes", [])) for row in read(out)))
+    assert counts[0] > counts[1] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["field=texd"], "one of text"),
+        (["candidates=masked_lm"], "a masked language model"),
+        (["writer=runs/x"], "these candidates come from elsewhere"),
+        (["out=x.xlsx"], "a folder, or a file"),
+        (["constraint.similarity.least=2"], "a cosine"),
+    ],
+)
+def test_mistakes_are_told_before_work(run: Path, words: list[str], reason: str) -> None:
+    said = plmctl("attack", f"checkpoint={run}", *words, code=2)
+    assert reason in " ".join(said.split())
+
+
+def test_a_report_marks_the_changed_words(run: Path) -> None:
+    words = ["candidates=letters", "constraint=[changed_once]"]
+    plmctl("attack", f"checkpoint={run}", "rows=12", *words)
+    file = run / "attack" / "dev.jsonl"
+    row = min(
+        (row for row in read(file) if row["result"] == "fooled"),
+        key=lambda row: len(row["changes"]) / row["words"],
+    )
+    page = render_markdown(panel(find_subject([run])), charts="")
+    _, before, after = row["changes"][0]
+    assert f"⟦{before} → {after}⟧" in page
+    assert mark({**row, "changes": []}) == row["text"]
+    file.unlink()
+    assert panel(find_subject([run])) == []

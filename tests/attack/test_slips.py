@@ -1,0 +1,49 @@
+"""Slips of letters and of fingers."""
+
+from plmctl.attack.slips import KEYS, KeyboardSlips, LetterSlips
+from plmctl.attack.word_text import WordText
+
+
+def propose(part: LetterSlips | KeyboardSlips, text: str) -> list[list[str]]:
+    words = WordText.of(text)
+    return part.propose([(words, n) for n in range(len(words))])
+
+
+def kinds(word: str) -> dict[str, set[str]]:
+    """All slips of a word, by definition."""
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    size = range(len(word))
+    return {
+        "swap": {word[:n] + word[n + 1] + word[n] + word[n + 2 :] for n in size[:-1]},
+        "replace": {word[:n] + c + word[n + 1 :] for n in size for c in letters},
+        "leave out": {word[:n] + word[n + 1 :] for n in size},
+        "put in": {word[:n] + c + word[n:] for n in range(len(word) + 1) for c in letters},
+    }
+
+
+def test_there_is_one_slip_of_each_kind() -> None:
+    for word in ("film", "great", "Excellent"):
+        (found,) = propose(LetterSlips(seed=1), word)
+        left = [other for other in found if other not in kinds(word)["swap"]]
+        assert 2 <= len(left) <= 4
+        assert all(any(other in own for own in kinds(word).values()) for other in found)
+        assert word not in found
+    assert propose(LetterSlips(), "a") == [[]]
+
+
+def test_a_word_has_the_same_slips_everywhere_and_others_by_the_seed() -> None:
+    first = propose(LetterSlips(seed=1), "great film")
+    assert propose(LetterSlips(seed=1), "a film so great")[::-1][:1] == first[:1]
+    assert propose(LetterSlips(seed=2), "great film") != first
+
+
+def test_a_finger_slips_to_a_key_beside() -> None:
+    assert set(KEYS["s"]) == set("awedzx")
+    assert set(KEYS["q"]) == set("wa")
+    assert set(KEYS["m"]) == set("njk")
+    for word, found in zip(("Film", "很"), propose(KeyboardSlips(count=3), "Film 很"), strict=True):
+        for other in found:
+            (place,) = [n for n in range(len(word)) if word[n] != other[n]]
+            assert other[place].lower() in KEYS[word[place].lower()]
+            assert other[place].isupper() is word[place].isupper()
+        assert len(found) == (3 if word == "Film" else 0)
