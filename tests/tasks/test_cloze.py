@@ -1,0 +1,163 @@
+"""Classification by the word in a gap, against its definition."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from plmctl.core.errors import ConfigError
+from plmctl.run.loading import load
+from plmctl.tasks.base import Example
+from plmctl.tasks.batches import collate
+from plmctl.tasks.cloze import Cloze, Piece, split_template
+from plmctl.tasks.inference import run
+from plmctl.tasks.tables import Table
+from plmctl.text.tokenizer import Tokenizer
+from tests.command import plmctl
+
+WORDS = {"bad": "terrible", "good": ["great", "nice"]}
+
+
+def make(**settings: Any) -> Cloze:
+    known: dict[str, Any] = {
+        "name": "cloze",
+        "reader": Table(splits={"train": ["train.*"], "dev": ["dev.*"], "test": []}),
+        "columns": {"text": "text", "label": "label"},
+        "max_length": 32,
+        "metrics": ["accuracy"],
+        "template": "{text} It was {mask}.",
+        "label_words": WORDS,
+    }
+    return Cloze(**(known | settings))
+
+
+@pytest.mark.parametrize(
+    ("template", "pieces"),
+    [
+        (
+            "{text} It was {mask}.",
+            [Piece("", "text"), Piece(" It was"), Piece(" ", "mask"), Piece(".")],
+        ),
+        ("{mask} news: {text}", [Piece("", "mask"), Piece(" news:"), Piece(" ", "text")]),
+    ],
+)
+def test_a_template_in_pieces(template: str, pieces: list[Piece]) -> None:
+    assert split_template(template, {"text": 0}) == pieces
+
+
+@pytest.mark.parametrize(
+    ("template", "told"),
+    [
+        ("{text} good", "{mask} once"),
+        ("{text} {mask} {mask}", "2 times"),
+        ("{tex} {mask}", "did you mean 'text'"),
+        ("{mask}", "{text} once"),
+    ],
+)
+def test_a_wrong_template_is_told(template: str, told: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        make(template=template)
+    assert told in str(error.value)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A text, a masked language model of it, and a table of labels."""
+    folder = tmp_path_factory.mktemp("cloze")
+    said = {"terrible": "awful", "great": "fine", "nice": "fine"}
+    lines = [
+        f"A {said[word]} film {n}. It was {word}." for n in range(60) for word in said
+    ]  # fmt: skip
+    (folder / "text.txt").write_text("\n".join(lines) + "\n")
+    rows = [f"A {'awful' if n % 2 else 'fine'} film {n}.\t{'bad' if n % 2 else 'good'}"
+        for n in range(24)]  # fmt: skip
+    (folder / "data").mkdir()
+    for name, part in (("train", rows[:8]), ("dev", rows[8:])):
+        (folder / "data" / f"{name}.tsv").write_text("\n".join(["text\tlabel", *part]) + "\n")
+    words = ["tokenizer=wordpiece", "tokenizer.vocab_size=105", f"out={folder}/tokens"]
+    plmctl("tokenize", f"data.path={folder}/text.txt", *words)
+    train = ["train.steps=3", "train.precision=fp32", "train.threads=1", "train.batch_size=8"]
+    given = [f"data.path={folder}/tokens", f"run.dir={folder}/model", "format.max_length=32"]
+    plmctl("pretrain", "roberta", "size=tiny", *train, *given)
+    return folder
+
+
+def test_scores_are_those_of_the_words_at_the_gap(folder: Path) -> None:
+    """A loop over examples: the whole text with [MASK] in it, and the logits of the words there."""
+    loaded = load(folder / "model")
+    tokenizer, vocab = loaded.tokenizer, loaded.tokenizer.vocab
+    task = make(path=str(folder / "data"))
+    task.fit_labels(examples := task.read("train"))
+    rows = task.encode(examples, tokenizer)
+    with torch.no_grad():
+        found, _ = run(loaded.model, task, rows, batch_size=3, device=torch.device("cpu"))
+    for row, example in enumerate(examples):
+        left = tokenizer.encode(f"{example.fields['text']} It was")
+        ids = [vocab.cls, *left, vocab.mask, *tokenizer.encode("."), vocab.sep]
+        assert list(rows.seqs["text"].ids[row, : len(ids)]) == ids
+        batch = collate(rows, np.array([row]))
+        with torch.no_grad():
+            states = loaded.model(batch).last[0, 1 + len(left)]
+            logits = loaded.model.heads["mlm"](states[None])[0]
+        (terrible,), (great,), (nice,) = (
+            tokenizer.encode(w) for w in ("terrible", "great", "nice")
+        )
+        expected = [logits[terrible], (logits[great] + logits[nice]) / 2]
+        assert found["class"][row] == pytest.approx([float(e) for e in expected], abs=1e-5)
+
+
+def test_the_text_is_cut_and_the_template_is_not(folder: Path) -> None:
+    tokenizer = Tokenizer.load(folder / "tokens")
+    task = make(max_length=12)
+    task.label_names = ["bad", "good"]
+    long = Example("0", {"text": "A fine film 1. " * 9}, "good")
+    rows = task.encode([long], tokenizer)
+    ids = list(rows.seqs["text"].ids[0])
+    ending = [*tokenizer.encode("It was"), tokenizer.vocab.mask, *tokenizer.encode(".")]
+    assert len(ids) == 12
+    assert ids[-len(ending) - 1 : -1] == ending
+    assert rows.values["cut"][0] == len(tokenizer.encode(long.fields["text"])) - (12 - 2 - 4)
+    assert ids[rows.anchors[0, 1]] == tokenizer.vocab.mask
+
+
+def test_from_the_command_line_with_the_head_of_pretraining(folder: Path) -> None:
+    given = [f"task.path={folder}/data", f"checkpoint={folder}/model", f"run.dir={folder}/tuned"]
+    short = ["train.epochs=null", "train.steps=4", "train.least_steps=0", "task.max_length=32"]
+    words = "task.label_words={bad: terrible, good: [great, nice]}"
+    plmctl("finetune", "task=cloze", words, *given, *short, "train.threads=1", "optim.lr=0")
+    before, after = load(folder / "model").model, load(folder / "tuned").model
+    assert list(after.heads) == ["mlm"]
+    assert torch.equal(before.heads["mlm"].bias, after.heads["mlm"].bias)
+    out = folder / "out.jsonl"
+    plmctl("eval", f"checkpoint={folder}/tuned", f"out={out}")
+    assert len(out.read_text().splitlines()) == 16
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("{bad: terrible}", "'good' has none"),
+        ("{bad: terrible, good: greatest of all}", "one token"),
+        ("{bad: terrible, good: zzz}", "zzz"),
+    ],
+)
+def test_label_words_that_do_not_fit_are_told(folder: Path, words: str, told: str) -> None:
+    given = [
+        f"task.path={folder}/data",
+        f"checkpoint={folder}/model",
+        f"run.dir={folder}/none",
+        "task.max_length=32",
+    ]
+    output = plmctl("finetune", "task=cloze", f"task.label_words={words}", *given, code=2)
+    assert told in output
+    assert not (folder / "none").exists()
+
+
+def test_without_label_words_labels_are_the_words() -> None:
+    task = make(label_words=None, path="x")
+    task.fit_labels([Example(str(n), {"text": "a"}, label) for n, label in enumerate("ba")])
+    assert task.label_words == {"a": ["a"], "b": ["b"]}
