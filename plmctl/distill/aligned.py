@@ -56,7 +56,7 @@ class Aligned(WordVectors):
             names = [name.replace("_", " ") for name in read.entities]
             return names, read.entity, names, read.entity
         read_words = read_static(place, LIMIT)
-        names, table = read_words.words, read_words.table
+        names, table = list(read_words.words), read_words.table
         of_entity = np.array([name.startswith(PREFIX) for name in names])
         words = [name for name in names if not name.startswith(PREFIX)]
         entities = [
