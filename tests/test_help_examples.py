@@ -41,6 +41,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "convert": ("pretrain",),
     "embed": ("convert",),
     "inject": ("pretrain", "data contexts"),
+    "vectors": ("pretrain",),
     "generate": ("pretrain",),
     "average": ("pretrain",),
     "graph": (),
@@ -65,6 +66,7 @@ MAKES = {
     "data mine": "mined/train.jsonl",
     "convert": "exported/model.safetensors",
     "inject": "one-token/tokenizer/injected.json",
+    "vectors": "static.vec",
     "report": "compared.md",
 }
 # wherever a new model is trained

@@ -21,7 +21,8 @@ MODULES = {
 }
 ORDER = (  # the rooms of the package, lowest first: each may import those before it
     *("core", "storage", "text", "knowledge", "noise", "data", "attention", "nn", "models"),
-    *("heads", "generation", "objectives", "graph", "tasks", "distill", "attack", "training"),
+    *("heads", "generation", "objectives", "graph", "vectors", "tasks", "distill", "attack"),
+    *("training",),
     *("interop", "run", "report", "jobs", "study", "chain", "api", "cli"),
 )
 PARTS = ORDER[: ORDER.index("training")]  # built from configs, of which they know nothing

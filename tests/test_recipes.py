@@ -534,6 +534,7 @@ def test_no_group_is_forgotten() -> None:
         "graph_loss",
         "graph_penalty",
         "graph_score",
+        "method",
         "word_vectors",
     }
     assert {path.name for path in conf_dir().iterdir() if path.is_dir()} == {

@@ -37,6 +37,7 @@ ONE = (
     "graph_score",
     "graph_loss",
     "graph_penalty",
+    "method",
 )
 OF_THE_MODEL = ("size", "pattern", "position", "model", "tokenizer")  # a checkpoint brings these
 LENGTHS = ("steps", "tokens", "epochs", "minutes")  # of train: exactly one is set
@@ -386,7 +387,28 @@ class Inject(RunSpec):
 
 
 @dataclass(frozen=True)
+class Vectors(RunSpec):
+    data: Data = Data()
+    method: Any = MISSING
+    # of method=distilled: a run, a checkpoint or a Hugging Face folder
+    checkpoint: str | None = None
+    width: Count = 100  # numbers of a vector
+    least: Count = 5  # words that stand fewer times in the text get no vector
+    # words are runs of letters, or what is between spaces
+    split: Literal["words", "spaces"] = "words"
+    lowercase: bool = True
+    # .safetensors (with n-grams), .txt (GloVe's), .vec (fastText's), .bin (word2vec's)
+    out: str = MISSING
+    overwrite: bool = False  # a file that is there already
+    threads: Count = 1
+    seed: Whole = 0
+    batch_size: Count = 64  # of method=distilled: texts that the model reads at the same time
+    device: Literal["auto", "cpu", "cuda"] = "auto"  # of method=distilled
+
+
+@dataclass(frozen=True)
 class Embed(RunSpec):
+    # or a file of word vectors: of a line their mean is written
     checkpoint: str = MISSING
     input: str = MISSING  # lines of text, JSON lines, or a table (.csv, .tsv, .parquet)
     field: str = "text"  # of a table or of JSON lines: the column, the key that has the text
@@ -559,6 +581,7 @@ VERBS: dict[str, type[RunSpec]] = {
     "eval": Evaluate,
     "attack": Attack,
     "inject": Inject,
+    "vectors": Vectors,
     "embed": Embed,
     "data": Check,
     "contexts": Contexts,
