@@ -289,6 +289,11 @@ def evaluate_rare(folder: Path) -> Sample:
     return Sample((f"task.path={folder / 'WNLaMPro.txt'}",), verb="eval")
 
 
+def evaluate_analogies(folder: Path) -> Sample:
+    (folder / "questions.txt").write_text(": all\na cat no dog\n", encoding="utf-8")
+    return Sample((f"task.path={folder / 'questions.txt'}",), verb="eval")
+
+
 def evaluate_similar(folder: Path) -> Sample:
     """A list of pairs of words with scores."""
     words = ("string", "list", "value", "object", "class", "name")
@@ -368,6 +373,7 @@ WRITERS: dict[str, Callable[[Path], Sample]] = {
     **dict.fromkeys(("lm", "held_out", "context_length"), evaluate_text),
     "wnlampro": evaluate_rare,
     "word_similarity": evaluate_similar,
+    "word_analogies": evaluate_analogies,
     "sts": evaluate_sentences,
     "simcse_nli": _by_row(entail),
     "fact_completion": evaluate_facts,

@@ -41,6 +41,8 @@ from plmctl.run.loading import Loaded, load_for
 from plmctl.run.schema import Embed
 from plmctl.run.semantic_search import Manner, VectorFile, find_nearest, write_found
 from plmctl.run.sentence_vectors import SentencePooling, choose_pooling
+from plmctl.run.static_embedding import embed_static
+from plmctl.run.static_evaluation import find_static
 from plmctl.storage.arrays import write_npz
 from plmctl.storage.atomic import is_stream, refuse_existing
 from plmctl.training.device.precision import Precision
@@ -55,6 +57,8 @@ def write_embeddings(spec: Embed) -> int:
         allowed, fix = f"a file that ends with {suffix}: {kind}", out.with_suffix(suffix)
         raise ConfigError("out", spec.out, allowed, fix=f"out={fix}")
     refuse_existing(out, spec.overwrite)
+    if static := find_static(str(spec.checkpoint)):
+        return embed_static(spec, static)
     if spec.among is not None:
         return _search(spec, VectorFile.read(Path(spec.among).expanduser()))
     check_manner(spec)

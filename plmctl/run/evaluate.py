@@ -41,6 +41,7 @@ from plmctl.run.predict import ScoreTable
 from plmctl.run.ranking import rank_corpus
 from plmctl.run.schema import Evaluate
 from plmctl.run.sentence_similarity import compare_sentences
+from plmctl.run.static_evaluation import evaluate_static, find_static, refuse_analogies
 from plmctl.run.word_probes import probe_words
 from plmctl.run.word_similarity import compare_words
 from plmctl.tasks import inference
@@ -55,6 +56,7 @@ from plmctl.tasks.predictions import submission_file, write_submission
 from plmctl.tasks.ranking import RankingTask
 from plmctl.tasks.sentence_similarity import SentenceSimilarity
 from plmctl.tasks.wnlampro import WNLaMPro
+from plmctl.tasks.word_analogies import WordAnalogies
 from plmctl.tasks.word_similarity import WordSimilarity
 from plmctl.text import unknown
 from plmctl.training.device.precision import Precision
@@ -72,6 +74,8 @@ def evaluate(spec: Evaluate) -> int:
         spec = replace(spec, checkpoint=spec.checkpoint[0])
     if vectors := find_vectors(str(spec.checkpoint)):
         table: ScoreTable | None = evaluate_vectors(_without_task(spec), vectors)
+    elif static := find_static(str(spec.checkpoint)):
+        table = evaluate_static(spec, static)
     else:
         table = _evaluate_model(spec)
     if table is not None:
@@ -141,6 +145,7 @@ def measure(spec: Evaluate, loaded: Loaded, task: Any, precision: Precision) -> 
     ways: tuple[tuple[type, Callable[..., ScoreTable]], ...] = (
         (ContextLength, compare_contexts),
         (WordSimilarity, compare_words),
+        (WordAnalogies, refuse_analogies),
         (SentenceSimilarity, compare_sentences),
         (RankingTask, rank_corpus),
         (DescribedLinks, rank_described),

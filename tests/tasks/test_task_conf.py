@@ -26,6 +26,7 @@ EVAL_ONLY = (
     "held_out",
     "context_length",
     "word_similarity",
+    "word_analogies",
     "sts",
     "wnlampro",
     "fact_completion",

@@ -1,0 +1,149 @@
+"""Analogies: answers as a loop over all words, sections and coverage, and files of vectors in place
+of a model, in `eval` and `embed`.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from plmctl.cli.app import make_app
+from plmctl.core.errors import ConfigError, DataError
+from plmctl.knowledge.static_vectors import StaticVectors
+from plmctl.knowledge.vector_files import write_static
+from plmctl.run.schema import Evaluate
+from plmctl.run.static_evaluation import refuse_analogies
+from plmctl.tasks.word_analogies import WordAnalogies
+
+WORDS = [f"w{n}" for n in range(30)]
+TABLE = np.random.default_rng(0).normal(size=(30, 4)).astype(np.float32)
+QUESTIONS = """: capital-common
+w0 w1 w2 w3
+W4 w5 w6 w7
+w8 nowhere w9 w10
+
+: gram1-adverb
+w1 w2 w3 w4
+w9 w8 w7 w6
+: gram2-none
+nowhere w1 w2 w3
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    place = tmp_path / "questions-words.txt"
+    place.write_text(QUESTIONS)
+    return place
+
+
+def cosine(x: np.ndarray, y: np.ndarray) -> float:
+    return float(x @ y / np.linalg.norm(x) / np.linalg.norm(y))
+
+
+def answer(question: list[str], by: str) -> str:
+    """The best word, by one formula of cosines for each."""
+    a, b, c = (TABLE[WORDS.index(word)] for word in question[:3])
+    scores = {}
+    for word, x in zip(WORDS, TABLE, strict=True):
+        if word in question[:3]:
+            continue
+        if by == "add":
+            scores[word] = cosine(x, b) - cosine(x, a) + cosine(x, c)
+        else:
+            up = (1 + cosine(x, b)) / 2 * (1 + cosine(x, c)) / 2
+            scores[word] = up / ((1 + cosine(x, a)) / 2 + 0.001)
+    return max(scores, key=scores.__getitem__)
+
+
+@pytest.mark.parametrize("by", ["add", "mul"])
+def test_answers_are_those_of_a_loop(by: str, tmp_path: Path) -> None:
+    """Questions whose answers the loop says are all right; with others, none is."""
+    draw = np.random.default_rng(1)
+    asked = [[WORDS[n] for n in draw.permutation(30)[:3]] for _ in range(300)]
+    place = tmp_path / "q.txt"
+    place.write_text("".join(f"{' '.join([*each, answer(each, by)])}\n" for each in asked))
+    task = WordAnalogies(path=str(place), by=by, words=100)  # type: ignore[arg-type]
+    scores = task.score(task.read(), StaticVectors(WORDS, TABLE))
+    assert scores["q"] == scores["all"] == scores["meaning"] == scores["covered"] == 1
+    place.write_text("".join(f"{' '.join([*each, each[0]])}\n" for each in asked))
+    assert task.score(task.read(), StaticVectors(WORDS, TABLE))["all"] == 0
+
+
+def test_sections_and_coverage(file: Path) -> None:
+    task = WordAnalogies(path=str(file))
+    sections = task.read()
+    assert {name: len(each) for name, each in sections.items()} == {
+        **{"capital-common": 3, "gram1-adverb": 2, "gram2-none": 1}
+    }
+    scores = task.score(sections, StaticVectors(WORDS, TABLE))
+    assert scores["capital-common covered"] == pytest.approx(2 / 3)
+    assert scores["gram2-none covered"] == 0
+    assert "gram2-none" not in scores
+    assert scores["covered"] == pytest.approx(4 / 6)
+    right = [answer(q.lower().split(), "add") == q.split()[3] for q in QUESTIONS.splitlines()[1:3]]
+    assert scores["capital-common"] == scores["meaning"] == np.mean(right)
+    few = WordAnalogies(path=str(file), words=8).score(sections, StaticVectors(WORDS, TABLE))
+    assert few["covered"] == pytest.approx(3 / 6)  # answers among the first words alone
+
+
+def test_a_line_that_is_no_question(tmp_path: Path) -> None:
+    (tmp_path / "q.txt").write_text(": a\nw0 w1 w2 w3\nw0 w1 w2\n")
+    with pytest.raises(DataError, match=r"q\.txt:3: four words are needed"):
+        WordAnalogies(path=str(tmp_path / "q.txt")).read()
+    (tmp_path / "q.txt").write_text(": a\n")
+    with pytest.raises(DataError, match="no questions"):
+        WordAnalogies(path=str(tmp_path / "q.txt")).read()
+
+
+def plmctl(*words: str, code: int = 0) -> str:
+    done = CliRunner().invoke(make_app(), list(words))
+    assert done.exit_code == code, (done.output, done.exception)
+    return done.output
+
+
+@pytest.fixture
+def vectors(tmp_path: Path) -> Path:
+    write_static(StaticVectors(WORDS, TABLE), tmp_path / "v.bin")
+    return tmp_path / "v.bin"
+
+
+def test_eval_takes_a_file_of_vectors(vectors: Path, file: Path, tmp_path: Path) -> None:
+    given = ["eval", f"checkpoint={vectors}", "--json"]
+    told = json.loads(plmctl(*given, "task=word_analogies", f"task.path={file}"))
+    assert told["questions"] == 6
+    assert told["metrics"]["v.bin"]["covered"] == pytest.approx(4 / 6, abs=1e-4)
+    (tmp_path / "EN-A.txt").write_text("w0\tw1\t1\nW2\tw3\t2\nw4 none 3\n")
+    similar = ["task=word_similarity", f"task.path={tmp_path / 'EN-A.txt'}"]
+    told = json.loads(plmctl(*given, *similar))
+    assert told["metrics"]["v.bin"]["EN-A pairs"] == 2
+    assert told["words"] == "5 of 6 have a vector"
+    wrong = plmctl(*given, "task=sst2", "task.path=x", code=2)
+    assert "word_similarity or word_analogies" in wrong
+    assert "task=word_similarity task.path=<lists>" in plmctl(*given, code=2)
+
+
+def test_a_model_is_refused_with_the_command_that_makes_vectors() -> None:
+    spec = Evaluate(checkpoint="runs/x")
+    with pytest.raises(ConfigError, match="fix: plmctl vectors method=distilled checkpoint=runs/x"):
+        refuse_analogies(spec)
+
+
+def test_embed_writes_bags_of_vectors(vectors: Path, tmp_path: Path) -> None:
+    lines = tmp_path / "lines.txt"
+    lines.write_text("w0 (W1), none\nnothing here\n")
+    given = ["embed", f"checkpoint={vectors}", f"input={lines}"]
+    told = plmctl(*given, f"out={tmp_path / 'a.npz'}")
+    assert "2 lines, 2 of 5 words have a vector" in told
+    with np.load(tmp_path / "a.npz") as made:
+        np.testing.assert_allclose(made["hidden_0"], TABLE[:2].mean(0)[None], rtol=1e-6)
+        assert not made["hidden_1"].any()
+    plmctl(*given, f"out={tmp_path / 'b.npz'}", "normalize=true")
+    with np.load(tmp_path / "b.npz") as made:
+        assert np.linalg.norm(made["hidden_0"]) == pytest.approx(1)
+    wrong = plmctl(*given, f"out={tmp_path / 'c.npz'}", "layers=-1", code=2)
+    assert "a line is the mean of the vectors of its words" in wrong
