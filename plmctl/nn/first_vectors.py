@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -19,14 +21,19 @@ _MORE = 40  # columns beyond those wanted, by which the random factorisation is 
 
 @base_of("first_vectors")
 class FirstVectors:
-    """First rows of a table of tokens, made from the corpus."""
+    """First rows of a table of tokens, made from the corpus or read."""
 
-    def start(self, table: TokenTable, ids: np.ndarray, special: np.ndarray) -> None:
+    counts: ClassVar[bool] = True  # whether it reads the tokens of the corpus
+
+    def start(
+        self, table: TokenTable, ids: np.ndarray, special: np.ndarray, pieces: Sequence[str] = ()
+    ) -> None:
         """Replace rows of `table`.
 
         Args:
             ids: [N] int64 tokens of the corpus.
             special: [V] bool, ids that are not text; their rows stay.
+            pieces: the tokens as they stand in the vocabulary.
         """
         raise NotImplementedError(type(self).__name__)
 
@@ -53,7 +60,9 @@ class PairVectors(FirstVectors):
     prior: Amount
     power: Share
 
-    def start(self, table: TokenTable, ids: np.ndarray, special: np.ndarray) -> None:
+    def start(
+        self, table: TokenTable, ids: np.ndarray, special: np.ndarray, pieces: Sequence[str] = ()
+    ) -> None:
         rows = table.weight.data[: table.vocab_size]  # [V, W]
         first = rank_pairs(ids, special, rows.shape[1], prior=self.prior, power=self.power)
         known = first.any(1)

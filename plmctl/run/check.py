@@ -6,6 +6,7 @@ from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from plmctl.core.errors import ConfigError, PlmctlError, collect, nearest, raise_all
+from plmctl.core.locate import locate
 from plmctl.data.shards import is_tokens
 from plmctl.models.base import Model
 from plmctl.nn.tables import Lookup, TokenTable
@@ -82,11 +83,25 @@ def check_pretraining(spec: Pretrain) -> Outline:
     return outline_pretraining(spec, model, vocab_size=size)
 
 
+def check_first_vectors(spec: Finetune) -> None:
+    """Raise ConfigError for vectors that a fine-tuning cannot start from."""
+    if not spec.first_vectors:
+        return
+    given = spec.first_vectors["_target_"].rpartition(".")[2]
+    if spec.checkpoint is not None:
+        allowed = "none: the checkpoint brings the vectors of its tokens"
+        raise ConfigError("first_vectors", given, allowed, fix="first_vectors=none")
+    if getattr(locate(spec.first_vectors["_target_"], spec.plugins), "counts", True):
+        allowed = "words or none: the others count tokens of a text to pretrain on"
+        raise ConfigError("first_vectors", given, allowed, fix="first_vectors=words")
+
+
 def check_finetuning(spec: Finetune, task: Task) -> Outline:
     """The run without weights; raise what does not fit together in the model, the task and the
     teachers.
     """
     model = outline_task(spec, task)
+    check_first_vectors(spec)
     check_tasks(spec, task)
     check_teacher(spec)
     objective = outline_teacher(spec, model, task, {"task.max_length": task.longest})

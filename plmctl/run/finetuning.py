@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import torch
 
 from plmctl.core.batch import Rows
@@ -24,6 +25,7 @@ from plmctl.run.assemble import build_model
 from plmctl.run.base_model import describe_base
 from plmctl.run.build import build
 from plmctl.run.fit import budget_of, fit
+from plmctl.run.from_corpus import start_tables
 from plmctl.run.loading import Source, find, open_source
 from plmctl.run.model_facts import remark_on_model
 from plmctl.run.parents import build_task
@@ -303,6 +305,9 @@ def _model(session: Session, task: Task, tokenizer: Tokenizer) -> tuple[Model, S
     head_seed = spec.seed if spec.head_seed is None else spec.head_seed
     draw = cast(Callable[..., None], model.backbone.initializer)
     draw(model.heads, generator=torch.Generator().manual_seed(head_seed))
+    if spec.first_vectors and not begin:
+        first = build(spec.first_vectors, plugins=plugins, path="first_vectors")
+        start_tables([model], first, tokenizer, np.zeros(0, np.int64))
     for method in model.methods:
         method.prepare(model.backbone, tokenizer)
     if source and not resumed and spec.checkpoint_into:

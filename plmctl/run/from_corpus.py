@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -13,6 +14,7 @@ from plmctl.heads.lm import LMHead
 from plmctl.nn.first_vectors import FirstVectors
 from plmctl.nn.tables import TokenTable
 from plmctl.run.corpus import Corpus
+from plmctl.text.tokenizer import Tokenizer
 
 PIECES = 4096  # of 4,096 tokens each: from so much text neighbours are counted
 
@@ -35,7 +37,18 @@ def start_from_corpus(
         for head in heads:
             head.start_from(torch.from_numpy(frequencies))
     if first_vectors:
-        ids = sample_corpora(texts, pieces=PIECES)
-        say(f"token vectors start from the neighbours of {len(ids) / 1e6:.2g} M tokens")
-        for table in (part for part in parts if isinstance(part, TokenTable)):
-            first_vectors.start(table, ids, corpus.vocab.special)
+        ids = np.zeros(0, np.int64)
+        if first_vectors.counts:
+            ids = sample_corpora(texts, pieces=PIECES)
+            say(f"token vectors start from the neighbours of {len(ids) / 1e6:.2g} M tokens")
+        start_tables(modules, first_vectors, corpus.tokenizer, ids)
+
+
+def start_tables(
+    modules: Iterable[nn.Module], first_vectors: FirstVectors, tokenizer: Tokenizer, ids: np.ndarray
+) -> None:
+    """Start every table of tokens in these modules."""
+    parts = dict.fromkeys(part for module in modules for part in module.modules())
+    pieces = tokenizer.pieces(range(tokenizer.vocab.size))
+    for table in (part for part in parts if isinstance(part, TokenTable)):
+        first_vectors.start(table, ids, tokenizer.vocab.special, pieces)

@@ -227,6 +227,8 @@ class Finetune(RunSpec):
     pattern: Any = MISSING
     position: Any = MISSING
     kernel: Any = None  # of attention; null: auto
+    # from scratch: what the vectors of tokens start from; null: drawn
+    first_vectors: Any = None
     model: Any = MISSING
     heads: Any = MISSING
     # what is trained in or beside a model that stays as it is: [lora]; [] or null: the model

@@ -96,7 +96,9 @@ def test_vectors_out_of_a_model(run: Path, small_text: Path, tmp_path: Path) -> 
         with torch.no_grad():
             batch = make_batch([EmbeddingLine(row)])
             hidden = loaded.model(batch, record=frozenset({"hidden"})).recorded["hidden"][-1][0]
-        np.testing.assert_allclose(read.find(word), hidden[1:-1].mean(0), atol=1e-5)
+        vector = read.find(word)
+        assert vector is not None
+        np.testing.assert_allclose(vector, hidden[1:-1].mean(0), atol=1e-5)
     small = tmp_path / "small.vec"
     plmctl(*given, "width=8", "method.of=input", f"out={small}")
     assert read_static(small).width == 8
