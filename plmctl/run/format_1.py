@@ -73,6 +73,7 @@ ADDED: dict[str, Any] = {
     "outside": [],
     "pairs.random": None,
     "lexicon.random": None,
+    "format.random": None,
     "entity_replace.any_type": False,
     "entity_mask.control": "none",
     "checkpoint_into": None,

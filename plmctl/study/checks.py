@@ -58,13 +58,26 @@ def _other_validation(arms: Mapping[str, Config]) -> list[UsageError]:
     errors: list[UsageError] = []
     for name, config in arms.items():
         for key in (*MEASURED, *HELD_OUT, *(() if config["data"]["valid_path"] else SHARE)):
-            own, other = select(config, key), select(reference, key)
+            own, other = (_documents(key, select(node, key)) for node in (config, reference))
             if own != other:
                 leave = f"leave {key} out of arms; set it in pretrain"
                 fix = "give data.valid_path" if key.startswith("data.") else leave
                 allowed = f"validation is the same for all arms; '{first}' has {_short(other)}"
                 errors.append(ConfigError(f"arm '{name}': {key}", _short(own), allowed, fix=fix))
     return errors
+
+
+def _documents(key: str, value: Any) -> Any:
+    """A setting as far as it says which documents are held out: of sources, not how rows are made
+    of them.
+    """
+    if key != "data.sources":
+        return value
+    made = ("format", "noise")
+    return {
+        name: {each: node for each, node in source.items() if each not in made}
+        for name, source in (value or {}).items()
+    }
 
 
 def _other_tokens(metrics: Mapping[str, Metric], arms: Mapping[str, Config]) -> list[UsageError]:

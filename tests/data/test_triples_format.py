@@ -169,6 +169,33 @@ def test_shuffled_descriptions_are_those_of_other_entities(vocab, folder, descri
     assert sum(before != after for before, after in became.items()) >= len(became) / 2
 
 
+def test_random_tails_are_the_same_in_each_epoch(vocab, folder, described) -> None:
+    """Heads and relations stay; tails are those of the control, and what is drawn makes none."""
+    shards, texts = described
+    _, plain = lay_out(make(vocab, folder), shards)
+    fmt = make(vocab, folder, random=1)
+    _, control = lay_out(fmt, shards)
+    _, later = lay_out(fmt, shards, epoch=1)
+    whose = {tuple(text[:TEXT]): entity for entity, text in texts.items()}
+
+    def entities(rows) -> np.ndarray:
+        seq = rows.seqs["text"]
+        pieces = [seq.ids[row, column:].tolist() for row, column in rows.anchors]
+        found = [whose[tuple(piece[1 : piece.index(SEP)])] for piece in pieces]
+        return np.array(found).reshape(-1, 4)
+
+    before, after, again = entities(plain), entities(control), entities(later)
+    assert np.array_equal(control.values["relation"], plain.values["relation"])
+    assert np.array_equal(after[:, 0], before[:, 0])
+    assert np.array_equal(after[:, :2], again[:, :2])
+    assert (after[:, 1] != before[:, 1]).mean() > 0.5
+    relation = control.values["relation"]
+    made = set(zip(after[:, 0].tolist(), relation.tolist(), after[:, 1].tolist(), strict=True))
+    for h, t, other_head, other_tail, r in np.column_stack([after, relation]).tolist():
+        assert (other_head, r, t) not in made
+        assert (h, r, other_tail) not in made
+
+
 def test_a_format_around_it_names_the_same_graph(vocab, folder) -> None:
     inner = make(vocab, folder)
     assert inner.source_hash

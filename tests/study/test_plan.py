@@ -214,6 +214,18 @@ def test_what_would_make_figures_meaningless(
     assert all(word in found for word in words), found
 
 
+def test_arms_may_make_other_rows_of_a_source_but_not_hold_out_others(planned: Planned) -> None:
+    """A control of what KEPLER reads beside the text changes its rows; the texts stay."""
+    kepler = {"recipe": "kepler", "overrides": toy_study.SMALL}
+    key = "data.sources.triples"
+    rows = {"slow": [], "fast": [f"{key}.format.random=0"]}
+    assert counts(planned(pretrain=kepler, arms=rows))[1] == 4
+    texts = {"slow": [], "fast": [f"{key}.path=corpus.txt"]}
+    told = message(planned, pretrain=kepler, arms=texts)
+    assert "arm 'fast': data.sources" in told
+    assert "validation is the same for all arms" in told
+
+
 def test_other_tokenizers_compare_in_bits_per_byte(planned: Planned) -> None:
     plan = planned(
         arms={"slow": [], "fast": ["tokenizer=bpe"]}, metrics=metrics("bits_per_byte/mlm")

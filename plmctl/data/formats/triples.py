@@ -61,6 +61,8 @@ class Triples(Format):
         span: the name of the marks.
         shuffled: the control: every description is that of another entity, by a permutation with
             this seed; nothing else changes. None: as the marks say.
+        random: the control: every tail is any described entity, drawn once with this seed. None:
+            as the graph says.
     """
 
     provides = (
@@ -80,8 +82,9 @@ class Triples(Format):
         graph: str,
         span: str = "entity",
         shuffled: Whole | None = None,
+        random: Whole | None = None,
     ) -> None:
-        self.shuffled = shuffled
+        self.shuffled, self.random = shuffled, random
         self.vocab, self.max_length, self.graph, self.span = vocab, max_length, graph, span
         self.kinds = find_wraps(vocab, vocab.single)
         if len(self.kinds) != 1 or not self.kinds[0].before:
@@ -105,7 +108,11 @@ class Triples(Format):
         if self.shuffled is not None:
             other = np.random.default_rng(self.shuffled).permutation(described)
             start[described], size[described] = start[other], size[other]
-        drawn = _draw_others(graph, rows, described, Draws(seed, epoch))
+        if self.random is not None:
+            triples = triples.copy()
+            picks = np.random.default_rng(self.random).integers(len(described), size=len(rows))
+            triples[rows, TAIL] = described[picks]
+        drawn = _draw_others(graph, triples, rows, described, Draws(seed, epoch))
         shown = np.concatenate([triples[rows][:, [HEAD, TAIL]], drawn], axis=1).ravel()
         room = input_length // TEXTS - self.kinds[0].size
         plan = plan_pieces(
@@ -176,12 +183,16 @@ class Triples(Format):
 
 
 def _draw_others(
-    graph: KnowledgeGraph, rows: np.ndarray, described: np.ndarray, draws: Draws
+    graph: KnowledgeGraph,
+    triples: np.ndarray,
+    rows: np.ndarray,
+    described: np.ndarray,
+    draws: Draws,
 ) -> np.ndarray:
-    """int64 [n, 2] entities in place of the head and of the tail of the triples `rows`, of those
-    that are `described`; none makes a training triple, unless `TRIES` in a row do.
+    """int64 [n, 2] entities in place of the head and of the tail of `triples[rows]`, of those that
+    are `described`; none makes one of the triples, unless `TRIES` in a row do.
     """
-    triples, drawn = graph.splits["train"], []
+    drawn = []
     sizes = {"entities": len(graph.entities), "relations": len(graph.relations)}
     for side in SIDES if len(rows) else ():
         answers, own = Answers(triples, side, **sizes), draws.child(side)
