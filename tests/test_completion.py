@@ -43,6 +43,7 @@ def test_recipes_before_settings() -> None:
 @pytest.mark.parametrize("shell", ["bash", "fish"])
 def test_settings_of_the_command_and_of_chosen_parts(shell: str) -> None:
     assert complete("plmctl pretrain bert train.bat", shell) == ["train.batch_size="]
+    assert complete("plmctl recipes run bert train.bat", shell) == ["train.batch_size="]
     assert "objective=" in complete("plmctl pretrain bert obj", shell)
     assert "batch_size=" in complete("plmctl eval ", shell)
     assert complete("plmctl pretrain optim=lamb optim.we", shell) == ["optim.weight_decay="]
@@ -69,6 +70,21 @@ def test_files_behind_settings_that_name_them(
     monkeypatch.chdir(tmp_path)
     assert complete("plmctl pretrain data.path=te", "fish") == ["data.path=texts/"]
     assert complete("plmctl pretrain data.path=texts/", "fish") == ["data.path=texts/wiki 1.txt"]
+    assert complete("plmctl pretrain data.path=", "fish") == ["data.path=texts/"]
+
+
+def test_files_where_a_word_alone_is_a_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "runs/sst2").mkdir(parents=True)
+    (tmp_path / "mine.yaml").touch()
+    monkeypatch.chdir(tmp_path)
+    assert complete("plmctl eval ru") == ["runs/"]
+    assert complete("plmctl attack runs/") == ["runs/sst2/"]
+    assert "runs/" in complete("plmctl tokenize ")
+    assert complete("plmctl pretrain ./mi") == ["./mine.yaml"]
+    assert complete("plmctl pretrain mi") == [name for name in recipe_names() if name[:2] == "mi"]
+    assert complete("plmctl eval runs/a ru") == []
 
 
 def test_parts_of_the_user(tmp_path: Path) -> None:

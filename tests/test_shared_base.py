@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import plmctl
-from plmctl.core.errors import DataError, UsageError
+from plmctl.core.errors import ConfigError, DataError, UsageError
 from plmctl.run.loading import load
 from plmctl.run.shared_base import SharedBase
 from plmctl.tasks import inference
@@ -122,6 +122,8 @@ def test_another_base_is_refused(folder: Path, tmp_path: Path) -> None:
     assert plmctl.load_adapters({"a": folder / "lora", "b": step}).tasks == ["a", "b"]
     with pytest.raises(UsageError, match="it has all weights itself"):
         plmctl.load_adapters({"a": folder / "base"})
+    with pytest.raises(ConfigError, match="device='gpu'"):
+        plmctl.load_adapters({"a": folder / "lora"}, device="gpu")  # type: ignore[arg-type]
 
 
 def change_base(folder: Path, place: Path, *, by: float) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from plmctl.api.model import TrainedModel
 from plmctl.core.errors import ConfigError
@@ -37,11 +37,8 @@ def load(
         device: "auto" is a GPU where there is one.
         precision: of what is computed; "auto": as training chooses.
     """
-    for name, value, kind in (("device", device, Device), ("precision", precision, Numbers)):
-        try:
-            fit(value, kind)
-        except ValueError as error:
-            raise ConfigError(name, value, str(error)) from None
+    _check("device", device, Device)
+    _check("precision", precision, Numbers)
     chosen = choose(precision, device_of(device, "device"))
     try:
         loaded = load_model(path, plugins=plugins)
@@ -51,14 +48,25 @@ def load(
 
 
 def load_adapters(
-    paths: Mapping[str, str | os.PathLike[str]], *, plugins: Sequence[str] = (), device: str = "cpu"
+    paths: Mapping[str, str | os.PathLike[str]],
+    *,
+    plugins: Sequence[str] = (),
+    device: Device = "cpu",
 ) -> SharedBase:
     """The model that several runs with `peft=` were trained beside, once, with what each of them
     has learned: `.predict(lines, tasks)` asks it for rows of all tasks together.
 
-    `paths`: {a name of the task: its run or checkpoint}; `plugins` as of `load`.
+    `paths`: {a name of the task: its run or checkpoint}; `plugins` and `device` as of `load`.
     """
+    _check("device", device, Device)
     try:
-        return open_adapters(paths, plugins=plugins, device=device)
+        return open_adapters(paths, plugins=plugins, device=device_of(device, "device"))
     except Unconfirmed as error:
         raise error.for_python() from None
+
+
+def _check(name: str, value: object, kind: Any) -> None:
+    try:
+        fit(value, kind)
+    except ValueError as error:
+        raise ConfigError(name, value, str(error)) from None

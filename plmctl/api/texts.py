@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from plmctl.core.errors import DataError, UsageError
 from plmctl.tasks.base import Example, Task
 from plmctl.tasks.unlabelled import read_unlabelled
@@ -35,8 +37,9 @@ def read_items(task: Task, items: Sequence[Item]) -> Iterator[tuple[str | None, 
         return
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / f"{PLACE}.jsonl"
-        lines = (json.dumps(_as_row(item, number)) for number, item in enumerate(items, 1))
-        file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        rows = (_as_row(item, number) for number, item in enumerate(items, 1))
+        lines = [f"{json.dumps(row, default=_to_plain)}\n" for row in rows]
+        file.write_text("".join(lines), encoding="utf-8")
         try:
             examples = read_unlabelled(task, str(file))[1]
         except DataError as error:
@@ -72,3 +75,8 @@ def _as_row(item: Item, number: int) -> dict[str, Any]:
         allowed = "each item must be a record {column: value}, as the first one is"
         raise DataError(f"{allowed}: {item!r}", file=PLACE, line=number)
     return dict(item)
+
+
+def _to_plain(value: object) -> object:
+    """What JSON has no word for: numbers of numpy and pandas as those of Python, else text."""
+    return value.tolist() if isinstance(value, np.generic | np.ndarray) else str(value)

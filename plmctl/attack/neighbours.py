@@ -61,7 +61,7 @@ class NearWords(WordCandidates):
     def _vector(self, word: str) -> np.ndarray:
         """Of the word as it is written, else in lower case."""
         number = self.table.number
-        vector: np.ndarray = self.table.vectors[number.get(word, number.get(word.lower(), 0))]
+        vector: np.ndarray = self.table.unit[number.get(word, number.get(word.lower(), 0))]
         return vector
 
 

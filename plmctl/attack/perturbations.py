@@ -104,9 +104,10 @@ class NoPunctuation(Perturbation):
     def change(self, text: str, draws: np.random.Generator) -> str:
         kept = []
         for n, letter in enumerate(text):
+            between = text[n - 1 : n].isalnum() and text[n + 1 : n + 2].isalnum()
             if not unicodedata.category(letter).startswith("P"):
                 kept.append(letter)
-            elif letter not in "'’" and text[n - 1 : n].isalnum() and text[n + 1 : n + 2].isalnum():
+            elif between and letter not in "'’":
                 kept.append(" ")
         return "".join(kept)
 

@@ -9,17 +9,20 @@ from pathlib import Path
 
 import typer
 
+_SETTINGS_OF = {"recipes run": "pretrain"}  # a command whose settings are those of another
 Suggested = list[tuple[str, str]]  # (what may stand there, what it means; "" where nothing is said)
 
 
 def suggest_words(ctx: typer.Context, incomplete: str) -> Suggested:
     """What may follow the words of a command with settings."""
     from plmctl.cli.schemas import schema_of
+    from plmctl.cli.start import ARGUMENTS
 
     command = str(ctx.command_path).partition(" ")[2]
     folders = tuple(ctx.params.get("config_dir") or ())
     words = _join(ctx.params.get("words") or ())
-    verb, own = schema_of(command) or command, SettingNames(folders)
+    verb = _SETTINGS_OF.get(command) or schema_of(command) or command
+    own = SettingNames(folders)
     key, equals, value = _take_apart(words, incomplete)
     if equals:
         found = own.values(verb, key, value)
@@ -27,8 +30,10 @@ def suggest_words(ctx: typer.Context, incomplete: str) -> Suggested:
         return [(f"{begun}{word}", about) for word, about in found]
     named = any("=" not in word for word in words)
     recipes = [] if named else list(_list_recipes(command, folders))
+    takes_file = not named and (verb in ARGUMENTS or "/" in incomplete)
+    files = [(name, "") for name in _list_files(incomplete)] if takes_file else []
     keys = own.keys(verb, words, incomplete)
-    return [pair for pair in (*recipes, *keys) if pair[0].startswith(incomplete)]
+    return [pair for pair in (*recipes, *files, *keys) if pair[0].startswith(incomplete)]
 
 
 def suggest_recipes(ctx: typer.Context, incomplete: str) -> Suggested:
@@ -158,10 +163,9 @@ def _list_choices(kind: str) -> list[str]:
 
 def _list_files(begun: str) -> list[str]:
     """Files and folders whose path begins so; a folder with the slash behind it."""
-    place = Path(begun).expanduser()
+    folder, slash, name = begun.rpartition("/")
+    place = Path(f"{folder}{slash}").expanduser()
     return sorted(
-        begun[: len(begun) - len(Path(begun).name) if not begun.endswith("/") else None]
-        + Path(found).name
-        + "/" * Path(found).is_dir()
-        for found in glob(f"{escape(str(place))}{'/' if begun.endswith('/') else ''}*")
+        f"{folder}{slash}{found}{'/' * (place / found).is_dir()}"
+        for found in glob(f"{escape(name)}*", root_dir=place)
     )

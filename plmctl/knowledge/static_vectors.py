@@ -35,6 +35,13 @@ class StaticVectors:
         """The row of each word; of two that are equal, the first."""
         return {word: number for number, word in reversed(list(enumerate(self.words)))}
 
+    @cached_property
+    def unit(self) -> np.ndarray:
+        """[N, D] the vectors brought to length 1; zeros stay."""
+        norms = np.linalg.norm(self.table, axis=1, keepdims=True)
+        made: np.ndarray = self.table / np.where(norms > 0, norms, 1)
+        return made
+
     def find(self, word: str) -> np.ndarray | None:
         """[D] the vector of a word as written, in lower case, or of its n-grams; None where there
         is none.

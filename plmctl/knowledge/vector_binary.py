@@ -15,7 +15,7 @@ from plmctl.knowledge.subwords import Ngrams, Subwords
 from plmctl.text.inputs import open_unpacked
 
 Content = bytes | mmap.mmap
-AGAIN = "copy it again"
+AGAIN, WHOLE = "copy it again", "the .bin or .vec of version 12"
 MAGIC, VERSIONS = 793_712_314, (11, 12)  # of fastText's models
 _WORD = 1 << 12  # bytes of a word at most
 
@@ -82,13 +82,13 @@ def read_fasttext(file: Path, limit: int, among: Collection[str] | None) -> Stat
     """
     content = open_content(file)
     try:
-        words, (ngrams, version), place = _read_dictionary(content)
+        words, (ngrams, version), place = _read_dictionary(content, file)
         quantised, rows, columns = struct.unpack_from("<?qq", content, place)
     except (struct.error, ValueError, UnicodeDecodeError) as error:
         raise DataError(f"not complete: {error}", file=file, fix=AGAIN) from error
     if version not in VERSIONS or quantised:
         what = "a quantised model" if quantised else f"version {version}"
-        raise DataError(f"{what} of fastText", file=file, fix="the .bin or .vec of version 12")
+        raise DataError(f"{what} of fastText", file=file, fix=WHOLE)
     place += 17
     needed = len(words) + (ngrams.buckets if ngrams else 0)
     if rows < needed or columns < 1 or place + 4 * rows * columns > len(content):
@@ -105,12 +105,17 @@ def read_fasttext(file: Path, limit: int, among: Collection[str] | None) -> Stat
     return StaticVectors([words[n] for n in chosen], made, subwords)
 
 
-def _read_dictionary(content: Content) -> tuple[list[str], tuple[Ngrams | None, int], int]:
+def _read_dictionary(
+    content: Content, file: Path
+) -> tuple[list[str], tuple[Ngrams | None, int], int]:
     """(words, (n-grams, version of the layout), where the table begins)."""
     magic, version, *settings = struct.unpack_from("<14i", content, 0)
     buckets, least, most = settings[8:11]
     size, count, _, _, pruned = struct.unpack_from("<iiiqq", content, 64)
-    if magic != MAGIC or pruned > 0 or not 0 <= count <= size:
+    if magic == MAGIC and pruned > 0:
+        what = "a quantised and pruned model of fastText"
+        raise DataError(what, file=file, fix=WHOLE)
+    if magic != MAGIC or not 0 <= count <= size:
         raise ValueError("no table of words and labels, each with its count")
     words, place = list[str](), 92
     for number in range(size):

@@ -173,7 +173,7 @@ def _blame(file: Path) -> Iterator[None]:
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"damaged packed file ({error})", file=file, fix="copy it again") from error
     except OSError as error:
-        fix = f"vectors=<{FORMATS}>"
+        fix = "check the path, and the right to read it"
         raise DataError(f"cannot be read: {error.strerror}", file=file, fix=fix) from None
     except (ValueError, OverflowError, MemoryError) as error:
         what = f"not a file of word vectors ({error})"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from plmctl.knowledge.static_vectors import StaticVectors
 from plmctl.knowledge.vector_files import read_static
 
 # words that are read; GloVe's files have the frequent ones first (TinyBERT, data_augmentation.py)
@@ -14,14 +15,8 @@ LIMIT = 100_000
 _TOGETHER = 64  # words that are compared at the same time
 
 
-class Neighbours:
-    """`vectors` [N, D] of `words`; the nearest words have the largest cosine."""
-
-    def __init__(self, words: Sequence[str], vectors: np.ndarray) -> None:
-        self.words = list(words)
-        self.number = {word: number for number, word in reversed(list(enumerate(self.words)))}
-        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-        self.vectors = vectors / np.where(norms > 0, norms, 1)
+class Neighbours(StaticVectors):
+    """Words and their vectors; the nearest words have the largest cosine."""
 
     @classmethod
     def read(
@@ -45,7 +40,7 @@ class Neighbours:
         for start in range(0, len(known), _TOGETHER):
             some = known[start : start + _TOGETHER]
             own = [numbers[word] for word in some]
-            alike = self.vectors[own] @ self.vectors.T  # [n, N]
+            alike = self.unit[own] @ self.unit.T  # [n, N]
             alike[np.arange(len(own)), own] = -np.inf
             for word, order in zip(
                 some, np.argsort(-alike, axis=1, kind="stable")[:, :count], strict=True

@@ -65,7 +65,7 @@ class LexicalRelation(Objective):
             return {}
         words = {word: n for n, word in enumerate(self.table.words)}
         read = Neighbours.read(Path(self.vectors).expanduser(), limit=1 << 30, among=words.keys())
-        return {words[word]: read.vectors[number] for word, number in read.number.items()}
+        return {words[word]: read.unit[number] for word, number in read.number.items()}
 
     def describe_known(self, text: TextSample) -> str:
         """How many words of the lexicon have a vector in the file, if one is named."""

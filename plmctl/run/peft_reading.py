@@ -110,8 +110,9 @@ def read(folder: Path) -> tuple[hf.Imported, Path]:
         DataError: The base is not there, or another one; or a method, a setting or a module is
             none of ours.
     """
-    settings: dict[str, Any] = read_json(folder / SETTINGS, _Adapter, fix=AGAIN)  # type: ignore[assignment]
-    whole: dict[str, Any] = read_json(folder / SETTINGS, fix=AGAIN)
+    file = folder / SETTINGS
+    settings: dict[str, Any] = read_json(file, _Adapter, fix=AGAIN)  # type: ignore[assignment]
+    whole: dict[str, Any] = read_json(file, fix=AGAIN)
     kind = settings["peft_type"]
     if kind not in READERS:
         what = f"peft_type {kind} is none that plmctl reads{nearest(kind, READERS)}"

@@ -20,7 +20,8 @@ _EDGES = ".,;:!?\"'()[]{}<>«»“”‘’„…"  # of a word, where it has no
 def embed_static(spec: Embed, file: Path) -> int:
     """Write the mean of the vectors of the words of each line; zeros for a line without any.
 
-    A word is what is between two spaces, as written, without marks at its ends, or in lower case.
+    A word is what is between two spaces, as written, in lower case, or without marks at its ends;
+    n-grams make the vector of a word that has none.
     """
     for name, only in (("layers", ("all",)), ("pooling", ("none", "mean")), ("among", (None,))):
         if getattr(spec, name) not in only:
@@ -30,11 +31,14 @@ def embed_static(spec: Embed, file: Path) -> int:
     words = {word for line in texts for word in line}
     bare = {word.strip(_EDGES) for word in words}
     read = read_static(file, among={*words, *bare, *map(str.lower, words), *map(str.lower, bare)})
-    found = read.choose(words)
-    for word in words - found.keys():
-        if (vector := read.find(word.strip(_EDGES))) is not None:
+    found: dict[str, np.ndarray] = {}
+    for word in words:
+        inner = word.strip(_EDGES)
+        forms = (word, word.lower(), inner, inner.lower())
+        known = next((form for form in forms if form in read.number), inner or word)
+        if (vector := read.find(known)) is not None:
             found[word] = vector
-    known = sum(word in found for line in texts for word in line)
+    covered = sum(word in found for line in texts for word in line)
 
     def arrays() -> Iterator[tuple[str, np.ndarray]]:
         for number, line in enumerate(texts):
@@ -45,5 +49,5 @@ def embed_static(spec: Embed, file: Path) -> int:
 
     write_npz(Path(spec.out), arrays())
     total = sum(map(len, texts))
-    remark(f"{spec.out}: {len(texts)} lines, {known:,} of {total:,} words have a vector")
+    remark(f"{spec.out}: {len(texts)} lines, {covered:,} of {total:,} words have a vector")
     return 0

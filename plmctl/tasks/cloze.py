@@ -174,7 +174,8 @@ class Cloze(Classification):
         """The token of a label word in the gap."""
         place = next(place for place, part in enumerate(self.parts) if part.name == GAP)
         before = self.parts[place].before
-        last = "a" if place else ""  # what stands before the gap: tokens differ within a text
+        left = self.parts[place - 1] if place else Piece("")  # tokens differ within a text
+        last = "a" if left.name else left.before[-1:]
         start = tokenizer.encode(last)
         ids = tokenizer.encode(f"{last}{before}{word}")
         own = ids[len(start) :] if ids[: len(start)] == start else ids

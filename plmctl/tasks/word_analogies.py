@@ -75,15 +75,14 @@ class WordAnalogies:
         """{section: accuracy, "<section> covered": share of its questions}, then both over all
         questions, and accuracy over those of meaning and of grammar (sections "gram...").
         """
-        words, unit = _normalize(vectors, self.words)
-        number = {word: row for row, word in reversed(list(enumerate(words)))}
+        lower = _lower(vectors, self.words)
         scores: dict[str, float] = {}
         hits: dict[str, list[bool]] = {"meaning": [], "grammar": []}
         asked = 0
         for name, questions in sections.items():
-            rows = [[number.get(word.lower(), -1) for word in each] for each in questions]
+            rows = [[lower.number.get(word.lower(), -1) for word in each] for each in questions]
             known = np.array([each for each in rows if min(each) >= 0], np.int64).reshape(-1, 4)
-            right = self._answer(unit, known[:, :3]) == known[:, 3]
+            right = self._answer(lower.unit, known[:, :3]) == known[:, 3]
             hits["grammar" if name.startswith(GRAMMAR) else "meaning"] += right.tolist()
             asked += len(questions)
             scores |= {name: float(right.mean())} if len(right) else {}
@@ -112,9 +111,9 @@ class WordAnalogies:
         return np.concatenate(found)
 
 
-def _normalize(vectors: StaticVectors, limit: int) -> tuple[list[str], np.ndarray]:
-    """(the first words in lower case, their vectors of length 1)."""
-    words = [word.lower() for word in vectors.words[:limit]]
-    table = vectors.table[:limit]
-    norms = np.linalg.norm(table, axis=1, keepdims=True)
-    return words, table / np.where(norms > 0, norms, 1)
+def _lower(vectors: StaticVectors, limit: int) -> StaticVectors:
+    """The first words in lower case; of those that are equal then (Paris, paris), the first."""
+    rows: dict[str, int] = {}
+    for row, word in enumerate(vectors.words[:limit]):
+        rows.setdefault(word.lower(), row)
+    return StaticVectors(list(rows), vectors.table[list(rows.values())])

@@ -7,6 +7,7 @@ import os
 import random
 import sys
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,10 @@ def test_predictions_are_those_of_the_command(home: Path, model: plmctl.TrainedM
         command("eval", f"checkpoint={model.source.folder}", f"input={file}", f"out={out}")
         assert found == model.predict(path=file) == read_lines(Path(out))
     assert asked["rows.jsonl"].columns()["number"] == [0, 1, 2]
+    more = [{**row, "number": np.int64(n), "day": date(2020, 1, 1)} for n, row in enumerate(rows)]
+    answers = model.predict(more).columns()
+    assert answers["number"] == [0, 1, 2]
+    assert answers["day"] == ["2020-01-01"] * 3
     assert set(asked["lines.txt"][0]) >= {"text", "guess", "probabilities"}
 
 

@@ -161,7 +161,7 @@ BROKEN = {
     "a.bin": (word2vec_bytes()[:-9], r"word 5, at byte \d+, is not complete"),
     "b.bin": (b"1 2\nx " + struct.pack("<2f", 1, np.inf), r"word 1 \('x'\) has numbers that are"),
     "c.bin": (fasttext_bytes(quantised=True), "a quantised model of fastText"),
-    "d.bin": (fasttext_bytes(pruned=4), "not complete: no table of words"),
+    "d.bin": (fasttext_bytes(pruned=4), "a quantised and pruned model of fastText"),
     "e.bin": (fasttext_bytes()[:130], "not complete: entry"),
     "f.bin": (fasttext_bytes()[:-90], "rows of 3 numbers are announced"),
     "g.bin": (b"\x80\x04gensim", "neither word2vec's bytes, nor a model of fastText, nor text"),

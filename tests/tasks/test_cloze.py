@@ -86,22 +86,23 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_scores_are_those_of_the_words_at_the_gap(folder: Path) -> None:
+@pytest.mark.parametrize(("left", "right"), [(" It was ", "."), (" (", ")")])
+def test_scores_are_those_of_the_words_at_the_gap(folder: Path, left: str, right: str) -> None:
     """A loop over examples: the whole text with [MASK] in it, and the logits of the words there."""
     loaded = load(folder / "model")
     tokenizer, vocab = loaded.tokenizer, loaded.tokenizer.vocab
-    task = make(path=str(folder / "data"))
+    task = make(path=str(folder / "data"), template=f"{{text}}{left}{{mask}}{right}")
     task.fit_labels(examples := task.read("train"))
     rows = task.encode(examples, tokenizer)
     with torch.no_grad():
         found, _ = run(loaded.model, task, rows, batch_size=3, device=torch.device("cpu"))
     for row, example in enumerate(examples):
-        left = tokenizer.encode(f"{example.fields['text']} It was")
-        ids = [vocab.cls, *left, vocab.mask, *tokenizer.encode("."), vocab.sep]
+        before = tokenizer.encode(f"{example.fields['text']}{left.rstrip()}")
+        ids = [vocab.cls, *before, vocab.mask, *tokenizer.encode(right), vocab.sep]
         assert list(rows.seqs["text"].ids[row, : len(ids)]) == ids
         batch = collate(rows, np.array([row]))
         with torch.no_grad():
-            states = loaded.model(batch).last[0, 1 + len(left)]
+            states = loaded.model(batch).last[0, 1 + len(before)]
             logits = loaded.model.heads["mlm"](states[None])[0]
         (terrible,), (great,), (nice,) = (
             tokenizer.encode(w) for w in ("terrible", "great", "nice")

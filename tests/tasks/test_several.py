@@ -68,7 +68,15 @@ def test_a_limit_leaves_the_rest_to_the_next_epoch() -> None:
 @pytest.mark.parametrize("limit", [None, 10])
 def test_temperature_by_its_formula(temperature: float, limit: int | None) -> None:
     """T5, sec. 3.5.2: r_m = min(e_m, K) / sum, raised to 1/T and made to add up to 1."""
-    updates = {"a": 100, "b": 40, "c": 3}
+    _check_shares({"a": 100, "b": 40, "c": 3}, temperature, limit)
+
+
+def test_the_largest_remainder_has_the_last_turn() -> None:
+    """a: 0.86, made 1; b: 6.29; c: 1.85."""
+    _check_shares({"a": 1, "b": 6, "c": 2}, 0.9, None)
+
+
+def _check_shares(updates: dict[str, int], temperature: float, limit: int | None) -> None:
     shares = Temperature(temperature=temperature, limit=limit).share_out(updates)
     sizes = [min(n, limit or n) for n in updates.values()]
     rates = [(n / sum(sizes)) ** (1 / temperature) for n in sizes]

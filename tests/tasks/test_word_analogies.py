@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from plmctl.cli.app import make_app
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.knowledge.static_vectors import StaticVectors
+from plmctl.knowledge.subwords import Ngrams, Subwords
 from plmctl.knowledge.vector_files import write_static
 from plmctl.run.schema import Evaluate
 from plmctl.run.static_evaluation import refuse_analogies
@@ -91,6 +92,16 @@ def test_sections_and_coverage(file: Path) -> None:
     assert few["covered"] == pytest.approx(3 / 6)  # answers among the first words alone
 
 
+def test_of_words_that_differ_by_their_case_the_first_counts(tmp_path: Path) -> None:
+    """A twin of the right answer, or of a word of the question, is no answer of its own."""
+    words = ["Oslo", "a", "b", "c", "B", "oslo"]
+    table = np.array([[1, 2], [1, 0], [1, 1], [1, 0.9], [1, 2.1], [1, 2]], np.float32)
+    place = tmp_path / "q.txt"
+    place.write_text("a b c oslo\n")
+    task = WordAnalogies(path=str(place))
+    assert task.score(task.read(), StaticVectors(words, table))["all"] == 1
+
+
 def test_a_line_that_is_no_question(tmp_path: Path) -> None:
     (tmp_path / "q.txt").write_text(": a\nw0 w1 w2 w3\nw0 w1 w2\n")
     with pytest.raises(DataError, match=r"q\.txt:3: four words are needed"):
@@ -147,3 +158,15 @@ def test_embed_writes_bags_of_vectors(vectors: Path, tmp_path: Path) -> None:
         assert np.linalg.norm(made["hidden_0"]) == pytest.approx(1)
     wrong = plmctl(*given, f"out={tmp_path / 'c.npz'}", "layers=-1", code=2)
     assert "a line is the mean of the vectors of its words" in wrong
+
+
+def test_marks_go_from_the_ends_of_a_word_before_n_grams_are_asked(tmp_path: Path) -> None:
+    subwords = Subwords(Ngrams(3, 3, 7), np.arange(28, dtype=np.float32).reshape(7, 4))
+    write_static(StaticVectors(WORDS, TABLE, subwords), tmp_path / "v.safetensors")
+    (tmp_path / "lines.txt").write_text("(w0 W1,\n(unseen)\n")
+    given = [f"checkpoint={tmp_path}/v.safetensors", f"input={tmp_path}/lines.txt"]
+    told = plmctl("embed", *given, f"out={tmp_path / 'a.npz'}")
+    assert "3 of 3 words have a vector" in told
+    with np.load(tmp_path / "a.npz") as made:
+        np.testing.assert_allclose(made["hidden_0"], TABLE[:2].mean(0)[None], rtol=1e-6)
+        np.testing.assert_allclose(made["hidden_1"], subwords.make("unseen")[None], rtol=1e-6)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from plmctl.cli.declare import command
-from plmctl.cli.options import Words
+from plmctl.cli.options import RunWords
 from plmctl.cli.start import start
 
 
@@ -19,7 +19,7 @@ from plmctl.cli.start import start
     slots="candidates constraint attack_search",
     options="json print_config multirun config_dir plugin",
 )
-def attack(words: Words = None, **options: Any) -> None:
+def attack(words: RunWords = None, **options: Any) -> None:
     """Change words of texts until a fine-tuned model answers otherwise.
 
     Candidates for words, constraints on changed texts and the search are parts. All examples are

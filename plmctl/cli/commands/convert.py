@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from plmctl.cli.declare import command
-from plmctl.cli.former import warn_of_former
+from plmctl.cli.former import choose_place
 from plmctl.cli.options import Plugin
 
 
@@ -93,9 +93,7 @@ def convert(
     from plmctl.report.card import make_card
     from plmctl.run.convert import convert as convert_model
 
-    if former is not None:
-        warn_of_former(f"convert {source} {former}", f"convert {source} --out {former}")
-    if (place := out or former) is None:
+    if (place := choose_place(f"convert {source}", former, out)) is None:
         raise UsageError("Missing option '--out': the folder to write\n  fix: --out converted")
     for option, value in (("--reach", reach), ("--without", without)):
         if value and max_length is None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from plmctl.cli.declare import command
-from plmctl.cli.former import warn_of_former
+from plmctl.cli.former import choose_place
 from plmctl.cli.options import Recipe
 from plmctl.cli.start import collect_options
 
@@ -33,7 +33,5 @@ def cp(
     """Copy the file of a recipe, to be edited. Nothing is overwritten."""
     from plmctl.chain.show import copy_recipe, find_header
 
-    if former is not None:
-        warn_of_former(f"recipes cp {name} {former}", f"recipes cp {name} --out {former}")
-    place = out or former
+    place = choose_place(f"recipes cp {name}", former, out)
     copy_recipe(name, find_header(name, collect_options("recipes", **options)), place)

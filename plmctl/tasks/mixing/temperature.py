@@ -33,7 +33,7 @@ class Temperature(Mixing):
         weights = {name: (n / total) ** (1 / self.temperature) for name, n in sizes.items()}
         exact = {name: total * w / sum(weights.values()) for name, w in weights.items()}
         shares = {name: max(1, int(share)) for name, share in exact.items()}
-        behind = sorted(exact, key=lambda name: int(exact[name]) - exact[name])
+        behind = sorted(exact, key=lambda name: shares[name] - exact[name])
         for name in behind[: max(0, total - sum(shares.values()))]:
             shares[name] += 1
         return shares
