@@ -231,6 +231,15 @@ class Model(nn.Module):
         """Whether a backward pass runs layers again."""
         return any(isinstance(part, Stack) and part.recomputes for part in self.modules())
 
+    @property
+    def drops(self) -> bool:
+        """Whether a rate of dropout is above 0."""
+        rates = [
+            part.rate if isinstance(part, Dropout) else getattr(part, "dropout", None)
+            for part in self.modules()
+        ]
+        return any(isinstance(rate, float) and rate > 0 for rate in rates)
+
     def drop_nothing(self) -> None:
         """Set every rate of dropout to 0."""
         for part in self.modules():

@@ -179,7 +179,7 @@ def train(session: Session) -> Result:
         model.to(world.device),
         task,
         charge(model, mix_losses(objective, sides)),
-        resumed=spec.provenance.resume,
+        resumed=_newest(session) is not None,
         passes=partial(read_epoch, spec, world.device, rows, task.noise(tokenizer.vocab)),
     )
     epoch = batches.updates_per_epoch
@@ -290,9 +290,7 @@ def _model(session: Session, task: Task, tokenizer: Tokenizer) -> tuple[Model, S
     """First weights by `seed`, those of new heads by `head_seed`, then whatever the checkpoint has,
     which is returned, too.
     """
-    spec, plugins, begin, layers = session.spec, session.spec.plugins, None, None
-    if spec.provenance.resume:
-        begin = Checkpoints(session.folder / "checkpoints", say=lambda message: None).newest()
+    spec, plugins, begin, layers = session.spec, session.spec.plugins, _newest(session), None
     resumed = begin is not None
     if not resumed:
         begin, layers = spec.checkpoint, thaw(spec.kept_layers)
@@ -320,6 +318,13 @@ def _model(session: Session, task: Task, tokenizer: Tokenizer) -> tuple[Model, S
     elif source and read_base(source.folder):  # the trainer takes up what was trained, no more
         load_tensors(model, source.tensors)
     return model, None if resumed else source
+
+
+def _newest(session: Session) -> Path | None:
+    """The checkpoint that a resumed run goes on from; None: it begins at update 0."""
+    if not session.spec.provenance.resume:
+        return None
+    return Checkpoints(session.folder / "checkpoints", say=lambda message: None).newest()
 
 
 def _find_base(

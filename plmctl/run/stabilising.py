@@ -43,15 +43,19 @@ def stabilise(
         for name, node in nodes.items()
     }
     _check(spec, parts)
-    pretrained = find_pretrained(spec, model) if spec.checkpoint else frozenset()
+    near = any(part.stays_near for part in parts.values())
+    pretrained = find_pretrained(spec, model) if near else frozenset()
     given = Beginning(model, task, pretrained, spec.seed, resumed, passes)
+    dropped, without = model.drops, ""  # who turns dropout off
     for name, part in parts.items():
         try:
             part.begin(given)
+            without = name if dropped and not model.drops and not without else without
         except ConfigError as error:
             inside = error.path in nodes[name]
             path = f"stabiliser.{name}.{error.path}" if inside else error.path
             raise ConfigError(path, error.value, error.allowed, fix=error.fix) from None
+    _check_dropout(model, parts, without)
     return Stabilised(objective=objective, parts=parts)
 
 
@@ -77,6 +81,19 @@ def find_pretrained(spec: Any, model: Model) -> frozenset[str]:
 
     named = model.named_parameters()
     return frozenset(name for name, weight in named if fits(name, tuple(weight.shape)))
+
+
+def _check_dropout(model: Model, parts: Mapping[str, Stabiliser], without: str) -> None:
+    """ConfigError where passes that should differ by dropout would be the same.
+
+    Args:
+        without: the stabiliser that turned dropout off; empty: none did.
+    """
+    needs = next((name for name, part in parts.items() if part.needs_dropout), None)
+    if needs and not model.drops:
+        allowed = "a model with dropout: without it, both passes are the same"
+        fix = f"stabiliser.{without}.dropout=true" if without else "a rate of dropout above 0"
+        raise ConfigError("stabiliser", needs, allowed, fix=fix)
 
 
 def _check(spec: Any, parts: Mapping[str, Stabiliser]) -> None:

@@ -14,12 +14,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn, get_swa_multi_avg_fn
 
-from plmctl.models.base import Model
-from plmctl.objectives.base import Output, Term
+from plmctl.core.errors import ConfigError
+from plmctl.models.base import Model, Once
+from plmctl.objectives.base import Facts, Output, Term
 from plmctl.run.loading import load
 from plmctl.storage.reading import read_tensors
 from plmctl.training.stabilisers.averages import MovingAverage, StochasticAverage
-from plmctl.training.stabilisers.base import Beginning
+from plmctl.training.stabilisers.base import Beginning, Stabilised
 from plmctl.training.stabilisers.child_tuning import FreeChild, TaskChild
 from plmctl.training.stabilisers.mixout import Mixout
 from plmctl.training.stabilisers.near_start import StartDecay, StartPenalty
@@ -115,7 +116,7 @@ def test_penalty_and_decay_go_back_to_the_start(base: Path) -> None:
         near = name in given.pretrained
         apart = weight.detach() - before[name] if near else weight.detach()
         wanted += (0.15 if near else 0.1) * float(apart.square().sum())
-    assert float(penalty.penalty(model).detach()) == pytest.approx(wanted, rel=1e-4)
+    assert float(penalty.penalty().detach()) == pytest.approx(wanted, rel=1e-4)
     batch: Any = SimpleNamespace(key=torch.arange(4))
     out = penalty.add(Output({}), lambda: Output({}), batch)
     assert float(out.terms["l2_sp"].total.detach()) == pytest.approx(4 * wanted, rel=1e-4)
@@ -126,6 +127,14 @@ def test_penalty_and_decay_go_back_to_the_start(base: Path) -> None:
     for name, weight in model.named_parameters():
         near = 0.1 * 0.5 * (now[name] - before[name]) if name in given.pretrained else 0
         torch.testing.assert_close(weight.detach(), now[name] - near)
+
+
+@pytest.mark.parametrize("part", [StartPenalty(alpha=0.1, beta=0.1), StartDecay(decay=0.1)])
+def test_nothing_stays_near_what_is_frozen(part: Any, base: Path) -> None:
+    given = begun(base)
+    given.model.backbone.requires_grad_(False)
+    with pytest.raises(ConfigError, match="trains weights of the checkpoint"):
+        part.begin(given)
 
 
 def test_free_child_changes_a_random_part(base: Path) -> None:
@@ -237,7 +246,7 @@ def test_averages_are_those_of_torch(kind: str, base: Path) -> None:
 
 @pytest.mark.parametrize("chooses", [True, False])
 def test_r_drop_is_the_mean_of_two_losses_and_their_divergence(chooses: bool) -> None:
-    drawn = iter(torch.randn(2, 4, 3 if chooses else 1))
+    drawn = iter(torch.randn(4, 4, 3 if chooses else 1))
     labels, known = torch.tensor([0, 2, 1, 0]) % (3 if chooses else 1), torch.tensor([1, 1, 0, 1])
 
     class Toy:
@@ -257,13 +266,16 @@ def test_r_drop_is_the_mean_of_two_losses_and_their_divergence(chooses: bool) ->
 
     task: Any = Toy()
     part = TwoPasses(alpha=0.5)
-    part.begin(SimpleNamespace(task=task))  # type: ignore[arg-type]
+    student, teacher = (SimpleNamespace(backbone=object()) for _ in range(2))
+    part.begin(SimpleNamespace(task=task, model=student))  # type: ignore[arg-type]
     seen = []
 
     def read() -> Output:
-        seen.append(task.logits(None, None)["class"])
+        seen.append(task.logits(student, None)["class"])
+        task.logits(teacher, None)  # the last one that is asked, as distillation does
         loss = F.cross_entropy(seen[-1], labels, reduction="none")
-        return Output({"class": Term((loss * known).sum())})
+        own = {} if len(seen) > 1 else {"l2_sp": Term(torch.tensor(7.0))}  # in the first pass alone
+        return Output({"class": Term((loss * known).sum()), **own})
 
     with part.reading(None):  # type: ignore[arg-type]
         out = part.add(read(), read, None)  # type: ignore[arg-type]
@@ -279,7 +291,49 @@ def test_r_drop_is_the_mean_of_two_losses_and_their_divergence(chooses: bool) ->
     assert float(out.terms["r_drop"].total) == pytest.approx(wanted, rel=1e-4)
     assert out.terms["r_drop"].weight == 0.5
     assert float(out.terms["class"].total) == pytest.approx(losses, rel=1e-4)
+    assert float(out.terms["l2_sp"].total) == 7
+    with part.reading(student), pytest.raises(ConfigError, match="distill=none"):  # type: ignore[arg-type]
+        part.add(Output({}), read, None)  # type: ignore[arg-type]
     assert part.counts(task, None) == {"r_drop": 3}  # type: ignore[arg-type]
+
+
+def test_what_is_read_again_is_not_taken_from_the_first_pass(base: Path) -> None:
+    model, read = load(base).model, []
+
+    class Reading(Squared):
+        facts = Facts(needs=frozenset())
+
+        def forward(self, model: Model, batch: Any, state: Any = None) -> Output:
+            read.append(model)
+            return Output({})
+
+    class Twice(FreeChild):
+        def add(self, out: Output, again: Any, batch: Any) -> Output:
+            return again()  # type: ignore[no-any-return]
+
+    once: Any = Once(model)
+    both = Stabilised(objective=Reading([]), parts={"twice": Twice(share=0.5)})  # type: ignore[arg-type]
+    both(once, None)
+    assert read == [
+        once,
+        model,
+    ]  # as a regulariser gives it, which knows what it has read; then anew
+
+
+def test_the_penalty_is_of_the_weights_themselves_beside_mixout(base: Path) -> None:
+    given = begun(base)
+    penalty, mixout = StartPenalty(alpha=0.3, beta=0.2), Mixout(rate=0.7)
+    penalty.begin(given)
+    mixout.begin(given)
+    move(given.model)
+    wanted = penalty.penalty().detach()
+    with mixout.reading(given.model):
+        found = penalty.penalty()
+    assert float(found.detach()) == float(wanted)
+    found.backward()
+    owner: Any = given.model.backbone.get_submodule("stack.blocks.f.0.cell.up")
+    start = penalty.start.of("backbone.stack.blocks.f.0.cell.up.weight")
+    torch.testing.assert_close(owner.weight.grad, 0.3 * (owner.weight.detach() - start))
 
 
 WAYS = {
@@ -314,6 +368,22 @@ def test_a_run_goes_on_bit_for_bit(way: str, table: Path, base: Path, tmp_path: 
     )
 
 
+def test_a_resumed_run_without_a_checkpoint_begins_as_a_new_one(
+    table: Path, base: Path, tmp_path: Path
+) -> None:
+    every, whole = ("train.steps=2", "train.keep_best=false", "seed=3"), tmp_path / "whole"
+    tune(whole, table, base, "stabiliser=[reinitialise,child_task]", *every)
+    again = tmp_path / "again"
+    shutil.copytree(whole, again)
+    shutil.rmtree(again / "checkpoints")  # as the processes of a new run find it
+    plmctl("finetune", "--resume", f"run.dir={again}")
+    for name in ("model", "objective"):
+        one, other = (
+            read_tensors(run / f"checkpoints/step-2/{name}.safetensors") for run in (whole, again)
+        )
+        assert all(bool((one[n] == other[n]).all()) for n in one), name
+
+
 def test_mistakes_are_named_before_any_work(table: Path, base: Path, tmp_path: Path) -> None:
     def refused(*words: str) -> str:
         return tune(tmp_path / "x", table, base, *words, code=2)
@@ -327,6 +397,13 @@ def test_mistakes_are_named_before_any_work(table: Path, base: Path, tmp_path: P
     said = refused("stabiliser=[mixout]", "train.checkpoint_activations=true")
     assert "train.checkpoint_activations=false" in said
     assert "0 or more" in refused("stabiliser=[r_drop]", "stabiliser.r_drop.alpha=-1")
+    assert "stabiliser.mixout.dropout=true" in refused("stabiliser=[r_drop,mixout]")
+    for name in ("mixout", "child_task", "reinitialise"):
+        said = refused(f"stabiliser=[{name}]", "train.frozen=[backbone]")
+        assert f"stabiliser='{name}': a model " in said, name
+        assert "train.frozen" in said
+    lora = ("stabiliser=[reinitialise]", "peft=[lora]")
+    assert "none with peft" in refused(*lora)
     new = [*SMALL, *NEW, f"task.path={table}", f"run.dir={tmp_path}/x", "stabiliser=[start_decay]"]
     assert "needs the weights of a pretrained model" in plmctl("finetune", *new, code=2)
     assert not (tmp_path / "x").exists()

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -14,8 +15,10 @@ from torch.optim import Optimizer
 from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import base_of
-from plmctl.models.base import Model
+from plmctl.models.base import Model, Once
 from plmctl.objectives.base import Objective, Output
+
+UNFROZEN = "leave peft and train.frozen out"
 
 
 @dataclass(frozen=True)
@@ -47,13 +50,15 @@ class Stabiliser(nn.Module):
     is evaluated and saved are other weights than the trained ones, which only one may choose.
     `stays_near`: it needs the weights of a pretrained model. `rewrites`: weights are others while a
     batch is read, so that no pass may run again later, and none is compiled. `of_one_task`: it asks
-    the task about each batch, so that none may stand beside it.
+    the task about each batch, so that none may stand beside it. `needs_dropout`: it compares passes
+    that drop other values.
     """
 
     averages: bool = False
     stays_near: bool = False
     rewrites: bool = False
     of_one_task: bool = False
+    needs_dropout: bool = False
     terms: frozenset[str] = frozenset()  # of the loss
 
     def begin(self, given: Beginning) -> None:
@@ -110,18 +115,19 @@ class Stabilised(Objective):
         return counts
 
     def forward(self, model: Model, batch: Batch, state: Any = None) -> Output:
-        def read() -> Output:
+        def read(model: Model) -> Output:
             out: Output = self.objective(model, batch, state)
             return out
 
         if not self.training:
-            return read()
+            return read(model)
+        own = model.model if isinstance(model, Once) else model  # reads again, whatever is known
         with contextlib.ExitStack() as stack:
             for part in self.each():
                 stack.enter_context(part.reading(model))
-            out = read()
+            out = read(model)
             for part in self.each():
-                out = part.add(out, read, batch)
+                out = part.add(out, partial(read, own), batch)
         return out
 
     def before_step(self, model: Model, optimizer: Optimizer, share: float) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from plmctl.core.batch import Batch
+from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.core.values import Share
 from plmctl.models.base import Model
@@ -73,6 +74,9 @@ class TaskChild(Stabiliser):
             if (id(weight) in inside or (not layers and name.startswith("backbone.")))
             and weight.requires_grad
         }
+        if not weights:
+            allowed = "a model that trains weights of its layers, of which it chooses some"
+            raise ConfigError("stabiliser", "child_task", allowed, fix="leave train.frozen out")
         self.names = list(weights)
         full = {name: torch.ones_like(w, dtype=torch.bool) for name, w in weights.items()}
         self.masks = KeptTensors(full)

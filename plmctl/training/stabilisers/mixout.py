@@ -13,7 +13,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.core.values import DropoutRate
 from plmctl.models.base import Model
-from plmctl.training.stabilisers.base import Beginning, KeptTensors, Stabiliser
+from plmctl.training.stabilisers.base import UNFROZEN, Beginning, KeptTensors, Stabiliser
 
 
 @part_of("stabiliser")
@@ -49,9 +49,9 @@ class Mixout(Stabiliser):
         if given.model.recomputes:
             allowed = "a model whose layers run once: a second run would draw other weights"
             raise ConfigError("stabiliser", "mixout", allowed, fix="stabiliser=[]")
-        if not maps:
-            allowed = "a model with linear maps from a checkpoint"
-            raise ConfigError("stabiliser", "mixout", allowed)
+        if not any(weight.requires_grad for weight in maps.values()):
+            allowed = "a model that trains linear maps from a checkpoint"
+            raise ConfigError("stabiliser", "mixout", allowed, fix=UNFROZEN)
         self.start, self.names = KeptTensors(maps), list(maps)
         if not self.dropout:
             given.model.drop_nothing()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
@@ -13,35 +13,44 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective, Output, Term
-from plmctl.training.stabilisers.base import Beginning, KeptTensors, Stabiliser, merge_terms
+from plmctl.training.stabilisers.base import (
+    UNFROZEN,
+    Beginning,
+    KeptTensors,
+    Stabiliser,
+    merge_terms,
+)
 
 TERM = "l2_sp"
 
 
 class NearStart(Stabiliser):
-    """Keeps the pretrained weights."""
+    """Keeps the pretrained weights. `group`: its name in the config."""
 
     stays_near = True
+    group: str
 
     def __init__(self) -> None:
         super().__init__()
         self.start = KeptTensors({})
         self.names: list[str] = []
-        self.model: list[Model] = []  # not a part of it
+        self.weights: Mapping[str, Tensor] = {}  # not those that mixout puts in
 
     def begin(self, given: Beginning) -> None:
         named = dict(given.model.named_parameters())
         self.names = [name for name in named if name in given.pretrained]
+        if not any(named[name].requires_grad for name in self.names):
+            allowed = "a model that trains weights of the checkpoint"
+            raise ConfigError("stabiliser", self.group, allowed, fix=UNFROZEN)
         self.start = KeptTensors({name: named[name] for name in self.names})
-        self.model = [given.model]
+        self.weights = named
 
-    def pairs(self, model: Model) -> dict[str, tuple[Tensor, Tensor]]:
+    def pairs(self) -> dict[str, tuple[Tensor, Tensor]]:
         """{name: (a weight, its start)} of those that are trained."""
-        named = dict(model.named_parameters())
         return {
-            name: (named[name], self.start.of(name))
+            name: (self.weights[name], self.start.of(name))
             for name in self.names
-            if named[name].requires_grad
+            if self.weights[name].requires_grad
         }
 
 
@@ -51,7 +60,7 @@ class StartPenalty(NearStart):
     v new ones (Li et al., 2018, arXiv:1802.01483, eq. 3).
     """
 
-    terms = frozenset({TERM})
+    terms, group = frozenset({TERM}), "start_penalty"
 
     def __init__(self, *, alpha: float, beta: float) -> None:
         super().__init__()
@@ -60,13 +69,13 @@ class StartPenalty(NearStart):
                 raise ConfigError(name, value, "0 or more", fix=f"{name}=0.01")
         self.alpha, self.beta = alpha, beta
 
-    def penalty(self, model: Model) -> Tensor:
+    def penalty(self) -> Tensor:
         """[] the penalty of the weights."""
-        near = self.pairs(model)
+        near = self.pairs()
         parts = [self.alpha / 2 * (w - w0).square().sum() for w, w0 in near.values()]
         parts += [
             self.beta / 2 * weight.square().sum()
-            for name, weight in model.named_parameters()
+            for name, weight in self.weights.items()
             if weight.requires_grad and name not in near
         ]
         return torch.stack(parts).sum()
@@ -75,7 +84,7 @@ class StartPenalty(NearStart):
         return {TERM: len(batch.key)}  # of micro-batches and processes together once
 
     def add(self, out: Output, again: Callable[[], Output], batch: Batch) -> Output:
-        return merge_terms(out, **{TERM: Term(len(batch.key) * self.penalty(self.model[0]))})
+        return merge_terms(out, **{TERM: Term(len(batch.key) * self.penalty())})
 
 
 @part_of("stabiliser")
@@ -85,6 +94,8 @@ class StartDecay(NearStart):
 
     Beside the decay of the optimizer, which is to 0: `optim.weight_decay=0` leaves this one alone.
     """
+
+    group = "start_decay"
 
     def __init__(self, *, decay: float) -> None:
         super().__init__()
@@ -99,5 +110,5 @@ class StartDecay(NearStart):
             for group in optimizer.param_groups
             for weight in group["params"]
         }
-        for weight, start in self.pairs(model).values():
+        for weight, start in self.pairs().values():
             weight.add_(weight - start, alpha=-rates[id(weight)] * self.decay)

@@ -29,7 +29,7 @@ class TwoPasses(Stabiliser):
     code that is released, where the paper has their sum.
     """
 
-    terms, of_one_task = frozenset({TERM}), True
+    terms, of_one_task, needs_dropout = frozenset({TERM}), True, True
 
     def __init__(self, *, alpha: float) -> None:
         super().__init__()
@@ -37,6 +37,7 @@ class TwoPasses(Stabiliser):
             raise ConfigError("alpha", alpha, "0 or more", fix="alpha=1.0")
         self.alpha = alpha
         self.task: list[Any] = []  # not a part of it
+        self.model: list[Model] = []  # nor this
         self.seen: list[Mapping[str, Tensor]] = []
 
     def begin(self, given: Beginning) -> None:
@@ -44,7 +45,7 @@ class TwoPasses(Stabiliser):
         if not getattr(task, "has_classes", False):
             allowed = "a task with labels: this one writes text"
             raise ConfigError("stabiliser", "r_drop", allowed, fix="stabiliser=[]")
-        self.task = [task]
+        self.task, self.model = [task], [given.model]
 
     @contextmanager
     def reading(self, model: Model) -> Iterator[None]:
@@ -53,7 +54,8 @@ class TwoPasses(Stabiliser):
 
         def watch(model: Model, batch: Batch) -> dict[str, Tensor]:
             logits: dict[str, Tensor] = predict(model, batch)
-            self.seen.append(logits)
+            if model.backbone is self.model[0].backbone:  # no teacher
+                self.seen.append(logits)
             return logits
 
         task.logits = watch
@@ -68,11 +70,18 @@ class TwoPasses(Stabiliser):
         return {TERM: own.counts(batch)[own.head]}
 
     def add(self, out: Output, again: Callable[[], Output], batch: Batch) -> Output:
+        if not self.seen:
+            allowed = (
+                "a task whose predictions are asked of the model: this objective asks for none"
+            )
+            raise ConfigError("stabiliser", "r_drop", allowed, fix="distill=none")
         first = self.seen[-1]
         other = again()
         total = self.compare(first, self.seen[-1], batch)
-        terms = {
+        terms = {  # what the objective alone says in both passes
             name: Term((term.total + other.terms[name].total) / 2, term.weight)
+            if name in other.terms
+            else term
             for name, term in out.terms.items()
         }
         return Output({**terms, TERM: Term(total, self.alpha)}, out.logs, out.state)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
+from torch import nn
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
@@ -38,9 +41,27 @@ class Reinitialised(Stabiliser):
             raise ConfigError(
                 "layers", self.layers, allowed, fix="leave stabiliser=[reinitialise] out"
             )
+        heads = [given.model.heads[POOLER]] if POOLER in given.model.heads else []
+        _refuse_frozen(given, [*parts[-self.layers :], heads])
         if given.resumed:
             return
-        heads = [given.model.heads[POOLER]] if POOLER in given.model.heads else []
         draws = torch.Generator().manual_seed(given.seed)
         for part in [*top.values(), *heads]:
             backbone.initializer(part, generator=draws)  # type: ignore[operator]
+
+
+def _refuse_frozen(given: Beginning, layers: Sequence[Sequence[nn.Module]]) -> None:
+    """ConfigError where a layer would stay as it is drawn, or some of its weights would not be
+    saved, as those that methods leave frozen.
+    """
+    drawn = [[weight for part in own for weight in part.parameters()] for own in layers]
+    trained = [[weight.requires_grad for weight in own] for own in drawn if own]
+    if given.model.methods:
+        old = {id(w) for name, w in given.model.named_parameters() if name in given.pretrained}
+        if all(w.requires_grad for own in drawn for w in own if id(w) in old):
+            return
+        allowed = "none with peft: the layers that it draws would not be trained"
+        raise ConfigError("stabiliser", "reinitialise", allowed, fix="peft=[]")
+    if not all(map(any, trained)):
+        allowed = "a model whose top layers are trained: frozen, they would stay as they are drawn"
+        raise ConfigError("stabiliser", "reinitialise", allowed, fix="train.frozen=[]")
