@@ -14,6 +14,7 @@ from plmctl.objectives.base import Objective
 from plmctl.run.assemble import build_model, build_objective, row_lengths, without_weights
 from plmctl.run.contract import check_contract
 from plmctl.run.corpus import check_data, sources
+from plmctl.run.fit import refuse_idle_patience
 from plmctl.run.loading import open_source
 from plmctl.run.model_facts import stated_pooling
 from plmctl.run.regularising import build_regulariser
@@ -125,6 +126,7 @@ def _check_tuning(spec: Finetune, model: Model, task: Task) -> None:
         why = "there is no dev split" if spec.train.keep_best else "train.keep_best=false"
         allowed = f"null: nothing says which checkpoint is best, {why}"
         raise ConfigError("train.patience", spec.train.patience, allowed, fix="train.patience=null")
+    refuse_idle_patience(spec.train)
     with without_weights():
         stabilise(spec, model, task, task, resumed=True, passes=lambda: iter(()))
 

@@ -70,6 +70,7 @@ def fit(
         why = "it is not measured" if train.keep_best else "train.keep_best=false"
         allowed = f"null: nothing says which checkpoint is best, {why}"
         raise ConfigError("train.patience", train.patience, allowed, fix="train.patience=null")
+    refuse_idle_patience(train)
     if train.checkpoint_activations:
         checkpoint_stacks(model, objective)
     trainer = Trainer(
@@ -98,6 +99,13 @@ def fit(
     for backbone in dict.fromkeys([model.backbone, *inner]):
         compile_backbone(backbone, mode, world.device, say=session.say)
     return trainer.fit()
+
+
+def refuse_idle_patience(train: Any) -> None:
+    """ConfigError where `train.patience` waits for validations that never come."""
+    if train.patience and train.eval_every == 0:
+        allowed = "1 or more, or null: train.patience counts validations before the end of the run"
+        raise ConfigError("train.eval_every", 0, allowed, fix="train.eval_every=null")
 
 
 def _read_settings(session: Session, every: int | None) -> Settings:

@@ -46,6 +46,8 @@ def build_regulariser(spec: Any, model: Model, objective: Objective) -> Regulari
     if given and spec.get("beside") and "question" in parameters(part):
         allowed = "none, fgm, pgd or freelb beside other tasks: it compares predictions of one task"
         raise ConfigError("regulariser", _name(spec), allowed, fix="regulariser=fgm")
+    if isinstance(objective, Task) and "question" in parameters(part):
+        objective.check_compared()
     built: Regulariser = build(spec.regulariser, given, spec.plugins, path="regulariser")
     return built
 

@@ -403,6 +403,9 @@ class Task(Objective):
         """Names of the logits of one example, or of one word."""
         return (self.head,)
 
+    def check_compared(self) -> None:
+        """Raise ConfigError where single logits say too little to be compared."""
+
     def flatten_logits(
         self, logits: Mapping[str, Tensor], batch: Batch
     ) -> dict[str, tuple[Tensor, Tensor]]:

@@ -59,6 +59,7 @@ class Extractive(Task):
     """
 
     head = "extract"
+    chooses = False  # each sentence by itself
     fields: Mapping[str, Field] = {
         "labels.extract": Field(
             "[n, S]",
@@ -123,11 +124,12 @@ class Extractive(Task):
         return [int(number in oracle) for number in range(count)]
 
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
-        """[B, S] the log-odds of the sentences."""
+        """[B, S] the log-odds of the sentences; 0 behind the last one."""
         starts = batch.require("values.starts")
+        there = starts >= 0
         row = torch.arange(len(starts), device=starts.device)[:, None]
         vectors = features_of(model, batch)[row, starts.clamp(min=0)]  # [B, S, W]
-        return {"extract": model.heads["extract"](vectors, starts >= 0).float()}
+        return {"extract": model.heads["extract"](vectors, there).float() * there}
 
     def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
         gold = batch.require("labels.extract")

@@ -297,12 +297,15 @@ class Tagging(Task):
             self._asked = [find_chain(model.heads["tag"])]
         return {"tag": model.heads["tag"](features_of(model, batch))}  # [B, T, K]
 
+    def check_compared(self) -> None:
+        if self.crf is not None:
+            allowed = "null where predictions of words are compared: a CRF scores whole sentences"
+            raise ConfigError("task.crf", self.crf, allowed, fix="task.crf=null")
+
     def flatten_logits(
         self, logits: Mapping[str, Tensor], batch: Batch
     ) -> dict[str, tuple[Tensor, Tensor]]:
-        if self.crf is not None:
-            allowed = "null: distillation compares words, and a CRF scores whole sentences"
-            raise ConfigError("task.crf", self.crf, allowed, fix="task.crf=null")
+        self.check_compared()
         target = batch.require("targets.tag")
         return {"tag": (logits["tag"].flatten(0, 1)[target.index], target.ids != IGNORE)}
 

@@ -178,6 +178,8 @@ class Trainer:
                 better = self._validate(finished or self._due(settings.eval_every, tenth))
                 if not finished and self._exhausted():
                     finished = True
+                    if not self._due(settings.log_every):
+                        self._report(finished)
                     self.log.say(self._describe_exhaustion())
                 stopped = self.stop.number is not None
                 saved = (

@@ -209,7 +209,12 @@ def test_it_trains_resumes_and_is_evaluated(tmp_path: Path) -> None:
     assert "chain" in said
 
 
-def test_distillation_compares_words_and_is_refused(tmp_path: Path) -> None:
+def test_what_compares_words_is_refused(tmp_path: Path) -> None:
     task = make_task(tmp_path, "task.crf=free")
-    with pytest.raises(ConfigError, match=r"task.crf='free': null: distillation compares words"):
+    with pytest.raises(ConfigError, match=r"task.crf='free': null where .* words are compared"):
         task.flatten_logits({}, None)
+    data, run = write(tmp_path / "data", train=8, dev=4), tmp_path / "run"
+    for words in (["regulariser=smart"], ["stabiliser=[r_drop]"]):  # before any work
+        given = [*TINY, f"task.path={data}", "task.crf=free", f"run.dir={run}", *words]
+        assert "task.crf=null" in plmctl(*given, code=2)
+        assert not run.exists()

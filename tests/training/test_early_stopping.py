@@ -47,6 +47,9 @@ def test_a_run_ends_when_nothing_gets_better(table: Path, tmp_path: Path) -> Non
     assert found[-1]["step"] == found[best]["step"] + 3 * 2
     assert (tmp_path / f"run/checkpoints/step-{found[best]['step']}").is_dir()
     assert (tmp_path / "run/result.json").exists()
+    log = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    trained = [line["step"] for line in log if "lr" in line]
+    assert trained == [1, found[-1]["step"]]  # as a run that goes to its end
     half = tmp_path / "half"  # the count goes on in a resumed run
     shutil.copytree(tmp_path / "run", half)
     for folder in (half / "checkpoints").iterdir():
@@ -74,4 +77,6 @@ def test_mistakes_are_named_before_any_work(table: Path, tmp_path: Path) -> None
     said = tune(tmp_path / "x", table, "train.patience=2", "train.keep_best=false", code=2)
     assert "train.keep_best=false" in said
     assert "fix: train.patience=null" in said
+    said = tune(tmp_path / "x", table, "train.patience=2", "train.eval_every=0", code=2)
+    assert "fix: train.eval_every=null" in said
     assert not (tmp_path / "x").exists()

@@ -129,6 +129,18 @@ def test_penalty_and_decay_go_back_to_the_start(base: Path) -> None:
         torch.testing.assert_close(weight.detach(), now[name] - near)
 
 
+def test_of_frozen_weights_nothing_is_kept(base: Path) -> None:
+    for kept in (MovingAverage(decay=0.9, warmup=False), StartDecay(decay=0.1), Mixout(rate=0.7)):
+        given = begun(base)
+        frozen: Any = given.model.backbone.get_submodule("stack.blocks.f.0")
+        frozen.requires_grad_(False)
+        part: Any = kept
+        part.begin(given)
+        names = list(part.state_dict())
+        assert names
+        assert not any("stack/blocks/f/0/" in name for name in names)
+
+
 @pytest.mark.parametrize("part", [StartPenalty(alpha=0.1, beta=0.1), StartDecay(decay=0.1)])
 def test_nothing_stays_near_what_is_frozen(part: Any, base: Path) -> None:
     given = begun(base)
@@ -257,6 +269,9 @@ def test_r_drop_is_the_mean_of_two_losses_and_their_divergence(chooses: bool) ->
 
         def logits(self, model: Any, batch: Any) -> dict[str, Tensor]:
             return {"class": next(drawn)}
+
+        def check_compared(self) -> None:
+            pass
 
         def counts(self, batch: Any) -> dict[str, int]:
             return {"class": 3}

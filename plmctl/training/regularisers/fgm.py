@@ -14,8 +14,9 @@ class FastGradient(Regulariser):
     row.
 
     (Miyato et al., 2017, arXiv:1605.07725, sec. 3, eq. 4 to 6.) g comes with the gradient of L(x),
-    which is learned in any case. Differs: word vectors are not normalised, so that `epsilon` is a
-    length in a trained model's own space.
+    which is learned in any case. L has what the model and its stabilisers add to the loss, too: a
+    penalty of weights counts 1 + w times. Differs: word vectors are not normalised, so that
+    `epsilon` is a length in a trained model's own space.
     """
 
     def __init__(self, *, epsilon: float = 1.0, weight: float = 1.0, every: int = 1) -> None:

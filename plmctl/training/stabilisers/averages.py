@@ -14,7 +14,7 @@ from plmctl.training.stabilisers.base import Beginning, KeptTensors, Stabiliser
 
 
 class Averaged(Stabiliser):
-    """Keeps an average of each parameter, and exchanges it with the parameter."""
+    """Keeps an average of each parameter that is trained, and exchanges it with the parameter."""
 
     averages = True
 
@@ -26,7 +26,7 @@ class Averaged(Stabiliser):
         self.register_buffer("taken", torch.zeros((), dtype=torch.int64))
 
     def begin(self, given: Beginning) -> None:
-        named = dict(given.model.named_parameters())
+        named = {name: w for name, w in given.model.named_parameters() if w.requires_grad}
         self.names, self.average = list(named), KeptTensors(named)
 
     @torch.no_grad()

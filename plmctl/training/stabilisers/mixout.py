@@ -44,12 +44,14 @@ class Mixout(Stabiliser):
         maps = {
             f"{name}.weight": part.weight
             for name, part in given.model.backbone.named_modules()
-            if isinstance(part, nn.Linear) and f"backbone.{name}.weight" in given.pretrained
+            if isinstance(part, nn.Linear)
+            and part.weight.requires_grad
+            and f"backbone.{name}.weight" in given.pretrained
         }
         if given.model.recomputes:
             allowed = "a model whose layers run once: a second run would draw other weights"
             raise ConfigError("stabiliser", "mixout", allowed, fix="stabiliser=[]")
-        if not any(weight.requires_grad for weight in maps.values()):
+        if not maps:
             allowed = "a model that trains linear maps from a checkpoint"
             raise ConfigError("stabiliser", "mixout", allowed, fix=UNFROZEN)
         self.start, self.names = KeptTensors(maps), list(maps)

@@ -38,8 +38,8 @@ class NearStart(Stabiliser):
 
     def begin(self, given: Beginning) -> None:
         named = dict(given.model.named_parameters())
-        self.names = [name for name in named if name in given.pretrained]
-        if not any(named[name].requires_grad for name in self.names):
+        self.names = [n for n, w in named.items() if w.requires_grad and n in given.pretrained]
+        if not self.names:
             allowed = "a model that trains weights of the checkpoint"
             raise ConfigError("stabiliser", self.group, allowed, fix=UNFROZEN)
         self.start = KeptTensors({name: named[name] for name in self.names})

@@ -45,6 +45,7 @@ class TwoPasses(Stabiliser):
         if not getattr(task, "has_classes", False):
             allowed = "a task with labels: this one writes text"
             raise ConfigError("stabiliser", "r_drop", allowed, fix="stabiliser=[]")
+        task.check_compared()
         self.task, self.model = [task], [given.model]
 
     @contextmanager
