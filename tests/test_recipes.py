@@ -523,7 +523,7 @@ def test_no_group_is_forgotten() -> None:
         "output_features",
         "mixing",
         "peft",
-        "candidates",
+        "attack_candidates",
         "constraint",
         "perturb",
         "attack_search",

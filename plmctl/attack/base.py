@@ -62,7 +62,7 @@ class Attacked:
 Steps = Generator[Wish, list[Any], Attacked]
 
 
-@base_of("candidates")
+@base_of("attack_candidates")
 class WordCandidates(ABC):
     """Words that may stand in place of a word."""
 

@@ -18,7 +18,7 @@ from plmctl.text.tokenizer import Tokenizer
 _ROOM = 512  # tokens of a row, where the model itself has no bound
 
 
-@part_of("candidates")
+@part_of("attack_candidates")
 class MaskedWords(WordCandidates):
     """The complete words among the `count` likeliest tokens at a mask in place of the word (BAE-R:
     Garg and Ramakrishnan, 2020, arXiv:2004.01970, sec. 3).

@@ -16,7 +16,7 @@ from plmctl.tasks import files
 from plmctl.text.tokenizer import Tokenizer
 
 
-@part_of("candidates")
+@part_of("attack_candidates")
 class NearWords(WordCandidates):
     """The `count` nearest words whose cosine is `least` or more (Jin et al., 2020,
     arXiv:1907.11932, sec. 3.1: 50 of counter-fitted vectors, 0.7).

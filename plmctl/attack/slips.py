@@ -36,7 +36,7 @@ class Slips(WordCandidates):
         """The word with one slip, in several ways."""
 
 
-@part_of("candidates")
+@part_of("attack_candidates")
 class LetterSlips(Slips):
     """Two neighbouring letters swapped, one replaced, one left out, one put in: one of each, at
     places that are drawn (DeepWordBug: Gao et al., 2018, arXiv:1801.04354, sec. III-C).
@@ -58,7 +58,7 @@ class LetterSlips(Slips):
         ]
 
 
-@part_of("candidates")
+@part_of("attack_candidates")
 class KeyboardSlips(Slips):
     """A letter that lies beside the right one on a keyboard (QWERTY), at `count` places that are
     drawn (Li et al., 2019, arXiv:1812.05271, sec. III-B, "substitute").

@@ -202,7 +202,7 @@ def build_parts(
     plugins = spec.plugins
     given: dict[str, Any] = {"model": loaded.model, "tokenizer": loaded.tokenizer}
     writer = spec.writer
-    if "writer" in parameters(locate(spec.candidates["_target_"], plugins)):
+    if "writer" in parameters(locate(spec.attack_candidates["_target_"], plugins)):
         if writer is None:
             allowed, fix = "a masked language model, which proposes words", "writer=runs/<bert>"
             raise ConfigError("writer", None, allowed, fix=fix)
@@ -211,8 +211,8 @@ def build_parts(
         given |= {"writer": other.model, "writer_tokenizer": other.tokenizer}
     elif writer is not None:
         allowed = "null: these candidates come from elsewhere"
-        raise ConfigError("writer", writer, allowed, fix="candidates=masked_lm")
-    candidates = build(spec.candidates, given, plugins, path="candidates")
+        raise ConfigError("writer", writer, allowed, fix="attack_candidates=masked_lm")
+    candidates = build(spec.attack_candidates, given, plugins, path="attack_candidates")
     nodes: dict[str, Any] = thaw(spec.constraint) or {}
     embed = _make_embed(spec, loaded, precision)
     constraints = [

@@ -30,7 +30,7 @@ ONE = (
     "task",
     "mixing",
     "search",
-    "candidates",
+    "attack_candidates",
     "attack_search",
     "distill",
     "regulariser",
@@ -302,7 +302,7 @@ class Attack(RunSpec):
     split: str = "dev"  # whose examples are attacked, those that the model answers right
     rows: Count | None = 200  # of the split, the first of them; null: all
     field: str = "text"  # which text of an example is changed: text, text2
-    candidates: Any = MISSING  # words that may stand in place of a word
+    attack_candidates: Any = MISSING  # words that may stand in place of a word
     # what a changed text must not do: [changed_once,similarity]; [] or null: nothing
     constraint: Any = None
     attack_search: Any = MISSING  # which words are replaced, in which order

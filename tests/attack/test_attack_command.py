@@ -41,7 +41,14 @@ def open_victim(run: Path) -> tuple[Victim, Task]:
 def test_texts_are_those_of_a_loop_over_one_text_at_a_time(run: Path, tmp_path: Path) -> None:
     out = tmp_path / "letters.jsonl"
     said = plmctl(
-        *("attack", f"checkpoint={run}", "rows=12", "candidates=letters", f"out={out}", "--json"),
+        *(
+            "attack",
+            f"checkpoint={run}",
+            "rows=12",
+            "attack_candidates=letters",
+            f"out={out}",
+            "--json",
+        ),
         "constraint=[changed_once]",
     )
     rows, metrics = read(out), json.loads(said)["metrics"]["dev"]
@@ -85,9 +92,14 @@ def test_texts_are_those_of_a_loop_over_one_text_at_a_time(run: Path, tmp_path: 
 @pytest.mark.parametrize(
     "words",
     [
-        ["candidates.least=-1", "constraint.similarity.least=-1"],
-        ["candidates=masked_lm", "writer={beside}/writer", "constraint=[stop_words,share]"],
-        ["candidates=keyboard", "constraint=[]", "attack_search=beam", "attack_search.rounds=2"],
+        ["attack_candidates.least=-1", "constraint.similarity.least=-1"],
+        ["attack_candidates=masked_lm", "writer={beside}/writer", "constraint=[stop_words,share]"],
+        [
+            "attack_candidates=keyboard",
+            "constraint=[]",
+            "attack_search=beam",
+            "attack_search.rounds=2",
+        ],
     ],
 )
 def test_other_parts_attack_too(run: Path, tmp_path: Path, words: list[str]) -> None:
@@ -97,7 +109,7 @@ def test_other_parts_attack_too(run: Path, tmp_path: Path, words: list[str]) -> 
     rows = [row for row in read(out) if row["result"] != "wrong before"]
     assert any(row["changes"] for row in rows)
     stop = {"this", "is"}
-    if "candidates=keyboard" not in words:
+    if "attack_candidates=keyboard" not in words:
         assert not any(before in stop for row in rows for _, before, _ in row["changes"])
 
 
@@ -105,7 +117,7 @@ def test_a_stricter_similarity_leaves_less(run: Path, tmp_path: Path) -> None:
     counts = []
     for least in (-1.0, 1.0):
         out = tmp_path / f"{least}.jsonl"
-        how = [f"constraint.similarity.least={least}", "candidates=letters", f"out={out}"]
+        how = [f"constraint.similarity.least={least}", "attack_candidates=letters", f"out={out}"]
         plmctl("attack", f"checkpoint={run}", "rows=6", *how)
         counts.append(sum(len(row.get("changes", [])) for row in read(out)))
     assert counts[0] > counts[1] == 0
@@ -115,7 +127,7 @@ def test_a_stricter_similarity_leaves_less(run: Path, tmp_path: Path) -> None:
     ("words", "reason"),
     [
         (["field=texd"], "one of text"),
-        (["candidates=masked_lm"], "a masked language model"),
+        (["attack_candidates=masked_lm"], "a masked language model"),
         (["writer=runs/x"], "these candidates come from elsewhere"),
         (["out=x.xlsx"], "a folder, or a file"),
         (["constraint.similarity.least=2"], "a cosine"),
@@ -127,7 +139,7 @@ def test_mistakes_are_told_before_work(run: Path, words: list[str], reason: str)
 
 
 def test_a_report_marks_the_changed_words(run: Path) -> None:
-    words = ["candidates=letters", "constraint=[changed_once]"]
+    words = ["attack_candidates=letters", "constraint=[changed_once]"]
     plmctl("attack", f"checkpoint={run}", "rows=12", *words)
     file = run / "attack" / "dev.jsonl"
     row = min(

@@ -14,9 +14,9 @@ from plmctl.cli.start import start
     place=82,
     examples=(
         "plmctl attack checkpoint=runs/sst2 rows=20 constraint.similarity.least=0.5",
-        "plmctl attack checkpoint=runs/sst2 rows=20 candidates=letters",
+        "plmctl attack checkpoint=runs/sst2 rows=20 attack_candidates=letters",
     ),
-    slots="candidates constraint attack_search",
+    slots="attack_candidates constraint attack_search",
     options="json print_config multirun config_dir plugin",
 )
 def attack(words: RunWords = None, **options: Any) -> None:
