@@ -154,3 +154,12 @@ def test_what_is_wrong_is_told_before_work(
     output = plmctl("finetune", *SCRATCH, *SHORT, *given, *words, code=code)
     assert all(word in output for word in told), output
     assert not (tmp_path / "run").exists()
+
+
+def test_tasks_beside_start_from_a_checkpoint_and_share_its_pooling(run: Path, data: Path) -> None:
+    others = [*beside(data, "many"), *beside(data, "tags", "conll2003")]
+    given = [f"task.path={data}/films", f"checkpoint={run}", f"run.dir={run.parent}/pooled"]
+    plmctl("finetune", *SHORT, *given, *others, "row_pooling=concat", "train.steps=1")
+    heads = load(run.parent / "pooled").model.heads
+    width = heads["tags_tag"].linear.weight.shape[1]
+    assert heads["many_class"].dense.weight.shape == (width, 3 * width)

@@ -181,3 +181,10 @@ def test_a_table_says_which_checkpoint_answers_a_row(folder: Path, tmp_path: Pat
     assert "there is no column 'task'" in said
     said = run_plmctl("eval", f"checkpoint={folder}/lora", *words[1:], more, code=2)
     assert "one checkpoint answers all rows" in said
+
+
+@pytest.mark.parametrize("words", [["peft=[prompt]"], ["peft=[prefix]", "peft.prefix.shift=true"]])
+def test_what_changes_the_places_of_rows_is_refused(folder: Path, words: list[str]) -> None:
+    run = tune(folder, words[-1], ["task=classification", *words])
+    with pytest.raises(UsageError, match="ask this task alone"):
+        plmctl.load_adapters({"lora": folder / "lora", "other": run})

@@ -110,8 +110,8 @@ def find_best(scores: Sequence[np.ndarray], gold: int) -> int:
     """The first text that fools the model with the least probability of `gold`, else the first
     with the least.
     """
-    fooling = [int(np.argmax(each)) == gold for each in scores]
-    return min(range(len(scores)), key=lambda n: (fooling[n], scores[n][gold], n))
+    holds = [int(np.argmax(each)) == gold for each in scores]
+    return min(range(len(scores)), key=lambda n: (holds[n], scores[n][gold], n))
 
 
 def may_change(

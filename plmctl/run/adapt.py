@@ -210,7 +210,7 @@ def _choose_pooling(spec: Finetune, name: str) -> Finetune:
         meant = get_close_matches(name, POOLINGS, n=1)
         fix = f"row_pooling={meant[0] if meant else 'null'}"
         raise ConfigError("row_pooling", name, allowed, fix=fix)
-    if not any(_decides_about_rows(spec, node) for node in spec.heads.values()):
+    if not any(decides_about_rows(spec, node) for node in spec.heads.values()):
         allowed = "null: this task decides about no rows"
         raise ConfigError("row_pooling", name, allowed, fix="row_pooling=null")
     return spec
@@ -399,11 +399,11 @@ def _fit_heads(spec: Finetune) -> Finetune:
         f"heads.{name}.{key}": value
         for name, node in heads.items()
         for key, value in settings.items()
-        if _decides_about_rows(spec, node) and f"heads.{name}.{key}" not in spec.provenance.keys
+        if decides_about_rows(spec, node) and f"heads.{name}.{key}" not in spec.provenance.keys
     }
     return spec.replace({"heads": heads, **changes})
 
 
-def _decides_about_rows(spec: Finetune, node: Mapping[str, Any]) -> bool:
+def decides_about_rows(spec: Finetune, node: Mapping[str, Any]) -> bool:
     part: Any = locate(node["_target_"], spec.plugins)
     return bool(getattr(part, "of_task", False)) and part.about == "rows"

@@ -27,7 +27,7 @@ Change = tuple[str, Any, Any]  # a setting, its value in the run, and the new on
 LENGTH_KEYS = frozenset(f"train.{name}" for name in LENGTHS)
 MAY_CHANGE = {
     *LENGTH_KEYS,
-    *("train.eval_every", "train.save_every", "train.log_every"),
+    *("train.eval_every", "train.save_every", "train.log_every", "train.patience"),
     *("train.device", "train.processes", "train.micro_batch_size"),
     "train.checkpoint_activations",
     *("run.dir", "run.name", "run.resume"),

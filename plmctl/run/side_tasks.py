@@ -20,7 +20,13 @@ from plmctl.core.errors import (
 from plmctl.core.locate import locate
 from plmctl.heads.features import BEFORE_HEADS
 from plmctl.models.base import Model
-from plmctl.run.adapt import check_length, complete, fit_language_heads, fit_task
+from plmctl.run.adapt import (
+    check_length,
+    complete,
+    decides_about_rows,
+    fit_language_heads,
+    fit_task,
+)
 from plmctl.run.build import build
 from plmctl.run.compose import attempt
 from plmctl.run.parents import build_task, check_splits
@@ -59,6 +65,9 @@ def with_side_tasks(spec: Finetune, task: Task) -> Finetune:
         allowed = "batch beside other tasks: outputs are kept by the rows of one task"
         fix = "train.frozen_outputs=batch"
         raise ConfigError("train.frozen_outputs", spec.train.frozen_outputs, allowed, fix=fix)
+    if spec.checkpoint_into:
+        allowed = "null beside other tasks: they start from the same whole model"
+        raise ConfigError("checkpoint_into", spec.checkpoint_into, allowed, fix="leave beside out")
     errors: list[PlmctlError] = []
     asked: dict[str, tuple[Finetune, Task]] = {}
     for name, node in spec.beside.items():
@@ -164,6 +173,8 @@ def _read(name: str, node: Mapping[str, Any], spec: Finetune) -> Finetune:
     heads |= {key: node for key, node in spec.heads.items() if key in BEFORE_HEADS}
     nodes = {key: spec.get(key) for key in (*OF_THE_MODEL, *OF_THE_RUN)}
     side = side.replace({**nodes, "heads": heads})
+    if any(decides_about_rows(side, node) for node in heads.values()):
+        side = side.replace({"row_pooling": spec.row_pooling})
     return complete(side)
 
 
@@ -194,7 +205,7 @@ def _refuse_another_model(
 ) -> None:
     """UsageError where a task beside needs another network than the run's own task."""
     for slot in ("model", "pattern", "position"):
-        if thaw(own[slot]) != thaw(spec[slot]):
+        if _without_classifier(own[slot]) != _without_classifier(spec[slot]):
             raise UsageError(
                 f"beside.{name}: {side_task.name} and {task.name} need the model's {slot} in two"
                 " ways, so they cannot share it\n  fix: fine-tune one after the other"
@@ -205,6 +216,11 @@ def _refuse_another_model(
             f" vocabulary, {task.name} adds {task.new_tokens}"
             f"\n  fix: make {side_task.name} the task, and {task.name} the one beside it"
         )
+
+
+def _without_classifier(node: Any) -> dict[str, Any]:
+    """The settings of a part, less those by which heads about rows are made."""
+    return {key: value for key, value in thaw(node).items() if key != "classifier"}
 
 
 def _refuse_mixing(spec: Finetune) -> None:

@@ -56,15 +56,15 @@ class FrozenPart:
         if not trained:
             _refuse_more(backbone, asked)
             return cls(backbone.num_layers, True, backbone.num_layers + 1 if mixed else 1)
-        parts = backbone.list_layer_parts()
+        parts, fix = backbone.list_layer_parts(), f"train.frozen=[backbone], or {SETTING}=batch"
+        if not parts:
+            allowed = f"batch: a {type(backbone).__name__} has to be frozen as a whole"
+            raise ConfigError(SETTING, asked, allowed, fix=fix)
         trains = [any(w.requires_grad for part in own for w in part.parameters()) for own in parts]
         layers = trains.index(True) - 1 if True in trains else backbone.num_layers - 1
         if layers < 1:
             name = next((n for n in trained if _is_in(n, backbone, parts[:2])), trained[0])
             allowed = f"batch: backbone.{name} is trained, below which no layer is frozen"
-            if not parts:
-                allowed = f"batch: a {type(backbone).__name__} has to be frozen as a whole"
-            fix = "train.frozen=[backbone], or train.frozen_outputs=batch"
             raise ConfigError(SETTING, asked, allowed, fix=fix)
         return cls(layers, False, layers + 1 if mixed else 1)
 

@@ -192,6 +192,12 @@ def test_mistakes_are_named_before_any_work(table: Path, trained: Path, tmp_path
     said = tune(tmp_path / "x", table, once, WHOLE, "train.frozen_limit=1e-6", code=2)
     assert "train.frozen_limit" in said
     assert "train.frozen_outputs=batch" in said
+    # the network of the prefixes changes all layers
+    words = ["peft=[prefix]", "peft.prefix.inner_width=4", "checkpoint=" + str(trained)]
+    fine = [word for word in SMALL if not word.startswith(("size", "tokenizer", "checkpoint"))]
+    given = [f"task.path={table}", f"run.dir={tmp_path}/x", once]
+    said = plmctl("finetune", *fine, *given, *words, code=2)
+    assert "has to be frozen as a whole" in said
     assert not (tmp_path / "x").exists()
     two = replace(make_rows(4), seqs={n: make_rows(4).seqs["text"] for n in ("source", "target")})
     with pytest.raises(ConfigError, match="more than one text"):

@@ -164,6 +164,7 @@ def graft(shared: nn.Module, tuned: Sequence[nn.Module], routes: Routes) -> None
         prefixes: dict[int, nn.Module] = {}
         for task, model in enumerate(tuned):
             own = model.get_submodule(name)
+            _refuse_of_rows(own)
             found = [*_find_weights(name, own, owner), *_find_added(own)]
             if found:
                 parts[task] = found
@@ -174,6 +175,15 @@ def graft(shared: nn.Module, tuned: Sequence[nn.Module], routes: Routes) -> None
         if prefixes:
             assert isinstance(owner, Attention)
             owner.prefix = RoutedPrefix(routes, prefixes)
+
+
+def _refuse_of_rows(own: nn.Module) -> None:
+    """UsageError for what changes how long rows are, or where their tokens stand: all rows of a
+    batch have that in common.
+    """
+    if getattr(own, "prompt", None) is not None or getattr(own, "offset", 0):
+        what = "prompts and shifted prefixes cannot be those of one row of a batch alone"
+        raise UsageError(f"{what}\n  fix: ask this task alone: plmctl eval checkpoint=...")
 
 
 def _find_added(own: nn.Module) -> Iterator[Added]:
