@@ -163,3 +163,12 @@ def test_tasks_beside_start_from_a_checkpoint_and_share_its_pooling(run: Path, d
     heads = load(run.parent / "pooled").model.heads
     width = heads["tags_tag"].linear.weight.shape[1]
     assert heads["many_class"].dense.weight.shape == (width, 3 * width)
+
+
+def test_fixes_are_settings_of_the_task_beside(data: Path, tmp_path: Path) -> None:
+    given = [f"task.path={data}/films", f"run.dir={tmp_path}/run", "beside.more.path=x"]
+    wrong = plmctl("finetune", *SCRATCH, *SHORT, *given, "beside.more.task=clasification", code=2)
+    assert "fix: beside.more.task=classification" in wrong
+    words = ["beside.more.task=classification", "beside.more.overrides=[task.max_lenght=64]"]
+    wrong = plmctl("finetune", *SCRATCH, *SHORT, *given, *words, code=2)
+    assert "fix: 'beside.more.overrides=[task.max_length=64]'" in wrong

@@ -183,7 +183,13 @@ def test_a_table_says_which_checkpoint_answers_a_row(folder: Path, tmp_path: Pat
     assert "one checkpoint answers all rows" in said
 
 
-@pytest.mark.parametrize("words", [["peft=[prompt]"], ["peft=[prefix]", "peft.prefix.shift=true"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["peft=[prompt]", "peft.prompt.length=2"],
+        ["peft=[prefix]", "peft.prefix.length=2", "peft.prefix.shift=true"],
+    ],
+)
 def test_what_changes_the_places_of_rows_is_refused(folder: Path, words: list[str]) -> None:
     run = tune(folder, words[-1], ["task=classification", *words])
     with pytest.raises(UsageError, match="ask this task alone"):

@@ -30,7 +30,7 @@ class OfTask:
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """The labels of the batch, for each of the task's logits."""
-        return dict.fromkeys(self.task.logit_names, batch.counts[self.task.head])
+        return dict.fromkeys(self.task.logit_names, batch.counts[self.task.label_name])
 
     def logits(self, model: Model, batch: Batch) -> dict[str, Logits]:
         """The logits of the task's head, one position for each example, word or end of a span."""

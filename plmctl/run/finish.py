@@ -40,6 +40,7 @@ def finish(
         provenance: Its `recipe` names the run, where nothing else does.
     """
     errors: list[PlmctlError] = [*_empty_misshapen(settings), *_one_length(settings, words)]
+    errors += _take_values(settings)
     plugins, recipe = provenance.plugins, provenance.recipe
     removed = [*_drop_leftovers(settings, plugins), *_drop_foreign(settings, words, plugins)]
     run = settings.get("run")
@@ -97,6 +98,17 @@ def _empty_misshapen(settings: dict[str, Any]) -> Iterator[ConfigError]:
             what = "settings" if slot in schema.ONE else "parts, each under its name"
             yield ConfigError(slot, node, f"is a group of {what}")
             _set(settings, slot, None)
+
+
+def _take_values(settings: dict[str, Any]) -> Iterator[ConfigError]:
+    """Values where a part stands beside others (`stabiliser.mixout=2`); they are taken out."""
+    for slot in schema.MANY:
+        parts = _follow(settings, slot) or {}
+        for name, value in list(parts.items()):
+            if value is not None and not isinstance(value, dict):
+                allowed = f"a part, which has settings: {slot}.{name}.<a setting>={value}"
+                fix = f"plmctl help {name}"
+                yield ConfigError(f"{slot}.{name}", parts.pop(name), allowed, fix=fix)
 
 
 def _one_length(settings: dict[str, Any], words: Sequence[OverrideWord]) -> list[ConfigError]:

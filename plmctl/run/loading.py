@@ -48,6 +48,7 @@ from plmctl.training.processes.world import device_of
 
 # how names on Hugging Face's hub look: google-bert/bert-base-cased
 _HUB = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
+BESIDE = "beside"  # folder of a run: a checkpoint of each task beside its own
 SHOWN = 3  # folders that a message lists
 
 
@@ -112,8 +113,10 @@ class Source:
     @property
     def run(self) -> Path | None:
         """The directory of the run that the checkpoint is in."""
-        checkpoints = self.folder.parent
-        return checkpoints.parent if checkpoints.name == "checkpoints" else None
+        above = self.folder.parent
+        if above.name == BESIDE:  # of a task that was trained beside another: it stands alone
+            return self.folder
+        return above.parent if above.name == "checkpoints" else None
 
     @property
     def vocab_size(self) -> int:

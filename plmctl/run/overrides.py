@@ -140,6 +140,9 @@ def _read(text: str, composer: HydraComposer, sweep: bool) -> OverrideWord:
     if not options:
         return word
     chosen = override.choices()
+    if len(chosen) > 1 and key not in MANY and not override.sweeps:
+        allowed = f"one part, not {len(chosen)}"
+        raise ConfigError(key, f"[{','.join(chosen)}]", allowed, fix=f"{key}={chosen[0]}")
     for place, option in enumerate(chosen):
         if key in MANY and option in chosen[:place] and not override.sweeps:
             fix = f"{key}=[{','.join(dict.fromkeys(chosen))}]"

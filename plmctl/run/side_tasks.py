@@ -4,6 +4,7 @@ all of them share.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -29,6 +30,7 @@ from plmctl.run.adapt import (
 )
 from plmctl.run.build import build
 from plmctl.run.compose import attempt
+from plmctl.run.loading import BESIDE
 from plmctl.run.parents import build_task, check_splits
 from plmctl.run.saved import write_spec
 from plmctl.run.schema import OF_THE_MODEL, Finetune
@@ -48,7 +50,6 @@ OF_THE_RUN = (
     *("checkpoint", "checkpoint_into", "kept_layers", "peft", "kernel"),
     *("train", "run", "seed"),
 )
-FOLDER = "beside"  # of the run: a checkpoint of each
 
 
 def with_side_tasks(spec: Finetune, task: Task) -> Finetune:
@@ -122,7 +123,7 @@ def save_side_tasks(
     """
     folders: dict[str, Path] = {}
     for side in open_side_tasks(spec):
-        folder = run / FOLDER / side.name
+        folder = run / BESIDE / side.name
         folder.mkdir(parents=True, exist_ok=True)
         write_spec(_alone(spec, side.name), folder)
         tokenizer.save(folder / "tokenizer")
@@ -233,6 +234,9 @@ def _refuse_mixing(spec: Finetune) -> None:
 
 
 def _at(name: str, error: PlmctlError) -> PlmctlError:
-    """What is wrong with a task beside, with its name."""
+    """What is wrong with a task beside, with its name, and with fixes that are settings of it."""
     kind = DataError if isinstance(error, DataError) else UsageError
-    return kind(f"beside.{name}: {error}")
+    text = re.sub(r"(?<=fix: )task=(\S+)", rf"beside.{name}.task=\1", str(error))
+    text = re.sub(r"(?<=fix: )task\.path=", f"beside.{name}.path=", text)
+    text = re.sub(r"(?<=fix: )(task\.\S+=\S+)", rf"'beside.{name}.overrides=[\1]'", text)
+    return kind(f"beside.{name}: {text}")

@@ -399,9 +399,14 @@ class Task(Objective):
         raise NotImplementedError(type(self).__name__)
 
     @property
+    def label_name(self) -> str:
+        """What its labels and its loss are called: as its head, where that is its own."""
+        return self.head
+
+    @property
     def logit_names(self) -> tuple[str, ...]:
         """Names of the logits of one example, or of one word."""
-        return (self.head,)
+        return (self.label_name,)
 
     def check_compared(self) -> None:
         """Raise ConfigError where single logits say too little to be compared."""
@@ -412,7 +417,7 @@ class Task(Objective):
         """By the names in `logit_names`: `[P, K]` logits over K classes, and `[P]` bool: whether
         the label is known.
         """
-        gold = batch.require(f"labels.{self.head}")
+        gold = batch.require(f"labels.{self.label_name}")
         labelled = (gold != IGNORE).view(len(gold), -1).any(1)
         chosen = {name: logits[name] for name in self.logit_names}
         return {
@@ -428,7 +433,8 @@ class Task(Objective):
         return self.transform.forward(self, model, batch)
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        return {self.head: batch.counts[self.head], **self.transform.counts(batch)}
+        own = {self.label_name: batch.counts[self.label_name]}
+        return {**own, **self.transform.counts(batch)}
 
     def predict(
         self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]

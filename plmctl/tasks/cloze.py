@@ -75,8 +75,8 @@ class Cloze(Classification):
         self._ids: list[list[int]] = []  # of the words of each label, once labels are known
 
     @property
-    def logit_names(self) -> tuple[str, ...]:
-        return ("class",)
+    def label_name(self) -> str:
+        return "class"
 
     @property
     def outputs(self) -> int:
@@ -86,14 +86,21 @@ class Cloze(Classification):
         super().fit_labels(examples)
         if not self.label_words:
             self.label_words = {label: [label] for label in self.names}
+        self._check_words()
+
+    def _check_words(self) -> None:
+        """ConfigError for a label without words of its own."""
+        fix = f"'task.label_words={{{', '.join(f'{name}: <a word>' for name in self.names)}}}'"
+        known: dict[str, str] = {}
         for label in self.names:
             if label not in self.label_words:
                 allowed = f"a word for each label; '{label}' has none"
-                near = nearest(label, self.label_words)
-                fix = f"task.label_words={{{', '.join(f'{name}: ...' for name in self.names)}}}"
-                raise ConfigError(
-                    "task.label_words", dict(self.label_words), allowed + near, fix=fix
-                )
+                allowed += nearest(label, self.label_words)
+                raise ConfigError("task.label_words", dict(self.label_words), allowed, fix=fix)
+            for word in self.label_words[label]:
+                if known.setdefault(word, label) != label:
+                    allowed = f"other words for each label; '{word}' is that of two"
+                    raise ConfigError("task.label_words", dict(self.label_words), allowed, fix=fix)
 
     def check_tokenizer(self, tokenizer: Any) -> None:
         if tokenizer.vocab.mask is None:
@@ -120,20 +127,11 @@ class Cloze(Classification):
         ids = label_ids(((example.label, example.place) for example in examples), self.names)
         return encode.add_labels(rows, {"class": np.array(ids, dtype=np.int64)})
 
-    def counts(self, batch: Batch) -> dict[str, int]:
-        return {"class": batch.counts["class"]}
-
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
         assert batch.anchors is not None
         states = model(batch).gather_anchors(batch.anchors)  # [N, W] at the gaps
         words = model.heads[HEAD](states)  # [N, V]
         return {"class": torch.stack([words[:, ids].mean(1) for ids in self._ids], dim=1)}  # [N, K]
-
-    def flatten_logits(
-        self, logits: Mapping[str, Tensor], batch: Batch
-    ) -> dict[str, tuple[Tensor, Tensor]]:
-        gold = batch.require("labels.class")
-        return {"class": (logits["class"], gold >= 0)}
 
     def forward(self, model: Model, batch: Batch, state: Any = None) -> Output:
         return self.loss(self.logits(model, batch), batch)
@@ -182,7 +180,8 @@ class Cloze(Classification):
         if len(own) != 1 or own[0] == tokenizer.vocab.unk:
             pieces = "unknown" if own == [tokenizer.vocab.unk] else f"{len(own)} tokens"
             allowed = f"words that are one token of this vocabulary; '{word}' is {pieces}"
-            raise ConfigError("task.label_words", word, allowed, fix="a shorter or commoner word")
+            form = "'task.label_words={<label>: <a shorter or commoner word>, ...}'"
+            raise ConfigError("task.label_words", word, allowed, fix=form)
         return own[0]
 
 

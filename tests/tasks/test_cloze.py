@@ -162,3 +162,17 @@ def test_without_label_words_labels_are_the_words() -> None:
     task = make(label_words=None, path="x")
     task.fit_labels([Example(str(n), {"text": "a"}, label) for n, label in enumerate("ba")])
     assert task.label_words == {"a": ["a"], "b": ["b"]}
+
+
+def test_two_labels_with_one_word_are_told() -> None:
+    task = make(label_words={"bad": "film", "good": ["fine", "film"]}, path="x")
+    with pytest.raises(ConfigError, match="that of two"):
+        task.fit_labels([Example(str(n), {"text": "a"}, label) for n, label in enumerate(WORDS)])
+
+
+@pytest.mark.parametrize("word", ["stabiliser=[r_drop]", "regulariser=smart"])
+def test_it_is_asked_twice(folder: Path, word: str) -> None:
+    given = [f"task.path={folder}/data", f"checkpoint={folder}/model"]
+    short = ["train.epochs=null", "train.steps=1", "train.least_steps=0", "task.max_length=32"]
+    words = "task.label_words={bad: terrible, good: [great, nice]}"
+    plmctl("finetune", "task=cloze", words, *given, *short, word, f"run.dir={folder}/{word}")

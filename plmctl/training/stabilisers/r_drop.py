@@ -68,7 +68,7 @@ class TwoPasses(Stabiliser):
 
     def counts(self, task: Objective, batch: Batch) -> dict[str, int]:
         own = self.task[0]
-        return {TERM: own.counts(batch)[own.head]}
+        return {TERM: own.counts(batch)[own.label_name]}
 
     def add(self, out: Output, again: Callable[[], Output], batch: Batch) -> Output:
         if not self.seen:
