@@ -112,6 +112,7 @@ PARAPHRASES = [
     *("data.path=a.txt", "data.target_path=b.txt"),
 ]
 BESIDE = {  # what a part is used with
+    "schedule=slanted_triangular": ["schedule=slanted_triangular", "schedule.warmup_steps=0"],
     "model=xlnet": ["model=xlnet", "position=none"],
     "model=two_way": [
         "model=two_way",

@@ -186,11 +186,11 @@ def test_a_table_says_which_checkpoint_answers_a_row(folder: Path, tmp_path: Pat
 @pytest.mark.parametrize(
     "words",
     [
-        ["peft=[prompt]", "peft.prompt.length=2"],
-        ["peft=[prefix]", "peft.prefix.length=2", "peft.prefix.shift=true"],
+        ["peft=[prompt]", "peft.prompt.length=2", "task.max_length=20"],
+        ["peft=[prefix]", "peft.prefix.length=2", "peft.prefix.shift=true", "task.max_length=20"],
     ],
 )
 def test_what_changes_the_places_of_rows_is_refused(folder: Path, words: list[str]) -> None:
-    run = tune(folder, words[-1], ["task=classification", *words])
+    run = tune(folder, f"placed-{len(words)}", ["task=classification", *words])
     with pytest.raises(UsageError, match="ask this task alone"):
         plmctl.load_adapters({"lora": folder / "lora", "other": run})

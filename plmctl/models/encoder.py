@@ -240,7 +240,9 @@ class Encoder(Backbone):
         ops = {"text": bound, **({"source": source.op} if source else {})}
         filled = None if memory is None else memory.length
         env = Env(ops, by_layer, seq=seq, cache=cache, recorder=recorder, filled=filled)
-        streams, hidden = self.stack(streams, env, record="hidden" in record, first=first)
+        # what stands in for a stack runs all of it
+        begin = {"first": first} if first else {}
+        streams, hidden = self.stack(streams, env, record="hidden" in record, **begin)
         recorded = {
             **({"hidden": hidden} if hidden else {}),
             **(recorder.recorded if recorder else {}),

@@ -226,7 +226,9 @@ class Stack(nn.Module):
         Args:
             first: The number of the layer that reads `streams`; those before it do not run.
         """
-        run: Callable[..., tuple[Streams, list[Tensor]]] = partial(self._run_in_order, first=first)
+        run: Callable[..., tuple[Streams, list[Tensor]]] = self._run_in_order
+        if first:
+            run = partial(run, first=first)
         if self.halting is not None:
             run = self._run_until_halted
         elif self.reversible:

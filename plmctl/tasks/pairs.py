@@ -41,7 +41,8 @@ class Pairs(Table):
 
     def has(self, path: Any, split: str, columns: Columns | None = None) -> bool:
         """Whether `path` has that split, as a table or as a source with its target."""
-        return bool(self._locate(path, split, columns or {}))
+        columns = columns or dict(zip(_UNCHOSEN, _UNCHOSEN, strict=True))
+        return bool(self._locate(path, split, columns))
 
     def read(self, path: Any, split: str, columns: Columns) -> list[Example]:
         """The examples of `split`: fields.source, and as label a tuple of references; None where

@@ -181,7 +181,7 @@ def _refuse_of_rows(own: nn.Module) -> None:
     """UsageError for what changes how long rows are, or where their tokens stand: all rows of a
     batch have that in common.
     """
-    if getattr(own, "prompt", None) is not None or getattr(own, "offset", 0):
+    if getattr(own, "prompt", None) is not None or getattr(own, "offset", False):
         what = "prompts and shifted prefixes cannot be those of one row of a batch alone"
         raise UsageError(f"{what}\n  fix: ask this task alone: plmctl eval checkpoint=...")
 
