@@ -564,3 +564,16 @@ def test_what_a_recipe_says_to_hydra_is_still_read(tmp_path: Path) -> None:
                 compose("pretrain", str(file))
         else:
             assert compose("pretrain", str(file)).size.width == 128
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["stabiliser=[ema]", "stabiliser.ema=2"], "stabiliser.ema=2: a part, which has settings"),
+        (["regulariser=[fgm,freelb]"], "one part, not 2"),
+    ],
+)
+def test_a_value_is_no_part_and_one_part_no_list(words: list[str], told: str) -> None:
+    with pytest.raises(UsageError) as error:
+        compose("finetune", None, ["task=sst2", "task.path=x", "checkpoint=null", *words])
+    assert told in str(error.value)

@@ -105,7 +105,7 @@ def _take_values(settings: dict[str, Any]) -> Iterator[ConfigError]:
     for slot in schema.MANY:
         parts = _follow(settings, slot) or {}
         for name, value in list(parts.items()):
-            if value is not None and not isinstance(value, dict):
+            if value is not None and not isinstance(value, dict) and not any(references_in(value)):
                 allowed = f"a part, which has settings: {slot}.{name}.<a setting>={value}"
                 fix = f"plmctl help {name}"
                 yield ConfigError(f"{slot}.{name}", parts.pop(name), allowed, fix=fix)

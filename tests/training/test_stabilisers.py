@@ -262,7 +262,7 @@ def test_r_drop_is_the_mean_of_two_losses_and_their_divergence(chooses: bool) ->
     labels, known = torch.tensor([0, 2, 1, 0]) % (3 if chooses else 1), torch.tensor([1, 1, 0, 1])
 
     class Toy:
-        has_classes, head = True, "class"
+        has_classes, head, label_name = True, "class", "class"
 
         def __init__(self) -> None:
             self.chooses = chooses
