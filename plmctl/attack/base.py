@@ -106,6 +106,18 @@ class AttackSearch(ABC):
         """
 
 
+def try_texts(
+    text: WordText, changed: Sequence[WordText]
+) -> Generator[Wish, list[Any], tuple[list[WordText], list[np.ndarray]]]:
+    """Those of the `changed` texts that still say what `text` says, and [K] of each; a part of a
+    search, which takes it with `yield from`.
+    """
+    fits = yield KeepTexts([(text, each) for each in changed])
+    kept = [each for each, fit in zip(changed, fits, strict=True) if fit]
+    scores = (yield ScoreTexts([each.text for each in kept])) if kept else []
+    return kept, scores
+
+
 def find_best(scores: Sequence[np.ndarray], gold: int) -> int:
     """The first text that fools the model with the least probability of `gold`, else the first
     with the least.

@@ -10,12 +10,11 @@ from plmctl.attack.base import (
     Attacked,
     AttackSearch,
     Constraint,
-    KeepTexts,
     ProposeWords,
-    ScoreTexts,
     Steps,
     find_best,
     may_change,
+    try_texts,
 )
 from plmctl.attack.word_text import WordText
 from plmctl.core.errors import ConfigError
@@ -63,11 +62,9 @@ class AttackBeam(AttackSearch):
                     for word in words
                 )
             )
-            kept = yield KeepTexts([(text, each) for each in changed])
-            changed = [each for each, fits in zip(changed, kept, strict=True) if fits]
+            changed, scores = yield from try_texts(text, changed)
             if not changed:
                 break
-            scores = yield ScoreTexts([each.text for each in changed])
             first = find_best(scores, gold)
             if int(np.argmax(scores[first])) != gold:
                 return Attacked(changed[first], scores[first], fooled=True)

@@ -10,12 +10,12 @@ from plmctl.attack.base import (
     Attacked,
     AttackSearch,
     Constraint,
-    KeepTexts,
     ProposeWords,
     ScoreTexts,
     Steps,
     find_best,
     may_change,
+    try_texts,
 )
 from plmctl.attack.word_text import WordText
 from plmctl.core.parts import part_of
@@ -48,11 +48,9 @@ class ByImportance(AttackSearch):
                 continue
             (words,) = yield ProposeWords([(now, number)])
             changed = [now.replace(number, word) for word in words]
-            kept = yield KeepTexts([(text, each) for each in changed])
-            changed = [each for each, fits in zip(changed, kept, strict=True) if fits]
+            changed, scores = yield from try_texts(text, changed)
             if not changed:
                 continue
-            scores = yield ScoreTexts([each.text for each in changed])
             best = find_best(scores, gold)
             if int(np.argmax(scores[best])) != gold:
                 return Attacked(changed[best], scores[best], fooled=True)

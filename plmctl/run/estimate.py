@@ -54,7 +54,7 @@ def show_task(spec: Finetune, outline: Outline, task: Task) -> None:
     """The same of a fine-tuning, with its examples, labels and updates."""
     as_json, model = spec.provenance.json, outline.model
     examples = len(inference.take_share(task.read("train"), spec.train.share))
-    updates = count_updates(spec, task, share=spec.train.share)
+    updates = count_updates(spec, examples)
     parts = {"backbone": model.backbone, **{f"heads.{n}": head for n, head in model.heads.items()}}
     labels = {"labels": task.outputs} if task.outputs else {}
     numbers = {"examples": examples, **labels, "updates an epoch, at least": updates}

@@ -35,6 +35,7 @@ from plmctl.run.parents import build_task, check_splits
 from plmctl.run.saved import write_spec
 from plmctl.run.schema import OF_THE_MODEL, Finetune
 from plmctl.run.spec import Provenance, key_of, thaw
+from plmctl.tasks import inference
 from plmctl.tasks.base import Task
 from plmctl.tasks.mixing.base import Mixing
 from plmctl.tasks.several import MAIN, SideTask, side_name
@@ -105,14 +106,17 @@ def mixing_of(spec: Finetune) -> Mixing:
     return cast(Mixing, build(spec.mixing, {}, spec.plugins, path="mixing"))
 
 
-def count_updates(spec: Finetune, task: Task, *, share: float) -> int:
-    """The updates of an epoch, where rows are neither grouped nor left out."""
-    tasks = {MAIN: task} | {side.name: side.task for side in open_side_tasks(spec)}
-    sizes = {
-        name: -(-max(1, round(share * len(each.read("train")))) // spec.train.batch_size)
-        for name, each in tasks.items()
-    }
-    return sum(mixing_of(spec).share_out(sizes).values()) if spec.beside else sizes[MAIN]
+def count_updates(spec: Finetune, examples: int) -> int:
+    """The updates of an epoch, where rows are neither grouped nor left out.
+
+    Args:
+        examples: of the run's own task, which are trained on.
+    """
+    sizes = {MAIN: examples}
+    for side in open_side_tasks(spec):
+        sizes[side.name] = len(inference.take_share(side.task.read("train"), spec.train.share))
+    updates = {name: -(-size // spec.train.batch_size) for name, size in sizes.items()}
+    return sum(mixing_of(spec).share_out(updates).values()) if spec.beside else updates[MAIN]
 
 
 def save_side_tasks(
