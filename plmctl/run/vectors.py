@@ -20,7 +20,7 @@ from plmctl.knowledge.vector_files import choose_writer, write_static
 from plmctl.run.build import build, plain
 from plmctl.run.loading import load
 from plmctl.run.schema import Vectors
-from plmctl.run.word_similarity import Occurrence, find_occurrences, read_states, read_table
+from plmctl.run.word_similarity import take_vectors
 from plmctl.storage.atomic import refuse_existing
 from plmctl.text.reader import read_documents
 from plmctl.training.device.precision import choose
@@ -88,17 +88,16 @@ def _distil(spec: Vectors, method: Distilled, corpus: WordCorpus) -> StaticVecto
     loaded = load(str(spec.checkpoint), plugins=spec.plugins)
     loaded.model.to(precision.device).eval()
     words = corpus.words[: method.words]
-    if method.of == "input":
-        found = read_table(loaded, words)
-    else:
-        places = (
-            [Occurrence(word, word, 0, len(word)) for word in words]
-            if method.of == "alone"
-            else find_occurrences(words, read_sentences(spec), most=method.contexts)
-        )
-        found = read_states(
-            loaded, places, layer=method.layer, batch_size=spec.batch_size, precision=precision
-        )
+    found = take_vectors(
+        loaded,
+        words,
+        of=method.of,
+        sentences=read_sentences(spec),
+        most=method.contexts,
+        layer=method.layer,
+        batch_size=spec.batch_size,
+        precision=precision,
+    )
     kept = [n for n, word in enumerate(words) if word in found]
     if not kept:
         what = f"the model knows none of the {len(words):,} words of this text"

@@ -49,17 +49,16 @@ def compare_words(
     """The correlations of the model, and of every file of static vectors."""
     lists = task.read()
     words = sorted({w for pairs in lists.values() for pair in pairs for w in pair[:2]})
-    if task.vectors == "input":
-        vectors = read_table(loaded, words)
-    else:
-        places = (
-            [Occurrence(word, word, 0, len(word)) for word in words]
-            if task.vectors == "alone"
-            else find_occurrences(words, _read_sentences(spec), most=task.contexts)
-        )
-        vectors = read_states(
-            loaded, places, layer=task.layer, batch_size=spec.batch_size, precision=precision
-        )
+    vectors = take_vectors(
+        loaded,
+        words,
+        of=task.vectors,
+        sentences=_read_sentences(spec),
+        most=task.contexts,
+        layer=task.layer,
+        batch_size=spec.batch_size,
+        precision=precision,
+    )
     scores = {"model": task.score(lists, vectors)}
     for name in task.static:
         scores[Path(name).name] = task.score(lists, _read_static(Path(name), words))
@@ -70,6 +69,35 @@ def compare_words(
         "words": f"{len(vectors):,} of {len(words):,} have a vector",
     }
     return ScoreTable("word similarity", scores, extra)
+
+
+def take_vectors(
+    loaded: Loaded,
+    words: Sequence[str],
+    *,
+    of: str,
+    sentences: Iterable[str],
+    most: int,
+    layer: int,
+    batch_size: int,
+    precision: Precision,
+) -> Vectors:
+    """The vectors of words that a model has.
+
+    Args:
+        of: "input", the table of tokens; "alone", the states of each word alone; "contexts", those
+            in texts.
+        sentences: where contexts are looked for, read for these alone.
+        most: contexts of a word.
+        layer: whose states.
+    """
+    if of == "input":
+        return read_table(loaded, words)
+    if of == "alone":
+        places = [Occurrence(word, word, 0, len(word)) for word in words]
+    else:
+        places = find_occurrences(words, sentences, most=most)
+    return read_states(loaded, places, layer=layer, batch_size=batch_size, precision=precision)
 
 
 def read_table(loaded: Loaded, words: Sequence[str]) -> Vectors:
