@@ -171,7 +171,7 @@ def test_files(tmp_path):
     with pytest.raises(DataError, match=r"few.tsv:2: 3 choices: one of them is empty"):
         Choices(splits={}).read_file(tmp_path / "few.tsv", columns)
     (tmp_path / "few.tsv").write_text("q\tx\ty\t\nq\tx\t\t\n")
-    with pytest.raises(DataError, match=r"few.tsv:2: 1 choices: two are needed at least"):
+    with pytest.raises(DataError, match=r"(?s)few.tsv:2: 1 choices: two are.*lenient=true"):
         Choices(splits={}).read_file(tmp_path / "few.tsv", columns)
     lenient = Choices(splits={}, lenient=True)
     assert len(lenient.read_file(tmp_path / "few.tsv", columns)) == 1
