@@ -15,11 +15,12 @@ from plmctl.api.settings import Settings, to_words
 from plmctl.api.texts import PLACE, Item, as_line, read_items, refuse_single
 from plmctl.core.errors import UsageError
 from plmctl.generation.answers import Answer, MaskAnswers, TextAnswers, answer_in_order
+from plmctl.heads.sentences import REDUCTIONS
 from plmctl.run.answering import answer_examples, answer_split
 from plmctl.run.asked_task import ask_all, choose_task, describe_model, read_examples
 from plmctl.run.build import build
 from plmctl.run.deciding import advise, decide
-from plmctl.run.embed import check_manner, choose_manner, embed_lines
+from plmctl.run.embed import check_manner, choose_manner, count_manner, embed_lines
 from plmctl.run.embedding_lines import PlainLine, lay_out_lines, lay_out_text
 from plmctl.run.evaluate import make_task, measure
 from plmctl.run.generate import make_answerer
@@ -29,7 +30,7 @@ from plmctl.run.spec import Provenance
 from plmctl.tasks.base import Task
 from plmctl.training.device.precision import Precision
 
-Pooling = Literal["mean", "first", "max", "last", "first_last", "pooler", "trained"]
+Pooling = Literal["mean", "first", "max", "last", "first_last", "pooler", "idf", "sif", "trained"]
 Layers = int | Sequence[int] | Literal["all"]
 
 
@@ -60,6 +61,7 @@ class TrainedModel(Loaded):
         *,
         pooling: Pooling = "mean",
         layer: int = -1,
+        weights_from: str | os.PathLike[str] | None = None,
         normalize: bool = False,
         batch_size: int = 32,
     ) -> np.ndarray:
@@ -67,17 +69,19 @@ class TrainedModel(Loaded):
 
         Args:
             texts: texts, or pairs for a model whose task reads pairs; an empty one gives zeros.
-            pooling: what becomes the vector; "first_last", "pooler" and "trained" choose the layers
-                themselves.
+            pooling: what becomes the vector; those after "last" choose the layers themselves.
             layer: 0 is the embedding output, -1 the last.
+            weights_from: of "idf" and "sif", a file of lines in which rare tokens are rare; None:
+                the texts themselves.
             normalize: vectors of length 1, whose product is their cosine.
             batch_size: texts at the same time.
         """
-        whole = pooling in ("first_last", "pooler", "trained") and layer == -1
+        whole = pooling not in REDUCTIONS and layer == -1
         arrays = self._embed(
             texts,
             pooling=pooling,
             layers="all" if whole else [layer],
+            weights_from=None if weights_from is None else os.fspath(weights_from),
             normalize=normalize,
             batch_size=batch_size,
         )
@@ -222,7 +226,7 @@ class TrainedModel(Loaded):
         check_manner(spec)
         lines = ((n, PlainLine(as_line(text, n))) for n, text in enumerate(texts, 1))
         rows = lay_out_lines(lines, self, PLACE)
-        manner = choose_manner(spec, self)
+        manner = count_manner(choose_manner(spec, self), spec, self, rows)
         return dict(embed_lines(spec, self, manner, rows, self.precision))
 
     def _provenance(self, verb: str = "", words: tuple[str, ...] = ()) -> Provenance:

@@ -10,7 +10,7 @@ is not). Line or row i (from 0) gives
                                 picks some
                 [layers, W]     with `pooling`: one vector for all tokens but padding, the special
                                 ones among them; [1, W] of poolings that choose the layers
-                                themselves (first_last, pooler, trained)
+                                themselves (first_last, pooler, idf, sif, trained)
     ids_<i>     [T]             the token ids, special tokens included
     logits_<i>  [T, K] or [K]   with logits=true: what the model's head says of each token, or of
                                 the whole line
@@ -19,7 +19,7 @@ T is the number of ids of the line, padding of its own included; an empty line k
 has T = 0, pooled zeros. Further heads of the model give `logits_<head>_<i>`. Texts longer than
 the longest row of the model are cut, and counted. A file that is there already is not written over
 unless overwrite=true. A file with one vector for each line also has `made`, from which `among`
-takes how these were made, and the texts.
+takes how these were made, and the texts, and `weights`, [V], where tokens have any.
 """
 
 from __future__ import annotations
@@ -40,7 +40,12 @@ from plmctl.run.embedding_lines import EmbeddingLine, read, read_texts
 from plmctl.run.loading import Loaded, load_for
 from plmctl.run.schema import Embed
 from plmctl.run.semantic_search import Manner, VectorFile, find_nearest, write_found
-from plmctl.run.sentence_vectors import SentencePooling, choose_pooling
+from plmctl.run.sentence_vectors import (
+    SentencePooling,
+    check_weights,
+    choose_pooling,
+    count_weights,
+)
 from plmctl.run.static_embedding import embed_static
 from plmctl.run.static_evaluation import find_static
 from plmctl.storage.arrays import write_npz
@@ -65,9 +70,11 @@ def write_embeddings(spec: Embed) -> int:
     loaded, precision = load_for(spec)
     manner = choose_manner(spec, loaded)
     lines = read(Path(spec.input), loaded, field=spec.field)
+    manner = count_manner(manner, spec, loaded, lines)
     arrays = embed_lines(spec, loaded, manner, lines, precision)
     if manner.whole or (spec.pooling != "none" and len(manner.layers) == 1):
-        arrays = itertools.chain(arrays, [_describe(spec).write()])
+        weights = None if manner.whole is None else manner.whole.weights
+        arrays = itertools.chain(arrays, _describe(spec).write(weights))
     write_npz(out, arrays)
     tokens = sum(len(line.ids) for line in lines)
     remark(f"{spec.out}: {len(lines)} lines, {tokens} tokens, {manner.words}")
@@ -91,12 +98,26 @@ def check_manner(spec: Embed) -> None:
     if spec.normalize and spec.pooling == "none":
         allowed = "false: only vectors of lines are brought to length 1"
         raise ConfigError("normalize", True, allowed, fix="pooling=mean")
+    check_weights(spec.weights_from, spec.pooling)
 
 
 def choose_manner(spec: Embed, loaded: Loaded) -> EmbeddingManner:
     """How the settings have the vectors of this model made."""
     whole = _choose_whole(spec, loaded)
     return EmbeddingManner(choose_layers(spec.layers, count=count_states(loaded)), whole)
+
+
+def count_manner(
+    manner: EmbeddingManner, spec: Embed, loaded: Loaded, lines: Sequence[EmbeddingLine]
+) -> EmbeddingManner:
+    """The same, with what tokens weigh in the text `weights_from`, else in these lines."""
+    if manner.whole is None:
+        return manner
+    source = spec.weights_from
+    if source is not None:
+        lines = read(Path(source), loaded, field=spec.field)
+    whole = count_weights(manner.whole, loaded, lines, source=source or spec.input)
+    return manner._replace(whole=whole)
 
 
 def embed_lines(
@@ -130,6 +151,9 @@ def _describe(spec: Embed) -> Manner:
 def _search(spec: Embed, file: VectorFile) -> int:
     """Find the lines of `among` that are nearest to those of `input`."""
     made = file.manner
+    if spec.weights_from is not None:
+        allowed = f"null: the tokens weigh what {spec.among} says"
+        raise ConfigError("weights_from", spec.weights_from, allowed, fix="leave it out")
     layers: Any = made.layers if isinstance(made.layers, int | str) else tuple(made.layers)
     same = {"pooling": made.pooling, "layers": layers, "normalize": made.normalize}
     default = Embed()
@@ -143,6 +167,8 @@ def _search(spec: Embed, file: VectorFile) -> int:
     spec = replace(spec, **same)
     loaded, precision = load_for(spec)
     manner = choose_manner(spec, loaded)
+    if manner.whole is not None and manner.whole.weighs:
+        manner = manner._replace(whole=replace(manner.whole, weights=file.weights))
     lines = read(Path(spec.input), loaded, field=spec.field)
     arrays = embed_lines(replace(spec, logits=False), loaded, manner, lines, precision)
     known = {name: array[0] for name, array in arrays if name.startswith("hidden_")}

@@ -423,11 +423,14 @@ class Embed(RunSpec):
     # or numbers: 0 is the embedding output, -1 the last, [0,-1]
     layers: int | tuple[int, ...] | Literal["all"] = "all"
     # one vector a line, of all tokens but padding; first_last: the mean over the tokens of the
-    # first and the last layer; pooler: what predicts the next sentence; trained: as the model
-    # learned to compare texts (simcse, tasks of sentences)
-    pooling: Literal["none", "mean", "first", "max", "last", "first_last", "pooler", "trained"] = (
-        "none"
-    )
+    # first and the last layer; pooler: what predicts the next sentence; idf, sif: the mean over the
+    # tokens, of which rare ones weigh more; trained: as the model learned to compare texts (simcse,
+    # tasks of sentences)
+    pooling: Literal[
+        "none", "mean", "first", "max", "last", "first_last", "pooler", "idf", "sif", "trained"
+    ] = "none"
+    # of idf and sif: a file as input is, in which rare tokens are rare; null: input itself
+    weights_from: str | None = None
     normalize: bool = False  # vectors of length 1, whose product is their cosine
     logits: bool = False
     batch_size: Count = 32

@@ -3,7 +3,8 @@ questions.
 
 A file that `plmctl embed` has written with one vector for each line has, beside these,
 
-    made    how they were made, and the texts: JSON, as bytes
+    made      how they were made, and the texts: JSON, as bytes
+    weights   [V] what each token weighs, of poolings that weigh them
 
 so that questions become vectors in the same way.
 """
@@ -22,11 +23,13 @@ import numpy as np
 from plmctl.core.errors import DataError
 from plmctl.core.terminal import counted, remark, tell
 from plmctl.core.values import fit
+from plmctl.heads.token_weights import TOKEN_WEIGHTS
 from plmctl.run.schema import Embed
 from plmctl.storage.atomic import write_text
 from plmctl.tasks.search import search_vectors
 
 MADE = "made"
+WEIGHTS = "weights"
 SHOWN = 10  # questions whose answers are printed
 _FIX = "plmctl embed checkpoint=... input=... out=vectors.npz pooling=trained normalize=true"
 
@@ -41,18 +44,20 @@ class Manner:
     normalize: bool
     texts: list[str]
 
-    def write(self) -> tuple[str, np.ndarray]:
-        """The array that says so."""
+    def write(self, weights: np.ndarray | None = None) -> list[tuple[str, np.ndarray]]:
+        """The arrays that say so."""
         text = json.dumps(vars(self), ensure_ascii=False)
-        return MADE, np.frombuffer(text.encode("utf-8", "replace"), np.uint8)
+        made = (MADE, np.frombuffer(text.encode("utf-8", "replace"), np.uint8))
+        return [made] if weights is None else [made, (WEIGHTS, weights)]
 
 
 @dataclass(frozen=True)
 class VectorFile:
-    """One vector for each line of a text, [n, W], and how they were made."""
+    """One vector for each line of a text, [n, W], how they were made, and what tokens weigh."""
 
     vectors: np.ndarray
     manner: Manner
+    weights: np.ndarray | None = None  # [V]
 
     @classmethod
     def read(cls, file: Path) -> VectorFile:
@@ -66,10 +71,11 @@ class VectorFile:
                 manner = Manner(**{key: made[key] for key in Manner.__annotations__})
                 count = len(fit(manner.texts, list[str]))
                 vectors = np.stack([found[f"hidden_{n}"][0] for n in range(count)])
+                weights = found[WEIGHTS] if manner.pooling in TOKEN_WEIGHTS else None
         except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
             what = f"no file of vectors: {error}"
             raise DataError(what, file=file, fix=_FIX) from error
-        return cls(vectors, manner)
+        return cls(vectors, manner, weights)
 
 
 def find_nearest(

@@ -4,8 +4,9 @@ pooling.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from plmctl.core.batch import Batch
-from plmctl.core.errors import ConfigError, nearest
+from plmctl.core.errors import ConfigError, DataError, nearest
 from plmctl.core.locate import locate
 from plmctl.heads.features import HIDDEN
 from plmctl.heads.sentences import TEXT_POOLINGS, embed_text, pool_text
+from plmctl.heads.token_weights import TOKEN_WEIGHTS, TokenCounts, pool_weighted
 from plmctl.models.base import Hidden, Model
 from plmctl.run.embedding import group_lines, make_batch
 from plmctl.run.embedding_lines import EmbeddingLine, lay_out_text
@@ -31,16 +33,25 @@ UNTRAINED = "mean"  # of models that learned none
 @dataclass(frozen=True)
 class SentencePooling:
     """How vectors of texts are read: `pooling` of heads/sentences.py, and behind it the head of
-    the task that the model was trained on, if that is asked for.
+    the task that the model was trained on, if that is asked for; or by the weights of tokens of
+    heads/token_weights.py, once they are counted.
     """
 
     pooling: str
     with_head: bool = False
+    weights: np.ndarray | None = field(default=None, repr=False, compare=False)  # [V]
 
     def __call__(self, model: Model, batch: Batch, hidden: Hidden | None = None) -> Tensor:
         """[B, W] the vector of each row."""
+        if self.weights is not None:
+            return pool_weighted(model, batch, torch.from_numpy(self.weights), hidden)
         read = embed_text if self.with_head else pool_text
         return read(model, batch, self.pooling, hidden)
+
+    @property
+    def weighs(self) -> bool:
+        """Whether tokens have weights, which are counted before."""
+        return self.pooling in TOKEN_WEIGHTS
 
     @property
     def words(self) -> str:
@@ -74,10 +85,54 @@ def choose_pooling(loaded: Loaded, asked: str | None, *, path: str) -> SentenceP
             has = f"{', '.join(TEXT_POOLINGS)}: this model was not trained on whole texts"
             raise ConfigError(path, asked, has, fix=f"{path}={UNTRAINED}")
         return known
-    if asked not in TEXT_POOLINGS:
-        names = [*TEXT_POOLINGS, TRAINED]
+    if asked not in {**TEXT_POOLINGS, **TOKEN_WEIGHTS}:
+        names = [*TEXT_POOLINGS, *TOKEN_WEIGHTS, TRAINED]
         raise ConfigError(path, asked, f"one of {', '.join(names)}{nearest(asked, names)}")
     return SentencePooling(asked)
+
+
+def check_weights(weights_from: str | None, pooling: str | None, *, beside: str = "") -> None:
+    """ConfigError for a text of weights beside a pooling of tokens that weigh the same.
+
+    Args:
+        beside: where the settings stand: "task.".
+    """
+    if weights_from is not None and pooling not in TOKEN_WEIGHTS:
+        allowed = f"null: tokens weigh the same but with pooling={' or '.join(TOKEN_WEIGHTS)}"
+        path = f"{beside}weights_from"
+        raise ConfigError(path, weights_from, allowed, fix=f"{beside}pooling=idf")
+
+
+def count_weights(
+    pooling: SentencePooling, loaded: Loaded, lines: Sequence[EmbeddingLine], *, source: object
+) -> SentencePooling:
+    """The pooling with what the tokens of these lines weigh, if it is one that weighs them; special
+    tokens weigh nothing.
+
+    Args:
+        source: where the lines are from, for messages.
+
+    Raises:
+        DataError: if all lines have the same tokens, of which none is rarer than others.
+    """
+    if not pooling.weighs:
+        return pooling
+    size, vocab = loaded.source.vocab_size, loaded.source.vocab
+    special = np.zeros(size, bool)
+    if vocab is not None:
+        special[: vocab.size] = vocab.special[:size]
+    texts = ([i for i in _read_tokens(line) if not special[i]] for line in lines)
+    counts = TokenCounts.of(texts, size=size)
+    weights = np.where(special, 0, TOKEN_WEIGHTS[pooling.pooling](counts))
+    if not weights[counts.said > 0].any():
+        what = f"pooling={pooling.pooling}: each of its texts has the same tokens, which weigh 0"
+        raise DataError(what, file=source, fix="weights_from=<a text of many lines>")
+    return replace(pooling, weights=weights.astype(np.float32))
+
+
+def _read_tokens(line: EmbeddingLine) -> Iterable[int]:
+    """The ids of a line without its padding."""
+    return compress(line.ids, line.real) if line.real else line.ids
 
 
 @torch.inference_mode()

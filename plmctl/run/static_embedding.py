@@ -23,8 +23,9 @@ def embed_static(spec: Embed, file: Path) -> int:
     A word is what is between two spaces, as written, in lower case, or without marks at its ends;
     n-grams make the vector of a word that has none.
     """
-    for name, only in (("layers", ("all",)), ("pooling", ("none", "mean")), ("among", (None,))):
-        if getattr(spec, name) not in only:
+    only: dict[str, tuple[object, ...]] = {"layers": ("all",), "pooling": ("none", "mean")}
+    for name in ("layers", "pooling", "among", "weights_from"):
+        if getattr(spec, name) not in only.get(name, (None,)):
             allowed = "of a model: a line is the mean of the vectors of its words"
             raise ConfigError(name, getattr(spec, name), allowed, fix="leave it out")
     texts = [text.split() for text in read_texts(Path(spec.input).expanduser(), spec.field)]

@@ -53,14 +53,17 @@ class SentenceSimilarity:
             folder of such folders, or several of these, each one set.
         columns: {text, text2, label} by name or number; None: those of a published layout, by the
             names in the first line.
-        pooling: what is the vector of a text (heads/sentences.py), or "trained"; None: as the
-            model was trained, else the mean of its tokens.
+        pooling: what is the vector of a text (heads/sentences.py, heads/token_weights.py), or
+            "trained"; None: as the model was trained, else the mean of its tokens.
+        weights_from: of the poolings "idf" and "sif", a file of lines in which rare tokens are
+            rare; None: all texts of all sets.
         max_length: tokens of a text at most, special ones included.
     """
 
     path: str | Sequence[str]
     columns: Mapping[str, str | int] | None = None
     pooling: str | None = None
+    weights_from: str | None = None
     max_length: int | None = None
 
     def read(self, split: str) -> dict[str, list[ScoredPair]]:

@@ -5,6 +5,7 @@ layouts of pairs.
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -226,6 +227,76 @@ def test_embed_writes_what_is_compared(simcse: Path, tmp_path: Path) -> None:
     with np.load(tmp_path / "x.npz") as found:
         for number, vector in enumerate(wanted):
             np.testing.assert_allclose(found[f"hidden_{number}"], vector[None], atol=1e-6)
+
+
+def test_rare_tokens_weigh_more(run: Path, tmp_path: Path) -> None:
+    """The weights are counted in the lines themselves or in another file, are kept beside the
+    vectors for a search among them, and are those of `eval task=sts`.
+    """
+    corpus = ["return the string", "", "a list of the values", "the class"]
+    (tmp_path / "corpus.txt").write_text("\n".join(corpus) + "\n")
+    (tmp_path / "asked.txt").write_text("the class\n")
+    loaded = load(run)
+    rows = [loaded.tokenizer.encode(text) for text in corpus if text]
+    weights = {t: math.log(4 / (1 + sum(t in row for row in rows))) for t in range(400)}
+
+    def embed(*words: str) -> str:
+        done = CliRunner().invoke(make_app(), ["embed", f"checkpoint={run}", *words])
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    embed(f"input={tmp_path / 'corpus.txt'}", f"out={tmp_path / 'x.npz'}", "pooling=idf")
+    source = [f"input={tmp_path / 'asked.txt'}", f"weights_from={tmp_path / 'corpus.txt'}"]
+    embed(*source, f"out={tmp_path / 'y.npz'}", "pooling=idf")
+    vocab = loaded.vocab
+    with np.load(tmp_path / "x.npz") as found, np.load(tmp_path / "y.npz") as asked:
+        assert not found["hidden_1"].any()
+        for number, text in ((0, corpus[0]), (2, corpus[2]), (3, corpus[3])):
+            ids = [vocab.id("cls"), *loaded.tokenizer.encode(text), vocab.id("sep")]
+            own = torch.tensor([0, *(weights[t] for t in ids[1:-1]), 0])  # of special tokens, too
+            with torch.no_grad():
+                states = loaded.model(make_batch([EmbeddingLine(ids)]), record=HIDDEN).last[0]
+            wanted = (own[:, None] * states).sum(0) / own.sum()
+            np.testing.assert_allclose(found[f"hidden_{number}"][0], wanted, atol=1e-5)
+        np.testing.assert_allclose(asked["hidden_0"], found["hidden_3"], atol=1e-6)
+    shown = embed(source[0], f"among={tmp_path / 'x.npz'}", f"out={tmp_path / 'found.jsonl'}")
+    assert "line 4: the class" in shown
+    answer = json.loads((tmp_path / "found.jsonl").read_text())
+    assert answer["found"][0]["score"] == pytest.approx(
+        max(each["score"] for each in answer["found"])
+    )
+
+
+def test_weights_of_tokens_that_cannot_be(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "one.txt").write_text("return the string\n" * 2)
+    words = ["embed", f"checkpoint={run}", f"input={tmp_path / 'one.txt'}"]
+    words += [f"out={tmp_path / 'x.npz'}"]
+    for more, message in (
+        (["pooling=idf"], "each of its texts has the same tokens, which weigh 0"),
+        (["pooling=mean", "weights_from=other.txt"], "tokens weigh the same but with pooling=idf"),
+        (["pooling=sif", "layers=-1"], "pooling=sif chooses the layers itself"),
+    ):
+        done = CliRunner().invoke(make_app(), [*words, *more])
+        assert done.exit_code != 0
+        assert message in " ".join(done.output.split())
+
+
+def test_similarity_by_weighted_tokens(run: Path, tmp_path: Path) -> None:
+    own = write_sets(tmp_path / "sets") / "own.jsonl"
+    texts = [text for pair in PAIRS for text in pair[:2]]
+    (tmp_path / "texts.txt").write_text("\n".join(texts) + "\n")
+    (tmp_path / "other.txt").write_text("return return the string\na file\n")
+    words = ["eval", "task=sts", f"task.path={own}", f"checkpoint={run}", "--json"]
+    scores = []
+    for more in ("null", tmp_path / "texts.txt", tmp_path / "other.txt"):
+        asked = [*words, "task.pooling=sif", f"task.weights_from={more}"]
+        done = CliRunner().invoke(make_app(), asked)
+        assert done.exit_code == 0, done.output
+        scores.append(json.loads(done.stdout.splitlines()[-1])["metrics"]["own"])
+    assert scores[0] == scores[1]
+    assert scores[0] != scores[2]
+    done = CliRunner().invoke(make_app(), [*words, "task.weights_from=corpus.txt"])
+    assert "fix: task.pooling=idf" in done.output
 
 
 @pytest.mark.shared
