@@ -17,7 +17,7 @@ from plmctl.models.base import Hidden, Model
 
 
 @dataclass(frozen=True)
-class TokenCounts:
+class TokenFrequencies:
     """How often the tokens of a vocabulary stand in the texts of a corpus.
 
     Args:
@@ -31,7 +31,7 @@ class TokenCounts:
     said: np.ndarray
 
     @classmethod
-    def of(cls, texts: Iterable[Sequence[int]], *, size: int) -> TokenCounts:
+    def of(cls, texts: Iterable[Sequence[int]], *, size: int) -> TokenFrequencies:
         """Those of texts as ids below `size`; empty ones count for nothing."""
         number, holding, said = 0, np.zeros(size, np.int64), np.zeros(size, np.int64)
         for ids in texts:
@@ -42,7 +42,7 @@ class TokenCounts:
         return cls(number, holding, said)
 
 
-def weigh_rare(counts: TokenCounts) -> np.ndarray:
+def weigh_rare(counts: TokenFrequencies) -> np.ndarray:
     """[V] the inverse document frequency: `log((N + 1) / (n_t + 1))` of a token that n_t of N texts
     have (Sparck Jones, 1972; the one more of both: Zhang et al., 2020, arXiv:1904.09675, sec. 3).
     """
@@ -50,7 +50,7 @@ def weigh_rare(counts: TokenCounts) -> np.ndarray:
     return weights
 
 
-def weigh_smoothly(counts: TokenCounts, a: float = 1e-3) -> np.ndarray:
+def weigh_smoothly(counts: TokenFrequencies, a: float = 1e-3) -> np.ndarray:
     """[V] the smooth inverse frequency: `a / (a + p_t)` of a token that is the share p_t of all
     (Arora et al., 2017, "A Simple but Tough-to-Beat Baseline for Sentence Embeddings", sec. 3).
 
@@ -60,7 +60,7 @@ def weigh_smoothly(counts: TokenCounts, a: float = 1e-3) -> np.ndarray:
     return weights
 
 
-TOKEN_WEIGHTS: dict[str, Callable[[TokenCounts], np.ndarray]] = {
+TOKEN_WEIGHTS: dict[str, Callable[[TokenFrequencies], np.ndarray]] = {
     "idf": weigh_rare,
     "sif": weigh_smoothly,
 }

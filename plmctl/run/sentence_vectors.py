@@ -19,7 +19,7 @@ from plmctl.core.errors import ConfigError, DataError, nearest
 from plmctl.core.locate import locate
 from plmctl.heads.features import HIDDEN
 from plmctl.heads.sentences import TEXT_POOLINGS, embed_text, pool_text
-from plmctl.heads.token_weights import TOKEN_WEIGHTS, TokenCounts, pool_weighted
+from plmctl.heads.token_weights import TOKEN_WEIGHTS, TokenFrequencies, pool_weighted
 from plmctl.models.base import Hidden, Model
 from plmctl.run.embedding import group_lines, make_batch
 from plmctl.run.embedding_lines import EmbeddingLine, lay_out_text
@@ -122,7 +122,7 @@ def count_weights(
     if vocab is not None:
         special[: vocab.size] = vocab.special[:size]
     texts = ([i for i in _read_tokens(line) if not special[i]] for line in lines)
-    counts = TokenCounts.of(texts, size=size)
+    counts = TokenFrequencies.of(texts, size=size)
     weights = np.where(special, 0, TOKEN_WEIGHTS[pooling.pooling](counts))
     if not weights[counts.said > 0].any():
         what = f"pooling={pooling.pooling}: each of its texts has the same tokens, which weigh 0"
