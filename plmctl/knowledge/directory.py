@@ -3,6 +3,7 @@
     text.jsonl       {"title": ..., "text": ..., "entity": [{"start": 3, "end": 9, "id": 17}]}
     entities.jsonl   line n, from 0, is entity n: {"name": ..., "aliases": [["USA", 12]],
                      "types": [...], "text": ...}
+    mentions.txt     line n, from 0: how often the text mentions entity n
     relations.txt    one name a line; triples.tsv: head, relation, tail by name
     knowledge.json   version, source, licence, settings, counts, coverage
 
@@ -27,6 +28,7 @@ from plmctl.storage.resumable import hash_file
 
 FILE, VERSION = "knowledge.json", 1
 TEXT, ENTITIES, RELATIONS, TRIPLES = "text.jsonl", "entities.jsonl", "relations.txt", "triples.tsv"
+MENTIONS = "mentions.txt"
 _SHOWN = '{"name": "Paris", "aliases": [["Paris", 12]], "types": ["city"], "text": ""}'
 _MAKE = "plmctl data link <dump> out=<dir> writes such a directory"
 
@@ -153,6 +155,23 @@ class KnowledgeDirectory:
             for kind in types:
                 found.setdefault(kind, []).append(number)
         return {kind: np.array(found[kind], np.int64) for kind in sorted(found)}
+
+    @cached_property
+    def mentions(self) -> np.ndarray:
+        """[entities] int64 how often the text mentions each; where no file says it, how often its
+        aliases were seen.
+        """
+        file = self.folder / MENTIONS
+        if not file.is_file():
+            return np.array([sum(count for _, count in each.aliases) for each in self], np.int64)
+        lines = file.read_text(encoding="utf-8").splitlines()
+        for number, line in enumerate(lines, 1):
+            if not line.isdecimal():
+                raise DataError(f"'{line}' is no count", file=file, line=number, fix=_MAKE)
+        if len(lines) != len(self):
+            what = f"counts of {len(lines):,} entities, and there are {len(self):,}"
+            raise DataError(what, file=file, fix=_MAKE)
+        return np.array(lines, np.int64)  # of ids: a shuffled directory does not change the text
 
     @cached_property
     def relations(self) -> list[str]:

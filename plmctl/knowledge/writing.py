@@ -14,6 +14,7 @@ import numpy as np
 from plmctl.knowledge.directory import (
     ENTITIES,
     FILE,
+    MENTIONS,
     RELATIONS,
     TEXT,
     TRIPLES,
@@ -60,13 +61,13 @@ class Coverage:
     def __init__(
         self, types: list[tuple[str, ...]], scratch: Path, state: Mapping[str, Any]
     ) -> None:
-        self._types, self._file = types, scratch / "mentioned.npy"
+        self._types, self._file = types, scratch / "mentions.npy"
         self.counted, self.by_type = Counter[str](), Counter[str]()
-        self._mentioned = np.zeros(len(types), bool)
+        self.mentions = np.zeros(len(types), np.int64)  # of each entity
         if state:
             self.counted.update(state["counted"])
             self.by_type.update(state["by_type"])
-            self._mentioned = np.load(self._file, allow_pickle=False)
+            self.mentions = np.load(self._file, allow_pickle=False)
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Count a document."""
@@ -80,16 +81,16 @@ class Coverage:
             counted["characters in mentions"] += end - start
             counted["mentions without a type"] += not self._types[identity]
             self.by_type.update(self._types[identity])
-            self._mentioned[identity] = True
+            self.mentions[identity] += 1
 
     def state(self) -> dict[str, Any]:
         """Save what is known; the state for `__init__`, as JSON."""
-        np.save(self._file, self._mentioned)
+        np.save(self._file, self.mentions)
         return {"counted": dict(self.counted), "by_type": dict(self.by_type)}
 
     def result(self) -> dict[str, Any]:
         """What knowledge.json says."""
-        mentioned = {"entities mentioned": int(self._mentioned.sum())}
+        mentioned = {"entities mentioned": int((self.mentions > 0).sum())}
         by_type = dict(self.by_type.most_common(LARGEST))
         return {**self.counted, **mentioned, "mentions by type": by_type}
 
@@ -97,7 +98,7 @@ class Coverage:
 def write_rows(
     journal: Journal, rows: Callable[[int], Iterable[Mapping[str, Any]]], types: list[Any]
 ) -> dict[str, Any]:
-    """Write text.jsonl, or go on where an earlier start was stopped.
+    """Write text.jsonl, or go on where an earlier start was stopped; then mentions.txt.
 
     Args:
         journal: of the directory.
@@ -124,6 +125,8 @@ def write_rows(
                 state = {"done": done, "bytes": stream.tell(), "coverage": coverage.state()}
                 journal.commit(rows=state)
                 last = time.monotonic()
+    counts = "".join(f"{count}\n" for count in coverage.mentions)
+    (journal.folder / MENTIONS).write_text(counts, encoding="utf-8")
     return coverage.result()
 
 

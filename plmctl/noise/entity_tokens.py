@@ -72,8 +72,8 @@ class EntityTokenMask(Noise):
                 "tokenize the text.jsonl of plmctl data link, or noise.entity_tokens.control=random"
             )
             raise ConfigError("noise.entity_tokens.control", "shuffled", what, fix=fix)
-        counts = [sum(dict(entity.aliases).values()) for entity in KnowledgeDirectory(self._home)]
-        shares: np.ndarray = np.cumsum(counts) / max(1, sum(counts))
+        counts = np.cumsum(KnowledgeDirectory(self._home).mentions)
+        shares: np.ndarray = counts / max(1, counts[-1])
         return shares
 
     def __call__(self, rows: Rows, draws: Draws) -> Rows:

@@ -55,6 +55,22 @@ def test_entities_without_names_are_used_as_far_as_they_go(tmp_path: Path) -> No
     assert lines[1].endswith("entities.jsonl:3: with neither name nor alias, and 1 more")
 
 
+def test_mentions_are_counted_by_the_text_or_else_by_aliases(tmp_path: Path) -> None:
+    folder = write_knowledge(tmp_path)
+    by_alias = [sum(count for _, count in each.get("aliases", ())) for each in ENTITIES]
+    assert KnowledgeDirectory(folder).mentions.tolist() == by_alias
+    counts = list(range(len(ENTITIES)))
+    (folder / "mentions.txt").write_text("".join(f"{count}\n" for count in counts))
+    assert KnowledgeDirectory(folder).mentions.tolist() == counts
+    assert KnowledgeDirectory(folder, shuffled=3).mentions.tolist() == counts
+    (folder / "mentions.txt").write_text("1\n2\n")
+    with pytest.raises(DataError, match=r"mentions.txt: counts of 2 entities, and there are"):
+        _ = KnowledgeDirectory(folder).mentions
+    (folder / "mentions.txt").write_text("1\nmany\n")
+    with pytest.raises(DataError, match=r"mentions.txt:2: 'many' is no count"):
+        _ = KnowledgeDirectory(folder).mentions
+
+
 def test_triples_of_unknown_names_are_counted(tmp_path: Path) -> None:
     triples = [("Paris", "in", "France"), ("Paris", "in", "Gaul")]
     known = KnowledgeDirectory(write_knowledge(tmp_path, triples=triples))

@@ -194,6 +194,12 @@ def test_plain_text_is_linked_with_the_names_of_a_directory(tmp_path: Path) -> N
     assert one.fingerprint == two.fingerprint
     marks = [pair for pairs in mentions(tmp_path / "two").values() for pair in pairs]
     assert marks == [("Rome", "Rome"), ("USA", "United States"), ("Ada", "Ada (poet)")]
+    # the aliases are still those of the dictionary, the counts are of this text
+    found = {two.names[n] for n in two.mentions.nonzero()[0]}
+    assert found == {name for _, name in marks}
+    assert two.mentions.sum() == len(marks)
+    seen = [mark["id"] for row in one.documents() for mark in row["entity"]]
+    assert one.mentions.tolist() == [seen.count(n) for n in range(len(one))]
 
 
 def test_plain_text_is_linked_with_a_table(tmp_path: Path) -> None:

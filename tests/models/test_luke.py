@@ -384,6 +384,10 @@ def test_shuffled_entities_are_as_frequent(tmp_path: Path) -> None:
     np.testing.assert_allclose(shares, wanted, atol=0.025)  # the seventh is unknown
     with pytest.raises(ConfigError, match=r"control=random"):
         EntityTokenMask(**settings)(rows_of(spans, 400), Draws(0, 0))
+    # where a dictionary has linked the text, its counts are not those of the text
+    (folder / "mentions.txt").write_text("0\n0\n1\n0\n0\n0\n0\n")
+    rows = EntityTokenMask(**settings, home=str(folder))(rows_of(spans, 400), Draws(0, 0))
+    assert (rows.seqs["entities"].ids == FIRST + 2).all()
 
 
 def test_hidden_entities_are_asked_for_among_all() -> None:
