@@ -837,6 +837,7 @@ CASES = [
     Case("task dependency", task_files, read_task("bank.conllu", "dependency"), ("bank.conllu",)),
     Case("task srl", task_files, read_task("props.txt", "srl"), ("props.txt",)),
     Case("task constituency", task_files, read_task("bank.mrg", "constituency"), ("bank.mrg",)),
+    Case("task tree writing", task_files, read_task("bank.mrg", "tree_writing"), ("bank.mrg",)),
     Case("task pos", task_files, read_task("bank.conllu", "pos"), ("bank.conllu",)),
     Case(
         "task tagged.jsonl", task_files, read_task("tagged.jsonl", "conll2003"), ("tagged.jsonl",)

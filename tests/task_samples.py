@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -257,6 +257,12 @@ def write_phrases(folder: Path) -> Sample:
     return _name(folder / "train.mrg", folder / "dev.mrg")
 
 
+def write_phrases_in_words(folder: Path) -> Sample:
+    """The same, for models that write trees."""
+    sample = write_phrases(folder)
+    return replace(sample, words=(*sample.words, *WRITING))
+
+
 def write_trees(folder: Path) -> Sample:
     """A labelled table beside a lexicon of triples."""
     (folder / "animals.spo").write_text("cat\tis\tpet\ndog\tis\tpet\n", encoding="utf-8")
@@ -362,6 +368,7 @@ WRITERS: dict[str, Callable[[Path], Sample]] = {
     **dict.fromkeys(("pos", "dependency"), write_bank),
     "srl": write_propositions,
     "constituency": write_phrases,
+    "tree_writing": write_phrases_in_words,
     "supersense": write_senses,
     "tree_classification": write_trees,
     "wikihop": _by_row(choose_candidate),

@@ -130,7 +130,7 @@ def test_a_slot_that_a_run_needs_cannot(run: Compose, slot: str, word: str) -> N
 
 def test_a_group_of_settings_is_no_value(run: Compose) -> None:
     assert (
-        failure(run, "run=null") == "run=None: is a group of settings: dir, name, resume, plugins"
+        failure(run, "run=null") == "run=null: is a group of settings: dir, name, resume, plugins"
     )
     answer = failure(
         run,

@@ -326,7 +326,7 @@ def test_a_dry_run_tells_of_both(
         ),
         (["teacher=nowhere"], DataError, r"nowhere: there is no such run"),
         (["teacher={data}/train.tsv"], DataError, r"is a file, but a folder is needed"),
-        ([], ConfigError, r"teacher=None: a run, a checkpoint or a Hugging Face folder"),
+        ([], ConfigError, r"teacher=null: a run, a checkpoint or a Hugging Face folder"),
         (
             ["teacher={teacher}", "task.path={other}"],
             ConfigError,

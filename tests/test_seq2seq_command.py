@@ -194,7 +194,7 @@ def test_a_target_longer_than_the_source_has_places(data: dict[str, str], tmp_pa
             ["format.target_template=[A]"],
             "format.target_template=['A']: roles whose last is a special token: it ends what is",
         ),
-        (["data.target_path=null"], "data.target_path=None: this format reads parallel text"),
+        (["data.target_path=null"], "data.target_path=null: this format reads parallel text"),
     ],
 )
 def test_mistakes_are_named_before_work_starts(

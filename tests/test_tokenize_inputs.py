@@ -120,7 +120,7 @@ def test_parallel_text(
     for words, message in (
         (
             [*pair, f"data.valid_path={tmp_path / 'a.en'}"],
-            "data.valid_target_path=None: must be given too",
+            "data.valid_target_path=null: must be given too",
         ),
         (
             [pair[0], f"data.valid_target_path={tmp_path / 'a.en'}"],

@@ -52,13 +52,14 @@ class AbsentData(DataError):
 
 
 class ConfigError(UsageError):
-    """One wrong setting: its config path, its value (`...` if there is none), what is allowed, and
-    the smallest fix.
+    """One wrong setting: its config path, its value (`...` if there is none; None is null, as it is
+    written), what is allowed, and the smallest fix.
     """
 
     def __init__(self, path: str, value: object, allowed: str, *, fix: str = "") -> None:
         self.path, self.value, self.allowed, self.fix = path, value, allowed, fix
-        setting = path if value is ... else f"{path}={value!r}"
+        shown = "null" if value is None else repr(value)
+        setting = path if value is ... else f"{path}={shown}"
         super().__init__(f"{setting}: {allowed}" + (f"\n  fix: {fix}" if fix else ""))
 
 

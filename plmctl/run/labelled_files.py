@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import json
 import shlex
 from collections.abc import Sequence
@@ -14,9 +13,10 @@ from plmctl.core.errors import DataError
 from plmctl.run.part_help import list_settings
 from plmctl.run.recipes import part_files
 from plmctl.tasks import files
+from plmctl.tasks.tables import rows_of
 
 COLUMNS = "task.columns."
-DELIMITERS = {".tsv": "\t", ".csv": ","}
+TABLES = (".tsv", ".csv")
 OBJECTS = (".jsonl", ".json")
 
 
@@ -51,14 +51,14 @@ def find_task(names: Sequence[str], config_dirs: Sequence[str] = ()) -> str:
 
 def _read_names(path: Path) -> list[str]:
     """The names of the columns of a file, or of the first table in a folder, best of train."""
-    kinds = (*DELIMITERS, *OBJECTS)
+    kinds = (*TABLES, *OBJECTS)
     inside = sorted(path.iterdir()) if path.is_dir() else [path]
     tables = [file for file in inside if file.is_file() and files.suffix(file) in kinds]
     for file in sorted(tables, key=lambda file: "train" not in file.name)[:1]:
         with contextlib.suppress(DataError, ValueError, OSError):
-            _, line = next(files.lines(file))
             if files.suffix(file) in OBJECTS:
+                _, line = next(files.lines(file))
                 row = json.loads(line)
                 return list(row) if isinstance(row, dict) else []
-            return next(csv.reader([line], delimiter=DELIMITERS[files.suffix(file)]))
+            return next(iter(rows_of(file)))[1]
     return []

@@ -4,7 +4,9 @@ labels teach much.
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -27,6 +29,7 @@ from plmctl.tasks.encode import Row
 HEAD = "mlm"
 GAP = "mask"
 TEXTS = ("text", "text2")
+_ASKED = "<a word>"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +93,7 @@ class Cloze(Classification):
 
     def _check_words(self) -> None:
         """ConfigError for a label without words of its own."""
-        fix = f"'task.label_words={{{', '.join(f'{name}: <a word>' for name in self.names)}}}'"
+        fix = spell_words({name: self.label_words.get(name, []) for name in self.names})
         known: dict[str, str] = {}
         for label in self.names:
             if label not in self.label_words:
@@ -100,12 +103,19 @@ class Cloze(Classification):
             for word in self.label_words[label]:
                 if known.setdefault(word, label) != label:
                     allowed = f"other words for each label; '{word}' is that of two"
+                    fix = self._spell_without(label, word)
                     raise ConfigError("task.label_words", dict(self.label_words), allowed, fix=fix)
+
+    def _spell_without(self, label: str, word: str) -> str:
+        """The setting with another word in place of one of a label."""
+        own = [_ASKED if each == word else each for each in self.label_words[label]]
+        return spell_words({**self.label_words, label: own})
 
     def check_tokenizer(self, tokenizer: Any) -> None:
         if tokenizer.vocab.mask is None:
             allowed = "a tokenizer with a mask: the gap is one"
-            raise ConfigError("task", self.name, allowed, fix="a masked language model")
+            fix = "checkpoint=<a masked language model>"
+            raise ConfigError("task", self.name, allowed, fix=fix)
         for words in self.label_words.values():
             for word in words:
                 self._find_id(word, tokenizer)
@@ -180,8 +190,9 @@ class Cloze(Classification):
         if len(own) != 1 or own[0] == tokenizer.vocab.unk:
             pieces = "unknown" if own == [tokenizer.vocab.unk] else f"{len(own)} tokens"
             allowed = f"words that are one token of this vocabulary; '{word}' is {pieces}"
-            form = "'task.label_words={<label>: <a shorter or commoner word>, ...}'"
-            raise ConfigError("task.label_words", word, allowed, fix=form)
+            label = next(name for name, words in self.label_words.items() if word in words)
+            fix = self._spell_without(label, word)
+            raise ConfigError("task.label_words", word, allowed, fix=fix)
         return own[0]
 
 
@@ -203,6 +214,28 @@ class Piece:
         return self.name in TEXTS
 
 
+def spell_words(words: Mapping[str, Sequence[str]]) -> str:
+    """`task.label_words` as a shell takes it, with a place for a word where a label has none."""
+    several = {label: [*map(_spell, own or [_ASKED])] for label, own in words.items()}
+    pairs = (
+        f"{label}: {own[0] if len(own) == 1 else '[' + ', '.join(own) + ']'}"
+        for label, own in several.items()
+    )
+    return shlex.quote(f"task.label_words={{{', '.join(pairs)}}}")
+
+
+def _spell(word: str) -> str:
+    """A word as a value of a setting: in quotes where it is no plain word."""
+    plain = word == _ASKED or (re.fullmatch(r"[A-Za-z][A-Za-z0-9 ]*", word) and word != "null")
+    return word if plain and word.lower() not in ("true", "false") else json.dumps(word)
+
+
+def spell_template(names: Sequence[str]) -> str:
+    """A template with all of `names`, as a shell takes it."""
+    texts = " ".join(f"{{{name}}}" for name in names if name != GAP)
+    return shlex.quote(f'task.template="{texts} It was {{{GAP}}}."')
+
+
 def split_template(template: str, columns: Mapping[str, Any]) -> list[Piece]:
     """The pieces of `"{text} It was {mask}."`; a space stands at the begin of the piece behind it,
     as byte-level vocabularies have it.
@@ -218,11 +251,11 @@ def split_template(template: str, columns: Mapping[str, Any]) -> list[Piece]:
     for name in found:
         if name not in known:
             allowed = f"with {', '.join(f'{{{each}}}' for each in known)}{nearest(name, known)}"
-            raise ConfigError("task.template", template, allowed)
+            raise ConfigError("task.template", template, allowed, fix=spell_template(known))
     for name in known:
         if found.count(name) != 1:
             allowed = f"{{{name}}} once; here it is {found.count(name)} times"
-            raise ConfigError("task.template", template, allowed, fix="'{text} It was {mask}.'")
+            raise ConfigError("task.template", template, allowed, fix=spell_template(known))
     pieces: list[Piece] = []
     space = ""
     for part in filter(None, re.split(r"(\{\w+\})", template)):

@@ -86,7 +86,11 @@ class Constituency(Tagging):
         predictions = super().predict(logits, rows, examples)
         for prediction, example in zip(predictions, examples, strict=True):
             gold = example.fields.get("tree")
-            words = _tag(example.fields["words"]) if gold is None else words_of(_read(gold))
+            words = (
+                tag_plainly(example.fields["words"])
+                if gold is None
+                else words_of(read_bracketed(gold))
+            )
             prediction |= {"gold": gold, "guess": str(build_tree(prediction["guess"], words))}
         return predictions
 
@@ -96,17 +100,20 @@ class Constituency(Tagging):
         return self.predict(logits, rows, examples)
 
     def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-        gold, guess = ([_read(each[side]) for each in predictions] for side in ("gold", "guess"))
+        gold, guess = (
+            [read_bracketed(each[side]) for each in predictions] for side in ("gold", "guess")
+        )
         found = score_trees(gold, guess)
         return {name: found[name] for name in self.metrics}
 
 
-def _read(text: str) -> Branch:
+def read_bracketed(text: str) -> Branch:
+    """The tree of a text of brackets, which is one."""
     ((_, tree),) = parse_trees([(1, text)])
     return tree
 
 
-def _tag(words: Sequence[str]) -> list[TaggedWord]:
+def tag_plainly(words: Sequence[str]) -> list[TaggedWord]:
     """Words that no tree has, in which brackets would end one."""
     plain = (word.replace("(", "-LRB-").replace(")", "-RRB-") for word in words)
     return [TaggedWord(UNKNOWN, word or "_") for word in plain]

@@ -133,7 +133,7 @@ class Generation(Task):
         own.check()
         self.head = "seq2seq" if own.writes == "target" else "clm" if own.masked is None else "mlm"
         self.language_heads_about = "next" if own.masked is None else "text"
-        super().__init__(own, metrics=written.check_writing_metrics(own.metrics, own.tokenize))
+        super().__init__(own, metrics=self.check_metrics(own))
         self.pairs, self.search = own.reader, own.search
         self.max_target, self.smoothing, self.prefix = own.max_target, own.smoothing, own.prefix
         self.spread = own.spread or ("all" if own.masked is None else "others")
@@ -144,6 +144,10 @@ class Generation(Task):
         read = {"source", "target"} if own.writes == "target" else {"text"}
         self.facts = replace(self.facts, needs=frozenset({*read, f"targets.{self.head}"}))
         self._tokenizer: Any = None  # of the rows encoded last, for the texts that are written
+
+    def check_metrics(self, settings: GenerationSettings) -> list[str]:
+        """The metrics that are asked for; ConfigError for one that there is not."""
+        return written.check_writing_metrics(settings.metrics, settings.tokenize)
 
     @property
     def longest(self) -> int:

@@ -1,18 +1,19 @@
-"""Where the answers of a question stand in a text: strings that are the same after normalisation.
-
-As TriviaQA compares answers (Joshi et al., 2017, arXiv:1705.03551, sec. 4.3 and its evaluation
-script): lower case, no punctuation, no articles, white space of any length.
+"""Where the answers of a question stand in a text, and whether a guess is one of them, as TriviaQA
+compares answers (Joshi et al., 2017, arXiv:1705.03551, sec. 4.3 and its evaluation script).
 """
 
 from __future__ import annotations
 
 import re
+import string
 from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
 _WORD = re.compile(r"[^\W_]+")
 _ARTICLES = frozenset({"a", "an", "the"})
+_ARTICLE = re.compile(rf"\b({'|'.join(sorted(_ARTICLES))})\b")
+_SPACES = str.maketrans(dict.fromkeys(f"{string.punctuation}‘’´`", " "))
 
 
 class PlacedWord(NamedTuple):
@@ -30,8 +31,10 @@ def split_words(text: str) -> list[PlacedWord]:
 
 
 def normalise(text: str) -> str:
-    """The words of a text with one space between two of them."""
-    return " ".join(word.text for word in split_words(text))
+    """As the script: lower case, ASCII punctuation and single quotation marks as spaces, the words
+    a, an, the blanked, white space collapsed. Other signs are letters like any other.
+    """
+    return " ".join(_ARTICLE.sub(" ", text.lower().translate(_SPACES)).split())
 
 
 def find_all(answers: Iterable[str], text: str) -> list[tuple[int, int]]:
@@ -39,6 +42,7 @@ def find_all(answers: Iterable[str], text: str) -> list[tuple[int, int]]:
     normalisation, in order, each once.
 
     "The Beatles" is found in "(Beatles)" as characters 1 to 8, and "U.S. Army" in "u s  army".
+    Differs: signs that `normalise` keeps, as “ and €, are passed over, too.
     """
     wanted: dict[str, set[tuple[str, ...]]] = {}  # by their first word
     for answer in answers:
@@ -63,4 +67,7 @@ def f1(gold: str, guess: str) -> float:
     """F1 of the words, 0 where they share none."""
     golds, guesses = normalise(gold).split(), normalise(guess).split()
     same = sum((Counter(golds) & Counter(guesses)).values())
-    return 2 * same / (len(golds) + len(guesses)) if same else 0.0
+    if not same:
+        return 0.0
+    precision, recall = same / len(guesses), same / len(golds)  # rounded as in the script
+    return (2 * precision * recall) / (precision + recall)

@@ -20,6 +20,7 @@ from plmctl.tasks.header import names_columns
 from plmctl.tasks.split_files import SplitFiles
 from plmctl.text.bounds import longest_line
 from plmctl.text.inputs import read_rows
+from plmctl.text.separators import divide_rows
 
 Column = str | int
 PARQUET = ".parquet"
@@ -305,7 +306,8 @@ def rows_of(file: Path) -> Iterator[Row]:
 def csv_rows(file: Path) -> Iterator[Row]:
     """(number of its last line, its cells) of every row that is not empty."""
     csv.field_size_limit(longest_line())  # a cell may be as long as a document
-    reader = csv.reader(f"{line}\n" for _, line in files.lines(file))
+    lines, sign = divide_rows(file, (f"{line}\n" for _, line in files.lines(file)))
+    reader = csv.reader(lines, delimiter=sign)
     try:
         for cells in reader:
             if cells:

@@ -23,6 +23,7 @@ from plmctl.storage.paths import find_near
 from plmctl.storage.reading import parse_json_at
 from plmctl.text.bounds import BLANK, blank_text_error, long_line_error, longest_line
 from plmctl.text.hub import DataSet
+from plmctl.text.separators import divide_rows
 from plmctl.text.strings import Strings
 from plmctl.text.undecodable import undecodable_error
 
@@ -235,7 +236,8 @@ def _csv_rows(file: Path) -> Iterator[Row]:
     """Cells under the names of the first line; in quotes they may have commas and several lines."""
     # of this process: a document is longer than the 128 kB that csv takes by itself
     csv.field_size_limit(longest_line())
-    table = csv.DictReader((f"{line}\n" for _, line in read_lines(file, cut=False)), strict=True)
+    lines, sign = divide_rows(file, (f"{line}\n" for _, line in read_lines(file, cut=False)))
+    table = csv.DictReader(lines, delimiter=sign, strict=True)
     try:
         for row in table:
             yield table.line_num, {name: cell for name, cell in row.items() if name is not None}

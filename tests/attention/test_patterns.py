@@ -17,6 +17,7 @@ from plmctl.attention.patterns.dilated import Dilated
 from plmctl.attention.patterns.documents import Documents
 from plmctl.attention.patterns.global_tokens import Global
 from plmctl.attention.patterns.order import Order
+from plmctl.attention.patterns.others import Others
 from plmctl.attention.patterns.padding import Padding
 from plmctl.attention.patterns.prefix import CausalWithPrefix
 from plmctl.attention.patterns.tree import Tree
@@ -41,6 +42,8 @@ SEQ = Seq(
 TABLE: list[tuple[Pattern, Callable[[int, int, int, int], bool]]] = [
     (Causal(), lambda b, h, q, k: k <= q),
     (Anticausal(), lambda b, h, q, k: k >= q),
+    (Others(), lambda b, h, q, k: k != q),
+    (Others() & Causal(), lambda b, h, q, k: k < q),
     (Window(reach=2), lambda b, h, q, k: -2 <= q - k <= 2),
     (Dilated(reach=2, dilation=[3]), lambda b, h, q, k: k - q in (-6, -3, 0, 3, 6)),
     (

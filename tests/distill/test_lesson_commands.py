@@ -166,7 +166,7 @@ def test_what_does_not_meet_is_said_before_any_work(place, tmp_path):
     teacher = f"teacher={place / 'teacher'}"
     assert_refused(
         place,
-        "teacher=None: a run, a checkpoint or a Hugging Face folder.*distill=none",
+        "teacher=null: a run, a checkpoint or a Hugging Face folder.*distill=none",
         "distill=kd",
     )
     assert_refused(

@@ -106,7 +106,7 @@ def test_a_teacher_is_what_its_arm_became_on_the_task_at_the_same_seed(planned: 
         ({"slow": STUDENT, "fast": []}, "is the student itself"),
         (
             {"slow": [], "fast": {"finetune": ["distill=kd"]}},
-            "arm 'fast': teacher=None: a run, a checkpoint",
+            "arm 'fast': teacher=null: a run, a checkpoint",
         ),
     ],
 )

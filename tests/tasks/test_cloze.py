@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,11 @@ import pytest
 import torch
 
 from plmctl.core.errors import ConfigError
+from plmctl.run import compose as config
 from plmctl.run.loading import load
 from plmctl.tasks.base import Example
 from plmctl.tasks.batches import collate
-from plmctl.tasks.cloze import Cloze, Piece, split_template
+from plmctl.tasks.cloze import Cloze, Piece, spell_words, split_template
 from plmctl.tasks.inference import run
 from plmctl.tasks.tables import Table
 from plmctl.text.tokenizer import Tokenizer
@@ -62,6 +64,23 @@ def test_a_wrong_template_is_told(template: str, told: str) -> None:
     with pytest.raises(ConfigError) as error:
         make(template=template)
     assert told in str(error.value)
+    assert paste(str(error.value)).template == "{text} It was {mask}."
+
+
+def paste(message: str) -> Any:
+    """The task that a command has with the fix of a message, as a shell reads it."""
+    (word,) = shlex.split(message.partition("fix: ")[2].splitlines()[0])
+    return config.compose(
+        "finetune", None, ["task=cloze", "task.path=x", "checkpoint=null", word]
+    ).task
+
+
+def test_fixes_of_label_words_can_be_pasted() -> None:
+    words = {"bad": ["it's", "null"], "very good": ["great", "so: nice"], "1": []}
+    fix = spell_words(words)
+    own = paste(f"fix: {fix.replace('<a word>', 'fine')}").label_words
+    found = {str(label): value for label, value in own.items()}
+    assert found == {"bad": ("it's", "null"), "very good": ("great", "so: nice"), "1": "fine"}
 
 
 @pytest.fixture(scope="module")
@@ -155,6 +174,7 @@ def test_label_words_that_do_not_fit_are_told(folder: Path, words: str, told: st
     ]
     output = plmctl("finetune", "task=cloze", f"task.label_words={words}", *given, code=2)
     assert told in output
+    assert "<a word>" in "".join(shlex.split(output.partition("fix: ")[2].splitlines()[0]))
     assert not (folder / "none").exists()
 
 

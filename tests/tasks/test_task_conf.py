@@ -75,7 +75,7 @@ BERT = (2e-5, 5e-5)
 # SBERT's epochs; those of STS are four
 SENTENCES = {"sentence_classes": 1, "sentence_triplets": 1, "sentence_scores": 4}
 WRITING = ("comet", "dialogue", "question_generation", "seq2seq", "summarization", "translation")
-WRITING += ("abstractive_summarization",)
+WRITING += ("abstractive_summarization", "tree_writing")
 WITHOUT_HEADS = (*WRITING, "cloze")  # they predict tokens: the head is the checkpoint's own
 
 

@@ -1,0 +1,103 @@
+"""Constituency parsing by writing: a model reads a sentence and writes the brackets of its tree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from plmctl.core.batch import Rows
+from plmctl.core.parts import part_of
+from plmctl.tasks import written
+from plmctl.tasks.base import Example
+from plmctl.tasks.bracket_files import BracketFiles
+from plmctl.tasks.bracket_score import NAMES, score_trees
+from plmctl.tasks.constituency import read_bracketed, tag_plainly
+from plmctl.tasks.generation import Generation, GenerationSettings
+from plmctl.tasks.metrics import check_metrics
+from plmctl.tasks.pairs import Columns, Pairs
+from plmctl.tasks.phrase_tree import Branch, Phrase, words_of
+from plmctl.tasks.tree_text import read_tree, write_tree
+
+WELL_FORMED = "well_formed"
+METRICS = (*NAMES, WELL_FORMED, "perplexity")
+
+
+@part_of("reader")
+class TreePairs(Pairs):
+    """Files of brackets, as `BracketFiles` reads them: the source is the sentence, the target its
+    tree as text.
+    """
+
+    def __init__(self, *, splits: Mapping[str, Sequence[str]], lenient: bool = False) -> None:
+        super().__init__(splits=splits, lenient=lenient)
+        self.trees = BracketFiles(splits=splits)
+
+    def has(self, path: Any, split: str, columns: Columns | None = None) -> bool:
+        return self.trees.has(path, split)
+
+    def read(self, path: Any, split: str, columns: Columns) -> list[Example]:
+        return [_as_pair(example) for example in self.trees.read(path, split, columns)]
+
+    def read_file(
+        self, file: Path, columns: Columns, *, header: bool | None = None, labelled: bool = True
+    ) -> list[Example]:
+        return [_as_pair(example) for example in self.trees.read_file(file, columns)]
+
+
+@part_of("task")
+class TreeWriting(Generation):
+    """Writes the tree of a sentence as text (Vinyals et al., 2015, arXiv:1412.7449, sec. 2.2 and
+    3.1): brackets with their labels at both ends, and XX for each word.
+
+    Trained as `Generation`; any text that is written is some tree (tasks/tree_text.py), and is
+    scored as evalb does (tasks/bracket_score.py). `well_formed` is the share of texts that are
+    trees of just the words of their sentence. Parts of speech, which decide what is punctuation,
+    are those of the file. Differs: a bracket and its label are cut as the tokenizer cuts text, and
+    the sentence is read from left to right; labels that differ by case alone count as equal, since
+    tokenizers may write lower case; surplus brackets are left out, not balanced by others.
+    """
+
+    typed = "sentences that you type, one a line, with spaces between words"
+
+    def check_metrics(self, settings: GenerationSettings) -> list[str]:
+        return check_metrics(settings.metrics, METRICS)
+
+    def predict(
+        self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
+    ) -> list[dict[str, Any]]:
+        predictions = super().predict(logits, rows, examples)
+        for prediction, example in zip(predictions, examples, strict=True):
+            gold = example.fields.get("tree")
+            source = str(example.fields["source"]).split()
+            words = tag_plainly(source) if gold is None else words_of(read_bracketed(gold))
+            found = read_tree(prediction["guess"], words)
+            prediction |= {"gold_tree": gold, "tree": str(found.tree)}
+            prediction[WELL_FORMED] = found.well_formed
+        return predictions
+
+    def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        gold, guess = (
+            [_in_upper_case(read_bracketed(each[side])) for each in predictions]
+            for side in ("gold_tree", "tree")
+        )
+        found = score_trees(gold, guess)
+        formed = sum(each[WELL_FORMED] for each in predictions)
+        found[WELL_FORMED] = formed / len(predictions) if predictions else 0.0
+        found["perplexity"] = written.perplexity(predictions)
+        return {name: found[name] for name in self.metrics}
+
+
+def _as_pair(example: Example) -> Example:
+    tree = example.fields["tree"]
+    fields = {"source": " ".join(example.fields["words"]), "tree": tree}
+    return replace(example, fields=fields, label=(write_tree(read_bracketed(tree)),))
+
+
+def _in_upper_case(tree: Branch) -> Branch:
+    if not isinstance(tree, Phrase):
+        return tree
+    return Phrase(tree.label.upper(), tuple(map(_in_upper_case, tree.children)))

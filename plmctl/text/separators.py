@@ -1,0 +1,52 @@
+"""What stands between the cells of a file of comma-separated values, which may be no comma."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Sequence
+from functools import cache
+from itertools import chain, islice
+from pathlib import Path
+
+from plmctl.core.terminal import remark
+
+COMMA = ","
+OTHERS = {";": "semicolons", "\t": "tabs", "|": "bars"}  # as programs for tables write them
+LOOKED = 100  # lines
+
+
+def find_separator(lines: Sequence[str], *, whole: bool = True) -> str:
+    """A comma, unless no comma divides the first row and one other sign divides all rows into as
+    many cells; signs in quotes divide nothing.
+
+    Args:
+        lines: the first ones, each with its end.
+        whole: whether these are all; else the last row may go on.
+    """
+    counts = {}
+    for sign in (COMMA, *OTHERS):
+        try:
+            rows = [row for row in csv.reader(lines, delimiter=sign) if row]
+        except csv.Error:
+            return COMMA
+        counts[sign] = [len(row) for row in (rows if whole else rows[:-1])]
+    if not counts[COMMA] or counts[COMMA][0] > 1:
+        return COMMA
+    fitting = [sign for sign in OTHERS if len({*counts[sign]}) == 1 and counts[sign][0] > 1]
+    return fitting[0] if len(fitting) == 1 else COMMA
+
+
+def divide_rows(file: Path, lines: Iterator[str]) -> tuple[Iterator[str], str]:
+    """The lines of a file, each with its end, and what stands between their cells; what is no comma
+    is said.
+    """
+    first = list(islice(lines, LOOKED))
+    separator = find_separator(first, whole=len(first) < LOOKED)
+    if separator != COMMA:
+        _say(file, separator)
+    return chain(first, lines), separator
+
+
+@cache
+def _say(file: Path, separator: str) -> None:
+    remark(f"{file}: its cells stand between {OTHERS[separator]}")

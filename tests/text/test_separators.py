@@ -1,0 +1,46 @@
+"""Signs between the cells of a .csv file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from plmctl.tasks.tables import rows_of
+from plmctl.text.inputs import read_rows
+from plmctl.text.separators import LOOKED, find_separator
+
+
+@pytest.mark.parametrize(
+    ("text", "sign"),
+    [
+        ("text,label\na,b\n", ","),
+        ("text;label\na, b;c\nd;e\n", ";"),
+        ("text\tlabel\na;b, c\td\n", "\t"),
+        ("text|label\na|b\n", "|"),
+        ('text,"semi;colon"\na,b\n', ","),
+        ('"semi;colon"\n"a;b"\n', ","),
+        ('"text, whole";label\n"a ""b""; c, d";e\n', ";"),
+        ("text\na; b\nc\n", ","),  # not in every row
+        ("text; label\na; b; c\n", ","),
+        ("a;b|c\nd;e|f\n", ","),  # either may be meant
+        ('text;label\n"one\ntwo";x\n', ";"),
+        ("text\na\n", ","),
+        ("", ","),
+    ],
+)
+def test_what_divides_the_rows(text: str, sign: str) -> None:
+    assert find_separator(text.splitlines(keepends=True)) == sign
+
+
+def test_a_row_may_go_on_behind_what_is_looked_at(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = [f"row {n}, with a comma;{n}" for n in range(LOOKED - 2)]
+    (tmp_path / "a.csv").write_text("\n".join(["text;label", *rows, '"two\nlines";last']) + "\n")
+    cells = list(rows_of(tmp_path / "a.csv"))
+    assert cells[1] == (2, ["row 0, with a comma", "0"])
+    assert cells[-1] == (LOOKED + 1, ["two\nlines", "last"])
+    table = list(read_rows(tmp_path / "a.csv", ["text"]))
+    assert table[-1] == (LOOKED + 1, {"text": "two\nlines", "label": "last"})
+    assert caplog.text.count("a.csv: its cells stand between semicolons") == 1
