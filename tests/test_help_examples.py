@@ -41,6 +41,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "convert": ("pretrain",),
     "embed": ("convert",),
     "inject": ("pretrain", "data contexts"),
+    "extend": ("pretrain",),
     "vectors": ("pretrain",),
     "generate": ("pretrain",),
     "average": ("pretrain",),
@@ -66,6 +67,7 @@ MAKES = {
     "data mine": "mined/train.jsonl",
     "convert": "exported/model.safetensors",
     "inject": "one-token/tokenizer/injected.json",
+    "extend": "extended/model.safetensors",
     "vectors": "static.vec",
     "report": "compared.md",
 }

@@ -20,7 +20,7 @@ from plmctl.run.spec import Provenance, RunSpec, thaw
 # what a word without "=" stands for, where it names no recipe: what the command is about
 ARGUMENTS = {
     **dict.fromkeys(("tokenize", "data", "contexts", "polarity", "triples"), "data.path"),
-    **dict.fromkeys(("eval", "attack", "embed", "generate", "inject"), "checkpoint"),
+    **dict.fromkeys(("eval", "attack", "embed", "generate", "inject", "extend"), "checkpoint"),
     "link": "path",
 }
 

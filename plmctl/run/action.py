@@ -25,6 +25,7 @@ ACTIONS = {
     "eval": "plmctl.run.evaluate:evaluate",
     "attack": "plmctl.run.attacking:attack",
     "inject": "plmctl.run.inject:inject",
+    "extend": "plmctl.run.extend:extend",
     "vectors": "plmctl.run.vectors:make_vectors",
     "embed": "plmctl.run.embed:write_embeddings",
     "generate": "plmctl.run.generate:generate",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-import torch
+from torch import Tensor
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.terminal import tell
@@ -14,17 +14,13 @@ from plmctl.distill.word_vectors import WordsToAdd, WordVectors, table_of
 from plmctl.interop.family import find_token_tables
 from plmctl.knowledge.contexts import read_contexts
 from plmctl.knowledge.words import WordCounts
-from plmctl.models.base import Model
-from plmctl.nn.tables import token_rows
-from plmctl.run.adapt import with_new_tokens
-from plmctl.run.assemble import build_model, longest
+from plmctl.run.added_tokens import write_with_tokens
+from plmctl.run.assemble import longest
 from plmctl.run.build import build
-from plmctl.run.convert import to_plmctl
 from plmctl.run.loading import Loaded, Source, load, open_source
 from plmctl.run.schema import Inject
 from plmctl.storage.resumable import new_folder
 from plmctl.text.injected import InjectedToken
-from plmctl.text.tokenizer import Tokenizer
 from plmctl.training.processes.world import device_of
 
 OF_RUN = ("mimic",)  # heads that make vectors, and nothing else
@@ -43,7 +39,8 @@ def inject(spec: Inject) -> int:
         raise ConfigError("words", spec.words, f"new words: {twice[0]} has a token already")
     loaded.model.to(device)
     vectors = maker.make(loaded.model, loaded.tokenizer, wanted).cpu()
-    _write(target, loaded.tokenizer.inject(added), vectors, out)
+    fill = partial(_fill_rows, vectors)
+    write_with_tokens(_without_makers(target), loaded.tokenizer.inject(added), fill, out)
     without = sum(word not in wanted.contexts for word in wanted.words)
     tell(f"{spec.out}: {len(added):,} tokens, {without:,} of them of words without contexts")
     tell(f"next: plmctl finetune task=<name> task.path=<folder> checkpoint={spec.out}")
@@ -89,43 +86,20 @@ def _read_words(spec: Inject, maker: WordVectors) -> WordsToAdd:
     return WordsToAdd(table.spellings, read_contexts(folder, table))
 
 
-def _write(source: Source, tokenizer: Tokenizer, vectors: torch.Tensor, out: Path) -> None:
-    """Write the model with the rows of the new tokens behind those that it has."""
-    first, size = tokenizer.vocab.size - len(vectors), tokenizer.vocab.size
-    config: dict[str, Any] = dict(source.config)
-    config["heads"] = {
-        name: node for name, node in (config.get("heads") or {}).items() if name not in OF_RUN
-    }
+def _without_makers(source: Source) -> Source:
+    """A model without heads that make vectors."""
+    heads = source.config.get("heads") or {}
+    config = {**source.config, "heads": {n: node for n, node in heads.items() if n not in OF_RUN}}
     kept = tuple(f"heads.{name}." for name in OF_RUN)
     tensors = {name: x for name, x in source.tensors.items() if not name.startswith(kept)}
-    model = build_model(config, vocab_size=max(size, source.vocab_size), plugins=source.plugins)
-    tensors = with_new_tokens(model, tensors)
-    _fill_rows(model, tensors, first, vectors)
-    grown = replace(source, config=config, tensors=tensors)
-    grown.__dict__["tokenizer"] = tokenizer  # in place of what its folder holds
-    out.parent.mkdir(parents=True, exist_ok=True)
-    partial = out.with_name(f".{out.name}.partial")
-    partial.mkdir()
-    to_plmctl(grown, partial)
-    if out.is_dir():  # an empty one
-        out.rmdir()
-    partial.rename(out)
+    return replace(source, config=config, tensors=tensors)
 
 
-def _fill_rows(
-    model: Model, tensors: dict[str, torch.Tensor], first: int, vectors: torch.Tensor
-) -> None:
+def _fill_rows(vectors: Tensor, table: Tensor, rows: slice) -> None:
     """Set the rows of the new tokens: their vectors in tables as wide as these, and where there is
     one number for each token, a bias, the smallest that any has.
     """
-    for name in token_rows(model):
-        table = tensors.get(name)
-        if table is None or table.dim() > 2:
-            continue
-        rows = slice(first, first + len(vectors))
-        table = table.clone()
-        if table.dim() == 1:
-            table[rows] = table[:first].min()
-        elif table.shape[1] == vectors.shape[1]:
-            table[rows] = vectors.to(table)
-        tensors[name] = table
+    if table.dim() == 1:
+        table[rows] = table[: rows.start].min()
+    elif table.dim() == 2 and table.shape[1] == vectors.shape[1]:
+        table[rows] = vectors.to(table)

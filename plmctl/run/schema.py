@@ -389,6 +389,19 @@ class Inject(RunSpec):
 
 
 @dataclass(frozen=True)
+class Extend(RunSpec):
+    checkpoint: str = MISSING  # a run, a checkpoint or a Hugging Face folder
+    data: Data = Data()  # text of the field whose words the new tokens are parts of
+    tokens: Count = 1000  # new ones, at most
+    least: Count = 10  # how often a new token must stand in the text
+    # of new tokens, in every table of the model: the mean of those of the old tokens that it is
+    # made of, or as a new model draws them
+    rows: Literal["pieces", "random"] = "pieces"
+    sample_bytes: Count = 1 << 25  # of text that is read
+    out: str = MISSING  # a new folder
+
+
+@dataclass(frozen=True)
 class Vectors(RunSpec):
     data: Data = Data()
     method: Any = MISSING
@@ -586,6 +599,7 @@ VERBS: dict[str, type[RunSpec]] = {
     "eval": Evaluate,
     "attack": Attack,
     "inject": Inject,
+    "extend": Extend,
     "vectors": Vectors,
     "embed": Embed,
     "data": Check,

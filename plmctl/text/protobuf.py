@@ -1,5 +1,5 @@
-"""A reader of the encoding of protobuf messages, enough for the few fields of SentencePiece's files
-that its Python API hides.
+"""The encoding of protobuf messages, enough for the few fields of SentencePiece's files that its
+Python API hides.
 """
 
 from __future__ import annotations
@@ -34,3 +34,16 @@ def _parse_varint(data: bytes, offset: int) -> tuple[int, int]:
         offset, shift = offset + 1, shift + 7
         if byte < 0x80:
             return value, offset
+
+
+def spell_field(number: int, content: bytes) -> bytes:
+    """A field of a message that holds text or a message; behind a message, one more of its list."""
+    return _spell_varint(number << 3 | 2) + _spell_varint(len(content)) + content
+
+
+def _spell_varint(value: int) -> bytes:
+    low = bytearray()
+    while value > 0x7F:
+        low.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*low, value])

@@ -22,6 +22,7 @@ from plmctl.storage.paths import refuse_links
 from plmctl.storage.reading import read_json
 from plmctl.text import hugging_face, injected, rust, segmented, sentence_piece
 from plmctl.text.backend import Backend, Span, replace_surrogates
+from plmctl.text.extended import extend_backend
 from plmctl.text.injected import InjectedBackend, InjectedToken, read_added
 from plmctl.text.roles import Roles, make_vocabulary, order_appended
 from plmctl.text.rust import blame_tokenizer
@@ -219,6 +220,23 @@ class Tokenizer:
         else:
             backend = InjectedBackend(own, added)
         return Tokenizer(backend=backend, roles_=self.roles, kind=self.kind)
+
+    def extend(
+        self, texts: Iterable[str], *, tokens: int, least: int
+    ) -> tuple[Tokenizer, list[list[int]]]:
+        """This tokenizer with new tokens that it learns from a text, whose ids follow its own, and
+        for each of them the ids of its own that it is made of.
+
+        Args:
+            texts: sentences or lines.
+            tokens: new tokens, at most.
+            least: how often one must stand in the texts.
+        """
+        texts = (part for text in texts for part in _cut_long_runs(text))
+        backend, pieces = extend_backend(
+            self._backend, self.roles, self.kind, texts, tokens=tokens, least=least
+        )
+        return Tokenizer(backend=backend, roles_=self.roles, kind=self.kind), pieces
 
     def export_hf(
         self,

@@ -1,0 +1,96 @@
+"""`plmctl extend`: a model is given tokens of the words of another text, which continue what it
+knows of their pieces.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import partial
+
+from torch import Tensor
+
+from plmctl.core.errors import ConfigError
+from plmctl.core.progress import show_bytes
+from plmctl.core.terminal import tell
+from plmctl.data.shards import is_tokens
+from plmctl.data.survey import survey_text
+from plmctl.interop.family import find_token_tables
+from plmctl.run.added_tokens import write_with_tokens
+from plmctl.run.base_model import refuse_methods
+from plmctl.run.build import plain
+from plmctl.run.loading import Source, open_source
+from plmctl.run.schema import Extend
+from plmctl.run.tokenize import find_sources
+from plmctl.storage.resumable import new_folder
+from plmctl.text.tokenizer import Tokenizer
+
+
+def extend(spec: Extend) -> int:
+    """Write `out`, a model that any command reads, and say what its tokens are worth."""
+    out = new_folder(spec.out)
+    source = _open_model(spec)
+    texts = _read_texts(spec)
+    own = source.tokenizer
+    tokenizer, pieces = own.extend(texts, tokens=spec.tokens, least=spec.least)
+    fill = partial(_fill_with_means, pieces) if spec.rows == "pieces" else _keep_drawn
+    write_with_tokens(source, tokenizer, fill, out)
+    before, after = (int(each.encode_flat(texts)[1].sum()) for each in (own, tokenizer))
+    if spec.provenance.json:
+        counts = {"tokens": len(pieces), "before": before, "after": after}
+        tell(json.dumps({"out": spec.out, **counts}))
+        return 0
+    tell("\n".join(_describe(spec, tokenizer, own, len(pieces), (before, after))))
+    return 0
+
+
+def _open_model(spec: Extend) -> Source:
+    """ConfigError for a model to whose tables no rows can be added."""
+    source = open_source(spec.checkpoint, plugins=spec.plugins)
+    refuse_methods(source, "checkpoint")
+    if len(find_token_tables(source.tensors)) != 1:
+        allowed = "a model with one table of tokens, a row for each"
+        raise ConfigError("checkpoint", spec.checkpoint, allowed, fix="another model")
+    return source
+
+
+def _read_texts(spec: Extend) -> list[str]:
+    """The sample that tokens are learned from: no document that is held out."""
+    data, path = plain(spec.data), plain(spec.data.path)
+    if is_tokens(path):
+        raise ConfigError("data.path", path, "holds tokens; give the text they were made from")
+    source, valid = find_sources(data, path)
+    with show_bytes() as say:
+        share = 0 if valid else data["valid_share"]
+        sample_bytes = spec.sample_bytes
+        survey = survey_text(source, valid_share=share, sample_bytes=sample_bytes, say=say)
+    return [sentence for document in survey.sample for sentence in document.sentences]
+
+
+def _fill_with_means(pieces: Sequence[Sequence[int]], table: Tensor, rows: slice) -> None:
+    """The row of a new token is the mean of those of its pieces, in every table: so are its vector,
+    and its logit wherever it is predicted.
+    """
+    for number, parts in enumerate(pieces, rows.start):
+        table[number] = table[list(parts)].float().mean(0).to(table)
+
+
+def _keep_drawn(table: Tensor, rows: slice) -> None:
+    """Leave the rows as a new model draws them."""
+
+
+def _describe(
+    spec: Extend, tokenizer: Tokenizer, own: Tokenizer, added: int, counts: tuple[int, int]
+) -> list[str]:
+    before, after = counts
+    first = own.vocab.size
+    shown = " ".join(tokenizer.pieces(range(first, min(first + 8, tokenizer.vocab.size))))
+    fewer = 1 - after / max(before, 1)
+    lines = [
+        f"{spec.out}: {added:,} new tokens, such as {shown}",
+        f"the text that they were learned from has {after:,} tokens in place of {before:,}"
+        f" ({fewer:.1%} fewer)",
+    ]
+    if added < spec.tokens:
+        lines.append(f"no more than {added:,} stand {spec.least} times in it (tokens, least)")
+    return [*lines, f"next: plmctl pretrain <recipe> init={spec.out} data.path=<text>"]
