@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from plmctl.run.loading import load, open_source
+from plmctl.run.loading import find, load, open_source
 from plmctl.storage.reading import read_tensors
+from plmctl.training.log import read_metrics
 from tests.command import plmctl
 
 SHORT = [
@@ -52,7 +53,7 @@ def beside(data: Path, name: str, task: str = "classification", *overrides: str)
 def run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "together"
     others = [*beside(data, "many"), *beside(data, "tags", "conll2003")]
-    words = [f"task.path={data}/films", f"run.dir={folder}"]
+    words = [f"task.path={data}/films", f"run.dir={folder}", "train.best_metric=many/loss"]
     plmctl("finetune", *SCRATCH, *SHORT, *words, *others)
     return folder
 
@@ -71,6 +72,18 @@ def test_each_task_has_its_head_its_scores_and_its_predictions(run: Path) -> Non
     assert "f1" in result["beside"]["tags"]["metrics"]["dev"]
     lines = (run / "predictions" / "many.dev.jsonl").read_text().splitlines()
     assert {json.loads(line)["gold"] for line in lines} == {"a", "b", "c"}
+
+
+def test_a_metric_of_a_task_beside_chooses_the_checkpoint(run: Path, data: Path) -> None:
+    lines = list(read_metrics(run / "metrics.jsonl"))
+    measured = [line["valid/many/loss"] for line in lines if "valid/many/loss" in line]
+    state = json.loads((find(run) / "trainer.json").read_text())
+    assert len(measured) == 2
+    assert state["progress"]["best"] == pytest.approx(min(measured), rel=1e-4)
+    words = [f"task.path={data}/films", *beside(data, "many"), "train.best_metric=many/los"]
+    said = plmctl("finetune", *SCRATCH, *SHORT, *words, code=2)
+    assert "many/accuracy" in said
+    assert "fix: train.best_metric=many/loss" in said
 
 
 def test_a_task_beside_is_a_checkpoint_of_its_own(run: Path, data: Path) -> None:

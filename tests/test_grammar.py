@@ -41,7 +41,7 @@ def test_every_choice_is_a_setting_or_an_option_and_never_both(name: str) -> Non
     if has_settings(name):
         verb = schema_of(name)
         assert not shown & hints(VERBS[verb or "pretrain"]).keys()
-        assert {"config_dir", "plugin", "print_config"} <= shown
+        assert {"config_dir", "plugin", "print_config", "json"} <= shown
     elif "out" in shown:
         (out,) = (param for param in parameters(name) if param.name == "out")
         assert out.opts == ["--out"]

@@ -32,6 +32,16 @@ MISTAKES = [
     (f"pretrain {TINY} noise=tken_mask", "there is no such noise", "noise=[token_mask]"),
     (f"pretrain {TINY} noise.rat=0.2", "there is no such setting", "noise.token_mask.rate=0.2"),
     (
+        f"pretrain {TINY} regulariser.epsilon=0.1",
+        "regulariser=none, and has no settings",
+        "regulariser=fgm regulariser.epsilon=0.1",
+    ),
+    (
+        "finetune task=sst2 checkpoint=runs/first beside.a/b.task=sst2",
+        "between the dots of a key have letters, digits, _ and -, and no /",
+        "beside.a_b.task=sst2",
+    ),
+    (
         f"pretrain {TINY} pattern=sparse_transformer pattern.variant=fixd",
         "must be one of strided, fixed",
         "pattern.variant=fixed",

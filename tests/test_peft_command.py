@@ -133,7 +133,8 @@ def test_a_prompt_begins_with_tokens_and_is_evaluated(base: Path, tmp_path: Path
 def test_adapters_of_runs_are_fused_and_stacked(base: Path, tuned: Path, tmp_path: Path) -> None:
     small = "peft.adapter.inner_width=4"
     adapter = finetune(base, tmp_path / "one", "peft=[adapter_pfeiffer]", small, "train.steps=1")
-    runs = f"runs=[{adapter},{adapter}]"
+    shutil.copytree(adapter, other := tmp_path / "two")
+    runs = f"runs=[{adapter},{other}]"
     fused = finetune(
         base, tmp_path / "fused", "peft=[fusion]", f"peft.fusion.{runs}", "train.steps=1"
     )
@@ -156,6 +157,9 @@ def test_adapters_of_runs_are_fused_and_stacked(base: Path, tuned: Path, tmp_pat
     assert "a run with one adapter alone; this one has peft=[lora, ia3]" in said
     said = plmctl("finetune", *words, f"peft.fusion.runs=[{base}/plain]", code=2)
     assert "this one has no method" in said
+    for again in (adapter, newest(adapter)):
+        said = plmctl("finetune", *words, f"peft.fusion.runs=[{adapter},{again}]", code=2)
+        assert "an adapter is there once" in said
 
 
 def test_resume_goes_on_bit_for_bit(base: Path, tuned: Path, tmp_path: Path) -> None:

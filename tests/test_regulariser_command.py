@@ -66,7 +66,7 @@ def test_a_compiled_model_and_one_without_words_are_refused(tmp_path: Path) -> N
     for more, reason in (
         (["train.compile=true"], "changes what a compiled model reads"),
         (["train.frozen_outputs=once", "train.frozen=[backbone]"], "frozen layers read"),
-        (["model=bilm", "tokenizer=word"], "no table of tokens"),
+        (["model=bilm", "tokenizer=word"], "regulariser='fgm': none: this model reads characters"),
     ):
         asked = [*words, "regulariser=fgm", f"run.dir={tmp_path / 'run'}", *more]
         assert reason in " ".join(plmctl("finetune", *asked, code=2).split())

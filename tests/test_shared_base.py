@@ -111,6 +111,12 @@ def test_lines_are_answered_in_their_order(folder: Path, shared: SharedBase) -> 
         shared.predict(["a"], ["lra"])
     with pytest.raises(DataError, match="lines for biases"):
         shared.predict(["one text alone"], ["biases"])
+    with pytest.raises(UsageError, match="2 lines, and 1 name of tasks"):
+        shared.predict(["a", "b"], ["biases"])
+    with pytest.raises(UsageError, match="tasks must be a list of texts, not 'biases'"):
+        shared.predict(["a"], "biases")
+    with pytest.raises(DataError, match="lines:1: a line is a text, not 5"):
+        shared.predict([5], ["biases"])  # type: ignore[list-item]
 
 
 def test_another_base_is_refused(folder: Path, tmp_path: Path) -> None:

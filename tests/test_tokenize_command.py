@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
 from plmctl.core.errors import UsageError
-from plmctl.data.shards import Shards
+from plmctl.data.shards import Shards, read_manifest
 from plmctl.run.action import perform
 from plmctl.run.compose import compose
 from plmctl.run.recipes import conf_dir
@@ -74,6 +75,16 @@ def test_from_the_shell_and_again_with_the_same_tokenizer(text: Path, tmp_path: 
     )
     assert again.returncode == 0
     assert Shards.open(tmp_path / "a").fingerprint == Shards.open(tmp_path / "b").fingerprint
+
+
+def test_its_numbers_as_json(text: Path, tmp_path: Path) -> None:
+    words = [f"data.path={text}", "tokenizer.vocab_size=66", f"out={tmp_path / 'a'}", "--json"]
+    done = CliRunner().invoke(make_app(), ["tokenize", *words])
+    told, manifest = json.loads(done.stdout), read_manifest(tmp_path / "a")
+    assert told["tokenizer"]["fingerprint"] == Tokenizer.load(tmp_path / "a").fingerprint
+    for name, counts in told["splits"].items():
+        assert counts["tokens"] == len(Shards.open(tmp_path / "a", name).ids)
+        assert counts == {count: manifest["splits"][name][count] for count in counts}
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from plmctl.api.model import TrainedModel
-from plmctl.core.errors import ConfigError
+from plmctl.api.settings import check_path
+from plmctl.core.errors import ConfigError, UsageError
 from plmctl.core.values import fit
 from plmctl.run.loading import load as load_model
 from plmctl.run.plugins import Unconfirmed
@@ -37,6 +38,7 @@ def load(
         device: "auto" is a GPU where there is one.
         precision: of what is computed; "auto": as training chooses.
     """
+    check_path("path", path)
     _check("device", device, Device)
     _check("precision", precision, Numbers)
     chosen = choose(precision, device_of(device, "device"))
@@ -59,6 +61,11 @@ def load_adapters(
     `paths`: {a name of the task: its run or checkpoint}; `plugins` and `device` as of `load`.
     """
     _check("device", device, Device)
+    if not isinstance(paths, Mapping):
+        fix = '{"sst2": "runs/sst2", "rte": "runs/rte"}'
+        raise UsageError(f"paths are a dict of names and runs, not {paths!r}\n  fix: {fix}")
+    for name, path in paths.items():
+        check_path(f"paths[{name!r}]", path)
     try:
         return open_adapters(paths, plugins=plugins, device=device_of(device, "device"))
     except Unconfirmed as error:

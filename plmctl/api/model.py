@@ -11,8 +11,8 @@ from typing import Any, Literal
 import numpy as np
 
 from plmctl.api.records import RowList
-from plmctl.api.settings import Settings, to_words
-from plmctl.api.texts import PLACE, Item, as_line, read_items, refuse_single
+from plmctl.api.settings import Settings, check_path, to_words
+from plmctl.api.texts import PLACE, Item, as_line, read_items, refuse_single, take_texts
 from plmctl.core.errors import UsageError
 from plmctl.generation.answers import Answer, MaskAnswers, TextAnswers, answer_in_order
 from plmctl.heads.sentences import REDUCTIONS
@@ -46,14 +46,14 @@ class TrainedModel(Loaded):
 
     def tokenize(self, texts: Sequence[str]) -> list[list[str]]:
         """The tokens of each text as pieces of it, without special ones."""
-        refuse_single(texts, "model.tokenize([text])")
-        return [self.tokenizer.pieces(ids) for ids in self.tokenizer.encode_batch(list(texts))]
+        listed = take_texts(texts, "model.tokenize([text])")
+        return [self.tokenizer.pieces(ids) for ids in self.tokenizer.encode_batch(listed)]
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text as the model reads them: with special tokens, cut to its length."""
-        refuse_single(texts, "model.encode([text])")
+        listed = take_texts(texts, "model.encode([text])")
         length = self.model.backbone.max_length
-        return [list(lay_out_text(text, self, length).ids) for text in texts]
+        return [list(lay_out_text(text, self, length).ids) for text in listed]
 
     def embed(
         self,
@@ -117,7 +117,10 @@ class TrainedModel(Loaded):
         """
         if (texts is None) == (path is None):
             raise UsageError("predict: either texts, or path=<a file>")
-        refuse_single(texts, "model.predict([text]), or model.predict(path=...) of a file")
+        if path is None:
+            refuse_single(texts, "model.predict([text]), or model.predict(path=...) of a file")
+        else:
+            check_path("path", path)
         given = {"batch_size": batch_size, "input": PLACE if path is None else os.fspath(path)}
         spec = spec_of("eval", {"checkpoint": str(self.source.folder), **given}, self._provenance())
         task = self._need_task(make_task(spec, self))
@@ -203,7 +206,7 @@ class TrainedModel(Loaded):
     def _answer(
         self, texts: Sequence[str], settings: dict[str, Any], kind: type, other: str
     ) -> list[Answer]:
-        refuse_single(texts, "[text]")
+        listed = take_texts(texts, "[text]")
         checkpoint = {"checkpoint": self.source.folder}
         given = self._provenance("generate", to_words({**checkpoint, **settings}))
         with advise(given):
@@ -213,7 +216,7 @@ class TrainedModel(Loaded):
             answerer = make_answerer(asked, search, self, PLACE, self.precision.device)
             if not isinstance(answerer, kind):
                 raise UsageError(f"this model does something else\n  fix: {other}")
-            prompts = answerer.reader.all(iter(texts), spec.max_new)
+            prompts = answerer.reader.all(iter(listed), spec.max_new)
             with self.precision.autocast():
                 return list(answer_in_order(prompts, answerer, spec.batch_size))
 

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from plmctl.core.errors import UsageError
+from plmctl.core.errors import DataError, UsageError, nearest
+
+
+class BySplit(dict[str, Any]):
+    """{split: what is known of it}; DataError for a split that is not there."""
+
+    def __missing__(self, split: object) -> Any:
+        near = nearest(str(split), self)
+        there = f"there are {', '.join(self)}" if self else "nothing was scored"
+        raise DataError(f"no split {split!r}{near}: {there}")
 
 
 class RowList(list[dict[str, Any]]):

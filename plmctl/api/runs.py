@@ -9,7 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plmctl.api.records import RowList
+from plmctl.api.records import BySplit, RowList
+from plmctl.api.settings import check_path
 from plmctl.report.runs import METRICS, RunLog, read_predictions, read_result
 from plmctl.report.subject import find_subject
 from plmctl.storage.lines import read_lines
@@ -43,18 +44,19 @@ class RunFolder:
         pretraining the last ones on held-out text, as "valid".
         """
         if (result := read_result(self.folder)) is not None:
-            return dict(result["metrics"])
+            return BySplit(result["metrics"])
         last = {
             name.removeprefix(VALID): curve[-1][1]
             for name, curve in self._log.series.items()
             if name.startswith(VALID)
         }
-        return {"valid": last} if last else {}
+        return BySplit({"valid": last} if last else {})
 
     @cached_property
     def predictions(self) -> dict[str, RowList]:
         """{split: its predictions} of a fine-tuning."""
-        return {name: RowList(rows) for name, rows in read_predictions(self.folder).items()}
+        found = read_predictions(self.folder).items()
+        return BySplit((name, RowList(rows)) for name, rows in found)
 
     @property
     def checkpoint(self) -> Path:
@@ -76,6 +78,7 @@ class RunFolder:
 
 def read_run(path: str | os.PathLike[str], *, plugins: Sequence[str] = ()) -> RunFolder:
     """The run in a folder, finished or not; DataError where there is none."""
+    check_path("path", path)
     folder = Path(path).expanduser()
     find_subject([folder])
     return RunFolder(folder, tuple(plugins))
@@ -86,6 +89,8 @@ def read_runs(*paths: str | os.PathLike[str]) -> RowList:
     its scores as "split/metric".
     """
     rows = RowList()
+    for path in paths:
+        check_path("path", path)
     for run in find_subject([Path(path).expanduser() for path in paths]).runs:
         scores = RunFolder(run.folder).scores
         flat = {f"{s}/{name}": value for s, own in scores.items() for name, value in own.items()}

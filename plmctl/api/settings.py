@@ -25,7 +25,16 @@ def to_words(settings: Settings | None) -> tuple[str, ...]:
     return tuple(_spell_setting(key, value) for key, value in (settings or {}).items())
 
 
+def check_path(name: str, value: object) -> None:
+    """UsageError for an argument `name` that must be a path and is none."""
+    if not isinstance(value, str | os.PathLike):
+        raise UsageError(f"{name}={value!r}: must be a path, as a text or a Path")
+
+
 def _spell_setting(key: str, value: Any) -> str:
+    if not isinstance(key, str):
+        fix = f'{{"train.steps": {value!r}}}'
+        raise UsageError(f"{key!r}: the name of a setting is a text\n  fix: as in {fix}")
     if key.startswith("~"):
         return key
     return f"{key}={value}" if key == "prompt" else f"{key}={spell(_quote(value))}"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.api.records import RowList
+from plmctl.api.settings import check_path
 from plmctl.core.errors import DataError
 from plmctl.jobs.job import RUN
 from plmctl.report.studies import StudyFolder, is_study
@@ -56,6 +57,7 @@ class StudyRecord:
 
 def read_study(path: str | os.PathLike[str]) -> StudyRecord:
     """The study in a folder, whose table has been written; DataError where there is none."""
+    check_path("path", path)
     folder = Path(path).expanduser()
     if not is_study(folder):
         fix = "the folder that out= of plmctl ablate names, by default studies/<name>"

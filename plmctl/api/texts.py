@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,20 @@ PLACE = "texts"  # what messages call them
 
 
 def refuse_single(texts: object, instead: str) -> None:
-    """UsageError for a text in place of a list of texts."""
-    if isinstance(texts, str):
-        raise UsageError(f"texts must be a list of texts, not one text\n  fix: {instead}")
+    """UsageError for a text, or whatever else is no list, in place of a list of texts."""
+    if isinstance(texts, str | bytes | Mapping) or not isinstance(texts, Iterable):
+        given = "one text" if isinstance(texts, str) else repr(texts)[:40]
+        raise UsageError(f"texts must be a list of texts, not {given}\n  fix: {instead}")
+
+
+def take_texts(texts: Iterable[str], instead: str) -> list[str]:
+    """The texts as a list; DataError for the first that is none."""
+    refuse_single(texts, instead)
+    listed = list(texts)
+    for number, text in enumerate(listed, 1):
+        if not isinstance(text, str):
+            raise DataError(f"each item must be a text, not {text!r}", file=PLACE, line=number)
+    return listed
 
 
 @contextmanager
@@ -51,9 +62,11 @@ def as_line(item: Item, number: int) -> str:
     """A text, or both texts of a pair with a tab between, as a line of a file has them."""
     if isinstance(item, str):
         return item
-    if isinstance(item, Mapping) or not all(isinstance(text, str) for text in item):
+    several = isinstance(item, Iterable) and not isinstance(item, Mapping | bytes)
+    if not several or not all(isinstance(text, str) for text in item):
         allowed = "each item must be a text, or a pair of texts"
-        raise DataError(f"{allowed}, as the first one is: {item!r}", file=PLACE, line=number)
+        first = ", as the first one is" if number > 1 else ""
+        raise DataError(f"{allowed}{first}: {item!r}", file=PLACE, line=number)
     if any("\t" in text for text in item):
         fix = 'records with the columns of the task: {"text": ..., "text2": ...}'
         raise DataError("a text of a pair has a tab", file=PLACE, line=number, fix=fix)

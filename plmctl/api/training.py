@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from plmctl.api.runs import RunFolder
-from plmctl.api.settings import Settings, to_words
+from plmctl.api.settings import Settings, check_path, to_words
 from plmctl.api.state import keep_state
 from plmctl.api.studies import StudyRecord, read_study
 from plmctl.core.errors import PlmctlError, UsageError, nearest
@@ -107,7 +107,7 @@ def perform(
     plmctl.perform("tokenize", {"data.path": "wiki/", "out": "tokens"})
     plmctl.perform("data link", {"path": "dump.xml.bz2", "out": "linked"})
     """
-    verb = command.removeprefix("data ")
+    verb = str(command).removeprefix("data ")
     verb = "data" if verb == "check" else verb
     if verb not in ACTIONS:
         known = [name for name in ACTIONS if name not in TRAINING]
@@ -126,6 +126,8 @@ def _collect(
     resume: bool = False,
 ) -> Provenance:
     """What a command line of the same meaning says."""
+    if recipe is not None:
+        check_path("recipe", recipe)
     name = os.fspath(recipe) if recipe is not None else None
     if name is None and not resume:
         name = DEFAULTS.get(command)

@@ -68,6 +68,27 @@ def describe_tokens(manifest: dict[str, Any], out: object) -> list[str]:
     return lines
 
 
+def sum_up_tokens(manifest: Mapping[str, Any], out: object) -> dict[str, Any]:
+    """The numbers of `describe_tokens`, for programs."""
+    counts = ("documents", "sentences", "tokens", "bytes")
+    kind = {name: manifest["tokenizer"][name] for name in ("kind", "size", "fingerprint")}
+    spans = {
+        name: sum(own["arrays"][f"{name}.start"]["length"] for own in manifest["splits"].values())
+        for name in manifest["spans"]
+    }
+    return {
+        "out": str(out),
+        "tokenizer": kind,
+        "splits": {
+            name: {count: split[count] for count in counts}
+            for name, split in manifest["splits"].items()
+        },
+        "spans": spans,
+        "left_out": dict(manifest["left_out"]),
+        "dropped_from_train": manifest["dropped_from_train"],
+    }
+
+
 def warn_of_large_share(manifest: Mapping[str, Any]) -> list[str]:
     """A warning if so few documents exist that validation takes far more than its share."""
     tokens = {name: split["tokens"] for name, split in manifest["splits"].items()}

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from plmctl.core.errors import AbsentData, ConfigError, DataError
+from plmctl.core.terminal import counted, remark
 from plmctl.knowledge.static_vectors import StaticVectors
 from plmctl.knowledge.subwords import Ngrams, Subwords
 from plmctl.knowledge.vector_binary import MAGIC, read_fasttext, read_word2vec, write_word2vec
@@ -66,6 +67,7 @@ def read_static(
                 raise DataError(what, file=file, fix=FORMATS)
             else:
                 read = StaticVectors(*read_text_table(file, limit, among))
+    read = _keep_words(read, file)
     if not len(read.words) and among is None:
         what, fix = "there are no vectors in it", "lines of a word and its numbers"
         raise DataError(what, file=file, fix=fix)
@@ -114,14 +116,46 @@ def _is_word2vec(head: bytes) -> bool:
 
 
 def _is_binary(head: bytes) -> bool:
-    """Whether bytes are no text: they have control characters, or are not UTF-8."""
+    """Whether bytes are no text: they have control characters, or are not UTF-8 and no word with
+    numbers behind it.
+    """
     if any(byte < 32 and byte not in _SPACES for byte in head):
         return True
     try:
         head.decode("utf-8")
     except UnicodeDecodeError as error:
-        return error.start < len(head) - 3  # a character may be cut off at the end
+        # a character may be cut off at the end
+        return error.start < len(head) - 3 and not _begins_as_text(head)
     return False
+
+
+def _begins_as_text(head: bytes) -> bool:
+    """Whether the first line is a word and numbers, in whatever encoding the word is."""
+    cells = head.partition(b"\n")[0].split()[1:4]
+    try:
+        return bool([float(cell) for cell in cells])
+    except ValueError:
+        return False
+
+
+def _keep_words(read: StaticVectors, file: Path) -> StaticVectors:
+    """The first vector of each word; a line says which words stand there twice, or are none."""
+    first, again, nameless = dict[str, int](), dict[str, None](), 0
+    for number, word in enumerate(read.words):
+        if not word:
+            nameless += 1
+        elif first.setdefault(word, number) != number:
+            again[word] = None
+    if len(first) == len(read.words):
+        return read
+    if nameless:
+        remark(f"{file}: {counted(nameless, 'vector')} without a word, left out")
+    if again:
+        named = ", ".join(repr(word[:40]) for word in list(again)[:3])
+        some = f"{named}{', ...' if len(again) > 3 else ''}"
+        said = f"{counted(len(again), 'word')} more than once ({some})"
+        remark(f"{file}: {said}; the first vector of each counts")
+    return StaticVectors(list(first), read.table[list(first.values())], read.subwords)
 
 
 def _read_tensors(file: Path, limit: int, among: Collection[str] | None) -> StaticVectors:

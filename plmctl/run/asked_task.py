@@ -19,8 +19,16 @@ from plmctl.run.model_facts import reading
 from plmctl.run.schema import Attack, Evaluate
 from plmctl.run.spec import Part
 from plmctl.storage.atomic import is_stream, refuse_existing
+from plmctl.storage.earlier import keep_earlier
 from plmctl.tasks.base import Example, Task
-from plmctl.tasks.predictions import FILES, beside, write_predictions, write_rows
+from plmctl.tasks.predictions import (
+    FILES,
+    beside,
+    predictions_file,
+    submission_file,
+    write_rows,
+    write_submission,
+)
 from plmctl.tasks.unlabelled import read_unlabelled
 
 ALSO = {"valid": "dev", "validation": "dev"}  # other words for the default split
@@ -77,7 +85,24 @@ def write_split(
     rows: Sequence[dict[str, Any]] = predictions
     if is_file(out) or spec.input is not None:
         rows = beside(spec.input, examples, predictions)
-    return write_rows(out, rows) if is_file(out) else write_predictions(out, name, rows)
+    return write_results(out, name, rows, overwrite=spec.overwrite)
+
+
+def write_results(out: Path, name: str, rows: Sequence[dict[str, Any]], *, overwrite: bool) -> Path:
+    """Write rows to the file `out`, or as `<name>.jsonl` into this folder, where earlier ones are
+    kept without `overwrite`; return the file.
+    """
+    file = out if is_file(out) else predictions_file(out, name)
+    with keep_earlier(file, overwrite=overwrite):
+        return write_rows(file, rows)
+
+
+def write_for_board(out: Path, name: str, content: str, *, overwrite: bool) -> Path:
+    """Write a file for a leader board into the folder `out`, where an earlier one is kept without
+    `overwrite`; return it.
+    """
+    with keep_earlier(submission_file(out, name), overwrite=overwrite):
+        return write_submission(out, name, content)
 
 
 def choose_task(spec: Evaluate | Attack, loaded: Loaded) -> dict[str, Any]:

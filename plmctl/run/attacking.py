@@ -18,7 +18,7 @@ from plmctl.attack.word_text import WordText
 from plmctl.core.errors import ConfigError, nearest
 from plmctl.core.locate import locate, parameters
 from plmctl.core.rounding import round_floats
-from plmctl.run.asked_task import check_out, choose_task, describe_model
+from plmctl.run.asked_task import check_out, choose_task, describe_model, write_results
 from plmctl.run.build import build
 from plmctl.run.loading import Loaded, load, load_for
 from plmctl.run.predict import ScoreTable, predict
@@ -28,7 +28,6 @@ from plmctl.run.spec import thaw
 from plmctl.tasks import inference
 from plmctl.tasks.base import Example, Task
 from plmctl.tasks.classification import Classification
-from plmctl.tasks.predictions import write_rows
 from plmctl.training.device.precision import Precision
 
 DIGITS = 6  # of probabilities: what differs by less is equal, so that no batch decides
@@ -88,16 +87,18 @@ def attack(spec: Attack) -> int:
     started, model = time.perf_counter(), AskedOnce(victim.score)
     rows = attack_examples(victim, model, candidates, constraints, search, window=spec.window)
     seconds = time.perf_counter() - started
-    out = Path(spec.out) if spec.out else _choose_out(spec, loaded)
-    write_rows(out, round_floats(rows))
+    out = Path(spec.out) if spec.out else (loaded.source.run or Path()) / "attack"
+    file = write_results(out, spec.split, round_floats(rows), overwrite=spec.overwrite)
     extra = {
         "task": task.name,
         "checkpoint": str(loaded.source.folder),
         "rows": len(rows),
         "texts that the model read": f"{model.answered:,}, of {model.asked:,} that were asked",
         "texts a second": f"{model.answered / max(seconds, 1e-9):.0f}",
-        "attacks": str(out),
+        "attacks": str(file),
     }
+    if unchanged := explain_unchanged(rows):
+        extra["unchanged"] = unchanged
     scores = {spec.split: sum_up(rows)}
     table = ScoreTable(f"{task.name} under attack", scores, extra)
     table.show(as_json=spec.provenance.json)
@@ -180,6 +181,19 @@ def sum_up(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     }
 
 
+def explain_unchanged(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Why no text was changed at all; "" where one was."""
+    attacked = [row for row in rows if row["result"] != "wrong before"]
+    if not attacked:
+        return f"no text was attacked: the model answers none of these {len(rows)} right"
+    if any(row["changes"] for row in attacked):
+        return ""
+    return (
+        "no word of any text was changed: attack_candidates proposes none that constraint allows"
+        " and that makes the right answer less likely (constraint=[] allows all)"
+    )
+
+
 def _read(spec: Attack, task: Any) -> list[Example]:
     """The first examples of the split, each with a label and the text that is changed."""
     if not isinstance(task, Classification):
@@ -242,8 +256,3 @@ def _make_embed(
         return embed_texts(own, texts, pooling, normalize=True, **how)
 
     return embed
-
-
-def _choose_out(spec: Attack, loaded: Loaded) -> Path:
-    """attack/<split>.jsonl in the run; beside a published folder, here."""
-    return (loaded.source.run or Path()) / "attack" / f"{spec.split}.jsonl"

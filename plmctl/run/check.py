@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import Any, NamedTuple
 
-from plmctl.core.errors import ConfigError, PlmctlError, collect, nearest, raise_all
+from plmctl.core.errors import ConfigError, PlmctlError, collect, raise_all
 from plmctl.core.locate import locate
 from plmctl.data.shards import is_tokens
 from plmctl.models.base import Model
@@ -17,8 +16,10 @@ from plmctl.run.corpus import check_data, sources
 from plmctl.run.fit import refuse_idle_patience
 from plmctl.run.loading import open_source
 from plmctl.run.model_facts import stated_pooling
+from plmctl.run.part_help import name_part
 from plmctl.run.regularising import build_regulariser
 from plmctl.run.schema import Finetune, Pretrain
+from plmctl.run.side_tasks import choose_metric
 from plmctl.run.spec import thaw
 from plmctl.run.stabilising import stabilise
 from plmctl.run.stage_settings import check_updates
@@ -76,10 +77,7 @@ def check_pretraining(spec: Pretrain) -> Outline:
     if spec.first_vectors and not any(isinstance(part, TokenTable) for part in model.modules()):
         allowed = "none: this model reads characters and has no table of tokens"
         raise ConfigError(
-            "first_vectors",
-            spec.first_vectors["_target_"].rpartition(".")[2],
-            allowed,
-            fix="first_vectors=none",
+            "first_vectors", name_part(spec, "first_vectors"), allowed, fix="first_vectors=none"
         )
     return outline_pretraining(spec, model, vocab_size=size)
 
@@ -88,7 +86,7 @@ def check_first_vectors(spec: Finetune) -> None:
     """Raise ConfigError for vectors that a fine-tuning cannot start from."""
     if not spec.first_vectors:
         return
-    given = spec.first_vectors["_target_"].rpartition(".")[2]
+    given = name_part(spec, "first_vectors")
     if spec.checkpoint is not None:
         allowed = "none: the checkpoint brings the vectors of its tokens"
         raise ConfigError("first_vectors", given, allowed, fix="first_vectors=none")
@@ -117,11 +115,8 @@ def _check_tuning(spec: Finetune, model: Model, task: Task) -> None:
     if spec.train.unfreeze:
         check_unfreezing(spec)
         group_layers(model)
-    known, asked = [*task.metrics, "loss"], spec.train.best_metric
-    if asked and asked not in known:
-        allowed = f"one of {', '.join(known)}, what this task scores{nearest(asked, known)}"
-        fix = f"train.best_metric={next(iter(get_close_matches(asked, known, n=1)), known[0])}"
-        raise ConfigError("train.best_metric", asked, allowed, fix=fix)
+    if spec.train.best_metric is not None:
+        choose_metric(spec, task)
     if spec.train.patience and not (spec.train.keep_best and task.dev_splits):
         why = "there is no dev split" if spec.train.keep_best else "train.keep_best=false"
         allowed = f"null: nothing says which checkpoint is best, {why}"

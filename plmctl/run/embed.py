@@ -25,6 +25,7 @@ takes how these were made, and the texts, and `weights`, [V], where tokens have 
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +34,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from plmctl.core.errors import ConfigError
-from plmctl.core.terminal import remark
+from plmctl.core.terminal import remark, tell
 from plmctl.heads.sentences import REDUCTIONS
 from plmctl.run.embedding import choose_layers, count_states, embed
 from plmctl.run.embedding_lines import EmbeddingLine, read, read_texts
@@ -77,6 +78,12 @@ def write_embeddings(spec: Embed) -> int:
         arrays = itertools.chain(arrays, _describe(spec).write(weights))
     write_npz(out, arrays)
     tokens = sum(len(line.ids) for line in lines)
+    cut = sum(line.cut for line in lines)
+    if spec.provenance.json:
+        width = loaded.model.backbone.width
+        counts = {"lines": len(lines), "tokens": tokens, "cut": cut, "width": width}
+        tell(json.dumps({"out": spec.out, **counts, "of": manner.words}))
+        return 0
     remark(f"{spec.out}: {len(lines)} lines, {tokens} tokens, {manner.words}")
     return 0
 

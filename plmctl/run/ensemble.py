@@ -20,6 +20,7 @@ from plmctl.run.asked_task import (
     choose_task,
     describe_model,
     read_examples,
+    write_for_board,
     write_split,
 )
 from plmctl.run.build import build
@@ -31,7 +32,6 @@ from plmctl.tasks import inference
 from plmctl.tasks.base import Example, Task
 from plmctl.tasks.calibration import LabelDecision, join_decisions
 from plmctl.tasks.ensemble import join
-from plmctl.tasks.predictions import write_submission
 
 Rows = list[dict[str, Any]]
 
@@ -68,7 +68,8 @@ def evaluate_together(spec: Evaluate) -> int:
         joined[name] = round_floats(rows, members[0].digits or 6)
     if spec.provenance.submission:
         for name, predictions in joined.items():
-            tell(write_submission(out, task.submission[name], task.submit(predictions)))
+            file, content = task.submission[name], task.submit(predictions)
+            tell(write_for_board(out, file, content, overwrite=spec.overwrite))
         return 0
     ((name, examples),) = splits.items()
     file = write_split(spec, out, name, examples, joined[name])

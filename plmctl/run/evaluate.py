@@ -22,6 +22,7 @@ from plmctl.run.asked_task import (
     choose_out,
     choose_task,
     describe_model,
+    write_for_board,
     write_split,
 )
 from plmctl.run.build import build, plain
@@ -52,7 +53,7 @@ from plmctl.tasks.described_links import DescribedLinks
 from plmctl.tasks.fact_completion import FactCompletion
 from plmctl.tasks.held_out import HeldOut
 from plmctl.tasks.lm import LanguageModel
-from plmctl.tasks.predictions import submission_file, write_submission
+from plmctl.tasks.predictions import submission_file
 from plmctl.tasks.ranking import RankingTask
 from plmctl.tasks.sentence_similarity import SentenceSimilarity
 from plmctl.tasks.wnlampro import WNLaMPro
@@ -120,7 +121,8 @@ def _evaluate_model(spec: Evaluate) -> ScoreTable | None:
     check_perturbed(spec, answered.examples)
     before = (answered.predictions, answered.metrics)
     given = (spec, loaded, task, precision, name, answered.examples)
-    return replace(shown, metrics=score_perturbed(*given, before))
+    scores, remarks = score_perturbed(*given, before)
+    return replace(shown, metrics=scores, extra={**shown.extra, **remarks})
 
 
 def make_task(spec: Evaluate, loaded: Loaded) -> Any:
@@ -171,7 +173,8 @@ def _write_submission(spec: Evaluate, loaded: Loaded, task: Task, precision: Pre
         rows = inference.encode_split(task, split, task.read(split), loaded.tokenizer)
         predictions, _ = predict_split(spec, loaded, task, rows, precision)
         predictions, _ = decide_again(loaded, task, predictions)
-        tell(write_submission(out, name, task.submit(predictions, name)))
+        content = task.submit(predictions, name)
+        tell(write_for_board(out, name, content, overwrite=spec.overwrite))
 
 
 def _measure_text(

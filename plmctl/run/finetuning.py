@@ -35,7 +35,7 @@ from plmctl.run.resolve import resolve_finetuning
 from plmctl.run.rewrite import replace_targets
 from plmctl.run.schema import Finetune
 from plmctl.run.session import After, Session, run_session
-from plmctl.run.side_tasks import open_side_tasks
+from plmctl.run.side_tasks import choose_metric, open_side_tasks
 from plmctl.run.side_training import (
     SideData,
     conclude_sides,
@@ -190,7 +190,7 @@ def train(session: Session) -> Result:
     if spec.train.unfreeze:
         stages, line = make_stages(spec, model, lambda: batches, epoch=epoch, steps=budget.steps)
         session.say(line)
-    best = spec.train.best_metric or task.metrics[0]
+    best, largest = choose_metric(spec, task)
     result = fit(
         session,
         model=model,
@@ -200,7 +200,7 @@ def train(session: Session) -> Result:
         evaluate=evaluate if dev else None,
         extras=lambda folder: tokenizer.save(folder / TOKENIZER),
         keep_best=best if objective.facts.heads_learn else "",
-        best_is_largest=task.is_better_larger(best),
+        best_is_largest=largest,
         # an epoch of few examples is too short to measure each time
         every=max(epoch, (budget.steps or 0) // 10) if spec.train.least_steps else epoch,
         base=_find_base(session, model, trainable, begin),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -42,6 +43,9 @@ def inject(spec: Inject) -> int:
     fill = partial(_fill_rows, vectors)
     write_with_tokens(_without_makers(target), loaded.tokenizer.inject(added), fill, out)
     without = sum(word not in wanted.contexts for word in wanted.words)
+    if spec.provenance.json:
+        tell(json.dumps({"out": spec.out, "tokens": len(added), "without contexts": without}))
+        return 0
     tell(f"{spec.out}: {len(added):,} tokens, {without:,} of them of words without contexts")
     tell(f"next: plmctl finetune task=<name> task.path=<folder> checkpoint={spec.out}")
     return 0

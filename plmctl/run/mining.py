@@ -37,6 +37,7 @@ def mine(spec: Mine) -> int:
     out = new_folder(spec.out)
     task, search = _open(spec)
     out.mkdir(parents=True, exist_ok=True)
+    splits: dict[str, dict[str, int]] = {}
     for split in filter(task.has, SPLITS):
         examples, corpus = task.read(split), task.read_corpus(split)
         answers = max(len(e.fields["positives"]) for e in examples)
@@ -56,8 +57,13 @@ def mine(spec: Mine) -> int:
         lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         write_text(out / f"{split}.jsonl", "".join(lines))
         negatives = sum(len(row["negatives"]) for row in rows)
-        asked = counted(len(rows), "question")
-        tell(f"{out / split}.jsonl: {asked} with {counted(negatives, 'negative')}")
+        splits[split] = {"questions": len(rows), "negatives": negatives}
+    if spec.provenance.json:
+        tell(json.dumps({"out": spec.out, "splits": splits}))
+        return 0
+    for split, counts in splits.items():
+        asked = counted(counts["questions"], "question")
+        tell(f"{out / split}.jsonl: {asked} with {counted(counts['negatives'], 'negative')}")
     words = ["task=bi_encoder", f"task.path={out}", f"task.negatives={spec.negatives}"]
     tell(f"next: {shlex.join(['plmctl', 'finetune', *words, 'checkpoint=<a run>'])}")
     return 0

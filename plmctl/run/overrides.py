@@ -114,6 +114,11 @@ def _read(text: str, composer: HydraComposer, sweep: bool) -> OverrideWord:
             allowed = "on a command line a key has letters, digits, and the signs . _ - / @"
             fix = "say it in a recipe of your own; only=[...] chooses arms of a study"
             raise UsageError(f"{text}: {allowed}\n  fix: {fix}") from None
+        name = key.partition("@")[0]
+        if "." in name and "/" in name:
+            allowed = "names between the dots of a key have letters, digits, _ and -, and no /"
+            fix = f"{name.replace('/', '_')}={value}"
+            raise UsageError(f"{text}: {allowed}\n  fix: {fix}") from None
         why = f"cannot be read ({error}); a value with special letters stands in quotes"
         fix = spell_word(f"{key}={quote_value(value)}")
         raise UsageError(f"{text}: {why}\n  fix: {fix}") from None
@@ -262,22 +267,24 @@ class _Settings:
             raise ConfigError(word.key, value, "checkpoint decides this", fix=fix)
         if re.fullmatch(r"""(['"])[\w.+-]+\1""", value):  # no letter in it needs them
             value = value[1:-1]
-        other = ours(word.key, is_settable)
-        if other and other.partition("=")[0] != word.key:
-            key, _, stated = other.partition("=")
-            choice = "" if self._is_settable(key, known) else self._find_choice(key)
-            fix = f"{choice} {spell_word(f'{key}={stated or value}')}".strip()
+        slot, _, name = word.key.rpartition(".")
+        choice, other = self._find_choice(word.key), ours(word.key, is_settable)
+        key, _, stated = other.partition("=")
+        # what another part of its own slot has is no foreign name of a setting elsewhere
+        elsewhere = bool(choice and slot) and not key.startswith(f"{slot}.")
+        if other and key != word.key and not elsewhere:
+            before = "" if self._is_settable(key, known) else self._find_choice(key)
+            fix = f"{before} {spell_word(f'{key}={stated or value}')}".strip()
             return ConfigError(word.key, word.value, f"{allowed} (did you mean '{key}'?)", fix=fix)
         if inside := self._find_inside(word.key):
             fix = spell_word(f"{inside}={value}")
             return ConfigError(word.key, value, f"{allowed} (did you mean '{inside}'?)", fix=fix)
-        if choice := self._find_choice(word.key):
-            slot = word.key.rpartition(".")[0]
-            chosen = "=null, and has no settings" if select(self.tree, slot) is None else ""
+        if choice:
+            node = select(self.tree, slot)  # {}: the file `none` of a slot is empty
+            chosen = "" if node else f"={'null' if node is None else 'none'}, and has no settings"
             allowed = f"{slot}{chosen or ' has no such setting as it is chosen'}"
             fix = f"{choice} {spell_word(word.text)}"
             return ConfigError(word.key, word.value, allowed, fix=fix)
-        slot, _, name = word.key.rpartition(".")
         node = select(self.tree, slot) if slot else None
         if name.isdigit() and isinstance(node, Mapping) and node and not _is_part(node):
             allowed = f"{allowed}; {slot} has names, not numbers: {', '.join(map(str, node))}"
@@ -285,7 +292,7 @@ class _Settings:
             raise ConfigError(word.key, value, allowed, fix=spell_word(f"{path}={spell(first)}"))
         meant = guess(word.key, known)
         fix = spell_word(f"{meant[0]}={value}") if len(meant) == 1 else ""
-        beside = select(self.tree, word.key.rpartition(".")[0])
+        beside = select(self.tree, slot)
         if word.value.startswith("{") and isinstance(beside, Mapping) and not _is_part(beside):
             allowed, fix = f"{allowed}; a + before it adds one", spell_word(f"+{word.text}")
         fix = fix or ("" if meant else "leave it out")
@@ -312,7 +319,7 @@ class _Settings:
         """
         slot, _, name = key.rpartition(".")
         node = select(self.tree, slot) if slot else {}
-        if not (_is_part(node) or (node is None and slot in self.tree)):
+        if not (_is_part(node) or (not node and slot in self.tree)):
             return ""
         group = slot.rpartition(".")[2]
         owners = [

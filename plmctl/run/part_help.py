@@ -18,8 +18,9 @@ import yaml
 from plmctl.core.locate import locate, parameters
 from plmctl.core.values import describe_values
 from plmctl.run.build import MARKS, MISSING
-from plmctl.run.recipes import conf_dir
+from plmctl.run.recipes import conf_dir, part_files
 from plmctl.run.settings import Setting, list_plumbing
+from plmctl.run.spec import RunSpec
 from plmctl.run.spelling import spell
 from plmctl.run.walks import parts_in
 
@@ -51,6 +52,16 @@ def list_settings(
 def targets(file: Path) -> list[str]:
     """The classes of the parts that the file chooses, the outermost of each."""
     return list(_targets_in(file.read_text(encoding="utf-8")))
+
+
+def name_part(spec: RunSpec, slot: str) -> str:
+    """What a user calls the part in a slot of a spec: the name of its file, `regulariser=fgm`; of a
+    part without a file, its class.
+    """
+    target = str(spec[slot]["_target_"])
+    files = part_files(slot, spec.provenance.config_dirs)
+    named = (name for name, file in files.items() if target in targets(file)[:1])
+    return next(named, target.rpartition(".")[2])
 
 
 @functools.lru_cache(maxsize=1024)

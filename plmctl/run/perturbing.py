@@ -8,7 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from plmctl.attack.perturbations import Perturbation
+from plmctl.core.batch import Rows
 from plmctl.core.errors import ConfigError
 from plmctl.run.build import build
 from plmctl.run.calibrating import decide_again
@@ -41,18 +44,24 @@ def score_perturbed(
     name: str,
     examples: Sequence[Example],
     before: tuple[Sequence[dict[str, Any]], Mapping[str, float]],
-) -> dict[str, dict[str, float]]:
-    """{split: scores, perturbation: scores}, each with the difference of the first metric to that
-    of the split, and the calibration error where there are probabilities.
+) -> tuple[dict[str, dict[str, float]], dict[str, str]]:
+    """({split: scores, perturbation: scores}, each with the difference of the first metric to that
+    of the split, and the calibration error where there are probabilities; {perturbation: what is
+    to be said of one that changes nothing}).
 
     Args:
         before: predictions and scores of the examples as they stand.
     """
     predictions, metrics = before
     table = {name: {**metrics, **_measure_error(predictions)}}
+    own_rows, remarks = task.encode(examples, loaded.tokenizer), dict[str, str]()
     for kind, perturbation in build_perturbations(spec).items():
         changed = [_change(example, perturbation) for example in examples]
         split = inference.Split(kind, changed, task.encode(changed, loaded.tokenizer))
+        if not any(_differ(*pair) for pair in zip(examples, changed, strict=True)):
+            remarks[kind] = f"changes no text of {name}: its column is that of {name}"
+        elif _read_alike(own_rows, split.rows):
+            remarks[kind] = "changes texts, and no token of them that the model reads"
         size, digits = spec.batch_size, precision.digits
         how: dict[str, Any] = {"precision": precision, "batch_size": size, "digits": digits}
         predictions, own = predict(loaded.model, task, split, **how)
@@ -64,7 +73,7 @@ def score_perturbed(
             **_measure_error(predictions),
             DIFFERENCE: own[first] - metrics[first],
         }
-    return table
+    return table, remarks
 
 
 def refuse_perturbed(spec: Evaluate, task: Any = None) -> None:
@@ -98,6 +107,17 @@ def _change(example: Example, perturbation: Perturbation) -> Example:
         if name in TEXTS and isinstance(value, str)
     }
     return replace(example, fields={**example.fields, **changed})
+
+
+def _differ(before: Example, after: Example) -> bool:
+    return any(before.fields.get(name) != after.fields.get(name) for name in TEXTS)
+
+
+def _read_alike(before: Rows, after: Rows) -> bool:
+    """Whether the tokens of all rows are the same."""
+    return before.seqs.keys() == after.seqs.keys() and all(
+        np.array_equal(seq.ids[:], after.seqs[name].ids[:]) for name, seq in before.seqs.items()
+    )
 
 
 def _measure_error(predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:

@@ -11,7 +11,7 @@ import torch
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.terminal import counted
-from plmctl.run.asked_task import ALSO, choose_out, describe_model, is_file, read_examples
+from plmctl.run.asked_task import ALSO, choose_out, describe_model, read_examples, write_results
 from plmctl.run.build import build
 from plmctl.run.loading import Loaded, load
 from plmctl.run.predict import ScoreTable
@@ -20,7 +20,6 @@ from plmctl.run.sentence_vectors import SentencePooling, embed_texts
 from plmctl.tasks import inference
 from plmctl.tasks.bi_encoder import VectorRanking
 from plmctl.tasks.cross_encoder import CrossEncoder
-from plmctl.tasks.predictions import write_predictions, write_rows
 from plmctl.tasks.ranking import BM25, RankingTask
 from plmctl.tasks.search import Ranked, search_vectors, search_words
 from plmctl.training.device.precision import Precision
@@ -51,7 +50,7 @@ def rank_corpus(
     written = {key: task.write_rankings(examples, own, names) for key, own in rankings.items()}
     out = choose_out(spec, loaded)
     rows = written[name]
-    file = write_rows(out, rows) if is_file(out) else write_predictions(out, name, rows)
+    file = write_results(out, name, rows, overwrite=spec.overwrite)
     scored = all(example.label is not None for example in examples)
     scores = {}
     if scored:  # in fine-tuning the same metrics are of the texts of a split alone

@@ -96,6 +96,10 @@ def _split(spec: Rarify) -> int:
         out / f"{CANDIDATES}{sheet.kind}", head + "".join(sheet.line(rows[n]) for n in candidates)
     )
     write_substitutes(out / SUBSTITUTES, known)
+    if spec.provenance.json:
+        counts = {"training": len(training), "candidates": len(candidates)}
+        tell(json.dumps({"out": spec.out, **counts, "words with substitutes": len(known)}))
+        return 0
     tell(
         f"{spec.out}: {len(training):,} examples to train on, {len(candidates):,} candidates;"
         f" {len(known):,} words have substitutes"
@@ -146,6 +150,10 @@ def _select(spec: Rarify, out: Path) -> int:
     )
     _write_rarified(out, sheet, rows, made)
     share = len(made) / len(rows)
+    if spec.provenance.json:
+        counts = {"rarified": len(made), "candidates": len(rows)}
+        tell(json.dumps({"out": spec.out, **counts, "share": round(share, 6)}))
+        return 0
     tell(f"{out / 'tested'}: {len(made):,} rarified examples, {share:.1%} of the candidates")
     if made:
         tell(f"next: plmctl finetune task.path={out / 'tested'} checkpoint=<model> ...")

@@ -11,6 +11,7 @@ from plmctl.distill.questions import Nothing, make_question
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective
 from plmctl.run.build import build
+from plmctl.run.part_help import name_part
 from plmctl.tasks.base import Task
 from plmctl.training.regularisers.base import Regulariser
 
@@ -26,10 +27,10 @@ def build_regulariser(spec: Any, model: Model, objective: Objective) -> Regulari
     """
     if not spec.get("regulariser"):
         return None
-    none = "regulariser=none"
+    none, own = "regulariser=none", name_part(spec, "regulariser")
     if model.backbone.token_embedding is None:
         allowed = "none: this model reads characters and has no table of tokens"
-        raise ConfigError("regulariser", _name(spec), allowed, fix=none)
+        raise ConfigError("regulariser", own, allowed, fix=none)
     if spec.train.compile is True:
         allowed = "false: a regulariser changes what a compiled model reads"
         raise ConfigError("train.compile", True, allowed, fix="train.compile=false")
@@ -42,10 +43,10 @@ def build_regulariser(spec: Any, model: Model, objective: Objective) -> Regulari
     part = locate(spec.regulariser["_target_"], spec.plugins)
     if not given and "question" in parameters(part):
         allowed = "none, fgm, pgd or freelb: nothing is predicted here that could be compared"
-        raise ConfigError("regulariser", _name(spec), allowed, fix="regulariser=fgm")
+        raise ConfigError("regulariser", own, allowed, fix="regulariser=fgm")
     if given and spec.get("beside") and "question" in parameters(part):
         allowed = "none, fgm, pgd or freelb beside other tasks: it compares predictions of one task"
-        raise ConfigError("regulariser", _name(spec), allowed, fix="regulariser=fgm")
+        raise ConfigError("regulariser", own, allowed, fix="regulariser=fgm")
     if isinstance(objective, Task) and "question" in parameters(part):
         objective.check_compared()
     built: Regulariser = build(spec.regulariser, given, spec.plugins, path="regulariser")
@@ -59,7 +60,3 @@ def _compares(objective: Objective, question: Question) -> bool:
     own = {f"labels.{objective.head}", f"targets.{objective.head}"}
     changed = type(objective).flatten_logits is not Task.flatten_logits
     return objective.has_classes and (changed or bool(own & objective.facts.needs))
-
-
-def _name(spec: Any) -> str:
-    return str(spec.regulariser["_target_"].rpartition(".")[2])

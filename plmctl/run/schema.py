@@ -135,7 +135,8 @@ class TrainOnTask(Train):
     frozen_limit: Amount = 20.0  # GB that this file may take
     # each epoch trains one more layer, from the top down; heads alone in the first (ULMFiT)
     unfreeze: bool = False
-    # what chooses the checkpoint, of the metrics of the task, or loss; null: the first of them
+    # what chooses the checkpoint: a metric of the task, or loss, or those of a task beside with its
+    # name before it (rte/accuracy); null: the first of the task
     best_metric: str | None = None
 
 
@@ -280,10 +281,10 @@ class Evaluate(RunSpec):
     data: Data = Data()  # of task=lm and task=held_out
     # unlabelled lines, or a .csv, .tsv or .jsonl table, to be labelled; -: standard input
     input: str | None = None
-    # a .csv, .tsv or .jsonl file of predictions, or a folder of them; null: eval/ in the run, of a
-    # model without one eval/<its name>
+    # a .csv, .tsv or .jsonl file of predictions, or a folder of them, where earlier ones are kept;
+    # null: eval/ in the run, of a model without one eval/<its name>
     out: str | None = None
-    overwrite: bool = False  # such a file that is there already
+    overwrite: bool = False  # such a file that is there already, or an earlier one in the folder
     batch_size: Count = 32
     device: Literal["auto", "cpu", "cuda"] = "auto"
     # bf16, fp16: three digits; auto: as training chooses
@@ -310,9 +311,10 @@ class Attack(RunSpec):
     writer: str | None = None
     # of similarity: whose vectors of texts are compared; null: those of checkpoint
     embedder: str | None = None
-    # a .csv, .tsv or .jsonl file, an example in each line; null: attack/<split>.jsonl in the run
+    # a .csv, .tsv or .jsonl file, an example in each line, or a folder of them, where earlier ones
+    # are kept; null: attack/ in the run
     out: str | None = None
-    overwrite: bool = False  # such a file that is there already
+    overwrite: bool = False  # such a file that is there already, or an earlier one in the folder
     batch_size: Count = 64  # texts that the model reads at once
     window: Count = 64  # examples that are attacked side by side
     device: Literal["auto", "cpu", "cuda"] = "auto"

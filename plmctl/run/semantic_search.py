@@ -103,9 +103,13 @@ def find_nearest(
 
 
 def write_found(spec: Embed, answers: Sequence[dict[str, Any]], count: int) -> None:
-    """Write an answer a line, and print the first ones."""
+    """Write an answer a line, and print the first ones, or how many there are as JSON."""
     lines = (json.dumps(answer, ensure_ascii=False) + "\n" for answer in answers)
     write_text(Path(spec.out), "".join(lines))
+    if spec.provenance.json:
+        counts = {"questions": len(answers), "among": count}
+        tell(json.dumps({"out": spec.out, **counts}))
+        return
     for answer in answers[:SHOWN]:
         tell(answer["query"])
         for each in answer["found"]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from torch import nn
 
 from plmctl.core.errors import DataError, UsageError, nearest
 from plmctl.core.locate import locate
+from plmctl.core.terminal import counted
 from plmctl.models.base import Model
 from plmctl.nn.peft.routed import Routes, graft
 from plmctl.run.asked_task import describe_model
@@ -56,9 +57,10 @@ class SharedBase:
             tasks: whose line each is, one name a line.
 
         Raises:
-            UsageError: A name is none of the tasks.
+            UsageError: A name is none of the tasks, or is lacking.
             DataError: A line is none of its task.
         """
+        lines, tasks = _check_lists(lines, tasks)
         places: dict[str, list[int]] = {}
         for place, (_, name) in enumerate(zip(lines, tasks, strict=True)):
             places.setdefault(self._check(name), []).append(place)
@@ -105,10 +107,25 @@ class SharedBase:
         return name
 
     def _parse(self, name: str, line: str, number: int) -> Example:
+        if not isinstance(line, str):
+            raise DataError(f"a line is a text, not {line!r}", file="lines", line=number)
         try:
             return self.learned[name].task.parse(line, number)
         except ValueError as error:
             raise DataError(str(error), file=f"lines for {name}", line=number) from error
+
+
+def _check_lists(lines: Sequence[str], tasks: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Both as lists of one length; else UsageError."""
+    fix = 'predict(["a fine film", "a dull one"], ["sst2", "sst2"])'
+    for what, given in (("lines", lines), ("tasks", tasks)):
+        if isinstance(given, str) or not isinstance(given, Iterable):
+            raise UsageError(f"{what} must be a list of texts, not {given!r}\n  fix: {fix}")
+    lines, tasks = list(lines), list(tasks)
+    if len(lines) != len(tasks):
+        counts = f"{counted(len(lines), 'line')}, and {counted(len(tasks), 'name')} of tasks"
+        raise UsageError(f"{counts}: each line has the name of its task\n  fix: {fix}")
+    return lines, tasks
 
 
 def load_adapters(

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, cast
 
@@ -104,6 +105,28 @@ def open_side_tasks(spec: Finetune) -> list[SideTask]:
 def mixing_of(spec: Finetune) -> Mixing:
     """How often each task is trained."""
     return cast(Mixing, build(spec.mixing, {}, spec.plugins, path="mixing"))
+
+
+def choose_metric(spec: Finetune, task: Task) -> tuple[str, bool]:
+    """(what chooses the checkpoint, by default the first metric of the run's own task; whether a
+    larger value is better). Metrics of a task beside have its name before them: `rte/accuracy`.
+
+    Raises:
+        ConfigError: None of the tasks has it.
+    """
+    known = {name: (task, name) for name in (*task.metrics, "loss")}
+    for side in open_side_tasks(spec):
+        if "dev" in side.task.dev_splits:
+            own = (*side.task.metrics, "loss")
+            known |= {f"{side.name}/{name}": (side.task, name) for name in own}
+    asked = spec.train.best_metric or task.metrics[0]
+    if asked not in known:
+        allowed = f"one of {', '.join(known)}, what is scored here{nearest(asked, known)}"
+        meant = next(iter(get_close_matches(asked, known, n=1)), task.metrics[0])
+        fix = f"train.best_metric={meant}"
+        raise ConfigError("train.best_metric", asked, allowed, fix=fix)
+    owner, name = known[asked]
+    return asked, owner.is_better_larger(name)
 
 
 def count_updates(spec: Finetune, examples: int) -> int:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from plmctl.core.errors import ConfigError
-from plmctl.core.terminal import remark
+from plmctl.core.terminal import remark, tell
 from plmctl.knowledge.vector_files import read_static
 from plmctl.run.embedding_lines import read_texts
 from plmctl.run.schema import Embed
@@ -50,5 +51,9 @@ def embed_static(spec: Embed, file: Path) -> int:
 
     write_npz(Path(spec.out), arrays())
     total = sum(map(len, texts))
+    if spec.provenance.json:
+        counts = {"lines": len(texts), "words": total, "with a vector": covered}
+        tell(json.dumps({"out": spec.out, **counts, "width": read.width}))
+        return 0
     remark(f"{spec.out}: {len(texts)} lines, {covered:,} of {total:,} words have a vector")
     return 0

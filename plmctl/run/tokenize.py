@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,9 +12,15 @@ from typing import Any
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.progress import Say, show_bytes
-from plmctl.core.terminal import remark, tell
+from plmctl.core.terminal import WARN, remark, tell
 from plmctl.data import tokenizing
-from plmctl.data.described import describe_tokens, refuse_other_tokens, warn_of_poor_fit
+from plmctl.data.described import (
+    describe_tokens,
+    refuse_other_tokens,
+    sum_up_tokens,
+    warn_of_large_share,
+    warn_of_poor_fit,
+)
 from plmctl.data.shards import Shards, is_tokens
 from plmctl.data.survey import TextSource
 from plmctl.data.tokenizing import TokenizingJob
@@ -39,9 +46,13 @@ def tokenize(spec: Tokenize) -> int:
         work = make_job(spec, path, say=say, processes=spec.processes)
         refuse_other_tokens(work, Path(spec.out).expanduser())
         manifest = tokenizing.tokenize(work, spec.out)
-    lines = describe_tokens(manifest, spec.out)
-    vocab = Tokenizer.load(spec.out).vocab
-    tell("\n".join([*lines, *warn_of_poor_fit(Shards.open(spec.out), vocab)]))
+    warnings = warn_of_poor_fit(Shards.open(spec.out), Tokenizer.load(spec.out).vocab)
+    if given.json:
+        for line in (*warn_of_large_share(manifest), *warnings):
+            remark(line, WARN)
+        tell(json.dumps(sum_up_tokens(manifest, spec.out)))
+        return 0
+    tell("\n".join([*describe_tokens(manifest, spec.out), *warnings]))
     return 0
 
 

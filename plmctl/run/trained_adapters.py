@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from plmctl.core.errors import ConfigError
@@ -11,7 +12,7 @@ from plmctl.models.base import Model
 from plmctl.nn.peft.bottleneck import Bottleneck
 from plmctl.nn.peft.fusion import TrainedAdapters
 from plmctl.run.build import plain
-from plmctl.run.loading import Source, open_source
+from plmctl.run.loading import Source, find, open_source
 from plmctl.run.schema import Finetune
 from plmctl.training.checkpoint import fingerprint_tensors, load_tensors, read_base
 
@@ -25,7 +26,9 @@ def find_adapters(spec: Finetune, source: Source) -> Finetune:
     changes = {}
     for name, node in (plain(spec.peft) or {}).items():
         if _takes_runs(node, spec.plugins):
-            adapters = [_describe(spec, name, run, source) for run in node.get("runs") or ()]
+            runs = list(node.get("runs") or ())
+            adapters = [_describe(spec, name, run, source) for run in runs]
+            _refuse_twice(f"peft.{name}.runs", runs)
             changes[f"peft.{name}.adapters"] = adapters
     return spec.replace(changes)
 
@@ -41,6 +44,17 @@ def take_adapters(spec: Finetune, model: Model) -> None:
                     if f".{Bottleneck.mark}." in name
                 }
                 load_tensors(model, tensors)
+
+
+def _refuse_twice(path: str, runs: Sequence[str]) -> None:
+    """ConfigError for two runs that are one checkpoint."""
+    folders: dict[Path, str] = {}
+    for run in runs:
+        if (first := folders.get(folder := find(run).resolve())) is not None:
+            allowed = "another run" + ("" if first == run else f": it is the adapter of {first}")
+            fix = f"'{path}=[{','.join(folders.values())}]'"
+            raise ConfigError(path, run, f"{allowed}; an adapter is there once", fix=fix)
+        folders[folder] = run
 
 
 def _takes_runs(node: Mapping[str, Any], plugins: Any) -> bool:

@@ -120,10 +120,12 @@ def _cells(row: Row, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 def write_predictions(folder: Path, split: str, predictions: Sequence[Mapping[str, Any]]) -> Path:
     """`<folder>/<split>.jsonl`, one prediction a line."""
-    folder.mkdir(parents=True, exist_ok=True)
-    file = inside(folder, f"{split}.jsonl", partial(ConfigError, "split", split))
-    write_text(file, "".join(json.dumps(p, ensure_ascii=False) + "\n" for p in predictions))
-    return file
+    return write_rows(predictions_file(folder, split), [dict(own) for own in predictions])
+
+
+def predictions_file(folder: Path, split: str) -> Path:
+    """Where these are; ConfigError for a name that leads out of `folder`."""
+    return inside(folder, f"{split}.jsonl", partial(ConfigError, "split", split))
 
 
 def write_submission(folder: Path, name: str, content: str) -> Path:

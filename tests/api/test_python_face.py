@@ -236,6 +236,46 @@ def test_mistakes_are_those_of_the_command(home: Path, model: plmctl.TrainedMode
         plmctl.load(model.source.folder, device="tpu")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda m: plmctl.load(None), "path=None: must be a path"),
+        (lambda m: plmctl.read_run(5), "path=5: must be a path"),
+        (lambda m: plmctl.read_study(None), "path=None: must be a path"),
+        (lambda m: plmctl.load_adapters(["runs/a"]), "paths are a dict of names and runs"),
+        (lambda m: plmctl.load_adapters({"a": None}), r"paths\['a'\]=None: must be a path"),
+        (lambda m: plmctl.train("pretrain", {5: 3}), "5: the name of a setting is a text"),
+        (lambda m: plmctl.train({5: 3}), "must be one of pretrain, finetune"),
+        (lambda m: plmctl.train("pretrain", recipe=5), "recipe=5: must be a path"),
+        (lambda m: plmctl.perform(5), "5 is no command with settings"),
+        (lambda m: m.predict([5]), "texts:1: each item must be a text, or a pair of texts: 5"),
+        (lambda m: m.predict(["a", 5]), "texts:2: .*as the first one is: 5"),
+        (lambda m: m.predict(5), "a list of texts, not 5"),
+        (lambda m: m.predict({"text": "a"}), "a list of texts, not {'text': 'a'}"),
+        (lambda m: m.predict(path=5), "path=5: must be a path"),
+        (lambda m: m.embed([5]), "texts:1: each item must be a text"),
+        (lambda m: m.tokenize(["a", None]), "texts:2: each item must be a text, not None"),
+        (lambda m: m.encode([5]), "texts:1: each item must be a text, not 5"),
+        (lambda m: m.fill([5]), "texts:1: each item must be a text, not 5"),
+        (lambda m: m.evaluate("tset"), "split='tset': one of train, dev, test"),
+        (lambda m: m.evaluate("test"), "no file for the split 'test'"),
+        (lambda m: m.evaluate(path={"test": "lines.txt"}), "no file for the split 'dev'"),
+    ],
+)
+def test_what_is_no_text_and_no_path_is_named(
+    model: plmctl.TrainedModel, call: Callable[[Any], object], told: str
+) -> None:
+    with pytest.raises(plmctl.PlmctlError, match=told):
+        call(model)
+
+
+def test_a_split_that_is_not_there_is_named(tuned: plmctl.RunFolder) -> None:
+    for found in (tuned.scores, tuned.predictions):
+        with pytest.raises(plmctl.DataError, match="no split 'test': there are dev"):
+            found["test"]
+        assert found.get("test") is None
+
+
 def test_a_stopped_training_is_a_keyboard_interrupt(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

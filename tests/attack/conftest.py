@@ -14,7 +14,7 @@ SIZE = [
     *("size=tiny", "size.width=32", "size.inner_width=64"),
     *("train.precision=fp32", "train.threads=1", "train.epochs=null", "train.eval_every=0"),
 ]
-SMALL = [*SIZE, "tokenizer.vocab_size=36"]
+SMALL = [*SIZE, "tokenizer.vocab_size=36", "tokenizer.lowercase=true"]
 
 
 @pytest.fixture(scope="package")

@@ -118,9 +118,20 @@ def test_a_stricter_similarity_leaves_less(run: Path, tmp_path: Path) -> None:
     for least in (-1.0, 1.0):
         out = tmp_path / f"{least}.jsonl"
         how = [f"constraint.similarity.least={least}", "attack_candidates=letters", f"out={out}"]
-        plmctl("attack", f"checkpoint={run}", "rows=6", *how)
+        said = plmctl("attack", f"checkpoint={run}", "rows=6", *how)
         counts.append(sum(len(row.get("changes", [])) for row in read(out)))
+        assert ("unchanged: no word of any text was changed" in said) is (counts[-1] == 0)
     assert counts[0] > counts[1] == 0
+
+
+def test_another_attack_leaves_the_results_of_an_earlier_one(run: Path, tmp_path: Path) -> None:
+    found = {}
+    for name in ("letters", "keyboard"):
+        how = [f"attack_candidates={name}", "constraint=[]", "rows=3", f"out={tmp_path}"]
+        plmctl("attack", f"checkpoint={run}", *how)
+        found[name] = (tmp_path / "dev.jsonl").read_text()
+    assert (tmp_path / "earlier" / "dev-1.jsonl").read_text() == found["letters"]
+    assert found["letters"] != found["keyboard"]
 
 
 @pytest.mark.parametrize(

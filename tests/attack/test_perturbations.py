@@ -125,6 +125,15 @@ def test_the_table_has_a_column_for_each_perturbation(run: Path, tmp_path: Path)
     assert other["loss"] == pytest.approx(table["typos"]["loss"], rel=1e-3)
 
 
+def test_what_changes_nothing_says_so(run: Path, tmp_path: Path) -> None:
+    asked = ["perturb=[punctuation,case]", "perturb.case.to=upper"]
+    said = json.loads(plmctl("eval", f"checkpoint={run}", f"out={tmp_path}", "--json", *asked))
+    assert said["punctuation"] == "changes no text of dev: its column is that of dev"
+    assert said["case"] == "changes texts, and no token of them that the model reads"
+    assert said["metrics"]["punctuation"]["difference"] == 0
+    assert said["metrics"]["punctuation"]["loss"] == said["metrics"]["dev"]["loss"]
+
+
 def test_texts_without_labels_are_refused(run: Path, tmp_path: Path) -> None:
     (tmp_path / "lines.txt").write_text("this fine film is great\n")
     words = [f"input={tmp_path / 'lines.txt'}", "perturb=[case]"]

@@ -113,7 +113,11 @@ def test_both_calls(tmp_path: Path):
     task = ["task=classification", f"task.path={data}", "task.columns.text=text"]
     asked = ["data", "rarify", *task, f"out={out}", "misspellings=1"]
     assert "says which words are rare" in plmctl(*asked, code=2)
-    plmctl(*asked, f"substitutes={tmp_path / 's.tsv'}", "hidden_share=0.5", "replaced_share=0.5")
+    shares = ["hidden_share=0.5", "replaced_share=0.5", "--json"]
+    said = plmctl(*asked, f"substitutes={tmp_path / 's.tsv'}", *shares)
+    counts = json.loads(said.splitlines()[-1])
+    counted = {"training": 60, "candidates": 60, "words with substitutes": 3}
+    assert counts == {"out": str(out), **counted}
     sizes = {
         name: len((out / f"{name}.tsv").read_text(encoding="utf-8").splitlines()) - 1
         for name in ("baseline/train", "tested/train", "candidates")
@@ -132,12 +136,13 @@ def test_both_calls(tmp_path: Path):
         *("checkpoint=null", *small, f"run.dir={run}", "train.epochs=15", "train.batch_size=8"),
         *("tokenizer=word", "tokenizer.vocab_size=60", "optim.lr=5e-3", "train.keep_best=false"),
     )
-    output = plmctl("data", "rarify", f"checkpoint={run}", f"out={out}")
-    assert "rarified examples" in output
+    said = plmctl("data", "rarify", f"checkpoint={run}", f"out={out}", "--json")
+    counts = json.loads(said.splitlines()[-1])
     dev = (out / "tested/dev.tsv").read_text(encoding="utf-8").splitlines()
     records = [json.loads(line) for line in (out / "rarified.jsonl").read_text().splitlines()]
     assert dev[0] == "label\ttext"
-    assert len(dev) - 1 == len(records) > 0
+    assert len(dev) - 1 == len(records) == counts["rarified"] > 0
+    assert counts["share"] == pytest.approx(len(records) / 60, abs=1e-6)
     for line, record in zip(dev[1:], records, strict=True):
         assert all(other in line for other in record["words"].values())
     missing = plmctl("data", "rarify", f"checkpoint={run}", f"out={tmp_path / 'no'}", code=3)

@@ -213,7 +213,8 @@ def test_the_command(tmp_path: Path, words: Path, monkeypatch: pytest.MonkeyPatc
     assert filled
     assert "is there already" in plmctl(*asked, "word_vectors=pieces", code=2)
     into = [*asked[:-1], "word_vectors=random", f"into={run}", f"out={tmp_path / 'into'}"]
-    plmctl(*into)
+    counts = json.loads(plmctl(*into, "--json").splitlines()[-1])
+    assert counts == {"out": f"{tmp_path / 'into'}", "tokens": 7, "without contexts": 1}
     both = load_file(tmp_path / "into/model.safetensors")
     table = "backbone.embedding.token.weight"
     assert torch.equal(both[table][:size], after[table][:size])

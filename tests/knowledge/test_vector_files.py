@@ -90,6 +90,34 @@ def test_a_word_may_have_spaces(tmp_path: Path) -> None:
     assert list(read_static(tmp_path / "g.txt", among={". . ."}).words) == [". . ."]
 
 
+def test_empty_and_doubled_words_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "g.txt"
+    file.write_text("a 1 2\nb 3 4\na 5 6\n 7 8\nb 9 9\na 0 0\n", "utf-8")
+    read = read_static(file)
+    assert list(read.words) == ["a", "b"]
+    assert read.table.tolist() == [[1, 2], [3, 4]]
+    said = capsys.readouterr().err.splitlines()
+    assert said == [
+        f"{file}: 1 vector without a word, left out",
+        f"{file}: 2 words more than once ('a', 'b'); the first vector of each counts",
+    ]
+    file.write_text(" 7 8\n", "utf-8")
+    with pytest.raises(DataError, match="no vectors in it"):
+        read_static(file)
+
+
+@pytest.mark.parametrize("header", [True, False])
+def test_another_encoding_is_named(header: bool, tmp_path: Path) -> None:
+    file = tmp_path / "french.vec"
+    text = ("2 2\n" if header else "") + "\xe9t\xe9 0.5 -1\nhiver 2 3\n"
+    file.write_bytes(text.encode("latin-1"))
+    where = rf"french.vec:{1 + header}: not UTF-8: byte 0xe9 at column 1"
+    with pytest.raises(DataError, match=rf"{where}.*\n  fix: iconv -f latin1 -t utf-8"):
+        read_static(file)
+
+
 def test_the_hash_is_fnv_1a_with_signs() -> None:
     """The test vectors of FNV-1a (Fowler, Noll and Vo) for ASCII; for other letters what gensim's
     ft_hash_bytes says, with which fastText's own files of Russian words are read.

@@ -215,6 +215,9 @@ def test_embed_writes_what_is_compared(simcse: Path, tmp_path: Path) -> None:
     done = CliRunner().invoke(make_app(), words)
     assert done.exit_code == 0, done.output
     assert "pooling first, as it was trained" in done.output
+    counts = json.loads(CliRunner().invoke(make_app(), [*words, "overwrite=true", "--json"]).stdout)
+    assert (counts["lines"], counts["cut"]) == (3, 0)
+    assert counts["of"] == "pooling first, as it was trained"
     precision = choose("fp32", torch.device("cpu"))
     wanted = embed_texts(
         load(simcse),

@@ -241,6 +241,11 @@ def test_semantic_search(trained: Path, tmp_path: Path) -> None:
             [scores[n] for n in order], abs=1e-5
         )
     assert "where is the dog" in done.output
+    assert json.loads(invoke(*asked, "overwrite=true", "--json").stdout) == {
+        "out": f"{tmp_path / 'found.jsonl'}",
+        "questions": 2,
+        "among": len(texts),
+    }
     refused = CliRunner().invoke(make_app(), [*asked, "overwrite=true", "pooling=max"])
     assert refused.exit_code != 0
     assert "pooling='max': trained, as the vectors" in refused.output
@@ -272,13 +277,16 @@ def test_hard_negatives(trained: Path, tmp_path: Path) -> None:
     """
     data = trained / "data" / "train.jsonl"
     words = ["data", "mine", "task=bi_encoder", f"task.path={data}", "task.dev_share=0"]
-    invoke(*words, "negatives=2", f"out={tmp_path / 'words'}")
+    said = invoke(*words, "negatives=2", f"out={tmp_path / 'words'}", "--json").stdout
     invoke("data", "mine", f"checkpoint={trained / 'bi'}", f"out={tmp_path / 'vectors'}")
     invoke(*words, f"checkpoint={trained / 'bi'}", "skipped=3", f"out={tmp_path / 'later'}")
     found = {
         name: [json.loads(line) for line in (tmp_path / name / "train.jsonl").open()]
         for name in ("words", "vectors", "later")
     }
+    negatives = sum(len(row["negatives"]) for row in found["words"])
+    counts = {"questions": len(found["words"]), "negatives": negatives}
+    assert json.loads(said) == {"out": f"{tmp_path / 'words'}", "splits": {"train": counts}}
     for row in found["words"]:
         noun = row["query"].split()[-1]
         assert row["negatives"][0] == f"the {noun} is not here"  # that shares the rare word

@@ -153,7 +153,9 @@ def test_embed_writes_bags_of_vectors(vectors: Path, tmp_path: Path) -> None:
     with np.load(tmp_path / "a.npz") as made:
         np.testing.assert_allclose(made["hidden_0"], TABLE[:2].mean(0)[None], rtol=1e-6)
         assert not made["hidden_1"].any()
-    plmctl(*given, f"out={tmp_path / 'b.npz'}", "normalize=true")
+    counts = plmctl(*given, f"out={tmp_path / 'b.npz'}", "normalize=true", "--json")
+    numbers = {"lines": 2, "words": 5, "with a vector": 2, "width": TABLE.shape[1]}
+    assert json.loads(counts.splitlines()[-1]) == {"out": f"{tmp_path / 'b.npz'}", **numbers}
     with np.load(tmp_path / "b.npz") as made:
         assert np.linalg.norm(made["hidden_0"]) == pytest.approx(1)
     wrong = plmctl(*given, f"out={tmp_path / 'c.npz'}", "layers=-1", code=2)

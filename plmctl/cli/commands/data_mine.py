@@ -23,7 +23,7 @@ from plmctl.cli.start import start
         ),
     ),
     slots="task",
-    options="print_config config_dir plugin",
+    options="json print_config config_dir plugin",
 )
 def mine(words: Words = None, **options: Any) -> None:
     """Find hard negatives for questions, by BM25 or by a bi-encoder.

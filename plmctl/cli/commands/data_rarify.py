@@ -17,7 +17,7 @@ from plmctl.cli.start import start
         "plmctl data rarify checkpoint=runs/sst2 out=rarified",
     ),
     slots="task",
-    options="print_config config_dir plugin",
+    options="json print_config config_dir plugin",
 )
 def rarify(words: Words = None, **options: Any) -> None:
     """Write a test set whose labels depend on rare words.

@@ -19,7 +19,7 @@ from plmctl.cli.start import start
             " out=means.npz layers=-1 pooling=mean"
         ),
     ),
-    options="print_config config_dir plugin",
+    options="json print_config config_dir plugin",
 )
 def embed(words: RunWords = None, **options: Any) -> None:
     """Write contextual embeddings of the lines of a file."""

@@ -20,7 +20,7 @@ from plmctl.cli.start import start
         ),
     ),
     slots="word_vectors",
-    options="print_config config_dir plugin",
+    options="json print_config config_dir plugin",
 )
 def inject(words: RunWords = None, **options: Any) -> None:
     """Give a model tokens of whole words, with vectors from elsewhere.

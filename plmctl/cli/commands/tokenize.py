@@ -17,7 +17,7 @@ from plmctl.cli.start import start
         "plmctl tokenize tokenizer=wordpiece tokenizer.vocab_size=4096 out=tokens-wordpiece",
     ),
     slots="tokenizer",
-    options="print_config multirun config_dir plugin",
+    options="json print_config multirun config_dir plugin",
 )
 def tokenize(words: PathWords = None, **options: Any) -> None:
     """Train a tokenizer, or take one, and write text as tokens."""

@@ -1,0 +1,41 @@
+"""Results in places that nobody named: a new one takes the name, and an earlier one is kept."""
+
+from __future__ import annotations
+
+import contextlib
+import filecmp
+import shutil
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+from plmctl.core.terminal import remark
+from plmctl.storage.atomic import is_stream
+
+EARLIER = "earlier"  # the folder of what such files held before, beside them
+
+
+@contextlib.contextmanager
+def keep_earlier(file: Path, *, overwrite: bool = False) -> Iterator[None]:
+    """Write `file` inside: what it held before is `earlier/<its name>-<number>` then, and this is
+    said.
+
+    Nothing is kept of a file that is the same as before, nor with `overwrite`.
+    """
+    if overwrite or is_stream(file) or not file.is_file():
+        yield
+        return
+    folder = file.parent / EARLIER
+    names = (folder / f"{file.stem}-{number}{file.suffix}" for number in count(1))
+    kept = next(name for name in names if not name.exists())
+    folder.mkdir(exist_ok=True)
+    shutil.copy2(file, kept)
+    try:
+        yield
+    finally:
+        if same := filecmp.cmp(file, kept, shallow=False):
+            kept.unlink()
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+    if not same:
+        remark(f"{file} had other results: these are kept as {kept} (not with overwrite=true)")
