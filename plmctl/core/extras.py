@@ -29,6 +29,8 @@ EXTRAS = {
     "parquet": Extra(("pyarrow",), "text and tables in .parquet files"),
     "datasets": Extra(("datasets",), "data sets of Hugging Face: data.path=hf:<name>"),
     "elmo": Extra(("h5py",), "published weights of ELMo"),
+    "wandb": Extra(("wandb",), "numbers of runs at Weights & Biases: run.trackers=[wandb]"),
+    "mlflow": Extra(("mlflow",), "numbers of runs in MLflow: run.trackers=[mlflow]"),
     "slurm": Extra(("hydra-submitit-launcher",), "jobs on a cluster of Slurm"),
 }
 

@@ -22,6 +22,7 @@ from plmctl.tasks.base import Task
 from plmctl.training import rundir
 from plmctl.training.device.precision import choose
 from plmctl.training.processes.world import device_of
+from plmctl.training.trackers.choose import open_trackers
 
 Training = TypeVar("Training", Pretrain, Finetune, Graph)
 
@@ -78,6 +79,7 @@ def decide_place(spec: Training) -> Training:
     """
     given = spec.provenance
     confirm(spec.run.plugins, given.plugins, of="this config (run.plugins)")
+    open_trackers(spec.run.trackers)  # a library that is not there is said before any work
     folder = spec.run.dir or rundir.fresh(runs_of(spec.run.name or given.command))
     precision = choose(spec.train.precision, device_of(spec.train.device))
     return spec.replace(

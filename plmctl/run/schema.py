@@ -153,6 +153,8 @@ class Run(Record):
     dir: str | None = None  # null: runs/<name>/<time>
     name: str | None = None  # null: the recipe
     resume: bool = False  # what --resume sets
+    # services that its numbers are sent to, beside metrics.jsonl and TensorBoard: [wandb,mlflow]
+    trackers: tuple[Literal["wandb", "mlflow"], ...] = ()
     # what --plugin says; the run's files keep it
     plugins: tuple[str, ...] = ()
 

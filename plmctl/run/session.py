@@ -15,7 +15,7 @@ import torch
 from plmctl.core.terminal import DETAIL, WARN, remark, spell_level
 from plmctl.run.plugins import as_words, option
 from plmctl.run.saved import spec_text
-from plmctl.run.spec import RunSpec
+from plmctl.run.spec import RunSpec, thaw
 from plmctl.training import rundir
 from plmctl.training.device.allocator import keep_freed_memory
 from plmctl.training.device.precision import Precision, choose
@@ -23,6 +23,7 @@ from plmctl.training.log import Log
 from plmctl.training.processes.launch import launch
 from plmctl.training.processes.threads import THREADS, count_threads
 from plmctl.training.processes.world import World, environment, join, leave
+from plmctl.training.trackers.choose import open_trackers
 from plmctl.training.trainer import Result
 
 # what every process does first, the main one before there are others: read the data, which may
@@ -142,7 +143,9 @@ def _launch(spec: Any, lock: Mapping[str, int]) -> int:
 
 def _session(spec: Any, world: World, prepared: Any) -> Session:
     folder, given = Path(spec.run.dir), spec.provenance
-    log = Log(folder if world.main else None, quiet=not world.main)
+    log = Log(quiet=True)
+    if world.main:
+        log = Log(folder, trackers=open_trackers(spec.run.trackers), settings=thaw(spec))
     for change in given.changes:
         log.say(f"resumed with another {change}")
     if given.resume:

@@ -1,5 +1,5 @@
-"""The log of a run: metrics.jsonl (the reference), TensorBoard, and a progress bar or plain
-lines.
+"""The log of a run: metrics.jsonl (the reference), TensorBoard, trackers, and a progress bar or
+plain lines.
 """
 
 from __future__ import annotations
@@ -8,14 +8,18 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+from plmctl.core.errors import PlmctlError, UsageError
 from plmctl.core.progress import clock
-from plmctl.core.terminal import hears, remark, screen, visible
+from plmctl.core.terminal import WARN, hears, remark, screen, visible
 from plmctl.storage.reading import parse_json
 from plmctl.training.meter import numbers_of
+from plmctl.training.trackers.base import Tracker
 
 METRICS = "metrics.jsonl"
 SHORT = {  # on the line
@@ -42,12 +46,27 @@ class Log:
     `quiet` one does not even print.
 
     Every process has one; all but the main process's are quiet and without a folder.
+
+    Args:
+        folder: of the run.
+        tensorboard: whether files for TensorBoard are written.
+        quiet: whether nothing is shown.
+        trackers: services that the numbers are sent to.
+        settings: of the run, for these.
     """
 
     def __init__(
-        self, folder: Path | None = None, *, tensorboard: bool = True, quiet: bool = False
+        self,
+        folder: Path | None = None,
+        *,
+        tensorboard: bool = True,
+        quiet: bool = False,
+        trackers: Sequence[Tracker] = (),
+        settings: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         self.folder, self.tensorboard, self.quiet = folder, tensorboard, quiet
+        self.settings, self._waiting = settings, list(trackers)
+        self._trackers: list[Tracker] = []  # those that have begun
         self._file: Any = None  # opened by the first record: `cut_back` may come before it
         self._board: Any = None
         self._display: Any = None
@@ -55,6 +74,7 @@ class Log:
     def __enter__(self) -> Log:
         if not self.quiet and sys.stderr.isatty() and hears():
             self._display = _Bar()
+        self._start_trackers()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -76,6 +96,7 @@ class Log:
             self._file.flush()
         if self._board is not None:
             _draw(self._board, record)
+        self._track(record)
         if not self.quiet:
             line = format_line(record, share=share, eta=eta)
             if self._display is not None and share is not None:
@@ -106,6 +127,39 @@ class Log:
             self._file.close()
         if self._board is not None:
             self._board.close()
+        for tracker in self._trackers:
+            self._try(tracker, tracker.finish)
+        self._trackers = []
+
+    def _start_trackers(self) -> None:
+        """Begin what is sent to services; UsageError where one refuses, before any work."""
+        while self.folder is not None and self._waiting:
+            tracker = self._waiting.pop(0)
+            try:
+                tracker.start(self.folder, self.settings)
+            except PlmctlError:
+                raise
+            except Exception as error:  # whatever its library raises
+                fix = f"what it asks for, or leave {tracker.name} out"
+                what = f"run.trackers: {tracker.name} does not begin: {error}"
+                raise UsageError(f"{what}\n  fix: {fix}") from error
+            self._trackers.append(tracker)
+
+    def _track(self, record: Mapping[str, Any]) -> None:
+        """Send a record to the trackers; what fails ends the tracker, and not the run."""
+        if not self._trackers:
+            return
+        numbers = {name: value for name, value in numbers_of(record).items() if name != "step"}
+        for tracker in list(self._trackers):
+            self._try(tracker, partial(tracker.record, record["step"], numbers))
+
+    def _try(self, tracker: Tracker, send: Callable[[], None]) -> None:
+        try:
+            send()
+        except Exception as error:  # whatever its library raises
+            self._trackers = [other for other in self._trackers if other is not tracker]
+            lost = f"nothing more is sent to it, {METRICS} has all numbers"
+            remark(f"{tracker.name} failed ({error}): {lost}", WARN)
 
 
 class _Bar:

@@ -25,13 +25,15 @@ from plmctl.core.machine import describe_cpu
 from plmctl.core.terminal import remark
 from plmctl.storage.atomic import write_text
 from plmctl.training.log import METRICS
+from plmctl.training.trackers import base as trackers
 
 CONFIG, LOCK = "config.yaml", "lock"
 # in the order in which they are written: a folder with the last one is a run
 FILES = ("overrides.txt", "env.json", CONFIG)
 # in the environment of a process that was given the lock of its run, as an open file
 LOCKED = "PLMCTL_RUN_LOCK"
-FOLDERS = ("tokenizer", "checkpoints")  # other folders that exist before the first update
+# other folders, and files, that exist before the first update; `wandb` is that of its tracker
+FOLDERS, NAMES = ("tokenizer", "checkpoints", "wandb"), (trackers.NAMES,)
 
 
 def fresh(root: Path) -> Path:
@@ -151,7 +153,7 @@ def undo_create(folder: Path, created: Sequence[Path]) -> None:
     for name in FOLDERS:
         shutil.rmtree(folder / name, ignore_errors=True)
     with contextlib.suppress(OSError):
-        for name in (*FILES, LOCK):
+        for name in (*FILES, *NAMES, LOCK):
             (folder / name).unlink(missing_ok=True)
         for path in created:
             path.rmdir()

@@ -1,0 +1,1 @@
+"""What shows the numbers of a run elsewhere: Weights & Biases, MLflow."""
