@@ -21,6 +21,7 @@ from plmctl.core.values import Whole, fit
 from plmctl.data.mixture import Mixture
 from plmctl.data.reader import CorpusPicks, Picks, RowReader
 from plmctl.data.rows import join, make_blank
+from plmctl.data.stream_reader import StreamReader
 from plmctl.noise.base import Noise
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class RowSource:
     "sampled").
     """
 
-    reader: RowReader | Mixture
+    reader: RowReader | Mixture | StreamReader
     noise: Noise | None = None
     weight: float = 1.0
 

@@ -38,7 +38,7 @@ def cache_plan(shards: Shards, key: object, make: Callable[[], Plan]) -> Plan:
     that were not read for the longest time are removed.
     """
     home = Path(getattr(shards, "folder", "") or "")
-    if len(shards.sentences) < LARGE or not home.is_dir():
+    if len(shards.sentences) < LARGE or not home.is_dir() or not getattr(shards, "stored", True):
         return make()
     digest = hashlib.blake2b(repr((shards.fingerprint, key)).encode(), digest_size=16).hexdigest()
     folder = home / FOLDER / digest

@@ -86,6 +86,8 @@ class RowReader:
             cost time (None: all).
     """
 
+    unit = "an epoch"  # what its rows are, for people
+
     def __init__(
         self,
         shards: Shards,

@@ -89,6 +89,7 @@ class Shards:
     `counts[name] [D]` are counts of the documents' text.
     """
 
+    stored = True  # on disk, where plans may be kept beside it
     ids: np.ndarray
     sentences: np.ndarray  # [S + 1] int64 token offsets
     documents: np.ndarray  # [D + 1] int64 sentence offsets

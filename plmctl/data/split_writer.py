@@ -1,11 +1,11 @@
-"""The arrays of one split of a token directory, written piece by piece."""
+"""The arrays of one split of a token directory, written piece by piece, on disk or in memory."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -14,12 +14,58 @@ from plmctl.data.shards import COUNTS, SPAN_KINDS
 from plmctl.storage.arrays import ArrayWriter
 
 
+class GrowingArray(Protocol):
+    """What is appended to: an array on disk, or one in memory."""
+
+    length: int
+
+    def append(self, values: np.ndarray) -> None:
+        """Append values."""
+
+    def flush(self) -> int:
+        """Keep what there is; the length."""
+
+    def close(self) -> dict[str, Any]:
+        """Finish it; its entry in the manifest."""
+
+
+class MemoryArray:
+    """An array in memory that grows."""
+
+    def __init__(self, dtype: Any) -> None:
+        self.dtype, self.length = np.dtype(dtype), 0
+        self._pieces = [np.zeros(0, self.dtype)]
+
+    def append(self, values: np.ndarray) -> None:
+        self._pieces.append(np.asarray(values, self.dtype))
+        self.length += len(values)
+
+    def flush(self) -> int:
+        return self.length
+
+    def close(self) -> dict[str, Any]:
+        return {"length": self.length, "dtype": self.dtype.name}
+
+    def join(self) -> np.ndarray:
+        """All of it."""
+        self._pieces = [np.concatenate(self._pieces)]
+        return self._pieces[0]
+
+
 class SplitWriter:
-    """The growing arrays of one split; it continues from the `state` of an earlier process."""
+    """The growing arrays of one split; it continues from the `state` of an earlier process.
+
+    Args:
+        folder: of the token directory; None: the arrays stay in memory, in `arrays`.
+        name: of the split.
+        kinds: {array: its type} of ids and tracks.
+        spans: names of the marked stretches.
+        state: of an earlier writer.
+    """
 
     def __init__(
         self,
-        folder: Path,
+        folder: Path | None,
         name: str,
         kinds: Mapping[str, Any],
         spans: Sequence[str],
@@ -31,21 +77,23 @@ class SplitWriter:
             **{f"{track}.{part}": kind for track in spans for part, kind in SPAN_KINDS.items()},
         }
         lengths = state["lengths"] if state else {}
-        self._arrays = {
-            array: ArrayWriter(folder / f"{name}.{array}.npy", kind, lengths.get(array))
+        self.arrays: dict[str, GrowingArray] = {
+            array: MemoryArray(kind)
+            if folder is None
+            else ArrayWriter(folder / f"{name}.{array}.npy", kind, lengths.get(array))
             for array, kind in kinds.items()
         }
         self._ends = dict(state["ends"]) if state else {"sentences": 0, "documents": 0}
         self._totals = dict(state["totals"]) if state else dict.fromkeys(COUNTS, 0)
         self.left = Counter[str](state["left"] if state else {})
         for column in () if state else self._ends:
-            self._arrays[column].append(np.zeros(1, np.int64))
+            self.arrays[column].append(np.zeros(1, np.int64))
         # the last document, which a further part may follow
         self._open = np.array(state["open"] if state else [], np.int64).reshape(-1, len(COLUMNS))
 
     def state(self) -> dict[str, Any]:
         """Flush the arrays; the state for `__init__`, as JSON."""
-        lengths = {name: array.flush() for name, array in self._arrays.items()}
+        lengths = {name: array.flush() for name, array in self.arrays.items()}
         return {
             "lengths": lengths,
             "ends": self._ends,
@@ -56,14 +104,14 @@ class SplitWriter:
 
     def append(self, encoded: Encoded) -> None:
         """Append encoded documents."""
-        begin = self._arrays["ids"].length
-        self._arrays["ids"].append(encoded.ids)
+        begin = self.arrays["ids"].length
+        self.arrays["ids"].append(encoded.ids)
         self._offsets("sentences", encoded.lengths)
         for name, track in encoded.tracks.items():
-            self._arrays[name].append(track)
+            self.arrays[name].append(track)
         for name, table in encoded.spans.items():
             for part, column in zip(SPAN_KINDS, (table + np.array([begin, 0, 0])).T, strict=True):
-                self._arrays[f"{name}.{part}"].append(column)
+                self.arrays[f"{name}.{part}"].append(column)
         self.left += encoded.left
         rows = np.concatenate([self._open, encoded.documents])
         if len(rows):
@@ -75,7 +123,7 @@ class SplitWriter:
     def close(self) -> dict[str, Any]:
         """Write the last document and close the arrays; the manifest's entry."""
         self._documents(self._open)
-        entries = {name: array.close() for name, array in self._arrays.items()}
+        entries = {name: array.close() for name, array in self.arrays.items()}
         numbers = {
             "documents": entries["bytes"]["length"],
             "sentences": entries["sentences"]["length"] - 1,
@@ -87,11 +135,11 @@ class SplitWriter:
         self._offsets("documents", kept[:, COLUMNS.index("sentences")])
         for name in self._totals:
             column = kept[:, COLUMNS.index(name)]
-            self._arrays[name].append(column)
+            self.arrays[name].append(column)
             self._totals[name] += int(column.sum())
 
     def _offsets(self, name: str, lengths: np.ndarray) -> None:
         ends = self._ends[name] + np.cumsum(lengths)
-        self._arrays[name].append(ends)
+        self.arrays[name].append(ends)
         if len(ends):
             self._ends[name] = int(ends[-1])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,13 @@ from plmctl.data.mixture import check_mixture
 from plmctl.data.sample import sample_corpus
 from plmctl.data.shards import SPLITS, Shards, is_tokens, read_manifest
 from plmctl.data.sharing import share_tokenizer
+from plmctl.data.text_stream import TextStream
 from plmctl.data.tokenizing import TokenizingJob, open_or_tokenize
 from plmctl.data.verified import verify_once
 from plmctl.run.build import plain
 from plmctl.run.known_entities import refuse_other_entities, refuse_spare_entities
 from plmctl.run.spelling import spell
+from plmctl.run.streaming import check_stream, open_stream
 from plmctl.run.tokenize import make_job, show_progress
 from plmctl.storage.paths import find_cache_folder
 from plmctl.text.tokenizer import Tokenizer
@@ -39,6 +41,8 @@ class Corpus:
     # without the corpora that are too small to hold a document out
     valid: Mapping[str, Mapping[str, Shards]]
     tokenizer: Tokenizer
+    # {source: what is tokenized as it is read}; its first window is in `train`
+    streams: Mapping[str, TextStream] = field(default_factory=dict)
 
     @property
     def vocab(self) -> Vocab:
@@ -64,6 +68,8 @@ def open_corpus(spec: Any, *, write: bool = True) -> Corpus:
     """Open the token directories of all sources and corpora; raw text is tokenized first, once, and
     where nothing may be written, DataError for what is not tokenized yet.
     """
+    if spec.data.streaming:
+        return _open_stream(spec, write=write)
     cache_dir = spec.data.cache_dir
     paths = {
         source: {name: _hashable(part.get("path")) for name, part in node["corpora"].items()}
@@ -114,6 +120,24 @@ def open_corpus(spec: Any, *, write: bool = True) -> Corpus:
         for source, corpora in train.items()
     }
     return Corpus(train, held_out, tokenizer)
+
+
+def _open_stream(spec: Any, *, write: bool) -> Corpus:
+    """The stream of `data.path`, whose first window stands for its text, and the tokens of
+    `data.valid_path`.
+    """
+    (name,) = sources(spec)
+    stream = open_stream(spec)
+    valid: dict[str, dict[str, Shards]] = {name: {}}
+    if (path := spec.data.valid_path) is not None:
+        only = {"data.valid_path": None, "data.valid_share": 0.0, "data.path": path}
+        with show_progress() as say:
+            job = make_job(spec.replace(only), _hashable(path), say=say)
+            folder = open_or_tokenize(job, cache_dir=spec.data.cache_dir, write=write)
+        shards = Shards.open(folder, "train", tokenizer=stream.tokenizer, given=path)
+        valid[name] = {name: shards}
+    train = {name: {name: stream.first.shards}}
+    return Corpus(train, valid, stream.tokenizer, {name: stream})
 
 
 def _common_tokenizer(spec: Any, folders: Iterable[Path], shared: Path | None) -> Tokenizer:
@@ -191,7 +215,7 @@ def check_data(spec: Any) -> None:
     together.
     """
     data = plain(spec.data)
-    errors: list[UsageError] = []
+    errors: list[UsageError] = list(check_stream(spec))
     mixtures = {"data.mixture": data["mixture"]}
     known = f"there is no such setting; there are {', '.join(SOURCE_KEYS)}"
     for name, node in data["sources"].items():

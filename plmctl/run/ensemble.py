@@ -68,8 +68,8 @@ def evaluate_together(spec: Evaluate) -> int:
         joined[name] = round_floats(rows, members[0].digits or 6)
     if spec.provenance.submission:
         for name, predictions in joined.items():
-            file, content = task.submission[name], task.submit(predictions)
-            tell(write_for_board(out, file, content, overwrite=spec.overwrite))
+            content, board = task.submit(predictions), task.submission[name]
+            tell(write_for_board(out, board, content, overwrite=spec.overwrite))
         return 0
     ((name, examples),) = splits.items()
     file = write_split(spec, out, name, examples, joined[name])

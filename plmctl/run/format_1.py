@@ -67,6 +67,8 @@ ADDED: dict[str, Any] = {
     "dynamic": None,
     "data.bytes": None,
     "data.valid_bytes": None,
+    "data.streaming": False,
+    "data.window": 16777216,
     "optim.clip": None,
     "weights": None,
     "asked": 1.0,

@@ -118,7 +118,8 @@ def _spec_of_run(spec: Evaluate, loaded: Loaded, part: HeldOut) -> Any:
         if "format.max_length" not in keys:  # the model may know no longer rows
             run["format"]["max_length"] = own["format"]["max_length"]
     if spec.data.path is not None:
-        run["data"] = {**own["data"], **plain(spec.data), "mixture": {}, "sources": {}}
+        alone = {"mixture": {}, "sources": {}, "streaming": False}
+        run["data"] = {**own["data"], **plain(spec.data), **alone}
     return spec_of("pretrain", run, spec.provenance)
 
 

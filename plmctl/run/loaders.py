@@ -18,6 +18,8 @@ from plmctl.data.mixture import Mixture, compute_shares
 from plmctl.data.reader import RowReader
 from plmctl.data.sample import sample_corpora
 from plmctl.data.shards import Shards
+from plmctl.data.stream_reader import StreamReader
+from plmctl.data.text_stream import TextStream
 from plmctl.models.base import Model
 from plmctl.noise.base import Chain
 from plmctl.objectives.base import Facts, Objective
@@ -95,6 +97,7 @@ def open_training_loader(
             world=world.size,
             rank=world.rank,
             stage=stage,
+            stream=corpus.streams.get(name),
         )
         for place, (name, node) in enumerate(sources(spec).items())
     }
@@ -170,12 +173,14 @@ def build_source(
     seed: int,
     temperature: float | None = None,
     allow_short: bool = False,
+    stream: TextStream | None = None,
     **reading: Any,
 ) -> RowSource:
     """Reader, format and noise of one of `sources`, its corpora mixed.
 
     Args:
         tokens: of each corpus.
+        stream: what is read in place of its one corpus, of which `tokens` are the first window.
         reading: what else readers and mixtures take.
     """
     layout = build_format(node, vocab, plugins)
@@ -191,6 +196,9 @@ def build_source(
         absent = stored - everywhere - frozenset(spans)
         read = noise.reads | (noise.uses - absent) | (read - noise.writes)
     read |= fields.uses & (layout.provides | everywhere)
+    if stream is not None:
+        how = {"input_length": length, "wanted": read, "seed": seed, **reading}
+        return RowSource(StreamReader(stream, layout, **how), noise, float(node["weight"]))
     readers = {
         name: RowReader(
             shards,

@@ -87,7 +87,7 @@ def _describe_source(name: str, source: RowSource, tokenizer: Tokenizer) -> list
         mixed = f"{share:.1%} of the mixture's rows, {times:.2f} times in its epoch"
         unknown = describe_unknown(unknown_share(sample_corpus(shards.ids), tokenizer.vocab))
         facts = [report, mixed if len(corpora) > 1 else "", unknown]
-        remarks = [f"{plan.rows:,} rows an epoch; {'; '.join(filter(None, facts))}"]
+        remarks = [f"{plan.rows:,} rows {reader.unit}; {'; '.join(filter(None, facts))}"]
         if source.noise and "tracks.word_start" in source.noise.reads:
             remarks += warn_of_missing_words(shards, tokenizer)
         gone = count_lost(plan) / max(1, len(shards.ids))

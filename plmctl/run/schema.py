@@ -79,6 +79,9 @@ class Corpora(Data):
     temperature: Amount | None = None
     # {name: {path or mixture, format, noise, weight}}
     sources: Mapping[str, Mapping[str, Any]] = Part({})
+    # .jsonl files are tokenized as they are read, and no tokens are kept on disk
+    streaming: bool = False
+    window: Count = 16777216  # of streaming: characters whose rows are shuffled together, in memory
 
 
 @dataclass(frozen=True)

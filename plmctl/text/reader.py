@@ -138,10 +138,24 @@ def _row_documents(
     for number, row in read_rows(source, [field, *names]):
         text = take_text(row, field, source, number)
         marked = marks.read(row, text, names, file=source, line=number) if names else {}
-        collector = _Collector(f"{source}:{number}", layout_of_file, marked)
-        for line in _clean(text).split("\n"):
-            yield from collector.add(line.rstrip())
-        yield from collector.close()
+        yield from split_row(text, f"{source}:{number}", layout_of_file, marked)
+
+
+def split_row(
+    text: str, place: str, layout_of_row: TextLayout, marked: Marks | None = None
+) -> Iterator[Document]:
+    """The document that is the text of a row; a very long one in parts.
+
+    Args:
+        text: of the row.
+        place: where it stands, for messages.
+        layout_of_row: how its lines are to be read.
+        marked: the marks in it.
+    """
+    collector = _Collector(place, layout_of_row, marked)
+    for line in _clean(text).split("\n"):
+        yield from collector.add(line.rstrip())
+    yield from collector.close()
 
 
 def _clean(text: str) -> str:
