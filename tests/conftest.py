@@ -16,6 +16,10 @@ import typer.testing
 
 torch.set_num_threads(1)  # reproducible, and other tests may run beside
 
+# what is imported while tests are collected stays, and looking through it again and again for
+# garbage would take a quarter of the time
+gc.disable()
+
 # a killed process loses nothing that it wrote, only a machine without power does, which no test is:
 # files need not wait for the disk, 5 ms each
 os.fsync = lambda handle: None
@@ -34,6 +38,8 @@ def pytest_collection_finish() -> None:
     """Keep what is imported by now out of every later collection of garbage: it stays."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(10_000, 10, 10)  # a model is small, and its configs are many
+    gc.enable()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -110,6 +110,7 @@ class Workshop:
             words = shlex.split(line.replace("vocab_size=4096", "vocab_size=1024"))[1:]
             words += NARROW if "size=tiny" in words else []
             words += ["train.steps=5"] if "train.steps=50" in words else []
+            words += ["train.epochs=1"] if command == "graph" else []
             own_tokens = command in ("pretrain", "recipes run")
             words += ["tokenizer.vocab_size=1024"] if own_tokens else []
             # its jobs in this process, one after the other

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -66,20 +67,28 @@ def parsed(file: Path) -> ast.Module:
     return ast.parse(file.read_text(encoding="utf-8"))
 
 
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Every statement inside of a node; expressions, most of a tree, import nothing."""
+    for block in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for inner in getattr(node, block, ()):
+            yield inner
+            yield from statements(inner)
+
+
 @cache
 def imports(file: Path, *, at_run_time: bool = True) -> set[str]:
     """Dotted names that a module imports; those for type checkers only are left out."""
     tree = parsed(file)
     typing_only = {
         id(node)
-        for block in ast.walk(tree)
+        for block in statements(tree)
         if isinstance(block, ast.If)
         and isinstance(block.test, ast.Name)
         and block.test.id == "TYPE_CHECKING"
-        for node in ast.walk(block)
+        for node in statements(block)
     }
     found: set[str] = set()
-    for node in ast.walk(tree):
+    for node in statements(tree):
         if at_run_time and id(node) in typing_only:
             continue
         if isinstance(node, ast.Import):
@@ -152,13 +161,13 @@ def needless_late_imports(file: Path) -> set[str]:
     tree = parsed(file)
     inside = {
         id(node)
-        for function in ast.walk(tree)
+        for function in statements(tree)
         if isinstance(function, ast.FunctionDef)
-        for node in ast.walk(function)
+        for node in statements(function)
     }
     found = {
         node.module or "" if isinstance(node, ast.ImportFrom) else node.names[0].name
-        for node in ast.walk(tree)
+        for node in statements(tree)
         if isinstance(node, (ast.Import, ast.ImportFrom)) and id(node) in inside
     }
     # a command imports what it does when it does it: `plmctl --help` is fast
@@ -170,8 +179,8 @@ def needless_late_imports(file: Path) -> set[str]:
 
 # who knows the libraries of settings: Hydra with its files, and OmegaConf with its references
 KNOWN_TO = {
-    "hydra": {"run/composer.py", "run/part_files.py"},
-    "omegaconf": {"run/composer.py", "run/references.py"},
+    "hydra": {"run/composer.py", "run/hydra_words.py", "run/part_files.py"},
+    "omegaconf": {"run/composer.py", "run/hydra_words.py", "run/references.py"},
 }
 
 
