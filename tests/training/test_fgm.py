@@ -13,7 +13,18 @@ from torch import Tensor
 from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError
 from plmctl.training.regularisers.fgm import FastGradient
-from tests.training.regularised import compare, find_gradient, learn, lose, make
+from plmctl.training.regularisers.freelb import FreeLargeBatch
+from plmctl.training.regularisers.pgd import ProjectedGradient
+from plmctl.training.regularisers.smart import Smart
+from tests.training.regularised import (
+    Asked,
+    compare,
+    find_gradient,
+    learn,
+    lose,
+    make,
+    make_micro_batches,
+)
 from tests.training.toy import curve, make_trainer, same, weights
 
 
@@ -133,3 +144,47 @@ def test_a_model_without_vectors_of_words_is_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(ConfigError, match="looks up no vectors"):
         learn(trainer)
+
+
+def test_relative_lengths_are_shares_of_the_row(tmp_path: Path, monkeypatch: Any) -> None:
+    parts: dict[str, Any] = {
+        "fgm": FastGradient(epsilon=0.2, relative=True),
+        "freelb": FreeLargeBatch(steps=3, rate=0.2, radius=0.3, start=0.1, relative=True),
+        "pgd": ProjectedGradient(steps=3, rate=0.2, radius=0.3, start=0.1, relative=True),
+        "smart": Smart(question=Asked(), rate=0.3, radius=0.2, sigma=0.1, relative=True),
+    }
+    for name, part in parts.items():
+        trainer = make(tmp_path / name, part)
+        table = trainer.model.backbone.token_embedding.weight.detach()
+        largest: list[dict[str, float]] = []
+        passes = learn(trainer, monkeypatch)[1]
+        for number, ((shift,), batch) in enumerate(
+            (each, batch)
+            for batch, own in zip(make_micro_batches(), halve(passes), strict=True)
+            for each in own
+        ):
+            for row, tokens in enumerate(batch.text.length.tolist()):
+                words = table[batch.text.ids[row, :tokens]].double()
+                own = shift[row, :tokens]
+                length, mean = float(own.norm() / words.norm()), words.square().mean().sqrt()
+                largest.append(
+                    {"pass": number, "length": length, "value": float(own.abs().max() / mean)}
+                )
+        monkeypatch.undo()
+        lengths = [each["length"] for each in largest]
+        if name == "fgm":
+            assert sorted({round(length, 9) for length in lengths}) == [0, 0.2]
+        elif name == "smart":
+            assert max(each["value"] for each in largest) == pytest.approx(0.3, abs=0.1)
+        else:
+            first = [each["length"] for each in largest if each["pass"] == 0]
+            assert 0 < min(first) <= max(first) < 0.1
+            assert max(lengths) == pytest.approx(0.3)
+    absolute = [learn(make(tmp_path / f"{r}", FastGradient(relative=r)))[0] for r in (False, True)]
+    assert any(not torch.equal(absolute[0][name], absolute[1][name]) for name in absolute[0])
+
+
+def halve(passes: list[list[Tensor]]) -> list[list[list[Tensor]]]:
+    """The passes of each of the two micro-batches."""
+    middle = len(passes) // 2
+    return [passes[:middle], passes[middle:]]

@@ -352,7 +352,7 @@ def test_the_penalty_is_of_the_weights_themselves_beside_mixout(base: Path) -> N
 
 
 WAYS = {
-    "the start": "stabiliser=[start_penalty,start_decay,mixout,ema]",
+    "the start": "stabiliser=[start_penalty,start_decay,mixout,proximal,ema]",
     "a part": "stabiliser=[reinitialise,child_free,child_task,r_drop,swa]",
 }
 

@@ -103,6 +103,10 @@ class Around:
             for own, gradient in zip(reading.shift, found, strict=True)
         ]
 
+    def words(self) -> list[tuple[Tensor, Tensor]]:
+        """([B, T, W] vectors as they are, [B, T] bool: which are no padding) of each look-up."""
+        return list(zip(self._vectors, self._real, strict=True))
+
     def learn(self, value: Tensor, *readings: Pass, last: bool = False) -> list[Tensor]:
         """Add the gradient of `value` to that of the weights.
 

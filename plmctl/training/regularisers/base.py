@@ -27,20 +27,35 @@ class Regulariser(ABC):
     drop the same values (Zhu et al., 2020, arXiv:1909.11764, sec. 3.3). With `every` = n only each
     n-th update has more than one pass (lazy regularisation: Karras et al., 2020,
     arXiv:1912.04958, sec. 3.1).
+
+    Published lengths are absolute, in the space of a large model whose vectors are long. With
+    `relative` they are shares of the length of the row's own word vectors.
     """
 
     # what its predictions are, where it compares some
     question: Question | None = None
 
-    def __init__(self, *, every: int = 1) -> None:
+    def __init__(self, *, every: int = 1, relative: bool = False) -> None:
         if every < 1:
             allowed = "1 (each update) or more"
             raise ConfigError("every", every, allowed, fix="regulariser.every=1")
-        self.every = every
+        self.every, self.relative = every, relative
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """{the name of a term of its own: how many summands its total has}."""
         return {}
+
+    def unit(self, vectors: Tensor, real: Tensor) -> Tensor:
+        """[B, T, W], [B, T] bool -> [B, 1, 1] the length in which the settings count: 1, or that of
+        the row.
+        """
+        if not self.relative:
+            return vectors.new_ones(len(real), 1, 1)
+        return measure_rows(vectors.detach() * real[..., None])
+
+    def units(self, around: Around) -> list[Tensor]:
+        """[B, 1, 1] of each look-up of a micro-batch that has been read."""
+        return [self.unit(vectors, real) for vectors, real in around.words()]
 
     @abstractmethod
     def run(self, around: Around) -> None:
@@ -65,11 +80,13 @@ def measure_rows(x: Tensor) -> Tensor:
     return x.flatten(1).norm(dim=1)[:, None, None]
 
 
-def project(shift: Tensor, radius: float) -> Tensor:
-    """`shift` [B, T, W], each row shortened to `radius` where it is longer; 0: as it is."""
+def project(shift: Tensor, radius: float, unit: Tensor) -> Tensor:
+    """`shift` [B, T, W], each row shortened to `radius` units [B, 1, 1] where it is longer; 0: as
+    it is.
+    """
     if not radius:
         return shift
-    return shift * (radius / measure_rows(shift).clamp(min=TINY)).clamp(max=1.0)
+    return shift * (radius * unit / measure_rows(shift).clamp(min=TINY)).clamp(max=1.0)
 
 
 def draw_uniform(vectors: Tensor, real: Tensor, generator: Generator) -> Tensor:

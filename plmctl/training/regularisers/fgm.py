@@ -16,11 +16,13 @@ class FastGradient(Regulariser):
     (Miyato et al., 2017, arXiv:1605.07725, sec. 3, eq. 4 to 6.) g comes with the gradient of L(x),
     which is learned in any case. L has what the model and its stabilisers add to the loss, too: a
     penalty of weights counts 1 + w times. Differs: word vectors are not normalised, so that
-    `epsilon` is a length in a trained model's own space.
+    `epsilon` is a length in a trained model's own space, or with `relative` a share of `||x||_2`.
     """
 
-    def __init__(self, *, epsilon: float = 1.0, weight: float = 1.0, every: int = 1) -> None:
-        super().__init__(every=every)
+    def __init__(
+        self, *, epsilon: float = 1.0, weight: float = 1.0, every: int = 1, relative: bool = False
+    ) -> None:
+        super().__init__(every=every, relative=relative)
         if not epsilon > 0:
             allowed, fix = "more than 0", "regulariser.epsilon=1.0"
             raise ConfigError("epsilon", epsilon, allowed, fix=fix)
@@ -29,5 +31,9 @@ class FastGradient(Regulariser):
     def run(self, around: Around) -> None:
         clean = around.read()
         gradients = around.learn(clean.loss, clean)
-        moved = around.read([self.epsilon * unit for unit in to_unit(gradients)], whole=True)
+        shift = [
+            self.epsilon * unit * direction
+            for unit, direction in zip(self.units(around), to_unit(gradients), strict=True)
+        ]
+        moved = around.read(shift, whole=True)
         around.learn(self.weight * moved.loss, moved, last=True)

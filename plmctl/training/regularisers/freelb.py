@@ -38,14 +38,16 @@ class FreeLargeBatch(Regulariser):
         radius: float = 1.0,
         start: float = 0.3,
         every: int = 1,
+        relative: bool = False,
     ) -> None:
-        super().__init__(every=every)
+        super().__init__(every=every, relative=relative)
         check_steps(steps, rate)
         self.steps, self.rate, self.radius, self.start = steps, rate, radius, start
 
     def begin(self, vectors: Tensor, real: Tensor, generator: Generator) -> Tensor:
         """r_0 [B, T, W]."""
-        return self.start * draw_uniform(vectors, real, generator)
+        drawn = draw_uniform(vectors, real, generator)
+        return self.start * self.unit(vectors, real) * drawn
 
     def run(self, around: Around) -> None:
         last = self.steps - 1
@@ -53,8 +55,10 @@ class FreeLargeBatch(Regulariser):
         for step in range(last):
             gradients = around.learn(here.loss / self.steps, here)
             shift = [
-                project(own + self.rate * unit, self.radius)
-                for own, unit in zip(here.shift, to_unit(gradients), strict=True)
+                project(own + self.rate * unit * direction, self.radius, unit)
+                for own, unit, direction in zip(
+                    here.shift, self.units(around), to_unit(gradients), strict=True
+                )
             ]
             here = around.read(shift, whole=step == last - 1)
         around.learn(here.loss / self.steps, here, last=True)

@@ -40,23 +40,26 @@ class ProjectedGradient(Regulariser):
         radius: float = 1.0,
         start: float = 0.0,
         every: int = 1,
+        relative: bool = False,
     ) -> None:
-        super().__init__(every=every)
+        super().__init__(every=every, relative=relative)
         check_steps(steps, rate)
         self.steps, self.rate, self.radius, self.start = steps, rate, radius, start
 
     def begin(self, vectors: Tensor, real: Tensor, generator: Generator) -> Tensor:
         """r_0 [B, T, W]."""
         drawn = draw_uniform(vectors, real, generator)
-        return self.start * drawn / measure_rows(drawn).clamp(min=1.0)
+        return self.start * self.unit(vectors, real) * drawn / measure_rows(drawn).clamp(min=1.0)
 
     def run(self, around: Around) -> None:
         here = around.read(self.begin if self.start else None)
         for step in range(self.steps):
             gradients = around.ascend(here.loss, here)
             shift = [
-                project(own + self.rate * unit, self.radius)
-                for own, unit in zip(here.shift, to_unit(gradients), strict=True)
+                project(own + self.rate * unit * direction, self.radius, unit)
+                for own, unit, direction in zip(
+                    here.shift, self.units(around), to_unit(gradients), strict=True
+                )
             ]
             here = around.read(shift, whole=step == self.steps - 1)
         around.learn(here.loss, here, last=True)

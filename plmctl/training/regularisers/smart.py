@@ -14,8 +14,8 @@ class Smart(Smoothness):
     """`D = KL(P || Q) + KL(Q || P)` of P at x and Q at x + r, for classes; `(p - q)^2` for numbers
     (Jiang et al., 2020, arXiv:1911.03437, sec. 3.1).
 
-    Both sides learn. The proximal term of sec. 3.2 is not part of it. Differs: both passes drop the
-    same values.
+    Both sides learn. The proximal point of sec. 3.2 is `stabiliser=[proximal]`. Differs: both
+    passes drop the same values.
     """
 
     def distance(self, moved: Logits, clean: Logits, positions: Tensor) -> Tensor:

@@ -22,7 +22,8 @@ class Smoothness(Regulariser):
 
     D compares the predictions at each of the n positions with a label; `max |g|` is that of a
     token, as in the published code of both systems (namisan/mt-dnn). The passes that find r compute
-    no gradient of a weight.
+    no gradient of a weight. With `relative`, a, epsilon and sigma are shares of the root of the
+    mean square of a row's values.
     """
 
     def __init__(
@@ -35,8 +36,9 @@ class Smoothness(Regulariser):
         radius: float = 1e-5,
         sigma: float = 1e-5,
         every: int = 1,
+        relative: bool = False,
     ) -> None:
-        super().__init__(every=every)
+        super().__init__(every=every, relative=relative)
         check_steps(steps, rate)
         self.question, self.weight, self.chooses = question, weight, question.chooses
         self.steps, self.rate, self.radius, self.sigma = steps, rate, radius, sigma
@@ -48,7 +50,15 @@ class Smoothness(Regulariser):
     def begin(self, vectors: Tensor, real: Tensor, generator: Generator) -> Tensor:
         """r_0 [B, T, W]."""
         drawn = torch.empty_like(vectors).normal_(generator=generator)
-        return self.sigma * drawn
+        return self.sigma * self.unit(vectors, real) * drawn
+
+    def unit(self, vectors: Tensor, real: Tensor) -> Tensor:
+        """[B, 1, 1] of each value: 1, or the root of the mean square of those of the row."""
+        length = super().unit(vectors, real)
+        if not self.relative:
+            return length
+        values = (real.sum(1) * vectors.shape[-1]).clamp(min=1)  # [B]
+        return length / values.sqrt()[:, None, None]
 
     @abstractmethod
     def distance(self, moved: Logits, clean: Logits, positions: Tensor) -> Tensor:
@@ -62,10 +72,10 @@ class Smoothness(Regulariser):
                 torch.stack([*self._compare(here, clean).values()]).sum(), here
             )
             shift = [
-                (own + self.rate * g / g.abs().amax(-1, keepdim=True).clamp(min=TINY)).clamp(
-                    -self.radius, self.radius
+                (own + self.rate * unit * g / g.abs().amax(-1, keepdim=True).clamp(min=TINY)).clamp(
+                    -self.radius * unit, self.radius * unit
                 )
-                for own, g in zip(here.shift, gradients, strict=True)
+                for own, unit, g in zip(here.shift, self.units(around), gradients, strict=True)
             ]
             here = around.read(shift, whole=step == self.steps - 1, predict=True)
         value = clean.loss
