@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 from plmctl.attention.kernels.base import Kernel
 from plmctl.attention.patterns.base import Pattern
+from plmctl.chain.self_training import sort_words as sort_rounds
 from plmctl.cli import app as cli
 from plmctl.cli.start import name_argument, sort_words
 from plmctl.data.formats.base import Format
@@ -135,7 +136,9 @@ def assert_composes(line: str, *extra: str) -> None:
     if verb in ("average", "compare", "convert", "report", "recipes", "help", "env"):
         return
     given = context.params
-    words = name_argument(verb, given["words"] or [])
+    words = name_argument(verb, given.get("words", given.get("settings")) or [])
+    if verb == "self-train":
+        verb, (_, words) = "finetune", sort_rounds(words)
     recipe, overrides = sort_words(words, resume=given.get("resume", False))
     if given.get("resume"):
         return  # the saved config counts

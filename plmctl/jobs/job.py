@@ -18,6 +18,7 @@ REFERENCE = "job:"  # in configs and words, "job:<name>" stands for the run of t
 RUN = "run"  # in the folder of a job: what the command makes
 # the settings that say where a command writes; those of other commands are called `out`
 RUN_SETTINGS = {"pretrain": "run.dir", "finetune": "run.dir"}
+COMMANDS = {"label": "data label"}  # what is typed, where it is not the verb
 
 Config = dict[str, Any]
 
@@ -62,7 +63,8 @@ class Job:
 
     def line(self, runs: Mapping[str, str]) -> str:
         """The job as one would type it; `runs`: {job: the folder of its run}."""
-        words = [self.verb, *([self.recipe] if self.recipe else []), *resolve(self.words, runs)]
+        command = COMMANDS.get(self.verb, self.verb).split()
+        words = [*command, *([self.recipe] if self.recipe else []), *resolve(self.words, runs)]
         words += [f"{RUN_SETTINGS.get(self.verb, 'out')}={runs[self.name]}"]
         return write_line(*words, config_dirs=self.config_dirs, plugins=self.plugins)
 

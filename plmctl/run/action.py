@@ -19,6 +19,7 @@ ACTIONS = {
     "link": "plmctl.run.link:write_links",
     "rarify": "plmctl.run.rarify:rarify_files",
     "rewrite": "plmctl.run.rewrite:rewrite",
+    "label": "plmctl.run.pseudo_labels:label",
     "pretrain": "plmctl.run.pretraining:pretrain",
     "finetune": "plmctl.run.finetuning:finetune",
     "distill": "plmctl.run.distilling:distill",

@@ -58,7 +58,7 @@ def evaluate_together(spec: Evaluate) -> int:
     names = name_members(spec.checkpoint)
     out = Path(spec.out or Path("eval") / "+".join(name.replace(os.sep, "-") for name in names))
     splits: dict[str, list[Example]] = {}
-    members = list(_ask(spec, splits))
+    members = list(ask_members(spec, splits))
     task, votes = members[0].task, spec.joined == "votes"
     decision = join_decisions([each.task for each in members], [each.kept for each in members])
     joined = {}
@@ -84,7 +84,7 @@ def evaluate_together(spec: Evaluate) -> int:
     return 0
 
 
-def _ask(spec: Evaluate, splits: dict[str, list[Example]]) -> Iterator[Member]:
+def ask_members(spec: Evaluate, splits: dict[str, list[Example]]) -> Iterator[Member]:
     """Each member in turn, so that one model at a time is in memory; the first says which
     `splits` there are.
     """

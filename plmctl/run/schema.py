@@ -14,7 +14,7 @@ from plmctl.core.values import Amount, Count, DropoutRate, Number, Rate, Share, 
 from plmctl.run.build import MISSING, SEVERAL
 from plmctl.run.linked import Linking, Mine, Retrieve
 from plmctl.run.spec import Part, Record, RunSpec, thaw
-from plmctl.run.writing import Augment, Rarify, Rewrite
+from plmctl.run.writing import Augment, Label, Rarify, Rewrite
 
 MANY = (*SEVERAL, "eval.noise")  # where several parts stand side by side
 # slots that are one part
@@ -622,6 +622,7 @@ VERBS: dict[str, type[RunSpec]] = {
     "link": Linking,
     "retrieve": Retrieve,
     "mine": Mine,
+    "label": Label,
     "convert": Converted,
 }
 

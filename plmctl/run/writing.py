@@ -1,5 +1,5 @@
-"""The settings of `plmctl data augment`, `data rewrite` and `data rarify`, which write a data set
-with a model.
+"""The settings of `plmctl data augment`, `data rewrite`, `data label` and `data rarify`, which
+write a data set with a model.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from plmctl.core.values import Count, Share, Whole
+from plmctl.core.values import Amount, Count, Rate, Share, Whole
 from plmctl.run.build import MISSING
 from plmctl.run.spec import RunSpec
 
@@ -46,6 +46,21 @@ class Rewrite(DataWriting):
     # of the texts that a search finds: the likeliest, or nearest to the reference
     pick: Literal["best", "nearest"] = "best"
     max_new: Count | None = None  # most tokens of a text; null: task.max_target
+
+
+@dataclass(frozen=True)
+class Label(RunSpec):
+    # a fine-tuned run, or several of one task, whose scores are averaged
+    checkpoint: str | tuple[str, ...] = MISSING
+    weights: tuple[Amount, ...] | None = None  # of several; null: all the same
+    input: str = MISSING  # texts without labels: lines, or a .csv, .tsv or .jsonl table
+    out: str = MISSING  # a new folder, for task.path
+    threshold: Rate = 0.0  # texts stay out whose label is less probable
+    share: Share = 1.0  # of the texts of each label, the surest ones
+    temperature: Amount = 1.0  # of the probabilities that are written; PET: 2
+    labelled: bool = True  # the examples that the checkpoint was trained on are there, too
+    batch_size: Count = 32  # rows that the model reads at the same time
+    device: Literal["auto", "cpu", "cuda"] = "auto"
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,7 @@ class Example:
     document: int | None = None
     slices: tuple[str, ...] = ()  # sets of examples that are also scored apart
     bundle: str = ""  # examples with the same one count together, as answers of one question
+    shares: Mapping[str, float] | None = None  # the probability of each label, where it is stated
 
 
 @base_of("reader")

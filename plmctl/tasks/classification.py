@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from plmctl.core.batch import Batch, Rows
-from plmctl.core.errors import DataError
+from plmctl.core.errors import DataError, nearest
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.core.terminal import counted
@@ -22,6 +22,7 @@ from plmctl.objectives.base import Facts, Output, Term
 from plmctl.tasks import encode, label_score
 from plmctl.tasks.base import Example, Task, TaskSettings, label_ids
 from plmctl.tasks.label_loss import LabelLoss
+from plmctl.tasks.tables import SHARES
 from plmctl.tasks.transform import Transform
 
 
@@ -58,13 +59,17 @@ class Classification(Task):
     `loss = -log softmax(head(pool(h)))[label]`, averaged over examples; pool: `Task.pool_rows`.
     `LabelLoss` weighs classes, smooths labels, and lets easy examples count less.
     `symmetric`: the two texts of a pair stand in no order, so that `transform.both_orders` reads
-    them both ways.
+    them both ways. Where a column states probabilities y of the labels, as of an ensemble that is
+    to be imitated, `loss = -sum_k y_k log softmax(z)_k`.
     """
 
     head = "class"
     answer = "class"
     pipeline = "text-classification"
-    fields: Mapping[str, Field] = {"labels.class": Field("[N]", "int", "class of the example")}
+    fields: Mapping[str, Field] = {
+        "labels.class": Field("[N]", "int", "class of the example"),
+        "labels.shares": Field("[N, K]", "float", "probability of each class, where it is stated"),
+    }
     facts = Facts(needs=frozenset({"text", "labels.class"}))
 
     Settings: ClassVar[type[ClassificationSettings]] = ClassificationSettings
@@ -85,6 +90,8 @@ class Classification(Task):
         )
         self.symmetric, self.positive = own.symmetric, own.positive
         self.label_loss = LabelLoss(own.class_weights, own.focal_gamma, own.label_smoothing)
+        if self.columns.get(SHARES) is not None:
+            self.label_loss.refuse_shares()
 
     @classmethod
     def known_metrics(cls, settings: ClassificationSettings) -> Iterable[str]:
@@ -100,7 +107,9 @@ class Classification(Task):
     def fit_labels(self, examples: Iterable[Example]) -> None:
         examples = list(examples)
         if self.label_names is None:
-            self.label_names = sorted({example.label for example in examples}, key=_natural)
+            stated = {name for example in examples for name in example.shares or ()}
+            labels = stated | {example.label for example in examples}
+            self.label_names = sorted(labels, key=_natural)
         if len(self.label_names) < 2:
             raise DataError(
                 f"only one label, '{self.label_names[0]}'",
@@ -123,10 +132,25 @@ class Classification(Task):
             transform=self.transform,
             symmetric=self.symmetric,
         )
+        return self.add_classes(rows, examples)
+
+    def add_classes(self, rows: Rows, examples: Sequence[Example]) -> Rows:
+        """`rows` with the classes of their examples, and with probabilities where all have some."""
         if any(example.label is None for example in examples):
             return rows
         ids = label_ids(((example.label, example.place) for example in examples), self.names)
-        return encode.add_labels(rows, {"class": np.array(ids, dtype=np.int64)})
+        labels = {"class": np.array(ids, dtype=np.int64)}
+        if all(example.shares for example in examples):
+            labels["shares"] = np.array([self._share_out(example) for example in examples])
+        return encode.add_labels(rows, labels)
+
+    def _share_out(self, example: Example) -> np.ndarray:
+        """[K] the probability of each class; DataError for a class that is none."""
+        shares = example.shares or {}
+        if unknown := [name for name in shares if name not in self.names]:
+            known = f"{', '.join(self.names)}{nearest(unknown[0], self.names)}"
+            raise DataError(f"label '{unknown[0]}' is none of {known}", file=example.place)
+        return np.array([shares.get(name, 0.0) for name in self.names], dtype=np.float32)
 
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
         return {
@@ -134,9 +158,10 @@ class Classification(Task):
         }  # [N, K]
 
     def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
-        total, right = self.label_loss(
-            logits["class"], batch.require("labels.class"), self.label_names
-        )
+        labels = batch.require("labels.class")
+        total, right = self.label_loss(logits["class"], labels, self.label_names)
+        if "shares" in batch.labels:
+            total = self.label_loss.of_shares(logits["class"], batch.labels["shares"])
         return Output({"class": Term(total)}, {"acc/class": (right, self.counts(batch)["class"])})
 
     def predict(

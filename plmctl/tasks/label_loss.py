@@ -94,6 +94,25 @@ class LabelLoss:
         total = loss.masked_fill(~known, 0).sum()
         return total, (logits.argmax(-1) == labels).sum()
 
+    def refuse_shares(self) -> None:
+        """ConfigError where single labels are weighed or smoothed, which probabilities are not."""
+        for name, value, off in (
+            ("class_weights", self.weights, None),
+            ("focal_gamma", self.gamma, 0.0),
+            ("label_smoothing", self.smoothing, 0.0),
+        ):
+            if value != off:
+                plain = "null" if off is None else "0"
+                allowed = f"{plain} beside task.columns.probabilities: no label is the right one"
+                raise ConfigError(f"task.{name}", value, allowed, fix=f"task.{name}={plain}")
+
+    @staticmethod
+    def of_shares(logits: Tensor, shares: Tensor) -> Tensor:
+        """`-sum_k y_k log p_k`, summed over the rows of [P, K]; a row of IGNORE counts nothing."""
+        known = (shares != IGNORE).all(-1)
+        loss = -(shares * widen(logits).log_softmax(-1)).sum(-1)  # [P]
+        return loss.masked_fill(~known, 0).sum()
+
 
 class EachLabelLoss(LabelLoss):
     """`1/K sum_k w_k^(y_k) (1 - q_k)^gamma [-(1 - e/2) log q_k - e/2 log(1 - q_k)]` over K labels

@@ -5,6 +5,8 @@ them.
 from __future__ import annotations
 
 import csv
+import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -24,6 +26,7 @@ from plmctl.text.separators import divide_rows
 
 Column = str | int
 PARQUET = ".parquet"
+SHARES = "probabilities"  # the role of a column with {label: its probability}
 OBJECTS = (".jsonl", ".json", PARQUET)  # whose rows name their values
 Row = tuple[int, list[Any]]  # line number, cells
 
@@ -32,7 +35,7 @@ Row = tuple[int, list[Any]]  # line number, cells
 class Table(SplitFiles):
     """Reads a split's table into examples: `columns` maps text, text2, label, id to a name in the
     header or a number from 0, `slice` to what is also scored apart, `bundle` to what counts
-    together.
+    together, `probabilities` to a JSON object of labels.
 
     Kinds by suffix: `.jsonl` and `.json` (one object a line), `.parquet`, `.csv` (quoted),
     everything else tab-separated without quoting. `header=None`: there is one where a column is
@@ -96,6 +99,8 @@ class Table(SplitFiles):
         """The value of a JSON field for `role`: a text or a number as it is, null only as a
         label; otherwise ValueError.
         """
+        if role == SHARES and isinstance(value, dict):
+            return value
         if not isinstance(value, str | int | float) and not (role == "label" and value is None):
             raise ValueError(_kind(value))
         return value
@@ -251,7 +256,20 @@ def _example(cells: dict[str, Any], number: int, place: str) -> Example:
     of, apart = str(cells.pop("bundle", "")), str(cells.pop("slice", ""))
     number_or_name = str(cells.pop("id", number))
     slices = (apart,) if apart else ()
-    return Example(number_or_name, cells, label, place, slices=slices, bundle=of)
+    shares = _read_shares(cells.pop(SHARES), place) if SHARES in cells else None
+    return Example(number_or_name, cells, label, place, slices=slices, bundle=of, shares=shares)
+
+
+def _read_shares(cell: Any, place: str) -> dict[str, float]:
+    """{label: its probability}; DataError for what is none."""
+    shares = parse_json_at(cell, file=place) if isinstance(cell, str) else cell
+    numbers = shares.values() if isinstance(shares, dict) else [None]
+    if not all(isinstance(p, int | float) and 0 <= p <= 1 for p in numbers) or not math.isclose(
+        sum(numbers), 1, abs_tol=1e-3
+    ):
+        what = f"{json.dumps(shares)[:80]} is no object of probabilities that add up to 1"
+        raise DataError(what, file=place, fix='{"yes": 0.8, "no": 0.2}')
+    return {str(label): float(p) for label, p in shares.items()}
 
 
 def _tab_rows(file: Path) -> Iterator[Row]:

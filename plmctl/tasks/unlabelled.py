@@ -10,6 +10,7 @@ from plmctl.storage.paths import find_near
 from plmctl.tasks import files
 from plmctl.tasks.base import Example, Task
 from plmctl.tasks.predictions import NAMED
+from plmctl.tasks.tables import SHARES
 from plmctl.text.given import read_texts
 
 
@@ -36,7 +37,7 @@ def read_unlabelled(task: Task, source: str) -> tuple[str, list[Example]]:
         columns = {
             role: column
             for role, column in task.columns.items()
-            if role not in ("label", "labels", "clusters", "id")
+            if role not in ("label", "labels", "clusters", "id", SHARES)
         }
         name, examples = (
             file.name.partition(".")[0],

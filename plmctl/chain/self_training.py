@@ -1,0 +1,222 @@
+"""`plmctl self-train`: a fine-tuned teacher labels texts, a student learns from them, and is the
+next teacher.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from plmctl.chain.page import describe_result
+from plmctl.core.errors import ConfigError, UsageError, nearest, raise_all
+from plmctl.core.progress import clock
+from plmctl.core.terminal import print_table, remark, tell
+from plmctl.core.values import Count, Rate, Share, fit
+from plmctl.jobs.configs import Configs, find_missing_files
+from plmctl.jobs.job import Job, locate_runs, remark_next
+from plmctl.jobs.journal import JobJournal, hold_folder
+from plmctl.jobs.key import compute_key
+from plmctl.jobs.runners import run_here
+from plmctl.report.job_events import Event
+from plmctl.run.spec import Provenance, key_of
+from plmctl.storage.reading import read_json
+
+COMMAND, TUNE, LABEL = "self-train", "finetune", "label"
+OUT = "self-trained"  # the folder, without out=
+HEAD = ("round", "folder", "time", "score on dev", "texts")
+# what the tasks say that read what `plmctl data label` writes
+NAMES = ("text", "text2", "label")
+READERS = ("classification", "pair_classification", "cloze")
+
+
+@dataclass(frozen=True)
+class SelfTraining:
+    """What `plmctl self-train` is asked for, beside the fine-tuning.
+
+    Args:
+        input: the texts without labels.
+        rounds: how often a teacher labels them.
+        threshold: of the probability of a label that is learned from.
+        share: of the texts of each label, the surest ones.
+        out: the folder of all jobs.
+    """
+
+    input: str
+    rounds: Count = 1
+    threshold: Rate = 0.0
+    share: Share = 1.0
+    out: str = OUT
+
+
+def self_train(words: Sequence[str], given: Provenance) -> int:
+    """Run what is not done yet of the rounds, and show their scores; with `dry_run` print the
+    commands. Returns the exit code of the step that ended it, else 0.
+
+    Each student begins with the same checkpoint as the first teacher, and learns from the labelled
+    examples and those that its teacher is sure of (self-training: Scudder, 1965; Yarowsky, 1995;
+    with noise, as dropout is: Xie et al., 2020, arXiv:1911.04252, algorithm 1).
+    """
+    asked, tuning = sort_words(words)
+    jobs, out = plan(asked, tuning, given), Path(asked.out).expanduser()
+    runs = locate_runs(jobs, out)
+    if given.dry_run:
+        tell("\n".join(job.line(runs) for job in jobs.values()))
+        return 0
+    command = f"plmctl {COMMAND}"
+    with hold_folder(out, {"words": list(words)}, kind=COMMAND, command=command):
+        journal = _open_journal(jobs, out)
+        with contextlib.redirect_stdout(sys.stderr):
+            code = run_here(journal)
+    table = describe(journal)
+    if given.json:
+        tell(json.dumps({"code": code, "rounds": table}))
+    elif table:
+        print_table(HEAD, [_spell_row(row) for row in table])
+    if code:
+        ended = next(job for job in jobs.values() if job not in journal.done)
+        what = f"{ended.label} {'was stopped' if code > 128 else 'failed'}"
+        remark_next(what, COMMAND, *words, given=given)
+    elif table:
+        best = max(table, key=lambda row: row["score"])
+        remark(f"best on dev: {best['round']}, {best['folder']}")
+    return code
+
+
+def sort_words(words: Sequence[str]) -> tuple[SelfTraining, list[str]]:
+    """(the settings of the rounds, the words of the fine-tunings); all that is wrong with them."""
+    hints: dict[str, Any] = {
+        "input": str,
+        "rounds": Count,
+        "threshold": Rate,
+        "share": Share,
+        "out": str,
+    }
+    own: dict[str, Any] = {}
+    rest, wrong = [], list[ConfigError | UsageError]()
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals and not word.startswith("~"):
+            wrong.append(UsageError(f"'{word}': settings are key=value"))
+        elif key in hints:
+            try:
+                own[key] = fit(value if hints[key] is str else _read_number(value), hints[key])
+            except ValueError as error:
+                wrong.append(ConfigError(key, value, str(error)))
+        elif key in ("run.dir", "resume"):
+            allowed, fix = "none: each round has a folder of its own", "out=<a folder for all>"
+            wrong.append(ConfigError(key, value, allowed, fix=fix))
+        else:
+            rest.append(word)
+    if "input" not in own:
+        near = nearest("input", [key_of(word) for word in rest])
+        allowed = f"must be given: the texts without labels{near}"
+        wrong.append(ConfigError("input", ..., allowed, fix="input=new.txt"))
+    raise_all(wrong)
+    return SelfTraining(**own), rest
+
+
+def _read_number(value: str) -> Any:
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
+
+
+def plan(asked: SelfTraining, tuning: Sequence[str], given: Provenance) -> dict[str, Job]:
+    """All jobs by name: a fine-tuning, then a labelling and a fine-tuning for each round."""
+    configs, jobs = Configs(given), dict[str, Job]()
+
+    def add(label: str, verb: str, words: Sequence[str]) -> Job:
+        later = ["out=later"] if verb == LABEL else []
+        config = configs.compose(verb, [*words, *later])
+        name = f"{label.replace(' ', '-')}-{compute_key(verb, config)[:8]}"
+        job = Job(name, verb, label, config, None, tuple(words), given.plugins, given.config_dirs)
+        return jobs.setdefault(name, job)
+
+    teacher = add("teacher", TUNE, tuning)
+    _check(teacher.config, asked)
+    for number in range(1, asked.rounds + 1):
+        labelled = add(
+            f"label {number}",
+            LABEL,
+            [
+                f"checkpoint={teacher.reference}",
+                f"input={asked.input}",
+                f"threshold={asked.threshold:g}",
+                f"share={asked.share:g}",
+            ],
+        )
+        files = [f"task.path={labelled.reference}", *_spell_layout(teacher.config)]
+        kept = [word for word in tuning if key_of(word) not in map(key_of, files)]
+        teacher = add(f"round {number}", TUNE, [*kept, *files])
+    return jobs
+
+
+def _spell_layout(config: Mapping[str, Any]) -> list[str]:
+    """The words that say which columns the new files have, and that their dev set is a file."""
+    columns, folds = config["task"]["columns"], config["task"].get("folds")
+    given = [name for name, column in columns.items() if column is not None]
+    words = [f"task.columns.{name}={name if name in NAMES else 'null'}" for name in given]
+    return [*words, *(["task.folds=null", "task.fold=0"] if folds else [])]
+
+
+def _check(config: Mapping[str, Any], asked: SelfTraining) -> None:
+    """Raise what would end a later job: a task that does not read the new files, texts that are not
+    there.
+    """
+    task = config["task"] or {}
+    if task.get("name") not in READERS:
+        allowed = f"{', '.join(READERS)}: what a teacher labels is a table of texts with one label"
+        raise ConfigError("task", task.get("name", ...), allowed, fix="task=classification")
+    texts = asked.input.strip("'\"")  # as the grammar of Hydra quotes
+    for error in find_missing_files({**config, "input": texts, "data": {"path": None}}):
+        raise error
+
+
+def describe(journal: JobJournal) -> list[dict[str, Any]]:
+    """Each fine-tuning that is done: its score on dev, and how many texts its teacher labelled."""
+    runs, rows = locate_runs(journal.jobs, journal.folder), []
+    for job in journal.done:
+        if job.verb != TUNE:
+            continue
+        run = Path(runs[job.name])
+        name, _, score = describe_result(job, run).partition(" ")
+        labelled = next((need for need in job.needs if journal.jobs[need].verb == LABEL), None)
+        made = Path(runs[labelled]) / "made.json" if labelled else None
+        texts = sum(read_json(made)["counted"].values()) if made else 0
+        rows.append(
+            {
+                "round": job.label,
+                "folder": str(run),
+                "seconds": round(journal.events.of(job.name).seconds, 1),
+                "metric": name,
+                "score": float(score),
+                "texts": texts,
+            }
+        )
+    return rows
+
+
+def _spell_row(row: Mapping[str, Any]) -> list[str]:
+    score = f"{row['metric']} {row['score']:.4g}"
+    return [row["round"], row["folder"], clock(row["seconds"]), score, f"{row['texts']:,}"]
+
+
+def _open_journal(jobs: Mapping[str, Job], out: Path) -> JobJournal:
+    """How the jobs stand, said for those that are done, and for others when they are."""
+    runs = locate_runs(jobs, out)
+
+    def tell_event(event: Event, job: Job, why: str) -> None:
+        if event in ("started", "resumed"):
+            verb = "goes on" if event == "resumed" else "starts"
+            remark(f"{job.label}: {verb}\n$ {job.line(runs)}")
+
+    journal = JobJournal(jobs, out, tell=tell_event)
+    for job in journal.done:
+        remark(f"{job.label}: finished before; {runs[job.name]}")
+    return journal

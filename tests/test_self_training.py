@@ -1,0 +1,194 @@
+"""Texts labelled by models, and self-training, against loops written from their definitions."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from plmctl.core.errors import ConfigError, DataError
+from plmctl.run.pseudo_labels import Guess, choose_guesses, make_guess
+from plmctl.tasks.base import Example
+from plmctl.tasks.label_loss import LabelLoss
+from plmctl.tasks.tables import Table
+from tests.command import plmctl
+
+SMALL = [
+    *("task=classification", "size=tiny", "size.width=32", "size.inner_width=64"),
+    *("tokenizer=char", "checkpoint=null", "train.precision=fp32", "train.threads=1"),
+    *("train.epochs=null", "train.steps=4", "train.batch_size=8", "task.max_length=16"),
+    *("optim.lr=1e-2", "train.eval_every=0", "task.columns.text=body"),
+]
+
+
+def test_what_several_models_say_is_the_softmax_of_their_mean_score() -> None:
+    draws = torch.Generator().manual_seed(1)
+    scores = (torch.randn(3, 4, generator=draws, dtype=torch.float64) * 3).tolist()
+    weights = [0.5, 1.0, 2.5]
+
+    def normalise(own: list[float]) -> dict[str, float]:
+        total = sum(math.exp(score) for score in own)
+        return {str(k): math.exp(score) / total for k, score in enumerate(own)}
+
+    answers = [{"probabilities": normalise(own)} for own in scores]
+    mean = [sum(weights[m] * scores[m][k] for m in range(3)) / sum(weights) for k in range(4)]
+    example = Example("0", {"text": "a"})
+    found = make_guess(example, answers, weights=weights, temperature=2.0)
+    assert found.shares == pytest.approx(normalise([score / 2 for score in mean]))
+    plain = normalise(mean)
+    assert found.label == max(plain, key=lambda name: plain[name])
+    assert found.sure == pytest.approx(max(plain.values()))
+    gone = [{"probabilities": {"a": 1.0, "b": 0.0}}]  # rounded: no logarithm of 0
+    assert make_guess(example, gone).shares == pytest.approx({"a": 1.0, "b": 0.0})
+
+
+def test_of_each_label_the_surest_are_kept() -> None:
+    sure = [0.9, 0.6, 0.8, 0.95, 0.7, 0.99, 0.5]
+    guesses = [
+        Guess(Example(str(n), {"text": str(n)}), label, p, {label: p})
+        for n, (label, p) in enumerate(zip("aabaabc", sure, strict=True))
+    ]
+
+    def keep(threshold: float, share: float) -> list[int]:
+        kept = choose_guesses(guesses, threshold=threshold, share=share)
+        return [guesses.index(guess) for guess in kept]
+
+    assert keep(0.0, 1.0) == list(range(7))
+    assert keep(0.7, 1.0) == [0, 2, 3, 4, 5]
+    assert keep(0.0, 0.5) == [0, 3, 5, 6]  # two of a, one of b, one of c at least
+    assert keep(0.7, 0.3) == [3, 5]
+    assert keep(1.0, 1.0) == []
+
+
+def test_the_loss_of_probabilities_is_their_cross_entropy() -> None:
+    logits = torch.randn(5, 3, generator=torch.Generator().manual_seed(2))
+    shares = torch.rand(5, 3, generator=torch.Generator().manual_seed(3)).softmax(-1)
+    wanted = torch.nn.functional.cross_entropy(logits, shares, reduction="sum")
+    torch.testing.assert_close(LabelLoss.of_shares(logits, shares), wanted)
+    second = torch.cat([shares[:4], torch.full((1, 3), -100.0)])  # a further row of an example
+    torch.testing.assert_close(
+        LabelLoss.of_shares(logits, second), LabelLoss.of_shares(logits[:4], shares[:4])
+    )
+    LabelLoss(None, 0.0, 0.0).refuse_shares()
+    for weights, gamma, smoothing in (("balanced", 0.0, 0.0), (None, 2.0, 0.0), (None, 0.0, 0.1)):
+        with pytest.raises(ConfigError, match=r"task\.columns\.probabilities"):
+            LabelLoss(weights, gamma, smoothing).refuse_shares()
+
+
+def test_probabilities_are_read_and_checked(tmp_path: Path) -> None:
+    columns = {"text": "text", "label": "label", "probabilities": "p"}
+    reader = Table(splits={"train": ["train.*"]})
+
+    def read(name: str, *lines: str) -> list[Example]:
+        (tmp_path / name).write_text("\n".join(lines) + "\n")
+        return reader.read_file(tmp_path / name, columns)
+
+    line = '{"text": "a", "label": "x", "p": {"x": 0.75, "y": 0.25}}'
+    assert [e.shares for e in read("train.jsonl", line)] == [{"x": 0.75, "y": 0.25}]
+    cells = read("train.tsv", "text\tlabel\tp", 'a\tx\t{"x": 0.75, "y": 0.25}')
+    assert cells[0].shares == {"x": 0.75, "y": 0.25}
+    assert dict(cells[0].fields) == {"text": "a"}
+    for wrong in ('{"x": 0.75}', '{"x": 2, "y": -1}', '"x"', "{}"):
+        with pytest.raises(DataError, match=r"train\.jsonl"):
+            read("train.jsonl", f'{{"text": "a", "label": "x", "p": {wrong}}}')
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("labels")
+    (folder / "data").mkdir()
+    for split, begin in (("train", 0), ("dev", 20)):
+        rows = [f"a {'fine' if n % 2 else 'dull'} film {begin}{n}\t{'+-'[n % 2]}" for n in range(8)]
+        (folder / f"data/{split}.tsv").write_text("\n".join(["body\tlabel", *rows]) + "\n")
+    texts = [f"a {'fine' if n % 3 else 'dull'} play {n}" for n in range(12)]
+    (folder / "new.txt").write_text("\n".join([*texts, "a dull film 00"]) + "\n")
+    plmctl("finetune", *SMALL, f"task.path={folder}/data", f"run.dir={folder}/teacher")
+    return folder
+
+
+def read_rows(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def test_labelled_texts_are_what_eval_says_of_them(place: Path) -> None:
+    out = place / "all"
+    given = (f"checkpoint={place}/teacher", f"input={place}/new.txt")
+    said = plmctl("data", "label", *given, f"out={out}")
+    assert "8 labelled examples, and 12 of 13 texts" in said  # one of them is known
+    plmctl("eval", *given, f"out={place}/said.jsonl")
+    rows, answers = read_rows(out / "train.jsonl"), read_rows(place / "said.jsonl")
+    assert [row["label"] for row in rows[:8]] == ["+", "-"] * 4
+    assert rows[0]["probabilities"] == {"+": 1.0, "-": 0.0}
+    assert len(rows) == 20
+    for row, answer in zip(rows[8:], answers[:12], strict=True):
+        assert row["text"] == answer["text"]
+        assert row["label"] == answer["guess"]
+        assert row["probabilities"] == pytest.approx(answer["probabilities"], abs=1e-5)
+    assert [row["text"] for row in read_rows(out / "dev.jsonl")] == [
+        f"a {'fine' if n % 2 else 'dull'} film 20{n}" for n in range(8)
+    ]
+    assert json.loads((out / "made.json").read_text())["made by"] == "plmctl data label"
+    assert "is there already" in plmctl("data", "label", *given, f"out={out}", code=2)
+
+
+def test_mistakes_are_named(place: Path, tmp_path: Path) -> None:
+    given = (f"checkpoint={place}/teacher", f"input={place}/new.txt", f"out={tmp_path}/x")
+    said = plmctl("data", "label", *given, "threshold=1", code=2)
+    assert "none of 12 new texts has a label of 1 or more" in said
+    assert "1 numbers" in plmctl("data", "label", *given, "weights=[1,2]", code=2)
+    tuned = [*SMALL, f"task.path={place}/data"]
+    said = plmctl("self-train", *tuned, "rounds=0", "run.dir=x", code=2)
+    for told in ("rounds", "run.dir", "must be given"):
+        assert told in said
+    missing = (f"input={tmp_path}/none.txt", f"out={tmp_path}/s")
+    assert "none.txt" in plmctl("self-train", *tuned, *missing, code=3)
+    assert not list(tmp_path.iterdir())
+
+
+def test_rounds_of_self_training_go_on_where_they_were(place: Path) -> None:
+    out = place / "rounds"
+    words = [*SMALL, f"task.path={place}/data", f"input={place}/new.txt", f"out={out}"]
+    words += ["rounds=2", "share=0.5"]
+    plan = plmctl("self-train", *words, "--dry-run").splitlines()
+    verbs = [line.split()[1] for line in plan]
+    assert verbs == ["finetune", "data", "finetune", "data", "finetune"]
+    assert "task.columns.text=text" in plan[2]
+    assert not out.exists()
+    first = json.loads(plmctl("self-train", *words, "--json"))["rounds"]
+    assert [row["round"] for row in first] == ["teacher", "round 1", "round 2"]
+    assert first[0]["texts"] == 0
+    assert all(row["texts"] >= 1 for row in first[1:])
+    last, before = Path(first[-1]["folder"]), Path(first[-2]["folder"])
+    scores = json.loads((last / "result.json").read_text())["metrics"]
+    shutil.rmtree(last)  # as if it had been stopped before its first checkpoint
+    times = [file.stat().st_mtime_ns for file in sorted(before.rglob("*"))]
+    again = json.loads(plmctl("self-train", *words, "--json"))["rounds"]
+    assert json.loads((last / "result.json").read_text())["metrics"] == scores
+    assert again[-1]["folder"] == str(last)
+    assert [file.stat().st_mtime_ns for file in sorted(before.rglob("*"))] == times
+
+
+def test_a_student_learns_probabilities(place: Path) -> None:
+    out = place / "soft"
+    given = (f"checkpoint=[{place}/teacher,{place}/teacher]", f"input={place}/new.txt")
+    said = plmctl("data", "label", *given, "labelled=false", "temperature=2", f"out={out}")
+    assert "task.columns.probabilities=probabilities" in said
+    rows = read_rows(out / "train.jsonl")
+    assert len(rows) == 12
+    own = [word for word in SMALL if "columns" not in word]
+    run = (f"task.path={out}", "task.columns.probabilities=probabilities", "seed=5")
+    plmctl("finetune", *own, *run, f"run.dir={place}/student")
+    scored = plmctl(
+        "eval", f"checkpoint={place}/student", "split=train", f"out={place}/own.jsonl", "--json"
+    )
+    wanted = -sum(
+        share * math.log(answer["probabilities"][name])
+        for row, answer in zip(rows, read_rows(place / "own.jsonl"), strict=True)
+        for name, share in row["probabilities"].items()
+    ) / len(rows)
+    assert json.loads(scored)["metrics"]["train"]["loss"] == pytest.approx(wanted, abs=1e-4)
