@@ -357,6 +357,9 @@ WRITERS: dict[str, Callable[[Path], Sample]] = {
         ("relation", "fewrel", "tacred", "semeval2010_task8"), _by_row(mark_entities, MARKS)
     ),
     "fewrel_few_shot": _by_row(mark_entities, MARKS, *EPISODES),
+    "prototypes": _by_row(
+        lambda n: {"text": say(n), "label": "ab"[n % 2]}, *EPISODES, "task.queries=1"
+    ),
     **dict.fromkeys(("entity_typing", "figer", "open_entity"), _by_row(mark_types, MARKS)),
     **dict.fromkeys(("translation", "summarization", "seq2seq", "comet"), PAIRS),
     **dict.fromkeys(("abstractive_summarization", "question_generation"), PAIRS),

@@ -16,19 +16,20 @@ import torch
 from torch import Tensor
 
 from plmctl.core.batch import Batch, Rows
-from plmctl.core.errors import ConfigError, nearest
+from plmctl.core.errors import ConfigError, DataError, nearest
 from plmctl.core.parts import part_of
+from plmctl.core.values import Share, Whole
 from plmctl.heads.base import about_of
 from plmctl.models.base import Model
-from plmctl.objectives.base import Output, Term
+from plmctl.objectives.base import Output
 from plmctl.tasks import encode
-from plmctl.tasks.base import Example, label_ids
+from plmctl.tasks.base import Example
 from plmctl.tasks.classification import Classification, ClassificationSettings
+from plmctl.tasks.demonstrations import Demonstrations
 from plmctl.tasks.encode import Row
+from plmctl.tasks.templates import GAP, Piece, fill_template, split_template
 
 HEAD = "mlm"
-GAP = "mask"
-TEXTS = ("text", "text2")
 _ASKED = "<a word>"
 
 
@@ -40,10 +41,17 @@ class ClozeSettings(ClassificationSettings):
         template: the text that is read: {text}, {text2} of a pair, and once {mask}.
         label_words: {label: the word that stands in the gap for it, or several}; None: the labels
             themselves.
+        demonstrations: sets of training examples that are shown behind a text; 0: none.
+        demonstration_share: of the training examples of a class, the nearest to the text, of which
+            one is shown.
+        demonstration_seed: of what is shown.
     """
 
     template: str
     label_words: Mapping[str, str | Sequence[str]] | None = None
+    demonstrations: Whole = 0
+    demonstration_share: Share = 1.0
+    demonstration_seed: int = 0
 
 
 @part_of("task")
@@ -56,8 +64,12 @@ class Cloze(Classification):
     no other word of the vocabulary counts. A label word is one token, as it is read in its place.
     Too long texts are cut, the template never.
 
-    Differs: PET's second loss, masked tokens at 1e-4 of its weight, is left out; so are LM-BFF's
-    demonstrations and its search for templates.
+    With demonstrations a row is `T(x) [SEP] T'(x_1) [SEP] ... T'(x_K)`, T' the template with a word
+    of the label in its gap, x_k a training example of class k (LM-BFF, sec. 6.1); an example makes
+    a row for each set, all of them are learned, and the mean of their scores is its prediction.
+
+    Differs: PET's second loss, masked tokens at 1e-4 of its weight, is left out; so is LM-BFF's
+    search for templates. A text keeps its sets, where LM-BFF draws one anew in each update.
     """
 
     head = HEAD
@@ -75,7 +87,9 @@ class Cloze(Classification):
             for label, words in (own.label_words or {}).items()
         }
         self.facts = replace(self.facts, heads=frozenset({HEAD}), terms=frozenset({"class"}))
+        self.shown = own.demonstrations
         self._ids: list[list[int]] = []  # of the words of each label, once labels are known
+        self._pool: Demonstrations | None = None
 
     @property
     def label_name(self) -> str:
@@ -130,12 +144,38 @@ class Cloze(Classification):
             [self._find_id(word, tokenizer) for word in self.label_words[label]]
             for label in self.names
         ]
-        laid = [self._lay_out(example, tokenizer) for example in examples]
-        rows = encode.pad(laid, tokenizer.vocab, example=range(len(laid)))
-        if any(example.label is None for example in examples):
-            return rows
-        ids = label_ids(((example.label, example.place) for example in examples), self.names)
-        return encode.add_labels(rows, {"class": np.array(ids, dtype=np.int64)})
+        sets = [self._draw(example) for example in examples]
+        laid = [
+            self._lay_out(example, tokenizer, shown)
+            for example, own in zip(examples, sets, strict=True)
+            for shown in own
+        ]
+        each = [n for n, own in enumerate(sets) for _ in own]
+        rows = encode.pad(laid, tokenizer.vocab, example=each)
+        return self.add_classes(rows, [examples[n] for n in each])
+
+    def _draw(self, example: Example) -> list[list[Example]]:
+        """The sets of demonstrations of an example: one, without any, where none are asked for."""
+        if not self.shown:
+            return [[]]
+        if self._pool is None:
+            if self.path is None or not self.has("train"):
+                allowed = "the training examples, of which some are shown behind each text"
+                raise DataError(f"there are none of {allowed}", file=self.path or "task.path")
+            pool = self.read("train")
+            own: Any = self.settings
+            share, seed = own.demonstration_share, own.demonstration_seed
+            self._pool = Demonstrations(pool, self.names, similar=share, seed=seed)
+        return self._pool.draw(example, self.shown)
+
+    def predict(
+        self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
+    ) -> list[dict[str, Any]]:
+        own, first = logits["class"], encode.firsts(rows)  # [n, K], as many rows for each example
+        mean = own.reshape(len(first), -1, own.shape[-1]).mean(1)
+        means = own.copy()
+        means[first] = mean
+        return super().predict({"class": means}, rows, examples)
 
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
         assert batch.anchors is not None
@@ -146,37 +186,30 @@ class Cloze(Classification):
     def forward(self, model: Model, batch: Batch, state: Any = None) -> Output:
         return self.loss(self.logits(model, batch), batch)
 
-    def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
-        labels = batch.require("labels.class")
-        total, right = self.label_loss(logits["class"].float(), labels, self.label_names)
-        return Output({"class": Term(total)}, {"acc/class": (right, self.counts(batch)["class"])})
-
-    def _lay_out(self, example: Example, tokenizer: Any) -> Row:
-        """The row of an example, whose gap is its anchor."""
+    def _lay_out(self, example: Example, tokenizer: Any, shown: Sequence[Example]) -> Row:
+        """The row of an example, whose gap is its anchor, and of what is shown behind it."""
         vocab = tokenizer.vocab
-        texts = {name: example.fields.get(name, "") for name in TEXTS}
-        pieces = [
-            [vocab.mask]
-            if part.name == GAP
-            else tokenizer.encode(f"{part.before}{texts[part.name] if part.name else ''}")
-            for part in self.parts
+        own = fill_template(self.parts, example, tokenizer, vocab.mask)
+        others = [
+            fill_template(
+                self.parts, other, tokenizer, self._ids[self.names.index(str(other.label))][0]
+            )
+            for other in shown
         ]
-        places = {part.name: place for place, part in enumerate(self.parts) if part.name}
-        fixed = sum(len(p) for p, part in zip(pieces, self.parts, strict=True) if not part.is_text)
+        fixed = sum(len(each.ids) - each.words for each in (own, *others)) + len(others)
         room = self.max_length - encode.specials(vocab, pair=False) - fixed
-        if room < 1:
-            allowed = f"more: the template alone takes {self.max_length - room} tokens"
+        if room < 1 + len(others):
+            what = f"the template with {len(others)} demonstrations" if others else "the template"
+            allowed = f"more: {what} alone takes {self.max_length - room} tokens"
             raise ConfigError("task.max_length", self.max_length, allowed)
-        lengths = [len(pieces[places[name]]) if name in places else 0 for name in TEXTS]
-        kept = encode.longest_first(lengths[0], lengths[1], room)
-        for name, length in zip(TEXTS, kept, strict=True):
-            if name in places:
-                pieces[places[name]] = pieces[places[name]][:length]
-        ids = [token for piece in pieces for token in piece]
-        gap = sum(len(piece) for piece in pieces[: places[GAP]])
-        whole = self.max_length
-        row = encode.lay_out(ids, None, vocab, max_length=whole, pooling="first")
-        return replace(row, anchor=row.a_start + gap, cut=sum(lengths) - sum(kept))
+        for other in others:  # each at most its part of the room, the text what is left
+            room -= other.cut(room // (1 + len(others)))
+        words = own.words
+        kept = own.cut(room)
+        separator = vocab.sep if vocab.sep is not None else vocab.eos
+        ids = [*own.ids, *(token for other in others for token in (separator, *other.ids))]
+        row = encode.lay_out(ids, None, vocab, max_length=self.max_length, pooling="first")
+        return replace(row, anchor=row.a_start + own.gap, cut=words - kept)
 
     def _find_id(self, word: str, tokenizer: Any) -> int:
         """The token of a label word in the gap."""
@@ -196,24 +229,6 @@ class Cloze(Classification):
         return own[0]
 
 
-@dataclass(frozen=True)
-class Piece:
-    """A piece of a template: words of its own, a text of the example, or the gap.
-
-    Args:
-        before: words, or the space in front of a text or a gap.
-        name: of the text, or of the gap; "" of words.
-    """
-
-    before: str
-    name: str = ""
-
-    @property
-    def is_text(self) -> bool:
-        """Whether it is cut where a row is too long."""
-        return self.name in TEXTS
-
-
 def spell_words(words: Mapping[str, Sequence[str]]) -> str:
     """`task.label_words` as a shell takes it, with a place for a word where a label has none."""
     several = {label: [*map(_spell, own or [_ASKED])] for label, own in words.items()}
@@ -228,43 +243,3 @@ def _spell(word: str) -> str:
     """A word as a value of a setting: in quotes where it is no plain word."""
     plain = word == _ASKED or (re.fullmatch(r"[A-Za-z][A-Za-z0-9 ]*", word) and word != "null")
     return word if plain and word.lower() not in ("true", "false") else json.dumps(word)
-
-
-def spell_template(names: Sequence[str]) -> str:
-    """A template with all of `names`, as a shell takes it."""
-    texts = " ".join(f"{{{name}}}" for name in names if name != GAP)
-    return shlex.quote(f'task.template="{texts} It was {{{GAP}}}."')
-
-
-def split_template(template: str, columns: Mapping[str, Any]) -> list[Piece]:
-    """The pieces of `"{text} It was {mask}."`; a space stands at the begin of the piece behind it,
-    as byte-level vocabularies have it.
-
-        >>> split_template("{text} It was {mask}.", {"text": 0})
-        [Piece("", "text"), Piece(" It was"), Piece(" ", "mask"), Piece(".")]
-
-    Raises:
-        ConfigError: It has no gap or several, or a name that is none of the columns.
-    """
-    known = [*(name for name in TEXTS if columns.get(name) is not None), GAP]
-    found = re.findall(r"\{(\w*)\}", template)
-    for name in found:
-        if name not in known:
-            allowed = f"with {', '.join(f'{{{each}}}' for each in known)}{nearest(name, known)}"
-            raise ConfigError("task.template", template, allowed, fix=spell_template(known))
-    for name in known:
-        if found.count(name) != 1:
-            allowed = f"{{{name}}} once; here it is {found.count(name)} times"
-            raise ConfigError("task.template", template, allowed, fix=spell_template(known))
-    pieces: list[Piece] = []
-    space = ""
-    for part in filter(None, re.split(r"(\{\w+\})", template)):
-        words = part.rstrip()
-        if part.startswith("{"):
-            pieces.append(Piece(space, part[1:-1]))
-            space = ""
-        else:
-            if words:
-                pieces.append(Piece(f"{space}{words}"))
-            space = part[len(words) :]
-    return pieces

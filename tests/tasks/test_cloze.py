@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from pathlib import Path
 from typing import Any
@@ -10,14 +11,16 @@ import numpy as np
 import pytest
 import torch
 
-from plmctl.core.errors import ConfigError
+from plmctl.core.errors import ConfigError, DataError
 from plmctl.run import compose as config
 from plmctl.run.loading import load
 from plmctl.tasks.base import Example
 from plmctl.tasks.batches import collate
-from plmctl.tasks.cloze import Cloze, Piece, spell_words, split_template
+from plmctl.tasks.cloze import Cloze, spell_words
+from plmctl.tasks.demonstrations import Demonstrations
 from plmctl.tasks.inference import run
 from plmctl.tasks.tables import Table
+from plmctl.tasks.templates import Piece, split_template
 from plmctl.text.tokenizer import Tokenizer
 from tests.command import plmctl
 
@@ -195,3 +198,114 @@ def test_it_is_asked_twice(folder: Path) -> None:
     short = ["train.epochs=null", "train.steps=1", "train.least_steps=0", "task.max_length=32"]
     words = "task.label_words={bad: terrible, good: [great, nice]}"
     plmctl("finetune", "task=cloze", words, *given, *short, "stabiliser=[r_drop]")
+
+
+POOL = [
+    Example(str(n), {"text": f"{word} film {n}"}, label)
+    for n, (word, label) in enumerate(
+        [("dull", "bad"), ("slow", "bad"), ("fine", "good"), ("warm", "good"), ("long", "bad")]
+    )
+]
+
+
+def test_each_class_is_shown_by_another_example() -> None:
+    shown = Demonstrations(POOL, ["bad", "good"], similar=1.0, seed=3)
+    seen = set()
+    for _ in range(2):
+        sets = shown.draw(POOL[0], 40)
+        assert all([each.label for each in own] == ["bad", "good"] for own in sets)
+        seen |= {tuple(each.id for each in own) for own in sets}
+    assert seen == {(bad, good) for bad in "14" for good in "23"}  # never itself; the same again
+    other = Demonstrations(POOL, ["bad", "good"], similar=1.0, seed=4)
+    assert shown.draw(POOL[0], 9) == shown.draw(POOL[0], 9) != other.draw(POOL[0], 9)
+    with pytest.raises(DataError, match="no other training example of the label 'bad'"):
+        Demonstrations(POOL[1:4], ["bad", "good"], similar=1.0, seed=0).draw(POOL[1], 1)
+
+
+def test_similar_examples_are_those_with_the_same_rare_words() -> None:
+    """The cosine of `count log(M / m)` by its formula; a word of all examples weighs nothing."""
+    shown = Demonstrations(POOL, ["bad", "good"], similar=0.4, seed=0)
+    asked = Example("x", {"text": "a film as slow and warm as 3"})
+    assert {tuple(each.id for each in own) for own in shown.draw(asked, 20)} == {("1", "3")}
+    weights = shown.weights
+    assert weights["film"] == 0
+    assert weights["slow"] == pytest.approx(math.log(5))
+
+
+@pytest.mark.parametrize("length", [64, 26])
+def test_rows_are_the_text_and_what_is_shown(folder: Path, length: int) -> None:
+    """`[CLS] T(x) [SEP] T'(x_1) [SEP] T'(x_2) [SEP]`, and the mean score of all sets."""
+    loaded = load(folder / "model")
+    tokenizer, vocab = loaded.tokenizer, loaded.tokenizer.vocab
+    task = make(
+        path=str(folder / "data"), demonstrations=2, max_length=length, demonstration_seed=1
+    )
+    task.fit_labels(examples := task.read("train"))
+    rows = task.encode(examples, tokenizer)
+    assert list(rows.values["example"]) == [n for n in range(8) for _ in "ab"]
+    assert list(rows.labels["class"][::2]) == [task.names.index(str(e.label)) for e in examples]
+    pool = Demonstrations(examples, task.names, similar=1.0, seed=1)
+    ending = tokenizer.encode("It was")
+    words = {label: tokenizer.encode(word)[0] for label, word in
+             (("bad", "terrible"), ("good", "great"))}  # fmt: skip
+    most = length - 2 - 3 * (len(ending) + 2) - 2  # of texts
+    for n, example in enumerate(examples):
+        for k, own in enumerate(pool.draw(example, 2)):
+            texts = [tokenizer.encode(e.fields["text"]) for e in (example, *own)]
+            room, shown = most, list[list[int]]()
+            for text in texts[1:]:  # a third of the room each, whatever the others leave
+                shown.append(text[: room // 3])
+                room -= len(shown[-1])
+            first = texts[0][:room]
+            ids = [vocab.cls, *first, *ending, vocab.mask, *tokenizer.encode("."), vocab.sep]
+            for text, other in zip(shown, own, strict=True):
+                ids += [*text, *ending, words[str(other.label)], *tokenizer.encode("."), vocab.sep]
+            row = rows.seqs["text"]
+            assert list(row.ids[2 * n + k, : row.length[2 * n + k]]) == ids
+            assert rows.anchors is not None
+            assert rows.anchors[2 * n + k, 1] == 1 + len(first) + len(ending)
+    with torch.no_grad():
+        found, _ = run(loaded.model, task, rows, batch_size=3, device=torch.device("cpu"))
+    said = task.predict(found, rows, examples)
+    assert len(said) == 8
+    for n, each in enumerate(said):
+        mean = (found["class"][2 * n] + found["class"][2 * n + 1]) / 2
+        p = np.exp(mean) / np.exp(mean).sum()
+        assert [each["probabilities"][name] for name in task.names] == pytest.approx(list(p))
+    task.max_length = 14
+    with pytest.raises(ConfigError, match="with 2 demonstrations alone takes"):
+        task.encode(examples, tokenizer)
+
+
+def test_a_classifier_learns_from_an_ensemble_of_patterns(folder: Path) -> None:
+    """PET from the command line: patterns, soft labels of new texts, a classifier of them."""
+    short = ["train.epochs=null", "train.steps=2", "train.least_steps=0", "task.max_length=32"]
+    given = [f"checkpoint={folder}/model", "train.threads=1"]
+    words = "task.label_words={bad: terrible, good: [great, nice]}"
+    for name, more in (
+        ("a", ["task.demonstrations=2"]),
+        ("b", ['task.template="It was {mask}. {text}"']),
+    ):
+        run_dir = f"run.dir={folder}/{name}"
+        plmctl(
+            "finetune",
+            "task=cloze",
+            f"task.path={folder}/data",
+            words,
+            *given,
+            *short,
+            *more,
+            run_dir,
+        )
+    (folder / "new.txt").write_text("".join(f"A fine film {n}.\n" for n in range(50, 60)))
+    soft = [
+        f"checkpoint=[{folder}/a,{folder}/b]",
+        "weights=[1,2]",
+        "temperature=2",
+        "labelled=false",
+    ]
+    plmctl("data", "label", *soft, f"input={folder}/new.txt", f"out={folder}/soft")
+    columns = "task.columns.probabilities=probabilities"
+    plmctl("finetune", "task=classification", f"task.path={folder}/soft", columns, *given,
+           *short, "task.label_names=[bad,good]", f"run.dir={folder}/student")  # fmt: skip
+    assert (folder / "student" / "result.json").exists()

@@ -1,0 +1,123 @@
+"""Few-shot classes of texts: each class is the mean of the vectors of a few texts (prototypical
+networks).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from plmctl.core.batch import Batch, Rows
+from plmctl.core.fields import Field
+from plmctl.core.parts import part_of
+from plmctl.heads.sentences import SENTENCE, embed_text
+from plmctl.models.base import Model
+from plmctl.objectives.base import Facts, Output
+from plmctl.tasks.apart import check_pooling
+from plmctl.tasks.base import Example, Task
+from plmctl.tasks.classification import encode_texts
+from plmctl.tasks.episodes import LABEL, METRICS, NONE, SHOT, Episodes, EpisodeSettings
+from plmctl.tasks.metrics import check_metrics
+
+TEXTS = ("text", "text2")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrototypesSettings(EpisodeSettings):
+    """Settings of few-shot classes.
+
+    Args:
+        new_classes: of a single file, dev has classes that training has not seen; False: texts.
+        pooling: what is the vector of a text (heads/sentences.py).
+        causal: no token of the model sees a later one.
+    """
+
+    new_classes: bool = True
+    pooling: str = "mean"
+    causal: bool = False
+
+
+@part_of("task")
+class Prototypes(Task):
+    """Which of N classes has a text or a pair, given K texts of each (Snell et al., 2017,
+    arXiv:1703.05175)?
+
+    An example is an episode, as `Episodes` says; the vector of a text is what `plmctl embed
+    pooling=trained` writes. `accuracy` is the mean over episodes, and `interval` half the width of
+    its 95% interval, 1.96 standard errors. Differs: as many classes are compared in training as in
+    evaluation (sec. 3.1 trains with more ways).
+    """
+
+    head = SENTENCE
+    embeds = True
+    pipeline = "sentence-similarity"
+    fields: Mapping[str, Field] = {"values.shot": SHOT, "labels.vector": LABEL}
+    facts = Facts(needs=frozenset({"text", "labels.vector", "values.shot", "values.group"}))
+    chooses = False
+    typed = ""  # episodes are drawn from files alone
+
+    Settings = PrototypesSettings
+
+    def __init__(self, **settings: Any) -> None:
+        own = PrototypesSettings(**settings)
+        self.episodes = Episodes(own, "classes")
+        super().__init__(own, metrics=check_metrics(own.metrics, METRICS))
+        check_pooling(own.pooling, causal=own.causal)
+        self.own = own
+
+    @property
+    def label_name(self) -> str:
+        return "vector"
+
+    @property
+    def outputs(self) -> int:
+        return self.own.ways
+
+    def unit(self, example: Example) -> str:
+        """All texts of a class, or the texts of the example."""
+        return str(example.label) if self.own.new_classes else super().unit(example)
+
+    def texts(self, example: Example) -> list[str]:
+        return [
+            each[role] for each in example.fields["sentences"] for role in TEXTS if role in each
+        ]
+
+    def parse(self, line: str, number: int) -> Example:
+        raise ValueError(NONE)
+
+    def fit_labels(self, examples: Iterable[Example]) -> None:
+        pass  # a split may have classes of its own
+
+    def read(self, split: str) -> list[Example]:
+        """The episodes of a split."""
+        return self.episodes.draw(super().read(split), split)
+
+    def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
+        sentences, index = self.episodes.lay_out(examples)
+        known = encode_texts(
+            [Example("", fields) for fields in sentences],
+            tokenizer,
+            max_length=self.max_length,
+            pooling=self.pooling,
+            transform=self.transform,
+            symmetric=False,
+        )
+        return self.episodes.encode(known, index)
+
+    def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
+        return {"vector": self.episodes.compare(embed_text(model, batch, self.pooling), batch)}
+
+    def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
+        return self.episodes.loss(logits["vector"], batch, self.counts(batch)["vector"])
+
+    def predict(
+        self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
+    ) -> list[dict[str, Any]]:
+        return self.episodes.predict(logits["vector"], rows, examples)
+
+    def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        return self.episodes.score(predictions)
