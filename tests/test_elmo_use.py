@@ -111,6 +111,10 @@ VARIANTS = {
     ],
     "one layer": ["features=layer", "heads.features.layer=1"],
     "top": [],
+    "between": [  # TagLM
+        *("features=layer", "heads.features.layer=0", "output_features=between", "task.crf=free"),
+        "heads.output.hidden_width=6",
+    ],
 }
 
 
@@ -145,7 +149,7 @@ def test_placements_on_tagging(variant: str, elmo: Path, tagged: Path, tmp_path:
         for line in map(json.loads, (tmp_path / "run/metrics.jsonl").read_text().splitlines())
     ]
     assert any(penalized) == (variant == "held")
-    width = {"output": 32, "both": 32, "held": 32}.get(variant, 16)
+    width = {"output": 32, "both": 32, "held": 32, "between": 12}.get(variant, 16)
     assert saved["heads.tag.linear.weight"].shape[1] == width
 
 

@@ -1,5 +1,5 @@
-"""What LoRA or IA3 have learned, in the layout of the library `peft`: beside a published model it
-is loaded by `PeftModel.from_pretrained`.
+"""What LoRA, IA3, a prompt or a prefix has learned, in the layout of the library `peft`: beside a
+published model it is loaded by `PeftModel.from_pretrained`.
 """
 
 from __future__ import annotations
@@ -19,19 +19,26 @@ from plmctl.models.base import Model
 from plmctl.nn.peft.base import Method
 from plmctl.nn.peft.ia3 import LearnedScales
 from plmctl.nn.peft.lora import LowRank
+from plmctl.nn.peft.prefix import PrefixTuning
+from plmctl.nn.peft.prompt import PromptTuning
 from plmctl.run.assemble import build_model
 from plmctl.run.loading import Source
 from plmctl.run.peft_places import Place, find_changes, find_places
-from plmctl.training.checkpoint import load_exactly, read_base, tensors_of
+from plmctl.run.peft_vectors import Learned, write_vectors
+from plmctl.storage.reading import read_tensors
+from plmctl.training.checkpoint import Base, load_exactly, read_base, tensors_of
 
 ALONE = "use it as it is: plmctl eval, embed, generate"
+OF_ROWS = ("SEQ_CLS", "TOKEN_CLS", "QUESTION_ANS")  # tasks with heads of their own
 PREFIX = "base_model.model"
+KNOWN = (LowRank, LearnedScales, PromptTuning, PrefixTuning)
 # by the class of the published model: what peft calls its task
 TASKS = {
     "ForSequenceClassification": "SEQ_CLS",
     "ForTokenClassification": "TOKEN_CLS",
     "ForQuestionAnswering": "QUESTION_ANS",
     "LMHeadModel": "CAUSAL_LM",
+    "ForConditionalGeneration": "SEQ_2_SEQ_LM",
 }
 
 
@@ -55,12 +62,13 @@ def to_peft(source: Source, folder: Path) -> str:
     """
     model = build_model(source.config, vocab_size=source.vocab_size, plugins=source.plugins)
     load_exactly(model, source.tensors, file=source.folder)
-    if len(model.methods) != 1 or not isinstance(model.methods[0], LowRank | LearnedScales):
+    if len(model.methods) != 1 or not isinstance(model.methods[0], KNOWN):
         names = ", ".join(source.config.get("peft") or {}) or "nothing"
-        what = f"--to peft writes one method, lora or ia3, and this run has {names}"
+        what = f"--to peft writes one method, lora, ia3, prompt or prefix; this run has {names}"
         fix = "--to hf, which folds it into the weights" if can_fold(model.methods) else ALONE
         raise UsageError(f"{what}\n  fix: {fix}")
-    (method,) = model.methods
+    method: Any = model.methods[0]
+    base = read_base(source.folder)
     plain = {**source.config, "peft": None}
     own = set(method.trains(model.backbone))
     tensors = {
@@ -70,17 +78,19 @@ def to_peft(source: Source, folder: Path) -> str:
     }
     pad = source.vocab.pad if source.vocab else None
     published = hf.export(plain, tensors, pad=pad)
-    places = find_places(model, method.mark, plain, tensors, pad)
-    _refuse_fused(model, method.mark, places)
-    heads = _find_heads(plain, tensors, pad)
-    if isinstance(method, LowRank):
-        kind, found, settings = "LORA", _lora(model, places), _describe_lora(method, places)
+    task = next((task for end, task in TASKS.items() if published.architecture.endswith(end)), None)
+    heads: list[str] = []
+    if isinstance(method, PromptTuning | PrefixTuning):
+        _refuse_trained_head(source, base)
+        learned = write_vectors(model, method, of_rows=task in OF_ROWS)
     else:
-        kind, found, settings = "IA3", _ia3(model, places), _describe_ia3(model, places)
+        heads = _find_heads(plain, tensors, pad)
+        places = find_places(model, method.mark, plain, tensors, pad)
+        _refuse_fused(model, method.mark, places)
+        learned = _write_changes(model, method, places)
+    kind, found, settings = learned
     found |= {f"{PREFIX}.{name}": published.tensors[name].contiguous() for name in heads}
     saved = sorted({name.rpartition(".")[0] for name in heads})
-    task = next((task for end, task in TASKS.items() if published.architecture.endswith(end)), None)
-    base = read_base(source.folder)
     config = {
         "peft_type": kind,
         "task_type": task,
@@ -92,6 +102,22 @@ def to_peft(source: Source, folder: Path) -> str:
     (folder / "adapter_config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")
     save_file(found, folder / "adapter_model.safetensors", {"format": "pt"})
     return f"{kind} beside {published.architecture}"
+
+
+def _write_changes(
+    model: Model, method: LowRank | LearnedScales, places: Mapping[tuple[str, str], Place]
+) -> Learned:
+    if isinstance(method, LowRank):
+        return "LORA", _lora(model, places), _describe_lora(method, places)
+    return "IA3", _ia3(model, places), _describe_ia3(model, places)
+
+
+def _refuse_trained_head(source: Source, base: Base | None) -> None:
+    """UsageError where the run has trained a head, for which `peft` has no place beside vectors."""
+    own = read_tensors(source.folder / "model.safetensors") if base else {}
+    if any(name.startswith("heads.") for name in own):
+        what = "peft saves no head beside a prompt or a prefix, and this run has trained one"
+        raise UsageError(f"{what}\n  fix: {ALONE}")
 
 
 def _refuse_fused(model: Model, mark: str, places: Mapping[tuple[str, str], Place]) -> None:

@@ -266,6 +266,74 @@ def test_a_run_is_loaded_by_peft_with_the_same_logits(name: str, tmp_path: Path)
     torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
 
 
+VECTORS = {
+    "prompt": ("GPT2LMHeadModel", {"_target_": "plmctl.nn.peft.prompt.PromptTuning"}),
+    "prefix": ("GPT2LMHeadModel", {"_target_": "plmctl.nn.peft.prefix.PrefixTuning"}),
+    "network": (
+        "GPT2LMHeadModel",
+        {"_target_": "plmctl.nn.peft.prefix.PrefixTuning", "inner_width": 5},
+    ),
+    "scaled": ("T5ForConditionalGeneration", {"_target_": "plmctl.nn.peft.prompt.PromptTuning"}),
+}
+
+
+def write_vectors(place: Path, name: str, **more: Any) -> tuple[Any, Any, Path, Any]:
+    """The published base, ours with random vectors, and the folder of its checkpoint."""
+    kind, node = VECTORS[name]
+    base, folder = publish(place / "base", kind)
+    loaded = plmctl.load(folder)
+    config = {**loaded.config, "peft": {name: {**node, "length": 3, **more}}}
+    model = build_model(config, vocab_size=loaded.source.vocab_size, seed=5)
+    load_tensors(model, loaded.source.tensors)
+    generator = torch.Generator().manual_seed(6)
+    for part in model.trainable():
+        weight = model.get_parameter(part).data
+        weight.add_(0.3 * torch.randn(weight.shape, generator=generator))
+    run = place / "run"
+    run.mkdir()
+    (run / "config.yaml").write_text(to_yaml(config))
+    trainer = {"progress": Progress().to_json()}
+    write(Snapshot(tensors_of(model), {}, {}, {}, trainer), run)
+    return base, model.eval(), run, loaded
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_vectors_are_loaded_by_peft_with_the_same_logits(name: str, tmp_path: Path) -> None:
+    from plmctl.run.convert import convert
+
+    shifted = {"shift": True} if "Prefix" in VECTORS[name][1]["_target_"] else {}
+    base, model, run, plain = write_vectors(tmp_path, name, **shifted)
+    convert(run, tmp_path / "adapter", to="peft")
+    theirs = peft.PeftModel.from_pretrained(base, tmp_path / "adapter").eval()
+    ids, mask = inputs([7, 4])
+    given, words = batch(ids, mask), {"input_ids": ids, "attention_mask": mask.long()}
+    if name == "scaled":
+        previous = ids[:, :4]
+        target = Seq(previous, torch.tensor([4, 4]), {"previous": previous}, full=True)
+        given = replace(given, seqs={"source": given.text, "target": target})
+        words["decoder_input_ids"], mask = previous, torch.ones_like(previous).bool()
+    (head,) = (part for part in model.heads)
+    with torch.no_grad():
+        found, without = (m.heads[head](m(given).last)[mask] for m in (model, plain.model))
+        wanted = theirs(**words).logits[:, -mask.shape[1] :][mask]
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+    assert (without - wanted).abs().max() > 1e-2
+
+
+def test_vectors_that_peft_reads_otherwise_are_refused(tmp_path: Path) -> None:
+    _, model, _, loaded = write_vectors(tmp_path, "prefix")
+    config = {**loaded.config, "peft": {"prefix": {**VECTORS["prefix"][1], "length": 3}}}
+    source = replace(loaded.source, config=config, tensors=tensors_of(model))
+    with pytest.raises(UsageError, match=r"peft\.prefix\.shift=true"):
+        to_peft(source, tmp_path)
+    _, folder = publish(tmp_path / "rows", "BertForSequenceClassification", num_labels=2)
+    rows = plmctl.load(folder)
+    config = {**rows.config, "peft": {"prompt": {**VECTORS["prompt"][1], "length": 3}}}
+    model = build_model(config, vocab_size=rows.source.vocab_size, seed=5)
+    with pytest.raises(UsageError, match="reads the first vector before the text"):
+        to_peft(replace(rows.source, config=config, tensors=tensors_of(model)), tmp_path)
+
+
 def test_a_fused_map_of_the_published_model_is_refused(tmp_path: Path) -> None:
     _, folder = publish(tmp_path / "base", "GPT2LMHeadModel")
     loaded = plmctl.load(folder)
