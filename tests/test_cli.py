@@ -26,6 +26,7 @@ from typer.testing import CliRunner
 from plmctl.cli import app as cli
 from plmctl.core.errors import DataError
 from plmctl.jobs.sweep_job import read_last_metrics, score
+from plmctl.report.sweeps import describe_end
 from plmctl.run import action
 from plmctl.run.composer import HydraComposer
 from plmctl.run.saved import write_spec
@@ -339,6 +340,28 @@ def test_launchers_and_sweepers_of_hydra_run_the_jobs(
     assert rows == [("0", "1", "2"), ("1", "2", "4")]
 
 
+def test_optuna_searches_for_the_least_score(plmctl: Invoke, command: Command) -> None:
+    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
+    words = ("hydra/sweeper=optuna", "hydra.sweeper.n_trials=4", "hydra.sweeper.n_jobs=1")
+    words += ("hydra.sweeper.sampler.seed=1", "optim.lr=interval(1,5)", "hydra.sweep.dir=found")
+    done = plmctl("pretrain", "probe", "-m", *words)
+    assert done.exit_code == 0, done.stderr
+    rates = [c.optim.lr for c, _ in command.calls]
+    assert len({*rates}) == 4
+    assert 1 <= min(rates) <= max(rates) <= 5
+    found = Path("found/optimization_results.yaml").read_text()
+    assert f"optim.lr: {min(rates)}" in found  # the loss of a job grows with its rate
+
+
+def test_a_search_without_its_library_is_told(
+    plmctl: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    done = plmctl("pretrain", "probe", "-m", "hydra/sweeper=optuna", "optim.lr=interval(1,5)")
+    assert done.exit_code == 2
+    assert "hydra/sweeper=optuna needs optuna" in done.stderr
+
+
 def test_a_job_is_composed_once(
     plmctl: Invoke, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -545,7 +568,29 @@ def test_last_metrics_and_score(tmp_path: Path) -> None:
         '{"metrics": {"dev": {"accuracy": 0.5, "loss": 1}}}', encoding="utf-8"
     )
     # of the checkpoint that is kept
-    assert read_last_metrics(tmp_path) == {"valid/accuracy": 0.5, "valid/loss": 1}
+    assert (last := read_last_metrics(tmp_path)) == {"valid/accuracy": 0.5, "valid/loss": 1}
+    assert score(last, ("valid/accuracy", True)) == -0.5
+    assert score(last, ("valid/loss", False)) == score(last) == 1
+    assert score(last, ("valid/f1", True)) == 1  # there is none: the loss
+
+
+def test_the_end_of_a_sweep_says_what_did_best_and_what_learned_nothing() -> None:
+    def job(number: int, accuracy: float, code: int = 0) -> dict[str, Any]:
+        metrics = {"valid/accuracy": accuracy, "valid/majority": 0.6, "valid/loss": 1 - accuracy}
+        return {"job": number, "varied": [f"seed={number}"], "dir": f"r/{number}", "code": code,
+                "metrics": metrics, "best": ["valid/accuracy", True], "overrides": []}  # fmt: skip
+
+    jobs = [job(0, 0.605), job(1, 0.8), job(2, 0.8), job(3, 0.9, code=1), job(4, 0.62)]
+    assert describe_end(jobs) == [
+        "best on dev: job 1, accuracy 0.8: seed=1; r/1",
+        "learned nothing (at most 1% above the most frequent label): 1 of 4 runs: 0",
+    ]
+    for each in jobs:
+        each["best"] = ["valid/loss", False]
+    assert describe_end(jobs)[0].startswith("best on dev: job 1, loss 0.2")
+    assert describe_end(jobs[:1]) == []
+    del jobs[1]["best"], jobs[2]["best"]
+    assert describe_end(jobs[1:3]) == []
 
 
 def test_runs_that_differ_in_the_seed_get_a_mean(plmctl: Invoke, command: Command) -> None:

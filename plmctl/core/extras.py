@@ -32,6 +32,7 @@ EXTRAS = {
     "wandb": Extra(("wandb",), "numbers of runs at Weights & Biases: run.trackers=[wandb]"),
     "mlflow": Extra(("mlflow",), "numbers of runs in MLflow: run.trackers=[mlflow]"),
     "slurm": Extra(("hydra-submitit-launcher",), "jobs on a cluster of Slurm"),
+    "optuna": Extra(("hydra-optuna-sweeper",), "searching settings: hydra/sweeper=optuna"),
 }
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.core.errors import PlmctlError, UsageError, collect, raise_all
+from plmctl.core.extras import require_library
 from plmctl.core.terminal import remark, screen, tell
 from plmctl.jobs.job import remark_next
 from plmctl.jobs.sweep_job import SweepJob, score, write_end
@@ -25,6 +26,7 @@ from plmctl.run.recipes import option_name
 from plmctl.run.spec import Provenance, RunSpec, key_of
 
 SWEEP_DIR = "hydra.sweep.dir"
+SEARCHES = {"hydra/sweeper=optuna": "optuna"}  # the extra, and its library
 OF_LAUNCHERS = ("hydra/launcher", "hydra.launcher.")  # who runs the jobs, and its settings
 # a run directory starts empty, and keeps its own log
 QUIET = {"hydra.output_subdir": "null", "hydra/job_logging": "none"}
@@ -40,6 +42,8 @@ def sweep(given: Provenance) -> int:
     Raises:
         UsageError: All that is wrong with any job; none has begun.
     """
+    for word in {*given.overrides} & {*SEARCHES}:
+        require_library(SEARCHES[word], SEARCHES[word], word)
     given = replace(given, overrides=tuple(map(_share_folder, given.overrides)))
     compositions = attempt_jobs(given)
     if compositions is None:
@@ -215,6 +219,8 @@ def _conclude(given: Provenance, folder: Path, code: int) -> int:
     tell(json.dumps(records)) if given.json else _print_table(records, folder)
     if records:
         remark(f"table: {sweeps.write(records, folder)}")
+        for end in sweeps.describe_end(records):
+            remark(end)
     what = "stopped" if code else "some jobs failed"
     code = code or int(any(record["code"] for record in records))
     if code:

@@ -100,7 +100,7 @@ class SweepJob:
             record = self._last.record or {}
             if record.get("overrides") != list(self.words):
                 self.write_end(Outcome(0), record["metrics"])
-            return Outcome(0, result=score(record["metrics"]))
+            return Outcome(0, result=score(record["metrics"], self._find_best()))
         self.folder.mkdir(parents=True, exist_ok=True)
         if self.makes_runs:  # what is left of a job that never began is no run
             (self.folder / sweeps.RECORD).unlink(missing_ok=True)
@@ -108,19 +108,34 @@ class SweepJob:
         result = outcome.result if isinstance(outcome.result, Mapping) else {}
         metrics = dict(result) or read_last_metrics(self.run)
         self.write_end(outcome, metrics)
-        return replace(outcome, result=score(metrics))
+        return replace(outcome, result=score(metrics, self._find_best() if metrics else None))
 
     def write_end(self, outcome: Outcome, metrics: Mapping[str, Any]) -> None:
         """Write down how it ended."""
-        known = {
+        known: dict[str, Any] = {
             "job": self.number,
             "overrides": list(self.words),
             "varied": list(self.varied),
             "dir": str(self.run),
             "metrics": metrics,
         }
+        if metrics and (best := self._find_best()):
+            known["best"] = list(best)
         event = outcome.event if self.makes_runs else "started"
         write_end(self.sweep, self.folder, outcome, known, event=event)
+
+    def _find_best(self) -> tuple[str, bool] | None:
+        """(the metric of dev that chooses the checkpoint of a fine-tuning, whether a larger one is
+        better); None of another command.
+        """
+        spec: Any = self.spec
+        if spec.provenance.verb != "finetune" or not self.makes_runs:
+            return None
+        from plmctl.run.parents import build_task  # torch, which composing does not need
+
+        task = build_task(spec)
+        name = spec.select("train.best_metric") or task.metrics[0]
+        return f"valid/{name}", task.is_better_larger(name)
 
     @property
     def _name(self) -> str:
@@ -190,10 +205,17 @@ def read_last_metrics(folder: Path) -> dict[str, float]:
     return {key: value for key, value in last.items() if isinstance(value, (int, float))}
 
 
-def score(metrics: Mapping[str, Any]) -> float:
-    """What a searching sweeper minimises: the validation loss (of a graph the negative MRR), else
-    the training loss, else nan.
+def score(metrics: Mapping[str, Any], best: tuple[str, bool] | None = None) -> float:
+    """What a searching sweeper minimises: the metric by which a fine-tuning chooses its checkpoint,
+    negative where a larger one is better; else the validation loss (of a graph the negative MRR),
+    else the training loss, else nan.
+
+    Args:
+        metrics: of a job.
+        best: the name of that metric, and whether a larger one is better.
     """
+    if best is not None and best[0] in metrics:
+        return -float(metrics[best[0]]) if best[1] else float(metrics[best[0]])
     if "valid/mrr" in metrics and "valid/loss" not in metrics:
         return -float(metrics["valid/mrr"])
     names = ["valid/loss", "loss/valid", "loss"]

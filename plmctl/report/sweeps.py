@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.report.job_events import JobEvents
-from plmctl.report.page import Heading, TableBlock, render_markdown
+from plmctl.report.page import Block, Heading, Paragraph, TableBlock, render_markdown
 from plmctl.storage.atomic import write_text
 from plmctl.training.stop import STOPPED
 
@@ -97,12 +97,9 @@ def write(jobs: Sequence[dict[str, Any]], folder: Path) -> Path:
     """Write the table as Markdown, and all metrics and varied settings as comma-separated values;
     return the Markdown.
     """
-    write_text(
-        folder / PAGE,
-        render_markdown(
-            [Heading(f"{len(jobs)} jobs", 1), TableBlock(*make_table(jobs))], charts=""
-        ),
-    )
+    blocks: list[Block] = [Heading(f"{len(jobs)} jobs", 1), TableBlock(*make_table(jobs))]
+    blocks += [Paragraph(line) for line in describe_end(jobs)]
+    write_text(folder / PAGE, render_markdown(blocks, charts=""))
     pairs = [dict(_pair(text) for text in job.get("varied") or ()) for job in jobs]
     varied = list(dict.fromkeys(key for pair in pairs for key in pair))
     metrics = list(dict.fromkeys(key for job in jobs for key in job["metrics"]))
@@ -116,6 +113,33 @@ def write(jobs: Sequence[dict[str, Any]], folder: Path) -> Path:
         )
     write_text(folder / SHEET, text.getvalue())
     return folder / PAGE
+
+
+def describe_end(jobs: Sequence[dict[str, Any]]) -> list[str]:
+    """Which fine-tuning did best on dev, the first of equals, and how many learned nothing: those
+    that are no more than 1% above the most frequent label (Dodge et al., 2020; Mosbach et al.,
+    2021, there on train).
+    """
+    named = [
+        job for job in jobs if not job["code"] and (job.get("best") or [""])[0] in job["metrics"]
+    ]
+    if len(named) < 2:
+        return []
+    name, larger = named[0]["best"]
+    top = (max if larger else min)(named, key=lambda job: job["metrics"][name])
+    value = f"{name.removeprefix('valid/')} {top['metrics'][name]:.4g}"
+    lines = [f"best on dev: job {top['job']}, {value}: {name_job(top)}; {top['dir']}"]
+    known = [job for job in named if {"valid/accuracy", "valid/majority"} <= set(job["metrics"])]
+    failed = [
+        job
+        for job in known
+        if job["metrics"]["valid/accuracy"] <= job["metrics"]["valid/majority"] + 0.01
+    ]
+    if failed:
+        numbers = ", ".join(str(job["job"]) for job in failed)
+        what = "at most 1% above the most frequent label"
+        lines.append(f"learned nothing ({what}): {len(failed)} of {len(known)} runs: {numbers}")
+    return lines
 
 
 def _status(job: dict[str, Any]) -> str:
