@@ -17,6 +17,7 @@ from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.core.terminal import counted
 from plmctl.heads.features import read as features_of
+from plmctl.heads.rows import POOLINGS
 from plmctl.knowledge.forms import find_form
 from plmctl.models.base import Model
 from plmctl.tasks import encode
@@ -35,8 +36,9 @@ class WicSettings(ClassificationSettings):
 
 @part_of("task")
 class WordInContext(Classification):
-    """Predicts whether a word has one sense in two sentences, from `[h_row; h_1; h_2]`: the state
-    that stands for the row, and the mean state of the word in each.
+    """Predicts whether a word has one sense in two sentences, from `[h_row; h_1; h_2]`: what stands
+    for the row (one state, or several by the pooling of the model), and the mean state of the word
+    in each.
 
     `loss = -log softmax(head([h_row; h_1; h_2]))[label]` (Wang et al., 2019, SuperGLUE,
     arXiv:1905.00537, sec. 4.1, for BERT). A sentence that is cut before its word gives the state at
@@ -54,7 +56,7 @@ class WordInContext(Classification):
 
     @property
     def vectors(self) -> int | None:
-        return 3
+        return POOLINGS[self.pooling].vectors + 2
 
     def unit(self, example: Example) -> str:
         """Sentences about one word stay on one side, as in the published splits."""
@@ -103,7 +105,7 @@ class WordInContext(Classification):
 
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
         words = read_mentions(features_of(model, batch), batch, "mean")  # [B, 2, W]
-        states = torch.cat([self.pool_rows(model, batch), words.flatten(1)], 1)  # [B, 3 W]
+        states = torch.cat([self.pool_rows(model, batch), words.flatten(1)], 1)  # [B, n W]
         return {"class": model.heads["class"](states)}
 
 

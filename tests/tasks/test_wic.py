@@ -12,6 +12,7 @@ import torch
 
 from plmctl.core.errors import DataError
 from plmctl.data.loader import collate
+from plmctl.heads.rows import compare_texts
 from plmctl.knowledge.forms import find_form
 from plmctl.run.assemble import build_model
 from plmctl.run.build import build
@@ -125,6 +126,28 @@ def test_the_head_reads_the_row_and_both_words(tmp_path: Path, tokenizer: Tokeni
         wanted = model.heads["class"](torch.cat(vectors))
         torch.testing.assert_close(found[n], wanted, rtol=1e-5, atol=1e-6)
     assert rows.labels["class"].tolist() == [1, 0]
+
+
+def test_rows_of_several_vectors_stand_before_the_words(
+    tmp_path: Path, tokenizer: Tokenizer
+) -> None:
+    write(tmp_path, row_of(), row_of(sentence1="They ran to the strange strings", label=False))
+    task = task_of(tmp_path)
+    task.pooling = "compare"  # as modern_encoder has it
+    examples = task.read("train")
+    task.fit_labels(examples)
+    batch = collate(task.encode(examples, tokenizer), {})
+    words = ["size=tiny", "task=wic", f"task.path={tmp_path}", "checkpoint=null"]
+    config = compose("finetune", None, [*words, "position.max_length=64"])
+    heads = {"class": {**config.heads["class"], "num_classes": 2, "vectors": task.vectors}}
+    model = build_model(config, vocab_size=tokenizer.vocab.size, heads=heads, seed=0).eval()
+    found = task.logits(model, batch)["class"]
+    states = model(batch).last
+    rows = compare_texts(states, batch)
+    for n, places in enumerate(batch.values["mentions"].tolist()):
+        means = [states[n, a:b].mean(0) for a, b in (places[:2], places[2:])]
+        wanted = model.heads["class"](torch.cat([rows[n], *means]))
+        torch.testing.assert_close(found[n], wanted, rtol=1e-5, atol=1e-6)
 
 
 def test_a_word_that_is_cut_off(tmp_path: Path, tokenizer: Tokenizer) -> None:
