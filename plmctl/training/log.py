@@ -72,9 +72,9 @@ class Log:
         self._display: Any = None
 
     def __enter__(self) -> Log:
+        self._start_trackers()  # before the bar: a library may ask who is there
         if not self.quiet and sys.stderr.isatty() and hears():
             self._display = _Bar()
-        self._start_trackers()
         return self
 
     def __exit__(self, *_: object) -> None:
