@@ -356,7 +356,9 @@ PARAMETERS: dict[str, tuple[float, list[str]]] = {
     # a table of its own
     "bart_translation": (400 + layers(encoder=6, width=1024, inner=4096) + 50.265 * 1.024, []),
     "bert": (110, []),  # sec. 3, base
+    "bertje": (110, []),  # BERT-base
     "big_bird": (128, []),  # google/bigbird-roberta-base, whose pooler is not trained here
+    "camembert": (110, []),  # camembert-model.fr, base
     "distilbert": (66, STUDENT),  # table 3
     "electra": (14, []),  # table 1, small
     "erica": (110, []),  # BERT-base
@@ -374,11 +376,15 @@ PARAMETERS: dict[str, tuple[float, list[str]]] = {
     "lite_transformer": (17.3 + 40_000 * 496 / 1e6, []),
     "mass": (MASS, []),  # not published
     "mass_translation": (MASS, []),
+    "mbert": (110 + (119_547 - 30_522) * 768 / 1e6, []),  # BERT-base
     "minilm": (66, ["tokenizer.vocab_size=30522"]),  # table 2, 6 layers of 768
     "modern_encoder": (110, []),  # BERT-base: a gated feed-forward of the same size
+    # BERT-base with fewer tokens, and no table of positions
+    "nezha": (110 - (30_522 - 21_128 + 512) * 768 / 1e6, []),
     "roberta": (125, []),  # facebookresearch/fairseq, examples/roberta, base
     "sandwich": (247, []),  # sec. 3: Baevski and Auli's model of 16 layers
     "sentilare": (125, []),  # RoBERTa-base
+    "scibert": (110, []),  # BERT-base
     "simcse": (110, ["init=null", "size=base", "tokenizer.vocab_size=30522"]),  # BERT-base
     "spanbert": (340, []),  # BERT-large
     # sec. 3.4: 23 million more than BERT-base, which has 30,522 tokens

@@ -1,4 +1,4 @@
-"""Attention with a learned vector for each distance (Shaw et al., 2018)."""
+"""Attention with a vector for each distance, learned (Shaw et al., 2018) or of waves (NEZHA)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from plmctl.core.parts import part_of
 from plmctl.core.values import Count, DropoutRate
 from plmctl.nn.cells.base import Cell, RowSize, Work, check_heads, split_heads
 from plmctl.nn.env import Env, Streams
+from plmctl.nn.positions import Sinusoidal
 from plmctl.nn.relations import RelativeOp, read_key_rows
 from plmctl.nn.weights import WeightsFactory, make_weights
 
@@ -23,6 +24,9 @@ class ShawAttention(Cell):
     `memory` [B, M, W], too, where a model has one. All scores are computed, whatever the kernel.
     The rows of `kv.weight [2 H D, W]` are all of k, then v, each ordered (head, D).
     `weights`: in place of softmax (nn/entmax.py). (arXiv:1803.02155, sec. 3.2 and 3.3.)
+    `learned=False`: a = b = [sin(x w_0), cos(x w_0), sin(x w_1), ...], w_i = 10000^(-2i / D), fixed
+    (Wei et al., 2019, arXiv:1909.00204, NEZHA: functional relative positional encoding). Differs
+    from its formula, as its released code does: x is the row of the table, c + `clip`.
     """
 
     computes = "attention"
@@ -39,18 +43,23 @@ class ShawAttention(Cell):
         head_width: int | None = None,
         bias: bool = True,
         weights: WeightsFactory | None = None,
+        learned: bool = True,
     ) -> None:
         super().__init__()
         if head_width is None:
             check_heads(num_heads, width)
         self.num_heads, self.head_width = num_heads, head_width or width // num_heads
-        self.dropout, self.clip = dropout, clip
+        self.dropout, self.clip, self.values = dropout, clip, values
         inner = num_heads * self.head_width
         self.q, self.kv = nn.Linear(width, inner, bias), nn.Linear(width, 2 * inner, bias)
         self.out = nn.Linear(inner, width, bias)
-        self.key_vectors = nn.Embedding(2 * clip + 1, self.head_width)  # a
+        sizes = 2 * clip + 1, self.head_width
+        self.key_vectors = nn.Embedding(*sizes) if learned else None  # a
         self.weigh = make_weights(weights, num_heads)
-        self.value_vectors = nn.Embedding(2 * clip + 1, self.head_width) if values else None  # b
+        self.value_vectors = nn.Embedding(*sizes) if learned and values else None  # b
+        self.waves = None
+        if not learned:
+            self.waves = Sinusoidal(width=self.head_width, layout="interleaved")
 
     @property
     def projection(self) -> nn.Linear:  # type: ignore[override]
@@ -61,7 +70,7 @@ class ShawAttention(Cell):
         each query and one with its probabilities.
         """
         queries, keys = (1 + row.queries) * row.tokens, row.tokens + row.memory
-        inner, tables = self.num_heads * self.head_width, 2 if self.value_vectors else 1
+        inner, tables = self.num_heads * self.head_width, 2 if self.values else 1
         macs = queries * (self.q.weight.numel() + self.out.weight.numel())
         macs += keys * self.kv.weight.numel() + queries * tables * (2 * self.clip + 1) * inner
         kept = queries * (inner + self.out.out_features) + keys * 2 * inner
@@ -78,7 +87,8 @@ class ShawAttention(Cell):
         row = self.clip - self._count_distances(env).clamp(-self.clip, self.clip)[:, None]
         row = row.expand(len(q), self.num_heads, -1, -1)
         q = q * self.head_width**-0.5
-        scores = q @ k.transpose(-1, -2) + (q @ self.key_vectors.weight.T).gather(-1, row)
+        a, b = self._find_vectors(q)
+        scores = q @ k.transpose(-1, -2) + (q @ a.T).gather(-1, row)
         added = op.position.bias(q, op.positions, self._key_positions(env))
         scores = scores if added is None else scores + added
         hidden = op.plan.hidden(scores)
@@ -89,10 +99,20 @@ class ShawAttention(Cell):
         p = p if hidden is None else p.masked_fill(hidden, 0)
         p = nn.functional.dropout(p, self.dropout, self.training)
         y = p.to(v.dtype) @ v
-        if self.value_vectors is not None:
+        if b is not None:
             shares = p.new_zeros(*p.shape[:3], 2 * self.clip + 1).scatter_add(-1, row, p)
-            y = y + shares.to(v.dtype) @ self.value_vectors.weight.to(v.dtype)
+            y = y + shares.to(v.dtype) @ b.to(v.dtype)
         return self.out(y.transpose(1, 2).flatten(2))
+
+    def _find_vectors(self, q: Tensor) -> tuple[Tensor, Tensor | None]:
+        """[2 clip + 1, D] each: what is added to keys, and to values."""
+        if self.waves is not None:
+            rows = torch.arange(2 * self.clip + 1, device=q.device)
+            fixed = self.waves.waves(rows).to(q.dtype)
+            return fixed, fixed if self.values else None
+        assert self.key_vectors is not None
+        added = None if self.value_vectors is None else self.value_vectors.weight
+        return self.key_vectors.weight, added
 
     def _count_distances(self, env: Env) -> Tensor:
         """[B | 1, Tq, Tk] position of the query - position of the key."""
