@@ -30,6 +30,7 @@ from plmctl.run.headers import header, source_of
 from plmctl.run.recipes import conf_dir, find_recipe, recipe_names, recipes_dir
 from plmctl.run.spec import Provenance
 from plmctl.run.walks import leaves
+from plmctl.tasks.builtin import write_builtin_task
 
 RECIPES = recipe_names()
 RESULTS = (recipes_dir() / "RESULTS.md").read_text(encoding="utf-8")
@@ -341,6 +342,19 @@ def chain_words(tokens_of: Callable[..., Path]) -> list[str]:
     ]
 
 
+@pytest.fixture
+def few_docstrings(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every eighth line of `task.path=builtin`: baselines on all of it take seconds."""
+    whole, cache = write_builtin_task(), tmp_path_factory.mktemp("few")
+    (cache / whole.name).mkdir()
+    for file in whole.iterdir():
+        first, *lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
+        (cache / whole.name / file.name).write_text("".join([first, *lines[::8]]), encoding="utf-8")
+    monkeypatch.setenv("PLMCTL_CACHE", str(cache))
+
+
 class Interrupted:
     """A command that is stopped once, after it has worked: what it saved is there, but it has
     not ended well.
@@ -360,6 +374,7 @@ def table(stdout: str) -> list[dict[str, Any]]:
     return json.loads(stdout.splitlines()[-1])["steps"]
 
 
+@pytest.mark.usefixtures("few_docstrings")
 def test_a_chain_goes_on_where_it_was_stopped(
     chain_words: list[str], monkeypatch: pytest.MonkeyPatch, here: Path
 ) -> None:
