@@ -118,8 +118,10 @@ def read_rows(file: Path) -> list[dict[str, Any]]:
 def test_labelled_texts_are_what_eval_says_of_them(place: Path) -> None:
     out = place / "all"
     given = (f"checkpoint={place}/teacher", f"input={place}/new.txt")
-    said = plmctl("data", "label", *given, f"out={out}")
-    assert "8 labelled examples, and 12 of 13 texts" in said  # one of them is known
+    said = json.loads(plmctl("data", "label", *given, f"out={out}", "--json"))
+    # one of the texts is known
+    assert (said["labelled"], said["texts"], said["kept"]) == (8, 13, 12)
+    assert sum(said["labels"].values()) == 12
     plmctl("eval", *given, f"out={place}/said.jsonl")
     rows, answers = read_rows(out / "train.jsonl"), read_rows(place / "said.jsonl")
     assert [row["label"] for row in rows[:8]] == ["+", "-"] * 4

@@ -81,6 +81,11 @@ def label(spec: Label) -> int:
         others={file: text for file, text in others.items() if text},
         state=dict(counted),
     )
+    if spec.provenance.json:
+        counts = {"labelled": len(labelled), "texts": len(texts), "kept": len(kept)}
+        of_each = {name: counted[name] for name in task.names}
+        tell(json.dumps({"out": spec.out, **counts, "labels": of_each}))
+        return 0
     of_labels = ", ".join(f"{name} {counted[name]:,}" for name in task.names)
     said = f"{len(kept):,} of {len(texts):,} texts ({of_labels})"
     tell(f"{out}: {len(labelled):,} labelled examples, and {said}\n{_spell_next(spec, task)}")

@@ -19,7 +19,7 @@ from plmctl.cli.start import start
             " temperature=2 out=labelled-half"
         ),
     ),
-    options="print_config config_dir plugin",
+    options="json print_config config_dir plugin",
 )
 def label(words: Words = None, **options: Any) -> None:
     """Write a training set of texts with the labels that a fine-tuned run gives them.
