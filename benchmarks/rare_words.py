@@ -13,9 +13,9 @@ of their pieces (plmctl inject form=replace). Arms:
   shuffled  the run of add; each word has the contexts of another one
   random    random vectors
 
-A row is the mean (and the deviation) over seeds of BERTRAM; "without" has none. `plmctl ablate`
-compares pretrainings and fine-tunings; here vectors are put into a model between the two, so that
-this is a script. Everything is kept in --out: a second start continues.
+A row is the mean (and the deviation) over seeds of BERTRAM; "without" has none. `plmctl ablate
+bertram` has the same arms, and fine-tunes them; this script finds the rare words and prepares the
+files, too. Everything is kept in --out: a second start continues.
 """
 
 from __future__ import annotations

@@ -87,17 +87,23 @@ LINKED = (
 )
 
 
-@pytest.mark.parametrize("name", mark_slow(STUDIES, SLOW))
+# needs a trained model, and is planned in tests/study/test_injections.py
+STARTED = {"bertram"}
+
+
+@pytest.mark.parametrize("name", mark_slow(sorted({*STUDIES} - STARTED), SLOW))
 def test_shipped_studies_plan_without_any_file(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(tokenizers, "PART", 4096)  # characters
     # neither Chinese text nor text with marked entities comes with Python
-    files = {"chinese_units": "zhwiki.txt", "kbert": "lexicon.spo"}
+    files = {"chinese_units": "zhwiki.txt", "kbert": "lexicon.spo", "ebert": "vectors"}
     needed = (files | dict.fromkeys(LINKED, "linked")).get(name)
     if needed == "lexicon.spo":
         (tmp_path / needed).write_text("name\tis\tword\n", encoding="utf-8")
+    elif needed == "vectors":
+        (tmp_path / needed).mkdir()
     elif needed == "linked":
         marks = [{"start": 8 * n, "end": 8 * n + 4, "id": n % 7} for n in range(40)]
         row = {"text": "name is " * 400, "entity": marks}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -49,12 +49,16 @@ class Mimicked(WordVectors):
     control: Literal["none", "shuffled"] = "none"
     seed: Whole = 0
 
-    @torch.no_grad()
-    def make(self, model: Model, tokenizer: Tokenizer, wanted: WordsToAdd) -> Tensor:
-        head = dict(model.heads.items()).get("mimic")
-        if not isinstance(head, MimicHead):
+    def check_heads(self, heads: Collection[str]) -> None:
+        if "mimic" not in heads:
             fix = "checkpoint=<a run of plmctl pretrain bertram>, or word_vectors=pieces"
             raise ConfigError("checkpoint", ..., "a model with the head mimic", fix=fix)
+
+    @torch.no_grad()
+    def make(self, model: Model, tokenizer: Tokenizer, wanted: WordsToAdd) -> Tensor:
+        self.check_heads(model.heads)
+        head = model.heads["mimic"]
+        assert isinstance(head, MimicHead)
         known = wanted.contexts
         if self.control == "shuffled":
             known = shuffle_contexts(known, seed=self.seed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -34,6 +34,9 @@ class WordVectors:
     def names(self) -> tuple[str, ...] | None:
         """The words that it has vectors of, where nobody lists any; None: it needs a list."""
         return None
+
+    def check_heads(self, heads: Collection[str]) -> None:
+        """Raise ConfigError for a model that lacks a head which it reads."""
 
     def check(self, wanted: WordsToAdd) -> None:
         """Raise DataError for words of which it can make no vector, before any are made."""

@@ -12,6 +12,7 @@ from plmctl.run.make_spec import spec_of
 from plmctl.run.spec import Provenance, RunSpec, thaw
 
 RESUMABLE = ("pretrain", "finetune")
+AFRESH = ("eval", "inject")  # what an earlier start has left is of no use to them
 
 
 def execute(record: dict[str, Any], run: Path) -> Any:
@@ -28,9 +29,10 @@ def execute(record: dict[str, Any], run: Path) -> Any:
         shutil.rmtree(run, ignore_errors=True)
         place = {"run": {**config["run"], "dir": str(run)}}
     spec = spec_of(verb, config | place, given)
+    if verb in AFRESH:
+        shutil.rmtree(run, ignore_errors=True)
     if verb != "eval":
         return action.perform(spec)
-    shutil.rmtree(run, ignore_errors=True)
     run.mkdir(parents=True)
     with (run / "result.json").open("w", encoding="utf-8") as out, contextlib.redirect_stdout(out):
         return action.perform(spec)

@@ -28,6 +28,7 @@ WITHOUT_EFFECT = {  # on any figure of the table: another value makes no other j
     *(f"train.{name}" for name in ("log_every", "save_every", "keep_last")),
     *(f"train.{name}" for name in ("device", "processes", "threads", "micro_batch_size")),
 }
+FILES = {("inject", "words")}  # settings that name files, and in other commands something else
 # the first name that a part ever had: it keeps the keys of older folders
 _FIRST = {now: former for former, now in reversed(TARGETS.items())}
 _EXACT = 1 << 26  # bytes of a file that are hashed; of a larger one, size and time of change count
@@ -40,7 +41,7 @@ def compute_key(verb: str, config: Mapping[str, Any]) -> str:
     settings = dict(_name_formerly(*setting) for setting in scalars_in(config))
     unused = _list_unused_cells(settings)
     counted = {
-        path: _identify(path, value)
+        path: _identify(verb, path, value)
         for path, value in settings.items()
         if not (
             _is_without_effect(path) or _is_later_default(path, value) or path.startswith(unused)
@@ -78,12 +79,13 @@ def _hash(file: Path, size: int, changed: int) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-def _identify(path: str, value: Any) -> Any:
+def _identify(verb: str, path: str, value: Any) -> Any:
     """What counts of a setting: the content of the files that it names, a part's first name."""
     if not isinstance(value, str):
         return value
     owner = path.rpartition(".")[0]  # path: {train: ..., dev: ...} and lists of paths
-    if (is_path(path) or is_path(owner)) and not value.startswith((REFERENCE, "hf:")):
+    named = is_path(path) or is_path(owner) or (verb, path) in FILES
+    if named and not value.startswith((REFERENCE, "hf:")):
         return fingerprint(value)
     if path.endswith("_target_"):
         now = TARGETS.get(value, value)

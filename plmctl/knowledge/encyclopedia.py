@@ -28,6 +28,8 @@ class Encyclopedia:
         outside: whether titles that the pages only link to are entities, too.
         least_mentions: of those, how often they must be linked.
         tables: further types by title.
+        problems: counts what is not usable.
+        source: what messages call the pages.
     """
 
     pages: Path
@@ -35,6 +37,7 @@ class Encyclopedia:
     least_mentions: int = 1
     tables: Mapping[str, list[str]] = field(default_factory=dict)
     problems: Problems = field(default_factory=Problems)
+    source: str = ""
 
     def __post_init__(self) -> None:
         self.redirects: dict[str, str] = {}
@@ -71,7 +74,8 @@ class Encyclopedia:
             if at in way or at in lost:
                 if at in way:
                     circle = [*way][[*way].index(at) :]
-                    self.problems.note("redirects in a circle", " -> ".join([*circle, at]))
+                    way_round = " -> ".join([*circle, at])
+                    self.problems.note("redirects in a circle", f"{self.source}: {way_round}")
                 lost |= way.keys()
             else:
                 ends |= dict.fromkeys(way, ends.get(at, at))

@@ -120,7 +120,7 @@ def is_treebank(path: Path) -> bool:
 def _write(job: LinkingJob, journal: Journal, say: Say) -> dict[str, Any]:
     problems, source = Problems(), dict[str, Any]()
     called = _read_ids(job)
-    tables = read_types(job.type_table, called) if job.type_table else {}
+    tables, lines = read_types(job.type_table, called) if job.type_table else ({}, {})
     entities: Iterable[Entity]
     rows: Rows
     bank = Treebank(job.path, job.layers) if is_treebank(job.path) else None
@@ -134,6 +134,7 @@ def _write(job: LinkingJob, journal: Journal, say: Say) -> dict[str, Any]:
             least_mentions=job.least_mentions,
             tables=tables,
             problems=problems,
+            source=str(job.path),
         )
         names, entities = list(wiki.ids), wiki.entities()
         say("looking for repeated names", 0, 0)
@@ -152,10 +153,11 @@ def _write(job: LinkingJob, journal: Journal, say: Say) -> dict[str, Any]:
         if bank is not None:
             rows = partial(link_treebank, bank, dictionary)
     for kind in find_lonely(tables, dict.fromkeys(names)):
-        problems.note("types without members", f"{job.type_table}: {kind}")
+        problems.note("types without members", f"{job.type_table}:{lines[kind]}: {kind}")
     types, counts = write_entities(journal.folder, entities)
     layers, rows = _add_lexicons(job, journal.folder, rows)
     coverage = write_rows(journal, rows, types)
+    _note_unused(job, coverage, problems)
     if bank is not None:
         layers |= {
             field: _write_tags(journal.folder, field, bank.tags.get(field, ()))
@@ -175,6 +177,15 @@ def _write(job: LinkingJob, journal: Journal, say: Say) -> dict[str, Any]:
     }
     write_about(journal.folder, about)
     return about
+
+
+def _note_unused(job: LinkingJob, coverage: Mapping[str, Any], problems: Problems) -> None:
+    """Count what names nothing of the text, as tables of another language do."""
+    if job.dictionary is not None and not coverage.get("mentions"):
+        problems.note("dictionaries with no name that the text has", str(job.dictionary))
+    for field, place in job.lexicons.items():
+        if not coverage.get(f"marks of {field}"):
+            problems.note("lexicons with no word that the text has", f"{field}:{place}")
 
 
 def _collect(job: LinkingJob, journal: Journal, say: Say) -> dict[str, Any]:

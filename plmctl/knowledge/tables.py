@@ -85,19 +85,23 @@ def _read_header(
     return [stated.index(name) for name in (*columns, *optional) if name in stated]
 
 
-def read_types(file: Path, called: Mapping[str, str]) -> dict[str, list[str]]:
-    """The types of each name, of a table of name and type.
+def read_types(
+    file: Path, called: Mapping[str, str]
+) -> tuple[dict[str, list[str]], dict[str, int]]:
+    """The types of each name, of a table of name and type, and the first line of each type.
 
     Args:
         file: the table.
         called: the names of those that the table calls by an id.
     """
     found: dict[str, list[str]] = {}
-    for _, (name, kind, *_rest) in read_table(file, ("name", "type")):
+    lines: dict[str, int] = {}
+    for number, (name, kind, *_rest) in read_table(file, ("name", "type")):
         name = called.get(name, name)
         if kind and kind not in found.setdefault(name, []):
             found[name].append(kind)
-    return found
+            lines.setdefault(kind, number)
+    return found, lines
 
 
 def read_aliases(file: Path, problems: Problems) -> Iterator[tuple[str, str, int]]:

@@ -77,6 +77,8 @@ class Coverage:
         counted["documents with a mention"] += bool(marks)
         counted["characters"] += len(row["text"])
         counted["mentions"] += len(marks)
+        others = (name for name, each in row.items() if isinstance(each, list) and name != "entity")
+        counted.update({f"marks of {name}": len(row[name]) for name in others})
         for start, end, identity in marks:
             counted["characters in mentions"] += end - start
             counted["mentions without a type"] += not self._types[identity]

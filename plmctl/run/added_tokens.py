@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -36,6 +37,7 @@ def write_with_tokens(source: Source, tokenizer: Tokenizer, fill: Fill, out: Pat
     grown.__dict__["tokenizer"] = tokenizer  # in place of what its folder holds
     out.parent.mkdir(parents=True, exist_ok=True)
     partial = out.with_name(f".{out.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)  # of an earlier start that was killed
     partial.mkdir()
     to_plmctl(grown, partial)
     if out.is_dir():  # an empty one

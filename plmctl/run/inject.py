@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -31,7 +33,7 @@ def inject(spec: Inject) -> int:
     """Write `out`, a model that any command reads, and say what is in it."""
     out, device = new_folder(spec.out), device_of(spec.device, "device")
     loaded = load(spec.checkpoint, plugins=spec.plugins)
-    maker = _build_maker(spec, loaded)
+    maker = build_maker(spec.word_vectors, loaded.config, spec.plugins)
     wanted, target = _read_words(spec, maker), _find_target(spec, loaded)
     maker.check(wanted)
     known = set(loaded.tokenizer.pieces(range(loaded.vocab.size)))
@@ -65,14 +67,17 @@ def _find_target(spec: Inject, loaded: Loaded) -> Source:
     return target
 
 
-def _build_maker(spec: Inject, loaded: Loaded) -> WordVectors:
-    """The part that makes vectors, told how the model's rows are."""
-    rows = loaded.config.get("format") or {}
+def build_maker(node: Any, config: Mapping[str, Any], plugins: Sequence[str]) -> WordVectors:
+    """The part that makes vectors, told how the rows of the model of `config` are; ConfigError
+    where it cannot read such a model.
+    """
+    rows = config.get("format") or {}
     given = {
         "mode": rows.get("mode", "add"),
-        "max_length": int(rows.get("max_length") or longest(loaded.config) or 128),
+        "max_length": int(rows.get("max_length") or longest(config) or 128),
     }
-    maker: WordVectors = build(spec.word_vectors, given, spec.plugins, path="word_vectors")
+    maker: WordVectors = build(node, given, plugins, path="word_vectors")
+    maker.check_heads(config.get("heads") or {})
     return maker
 
 

@@ -15,7 +15,10 @@ _PATHS = (
     "first_vectors",
     "stop_words",
 )
-PLACES = ("out", "checkpoint", "init", "input", "teacher", "teacher_cache", "writer", "embedder")
+PLACES = (
+    *("out", "checkpoint", "init", "into", "input"),
+    *("teacher", "teacher_cache", "writer", "embedder"),
+)
 
 
 def is_path(key: str) -> bool:

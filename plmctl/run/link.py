@@ -136,7 +136,8 @@ def describe_links(about: dict[str, Any], out: str) -> list[str]:
             f" {counts['without a type']:,} entities without a type",
         ]
     if others := [name for name in about["layers"] if name != "entity"]:
-        lines.append(f"  other marks: {', '.join(others)}")
+        marks = (f"{name} {coverage.get(f'marks of {name}', 0):,}" for name in others)
+        lines.append(f"  other marks: {', '.join(marks)}")
     lines += [f"  mentions by type: {kinds}"] if kinds else []
     if "triples" in counts:
         lines.append(f"  {counts['triples']:,} triples of {counts['relations']:,} relations")

@@ -20,6 +20,7 @@ from plmctl.training.device.precision import Precision
 
 # rows of an evaluation batch, the default of `plmctl eval`: the same batches give the same digits
 BATCH = 32
+AVERAGE = "average"  # the row of a table of scores that is the mean of the others
 
 
 def predict(

@@ -524,8 +524,10 @@ class Ablate(RunSpec):
     init: str | None = None
     # what every arm fine-tunes in place of a pretraining of its own
     checkpoint: str | None = None
+    # settings of plmctl inject, of every arm that has `inject`, a list of its own settings
+    inject: tuple[str, ...] = ()
     finetune: Any = None  # {tasks: {name: {task, path, overrides}}, overrides, grid, restarts}
-    eval: Mapping[str, Any] = Part({})  # {name: {of, overrides}}
+    eval: Mapping[str, Any] = Part({})  # {name: {of, task, path, overrides}}
     # {name: {of, key, as, expect, published}}
     metrics: Mapping[str, Any] = Part({})
     stop: Any = None  # {metric, after, bound}: ends hopeless pretraining

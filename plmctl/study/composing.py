@@ -28,6 +28,7 @@ from plmctl.run.check import Outline, outline_pretraining
 from plmctl.run.decision import Decision
 from plmctl.run.estimate import estimate
 from plmctl.run.glossary import token_targets
+from plmctl.run.inject import build_maker
 from plmctl.run.loading import open_source
 from plmctl.run.make_spec import spec_of
 from plmctl.run.overrides import OverrideWord
@@ -36,6 +37,7 @@ from plmctl.run.spec import Provenance, key_of, thaw
 from plmctl.run.teachers import check_teacher
 from plmctl.study.study import Arm, Study, StudyTask
 from plmctl.tasks.base import Task
+from plmctl.tasks.files import existing
 
 # what decides the cost of an arm's pretraining, and what its validation measures
 _COSTLY = (
@@ -50,6 +52,7 @@ class ComposedArm:
 
     arm: Arm
     pretrain: Config  # of an arm without pretraining: whose model it is
+    inject: Config | None  # None: no tokens are added
     tuned: Mapping[str, Sequence[Config]]  # task -> one for each point of the grid
     evals: Mapping[str, Config]
     flops_per_token: float
@@ -103,7 +106,8 @@ class Composer:
             name: [self._compose_finetuning(arm, name, task, point, model) for point in points]
             for name, task in self.study.tasks.items()
         }
-        return ComposedArm(arm, config, tuned, evals, rate, parameters, measured)
+        inject = self._compose_injection(arm, model)
+        return ComposedArm(arm, config, inject, tuned, evals, rate, parameters, measured)
 
     def _compose_pretraining(self, arm: Arm) -> Config:
         """Validation is on all held-out rows, since fewer would be other text under another
@@ -183,6 +187,20 @@ class Composer:
                 )
             self._sizes[checkpoint] = sum(parameter.numel() for parameter in model.parameters())
         return self._sizes[checkpoint]
+
+    def _compose_injection(self, arm: Arm, model: Config) -> Config | None:
+        """None for an arm without; `model`: whose pretraining it is, if it has one."""
+        if arm.inject is None:
+            return None
+        words = ("checkpoint=later", "out=later", *self.study.inject, *arm.inject)
+        config = self.configs.compose("inject", words)
+        for path in (config["words"], config["into"], config["word_vectors"].get("path")):
+            if path is not None:
+                existing(path)
+        if arm.checkpoint is not None:
+            model = open_source(arm.checkpoint, plugins=self.plugins).config
+        build_maker(config["word_vectors"], model, self.plugins)
+        return config
 
     def _compose_finetuning(
         self, arm: Arm, name: str, task: StudyTask, point: Sequence[str], model: Config

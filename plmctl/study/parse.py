@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from plmctl.core.errors import ConfigError, UsageError, nearest, raise_all
 from plmctl.core.values import fit
+from plmctl.jobs.configs import spell_task
 from plmctl.report.sequences import FIRST
 from plmctl.run.build import MISSING
 from plmctl.run.spec import key_of
@@ -83,6 +84,7 @@ class _Parser:
         budget = self._budget(any(arm.pretrain for arm in arms.values()))
         self._check_baseline_and_seeds(arms)
         self._check_teachers(arms)
+        self._check_injections(arms)
         self._check_names(arms, finetune.tasks, evals, metrics)
         metrics = {key: self._published(key, metric, arms) for key, metric in metrics.items()}
         expected = dict.fromkeys(arm for metric in metrics.values() for arm in metric.expect)
@@ -91,7 +93,9 @@ class _Parser:
             metrics = {key: metric.of_arms(arms) for key, metric in metrics.items()}
         waiting = [task for task, node in tasks.items() if node.path is None]
         left_out = [f"finetune.tasks.{task}.path=..." for task in waiting]
-        waiting += [key for key, node in evals.items() if node.of in waiting]
+        unread = [key for key, node in evals.items() if node.task and node.path is None]
+        left_out += [f"eval.{key}.path=..." for key in unread]
+        waiting += [*unread, *(key for key, node in evals.items() if node.of in waiting)]
         kind = budget[0] if budget else "steps"
         metrics = {key: metric for key, metric in metrics.items() if metric.of not in waiting}
         self._check_rounds(metrics, expected)
@@ -104,11 +108,12 @@ class _Parser:
             budget=budget,
             data=dict(cfg["data"]),
             pretrain=(*start, *pretrain.overrides),
+            inject=tuple(cfg["inject"]),
             tasks={key: node for key, node in tasks.items() if key not in waiting},
             finetune=finetune.overrides,
             points=self._expand(finetune.grid, "finetune.grid: ") or [()],
             restarts=self._node(Restarts, restarts, "finetune.restarts") or Restarts(),
-            evals={key: node for key, node in evals.items() if key not in waiting},
+            evals={k: self._spell_files(node) for k, node in evals.items() if k not in waiting},
             metrics=metrics,
             stop=self._node(StopRule, cfg["stop"], "stop") if cfg["stop"] else None,
             left_out=left_out,
@@ -117,6 +122,12 @@ class _Parser:
             until=cfg["until"],
             hours=cfg["budget"]["hours"],
         )
+
+    def _spell_files(self, node: StudyEval) -> StudyEval:
+        """An evaluation whose task and files are among its overrides."""
+        cache_dir = self.cfg["data"]["cache_dir"]
+        own = spell_task(node.task, node.path, cache_dir) if node.task else ()
+        return replace(node, overrides=(*own, *node.overrides))
 
     def _arms(self, recipe: str) -> dict[str, Arm]:
         """The arms of the grid, then the rows; `recipe`: of those that name none."""
@@ -129,6 +140,9 @@ class _Parser:
                 self._wrong(path, value, allowed)
                 continue
             node = value if isinstance(value, Mapping) else {"overrides": value}
+            if "checkpoint" in node and node["checkpoint"] is None:  # ${init} is not given
+                allowed = "must be given: a run, a checkpoint or a folder"
+                self._wrong(f"{path}.checkpoint", ..., allowed, "init=<a run>")
             arm = self._node(Arm, node, path, name=name)
             if name in arms:
                 self._wrong(path, ..., "the grid makes an arm of this name too")
@@ -241,6 +255,23 @@ class _Parser:
                 allowed = "is of a pretraining, which this arm has not"
                 self._wrong(f"arms.{name}.times", arm.times, allowed)
 
+    def _check_injections(self, arms: Mapping[str, Arm]) -> None:
+        """Whatever injects has a model to do it to, and does it to that one."""
+        injecting = {name: arm.inject for name, arm in arms.items() if arm.inject is not None}
+        given = {f"arms.{name}.inject": own for name, own in injecting.items()}
+        for path, words in ({"inject": self.cfg["inject"]} | given).items():
+            for word in (word for word in words if key_of(word) in ("checkpoint", "out")):
+                self._wrong(path, word, "is decided by the study", "leave it out")
+        for name in injecting:
+            arm = arms[name]
+            if arm.from_teacher or not (arm.pretrain or arm.checkpoint):
+                allowed = "needs a model that gets the tokens before any task is learnt"
+                fix = f"arms.{name}.checkpoint=<a run>"
+                self._wrong(f"arms.{name}.inject", ..., allowed, fix)
+        if self.cfg["inject"] and not injecting:
+            allowed = "no arm injects, which an arm does by inject: [], a list of further settings"
+            self._wrong("inject", list(self.cfg["inject"]), allowed, "inject=[]")
+
     def _check_names(
         self,
         arms: Collection[str],
@@ -305,7 +336,7 @@ class _Parser:
             except ValueError as error:
                 self._wrong(f"{path}.{key}", value, str(error))
             else:
-                given[key] = tuple(made) if typing.get_origin(hints[key]) is tuple else made
+                given[key] = tuple(made) if _is_tuple(hints[key], made) else made
         for field in fields:
             needed = field.default is field.default_factory is dataclasses.MISSING
             if needed and field.name not in node:
@@ -320,6 +351,12 @@ class _Parser:
 
     def _wrong(self, path: str, value: object, allowed: str, fix: str = "") -> None:
         self.errors.append(ConfigError(path, value, allowed, fix=fix))
+
+
+def _is_tuple(hint: Any, value: Any) -> bool:
+    """Whether a list is to be a tuple by its annotation, which may allow null beside."""
+    kinds = (hint, *typing.get_args(hint))
+    return isinstance(value, list) and tuple in map(typing.get_origin, kinds)
 
 
 def _spell_override(path: str, key: str, value: Any, node: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from plmctl.core.errors import ConfigError, UsageError, raise_all
 from plmctl.data.shards import is_tokens
-from plmctl.jobs.job import Config, Job, close_over
+from plmctl.jobs.job import REFERENCE, Config, Job, close_over
 from plmctl.jobs.key import compute_key
 from plmctl.run import schema
 from plmctl.run.decision import Decision
@@ -28,6 +28,7 @@ class StudyCell:
     arm: str
     seed: int
     pretrain: str | None = None
+    inject: str | None = None
     tuned: dict[str, list[list[str]]] = field(default_factory=dict)  # task -> setting -> restart
     # evaluation -> {whose checkpoint: job}
     evals: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -40,7 +41,7 @@ class StudyCell:
     @property
     def jobs(self) -> list[str]:
         """All jobs of the cell."""
-        own = [self.pretrain] if self.pretrain else []
+        own = [name for name in (self.pretrain, self.inject) if name]
         tuned = [name for points in self.tuned.values() for jobs in points for name in jobs]
         return [*own, *tuned, *(name for jobs in self.evals.values() for name in jobs.values())]
 
@@ -106,7 +107,12 @@ class _Planner:
         if composed.arm.pretrain:
             start = self._pretrain(composed, cell)
             cell.pretrain = start.name
-            self._evaluate(cell, composed, PRETRAIN, [start])
+        if composed.inject is not None:
+            start = self._inject(composed.inject, composed, cell, start)
+            cell.inject = start.name
+        model = start.reference if start else composed.arm.checkpoint
+        if model and not composed.arm.from_teacher:
+            self._evaluate(cell, composed, PRETRAIN, [model])
         pairs = self.study.restarts.pairs(seed)
         seeds = [{"seed": order, "head_seed": head} for order, head in pairs]
         for task, configs in composed.tuned.items():
@@ -121,7 +127,8 @@ class _Planner:
                 tuned.append([self._add("finetune", label, settings | own) for own in seeds])
             self._first[composed.arm.name, seed, task] = tuned[0][0]
             cell.tuned[task] = [[job.name for job in restarts] for restarts in tuned]
-            self._evaluate(cell, composed, task, [job for restarts in tuned for job in restarts])
+            models = [job.reference for restarts in tuned for job in restarts]
+            self._evaluate(cell, composed, task, models)
         return cell
 
     def _pretrain(self, composed: ComposedArm, cell: StudyCell) -> Job:
@@ -130,6 +137,18 @@ class _Planner:
             only = thaw(schema.Corpora()) | {"path": tokens.reference}
             config["data"] = only | {"cache_dir": composed.pretrain["data"]["cache_dir"]}
         return self._add("pretrain", f"pretrain {cell.label}", config)
+
+    def _inject(
+        self, config: Config, composed: ComposedArm, cell: StudyCell, pretrain: Job | None
+    ) -> Job:
+        """The job that gives tokens to the model of an arm; a part that draws does so by the seed
+        of the cell.
+        """
+        part = config["word_vectors"]
+        seeded = {**part, "seed": cell.seed} if "seed" in part else part
+        model = pretrain.reference if pretrain else composed.arm.checkpoint
+        settings = config | {"word_vectors": seeded, "checkpoint": model}
+        return self._add("inject", f"inject for {cell.label}", settings)
 
     def _tokenize(self, composed: ComposedArm) -> Job | None:
         """The job that tokenizes an arm's text; None where it names tokens, or several texts
@@ -147,12 +166,15 @@ class _Planner:
         }
         return self._add("tokenize", f"tokenize for {composed.arm.name}", config)
 
-    def _find_start(
-        self, composed: ComposedArm, pretrain: Job | None, teacher: Job | None
-    ) -> Config:
-        """The settings that say from what a fine-tuning starts."""
+    def _find_start(self, composed: ComposedArm, model: Job | None, teacher: Job | None) -> Config:
+        """The settings that say from what a fine-tuning starts.
+
+        Args:
+            model: the job that has made the model of the arm, if one has.
+            teacher: the job that is taught by.
+        """
         arm, tokenizer = composed.arm, composed.pretrain["tokenizer"]
-        if first := teacher if arm.from_teacher else pretrain:
+        if first := teacher if arm.from_teacher else model:
             return {"checkpoint": first.reference}
         if arm.checkpoint:
             return {"checkpoint": arm.checkpoint}
@@ -167,15 +189,15 @@ class _Planner:
         return model | {"tokenizer": {**tokenizer, "path": source}}
 
     def _evaluate(
-        self, cell: StudyCell, composed: ComposedArm, of: str, checkpoints: Sequence[Job]
+        self, cell: StudyCell, composed: ComposedArm, of: str, models: Sequence[str]
     ) -> None:
         for name, node in self.study.evals.items():
             if node.of == of:
                 cell.evals[name] = {}
-                for job in checkpoints:
-                    config = composed.evals[name] | {"checkpoint": job.reference}
+                for model in models:
+                    config = composed.evals[name] | {"checkpoint": model}
                     added = self._add("eval", f"{name} of {cell.label}", config, node.overrides)
-                    cell.evals[name][job.name] = added.name
+                    cell.evals[name][model.removeprefix(REFERENCE)] = added.name
 
     def _add(self, verb: str, label: str, config: Config, words: tuple[str, ...] = ()) -> Job:
         """The job with this config; the first cell that asks for it gives it its label."""

@@ -14,6 +14,7 @@ from plmctl.jobs.job import RUN
 from plmctl.jobs.journal import State
 from plmctl.report.mean_curves import Run, read_curve
 from plmctl.report.runs import RESULT, RunLog
+from plmctl.run.predict import AVERAGE
 from plmctl.study.plan import StudyCell, StudyPlan
 from plmctl.study.study import PRETRAIN, Metric
 
@@ -97,14 +98,17 @@ class Results:
             return [cell.pretrain] if cell.pretrain else []
         if of in self.plan.study.evals:
             evals, node = cell.evals.get(of, {}), self.plan.study.evals[of]
+            if node.of == PRETRAIN:
+                return list(evals.values())
             return [evals[name] for name in self._find_jobs(node.of, cell) if name in evals]
         chosen = self.choice(cell, of)
         return cell.tuned[of][chosen] if chosen is not None else []
 
     def _score(self, name: str, metric: Metric) -> float | None:
-        """Of the dev split, or of what an evaluation looked at."""
+        """Of the dev split, or the average or else the first of what an evaluation looked at."""
         splits = self._scores(name)["metrics"]
-        scores: Mapping[str, Any] = splits.get("dev") or next(iter(splits.values()), {})
+        first = next(iter(splits.values()), {})
+        scores: Mapping[str, Any] = splits.get("dev") or splits.get(AVERAGE) or first
         if metric.key in scores:
             return float(scores[metric.key])
         known = f"{nearest(metric.key, scores)}: {', '.join(scores)}"

@@ -23,6 +23,8 @@ class Arm:
     name: str
     recipe: str | None = None  # null: that of the study
     overrides: tuple[str, ...] = ()  # of pretraining
+    # of `plmctl inject`, which gives its model tokens before it is fine-tuned; null: it gets none
+    inject: tuple[str, ...] | None = None
     finetune: tuple[str, ...] = ()  # of fine-tuning
     pretrain: bool = True  # false: fine-tuned from first weights
     checkpoint: str | None = None  # fine-tuned from these weights instead
@@ -83,10 +85,14 @@ class SharedFinetuning:
 
 @dataclass(frozen=True)
 class StudyEval:
-    """`plmctl eval` with these words on every checkpoint of `of`: "pretrain" or a task."""
+    """`plmctl eval` with these words on every checkpoint of `of`: a task, or "pretrain", the model
+    that an arm fine-tunes. One that names a task is left out without a path.
+    """
 
     of: str
     overrides: tuple[str, ...] = ()
+    task: str | None = None
+    path: Any = None
 
 
 @dataclass(frozen=True)
@@ -161,6 +167,7 @@ class Study:
         budget: of every pretraining, ("steps", 300); None where there is none.
         data: settings of the text that all pretrainings read.
         pretrain: overrides of all pretrainings.
+        inject: overrides of all arms that inject.
         finetune: overrides of all fine-tunings.
         points: of the grid of fine-tuning, each as overrides.
         left_out: settings that a task waits for, which is left out without.
@@ -178,6 +185,7 @@ class Study:
     budget: tuple[str, float] | None
     data: dict[str, Any]
     pretrain: tuple[str, ...]
+    inject: tuple[str, ...]
     tasks: dict[str, StudyTask]
     finetune: tuple[str, ...]
     points: list[tuple[str, ...]]

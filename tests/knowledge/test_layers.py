@@ -143,7 +143,7 @@ def test_a_treebank_needs_no_dictionary(tmp_path: Path) -> None:
     about = link(make_job(spec), tmp_path / "out", say=lambda *_: None, tell=lambda _: None)
     assert describe_links(about, "out") == [
         "out: 2 documents of 29 characters",
-        "  other marks: deprel",
+        "  other marks: deprel 9",
     ]
     rows = [json.loads(line) for line in (tmp_path / "out/text.jsonl").read_text().splitlines()]
     assert [len(row["deprel"]) for row in rows] == [6, 3]

@@ -87,7 +87,8 @@ def test_links_lead_through_redirects_to_entities(tmp_path: Path) -> None:
     assert dict(known[1].aliases) == {"Ada (poet)": 0, "Ada": 0, "Mercury": 0}
     assert known.types[:3] == [("countries",), ("poets", "poet"), ("planet",)]
     assert known[1].text == "Ada lived in the States."
-    assert about["problems"] == ["1 redirects in a circle: Loop A -> Loop B -> Loop A"]
+    circle = f"{tmp_path}/wiki.xml: Loop A -> Loop B -> Loop A"
+    assert about["problems"] == [f"1 redirects in a circle: {circle}"]
     counted = about["source"]["counted"]
     assert counted == {
         "redirects": 4,
@@ -143,7 +144,7 @@ def test_tables_bring_types_and_triples(tmp_path: Path) -> None:
     rome, states = known.ids["Rome"], known.ids["United States"]
     assert known.triples.tolist() == [[rome, 0, states], [rome, 1, states]]
     assert about["counts"]["triples"] == 2
-    assert f"1 types without members: {tmp_path}/types.tsv: island" in about["problems"]
+    assert f"1 types without members: {tmp_path}/types.tsv:3: island" in about["problems"]
     assert f"{tmp_path}/triples.tsv:2 (Q9)" in about["problems"][-1]
 
 
@@ -217,6 +218,21 @@ def test_plain_text_is_linked_with_a_table(tmp_path: Path) -> None:
     assert (tmp_path / "out/size.txt").read_text() == "\nlarge\nsmall\n"
     assert known[0] == ("New York", (("NYC", 7), ("Big Apple", 1)), ("city",), "")
     assert about["problems"] == [f"1 aliases or entities without a name: {tmp_path}/names.tsv:3"]
+
+
+def test_tables_of_another_language_are_told(tmp_path: Path) -> None:
+    (tmp_path / "plain.txt").write_text("Big Apple and NYC.\n")
+    (tmp_path / "names.tsv").write_text("大苹果\t纽约\n")
+    (tmp_path / "sizes.tsv").write_text("大\tlarge\n")
+    given = {"dictionary": str(tmp_path / "names.tsv"), "lexicons": [f"size:{tmp_path}/sizes.tsv"]}
+    job = make_job(tmp_path / "plain.txt", **given)
+    about = link(job, tmp_path / "out", say=lambda *_: None, tell=lambda _: None)
+    assert about["problems"] == [
+        f"1 dictionaries with no name that the text has: {tmp_path}/names.tsv",
+        f"1 lexicons with no word that the text has: size:{tmp_path}/sizes.tsv",
+    ]
+    assert about["coverage"]["mentions"] == about["coverage"]["marks of size"] == 0
+    assert "  other marks: size 0" in command.describe_links(about, "out")
 
 
 def test_a_folder_of_texts_is_linked(tmp_path: Path) -> None:
