@@ -4,6 +4,7 @@ its way back begins as an inverse, and everything learns.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -92,3 +93,27 @@ def test_what_is_refused(
     said = pretrain("knowbert", *SMALL, data, f"run.dir={tmp_path}", stages, code=2)
     assert answer in " ".join(said.split())
     assert "fix: " in said
+
+
+def test_two_bases_learn_side_by_side(linked_text: Path, tmp_path: Path) -> None:
+    rows = map(json.loads, linked_text.read_text(encoding="utf-8").splitlines())
+    both = [
+        {"text": row["text"], "entity": row["entity"], "meaning": row["entity"]} for row in rows
+    ]
+    text = tmp_path / "both.jsonl"
+    text.write_text("".join(json.dumps(row) + "\n" for row in both), encoding="utf-8")
+    data = f"data.path={text}"
+    width = "model.further.meaning.entities.entity_width=4"
+    words = ["model=knowbert_two", width, "model.stack.cells.w.entity_inner=8", "train.steps=2"]
+    words += ["noise=[token_mask,entity_drop,meaning_drop]", "data.spans=[entity,meaning]"]
+    words += ["objective=[mlm,entity_linking,meaning_linking]", "tokenizer.vocab_size=300"]
+    small = [word for word in SMALL if not word.startswith("train.steps")]
+    folder = tmp_path / "run"
+    said = pretrain("knowbert", *small, data, f"run.dir={folder}", *words)
+    for term in ("entity_linking", "meaning_linking"):
+        assert f"  {term} " in said
+    first, second = (folder / f"checkpoints/step-{n}" for n in (1, 2))
+    moved = changed(first, second)
+    for letter in "kw":
+        assert f"model/backbone.stack.blocks.{letter}.0.cell.reader.q.weight" in moved
+    assert "model/backbone.further.meaning.entities.fingerprint" in state(second)

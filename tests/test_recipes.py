@@ -78,6 +78,9 @@ FITTING = {
     ),
     **dict.fromkeys(("model=knowbert", "objective=entity_linking"), "knowbert"),
     **dict.fromkeys(
+        ("model=knowbert_two", "noise=meaning_drop", "objective=meaning_linking"), "knowbert"
+    ),
+    **dict.fromkeys(
         ("model=entity_encoder", "noise=entity_drop", "objective=entity_denoise"), "ernie_thu"
     ),
     **dict.fromkeys(("noise=entity_replace", "objective=wklm"), "wklm"),
@@ -110,6 +113,11 @@ KEPLER = [
 PARAPHRASES = [
     *("format=paraphrase_pair", "objective=[mlm,paraphrase]"),
     *("data.path=a.txt", "data.target_path=b.txt"),
+]
+TWO_BASES = [
+    *("model=knowbert_two", "data.spans=[entity,meaning]"),
+    "noise=[token_mask,entity_drop,meaning_drop]",
+    "objective=[mlm,nsp,entity_linking,meaning_linking]",
 ]
 BESIDE = {  # what a part is used with
     "schedule=slanted_triangular": ["schedule=slanted_triangular", "schedule.warmup_steps=0"],
@@ -166,6 +174,9 @@ BESIDE = {  # what a part is used with
     ],
     "objective=entity_mlm": ["objective=[mlm,entity_mlm]"],
     "objective=entity_linking": ["objective=[mlm,entity_linking]"],
+    **dict.fromkeys(
+        ("model=knowbert_two", "noise=meaning_drop", "objective=meaning_linking"), TWO_BASES
+    ),
     "noise=entity_drop": ["noise=[token_mask,entity_drop]"],
     "objective=entity_denoise": ["objective=[mlm,entity_denoise]"],
     "objective=rtd": ["objective=[rtd]", "noise=[token_replace]"],

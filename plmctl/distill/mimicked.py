@@ -56,7 +56,7 @@ class Mimicked(WordVectors):
 
     @torch.no_grad()
     def make(self, model: Model, tokenizer: Tokenizer, wanted: WordsToAdd) -> Tensor:
-        self.check_heads(model.heads)
+        self.check_heads([*model.heads])
         head = model.heads["mimic"]
         assert isinstance(head, MimicHead)
         known = wanted.contexts

@@ -5,8 +5,8 @@ other entities, know nothing of it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -26,12 +26,18 @@ class TextSample:
         ids: [N] tokens, in their order.
         documents: [m] the document of each mention.
         entities: [m] the entity of each mention, by its id.
+        others: the ids of further marks, by their name.
     """
 
     vocab: Vocab
     ids: np.ndarray
     documents: np.ndarray
     entities: np.ndarray
+    others: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    def find_ids(self, marks: str) -> np.ndarray:
+        """[m] the ids of marks of this name."""
+        return self.entities if marks == "entity" else self.others.get(marks, np.zeros(0, np.int64))
 
     @cached_property
     def words(self) -> Counter[str]:

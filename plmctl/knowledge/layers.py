@@ -20,6 +20,8 @@ WORDNET = "wordnet"  # in place of a table: the supersense of the first meaning 
 COLUMNS = {"lemma": 2, "upos": 3, "xpos": 4, "feats": 5, "head": 6, "deprel": 7}
 COLUMNS |= {"lexcat": 11, "ss": 13}
 HEAD = "head"  # whose ids are numbers of words
+# how words are found: in any case, and with their most frequent meaning, however frequent it is
+OF_WORDS: dict[str, Any] = {"fold": True, "least_prior": 0, "least_length": 1, "lowercase": True}
 _SHOWN = "1<tab>Dogs<tab>dog<tab>NOUN<tab>NNS<tab>_<tab>2<tab>nsubj<tab>_<tab>_"
 
 
@@ -38,9 +40,7 @@ class Lexicon:
         )
         words = [(word, numbers.setdefault(tag, len(numbers) + 1), 1) for word, tag in entries]
         self.tags = list(numbers)
-        self._dictionary = Dictionary(
-            words, fold=True, least_prior=0, least_length=1, lowercase=True
-        )
+        self._dictionary = Dictionary(words, **OF_WORDS)
 
     def __call__(self, text: str) -> list[Mention]:
         """The longest words from the left, each with the number of its tag."""

@@ -15,10 +15,10 @@ from typing import Any
 from plmctl.core.errors import DataError
 from plmctl.core.progress import Say
 from plmctl.knowledge.collect import PAGES, PageReading, collect_pages
-from plmctl.knowledge.dictionary import Dictionary
+from plmctl.knowledge.dictionary import Dictionary, Mention
 from plmctl.knowledge.directory import ENTITIES, FILE, Entity, KnowledgeDirectory
 from plmctl.knowledge.encyclopedia import Encyclopedia
-from plmctl.knowledge.layers import Lexicon, Treebank
+from plmctl.knowledge.layers import OF_WORDS, Lexicon, Treebank
 from plmctl.knowledge.tables import Problems, find_lonely, read_aliases, read_table, read_types
 from plmctl.knowledge.writing import write_about, write_entities, write_rows, write_triples
 from plmctl.storage.journal import Journal, Tell, open_journal
@@ -55,7 +55,7 @@ class LinkingJob:
         triples: head, relation and tail a line.
         ids: id and name a line: what the two tables call entities.
         lexicons: {field: table of words and tags} whose tags become marks of their own; a table
-            may be "wordnet".
+            may be "wordnet", or a knowledge directory, whose entities are marked.
         layers: of a treebank, the columns that become marks.
         licence: of the text.
     """
@@ -155,7 +155,7 @@ def _write(job: LinkingJob, journal: Journal, say: Say) -> dict[str, Any]:
     for kind in find_lonely(tables, dict.fromkeys(names)):
         problems.note("types without members", f"{job.type_table}:{lines[kind]}: {kind}")
     types, counts = write_entities(journal.folder, entities)
-    layers, rows = _add_lexicons(job, journal.folder, rows)
+    layers, rows = _add_lexicons(job, journal.folder, rows, problems)
     coverage = write_rows(journal, rows, types)
     _note_unused(job, coverage, problems)
     if bank is not None:
@@ -273,12 +273,19 @@ def link_treebank(bank: Treebank, dictionary: Dictionary, skip: int) -> Iterator
             yield {**row, "entity": marks, "counted": {"by the dictionary": len(marks)}}
 
 
-def _add_lexicons(job: LinkingJob, folder: Path, rows: Rows) -> tuple[dict[str, str], Rows]:
+def _add_lexicons(
+    job: LinkingJob, folder: Path, rows: Rows, problems: Problems
+) -> tuple[dict[str, str], Rows]:
     """The rows with a field of marks for each lexicon; {field: file of the names of its ids}."""
-    lexicons = {field: Lexicon(place) for field, place in job.lexicons.items()}
-    layers = {
-        field: _write_tags(folder, field, lexicon.tags) for field, lexicon in lexicons.items()
-    }
+    lexicons: dict[str, Callable[[str], list[Mention]]] = {}
+    layers: dict[str, str] = {}
+    for field, place in job.lexicons.items():
+        if isinstance(place, Path) and place.is_dir():
+            lexicons[field] = Known.read(place, {}, problems).make(**OF_WORDS).link
+            layers[field] = str(place.absolute() / ENTITIES)
+        else:
+            lexicon = lexicons[field] = Lexicon(place)
+            layers[field] = _write_tags(folder, field, lexicon.tags)
 
     def marked(skip: int) -> Iterator[dict[str, Any]]:
         for row in rows(skip):

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from plmctl.attention.kernels.base import Kernel
 from plmctl.attention.patterns.base import Pattern
 from plmctl.core.batch import Batch, Seq
+from plmctl.core.errors import ConfigError
+from plmctl.core.fields import Field
 from plmctl.core.graphs import outside_graphs
 from plmctl.core.parts import part_of
 from plmctl.knowledge.candidates import CandidateTable
 from plmctl.models.base import Hidden
 from plmctl.models.encoder import Encoder, Initializer
-from plmctl.nn.cells.knowledge_attention import KnowledgeAttention, number_documents
+from plmctl.nn.cells.knowledge_attention import KnowledgeAttention, name_stream, number_documents
 from plmctl.nn.embeddings import Embedding
 from plmctl.nn.entities import EntityVectors
 from plmctl.nn.positions import Position
@@ -39,6 +42,20 @@ class MentionChoices(NamedTuple):
     gold: Tensor
 
 
+@part_of("further")
+class KnowledgeBase(nn.Module):
+    """Entities and their names, among which the mentions of a track choose."""
+
+    def __init__(self, *, entities: EntityVectors, candidates: CandidateTable) -> None:
+        super().__init__()
+        self.entities, self.candidates = entities, candidates
+
+    def find_rows(self, choices: MentionChoices) -> Tensor:
+        """[m, K] the row of the vector of each candidate; 0 where there is none."""
+        rows = self.entities.find_rows((choices.ids + 1).clamp(min=0))
+        return rows * (choices.ids >= 0)
+
+
 @part_of("model")
 class KnowBert(Encoder):
     """`Encoder` whose layout has a cell of knowledge attention between two layers: `af*9 afk af*2`
@@ -46,9 +63,20 @@ class KnowBert(Encoder):
 
     A mention is a run of tokens with the same number in `tracks.entity`; its candidates are those
     of the name of that entity, of which it is told no more. Without the track nothing is mentioned.
+
+    Args:
+        entities: that mentions choose among.
+        candidates: of each mention.
+        further: bases of knowledge beside it, each with mentions in the track of its name, which
+            the cells of that `base` read (the paper's Wikipedia and WordNet).
     """
 
     uses = Encoder.uses | {"tracks.entity"}
+    fields: Mapping[str, Field] = {
+        "tracks.meaning": Field(
+            "[n, T]", "int", "meaning of the token in a second base of knowledge, from 1; 0: none"
+        )
+    }
 
     def __init__(
         self,
@@ -59,6 +87,7 @@ class KnowBert(Encoder):
         pattern: Pattern,
         entities: EntityVectors,
         candidates: CandidateTable,
+        further: Mapping[str, KnowledgeBase] = MappingProxyType({}),
         attention_kernel: Kernel | None = None,
         initializer: Initializer | None = None,
         classifier: Mapping[str, Any] | None = None,
@@ -73,17 +102,30 @@ class KnowBert(Encoder):
             classifier=classifier,
         )
         self.entities, self.candidates = entities, candidates
+        self.further = nn.ModuleDict(further)
+        # in a list, since both are parts of the model by the names above
+        self._first = [KnowledgeBase(entities=entities, candidates=candidates)]
+        self.uses = self.uses | {f"tracks.{name}" for name in further}
+        for cell in self.linkers:
+            if cell.base and cell.base not in further:
+                known = f"one of model.further: {', '.join(further) or 'none'}"
+                raise ConfigError("model.stack.cells.base", cell.base, known)
 
     @property
     def linkers(self) -> list[KnowledgeAttention]:
         """The cells in which mentions choose."""
         return [part for part in self.modules() if isinstance(part, KnowledgeAttention)]
 
+    def find_base(self, name: str) -> KnowledgeBase:
+        """One of the bases of knowledge; "": the first one."""
+        return self.further[name] if name else self._first[0]  # type: ignore[return-value]
+
     @outside_graphs  # how many mentions there are depends on values
-    def find_choices(self, seq: Seq) -> MentionChoices:
-        """The mentions of the rows of `seq`."""
-        track = seq.tracks.get("entity", torch.zeros_like(seq.ids)).long()
-        ids, priors = (torch.from_numpy(table).to(track.device) for table in self.candidates.tables)
+    def find_choices(self, seq: Seq, base: str = "") -> MentionChoices:
+        """The mentions of the rows of `seq` that choose in one of the bases."""
+        track = seq.tracks.get(base or "entity", torch.zeros_like(seq.ids)).long()
+        tables = self.find_base(base).candidates.tables
+        ids, priors = (torch.from_numpy(table).to(track.device) for table in tables)
         shown = torch.where((track > 0) & (track <= len(ids)), track, 0)
         home = number_documents(shown, seq.tracks.get("document"))
         same = torch.zeros_like(shown, dtype=torch.bool)
@@ -98,13 +140,15 @@ class KnowBert(Encoder):
     def encode(
         self, x: Tensor, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()
     ) -> Hidden:
-        found = self.find_choices(batch.text)
-        rows = self.entities.find_rows((found.ids + 1).clamp(min=0))
-        possible = (rows > 0) & (found.ids >= 0)
-        beside = {
-            "mentions": found.mentions,
-            "candidates": self.entities.vectors[rows].to(x.dtype),  # [m, K, E]
-            "priors": found.priors.to(x.dtype),
-            "possible": possible.to(x.dtype),
-        }
+        beside: dict[str, Tensor] = {}
+        for name in ("", *self.further):
+            base, found = self.find_base(name), self.find_choices(batch.text, name)
+            rows = base.find_rows(found)
+            own = {
+                "mentions": found.mentions,
+                "candidates": base.entities.vectors[rows].to(x.dtype),  # [m, K, E]
+                "priors": found.priors.to(x.dtype),
+                "possible": (rows > 0).to(x.dtype),
+            }
+            beside |= {name_stream(stream, name): each for stream, each in own.items()}
         return self.read(batch.text, x, cache=state, record=record, beside=beside)

@@ -38,6 +38,7 @@ class EntityVectors(nn.Module):
         entity_width: E, without `path`.
         control: "shuffled" gives each entity the vector of another, "random" random ones.
         seed: of the control, or of vectors without `path`.
+        marks: of the text that mean these entities.
     """
 
     opens: ClassVar[Opens] = {"path": confirm_vectors, "knowledge": confirm}
@@ -55,8 +56,10 @@ class EntityVectors(nn.Module):
         count: Count = 1000,
         control: Control = "none",
         seed: int = 0,
+        marks: str = "entity",
     ) -> None:
         super().__init__()
+        self.marks = marks
         if torch.empty(0).is_meta:  # where nothing has values, no file is read
             table, known = np.zeros((1, entity_width), np.float32), np.ones(1, bool)
         elif path is None:
@@ -89,11 +92,12 @@ class EntityVectors(nn.Module):
     def describe_known(self, text: TextSample) -> str:
         """A line on how many mentions of a text have a vector; DataError where none has."""
         known = self.known.cpu().numpy()  # [1 + ids] bool
-        entities = text.entities[text.entities < self.count]
+        ids = text.find_ids(self.marks)
+        entities = ids[ids < self.count]
         what = "mentions of entities have a " + ("vector" if self.path else "random vector")
         fix = "model.entities.path=<vectors of the entities of the text>"
         count = int(known[entities + 1].sum())
-        line = describe_known(count, len(text.entities), what, file=self.path, fix=fix)
+        line = describe_known(count, len(ids), what, file=self.path, fix=fix)
         return line if self.path else f"{line}: model.entities.path names no others"
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:

@@ -29,6 +29,7 @@ class EntityDrop(Noise):
     data), or at the "first" (the paper). With rates of 0 nothing is changed. `hide_masked`: a
     mention of which an earlier noise has hidden a token is not shown (KnowBERT: Peters et al.,
     2019, arXiv:1909.04164, sec. 3.4).
+    `marks`: the spans that are shown, as tracks and targets of their name.
     Differs: another entity is any one of the table; in the released code any one of the batch.
     """
 
@@ -38,7 +39,10 @@ class EntityDrop(Noise):
     fields: Mapping[str, Field] = {
         "targets.entity": Field(
             "[n, T]", "int", "id of the entity of a token, IGNORE where there is none"
-        )
+        ),
+        "targets.meaning": Field(
+            "[n, T]", "int", "id of the meaning of a token, IGNORE where there is none"
+        ),
     }
 
     def __init__(
@@ -49,6 +53,7 @@ class EntityDrop(Noise):
         unit: Literal["position", "mention"] = "position",
         align: Literal["all", "first"] = "all",
         hide_masked: bool = False,
+        marks: str = "entity",
     ) -> None:
         if not (replaced >= 0 and dropped >= 0 and replaced + dropped <= 1):
             allowed = "shares from 0, together at most 1"
@@ -56,13 +61,17 @@ class EntityDrop(Noise):
                 "noise.entity_drop.dropped", [replaced, dropped], allowed, fix="0.05 and 0.15"
             )
         self.replaced, self.dropped, self.unit, self.align = replaced, dropped, unit, align
-        self.hide_masked = hide_masked
-        self.reads = self.reads | {"targets.mlm"} if hide_masked else self.reads
+        self.hide_masked, self.marks = hide_masked, marks
+        self.reads = frozenset({"input", f"spans.{marks}"})
+        self.reads |= {"targets.mlm"} if hide_masked else frozenset()
+        target = f"targets.{marks}"
+        self.writes = frozenset({f"tracks.{marks}", target})
+        self.fields = {target: self.fields.get(target, self.fields["targets.entity"])}
 
     def __call__(self, rows: Rows, draws: Draws) -> Rows:
         seq = rows.seqs[rows.input]
         n, width = seq.ids.shape
-        row, start, length, identity = find_spans(rows, "entity").T[:4]
+        row, start, length, identity = find_spans(rows, self.marks).T[:4]
         if self.align == "first":
             length = np.minimum(length, 1)
         mention = np.repeat(np.arange(len(row)), length)
@@ -81,8 +90,8 @@ class EntityDrop(Noise):
         track, target = np.zeros((n, width), np.int32), np.full((n, width), IGNORE, np.int32)
         track[r, column] = np.where(is_dropped, 0, shown)
         target[r, column] = identity[mention]
-        tracked = rows.with_seq(rows.input, seq.with_tracks(entity=track))
-        return tracked.with_targets(entity=target)
+        tracked = rows.with_seq(rows.input, seq.with_tracks(**{self.marks: track}))
+        return tracked.with_targets(**{self.marks: target})
 
     def capacity(self, length: int) -> dict[str, int]:
-        return {"entity": length}
+        return {self.marks: length}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal, cast
 
 import torch
@@ -23,7 +24,14 @@ class EntityLinking(Objective):
     margin + psi_k)`, over their number, for every mention whose candidates have the gold one
     (Peters et al., 2019, arXiv:1909.04164, eq. 4 and 5; allenai/kb).
 
-    psi are the scores of the model's linkers, whose losses are added.
+    psi are the scores of the model's linkers of one base of knowledge, whose losses are added.
+
+    Args:
+        model: one with knowledge attention.
+        loss: of each mention.
+        margin: of the loss of this name.
+        base: whose linkers are asked; "": those of the first base, else one of its `further` ones,
+            which adds a term of its own.
     """
 
     facts = Facts(
@@ -32,27 +40,42 @@ class EntityLinking(Objective):
     )
 
     def __init__(
-        self, *, model: Model, loss: Literal["softmax", "margin"] = "margin", margin: float = 0.2
+        self,
+        *,
+        model: Model,
+        loss: Literal["softmax", "margin"] = "margin",
+        margin: float = 0.2,
+        base: str = "",
     ) -> None:
         super().__init__()
-        backbone = model.backbone
+        backbone, track = model.backbone, base or "entity"
         if not isinstance(backbone, KnowBert) or not backbone.linkers:
             kind, fix = type(backbone).__name__, "model=knowbert"
             raise ConfigError("model", kind, "a model with knowledge attention", fix=fix)
-        self.kind, self.margin = loss, margin
+        if base not in (bases := {cell.base for cell in backbone.linkers}):
+            known = (
+                f"a base that a cell reads: {', '.join(sorted(filter(None, bases)) or ['none'])}"
+            )
+            raise ConfigError("objective.base", base, known, fix="model=knowbert_two")
+        self.kind, self.margin, self.base, self.term = loss, margin, base, f"{track}_linking"
+        self.facts = replace(
+            self.facts,
+            needs=frozenset({"text", f"tracks.{track}", f"targets.{track}"}),
+            terms=frozenset({self.term}),
+        )
         self._model = [backbone]  # not a part of the objective
 
     def _find_gold(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """(int64 [g] mentions that can be right, int64 [g] the place of the right candidate)."""
         backbone = self._model[0]
-        choices = backbone.find_choices(batch.text)
-        rows = backbone.entities.find_rows((choices.ids + 1).clamp(min=0))
-        right = (choices.ids == choices.gold[:, None]) & (choices.ids >= 0) & (rows > 0)
+        choices = backbone.find_choices(batch.text, self.base)
+        rows = backbone.find_base(self.base).find_rows(choices)
+        right = (choices.ids == choices.gold[:, None]) & (rows > 0)
         asked, place = right.nonzero(as_tuple=True)
         return asked, place
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        return {"entity_linking": len(self._find_gold(batch)[0])}
+        return {self.term: len(self._find_gold(batch)[0])}
 
     def forward(self, model: Model, batch: Batch, state: object = None) -> Output:
         asked, gold = self._find_gold(batch)
@@ -60,7 +83,8 @@ class EntityLinking(Objective):
             return Output({})
         hidden = model(batch, state)
         losses, rights = [], []
-        for linker in cast(KnowBert, model.backbone).linkers:
+        linkers = cast(KnowBert, model.backbone).linkers
+        for linker in (cell for cell in linkers if cell.base == self.base):
             scores = widen(hidden.noted[linker][0])[asked]  # [g, K]
             if self.kind == "softmax":
                 loss, right = cross_entropy(scores, gold)
@@ -70,7 +94,7 @@ class EntityLinking(Objective):
             rights.append(right)
         total = torch.stack(losses).sum()
         right = torch.stack(rights).sum() / len(rights)
-        return make_output("entity_linking", total, right, len(asked), hidden.state)
+        return make_output(self.term, total, right, len(asked), hidden.state)
 
     def _measure(self, scores: Tensor, gold: Tensor) -> Tensor:
         """The summed margins of each mention over the number of its candidates."""

@@ -16,6 +16,7 @@ from plmctl.run.walks import all_parts_in
 
 SETTING = "knowledge"  # what a part calls the directory whose entities it reads
 MANY = 100_000  # entities of a table that is large
+FURTHER = ".further."  # in the path of a base of knowledge that reads other marks than entities
 _SLOTS = ("model", "noise", "objective", "heads")
 
 
@@ -54,7 +55,8 @@ def refuse_spare_entities(spec: Any, corpora: Iterable[Shards]) -> None:
     nodes = [
         (path, node)
         for path, node in all_parts_in(plain(spec.get("model")), "model")
-        if slot_at(path) == "entities" and node.get("count", 0) > MANY and not node.get("path")
+        if slot_at(path) == "entities" and FURTHER not in path
+        if node.get("count", 0) > MANY and not node.get("path")
     ]
     if not (shards and nodes):
         return
@@ -85,5 +87,5 @@ def _find(node: Any, path: str) -> Iterator[tuple[str, str]]:
     for key, value in node.items() if isinstance(node, Mapping) else ():
         if key == SETTING and isinstance(value, str):
             yield f"{path}.{key}", value
-        else:
+        elif FURTHER not in f"{path}.{key}.":
             yield from _find(value, f"{path}.{key}")

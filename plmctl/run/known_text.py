@@ -78,6 +78,11 @@ def take_sample(corpora: list[Shards], vocab: Vocab) -> TextSample:
         np.concatenate([sample_corpus(shards.ids, pieces=PIECES) for shards in corpora]),
         np.concatenate([documents for documents, _ in mentions]),
         np.concatenate([entities for _, entities in mentions]),
+        {
+            name: np.concatenate([np.asarray(each.spans[name].id) for each in corpora])
+            for name in (corpora[0].spans if corpora else ())
+            if name != "entity" and all(name in each.spans for each in corpora)
+        },
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from plmctl.core.errors import ConfigError
 from plmctl.core.terminal import counted, remark, tell
 from plmctl.knowledge.collect import PageReading
+from plmctl.knowledge.directory import ENTITIES
 from plmctl.knowledge.layers import WORDNET
 from plmctl.knowledge.linking import LinkingJob, Matching, is_export, is_treebank, link
 from plmctl.run.linked import Linking
@@ -35,8 +36,10 @@ def write_links(spec: Linking) -> int:
         return 0
     for line in describe_links(about, spec.out):
         tell(line)
-    fields = ["data.spans=[entity]"]
-    if tags := [name for name in about["layers"] if name != "entity"]:
+    layers = about["layers"].items()
+    spans = [name for name, file in layers if Path(file).name == ENTITIES]
+    fields = [f"data.spans=[{','.join(spans)}]"]
+    if tags := [name for name in about["layers"] if name not in spans]:
         fields.append(f"data.tags=[{','.join(tags)}]")
     tell(f"next: plmctl tokenize data.path={out / 'text.jsonl'} {' '.join(fields)} out=<dir>")
     return 0

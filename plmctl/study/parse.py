@@ -356,7 +356,7 @@ class _Parser:
 def _is_tuple(hint: Any, value: Any) -> bool:
     """Whether a list is to be a tuple by its annotation, which may allow null beside."""
     kinds = (hint, *typing.get_args(hint))
-    return isinstance(value, list) and tuple in map(typing.get_origin, kinds)
+    return isinstance(value, list) and any(typing.get_origin(kind) is tuple for kind in kinds)
 
 
 def _spell_override(path: str, key: str, value: Any, node: Mapping[str, Any]) -> str:

@@ -166,15 +166,15 @@ class _Planner:
         }
         return self._add("tokenize", f"tokenize for {composed.arm.name}", config)
 
-    def _find_start(self, composed: ComposedArm, model: Job | None, teacher: Job | None) -> Config:
+    def _find_start(self, composed: ComposedArm, made: Job | None, teacher: Job | None) -> Config:
         """The settings that say from what a fine-tuning starts.
 
         Args:
-            model: the job that has made the model of the arm, if one has.
+            made: the job that has made the model of the arm, if one has.
             teacher: the job that is taught by.
         """
         arm, tokenizer = composed.arm, composed.pretrain["tokenizer"]
-        if first := teacher if arm.from_teacher else model:
+        if first := teacher if arm.from_teacher else made:
             return {"checkpoint": first.reference}
         if arm.checkpoint:
             return {"checkpoint": arm.checkpoint}

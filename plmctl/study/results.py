@@ -107,8 +107,8 @@ class Results:
     def _score(self, name: str, metric: Metric) -> float | None:
         """Of the dev split, or the average or else the first of what an evaluation looked at."""
         splits = self._scores(name)["metrics"]
-        first = next(iter(splits.values()), {})
-        scores: Mapping[str, Any] = splits.get("dev") or splits.get(AVERAGE) or first
+        first: Mapping[str, Any] = next(iter(splits.values()), {})
+        scores = splits.get("dev") or splits.get(AVERAGE) or first
         if metric.key in scores:
             return float(scores[metric.key])
         known = f"{nearest(metric.key, scores)}: {', '.join(scores)}"

@@ -220,6 +220,23 @@ def test_plain_text_is_linked_with_a_table(tmp_path: Path) -> None:
     assert about["problems"] == [f"1 aliases or entities without a name: {tmp_path}/names.tsv:3"]
 
 
+def test_the_entities_of_a_second_directory_are_marked_too(tmp_path: Path) -> None:
+    run(tmp_path)
+    (tmp_path / "plain.txt").write_text("Rome and the USA have banks.\n")
+    (tmp_path / "words.tsv").write_text("banks\triver.bank\t2\nbanks\tmoney.bank\t7\nRome\trome\n")
+    words = make_job(tmp_path / "plain.txt", dictionary=str(tmp_path / "words.tsv"))
+    link(words, tmp_path / "words", say=lambda *_: None, tell=lambda _: None)
+    given = {"dictionary": str(tmp_path / "out"), "lexicons": [f"sense:{tmp_path}/words"]}
+    job = make_job(tmp_path / "plain.txt", **given)
+    about = link(job, tmp_path / "two", say=lambda *_: None, tell=lambda _: None)
+    assert about["layers"]["sense"] == f"{tmp_path}/words/entities.jsonl"
+    row = json.loads((tmp_path / "two/text.jsonl").read_text())
+    names = KnowledgeDirectory(tmp_path / "words").names
+    senses = [(row["text"][m["start"] : m["end"]], names[m["id"]]) for m in row["sense"]]
+    assert senses == [("Rome", "rome"), ("banks", "money.bank")]
+    assert len(row["entity"]) == 2
+
+
 def test_tables_of_another_language_are_told(tmp_path: Path) -> None:
     (tmp_path / "plain.txt").write_text("Big Apple and NYC.\n")
     (tmp_path / "names.tsv").write_text("大苹果\t纽约\n")

@@ -23,12 +23,13 @@ from plmctl.core.errors import ConfigError
 from plmctl.data.loader import collate
 from plmctl.knowledge.candidates import CandidateTable
 from plmctl.models.base import Model
-from plmctl.models.knowbert import KnowBert
+from plmctl.models.knowbert import KnowBert, KnowledgeBase
 from plmctl.nn.cells.attention import Attention
 from plmctl.nn.cells.feedforward import FeedForward
-from plmctl.nn.cells.knowledge_attention import KnowledgeAttention
+from plmctl.nn.cells.knowledge_attention import KnowledgeAttention, name_stream
 from plmctl.nn.embeddings import Embedding
 from plmctl.nn.entities import EntityVectors
+from plmctl.nn.env import Env, Streams
 from plmctl.nn.init import truncated_normal
 from plmctl.nn.norm import layer_norm
 from plmctl.nn.positions import Learned
@@ -41,7 +42,7 @@ from tests.models.test_encoder import encoder, perturbed
 W, E, K = 16, 8, 3
 
 
-def build(layout: str = "afk af", **settings: Any) -> KnowBert:
+def build(layout: str = "afk af", *, two: bool = False, **settings: Any) -> KnowBert:
     norm = partial(layer_norm, width=W, eps=1e-12)
     cells = {
         "a": partial(Attention, width=W, num_heads=2, dropout=0.0),
@@ -49,6 +50,10 @@ def build(layout: str = "afk af", **settings: Any) -> KnowBert:
         "k": partial(
             KnowledgeAttention, width=W, entity_width=E, entity_heads=2, entity_inner=12,
             dropout=0.0, **settings,
+        ),
+        "w": partial(
+            KnowledgeAttention, width=W, entity_width=4, entity_heads=2, entity_inner=6,
+            dropout=0.0, base="sense",
         ),
     }  # fmt: skip
     model = KnowBert(
@@ -58,9 +63,16 @@ def build(layout: str = "afk af", **settings: Any) -> KnowBert:
         pattern=Full(),
         entities=EntityVectors(entity_width=E, count=20, seed=3),
         candidates=CandidateTable(most=K, count=20),
+        further={"sense": second()} if two else {},
     )
     perturbed(model)
     return model.double()
+
+
+def second() -> KnowledgeBase:
+    """Another base: more entities with narrower vectors and more candidates."""
+    vectors = EntityVectors(entity_width=4, count=30, seed=8, marks="sense")
+    return KnowledgeBase(entities=vectors, candidates=CandidateTable(most=5, count=30))
 
 
 def batch_of(*, document: bool = False, track: Any = None) -> Batch:
@@ -147,6 +159,73 @@ def test_the_cell_by_loops(document: bool, threshold: Any) -> None:
                 out = cell.maps.back(read_by_hand(p[row, column], near, cell.reader))
             wanted = block.norm_sum(x[row, column] + out)
             torch.testing.assert_close(hidden.last[row, column], wanted, rtol=1e-8, atol=1e-8)
+
+
+def with_senses(batch: Batch) -> Batch:
+    """It, with mentions of a second base, which overlap those of the first."""
+    track = torch.zeros(3, 9, dtype=torch.int64)
+    track[0, 1:3], track[1, 5], track[2, 0] = 28, 3, 9
+    text = replace(batch.text, tracks={**batch.text.tracks, "sense": track})
+    return Batch(batch.key, {"text": text})
+
+
+def test_each_cell_chooses_in_its_own_base() -> None:
+    """A cell of the second base does what it does where that is the only one, whatever else is
+    marked; and so does a cell of the first.
+    """
+    model, batch = build("k w", two=True), with_senses(batch_of())
+    first, other = (block.cell for block in (model.stack.blocks[c][0] for c in "kw"))  # type: ignore[index]
+    choices = model.find_choices(batch.text, "sense")
+    assert choices.mentions[:, :3].tolist() == [[0, 1, 2], [1, 5, 1], [2, 0, 1]]
+    assert choices.gold.tolist() == [27, 2, 8]
+    assert choices.ids[0].tolist() == [25, 26, 27, 28, 29]
+    hidden = model(batch)
+    alone = build("k")
+    alone.load_state_dict(
+        {name: x for name, x in model.state_dict().items() if name in alone.state_dict()}
+    )
+    wanted = alone(batch_of()).noted[alone.linkers[0]][0]
+    torch.testing.assert_close(hidden.noted[first][0], wanted)
+    # the second base in the place of the first, before the same states
+    x = torch.randn(3, 9, W, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
+    base, found = model.find_base("sense"), model.find_choices(batch.text, "sense")
+    rows = base.find_rows(found)
+    streams = {
+        "mentions": found.mentions,
+        "candidates": base.entities.vectors[rows].double(),
+        "priors": found.priors.double(),
+        "possible": (rows > 0).double(),
+    }
+    plain = KnowledgeAttention(
+        width=W, entity_width=4, entity_heads=2, entity_inner=6, dropout=0.0
+    ).double()
+    plain.load_state_dict(other.state_dict())
+    env = Env({}, [])
+    named = {name_stream(name, "sense"): each for name, each in streams.items()}
+    one = other(Streams({"text": x, **named}, {}), env)
+    torch.testing.assert_close(one, plain(Streams({"text": x, **streams}, {}), env))
+    assert one[2].abs().sum() > 0  # the row in which nothing else is marked
+
+
+def test_each_base_has_a_loss_of_its_own() -> None:
+    model, batch = Model(backbone=build("k w", two=True), heads={}), with_senses(batch_of())
+    backbone: Any = model.backbone
+    objective = EntityLinking(model=model, loss="softmax", base="sense")
+    assert objective.facts.terms == {"sense_linking"}
+    assert {"tracks.sense", "targets.sense"} <= objective.facts.needs
+    (cell,) = (cell for cell in backbone.linkers if cell.base == "sense")
+    total = 0.0
+    noted, gold = model(batch).noted[cell][0].tolist(), [27, 2, 8]
+    for psi, own, entity in zip(noted, [range(25, 30), range(5), range(5, 10)], gold, strict=True):
+        total -= psi[own.index(entity)] - math.log(sum(map(math.exp, psi)))
+    out = objective(model, batch)
+    assert out.terms["sense_linking"].total.item() == pytest.approx(total, rel=1e-9)
+    assert objective.counts(batch) == {"sense_linking": 3}
+    assert EntityLinking(model=model).counts(batch) == {"entity_linking": 4}
+    with pytest.raises(ConfigError, match="a base that a cell reads: sense"):
+        EntityLinking(model=model, base="sens")
+    with pytest.raises(ConfigError, match=r"one of model\.further: none"):
+        build("k w")
 
 
 def test_the_way_back_begins_as_the_pseudo_inverse() -> None:

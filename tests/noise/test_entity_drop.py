@@ -54,6 +54,17 @@ def test_shares_and_labels(unit: Any, align: Any) -> None:
         assert stats.binomtest(int(kind.sum()), len(asked), share).pvalue > 1e-3
 
 
+def test_marks_of_another_name() -> None:
+    rows = marked(6)
+    noise = EntityDrop(replaced=0.05, dropped=0.15, marks="sense")
+    assert noise.reads == {"input", "spans.sense"}
+    assert noise.writes == {"tracks.sense", "targets.sense"} == {"tracks.sense", *noise.fields}
+    made = noise(replace(rows, spans={"sense": rows.spans["entity"]}), Draws(3, 1))
+    track, target = shown(rows)
+    assert (made.seqs["text"].tracks["sense"] == track).all()
+    assert (made.targets["sense"] == target).all()
+
+
 def test_no_noise_and_any_batch() -> None:
     rows = marked(6)
     track, target = shown(rows, replaced=0.0, dropped=0.0)

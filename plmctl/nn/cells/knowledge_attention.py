@@ -4,6 +4,8 @@ all tokens read what they have chosen.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
@@ -17,6 +19,12 @@ from plmctl.nn.init import FitsIn, Starting
 
 LOW = -1e4  # the score of what is no candidate
 LINKER = 100  # columns inside of the linker
+STREAMS = ("mentions", "candidates", "priors", "possible")
+
+
+def name_stream(name: str, base: str) -> str:
+    """What a stream of mentions is called: that of the first base by its name alone."""
+    return f"{base}.{name}" if base else name
 
 
 class ThereAndBack(Starting):
@@ -80,15 +88,15 @@ class KnowledgeAttention(Cell, FitsIn):
         s'_m    norm(s_m + dropout(sum_k softmax(psi_m)_k e_mk)), over the k with psi_mk >
                 `threshold`; a learned vector where there is none
 
-    Streams: `mentions` [m, 4] row, start, length, document; `candidates` [m, K, E], `priors` and
-    `possible` [m, K]. psi is noted for the linking objective. In a trained model `back` begins at
-    0, so that the model computes what it did; after a sum that is normed (BERT) not quite, since
-    that norm is a new one.
+    Streams of the `base`: `mentions` [m, 4] row, start, length, document; `candidates` [m, K, E],
+    `priors` and `possible` [m, K]. psi is noted for the linking objective. In a trained model
+    `back` begins at 0, so that the model computes what it did; after a sum that is normed (BERT)
+    not quite, since that norm is a new one.
     Differs: there, too, the released code begins with the pseudo-inverse, after it has trained the
     linker alone; the stages in the header of recipes/knowbert.yaml do so.
     """
 
-    reads = frozenset({"text", "mentions", "candidates", "priors", "possible"})
+    reads = frozenset({"text", *STREAMS})
     computes = "attention"
     ahead = True
 
@@ -101,8 +109,11 @@ class KnowledgeAttention(Cell, FitsIn):
         entity_inner: Count,
         dropout: DropoutRate,
         threshold: float | None = None,
+        base: str = "",
     ) -> None:
         super().__init__()
+        self.base = base
+        self.reads = frozenset({"text", *(name_stream(name, base) for name in STREAMS)})
         self.maps = ThereAndBack(width, entity_width)
         self.pool = nn.Linear(entity_width, 1)
         self.norm, self.chosen_norm = (
@@ -129,15 +140,16 @@ class KnowledgeAttention(Cell, FitsIn):
         return Work(own.macs, row.tokens * row.tokens / 2 * self.maps.back.in_features, own.kept)
 
     def forward(self, streams: Streams, env: Env) -> Tensor:
-        x, mentions = streams["text"], streams["mentions"].long()
+        x, own = streams["text"], {name: streams[name_stream(name, self.base)] for name in STREAMS}
+        mentions = own["mentions"].long()
         if not len(mentions):
             return x * 0
         p = self.maps.there(x)  # [B, T, E]
         home = mentions[:, 3]
         spans = self.among(s := self.pool_mentions(p, mentions), s, home[:, None] == home)
-        scores = self.link(spans, streams)  # [m, K]
+        scores = self.link(spans, own)  # [m, K]
         env.note(self, scores)
-        chosen = self.chosen_norm(spans + self.dropout(self.weigh(scores, streams)))
+        chosen = self.chosen_norm(spans + self.dropout(self.weigh(scores, own)))
         documents = number_documents(x, env.documents).flatten()
         seen = documents[:, None] == home  # [B T, m]
         read = self.reader(p.flatten(0, 1), chosen, seen)
@@ -153,20 +165,20 @@ class KnowledgeAttention(Cell, FitsIn):
         shares = self.pool(tokens)[..., 0].masked_fill(~inside, -torch.inf).softmax(-1)
         return self.norm((shares[..., None] * tokens).sum(1))
 
-    def link(self, spans: Tensor, streams: Streams) -> Tensor:
+    def link(self, spans: Tensor, own: Mapping[str, Tensor]) -> Tensor:
         """[m, K] psi, `LOW` where there is no candidate."""
-        candidates = streams["candidates"].to(spans.dtype)
+        candidates = own["candidates"].to(spans.dtype)
         products = (spans[:, None] * candidates).sum(-1) * spans.shape[-1] ** -0.5
-        both = torch.stack([products, streams["priors"].to(spans.dtype)], -1)
+        both = torch.stack([products, own["priors"].to(spans.dtype)], -1)
         scores = self.score(F.relu(self.hidden(both)))[..., 0]
-        return scores.masked_fill(streams["possible"] == 0, LOW)
+        return scores.masked_fill(own["possible"] == 0, LOW)
 
-    def weigh(self, scores: Tensor, streams: Streams) -> Tensor:
+    def weigh(self, scores: Tensor, own: Mapping[str, Tensor]) -> Tensor:
         """[m, E] the candidates of each mention, weighted by their scores."""
         kept = scores > (LOW / 2 if self.threshold is None else self.threshold)
         some = kept.any(-1, keepdim=True)
         shares = scores.masked_fill(~kept & some, -torch.inf).softmax(-1) * kept
-        mixed = (shares[..., None] * streams["candidates"].to(shares.dtype)).sum(1)
+        mixed = (shares[..., None] * own["candidates"].to(shares.dtype)).sum(1)
         return torch.where(some, mixed, self.nothing)
 
 
