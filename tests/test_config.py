@@ -130,9 +130,8 @@ def test_a_slot_that_a_run_needs_cannot(run: Compose, slot: str, word: str) -> N
 
 
 def test_a_group_of_settings_is_no_value(run: Compose) -> None:
-    assert (
-        failure(run, "run=null") == "run=null: is a group of settings: dir, name, resume, plugins"
-    )
+    names = "dir, name, resume, trackers, plugins"
+    assert failure(run, "run=null") == f"run=null: is a group of settings: {names}"
     answer = failure(
         run,
         "task=cola",
