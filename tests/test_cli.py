@@ -376,11 +376,11 @@ def test_a_job_is_composed_once(
 
         monkeypatch.setattr(kind, name, note)
 
-    count(HydraComposer, "compose")  # the parts of all jobs
+    count(HydraComposer, "_compose_own")  # the parts of all jobs
     count(ConfigLoaderImpl, "_load_configuration_impl")  # the settings of Hydra
     assert plmctl("pretrain", "probe", "-m", "seed=1,2,3,4").exit_code == 0
     assert len(command.calls) == 4
-    assert sorted(composed) == ["_load_configuration_impl", "compose"]
+    assert sorted(composed) == ["_compose_own", "_load_configuration_impl"]
 
 
 def test_a_comma_in_the_folder_of_a_sweep_is_a_letter(

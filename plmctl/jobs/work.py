@@ -23,7 +23,7 @@ from plmctl.core.errors import PlmctlError
 from plmctl.core.terminal import FAIL, remark
 from plmctl.jobs.job import RUN
 from plmctl.report.job_events import Event, JobEvents
-from plmctl.run.hydra_words import to_plain
+from plmctl.run.composer import to_plain
 from plmctl.training.stop import STOPPED
 
 RECORD, LOG, LOCK = "job.json", "log.txt", "lock"

@@ -1,5 +1,5 @@
-"""Hydra, for all of plmctl: it reads part files and recipes, and starts the jobs of a sweep. Only
-`part_files` and `hydra_words` beside it know it.
+"""Hydra, for all of plmctl: it reads part files and recipes, parses overrides, and starts the jobs
+of a sweep. No other module knows it.
 """
 
 from __future__ import annotations
@@ -12,19 +12,72 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plmctl.core.errors import DataError, UsageError, nearest
+from plmctl.core.errors import ConfigError, DataError, UsageError, nearest
 from plmctl.run import schema
-from plmctl.run.hydra_words import Override, parse_word, to_plain
 from plmctl.run.reached import KEY as REACHED
 from plmctl.run.recipes import conf_dir, find_recipe, load, option_name
 from plmctl.run.references import register
-from plmctl.run.usual_files import Unusual, compose_usual
+from plmctl.run.spelling import spell
+from plmctl.run.walks import scalars_in, select
 from plmctl.storage.paths import find_near
 from plmctl.storage.settings_file import refuse_endless
 
 if TYPE_CHECKING:
     from hydra._internal.hydra import Hydra
+    from hydra.core.override_parser.types import Override as HydraOverride
     from omegaconf import DictConfig
+
+
+class Override:
+    """One word of a command line, as Hydra's grammar reads it."""
+
+    def __init__(self, parsed: HydraOverride) -> None:
+        self._parsed = parsed
+        self.key = parsed.key_or_group
+        self.of_hydra = parsed.is_hydra_override()
+        self.sweeps = parsed.is_sweep_override()
+        self.endless = self.sweeps and not parsed.is_discrete_sweep()  # an interval
+
+    @property
+    def removes(self) -> bool:
+        """Whether it takes the setting away: `~key`, or null."""
+        return self._parsed.is_delete() or self._parsed.value() is None
+
+    def choices(self) -> list[str]:
+        """The names of part files that it may choose."""
+        if self.removes:
+            return []
+        discrete = self._parsed.is_discrete_sweep()
+        values = list(self._parsed.sweep_iterator()) if discrete else [self._parsed.value()]
+        flat = [
+            option for value in values for option in (value if isinstance(value, list) else [value])
+        ]
+        return [str(getattr(option, "text", option)) for option in flat]
+
+    def words(self) -> Iterator[str]:
+        """The override of each job of a sweep; itself where it is none; the start of an interval,
+        where a search begins.
+        """
+        key = self._parsed.get_key_element()
+        if not self.sweeps:
+            yield str(self._parsed.input_line)
+        elif self.endless:
+            yield f"{key}={self._parsed.value().start}"  # type: ignore[union-attr]
+        else:
+            yield from (f"{key}={value}" for value in self._parsed.sweep_string_iterator())
+
+    def in_jobs(self) -> tuple[str, ...]:
+        """The override of each job of a sweep, spelled as Hydra does; none for an interval, whose
+        jobs a search chooses.
+        """
+        if self.endless:
+            return ()
+        if self._parsed.is_delete():
+            return (str(self._parsed.input_line),)
+        if self.sweeps:
+            return tuple(self.words())
+        value = self._parsed.get_value_element_as_str()
+        return (f"{self._parsed.get_key_element()}={value}",)
 
 
 @dataclass(frozen=True)
@@ -60,15 +113,16 @@ class HydraComposer:
 
     def parse(self, word: str) -> Override:
         """ValueError with Hydra's reason where `word` cannot be read."""
+        from hydra.core.override_parser.overrides_parser import OverridesParser
         from hydra.errors import HydraException
 
         try:
-            return Override(parse_word(word, self._loader))
+            return Override(OverridesParser.create(self._loader).parse_overrides([word])[0])
         except HydraException as error:
             raise ValueError(str(error).splitlines()[0]) from None
 
-    def compose(self, words: Sequence[str]) -> dict[str, Any]:
-        """One composition, its references as they stand, without Hydra's own settings.
+    def compose(self, words: Sequence[str]) -> DictConfig:
+        """One composition; `to_plain` says what is in it.
 
         Raises:
             UsageError: Hydra's reason, with the nearest name of an option that does not exist.
@@ -78,17 +132,11 @@ class HydraComposer:
         from omegaconf.errors import OmegaConfBaseException
 
         wrong = (HydraException, OmegaConfBaseException, ValueError)
-        repository: Any = self._loader.repository  # type: ignore[attr-defined]
-        with contextlib.suppress(*wrong, Unusual):
-            return compose_usual(self.verb, words, repository.read_plain)
         with contextlib.suppress(*wrong):
             if "hydra" not in (own := self._compose_own(words)):
-                return to_plain(own)
+                return own
         try:
-            words = list(words)
-            return to_plain(
-                self._hydra.compose_config(self.verb, words, RunMode.RUN, from_shell=False)
-            )
+            return self._hydra.compose_config(self.verb, list(words), RunMode.RUN, from_shell=False)
         except wrong as error:
             raise UsageError(self._explain(error)) from None
 
@@ -113,7 +161,7 @@ class HydraComposer:
 
     def compose_all(
         self, fixed: list[str], words: Sequence[str]
-    ) -> tuple[dict[str, Any], list[UsageError]]:
+    ) -> tuple[DictConfig, list[UsageError]]:
         """The composition with every word that works; Hydra stops at the first bad one, so each
         is then tried alone.
         """
@@ -241,6 +289,51 @@ def store_recipe(name: str, config_dirs: Sequence[str] = ()) -> str:
     except OmegaConfBaseException as error:
         raise UsageError(f"{file}: {str(error).splitlines()[0]}") from None
     return option
+
+
+def set_values(config: DictConfig, words: Sequence[str]) -> list[UsageError]:
+    """Apply value overrides as Hydra does, one by one, so that each bad one is reported."""
+    from hydra._internal.config_loader_impl import ConfigLoaderImpl
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    bad: list[UsageError] = []
+    for override in OverridesParser.create().parse_overrides(list(words)):
+        try:
+            ConfigLoaderImpl._apply_overrides_to_config([override], config)
+        except HydraException as error:
+            if "Cannot merge DictConfig with ListConfig" in str(error.__cause__):
+                bad.append(_explain_list(override.key_or_group, override.value(), config))
+                continue
+            unknown = re.search(r"Key '(.+?)' is not in struct", str(error.__cause__))
+            why = (
+                f"there is no '{unknown[1]}' there"
+                if unknown
+                else f"{error} {error.__cause__ or ''}".strip()
+            )
+            bad.append(UsageError(f"{override.input_line}: {why}"))
+    return bad
+
+
+def _explain_list(key: str, value: Any, config: DictConfig) -> UsageError:
+    """A list as the value of a mapping: how one of its names is set, or for a mapping of parts how
+    the list of the slot is taken.
+    """
+    slot = key.rpartition(".")[2]
+    first = next(scalars_in(select(to_plain(config), key), key), (key, "{<name>:<value>}"))
+    fix = f"{key}='${{{slot}}}'" if slot in schema.MANY else f"{first[0]}={spell(first[1])}"
+    return ConfigError(key, value, "a mapping of names to values, not a list", fix=fix)
+
+
+def to_plain(config: DictConfig) -> dict[str, Any]:
+    """The settings of a composition as plain values, references as they stand, without Hydra's
+    own.
+    """
+    from omegaconf import OmegaConf
+
+    content = OmegaConf.to_container(config)
+    assert isinstance(content, dict)
+    return {str(key): value for key, value in content.items() if key != "hydra"}
 
 
 def current_job() -> LauncherJob:

@@ -15,8 +15,6 @@ from typing import Any, Self
 from plmctl.run.decision import Decision
 from plmctl.run.walks import select
 
-_SCALARS = {str, int, float, bool, type(None)}  # to ask first saves half of a walk
-
 
 class Part(Mapping[str, Any]):
     """A group of settings that no class of ours lists, read-only at every depth."""
@@ -164,7 +162,7 @@ def key_of(word: str) -> str:
 
 def freeze(value: Any) -> Any:
     """`value` with parts for mappings and tuples for lists, at every depth."""
-    if type(value) in _SCALARS or isinstance(value, (Part, Record)):
+    if isinstance(value, (Part, Record)):
         return value
     if isinstance(value, Mapping):
         return Part(value)
@@ -173,8 +171,6 @@ def freeze(value: Any) -> Any:
 
 def thaw(value: Any) -> Any:
     """`value` as plain dicts and lists, which the caller may change."""
-    if type(value) in _SCALARS:
-        return value
     if isinstance(value, Mapping):
         return {key: thaw(item) for key, item in value.items()}
     return [thaw(item) for item in value] if isinstance(value, (list, tuple)) else value
