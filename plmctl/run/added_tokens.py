@@ -25,9 +25,8 @@ def write_with_tokens(source: Source, tokenizer: Tokenizer, fill: Fill, out: Pat
     behind them.
     """
     known, size = source.tokenizer.vocab.size, tokenizer.vocab.size
-    model = build_model(
-        source.config, vocab_size=max(size, source.vocab_size), plugins=source.plugins
-    )
+    rows = max(size, source.vocab_size)
+    model = build_model(source.config, vocab_size=rows, seed=0, plugins=source.plugins)
     tensors = with_new_tokens(model, source.tensors)
     for name in token_rows(model):
         if name in tensors:

@@ -95,6 +95,9 @@ def _find_lexicons(given: Sequence[str]) -> dict[str, Path | str]:
             raise ConfigError("lexicons", word, allowed, fix="lexicons=[sense:senses.tsv]")
         check_names((), (name,))
         if file == WORDNET:
+            if Path(file).exists():
+                meant = f"'{WORDNET}' means WordNet here, and is a name in this folder, too"
+                raise ConfigError("lexicons", word, meant, fix=f"lexicons=[{name}:./{file}]")
             found[name] = WORDNET
             continue
         place = _existing(file, "lexicons")

@@ -133,6 +133,9 @@ class _Parser:
         """The arms of the grid, then the rows; `recipe`: of those that name none."""
         points = self._expand(self.cfg["grid"]) if self.cfg["grid"] else []
         arms = {arm.name: arm for arm in (make_arm(point, recipe) for point in points)}
+        rows = self.cfg["arms"].values()
+        # what is put into one model is compared with that model: none has a pretraining of its own
+        injects = any(isinstance(row, Mapping) and "inject" in row for row in rows)
         for name, value in self.cfg["arms"].items():
             path = f"arms.{name}"
             if isinstance(value, str) or not isinstance(value, (Mapping, Sequence)):
@@ -140,7 +143,7 @@ class _Parser:
                 self._wrong(path, value, allowed)
                 continue
             node = value if isinstance(value, Mapping) else {"overrides": value}
-            if "checkpoint" in node and node["checkpoint"] is None:  # ${init} is not given
+            if injects and node.get("checkpoint", ...) is None:  # ${init} is not given
                 allowed = "must be given: a run, a checkpoint or a folder"
                 self._wrong(f"{path}.checkpoint", ..., allowed, "init=<a run>")
             arm = self._node(Arm, node, path, name=name)

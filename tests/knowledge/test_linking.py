@@ -252,6 +252,20 @@ def test_tables_of_another_language_are_told(tmp_path: Path) -> None:
     assert "  other marks: size 0" in command.describe_links(about, "out")
 
 
+def test_wordnet_and_a_folder_of_this_name_are_not_mistaken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "plain.txt").write_text("a bank\n")
+    (tmp_path / "wordnet").mkdir()
+    (tmp_path / "names.tsv").write_text("bank\tbank\n")
+    words = {"dictionary": str(tmp_path / "names.tsv")}
+    with pytest.raises(ConfigError, match=r"(?s)means WordNet here.*lexicons=\[m:./wordnet\]"):
+        make_job(tmp_path / "plain.txt", **words, lexicons=["m:wordnet"])
+    made = make_job(tmp_path / "plain.txt", **words, lexicons=["m:./wordnet"])
+    assert made.lexicons["m"] == Path("wordnet")
+
+
 def test_a_folder_of_texts_is_linked(tmp_path: Path) -> None:
     (tmp_path / "texts").mkdir()
     for name, text in (("a", "NYC.\n"), ("b", "Not there.\n"), ("c", "In NYC.\n")):
