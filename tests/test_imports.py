@@ -180,8 +180,8 @@ def needless_late_imports(file: Path) -> set[str]:
 
 # who knows the libraries of settings: Hydra with its files, and OmegaConf with its references
 KNOWN_TO = {
-    "hydra": {"run/composer.py", "run/hydra_words.py", "run/part_files.py"},
-    "omegaconf": {"run/composer.py", "run/hydra_words.py", "run/references.py"},
+    "hydra": {"run/composer.py", "run/part_files.py"},
+    "omegaconf": {"run/composer.py", "run/references.py"},
 }
 
 
