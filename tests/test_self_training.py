@@ -98,6 +98,30 @@ def test_probabilities_are_read_and_checked(tmp_path: Path) -> None:
             read("train.jsonl", f'{{"text": "a", "label": "x", "p": {wrong}}}')
 
 
+@pytest.mark.parametrize(
+    ("kind", "gold", "soft"),
+    [
+        ("jsonl", '{"text": "a", "label": "x"}', '{"text": "a", "label": "x", "p": {"x": 1}}'),
+        ("tsv", "text\tlabel\na\tx", 'text\tlabel\tp\na\tx\t{"x": 1}'),
+    ],
+)
+def test_only_train_has_to_state_probabilities(
+    tmp_path: Path, kind: str, gold: str, soft: str
+) -> None:
+    names = {split: [f"{split}.*"] for split in ("train", "dev", "dev_soft", "test")}
+    columns = {"text": "text", "label": "label", "probabilities": "p"}
+    reader = Table(splits=names)
+    for split in names:
+        text = soft if split == "dev_soft" else gold
+        (tmp_path / f"{split}.{kind}").write_text(f"{text}\n")
+    for split in ("dev", "test"):
+        (example,) = reader.read(tmp_path, split, columns)
+        assert (example.label, example.shares) == ("x", None)
+    assert reader.read(tmp_path, "dev_soft", columns)[0].shares == {"x": 1.0}
+    with pytest.raises(DataError, match=r"task\.columns\.probabilities="):
+        reader.read(tmp_path, "train", columns)
+
+
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("labels")

@@ -150,6 +150,7 @@ class Task(Objective):
     language_heads_about: About = "next"
     # its labels are classes or numbers, not texts that are written
     has_classes: bool = True
+    shows_train: bool = False  # whether rows show labels of any of the training examples
 
     Settings: ClassVar[type[TaskSettings]] = TaskSettings
     typed: ClassVar[str] = "texts that you type, one a line"  # what `parse` reads; "": nothing

@@ -88,6 +88,7 @@ class Cloze(Classification):
         }
         self.facts = replace(self.facts, heads=frozenset({HEAD}), terms=frozenset({"class"}))
         self.shown = own.demonstrations
+        self.shows_train = self.shown > 0
         self._ids: list[list[int]] = []  # of the words of each label, once labels are known
         self._pool: Demonstrations | None = None
 
@@ -202,8 +203,8 @@ class Cloze(Classification):
             what = f"the template with {len(others)} demonstrations" if others else "the template"
             allowed = f"more: {what} alone takes {self.max_length - room} tokens"
             raise ConfigError("task.max_length", self.max_length, allowed)
-        for other in others:  # each at most its part of the room, the text what is left
-            room -= other.cut(room // (1 + len(others)))
+        part = room // (1 + len(others))
+        room -= sum(other.cut(part) for other in others)  # the text has what is left
         words = own.words
         kept = own.cut(room)
         separator = vocab.sep if vocab.sep is not None else vocab.eos

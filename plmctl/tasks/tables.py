@@ -35,7 +35,8 @@ Row = tuple[int, list[Any]]  # line number, cells
 class Table(SplitFiles):
     """Reads a split's table into examples: `columns` maps text, text2, label, id to a name in the
     header or a number from 0, `slice` to what is also scored apart, `bundle` to what counts
-    together, `probabilities` to a JSON object of labels.
+    together, `probabilities` to a JSON object of labels, which files of other splits than train
+    may lack.
 
     Kinds by suffix: `.jsonl` and `.json` (one object a line), `.parquet`, `.csv` (quoted),
     everything else tab-separated without quoting. `header=None`: there is one where a column is
@@ -67,6 +68,8 @@ class Table(SplitFiles):
         """The examples of `split`; the label is None where the columns of a test file have none."""
         file = self.need(path, split)
         labelled = split.startswith(("train", "dev"))
+        if not split.startswith("train"):
+            columns = _leave_out_shares(file, columns)
         header = self.header
         if not labelled and self.test_columns is not None:
             columns, header = self.test_columns, True
@@ -335,6 +338,18 @@ def csv_rows(file: Path) -> Iterator[Row]:
         raise DataError(
             f"not a table with commas ({error})", file=file, line=reader.line_num, fix=fix
         ) from error
+
+
+def _leave_out_shares(file: Path, columns: Mapping[str, Column]) -> Mapping[str, Column]:
+    """The columns without that of probabilities where the first row of a file has none."""
+    column = columns.get(SHARES)
+    if column is None:
+        return columns
+    rows = objects_of(file) if files.suffix(file) in OBJECTS else rows_of(file)
+    _, first = next(iter(rows), (0, []))
+    if column in first or (isinstance(column, int) and -len(first) <= column < len(first)):
+        return columns
+    return {role: name for role, name in columns.items() if role != SHARES}
 
 
 def _find_columns(

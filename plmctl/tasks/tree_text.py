@@ -45,23 +45,28 @@ def read_tree(text: str, words: Sequence[TaggedWord]) -> ReadTree:
             builder.open(name)
         elif sign == ")":
             builder.close()
-        else:
+        elif sign == WORD:
             builder.add_word()
+            builder.well_formed &= not name
+        else:
+            builder.well_formed = False
     return builder.finish()
 
 
 def _split(text: str) -> Iterator[tuple[str, str]]:
-    """("(", its label), (")", "") and (WORD, "") in their order; pieces of a label are joined."""
+    """(a bracket or WORD, what stands behind it) in their order, behind ("", what stands before
+    all); pieces of a label are joined.
+    """
     sign, name = "", ""
     for token in _TOKEN.findall(text.upper()):
         if token not in "()" and token != WORD:
-            name += token  # of a label, whose label at the other end says nothing new
+            name += token  # of a label; the one at the other end says nothing new
             continue
-        if sign:
-            yield sign, name if sign == "(" else ""
+        if sign or name:
+            yield sign, name
         sign, name = token, ""
-    if sign:
-        yield sign, name if sign == "(" else ""
+    if sign or name:
+        yield sign, name
 
 
 @dataclass
@@ -100,7 +105,8 @@ class _Builder:
         self.placed += 1
 
     def finish(self) -> ReadTree:
-        self.well_formed &= len(self.stack) == 1 and self.placed == len(self.words)
+        closed = len(self.stack) == 1 and self.placed == len(self.words)
+        self.well_formed &= closed and len(self.stack[0][1]) == 1
         self.too_deep = 0
         while len(self.stack) > 1:
             self.close()

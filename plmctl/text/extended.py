@@ -77,7 +77,9 @@ def count_words(
 
 def _split_rust(backend: Rust, text: str) -> Iterator[tuple[str, ...]]:
     encoding = backend.tokenizer.encode(text, add_special_tokens=False)
-    pairs = zip(encoding.word_ids, encoding.tokens, strict=True)
+    # by id: of an unknown piece, a Unigram's own `tokens` have the letters
+    tokens = (backend.tokens[number] for number in encoding.ids)
+    pairs = zip(encoding.word_ids, tokens, strict=True)
     for number, word in groupby(pairs, key=lambda pair: pair[0]):
         if number is not None:
             yield tuple(token for _, token in word)

@@ -181,6 +181,16 @@ def test_label_words_that_do_not_fit_are_told(folder: Path, words: str, told: st
     assert not (folder / "none").exists()
 
 
+def test_labels_that_are_left_out_of_train_are_not_shown(folder: Path) -> None:
+    given = [f"task.path={folder}/data", f"checkpoint={folder}/model", f"run.dir={folder}/none"]
+    words = "task.label_words={bad: terrible, good: great}"
+    more = ["task.demonstrations=1", "train.share=0.5", "task.max_length=32"]
+    told = plmctl("finetune", "task=cloze", words, *given, *more, code=2)
+    assert "train.share=0.5: 1, since rows show labels of all training examples" in told
+    assert "fix: train.share=1, or task.demonstrations=0" in told
+    assert not (folder / "none").exists()
+
+
 def test_without_label_words_labels_are_the_words() -> None:
     task = make(label_words=None, path="x")
     task.fit_labels([Example(str(n), {"text": "a"}, label) for n, label in enumerate("ba")])
@@ -252,11 +262,8 @@ def test_rows_are_the_text_and_what_is_shown(folder: Path, length: int) -> None:
     for n, example in enumerate(examples):
         for k, own in enumerate(pool.draw(example, 2)):
             texts = [tokenizer.encode(e.fields["text"]) for e in (example, *own)]
-            room, shown = most, list[list[int]]()
-            for text in texts[1:]:  # a third of the room each, whatever the others leave
-                shown.append(text[: room // 3])
-                room -= len(shown[-1])
-            first = texts[0][:room]
+            shown = [text[: most // 3] for text in texts[1:]]  # each at most an equal part
+            first = texts[0][: most - sum(map(len, shown))]
             ids = [vocab.cls, *first, *ending, vocab.mask, *tokenizer.encode("."), vocab.sep]
             for text, other in zip(shown, own, strict=True):
                 ids += [*text, *ending, words[str(other.label)], *tokenizer.encode("."), vocab.sep]

@@ -54,6 +54,10 @@ def test_random_trees_come_back(seed: int) -> None:
         ("(S (XX XX )NP )S", "(S (N a) (N b))"),  # and without a label
         ("what is this ?", "(TOP (N a) (N b))"),
         ("(S XX XX )S (NP", "(S (N a) (N b))"),
+        ("XX XX", "(TOP (N a) (N b))"),  # no root
+        ("(S XX )S (NP XX )NP", "(TOP (S (N a)) (NP (N b)))"),  # two of them
+        ("(S XX hello XX )S", "(S (N a) (N b))"),  # words of its own
+        ("well: (S XX XX )S", "(S (N a) (N b))"),
     ],
 )
 def test_texts_that_are_no_trees(text: str, wanted: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -131,6 +132,18 @@ def test_old_ids_stay_and_new_ones_follow(
     )
     assert again_pieces == pieces
     assert all(published.encode(text) == new.encode(text) for text in (*FIELD, *words))
+
+
+def test_words_of_unknown_letters_are_passed_over(
+    plain: dict[str, Tokenizer], tmp_path: Path
+) -> None:
+    own = plain["unigram"]
+    own.export_hf(tmp_path, model_max_length=64)
+    published = Tokenizer.load(tmp_path)
+    _, wanted = own.extend(FIELD, tokens=12, least=5)
+    for tokenizer in (own, published):
+        _, pieces = tokenizer.extend([*FIELD, *["ωμέγα"] * 999], tokens=12, least=5)
+        assert pieces == wanted
 
 
 def test_a_word_never_joins_with_a_mark(plain: dict[str, Tokenizer]) -> None:
