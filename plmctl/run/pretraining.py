@@ -226,7 +226,8 @@ def _validation(
     for title, (source, name) in corpus.held_out().items():
         # of parallel text, the bytes of one side alone are not known
         if not sources[source].reader.format.target_length:
-            split = corpus.valid[source][name].manifest["splits"]["valid"]
+            shards = corpus.valid[source][name]
+            split = shards.manifest["splits"][shards.split]  # "train", where a stream has its own
             bytes_per_token[title] = split["bytes"] / max(1, split["tokens"])
     # opened now: held-out text that fills no row is told before the first update
     held_out = open_held_out(spec, corpus, world, fields)

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from plmctl.core.errors import DataError, nearest
+from plmctl.core.errors import DataError
 from plmctl.core.parts import part_of
 from plmctl.core.terminal import counted
 from plmctl.storage.reading import parse_json_at
@@ -134,8 +134,7 @@ class Table(SplitFiles):
     def _refuse(self, missing: _NoColumn, file: Path, line: int | None = None) -> DataError:
         """The error of a column that is not there; the fix is the nearest one, if there is one."""
         role = self.label_setting if missing.role == "label" else missing.role
-        near = get_close_matches(missing.column, missing.found, n=1)
-        fix = f"task.columns.{role}={near[0] if near else missing.otherwise}"
+        fix = f"task.columns.{role}={missing.near or missing.otherwise}"
         return DataError(str(missing), file=file, line=line, fix=fix)
 
     def _begins_with_names(
@@ -242,8 +241,11 @@ class _NoColumn(Exception):
         otherwise: str,
         more: str = "",
     ) -> None:
-        super().__init__(f"{what}; found {', '.join(found)}{nearest(column, found)}{more}")
-        self.role, self.column, self.found, self.otherwise = role, column, found, otherwise
+        # another column taken for it would be read as texts in silence: the name has to be close
+        self.near = next(iter(get_close_matches(column, found, n=1, cutoff=0.75)), "")
+        meant = f" (did you mean '{self.near}'?)" if self.near else ""
+        super().__init__(f"{what}; found {', '.join(found)}{meant}{more}")
+        self.role, self.otherwise = role, otherwise
 
 
 def _kind(cell: Any) -> str:

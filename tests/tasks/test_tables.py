@@ -100,6 +100,16 @@ def test_a_missing_column_shows_what_was_found_and_two_lines(tmp_path):
     assert "task.columns.text=" in message
 
 
+def test_a_name_that_is_alike_by_chance_is_not_proposed(tmp_path):
+    with pytest.raises(DataError) as caught:
+        _read(
+            tmp_path, "train.csv", "utterance,intent\nhello,greet\n", {"text": "text", "label": 1}
+        )
+    assert "expected column text; found utterance, intent" in str(caught.value)
+    assert "did you mean" not in str(caught.value)
+    assert "task.columns.text=<one of the columns found>" in str(caught.value)
+
+
 def test_a_missing_json_field_names_line_and_nearest(tmp_path):
     with pytest.raises(
         DataError,
