@@ -9,6 +9,10 @@ from typing import Any
 import pytest
 import torch
 
+from plmctl.jobs.sweep_job import SweepJob, read_last_metrics, score
+from plmctl.jobs.work import Outcome
+from plmctl.report import sweeps
+from plmctl.run.compose import compose
 from plmctl.run.loading import find, load, open_source
 from plmctl.storage.reading import read_tensors
 from plmctl.training.log import read_metrics
@@ -84,6 +88,20 @@ def test_a_metric_of_a_task_beside_chooses_the_checkpoint(run: Path, data: Path)
     said = plmctl("finetune", *SCRATCH, *SHORT, *words, code=2)
     assert "many/accuracy" in said
     assert "fix: train.best_metric=many/loss" in said
+
+
+def test_a_sweep_ranks_by_the_metric_of_a_task_beside(
+    run: Path, data: Path, tmp_path: Path
+) -> None:
+    words = [*beside(data, "many"), *beside(data, "tags", "conll2003")]
+    words += [f"task.path={data}/films", f"run.dir={run}", "train.best_metric=many/loss"]
+    spec = compose("finetune", None, [*SCRATCH, *SHORT, *words])
+    job, metrics = SweepJob(tmp_path, 0, tmp_path, (), (), spec), read_last_metrics(run)
+    job.write_end(Outcome(0), metrics)
+    best = sweeps.read_record(tmp_path)["best"]
+    assert best == ["valid/many/loss", False]
+    loss = read_result(run)["beside"]["many"]["metrics"]["dev"]["loss"]
+    assert score(metrics, (best[0], best[1])) == loss
 
 
 def test_a_task_beside_is_a_checkpoint_of_its_own(run: Path, data: Path) -> None:

@@ -572,6 +572,11 @@ def test_last_metrics_and_score(tmp_path: Path) -> None:
     assert score(last, ("valid/accuracy", True)) == -0.5
     assert score(last, ("valid/loss", False)) == score(last) == 1
     assert score(last, ("valid/f1", True)) == 1  # there is none: the loss
+    (tmp_path / "result.json").write_text(
+        '{"metrics": {"dev": {"loss": 1}}, "beside": {"rte": {"metrics": {"dev": {"loss": 2}}}}}',
+        encoding="utf-8",
+    )
+    assert read_last_metrics(tmp_path) == {"valid/loss": 1, "valid/rte/loss": 2}
 
 
 def test_the_end_of_a_sweep_says_what_did_best_and_what_learned_nothing() -> None:
@@ -589,6 +594,8 @@ def test_the_end_of_a_sweep_says_what_did_best_and_what_learned_nothing() -> Non
         each["best"] = ["valid/loss", False]
     assert describe_end(jobs)[0].startswith("best on dev: job 1, loss 0.2")
     assert describe_end(jobs[:1]) == []
+    jobs[2]["best"] = ["valid/accuracy", True]  # a job of another task
+    assert describe_end(jobs) == []
     del jobs[1]["best"], jobs[2]["best"]
     assert describe_end(jobs[1:3]) == []
 

@@ -39,7 +39,7 @@ LATE = {
     "api/runs.py": {"plmctl.run.loading", "plmctl.api.loading"},
     "chain/demo.py": {"plmctl.data.baseline", "plmctl.data.shards", "plmctl.text"},
     "jobs/command.py": {"plmctl.run.resume", "plmctl.training.checkpoint"},
-    "jobs/sweep_job.py": {"plmctl.run.parents"},
+    "jobs/sweep_job.py": {"plmctl.run.parents", "plmctl.run.side_tasks"},
     "report/card.py": {"plmctl.run.model_facts"},
     "report/examples.py": {"plmctl.run"},
     "report/panels/attention.py": {"plmctl.report"},

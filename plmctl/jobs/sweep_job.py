@@ -126,16 +126,19 @@ class SweepJob:
 
     def _find_best(self) -> tuple[str, bool] | None:
         """(the metric of dev that chooses the checkpoint of a fine-tuning, whether a larger one is
-        better); None of another command.
+        better); None of another command, and of a run that never began.
         """
-        spec: Any = self.spec
-        if spec.provenance.verb != "finetune" or not self.makes_runs:
+        given = self.spec.provenance
+        if given.verb != "finetune" or not self.makes_runs:
+            return None
+        spec: Any = read_spec(self.run, given)  # what was decided of the tasks beside, too
+        if spec is None:
             return None
         from plmctl.run.parents import build_task  # torch, which composing does not need
+        from plmctl.run.side_tasks import choose_metric
 
-        task = build_task(spec)
-        name = spec.select("train.best_metric") or task.metrics[0]
-        return f"valid/{name}", task.is_better_larger(name)
+        name, larger = choose_metric(spec, build_task(spec))
+        return f"valid/{name}", larger
 
     @property
     def _name(self) -> str:
@@ -193,13 +196,16 @@ def write_end(
 
 def read_last_metrics(folder: Path) -> dict[str, float]:
     """The last value of every number in metrics.jsonl, or the scores of dev (of a graph: valid) in
-    result.json.
+    result.json; those of a task beside have its name before them.
     """
     file, result = folder / "metrics.jsonl", folder / "result.json"
     # fine-tuning: the scores of the checkpoint that is kept, not of the last one
     if result.is_file():
-        found = json.loads(result.read_text(encoding="utf-8"))["metrics"]
-        scores = found.get("dev") or found.get("valid") or {}
+        read = json.loads(result.read_text(encoding="utf-8"))
+        scores = dict(read["metrics"].get("dev") or read["metrics"].get("valid") or {})
+        for side, own in read.get("beside", {}).items():
+            dev = own["metrics"].get("dev", {})
+            scores |= {f"{side}/{name}": value for name, value in dev.items()}
         return {f"valid/{name}": float(value) for name, value in scores.items()}
     last = {key: value for record in read_lines(file)[0] for key, value in record.items()}
     return {key: value for key, value in last.items() if isinstance(value, (int, float))}

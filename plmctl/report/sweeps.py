@@ -123,7 +123,7 @@ def describe_end(jobs: Sequence[dict[str, Any]]) -> list[str]:
     named = [
         job for job in jobs if not job["code"] and (job.get("best") or [""])[0] in job["metrics"]
     ]
-    if len(named) < 2:
+    if len(named) < 2 or len({job["best"][0] for job in named}) > 1:  # tasks do not compare
         return []
     name, larger = named[0]["best"]
     top = (max if larger else min)(named, key=lambda job: job["metrics"][name])

@@ -97,6 +97,7 @@ ADDED: dict[str, Any] = {
     "peft": None,
     "prefix.shift": False,
     "task.scheme": None,
+    "task.weights_from": None,
     "task.crf": None,
     "graph_loss.grouped": False,
     "stabiliser": None,

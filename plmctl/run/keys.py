@@ -14,6 +14,7 @@ _PATHS = (
     "cache_dir",
     "first_vectors",
     "stop_words",
+    "weights_from",
 )
 PLACES = (
     *("out", "checkpoint", "init", "into", "input"),

@@ -151,11 +151,12 @@ class _Planner:
         return self._add("inject", f"inject for {cell.label}", settings)
 
     def _tokenize(self, composed: ComposedArm) -> Job | None:
-        """The job that tokenizes an arm's text; None where it names tokens, or several texts
-        (pretraining caches them).
+        """The job that tokenizes an arm's text; None where it names tokens, several texts
+        (pretraining caches them), or a stream.
         """
         data = composed.pretrain["data"]
-        if data["mixture"] or data["sources"] or is_tokens(data["path"]):
+        several = data["mixture"] or data["sources"]
+        if several or data["streaming"] or is_tokens(data["path"]):
             return None
         config = {
             "data": {f.name: data[f.name] for f in dataclasses.fields(schema.Data)},

@@ -97,6 +97,17 @@ def test_the_key_follows_the_content_of_files_not_their_place(
     assert compute_key("pretrain", moved) != before
 
 
+@pytest.mark.parametrize("key", ["task.weights_from", "first_vectors"])
+def test_the_key_follows_the_content_of_every_file(
+    config: dict[str, Any], tmp_path: Path, key: str
+) -> None:
+    (tmp_path / "other.txt").write_text("one")
+    given = changed(config, key, str(tmp_path / "other.txt"))
+    before = compute_key("eval", given)
+    (tmp_path / "other.txt").write_text("two")
+    assert compute_key("eval", given) != before
+
+
 @pytest.mark.parametrize("former", TARGETS)
 def test_a_part_that_was_renamed_keeps_the_keys_of_older_folders(
     config: dict[str, Any], former: str
@@ -140,6 +151,7 @@ KEYS = {
     "finetune task=squad task.path=null checkpoint=null distill=kd": "f72efe825575a320",
     "eval checkpoint=x": "b6fce487b64148ad",
     "eval checkpoint=x task=lm": "87b46d7a3a4f7cdd",
+    "eval checkpoint=x task=sts task.path=y": "e41e229786185976",
 }
 
 

@@ -72,6 +72,22 @@ def test_arms_that_differ_in_fine_tuning_share_the_pretraining(planned: Planned)
     assert counts(planned(arms=arms)) == (1, 2, 4, 0)
 
 
+def test_a_text_that_is_read_as_a_stream_is_not_tokenized_before(
+    planned: Planned, here: Path, tokens_of: Callable[..., Path]
+) -> None:
+    (here / "rows.jsonl").write_text('{"text": "the cat sees a bird."}\n' * 50)
+    words = [*(word for word in toy_study.SMALL if "vocab_size" not in word), "data.window=500"]
+    words += ["data.streaming=true", f"tokenizer.path={tokens_of('wordpiece')}/tokenizer"]
+    data = {"path": "rows.jsonl", "valid_path": "corpus.txt"}
+    arms = {"slow": [], "fast": {"pretrain": False}}
+    plan = planned(pretrain={"recipe": "roberta", "overrides": words}, data=data, arms=arms)
+    assert counts(plan) == (0, 2, 4, 0)
+    for job in (job for job in plan.jobs.values() if job.verb == "pretrain"):
+        own = job.config["data"]
+        assert (own["path"], own["streaming"], own["window"]) == ("rows.jsonl", True, 500)
+        assert own["valid_path"] == "corpus.txt"
+
+
 def test_without_pretraining(planned: Planned) -> None:
     plan = planned(arms={"slow": [], "fast": {"pretrain": False}})
     assert counts(plan) == (1, 2, 4, 0)
