@@ -133,6 +133,10 @@ def test_mistakes(home: Path) -> None:
     assert "is there already" in plmctl(*new, f"out={home}/new", code=2)
     assert "stand 999 times side by side" in plmctl(*new, "least=999", f"out={home}/x", code=2)
     assert "did you mean 'rows'" in plmctl(*new, "row=random", f"out={home}/x", code=2)
+    idle = ["data.segment=jieba", f"data.cache_dir={home}"]
+    told = plmctl(*new, *idle, f"out={home}/x", code=2)
+    assert "data.segment='jieba': null" in told
+    assert f"data.cache_dir='{home}': null" in told
     tokens = home / "tokens"
     plmctl("tokenize", text, "tokenizer=char", "tokenizer.vocab_size=60", f"out={tokens}")
     asked = ["extend", home / "run", f"data.path={tokens}", f"out={home}/x"]

@@ -7,6 +7,7 @@ from __future__ import annotations
 import bz2
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
-from plmctl.core.errors import DataError
+from plmctl.core.errors import ConfigError, DataError
 from plmctl.knowledge.facts import FactTable
 from plmctl.knowledge.known import TextSample, describe_known
 from plmctl.knowledge.vectors import GraphVectors, find_vectors
@@ -104,6 +105,23 @@ def test_mentions_with_a_vector(tmp_path: Path) -> None:
     random = EntityVectors(entity_width=8, count=2)
     told = random.describe_known(sample([0, 0], [1, 2]))
     assert told.startswith("1 of 2 mentions of entities have a random vector (50.0%): model.entit")
+
+
+def test_vectors_of_a_second_base_send_to_its_own_settings(tmp_path: Path) -> None:
+    home = "model.further.meaning.entities"
+    path = str(write_vectors(tmp_path / "vectors", ["bank 1", "bank 2"]))
+    table = EntityVectors(entity_width=8, path=path, marks="meaning")
+    text = replace(sample(), others={"meaning": np.array([7, 8])})
+    with pytest.raises(DataError) as unknown:
+        table.describe_known(text)
+    assert "none of 2 mentions marked 'meaning' have a vector" in str(unknown.value)
+    assert f"fix: {home}.path=" in str(unknown.value)
+    random = EntityVectors(entity_width=8, count=8, marks="meaning")
+    assert f"(50.0%): {home}.path names" in random.describe_known(text)
+    with pytest.raises(DataError, match=f"fix: {home}.path="):
+        table.load_state_dict(random.state_dict())
+    with pytest.raises(ConfigError, match=f"fix: {home}.entity_width=8"):
+        EntityVectors(entity_width=4, path=path, marks="meaning")
 
 
 CHINESE = "好\t1\n坏\t-1\n"

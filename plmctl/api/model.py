@@ -76,6 +76,8 @@ class TrainedModel(Loaded):
             normalize: vectors of length 1, whose product is their cosine.
             batch_size: texts at the same time.
         """
+        if weights_from is not None:
+            check_path("weights_from", weights_from)
         whole = pooling not in REDUCTIONS and layer == -1
         arrays = self._embed(
             texts,

@@ -69,7 +69,7 @@ class EntityVectors(nn.Module):
             table, known = _read(path, knowledge, control, seed)
         if table.shape[1] != entity_width:
             allowed = f"{table.shape[1]}, the width of the vectors in {path}"
-            fix = f"model.entities.entity_width={table.shape[1]}"
+            fix = f"{self._home}.entity_width={table.shape[1]}"
             raise ConfigError("entity_width", entity_width, allowed, fix=fix)
         self.width, self.count, self.path = entity_width, len(table), path
         rows = np.concatenate([np.zeros((1, entity_width), np.float32), table * known[:, None]])
@@ -77,6 +77,12 @@ class EntityVectors(nn.Module):
         self.register_buffer("known", torch.from_numpy(np.append(False, known)), persistent=False)
         digest = hashlib.blake2b(rows.tobytes(), digest_size=7).digest()
         self.register_buffer("fingerprint", torch.tensor(int.from_bytes(digest), device="cpu"))
+
+    @property
+    def _home(self) -> str:
+        """Where its settings stand."""
+        base = "model" if self.marks == "entity" else f"model.further.{self.marks}"
+        return f"{base}.entities"
 
     def find_rows(self, ids: Tensor) -> Tensor:
         """[...] the row of each number of `tracks.entity`; 0 where there is no vector."""
@@ -94,11 +100,12 @@ class EntityVectors(nn.Module):
         known = self.known.cpu().numpy()  # [1 + ids] bool
         ids = text.find_ids(self.marks)
         entities = ids[ids < self.count]
-        what = "mentions of entities have a " + ("vector" if self.path else "random vector")
-        fix = "model.entities.path=<vectors of the entities of the text>"
+        which = "of entities" if self.marks == "entity" else f"marked '{self.marks}'"
+        what = f"mentions {which} have a " + ("vector" if self.path else "random vector")
+        fix = f"{self._home}.path=<vectors of the entities of the text>"
         count = int(known[entities + 1].sum())
         line = describe_known(count, len(ids), what, file=self.path, fix=fix)
-        return line if self.path else f"{line}: model.entities.path names no others"
+        return line if self.path else f"{line}: {self._home}.path names no others"
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         given, own = state_dict.get(f"{prefix}fingerprint"), self.fingerprint
@@ -106,7 +113,7 @@ class EntityVectors(nn.Module):
             raise DataError(
                 "the entity vectors are others than those that this model was trained with",
                 file=self.path,
-                fix="model.entities.path=<the vectors of the training>",
+                fix=f"{self._home}.path=<the vectors of the training>",
             )
         super()._load_from_state_dict(state_dict, prefix, *args)
 

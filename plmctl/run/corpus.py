@@ -66,7 +66,8 @@ class Corpus:
 
 def open_corpus(spec: Any, *, write: bool = True) -> Corpus:
     """Open the token directories of all sources and corpora; raw text is tokenized first, once, and
-    where nothing may be written, DataError for what is not tokenized yet.
+    where nothing may be written, DataError for what is not tokenized yet, and no window of a stream
+    is read.
     """
     if spec.data.streaming:
         return _open_stream(spec, write=write)
@@ -123,8 +124,8 @@ def open_corpus(spec: Any, *, write: bool = True) -> Corpus:
 
 
 def _open_stream(spec: Any, *, write: bool) -> Corpus:
-    """The stream of `data.path`, whose first window stands for its text, and the tokens of
-    `data.valid_path`.
+    """The stream of `data.path`, whose first window stands for its text where a run may train on
+    it, and the tokens of `data.valid_path`.
     """
     (name,) = sources(spec)
     stream = open_stream(spec)
@@ -136,7 +137,7 @@ def _open_stream(spec: Any, *, write: bool) -> Corpus:
             folder = open_or_tokenize(job, cache_dir=spec.data.cache_dir, write=write)
         shards = Shards.open(folder, "train", tokenizer=stream.tokenizer, given=path)
         valid[name] = {name: shards}
-    train = {name: {name: stream.first.shards}}
+    train: dict[str, dict[str, Shards]] = {name: {name: stream.first.shards} if write else {}}
     return Corpus(train, valid, stream.tokenizer, {name: stream})
 
 

@@ -10,7 +10,7 @@ from functools import partial
 
 from torch import Tensor
 
-from plmctl.core.errors import ConfigError
+from plmctl.core.errors import ConfigError, raise_all
 from plmctl.core.progress import show_bytes
 from plmctl.core.terminal import tell
 from plmctl.data.shards import is_tokens
@@ -28,6 +28,7 @@ from plmctl.text.tokenizer import Tokenizer
 
 def extend(spec: Extend) -> int:
     """Write `out`, a model that any command reads, and say what its tokens are worth."""
+    _check_data(spec)
     out = new_folder(spec.out)
     source = _open_model(spec)
     texts = _read_texts(spec)
@@ -42,6 +43,17 @@ def extend(spec: Extend) -> int:
         return 0
     tell("\n".join(_describe(spec, tokenizer, own, len(pieces), (before, after))))
     return 0
+
+
+def _check_data(spec: Extend) -> None:
+    """ConfigError for settings of `data` that are about tokens on disk: none are written."""
+    given = {name: spec.data.get(name) for name in ("segment", "cache_dir")}
+    allowed = "null: the text is read once, as it stands, and none of its tokens are kept"
+    raise_all(
+        ConfigError(f"data.{name}", value, allowed, fix="leave it out")
+        for name, value in given.items()
+        if value is not None
+    )
 
 
 def _open_model(spec: Extend) -> Source:

@@ -252,6 +252,7 @@ def test_mistakes_are_those_of_the_command(home: Path, model: plmctl.TrainedMode
         (lambda m: m.predict(["a", 5]), "texts:2: .*as the first one is: 5"),
         (lambda m: m.predict(5), "a list of texts, not 5"),
         (lambda m: m.predict({"text": "a"}), "a list of texts, not {'text': 'a'}"),
+        (lambda m: m.embed(["a"], weights_from=3), "weights_from=3: must be a path"),
         (lambda m: m.predict(path=5), "path=5: must be a path"),
         (lambda m: m.embed([5]), "texts:1: each item must be a text"),
         (lambda m: m.tokenize(["a", None]), "texts:2: each item must be a text, not None"),

@@ -18,6 +18,8 @@ from plmctl.data.formats.segments import Segments
 from plmctl.data.shards import Shards
 from plmctl.data.stream_reader import StreamPosition, StreamReader
 from plmctl.data.text_stream import StreamPlace, TextStream, TextWindow
+from plmctl.report.held_out import HELD_OUT, batch_held_out
+from plmctl.run.loading import load
 from plmctl.text.inputs import find_all
 from plmctl.text.row_stream import stream_rows
 from tests.command import plmctl
@@ -216,7 +218,7 @@ SMALL = [
 
 
 def test_a_run_reads_a_stream_and_goes_on_bit_for_bit(
-    files: list[Path], home: Path, small_text: Path, tmp_path: Path
+    files: list[Path], home: Path, small_text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, cache = tmp_path / "run", tmp_path / "cache"
     words = [
@@ -238,6 +240,9 @@ def test_a_run_reads_a_stream_and_goes_on_bit_for_bit(
     assert (last / "model.safetensors").read_bytes() == saved
     other = plmctl("eval", f"checkpoint={run}", "task=held_out", f"data.path={small_text}")
     assert "mlm" in other
+    # a report reads what was held out, and no window of the text
+    monkeypatch.delattr(TextStream, "_read")
+    assert batch_held_out(load(run))[1] == HELD_OUT
 
 
 @pytest.mark.parametrize(
