@@ -75,4 +75,5 @@ def install_command(extra: str) -> str:
         for name, _, marker in pairs
         if marker.replace('"', "'").strip() == f"extra == '{extra}'"
     ]
-    return shlex.join(["pip", "install", *names])
+    # metadata of an older installation do not know a new extra
+    return shlex.join(["pip", "install", *(names or EXTRAS[extra].libraries)])

@@ -206,6 +206,9 @@ def test_in_a_checkout_that_nobody_installed_the_extra_is_named(
     from plmctl.core.extras import install_command
 
     assert install_command("chinese") == "pip install 'jieba>=0.42'"
+    with monkeypatch.context() as older:  # an installation that did not know it yet
+        older.setattr(metadata, "requires", lambda name: ["torch>=2.11"])
+        assert install_command("wandb") == "pip install wandb"
 
     def requires(name: str) -> list[str]:
         raise metadata.PackageNotFoundError(name)
