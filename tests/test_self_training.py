@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 import shutil
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
 
+from plmctl.chain.self_training import describe
 from plmctl.core.errors import ConfigError, DataError
+from plmctl.jobs.job import Job
 from plmctl.run.pseudo_labels import Guess, choose_guesses, make_guess
 from plmctl.tasks.base import Example
 from plmctl.tasks.label_loss import LabelLoss
@@ -130,7 +134,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         rows = [f"a {'fine' if n % 2 else 'dull'} film {begin}{n}\t{'+-'[n % 2]}" for n in range(8)]
         (folder / f"data/{split}.tsv").write_text("\n".join(["body\tlabel", *rows]) + "\n")
     texts = [f"a {'fine' if n % 3 else 'dull'} play {n}" for n in range(12)]
-    (folder / "new.txt").write_text("\n".join([*texts, "a dull film 00"]) + "\n")
+    lines = [*texts, "a dull film 00"]
+    (folder / "new.txt").write_text("\n".join(lines) + "\n")
+    (folder / "new.csv").write_text("\n".join(["body", *lines]) + "\n")
     plmctl("finetune", *SMALL, f"task.path={folder}/data", f"run.dir={folder}/teacher")
     return folder
 
@@ -173,22 +179,54 @@ def test_mistakes_are_named(place: Path, tmp_path: Path) -> None:
         assert told in said
     missing = (f"input={tmp_path}/none.txt", f"out={tmp_path}/s")
     assert "none.txt" in plmctl("self-train", *tuned, *missing, code=3)
+    new = f"input={place}/new.txt"
+    for words, told in (
+        (["train.share=0.5"], "train.share=0.5: 1: students would learn a share"),
+        (["task=sst2"], "one label for each text or pair of a table"),
+        (["task=multilabel", "task.columns.text=body"], "one label for each text or pair"),
+    ):
+        assert told in plmctl("self-train", *tuned, new, *words, "--dry-run", code=2)
+    named = ("task.name=tickets", "task.reader.header=true", "--dry-run")
+    assert len(plmctl("self-train", *tuned, new, *named).splitlines()) == 3
     assert not list(tmp_path.iterdir())
+    (tmp_path / "train.tsv").write_text((place / "data/train.tsv").read_text())
+    alone = (*SMALL, f"task.path={tmp_path}", new, f"out={tmp_path}/s")
+    assert "task.dev_share=0.1" in plmctl("self-train", *alone, code=3)
+    assert len(list(tmp_path.iterdir())) == 1
+    plmctl("self-train", *alone, "task.dev_share=0.2", "--dry-run")
+    said = plmctl("data", "label", *given, f"labelled_from={place}/none", code=3)
+    assert f"{place}/none" in said
+
+
+def test_scores_are_compared_as_they_are(tmp_path: Path) -> None:
+    scores = {"one": 0.900004, "two": 0.900001}
+    for name, score in scores.items():
+        (tmp_path / name / "run").mkdir(parents=True)
+        result = {"metrics": {"dev": {"accuracy": score, "macro_f1": 0.0}}}
+        (tmp_path / name / "run/result.json").write_text(json.dumps(result))
+    jobs = {name: Job(name, "finetune", name, {}) for name in scores}
+    events = SimpleNamespace(of=lambda name: SimpleNamespace(seconds=1.0))
+    journal = SimpleNamespace(jobs=jobs, folder=tmp_path, done=[*jobs.values()], events=events)
+    rows = describe(cast(Any, journal))
+    assert {row["round"]: row["score"] for row in rows} == scores
+    assert {row["metric"] for row in rows} == {"accuracy"}
 
 
 def test_rounds_of_self_training_go_on_where_they_were(place: Path) -> None:
     out = place / "rounds"
-    words = [*SMALL, f"task.path={place}/data", f"input={place}/new.txt", f"out={out}"]
-    words += ["rounds=2", "share=0.5"]
+    words = [*SMALL, f"task.path={place}/data", f"input={place}/new.csv", f"out={out}"]
+    words += ["rounds=2", "train.device=cpu"]
     plan = plmctl("self-train", *words, "--dry-run").splitlines()
     verbs = [line.split()[1] for line in plan]
     assert verbs == ["finetune", "data", "finetune", "data", "finetune"]
     assert "task.columns.text=text" in plan[2]
+    assert "device=cpu" in shlex.split(plan[1])
     assert not out.exists()
     first = json.loads(plmctl("self-train", *words, "--json"))["rounds"]
     assert [row["round"] for row in first] == ["teacher", "round 1", "round 2"]
     assert first[0]["texts"] == 0
-    assert all(row["texts"] >= 1 for row in first[1:])
+    assert [row["texts"] for row in first[1:]] == [12, 12]
+    check_second_round(place, shlex.split(plan[3]), student=first[1]["folder"])
     last, before = Path(first[-1]["folder"]), Path(first[-2]["folder"])
     scores = json.loads((last / "result.json").read_text())["metrics"]
     shutil.rmtree(last)  # as if it had been stopped before its first checkpoint
@@ -197,6 +235,19 @@ def test_rounds_of_self_training_go_on_where_they_were(place: Path) -> None:
     assert json.loads((last / "result.json").read_text())["metrics"] == scores
     assert again[-1]["folder"] == str(last)
     assert [file.stat().st_mtime_ns for file in sorted(before.rglob("*"))] == times
+
+
+def check_second_round(place: Path, words: list[str], *, student: str) -> None:
+    """Its training set is the labelled examples, and all texts as the first student labels them
+    (Xie et al., 2020, algorithm 1, steps 2 to 4).
+    """
+    out = next(word.removeprefix("out=") for word in words if word.startswith("out="))
+    rows = read_rows(Path(out) / "train.jsonl")
+    assert [row["label"] for row in rows[:8]] == ["+", "-"] * 4  # none of them is a guess
+    given = (f"checkpoint={student}", f"input={place}/new.txt", f"out={place}/second.jsonl")
+    plmctl("eval", *given)
+    said = [(row["text"], row["guess"]) for row in read_rows(place / "second.jsonl")][:12]
+    assert [(row["text"], row["label"]) for row in rows[8:]] == said
 
 
 def test_a_student_learns_probabilities(place: Path) -> None:
@@ -218,3 +269,11 @@ def test_a_student_learns_probabilities(place: Path) -> None:
         for name, share in row["probabilities"].items()
     ) / len(rows)
     assert json.loads(scored)["metrics"]["train"]["loss"] == pytest.approx(wanted, abs=1e-4)
+    # its own examples are handed on as they are stated, and so is their column
+    (place / "more.txt").write_text("a fine tale\n")
+    more = (f"checkpoint={place}/student", f"input={place}/more.txt", f"out={place}/more")
+    plmctl("data", "label", *more)
+    assert read_rows(place / "more/train.jsonl")[:12] == rows
+    words = (*own, *run, f"input={place}/more.txt", f"out={place}/none", "--dry-run")
+    plan = plmctl("self-train", *words).splitlines()
+    assert "task.columns.probabilities=probabilities" in shlex.split(plan[2])

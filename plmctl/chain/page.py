@@ -46,9 +46,14 @@ def describe_result(job: Job, run: Path) -> str:
         held = [name for name in log.series if name.startswith(("valid/loss", "valid/acc/"))]
         names = held or ["loss"]
         return ", ".join(f"{name.removeprefix('valid/')} {log.last(name):.4g}" for name in names)
+    return next((f"{name} {score:.4g}" for name, score in read_scores(run).items()), "")
+
+
+def read_scores(run: Path) -> dict[str, float]:
+    """The scores of a fine-tuning on dev, else on the first split that it was scored on."""
+    splits: dict[str, dict[str, float]]
     splits = json.loads((run / "result.json").read_text(encoding="utf-8"))["metrics"]
-    scores: dict[str, float] = splits.get("dev") or next(iter(splits.values()), {})
-    return next((f"{name} {score:.4g}" for name, score in scores.items()), "")
+    return splits.get("dev") or next(iter(splits.values()), {})
 
 
 def list_rows(steps: Sequence[dict[str, Any]]) -> list[list[str]]:

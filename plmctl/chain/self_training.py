@@ -7,13 +7,15 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from plmctl.chain.page import describe_result
+from plmctl.chain.page import read_scores
 from plmctl.core.errors import ConfigError, UsageError, nearest, raise_all
+from plmctl.core.locate import locate
 from plmctl.core.progress import clock
 from plmctl.core.terminal import print_table, remark, tell
 from plmctl.core.values import Count, Rate, Share, fit
@@ -25,13 +27,15 @@ from plmctl.jobs.runners import run_here
 from plmctl.report.job_events import Event
 from plmctl.run.spec import Provenance, key_of
 from plmctl.storage.reading import read_json
+from plmctl.tasks.classification import Classification
+from plmctl.tasks.files import match_patterns
+from plmctl.tasks.tables import SHARES, TEXTS, Table
 
 COMMAND, TUNE, LABEL = "self-train", "finetune", "label"
 OUT = "self-trained"  # the folder, without out=
 HEAD = ("round", "folder", "time", "score on dev", "texts")
-# what the tasks say that read what `plmctl data label` writes
-NAMES = ("text", "text2", "label")
-READERS = ("classification", "pair_classification", "cloze")
+# of what `plmctl data label` writes
+NAMES, FILES = (*TEXTS, "label", SHARES), {"train": "train.jsonl", "dev": "dev.jsonl"}
 
 
 @dataclass(frozen=True)
@@ -89,13 +93,7 @@ def self_train(words: Sequence[str], given: Provenance) -> int:
 
 def sort_words(words: Sequence[str]) -> tuple[SelfTraining, list[str]]:
     """(the settings of the rounds, the words of the fine-tunings); all that is wrong with them."""
-    hints: dict[str, Any] = {
-        "input": str,
-        "rounds": Count,
-        "threshold": Rate,
-        "share": Share,
-        "out": str,
-    }
+    hints = typing.get_type_hints(SelfTraining, include_extras=True)
     own: dict[str, Any] = {}
     rest, wrong = [], list[ConfigError | UsageError]()
     for word in words:
@@ -138,8 +136,9 @@ def plan(asked: SelfTraining, tuning: Sequence[str], given: Provenance) -> dict[
         job = Job(name, verb, label, config, None, tuple(words), given.plugins, given.config_dirs)
         return jobs.setdefault(name, job)
 
-    teacher = add("teacher", TUNE, tuning)
-    _check(teacher.config, asked)
+    teacher = first = add("teacher", TUNE, tuning)
+    _check(configs, teacher.config, asked)
+    device = first.config["train"]["device"]
     for number in range(1, asked.rounds + 1):
         labelled = add(
             f"label {number}",
@@ -149,6 +148,9 @@ def plan(asked: SelfTraining, tuning: Sequence[str], given: Provenance) -> dict[
                 f"input={asked.input}",
                 f"threshold={asked.threshold:g}",
                 f"share={asked.share:g}",
+                f"device={device}",
+                # what is labelled, and the names of columns: students read files of their own
+                *([] if teacher is first else [f"labelled_from={first.reference}"]),
             ],
         )
         files = [f"task.path={labelled.reference}", *_spell_layout(teacher.config)]
@@ -165,17 +167,35 @@ def _spell_layout(config: Mapping[str, Any]) -> list[str]:
     return [*words, *(["task.folds=null", "task.fold=0"] if folds else [])]
 
 
-def _check(config: Mapping[str, Any], asked: SelfTraining) -> None:
+def _check(configs: Configs, config: dict[str, Any], asked: SelfTraining) -> None:
     """Raise what would end a later job: a task that does not read the new files, texts that are not
-    there.
+    there, no dev set; and a share of the examples, of which the students would not learn the same.
     """
     task = config["task"] or {}
-    if task.get("name") not in READERS:
-        allowed = f"{', '.join(READERS)}: what a teacher labels is a table of texts with one label"
+    if not _reads_tables(task, configs.given.plugins):
+        allowed = "one label for each text or pair of a table, as task=classification has"
         raise ConfigError("task", task.get("name", ...), allowed, fix="task=classification")
+    if (share := config["train"]["share"]) != 1:
+        allowed = "1: students would learn a share of labelled and new texts together"
+        raise ConfigError("train.share", share, allowed, fix="task.path=<fewer examples>")
     texts = asked.input.strip("'\"")  # as the grammar of Hydra quotes
     for error in find_missing_files({**config, "input": texts, "data": {"path": None}}):
         raise error
+    configs.read_task(task["name"], config, {"pooling": "first"})
+
+
+def _reads_tables(task: Mapping[str, Any], plugins: Sequence[str]) -> bool:
+    """Whether a task chooses a label, and reads the files that `plmctl data label` writes."""
+    if not task:
+        return False
+    kind, reader = locate(task["_target_"], plugins), task.get("reader") or {}
+    if not (isinstance(kind, type) and issubclass(kind, Classification)):
+        return False
+    splits = reader.get("splits", {})
+    return locate(reader["_target_"], plugins) is Table and all(
+        match_patterns([(name, Path(name))], splits.get(split, []), Path(), fix="")
+        for split, name in FILES.items()
+    )
 
 
 def describe(journal: JobJournal) -> list[dict[str, Any]]:
@@ -185,7 +205,7 @@ def describe(journal: JobJournal) -> list[dict[str, Any]]:
         if job.verb != TUNE:
             continue
         run = Path(runs[job.name])
-        name, _, score = describe_result(job, run).partition(" ")
+        name, score = next(iter(read_scores(run).items()))
         labelled = next((need for need in job.needs if journal.jobs[need].verb == LABEL), None)
         made = Path(runs[labelled]) / "made.json" if labelled else None
         texts = sum(read_json(made)["counted"].values()) if made else 0
@@ -195,7 +215,7 @@ def describe(journal: JobJournal) -> list[dict[str, Any]]:
                 "folder": str(run),
                 "seconds": round(journal.events.of(job.name).seconds, 1),
                 "metric": name,
-                "score": float(score),
+                "score": score,
                 "texts": texts,
             }
         )

@@ -88,7 +88,7 @@ class Configs:
                 raise AbsentData(
                     "has no dev split, by which settings and checkpoints are chosen",
                     file=config["task"]["path"],
-                    fix="task.dev_share=0.1 among the overrides of the task",
+                    fix="task.dev_share=0.1 among the settings of the task, or a dev file",
                 )
         return task
 

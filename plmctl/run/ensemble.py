@@ -84,11 +84,12 @@ def evaluate_together(spec: Evaluate) -> int:
     return 0
 
 
-def ask_members(spec: Evaluate, splits: dict[str, list[Example]]) -> Iterator[Member]:
-    """Each member in turn, so that one model at a time is in memory; the first says which
-    `splits` there are.
+def ask_members(
+    spec: Evaluate, splits: dict[str, list[Example]], *, reader: tuple[str, Task] | None = None
+) -> Iterator[Member]:
+    """Each member in turn, so that one model at a time is in memory; the first, or the task of the
+    run `reader`, says which `splits` there are.
     """
-    first: Task | None = None
     names = name_members(spec.checkpoint)
     for name, checkpoint in zip(names, spec.checkpoint, strict=True):
         if find_vectors(checkpoint):
@@ -104,10 +105,10 @@ def ask_members(spec: Evaluate, splits: dict[str, list[Example]]) -> Iterator[Me
                 "task", spec.task.get("name"), allowed, fix=f"checkpoint={checkpoint}"
             )
         ask_all(own, task, loaded)
-        if first is None:
-            first = task
-            splits |= _read(spec, task)
-        refuse_misfit(spec, checkpoint, first, task)
+        begin, first = reader = reader or (checkpoint, task)
+        refuse_misfit(begin, checkpoint, first, task)
+        if not splits:
+            splits |= _read(spec, first)
         answers = {}
         for split, examples in splits.items():
             encoded = inference.encode_split(task, split, examples, loaded.tokenizer)
@@ -133,9 +134,8 @@ def _read(spec: Evaluate, task: Task) -> dict[str, list[Example]]:
     raise UsageError(f"--submission: {task.name} has no leader board, or no file of it")
 
 
-def refuse_misfit(spec: Evaluate, checkpoint: str, first: Task, task: Task) -> None:
-    """UsageError where what a member answers is not what the first one does."""
-    begin = str(spec.checkpoint[0])
+def refuse_misfit(begin: str, checkpoint: str, first: Task, task: Task) -> None:
+    """UsageError where what a member answers is not what the first one, `begin`, does."""
     if type(task) is not type(first) or task.name != first.name:
         what = f"{checkpoint} was fine-tuned on {task.name}, {begin} on {first.name}"
     elif sorted(task.label_names or ()) != sorted(first.label_names or ()):

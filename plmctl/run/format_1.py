@@ -113,6 +113,7 @@ ADDED: dict[str, Any] = {
     "beside": {},
     "mixing._target_": "plmctl.tasks.mixing.proportional.Proportional",
     "mixing.limit": None,
+    "labelled_from": None,
 }
 
 # settings in place of a former switch: (the end of their path, a value) -> the switch and its value

@@ -18,7 +18,7 @@ _PATHS = (
 )
 PLACES = (
     *("out", "checkpoint", "init", "into", "input"),
-    *("teacher", "teacher_cache", "writer", "embedder"),
+    *("teacher", "teacher_cache", "writer", "embedder", "labelled_from"),
 )
 
 

@@ -14,16 +14,19 @@ from typing import Any
 
 from plmctl.core.errors import ConfigError, UsageError
 from plmctl.core.terminal import tell
+from plmctl.run.asked_task import describe_model
+from plmctl.run.build import build
 from plmctl.run.ensemble import Member, ask_members
+from plmctl.run.loading import load
 from plmctl.run.plugins import option
 from plmctl.run.schema import Evaluate
 from plmctl.run.writing import Label
 from plmctl.storage.resumable import new_folder, write_folder
-from plmctl.tasks.base import Example
+from plmctl.tasks.base import Example, Task
 from plmctl.tasks.classification import Classification
+from plmctl.tasks.tables import TEXTS
 
 TINY = 1e-30  # the probability of a label that has rounded to 0
-TEXTS = ("text", "text2")
 
 
 @dataclass(frozen=True)
@@ -48,13 +51,15 @@ class Guess:
 
 def label(spec: Label) -> int:
     """Write `out`: train.jsonl of the labelled examples and the guesses that are kept, and
-    dev.jsonl of the checkpoint's task.
+    dev.jsonl of the task of `labelled_from`.
     """
     out, splits = new_folder(spec.out), dict[str, list[Example]]()
-    members = _ask(spec, splits)
+    reader = _find_labelled(spec)
+    members = _ask(spec, splits, reader)
     task: Any = members[0].task
+    source = reader[1] if reader else members[0].task
     ((name, texts),) = splits.items()
-    known = {split: task.read(split) for split in ("train", "dev") if task.has(split)}
+    known = {split: source.read(split) for split in ("train", "dev") if source.has(split)}
     seen = {_content(example) for examples in known.values() for example in examples}
     answers = [member.answers[name] for member in members]
     guesses = [
@@ -140,7 +145,21 @@ def _normalise(scores: Mapping[str, float], temperature: float) -> dict[str, flo
     return {name: power / total for name, power in powers.items()}
 
 
-def _ask(spec: Label, splits: dict[str, list[Example]]) -> list[Member]:
+def _find_labelled(spec: Label) -> tuple[str, Task] | None:
+    """(the run `labelled_from`, its task); None: the checkpoint itself says it."""
+    if spec.labelled_from is None:
+        return None
+    loaded = load(spec.labelled_from, plugins=spec.plugins)
+    if not (node := loaded.own_task()):
+        allowed = "a run of finetune on the task of checkpoint"
+        raise ConfigError("labelled_from", spec.labelled_from, allowed, fix="labelled_from=null")
+    given = describe_model(loaded, spec.plugins)
+    return spec.labelled_from, build(node, given, spec.plugins, path="task")
+
+
+def _ask(
+    spec: Label, splits: dict[str, list[Example]], reader: tuple[str, Task] | None
+) -> list[Member]:
     checkpoints = [spec.checkpoint] if isinstance(spec.checkpoint, str) else [*spec.checkpoint]
     if spec.weights is not None and len(spec.weights) != len(checkpoints):
         allowed = f"{len(checkpoints)} numbers, one for each checkpoint"
@@ -152,7 +171,7 @@ def _ask(spec: Label, splits: dict[str, list[Example]]) -> list[Member]:
         batch_size=spec.batch_size,
         device=spec.device,
     )
-    members = list(ask_members(asked, splits))
+    members = list(ask_members(asked, splits, reader=reader))
     task = members[0].task
     read = {role for examples in splits.values() for each in examples for role in each.fields}
     if not isinstance(task, Classification) or read - {*TEXTS}:
@@ -167,8 +186,9 @@ def _content(example: Example) -> tuple[str, ...]:
 
 def _write_labelled(examples: Sequence[Example], names: Sequence[str]) -> Iterator[str]:
     for example in examples:
-        sure = {name: float(name == example.label) for name in names}
-        yield _write_row(example, example.label, sure)
+        stated = example.shares or {example.label: 1.0}
+        shares = {name: stated.get(name, 0.0) for name in names}
+        yield _write_row(example, example.label, shares)
 
 
 def _write_row(example: Example, label: str, shares: Mapping[str, float]) -> str:
@@ -178,7 +198,10 @@ def _write_row(example: Example, label: str, shares: Mapping[str, float]) -> str
 
 
 def _describe(spec: Label) -> dict[str, Any]:
-    names = ("checkpoint", "weights", "input", "threshold", "share", "temperature", "labelled")
+    names = (
+        *("checkpoint", "weights", "input", "threshold", "share", "temperature"),
+        *("labelled", "labelled_from"),
+    )
     return {name: spec.select(name) for name in names}
 
 

@@ -59,6 +59,9 @@ class Label(RunSpec):
     share: Share = 1.0  # of the texts of each label, the surest ones
     temperature: Amount = 1.0  # of the probabilities that are written; PET: 2
     labelled: bool = True  # the examples that the checkpoint was trained on are there, too
+    # a run of the same task, which says the labelled examples, the dev set and the columns of
+    # `input`; null: checkpoint
+    labelled_from: str | None = None
     batch_size: Count = 32  # rows that the model reads at the same time
     device: Literal["auto", "cpu", "cuda"] = "auto"
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from plmctl.core.errors import DataError
 from plmctl.tasks.base import Example
+from plmctl.tasks.tables import TEXTS
 
-TEXTS = ("text", "text2")
 Vector = dict[str, float]
 
 

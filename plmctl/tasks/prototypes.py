@@ -22,8 +22,7 @@ from plmctl.tasks.base import Example, Task
 from plmctl.tasks.classification import encode_texts
 from plmctl.tasks.episodes import LABEL, METRICS, NONE, SHOT, Episodes, EpisodeSettings
 from plmctl.tasks.metrics import check_metrics
-
-TEXTS = ("text", "text2")
+from plmctl.tasks.tables import TEXTS
 
 
 @dataclass(frozen=True, kw_only=True)

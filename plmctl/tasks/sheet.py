@@ -14,9 +14,7 @@ from typing import Any
 
 from plmctl.tasks import files
 from plmctl.tasks.base import Task
-from plmctl.tasks.tables import Column, Table
-
-TEXTS = ("text", "text2")  # the columns that are read
+from plmctl.tasks.tables import TEXTS, Column, Table
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from plmctl.text.separators import divide_rows
 
 Column = str | int
 PARQUET = ".parquet"
+TEXTS = ("text", "text2")  # the roles of the columns that are read
 SHARES = "probabilities"  # the role of a column with {label: its probability}
 OBJECTS = (".jsonl", ".json", PARQUET)  # whose rows name their values
 Row = tuple[int, list[Any]]  # line number, cells

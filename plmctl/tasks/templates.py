@@ -11,9 +11,9 @@ from typing import Any
 from plmctl.core.errors import ConfigError, nearest
 from plmctl.tasks import encode
 from plmctl.tasks.base import Example
+from plmctl.tasks.tables import TEXTS
 
 GAP = "mask"
-TEXTS = ("text", "text2")
 
 
 @dataclass(frozen=True)

@@ -189,10 +189,9 @@ def test_equal_votes_are_decided_by_weights() -> None:
     ],
 )
 def test_members_of_different_tasks_or_labels_are_refused(other: Any, words: str) -> None:
-    spec: Any = SimpleNamespace(checkpoint=("one", "two"))
     first = task(label_names=["b", "a"])
     with pytest.raises(UsageError, match=f"checkpoint: {words}\n  fix: "):
-        refuse_misfit(spec, "two", first, other)
+        refuse_misfit("one", "two", first, other)
 
 
 def invoke(*words: object) -> Any:
