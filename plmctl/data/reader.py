@@ -69,6 +69,10 @@ def choose_rows_of_rank(batch_size: int, world: int, rank: int) -> slice:
     return slice(batch_size * rank // world, batch_size * (rank + 1) // world)
 
 
+class NoRowsError(DataError):
+    """A text that fills no row."""
+
+
 class RowReader:
     """Global batches of `batch_size` rows, in a new seeded permutation for each epoch; rank r of
     `world` gets the r-th slice of each batch.
@@ -130,7 +134,7 @@ class RowReader:
         if tokens < (1 if allow_short else self.input_length) or self.plan(0).rows == 0:
             if allow_short and tokens:
                 self.format.check(self.shards, self.plan(0))  # may know why
-            raise DataError(
+            raise NoRowsError(
                 f"{tokens} tokens in {documents} documents fill no row of"
                 f" format.max_length={self.format.max_length}",
                 file=getattr(self.shards, "given", None),

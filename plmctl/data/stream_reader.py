@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from plmctl.core.errors import ConfigError
+from plmctl.core.errors import ConfigError, DataError
+from plmctl.core.terminal import remark
 from plmctl.core.values import Whole, fit
 from plmctl.data.formats.base import Format
 from plmctl.data.reader import (
     CorpusPicks,
+    NoRowsError,
     Picks,
     RowReader,
     check_stage,
@@ -34,7 +36,8 @@ class StreamPosition(NamedTuple):
 
 class StreamReader:
     """As `RowReader`, with windows of a stream in place of epochs: rows are laid out and shuffled
-    within a window, whose place in the files is all that a resume needs.
+    within a window, whose place in the files is all that a resume needs. Windows that fill no row
+    are passed over.
 
     Every process reads all of the text and takes its own rows.
 
@@ -67,7 +70,8 @@ class StreamReader:
         self.position = StreamPosition()
         own = {"seed": seed, "batch_size": batch_size, "world": world, "rank": rank}
         self._settings: dict[str, Any] = {**own, "stage": stage, **settings}
-        self._first = self._make(stream.first.shards)
+        self._told = rank != 0  # of windows that are passed over
+        self._first, self._after = self._find(StreamPlace())
         self._first.unit = "in the first window of the stream"
         self._known: dict[int, tuple[RowReader, StreamPlace]] = {}
 
@@ -85,7 +89,7 @@ class StreamReader:
     def rows_per_epoch(self) -> int:
         """About as many rows as a round has."""
         whole = self.stream.count_left(StreamPlace())
-        after = self.stream.first.after
+        after = self._after
         read = whole if after.round else whole - self.stream.count_left(after)
         return max(1, round(self._first.rows_per_epoch * whole / max(1, read)))
 
@@ -127,9 +131,32 @@ class StreamReader:
     def _open(self, number: int, begin: StreamPlace) -> tuple[RowReader, StreamPlace]:
         """The reader of a window, and where the next one begins."""
         if number not in self._known:
-            window = self.stream.read(begin)
-            self._known[number] = self._make(window.shards), window.after
+            self._known[number] = self._find(begin)
         return self._known[number]
+
+    def _find(self, begin: StreamPlace) -> tuple[RowReader, StreamPlace]:
+        """The reader of the first window from a place on that fills a row, and the place behind it.
+
+        Raises:
+            DataError: None does in a whole round.
+        """
+        place = begin
+        while place < begin._replace(round=begin.round + 1):
+            window = self.stream.read(place)
+            try:
+                return self._make(window.shards), window.after
+            except NoRowsError as error:
+                if not self._told:
+                    more = "passed over, as all such windows are; a larger data.window has fewer"
+                    remark(f"{window.shards.given}: {error.message}: {more}")
+                self._told, place = True, window.after
+        length = self.format.max_length
+        raise DataError(
+            f"no window of about {self.stream.size:,} characters fills a row of"
+            f" format.max_length={length}",
+            file=self.stream.files[0],
+            fix="a larger data.window, more text in data.path, or a smaller format.max_length",
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """The state at the present position, as JSON."""

@@ -99,8 +99,10 @@ def _sitting(
         if not world.main:
             spec, prepared = prepare(spec)
         session = _session(spec, world, prepared)
-        result = train(session)
-        session.log.close()
+        try:
+            result = train(session)
+        finally:  # whatever ends it, what is sent to a service has an end
+            session.log.close()
     finally:
         leave()
     if world.main:

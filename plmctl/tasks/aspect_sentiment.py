@@ -11,8 +11,8 @@ import numpy as np
 from plmctl.core.batch import Rows
 from plmctl.core.errors import DataError
 from plmctl.core.parts import part_of
-from plmctl.tasks import encode, markers
-from plmctl.tasks.base import Example, label_ids
+from plmctl.tasks import markers
+from plmctl.tasks.base import Example
 from plmctl.tasks.classification import Classification, ClassificationSettings, parse_texts
 from plmctl.tasks.marked import encode_marked
 from plmctl.tasks.tags import read_tags
@@ -98,10 +98,7 @@ class AspectSentiment(Classification):
             pooling=self.pooling,
             transform=self.transform,
         )
-        if any(example.label is None for example in examples):
-            return rows
-        ids = label_ids(((example.label, example.place) for example in examples), self.names)
-        return encode.add_labels(rows, {"class": np.array(ids, dtype=np.int64)})
+        return self.add_classes(rows, examples)
 
     def predict(
         self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]

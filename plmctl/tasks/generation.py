@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -126,10 +126,10 @@ class Generation(Task):
     has_classes = False
     asks_tokens = True
 
-    Settings = GenerationSettings
+    Settings: ClassVar[type[GenerationSettings]] = GenerationSettings
 
     def __init__(self, **settings: Any) -> None:
-        own = GenerationSettings(**settings)
+        own = self.Settings(**settings)
         own.check()
         self.head = "seq2seq" if own.writes == "target" else "clm" if own.masked is None else "mlm"
         self.language_heads_about = "next" if own.masked is None else "text"

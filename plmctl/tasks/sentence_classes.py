@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,9 +15,8 @@ from plmctl.core.parts import part_of
 from plmctl.heads.sentences import embed_text
 from plmctl.models.base import Model
 from plmctl.objectives.base import Facts
-from plmctl.tasks import encode
 from plmctl.tasks.apart import PLACE, check_pooling, encode_apart, put_first, split_pairs
-from plmctl.tasks.base import Example, label_ids
+from plmctl.tasks.base import Example
 from plmctl.tasks.classification import Classification, ClassificationSettings
 
 
@@ -64,10 +62,7 @@ class SentenceClasses(Classification):
             pooling=self.pooling,
             transform=self.transform,
         )
-        if any(example.label is None for example in examples):
-            return rows
-        ids = label_ids(((example.label, example.place) for example in examples), self.names)
-        return encode.add_labels(rows, {"class": np.array(ids, dtype=np.int64)})
+        return self.add_classes(rows, examples)
 
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
         place = batch.require("values.place")

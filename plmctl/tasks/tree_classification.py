@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from plmctl.core.batch import Rows
 from plmctl.core.errors import ConfigError
 from plmctl.core.fields import Field
@@ -15,7 +13,7 @@ from plmctl.core.parts import part_of
 from plmctl.knowledge.known import describe_known
 from plmctl.knowledge.lexicon import TripleLexicon
 from plmctl.tasks import encode
-from plmctl.tasks.base import Example, label_ids
+from plmctl.tasks.base import Example
 from plmctl.tasks.classification import Classification, ClassificationSettings
 from plmctl.tasks.places import find_tokens
 from plmctl.tasks.trees import Branches, TreeRow, add_tracks, grow
@@ -95,10 +93,7 @@ class TreeClassification(Classification):
             rows = add_tracks(
                 rows, trees, soft=self.own.soft_positions, segment=self.own.branch_segment
             )
-        if any(example.label is None for example in examples):
-            return rows
-        ids = label_ids(((example.label, example.place) for example in examples), self.names)
-        return encode.add_labels(rows, {"class": np.array(ids, dtype=np.int64)})
+        return self.add_classes(rows, examples)
 
     def _grow(self, example: Example, tokenizer: Any) -> TreeRow:
         texts = _list_texts(example)

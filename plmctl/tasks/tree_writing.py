@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from plmctl.core.batch import Rows
+from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.tasks import written
 from plmctl.tasks.base import Example
@@ -24,6 +26,11 @@ from plmctl.tasks.tree_text import read_tree, write_tree
 
 WELL_FORMED = "well_formed"
 METRICS = (*NAMES, WELL_FORMED, "perplexity")
+_UNUSED = {  # settings of generation that say nothing of trees, as its config has them
+    "columns": {"source": "source", "target": "target", "id": None},
+    "tokenize": "13a",
+    "lowercase": False,
+}
 
 
 @part_of("reader")
@@ -33,7 +40,10 @@ class TreePairs(Pairs):
     """
 
     def __init__(self, *, splits: Mapping[str, Sequence[str]], lenient: bool = False) -> None:
-        super().__init__(splits=splits, lenient=lenient)
+        if lenient:
+            allowed = "false: brackets have no columns, of which one could be too few"
+            raise ConfigError("task.reader.lenient", True, allowed, fix="task.reader.lenient=false")
+        super().__init__(splits=splits)
         self.trees = BracketFiles(splits=splits)
 
     def has(self, path: Any, split: str, columns: Columns | None = None) -> bool:
@@ -46,6 +56,20 @@ class TreePairs(Pairs):
         self, file: Path, columns: Columns, *, header: bool | None = None, labelled: bool = True
     ) -> list[Example]:
         return [_as_pair(example) for example in self.trees.read_file(file, columns)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TreeWritingSettings(GenerationSettings):
+    """Settings of writing trees: those of generation without what columns and BLEU have."""
+
+    def check(self) -> None:
+        super().check()
+        for name, value in _UNUSED.items():
+            if (given := getattr(self, name)) != value:
+                shown = json.dumps(value).replace('"', "")
+                allowed = f"{shown}: files of brackets have no columns, and trees no BLEU"
+                fix = f"leave task.{name} out"
+                raise ConfigError(f"task.{name}", given, allowed, fix=fix)
 
 
 @part_of("task")
@@ -61,6 +85,7 @@ class TreeWriting(Generation):
     tokenizers may write lower case; surplus brackets are left out, not balanced by others.
     """
 
+    Settings = TreeWritingSettings
     typed = "sentences that you type, one a line, with spaces between words"
 
     def check_metrics(self, settings: GenerationSettings) -> list[str]:

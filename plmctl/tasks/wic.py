@@ -21,7 +21,7 @@ from plmctl.heads.rows import POOLINGS
 from plmctl.knowledge.forms import find_form
 from plmctl.models.base import Model
 from plmctl.tasks import encode
-from plmctl.tasks.base import Example, label_ids
+from plmctl.tasks.base import Example
 from plmctl.tasks.classification import Classification, ClassificationSettings
 from plmctl.tasks.marked import MENTIONS, read_mentions
 from plmctl.tasks.places import find_tokens
@@ -98,10 +98,7 @@ class WordInContext(Classification):
         rows = encode.pad(laid_out, vocab, example=range(len(laid_out)))
         rows = encode.add_values(encode.mark_anchors(rows), mentions=np.array(mentions, np.int64))
         rows = self.transform.add_targets(rows)
-        if any(example.label is None for example in examples):
-            return rows
-        ids = label_ids(((example.label, example.place) for example in examples), self.names)
-        return encode.add_labels(rows, {"class": np.array(ids, dtype=np.int64)})
+        return self.add_classes(rows, examples)
 
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
         words = read_mentions(features_of(model, batch), batch, "mean")  # [B, 2, W]

@@ -146,6 +146,44 @@ def test_from_any_place_the_same_rows_follow(files: list[Path], home: Path) -> N
                 np.testing.assert_array_equal(part.rows.seqs["text"].ids, ids)
 
 
+def test_windows_that_fill_no_row_are_passed_over(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The rows are those of a stream without the texts of one token, from any place on."""
+    long = [f"{word} words of a text " * 20 for word in ("some", "more", "other", "newer")]
+    short = "x" * 500  # of a window's size, and too long to be known
+    texts = {"plain": long, "mixed": [short, *long[:2], short, short, *long[2:], short]}
+
+    def open_reader(name: str, length: int = 64) -> StreamReader:
+        rows = [json.dumps({"body": text}) + "\n" for text in texts[name]]
+        (tmp_path / f"{name}.jsonl").write_text("".join(rows))
+        stream = open_text([tmp_path / f"{name}.jsonl"], home, size=400)
+        kind = Blocks(
+            vocab=stream.tokenizer.vocab, max_length=length, crossing=False, specials=True
+        )
+        return StreamReader(stream, kind, seed=3, batch_size=1)
+
+    def read(reader: StreamReader, position: StreamPosition) -> tuple[np.ndarray, StreamPosition]:
+        picks, after = reader.take(position)
+        (part,) = reader.parts(picks)
+        return part.rows.seqs["text"].ids, after
+
+    plain, mixed = open_reader("plain"), open_reader("mixed")
+    at, place = StreamPosition(), StreamPosition()
+    while at.begin.round < 2:
+        mixed.position = place
+        again = open_reader("mixed")
+        again.load_state_dict(json.loads(json.dumps(mixed.state_dict())))
+        wanted, at = read(plain, at)
+        np.testing.assert_array_equal(read(again, again.position)[0], wanted)
+        ids, place = read(mixed, place)
+        np.testing.assert_array_equal(ids, wanted)
+    told = "1 tokens in 1 documents fill no row of format.max_length=64: passed over"
+    assert told in capsys.readouterr().err
+    with pytest.raises(DataError, match=r"no window of about 400 characters(.|\n)*data\.window"):
+        open_reader("mixed", 4000)
+
+
 @pytest.mark.parametrize("world", [2, 3])
 def test_processes_share_each_batch(stream: TextStream, world: int) -> None:
     alone = make_reader(stream)

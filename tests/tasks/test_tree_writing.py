@@ -77,6 +77,16 @@ def test_any_text_is_a_tree_of_the_words() -> None:
         assert read_tree(write_tree(tree), words) == (tree, True)
 
 
+@pytest.mark.parametrize(
+    "word",
+    ["tokenize=zh", "lowercase=true", "columns.source=a", "columns.id=n", "reader.lenient=true"],
+)
+def test_what_says_nothing_of_trees_is_refused(tmp_path: Path, word: str) -> None:
+    name = word.partition("=")[0].removesuffix(".source").removesuffix(".id")
+    with pytest.raises(ConfigError, match=rf"task\.{name}=(.|\n)*fix: .*task\.{name}"):
+        make_task("tree_writing", tmp_path, f"task.{word}")
+
+
 def test_scores_are_those_of_the_brackets(tmp_path: Path) -> None:
     (tmp_path / "train.mrg").write_text(BANK)
     task = make_task("tree_writing", tmp_path, "search@task.search=greedy")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from plmctl.core.errors import UsageError
+from plmctl.core.errors import DataError, UsageError
 from plmctl.training.log import METRICS, Log, read_metrics
 from plmctl.training.trackers.choose import TRACKERS, open_trackers
 from tests.command import plmctl
@@ -164,15 +164,33 @@ def test_a_library_that_is_not_there_is_named(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_training_is_tracked(tmp_path: Path, modules: dict[str, StandIn]) -> None:
-    (tmp_path / "text.txt").write_text("\n\n".join(f"a text of {n} words" for n in range(60)))
-    run = tmp_path / "run"
+def train(folder: Path, *words: str, code: int = 0) -> str:
+    (folder / "text.txt").write_text("\n\n".join(f"a text of {n} words" for n in range(60)))
     small = ["size=tiny", "size.width=32", "size.inner_width=64", "size.num_layers=1"]
-    plmctl(
-        *("pretrain", *small, f"data.path={tmp_path / 'text.txt'}", "tokenizer=char"),
+    return plmctl(
+        *("pretrain", *small, f"data.path={folder / 'text.txt'}", "tokenizer=char"),
         *("train.steps=2", "train.batch_size=2", "format.max_length=16", "train.threads=1"),
-        *("train.log_every=1", "run.trackers=[wandb,mlflow]", f"run.dir={run}"),
+        *("train.log_every=1", "run.trackers=[wandb,mlflow]", f"run.dir={folder / 'run'}", *words),
+        code=code,
     )
+
+
+def test_a_training_that_fails_is_finished(
+    tmp_path: Path, modules: dict[str, StandIn], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(log: Log) -> None:
+        raise DataError("no space left")
+
+    monkeypatch.setattr(Log, "sync", fail)
+    assert "no space left" in train(tmp_path, code=3)
+    for module in modules.values():
+        assert module.named("log")
+        assert len(module.named("finish")) == 1
+
+
+def test_a_training_is_tracked(tmp_path: Path, modules: dict[str, StandIn]) -> None:
+    train(tmp_path)
+    run = tmp_path / "run"
     wanted = [record["step"] for record in read_metrics(run / METRICS)]
     for module in modules.values():
         assert [given["step"] for given in module.named("log")] == wanted
