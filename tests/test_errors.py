@@ -405,6 +405,7 @@ def test_help_lists_every_setting(plmctl: Invoke, verb: str) -> None:
     inner = {
         "data": ("data", "check"),
         "contexts": ("data", "contexts"),
+        "label": ("data", "label"),
         "polarity": ("data", "polarity"),
         "triples": ("data", "triples"),
         "rarify": ("data", "rarify"),
