@@ -113,6 +113,7 @@ def test_scores_are_those_of_the_brackets(tmp_path: Path) -> None:
         make_task("tree_writing", tmp_path, "task.metrics=[bleu]")
 
 
+@pytest.mark.slow
 def test_trees_are_learned_and_written(tmp_path: Path) -> None:
     lines = [
         f"(S (NP (DT the) (NN {noun})) (VP {verb}) (. .))\n"
