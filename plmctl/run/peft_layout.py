@@ -24,11 +24,10 @@ from plmctl.nn.peft.prompt import PromptTuning
 from plmctl.run.assemble import build_model
 from plmctl.run.loading import Source
 from plmctl.run.peft_places import Place, find_changes, find_places
-from plmctl.run.peft_vectors import Learned, write_vectors
+from plmctl.run.peft_vectors import ALONE, Learned, write_vectors
 from plmctl.storage.reading import read_tensors
 from plmctl.training.checkpoint import Base, load_exactly, read_base, tensors_of
 
-ALONE = "use it as it is: plmctl eval, embed, generate"
 OF_ROWS = ("SEQ_CLS", "TOKEN_CLS", "QUESTION_ANS")  # tasks with heads of their own
 PREFIX = "base_model.model"
 KNOWN = (LowRank, LearnedScales, PromptTuning, PrefixTuning)
