@@ -20,8 +20,13 @@ help: ## show this list
 demo: $(VENV)/.base ## install, then the whole main job on an embedded corpus (5 minutes on 2 cores); report: demo/report.md
 	$(PY) -m plmctl.cli.demo demo
 
-test: lint ## install, check style and types, run the tests (TESTS="tests/text -k unigram" for some of them, WORKERS=8 for more at a time)
-	$(PYTEST) -m "not slow and not gpu" $(TESTS)
+# types are checked beside the tests, and what is wrong with them stands behind those
+test: $(VENV)/.test ## install, check style, run the tests, check types (TESTS="tests/text -k unigram" for some tests, WORKERS=8 for more at a time)
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy > $(VENV)/.types 2>&1 & types=$$!; \
+	$(PYTEST) -m "not slow and not gpu" $(TESTS); tests=$$?; \
+	wait $$types; types=$$?; cat $(VENV)/.types; exit $$((tests || types))
 
 test-all: lint ## the same with the slow tests, which take hours: every recipe resumed, all stored numbers
 	$(PYTEST) -m "not gpu" $(TESTS)

@@ -35,6 +35,8 @@ def ablate(*words: str) -> Any:
 
 # many arms; another study of the same paper stays
 SLOW = {
+    "adaptive_span",  # longformer_windows
+    "attention_itself",  # lite_transformer
     "albert_embedding",  # albert_sharing
     "albert_pairs",
     "attention_scores",  # lite_transformer
@@ -45,6 +47,7 @@ SLOW = {
     "bert_masks",
     "bert_sizes",
     "bert_steps",
+    "distill_students",  # distilbert_losses
     "elmo_data",  # elmo_layers
     "elmo_penalty",
     "elmo_places",
@@ -60,6 +63,9 @@ SLOW = {
     "electra",  # electra_generator
     "electra_training",
     "electra_tying",
+    "erica_controls",  # ernie_controls
+    "knowbert_controls",
+    "luke_controls",
     "encoders_depth",  # encoders
     "encoders_short",
     "minilm_relations",  # distilbert_losses
@@ -71,6 +77,7 @@ SLOW = {
     "spanbert_schemes",  # spanbert_sbo
     "spanbert_units",
     "transformer",  # evolved_transformer
+    "transformer_xl",  # xlnet_memory
     "xlnet_parts",  # xlnet_memory
 }
 

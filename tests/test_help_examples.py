@@ -112,7 +112,7 @@ class Workshop:
         for line in [*([TRANSLATOR] if command == "data rewrite" else []), *EXAMPLES[command]]:
             words = shlex.split(line.replace("vocab_size=4096", "vocab_size=1024"))[1:]
             words += NARROW if "size=tiny" in words else []
-            words += ["train.steps=5"] if "train.steps=50" in words else []
+            words += ["train.steps=3"] if {"train.steps=50", "train.steps=20"} & {*words} else []
             words += ["train.epochs=1"] if command == "graph" else []
             own_tokens = command in ("pretrain", "recipes run")
             words += ["tokenizer.vocab_size=1024"] if own_tokens else []
@@ -158,7 +158,7 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
 
 
 # other tests run these commands, in the same form
-LONG = {"ablate", "report", "distill", "data rewrite", "recipes run"}
+LONG = {"ablate", "report", "distill", "data rewrite", "recipes run", "self-train", "graph"}
 
 
 @pytest.mark.parametrize(

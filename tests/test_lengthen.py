@@ -146,6 +146,7 @@ def run_verb(verb: str, recipe: str | None, *words: str) -> object:
     return perform(config.compose(verb, recipe, list(words)).asked())
 
 
+@pytest.mark.slow
 def test_training_goes_on_from_it(
     small_text: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

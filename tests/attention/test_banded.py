@@ -32,6 +32,7 @@ from plmctl.attention.patterns.windows import windows
 from plmctl.core.batch import Seq
 from plmctl.core.errors import ConfigError
 from plmctl.nn.positions import ALiBi, RelativeBuckets
+from tests.marks import mark_slow
 
 B, H, T, D = 3, 4, 75, 8
 
@@ -154,7 +155,9 @@ def test_it_rounds_no_worse_than_the_dense_kernel(name: str) -> None:
     assert all(own < 1.5 * dense for dense, own in zip(*errors, strict=True))
 
 
-@pytest.mark.parametrize("name", ["window", "longformer", "dilated by head"])
+@pytest.mark.parametrize(
+    "name", mark_slow(["window", "longformer", "dilated by head"], slow=["dilated by head"])
+)
 def test_dropout_is_exact_in_expectation(name: str) -> None:
     seq = rows(padded=True, packed=False)
     q, k, v = (x.detach() for x in inputs())

@@ -24,6 +24,7 @@ from plmctl.nn.distances import LearnedDistances
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.positions import ALiBi, NoPosition, Position, Rotary
 from plmctl.nn.spans import AdaptiveSpan, DynamicSpan
+from tests.marks import mark_slow
 
 B, H, D, RAMP = 2, 3, 4, 4
 W = H * D
@@ -139,7 +140,9 @@ MAKERS: dict[str, Callable[[], SpanAttention]] = {
 
 @pytest.mark.parametrize("spans", MAKERS)
 @pytest.mark.parametrize("kind", [NoPosition, LearnedDistances, ALiBi])
-@pytest.mark.parametrize(("length", "front"), [(9, 0), (13, 11), (5, 40)])
+@pytest.mark.parametrize(
+    ("length", "front"), mark_slow([(9, 0), (13, 11), (5, 40)], slow=[(5, 40)])
+)
 def test_the_loop_with_its_gradients(
     spans: str, kind: type[Position], length: int, front: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

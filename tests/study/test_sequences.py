@@ -13,6 +13,7 @@ from scipy import stats
 from plmctl.report.power import compute_power, find_detectable, incomplete_gamma
 from plmctl.report.sequences import FIRST, Evidence, Look, evaluate_looks, spend
 from plmctl.report.statistics import Difference, compare_pairs, quantile
+from tests.marks import mark_slow
 
 MOST = 10  # seeds
 ARMS = ("a", "b", "c")
@@ -136,8 +137,8 @@ def literal_power(noncentrality: float, freedom: float, critical: float) -> floa
     )
 
 
-@pytest.mark.parametrize("freedom", [1, 2, 3, 4.5, 9, 30, 200])
-@pytest.mark.parametrize("level", [0.05, 0.004])
+@pytest.mark.parametrize("freedom", mark_slow([1, 2, 3, 4.5, 9, 30, 200], slow=(3, 9, 30)))
+@pytest.mark.parametrize("level", mark_slow([0.05, 0.004], slow=(0.05,)))
 def test_power(freedom: float, level: float) -> None:
     critical = quantile(level, freedom)
     for noncentrality in (0.0, 0.7, 3.0, 8.0):

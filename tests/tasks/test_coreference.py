@@ -385,6 +385,7 @@ def test_what_cannot_be(tmp_path: Path) -> None:
         build(node.task, {"sees_later": False}, path="task")
 
 
+@pytest.mark.slow
 def test_long_documents_are_learned(tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").write_text(write_stories(48, 0))
     (tmp_path / "dev.jsonl").write_text(write_stories(12, 1))

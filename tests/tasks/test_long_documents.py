@@ -108,6 +108,7 @@ def finetune(folder: Path, *words: str) -> dict[str, float]:
     return scores
 
 
+@pytest.mark.slow
 def test_evidence_far_behind(tmp_path: Path) -> None:
     """With a window of two tokens to either side, what the key says comes through the question,
     which is global. Rows that are too short for key and colours together cannot tell.
