@@ -8,7 +8,7 @@ import contextlib
 import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -113,11 +113,10 @@ class HydraComposer:
 
     def parse(self, word: str) -> Override:
         """ValueError with Hydra's reason where `word` cannot be read."""
-        from hydra.core.override_parser.overrides_parser import OverridesParser
         from hydra.errors import HydraException
 
         try:
-            return Override(OverridesParser.create(self._loader).parse_overrides([word])[0])
+            return Override(replace(_parse(word), config_loader=self._loader))
         except HydraException as error:
             raise ValueError(str(error).splitlines()[0]) from None
 
@@ -144,12 +143,14 @@ class HydraComposer:
         """A composition without the settings of Hydra itself, which take longer to compose than
         all of ours.
         """
+        from hydra._internal.config_repository import CachingConfigRepository
         from hydra._internal.defaults_list import create_defaults_list
         from hydra.types import RunMode
         from omegaconf import OmegaConf
 
         loader: Any = self._loader
-        parsed, repository = loader._parse_overrides_and_create_caching_repo(self.verb, list(words))
+        parsed, repository = list(map(_parse, words)), CachingConfigRepository(loader.repository)
+        loader._process_config_searchpath(self.verb, parsed, repository)
         loader.validate_sweep_overrides_legal(parsed, RunMode.RUN, from_shell=False)
         found = create_defaults_list(
             repository, self.verb, parsed, prepend_hydra=False, skip_missing=False
@@ -264,6 +265,14 @@ def open_composer(verb: str, config_dirs: Sequence[str] = ()) -> Iterator[HydraC
         running.hydra = outer
 
 
+@functools.lru_cache(maxsize=4096)
+def _parse(word: str) -> HydraOverride:
+    """An override as Hydra's grammar reads it; one composition asks several times."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    return OverridesParser.create().parse_overrides([word])[0]
+
+
 @functools.cache
 def _store_plumbing(verb: str) -> None:
     """Make the settings that `verb` has without any part known to Hydra."""
@@ -294,11 +303,10 @@ def store_recipe(name: str, config_dirs: Sequence[str] = ()) -> str:
 def set_values(config: DictConfig, words: Sequence[str]) -> list[UsageError]:
     """Apply value overrides as Hydra does, one by one, so that each bad one is reported."""
     from hydra._internal.config_loader_impl import ConfigLoaderImpl
-    from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
     bad: list[UsageError] = []
-    for override in OverridesParser.create().parse_overrides(list(words)):
+    for override in map(_parse, words):
         try:
             ConfigLoaderImpl._apply_overrides_to_config([override], config)
         except HydraException as error:

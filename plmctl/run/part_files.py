@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import copy
+import functools
 import pickle
 from typing import Any
 
 from hydra._internal.config_repository import ConfigRepository
+from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.object_type import ObjectType
-from hydra.plugins.config_source import ConfigResult
+from hydra.plugins.config_source import ConfigResult, ConfigSource
 
+SHIPPED = ("main", "hydra")  # who provides the files of plmctl, and those of Hydra
 # what was read; bytes, since a composition writes into what it gets
 _PARSED: dict[tuple[str, str, str], bytes] = {}
+_SOURCES: dict[tuple[str, str], ConfigSource] = {}
 
 
 class PartFiles(ConfigRepository):
@@ -19,13 +23,17 @@ class PartFiles(ConfigRepository):
     runs, as those of a user may.
     """
 
+    def __init__(self, search: ConfigSearchPath) -> None:
+        super().__init__(search)
+        self.sources = [
+            _remember(source) if source.provider in SHIPPED else source for source in self.sources
+        ]
+
     def load_config(self, config_path: str) -> ConfigResult | None:
         source = self._find_object_source(config_path=config_path, object_type=ObjectType.CONFIG)
         owner = source.provider if source else None
         # the store of classes holds Hydra's own settings, and the recipes of each composition
-        shipped = owner in ("main", "hydra") or (
-            owner == "schema" and config_path.startswith("hydra/")
-        )
+        shipped = owner in SHIPPED or (owner == "schema" and config_path.startswith("hydra/"))
         if source is None or not shipped:
             return super().load_config(config_path)
         key = source.provider, source.path, config_path
@@ -39,3 +47,12 @@ class PartFiles(ConfigRepository):
         every composition, to look for other sources.
         """
         return copy.copy(self)
+
+
+def _remember(source: ConfigSource) -> ConfigSource:
+    """The source of such files that looks for each of them once a process."""
+    found = _SOURCES.setdefault((source.provider, source.path), source)
+    if found is source:
+        for question in ("is_config", "is_group", "list"):
+            setattr(source, question, functools.cache(getattr(source, question)))
+    return found
