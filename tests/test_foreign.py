@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
 from plmctl.run.compose import compose
-from plmctl.run.other_names import OURS
+from plmctl.run.other_names import OURS, guess
 from plmctl.run.spec import thaw
 from plmctl.run.walks import paths
 from plmctl.text.undecodable import guess_encoding
@@ -252,3 +252,12 @@ def test_a_checkpoint_that_is_not_there(name: str, fix: str) -> None:
         == f"plmctl: {Path(name)}: there is no such run, checkpoint or Hugging Face folder\n  fix:"
         f" {fix}\n"
     )
+
+
+def test_a_wrong_name_means_the_setting_nearest_in_the_tree() -> None:
+    known = ["rounds", "optim.lr", "optim.round", "model.encoder.rate", "model.decoder.rate"]
+    assert guess("round", known) == ["rounds"]
+    assert guess("train.round", known) == ["optim.round"]
+    assert guess("model.decoder.stack.rate", known) == ["model.decoder.rate"]
+    assert guess("noise.rate", known) == ["model.encoder.rate", "model.decoder.rate"]
+    assert guess("optim.lrr", known) == ["optim.lr"]

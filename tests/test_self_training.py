@@ -16,6 +16,7 @@ import torch
 from plmctl.chain.self_training import describe
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.jobs.job import Job
+from plmctl.run.loading import find
 from plmctl.run.pseudo_labels import Guess, choose_guesses, make_guess
 from plmctl.tasks.base import Example
 from plmctl.tasks.label_loss import LabelLoss
@@ -47,6 +48,8 @@ def test_what_several_models_say_is_the_softmax_of_their_mean_score() -> None:
     plain = normalise(mean)
     assert found.label == max(plain, key=lambda name: plain[name])
     assert found.sure == pytest.approx(max(plain.values()))
+    kept = make_guess(example, answers, weights=weights, decide=lambda shares: "3")
+    assert (kept.label, kept.sure) == ("3", pytest.approx(plain["3"]))
     gone = [{"probabilities": {"a": 1.0, "b": 0.0}}]  # rounded: no logarithm of 0
     assert make_guess(example, gone).shares == pytest.approx({"a": 1.0, "b": 0.0})
 
@@ -168,6 +171,38 @@ def test_labelled_texts_are_what_eval_says_of_them(place: Path) -> None:
     assert "is there already" in plmctl("data", "label", *given, f"out={out}", code=2)
 
 
+def test_a_threshold_that_the_checkpoint_keeps_decides(place: Path, tmp_path: Path) -> None:
+    shutil.copytree(place / "teacher", tmp_path / "run")
+    given = (f"checkpoint={tmp_path}/run", f"input={place}/new.txt")
+    plmctl("eval", *given, f"out={tmp_path}/said.jsonl")
+    shares = [row["probabilities"]["+"] for row in read_rows(tmp_path / "said.jsonl")][:12]
+    threshold = sum(sorted(shares)[5:7]) / 2
+    wanted = ["+" if share >= threshold else "-" for share in shares]
+    assert wanted != ["+" if share >= 0.5 else "-" for share in shares]
+    own = {"temperature": 1.0, "threshold": threshold, "label": "+", "fitted": "dev"}
+    (find(tmp_path / "run") / "decision.json").write_text(json.dumps(own))
+    said = plmctl("data", "label", *given, f"out={tmp_path}/out")
+    assert f"decision: threshold {threshold:.4g} of +, fitted on dev\n" in said
+    rows = read_rows(tmp_path / "out/train.jsonl")[8:]
+    assert [row["label"] for row in rows] == wanted
+    assert [row["probabilities"]["+"] for row in rows] == pytest.approx(shares, abs=1e-5)
+
+
+def test_a_lost_training_file_is_told_before_any_text_is_read(place: Path, tmp_path: Path) -> None:
+    given = (f"checkpoint={place}/teacher", f"input={place}/new.txt")
+    train = place / "data/train.tsv"
+    train.rename(tmp_path / "train.tsv")
+    try:
+        said = plmctl("data", "label", *given, f"out={tmp_path}/x", code=2)
+        plmctl("data", "label", *given, "labelled=false", f"out={tmp_path}/y")
+    finally:
+        (tmp_path / "train.tsv").rename(train)
+    assert f"labelled=True: the examples that {place}/teacher was trained on are no longer" in said
+    assert "fix: labelled=false" in said
+    assert len(read_rows(tmp_path / "y/train.jsonl")) == 13  # one of them was an example
+    assert (tmp_path / "y/dev.jsonl").is_file()
+
+
 def test_mistakes_are_named(place: Path, tmp_path: Path) -> None:
     given = (f"checkpoint={place}/teacher", f"input={place}/new.txt", f"out={tmp_path}/x")
     said = plmctl("data", "label", *given, "threshold=1", code=2)
@@ -180,6 +215,23 @@ def test_mistakes_are_named(place: Path, tmp_path: Path) -> None:
     missing = (f"input={tmp_path}/none.txt", f"out={tmp_path}/s")
     assert "none.txt" in plmctl("self-train", *tuned, *missing, code=3)
     new = f"input={place}/new.txt"
+    for name, content, told in (
+        ("empty.txt", "\n", "the file is empty"),
+        ("other.csv", "lines\na\n", "body"),
+        ("odd.txt", b"\xff\xfe\xfa", "not UTF-8"),
+    ):
+        file = tmp_path / name
+        file.write_bytes(content if isinstance(content, bytes) else content.encode())
+        assert told in plmctl("self-train", *tuned, f"input={file}", "--dry-run", code=3)
+        file.unlink()
+    said = plmctl("self-train", *tuned, new, "round=2", "treshold=0.9", code=2)
+    assert "(did you mean 'rounds'?)\n  fix: rounds=2\n" in said
+    assert "fix: threshold=0.9\n" in said
+    old = f"input={tmp_path}/old.txt"
+    (tmp_path / "old.txt").write_text("a dull film 00\n")
+    said = plmctl("data", "label", given[0], given[2], old, code=3)
+    assert "old.txt: all of its texts are among the labelled examples" in said
+    (tmp_path / "old.txt").unlink()
     for words, told in (
         (["train.share=0.5"], "train.share=0.5: 1: students would learn a share"),
         (["task=sst2"], "one label for each text or pair of a table"),

@@ -5,6 +5,7 @@ next teacher.
 from __future__ import annotations
 
 import contextlib
+import difflib
 import json
 import sys
 import typing
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.chain.page import read_scores
-from plmctl.core.errors import ConfigError, UsageError, nearest, raise_all
+from plmctl.core.errors import ConfigError, UsageError, raise_all
 from plmctl.core.locate import locate
 from plmctl.core.progress import clock
 from plmctl.core.terminal import print_table, remark, tell
@@ -25,14 +26,17 @@ from plmctl.jobs.journal import JobJournal, hold_folder
 from plmctl.jobs.key import compute_key
 from plmctl.jobs.runners import run_here
 from plmctl.report.job_events import Event
+from plmctl.run.other_names import did_you_mean
 from plmctl.run.spec import Provenance, key_of
 from plmctl.storage.reading import read_json
 from plmctl.tasks.classification import Classification
 from plmctl.tasks.files import match_patterns
 from plmctl.tasks.tables import SHARES, TEXTS, Table
+from plmctl.tasks.unlabelled import read_unlabelled
 
 COMMAND, TUNE, LABEL = "self-train", "finetune", "label"
 OUT = "self-trained"  # the folder, without out=
+MISSPELT = 0.8  # of the letters of a setting of the rounds
 HEAD = ("round", "folder", "time", "score on dev", "texts")
 # of what `plmctl data label` writes
 NAMES, FILES = (*TEXTS, "label", SHARES), {"train": "train.jsonl", "dev": "dev.jsonl"}
@@ -108,11 +112,13 @@ def sort_words(words: Sequence[str]) -> tuple[SelfTraining, list[str]]:
         elif key in ("run.dir", "resume"):
             allowed, fix = "none: each round has a folder of its own", "out=<a folder for all>"
             wrong.append(ConfigError(key, value, allowed, fix=fix))
+        elif meant := difflib.get_close_matches(key, hints, n=1, cutoff=MISSPELT):
+            allowed, fix = f"there is no such setting{did_you_mean(meant)}", f"{meant[0]}={value}"
+            wrong.append(ConfigError(key, value, allowed, fix=fix))
         else:
             rest.append(word)
     if "input" not in own:
-        near = nearest("input", [key_of(word) for word in rest])
-        allowed = f"must be given: the texts without labels{near}"
+        allowed = "must be given: the texts without labels"
         wrong.append(ConfigError("input", ..., allowed, fix="input=new.txt"))
     raise_all(wrong)
     return SelfTraining(**own), rest
@@ -169,7 +175,8 @@ def _spell_layout(config: Mapping[str, Any]) -> list[str]:
 
 def _check(configs: Configs, config: dict[str, Any], asked: SelfTraining) -> None:
     """Raise what would end a later job: a task that does not read the new files, texts that are not
-    there, no dev set; and a share of the examples, of which the students would not learn the same.
+    there or cannot be read, no dev set; and a share of the examples, of which the students would
+    not learn the same.
     """
     task = config["task"] or {}
     if not _reads_tables(task, configs.given.plugins):
@@ -181,7 +188,7 @@ def _check(configs: Configs, config: dict[str, Any], asked: SelfTraining) -> Non
     texts = asked.input.strip("'\"")  # as the grammar of Hydra quotes
     for error in find_missing_files({**config, "input": texts, "data": {"path": None}}):
         raise error
-    configs.read_task(task["name"], config, {"pooling": "first"})
+    read_unlabelled(configs.read_task(task["name"], config, {"pooling": "first"}), texts)
 
 
 def _reads_tables(task: Mapping[str, Any], plugins: Sequence[str]) -> bool:

@@ -14,7 +14,7 @@ from plmctl.run.adapt import framing
 from plmctl.run.assemble import longest
 from plmctl.run.build import plain
 from plmctl.run.held_out import suggest_task
-from plmctl.run.loading import Loaded
+from plmctl.run.loading import Loaded, Source
 from plmctl.run.model_facts import reading
 from plmctl.run.schema import Attack, Evaluate
 from plmctl.run.spec import Part
@@ -39,7 +39,7 @@ DECIDED = (
 )
 
 
-def describe_model(loaded: Loaded, plugins: Sequence[str]) -> dict[str, Any]:
+def describe_model(loaded: Loaded | Source, plugins: Sequence[str]) -> dict[str, Any]:
     """What a task is given of the model that it is asked of."""
     return {
         "vocab": loaded.vocab,

@@ -118,6 +118,14 @@ class Source:
             return self.folder
         return above.parent if above.name == "checkpoints" else None
 
+    def own_task(self) -> dict[str, Any]:
+        """The config of the task that it was fine-tuned on, {} without one; UsageError where that
+        needs a plug-in that is not given.
+        """
+        node: dict[str, Any] = self.config.get("task") or {}
+        confirm(named(node), self.plugins, of=self.folder)
+        return node
+
     @property
     def vocab_size(self) -> int:
         """Rows of the token table, which may be more than the tokenizer has tokens."""
@@ -145,12 +153,8 @@ class Loaded:
         return self.tokenizer.vocab
 
     def own_task(self) -> dict[str, Any]:
-        """The config of the task that it was fine-tuned on, {} without one; UsageError where that
-        needs a plug-in that is not given.
-        """
-        node: dict[str, Any] = self.config.get("task") or {}
-        confirm(named(node), self.source.plugins, of=self.source.folder)
-        return node
+        """That of its source."""
+        return self.source.own_task()
 
 
 def load(path: str | os.PathLike[str], *, plugins: Sequence[str] = ()) -> Loaded:

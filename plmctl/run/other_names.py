@@ -5,10 +5,12 @@ right here.
 from __future__ import annotations
 
 import difflib
+import itertools
 from collections.abc import Callable, Iterable
 
 SPELT_ALIKE = 0.7  # of the letters of two last words; less is another word
 MISSPELT = 0.93  # of a whole key; a letter is wrong
+BESIDE = 0.85  # of a last word whose setting stands beside the wrong one
 SHOWN = 3  # settings of one name that a message lists
 
 # ours -> theirs: a setting, or a setting with the value that says it; a name with a dot is meant
@@ -107,8 +109,8 @@ def ours(key: str, known: Callable[[str], bool]) -> str:
 
 
 def guess(key: str, known: Iterable[str]) -> list[str]:
-    """The `known` settings that a wrong key may mean: those of its last word, wherever they stand;
-    else one that is spelt alike.
+    """The `known` settings that a wrong key may mean: one of its group that is spelt alike; those
+    of its last word, the nearest ones in the tree; else another one that is spelt alike.
 
     The group of a key is not compared letter by letter: `train.` would make all of its settings
     look alike.
@@ -117,8 +119,13 @@ def guess(key: str, known: Iterable[str]) -> list[str]:
     group, dot, name = key.rpartition(".")
     if alike := difflib.get_close_matches(key, keys, n=1, cutoff=MISSPELT):
         return alike
+    siblings = [other.rpartition(".")[2] for other in keys if other.rpartition(".")[0] == group]
+    if alike := difflib.get_close_matches(name, siblings, n=1, cutoff=BESIDE):
+        return [f"{group}{dot}{alike[0]}"]
     same = [other for other in keys if other.endswith(f".{key}")]
     same = same or [other for other in keys if other.rpartition(".")[2] == name]
+    nearest = max((_count_shared(key, other) for other in same), default=0)
+    same = [other for other in same if _count_shared(key, other) == nearest]
     if len(same) > SHOWN:
         least = min(other.count(".") for other in same)
         same = [other for other in same if other.count(".") == least]
@@ -131,6 +138,12 @@ def guess(key: str, known: Iterable[str]) -> list[str]:
     if alike := difflib.get_close_matches(name, beside, n=1, cutoff=SPELT_ALIKE):
         return [beside[alike[0]]]
     return difflib.get_close_matches(key, keys, n=1, cutoff=0.85)
+
+
+def _count_shared(key: str, other: str) -> int:
+    """How many groups, from the top, both stand in."""
+    pairs = zip(key.split("."), other.split("."), strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def did_you_mean(keys: Iterable[str]) -> str:

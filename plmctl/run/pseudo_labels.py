@@ -4,29 +4,33 @@ them.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from plmctl.core.errors import ConfigError, UsageError
+from plmctl.core.errors import AbsentData, ConfigError, DataError, UsageError
 from plmctl.core.terminal import tell
 from plmctl.run.asked_task import describe_model
 from plmctl.run.build import build
 from plmctl.run.ensemble import Member, ask_members
-from plmctl.run.loading import load
+from plmctl.run.loading import open_source
 from plmctl.run.plugins import option
 from plmctl.run.schema import Evaluate
 from plmctl.run.writing import Label
 from plmctl.storage.resumable import new_folder, write_folder
 from plmctl.tasks.base import Example, Task
+from plmctl.tasks.calibration import LabelDecision, choose, join_decisions
 from plmctl.tasks.classification import Classification
 from plmctl.tasks.tables import TEXTS
 
 TINY = 1e-30  # the probability of a label that has rounded to 0
+_KINDS = "of tasks with one label for a text or a pair (classification, cloze, GLUE's)"
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,7 @@ class Guess:
     """A text with what is said of it.
 
     Args:
-        label: the likeliest one.
+        label: the likeliest one, or what a kept threshold says.
         sure: its probability.
         shares: {label: probability} at the temperature that was asked for.
     """
@@ -55,27 +59,29 @@ def label(spec: Label) -> int:
     """
     out, splits = new_folder(spec.out), dict[str, list[Example]]()
     reader = _find_labelled(spec)
+    known = _read_known(spec, *reader)
     members = _ask(spec, splits, reader)
     task: Any = members[0].task
-    source = reader[1] if reader else members[0].task
+    decision = join_decisions([each.task for each in members], [each.kept for each in members])
     ((name, texts),) = splits.items()
-    known = {split: source.read(split) for split in ("train", "dev") if source.has(split)}
     seen = {_content(example) for examples in known.values() for example in examples}
-    answers = [member.answers[name] for member in members]
     guesses = [
-        make_guess(example, own, weights=spec.weights, temperature=spec.temperature)
-        for example, *own in zip(texts, *answers, strict=True)
+        make_guess(
+            example,
+            own,
+            weights=spec.weights,
+            temperature=spec.temperature,
+            decide=partial(_decide, task, decision or LabelDecision()),
+        )
+        for example, *own in zip(texts, *(each.answers[name] for each in members), strict=True)
         if _content(example) not in seen
     ]
-    kept = choose_guesses(guesses, threshold=spec.threshold, share=spec.share)
-    if not kept:
-        surest = max((guess.sure for guess in guesses), default=0.0)
-        what = f"none of {len(guesses):,} new texts has a label of {spec.threshold:g} or more"
-        raise UsageError(f"{what}\n  fix: threshold={math.floor(100 * surest) / 100:g} or less")
+    kept = _keep(spec, guesses)
     labelled = known["train"] if spec.labelled else []
     lines = [*_write_labelled(labelled, task.names), *(guess.line() for guess in kept)]
     others = {"dev.jsonl": "".join(_write_labelled(known.get("dev", []), task.names))}
-    job = {"made by": "plmctl data label", **_describe(spec)}
+    decided = {"decision": decision.describe()} if decision else {}
+    job = {"made by": "plmctl data label", **_describe(spec), **decided}
     counted = Counter(guess.label for guess in kept)
     write_folder(
         out,
@@ -89,11 +95,13 @@ def label(spec: Label) -> int:
     if spec.provenance.json:
         counts = {"labelled": len(labelled), "texts": len(texts), "kept": len(kept)}
         of_each = {name: counted[name] for name in task.names}
-        tell(json.dumps({"out": spec.out, **counts, "labels": of_each}))
+        tell(json.dumps({"out": spec.out, **counts, "labels": of_each, **decided}))
         return 0
     of_labels = ", ".join(f"{name} {counted[name]:,}" for name in task.names)
     said = f"{len(kept):,} of {len(texts):,} texts ({of_labels})"
-    tell(f"{out}: {len(labelled):,} labelled examples, and {said}\n{_spell_next(spec, task)}")
+    lines = [f"{out}: {len(labelled):,} labelled examples, and {said}"]
+    lines += [f"{name}: {value}" for name, value in decided.items()]
+    tell("\n".join([*lines, _spell_next(spec, task)]))
     return 0
 
 
@@ -103,10 +111,13 @@ def make_guess(
     *,
     weights: Sequence[float] | None = None,
     temperature: float = 1.0,
+    decide: Callable[[Mapping[str, float]], str] | None = None,
 ) -> Guess:
     """What several models say of a text: `softmax_l(sum_m w_m s_m(l) / (T sum_m w_m))`, s_m(l) the
     score of label l, here log p_m(l), which differs from it by a number that softmax takes out
     (PET: Schick and Schuetze, 2021, arXiv:2001.07676, sec. 3.3).
+
+    `decide`: the label of these probabilities, with T = 1; None: the likeliest.
     """
     given = weights or [1.0] * len(answers)
     sides = [answer["probabilities"] for answer in answers]
@@ -119,7 +130,7 @@ def make_guess(
         for name in sides[0]
     }
     plain, soft = _normalise(scores, 1.0), _normalise(scores, temperature)
-    best = max(plain, key=lambda name: plain[name])
+    best = decide(plain) if decide else max(plain, key=plain.__getitem__)
     return Guess(example, best, plain[best], soft)
 
 
@@ -138,6 +149,19 @@ def choose_guesses(guesses: Sequence[Guess], *, threshold: float, share: float) 
     return [guesses[place] for place in sorted(kept)]
 
 
+def _keep(spec: Label, guesses: Sequence[Guess]) -> list[Guess]:
+    """The guesses that are learned from; an error where there are none."""
+    if not guesses:
+        what = "all of its texts are among the labelled examples or in dev"
+        raise DataError(what, file=spec.input, fix="input=<new texts>")
+    kept = choose_guesses(guesses, threshold=spec.threshold, share=spec.share)
+    if not kept:
+        surest = max(guess.sure for guess in guesses)
+        what = f"none of {len(guesses):,} new texts has a label of {spec.threshold:g} or more"
+        raise UsageError(f"{what}\n  fix: threshold={math.floor(100 * surest) / 100:g} or less")
+    return kept
+
+
 def _normalise(scores: Mapping[str, float], temperature: float) -> dict[str, float]:
     top = max(scores.values())
     powers = {name: math.exp((score - top) / temperature) for name, score in scores.items()}
@@ -145,22 +169,46 @@ def _normalise(scores: Mapping[str, float], temperature: float) -> dict[str, flo
     return {name: power / total for name, power in powers.items()}
 
 
-def _find_labelled(spec: Label) -> tuple[str, Task] | None:
-    """(the run `labelled_from`, its task); None: the checkpoint itself says it."""
-    if spec.labelled_from is None:
-        return None
-    loaded = load(spec.labelled_from, plugins=spec.plugins)
-    if not (node := loaded.own_task()):
-        allowed = "a run of finetune on the task of checkpoint"
-        raise ConfigError("labelled_from", spec.labelled_from, allowed, fix="labelled_from=null")
-    given = describe_model(loaded, spec.plugins)
-    return spec.labelled_from, build(node, given, spec.plugins, path="task")
+def _decide(task: Task, decision: LabelDecision, probabilities: Mapping[str, float]) -> str:
+    row = {"guess": "", "probabilities": probabilities}
+    return str(choose(task, row, decision)["guess"])
 
 
-def _ask(
-    spec: Label, splits: dict[str, list[Example]], reader: tuple[str, Task] | None
-) -> list[Member]:
-    checkpoints = [spec.checkpoint] if isinstance(spec.checkpoint, str) else [*spec.checkpoint]
+def _find_labelled(spec: Label) -> tuple[str, Task]:
+    """(the run that says the labelled examples, its task)."""
+    setting = "checkpoint" if spec.labelled_from is None else "labelled_from"
+    run = spec.labelled_from or _list_checkpoints(spec)[0]
+    source = open_source(run, plugins=spec.plugins)
+    if not (node := source.own_task()):
+        fix = "labelled_from=null" if spec.labelled_from else f"{setting}=<a run of finetune>"
+        raise ConfigError(setting, run, "it was not fine-tuned on a task", fix=fix)
+    task: Task = build(node, describe_model(source, spec.plugins), spec.plugins, path="task")
+    if not isinstance(task, Classification):
+        raise ConfigError(setting, run, f"{_KINDS}; this one has {task.name}")
+    return run, task
+
+
+def _read_known(spec: Label, run: str, task: Task) -> dict[str, list[Example]]:
+    """The examples of train and dev, as far as their files are there still; ConfigError where
+    those of train are asked for and are not.
+    """
+    known = {}
+    for split in ("train", "dev"):
+        with contextlib.suppress(AbsentData):
+            known |= {split: task.read(split)} if task.has(split) else {}
+    if spec.labelled and "train" not in known:
+        allowed = f"the examples that {run} was trained on are no longer in {task.path}"
+        fix = "labelled=false, or put their file back"
+        raise ConfigError("labelled", True, allowed, fix=fix)
+    return known
+
+
+def _list_checkpoints(spec: Label) -> list[str]:
+    return [spec.checkpoint] if isinstance(spec.checkpoint, str) else [*spec.checkpoint]
+
+
+def _ask(spec: Label, splits: dict[str, list[Example]], reader: tuple[str, Task]) -> list[Member]:
+    checkpoints = _list_checkpoints(spec)
     if spec.weights is not None and len(spec.weights) != len(checkpoints):
         allowed = f"{len(checkpoints)} numbers, one for each checkpoint"
         raise ConfigError("weights", list(spec.weights), allowed, fix="weights=null: all the same")
@@ -172,11 +220,10 @@ def _ask(
         device=spec.device,
     )
     members = list(ask_members(asked, splits, reader=reader))
-    task = members[0].task
     read = {role for examples in splits.values() for each in examples for role in each.fields}
-    if not isinstance(task, Classification) or read - {*TEXTS}:
-        allowed = "of tasks with one label for a text or a pair (classification, cloze, GLUE's)"
-        raise ConfigError("checkpoint", spec.checkpoint, f"{allowed}; this one has {task.name}")
+    if read - {*TEXTS}:
+        has = members[0].task.name
+        raise ConfigError("checkpoint", spec.checkpoint, f"{_KINDS}; this one has {has}")
     return members
 
 
