@@ -20,7 +20,7 @@ GENERAL = [
     "a path of red bricks: gray holly",
     "slow pigs help nine new yellow dogs",
 ] * 40
-FIELD = ["nephrology and nephropathy: a nephrologist sat on the mat", "a nephrologist"] * 40
+FIELD = ["nephrology and nephropathy: a nephrologist sat on the mat", "a nephrologist ☃"] * 40
 OLD = "the cat sat near a hat"
 SIZE = ["size=tiny", "size.width=16", "size.inner_width=32", "size.num_heads=2"]
 SMALL = ["train.batch_size=4", "format.max_length=32", "train.steps=1"]
@@ -44,7 +44,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     asked = ["extend", folder / "run", f"data.path={folder}/field.txt", "tokens=5", "--json"]
     said = json.loads(plmctl(*asked, f"out={folder}/new"))
-    assert said["tokens"] == 5
+    assert (said["tokens"], said["unknown_words"]) == (5, 1)
     assert said["after"] < 0.6 * said["before"]
     return folder
 
@@ -110,6 +110,8 @@ def test_back_to_hugging_faces_layout(home: Path) -> None:
     asked = [f"data.path={home}/field.txt", "tokens=5", f"out={home}/grown"]
     said = plmctl("extend", home / "published", *asked)
     assert "5 new tokens, such as" in said
+    assert "1 word of it stays unknown, 40 times in all, such as ☃: " in said
+    assert f"fix: plmctl inject checkpoint={home}/grown word_vectors=random" in said
     assert f"init={home}/grown" in said
     plmctl("convert", home / "grown", "--to", "hf", "--out", home / "again")
     grown, again = load(home / "grown"), load(home / "again")

@@ -5,6 +5,7 @@ knows of their pieces.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 
@@ -23,7 +24,9 @@ from plmctl.run.loading import Source, open_source
 from plmctl.run.schema import Extend
 from plmctl.run.tokenize import find_sources
 from plmctl.storage.resumable import new_folder
+from plmctl.tasks.base import cut
 from plmctl.text.tokenizer import Tokenizer
+from plmctl.text.unknown import count_unknown_words
 
 
 def extend(spec: Extend) -> int:
@@ -37,11 +40,14 @@ def extend(spec: Extend) -> int:
     fill = partial(_fill_with_means, pieces) if spec.rows == "pieces" else _keep_drawn
     write_with_tokens(source, tokenizer, fill, out)
     before, after = (int(each.encode_flat(texts)[1].sum()) for each in (own, tokenizer))
+    unknown = count_unknown_words(tokenizer, texts)
     if spec.provenance.json:
         counts = {"tokens": len(pieces), "before": before, "after": after}
-        tell(json.dumps({"out": spec.out, **counts}))
+        tell(json.dumps({"out": spec.out, **counts, "unknown_words": len(unknown)}))
         return 0
-    tell("\n".join(_describe(spec, tokenizer, own, len(pieces), (before, after))))
+    lines = _describe(spec, tokenizer, own, len(pieces), (before, after))
+    lines += _describe_unknown(spec, unknown)
+    tell("\n".join([*lines, f"next: plmctl pretrain <recipe> init={spec.out} data.path=<text>"]))
     return 0
 
 
@@ -105,4 +111,18 @@ def _describe(
     ]
     if added < spec.tokens:
         lines.append(f"no more than {added:,} stand {spec.least} times in it (tokens, least)")
-    return [*lines, f"next: plmctl pretrain <recipe> init={spec.out} data.path=<text>"]
+    return lines
+
+
+def _describe_unknown(spec: Extend, words: Counter[str]) -> list[str]:
+    """The words that are no tokens together, and what makes one of each."""
+    if not words:
+        return []
+    shown = " ".join(cut(word, 20) for word, _ in words.most_common(8))
+    which = "word of it stays" if len(words) == 1 else "words of it stay"
+    return [
+        f"{len(words):,} {which} unknown, {words.total():,} times in all, such as {shown}:"
+        " new tokens are made of those that the tokenizer has",
+        f"  fix: plmctl inject checkpoint={spec.out} word_vectors=random form=replace"
+        " words=<a file: word, tab, how often> out=<folder>",
+    ]

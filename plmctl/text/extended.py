@@ -8,7 +8,8 @@ import json
 import math
 import struct
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import groupby, pairwise
 from typing import Any
 
@@ -41,19 +42,18 @@ def extend_backend(
         ConfigError: A tokenizer of another kind, or a text in which nothing stands often enough.
     """
     _check_kind(backend, kind)
-    words = count_words(backend, texts, unknown=roles.unk)
+    there = count_words(backend, texts)
+    words = {word: times for word, times in there.items() if roles.unk not in word}
     ids = {token: number for number, token in enumerate(backend.tokens)}
-    merges = learn_merges(
+    learn = partial(
+        learn_merges,
         words,
-        tokens=tokens,
-        least=least,
         join=_choose_join(backend, kind),
         known=ids,
         keep_all=kind in ("bpe", "byte_bpe"),
     )
-    if not merges:
-        allowed = f"no two tokens stand {least} times side by side inside a word of this text"
-        raise ConfigError("least", least, allowed, fix="least=2, or data.path=<more text>")
+    if not (merges := learn(tokens=tokens, least=least)):
+        raise _explain_nothing(learn, least, sum(words.values()), there.total())
     total = sum(times * len(word) for word, times in words.items())
     grown: Backend
     if isinstance(backend, SentencePiece):
@@ -64,15 +64,29 @@ def extend_backend(
     return grown, [[ids[piece] for piece in merge.pieces] for merge in merges]
 
 
-def count_words(
-    backend: Backend, texts: Iterable[str], *, unknown: str | None
-) -> Counter[tuple[str, ...]]:
-    """How often each word stands in the texts, by its tokens; without those with unknown parts."""
+def _explain_nothing(
+    learn: Callable[..., Sequence[Merge]], least: int, known: int, total: int
+) -> ConfigError:
+    """Why a text gives no new token, and what would help: `known` of its `total` words consist of
+    tokens.
+    """
+    allowed = f"no two tokens stand {least} times side by side inside a word of this text"
+    if known < total:
+        allowed += f"; {total - known:,} of its {total:,} words have letters that no token has"
+    often = max((merge.count for merge in learn(tokens=1, least=1)), default=0)
+    fix = "data.path=<more text>" if known else "a model whose tokenizer knows these words"
+    if often > 1 and learn(tokens=1, least=often):
+        fix = f"least={often}, or {fix}"
+    return ConfigError("least", least, allowed, fix=fix)
+
+
+def count_words(backend: Backend, texts: Iterable[str]) -> Counter[tuple[str, ...]]:
+    """How often each word stands in the texts, by its tokens."""
     split = _split_rust if isinstance(backend, Rust) else _split_pieces
     words = Counter[tuple[str, ...]]()
     for text in texts:
         words.update(split(backend, replace_surrogates(text)))  # type: ignore[arg-type]
-    return Counter({word: times for word, times in words.items() if unknown not in word})
+    return words
 
 
 def _split_rust(backend: Rust, text: str) -> Iterator[tuple[str, ...]]:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from plmctl.core.errors import DataError
 from plmctl.text.vocab import Vocab
+
+if TYPE_CHECKING:
+    from plmctl.text.tokenizer import Tokenizer
 
 MOST = 0.5  # a text with a larger unknown share is refused
 
@@ -16,17 +21,33 @@ def unknown_share(ids: Any, vocab: Vocab) -> float:
     """The share of unknown tokens among the tokens `ids` that stand for text; 0 if the vocabulary
     has no token only for unknown text.
     """
-    ids, others = (
-        np.asarray(ids),
-        (vocab.pad, vocab.cls, vocab.sep, vocab.mask, vocab.bos, vocab.eos),
-    )
-    if vocab.unk is None or vocab.unk in others:
+    ids = np.asarray(ids)
+    if (unk := _find_id(vocab)) is None:
         return 0.0
-    unknown = int(np.count_nonzero(ids == vocab.unk))
+    unknown = int(np.count_nonzero(ids == unk))
     # a transform may add tokens behind those of the tokenizer, which are special
     ordinary = ids[ids < vocab.size]
-    known = int(np.count_nonzero(~vocab.special[ordinary] & (ordinary != vocab.unk)))
+    known = int(np.count_nonzero(~vocab.special[ordinary] & (ordinary != unk)))
     return unknown / max(1, unknown + known)
+
+
+def _find_id(vocab: Vocab) -> int | None:
+    """The id that stands for unknown text and for nothing else; None if there is none."""
+    others = (vocab.pad, vocab.cls, vocab.sep, vocab.mask, vocab.bos, vocab.eos)
+    return None if vocab.unk in others else vocab.unk
+
+
+def count_unknown_words(tokenizer: Tokenizer, texts: Iterable[str]) -> Counter[str]:
+    """How often each word between spaces stands in the texts of which a part is unknown."""
+    words = Counter(word for text in texts for word in text.split())
+    if (unk := _find_id(tokenizer.vocab)) is None:
+        return Counter()
+    ids, lengths = tokenizer.encode_flat(words)
+    before = np.append(0, np.cumsum(ids == unk))  # unknown ids before each place
+    ends = np.cumsum(lengths)
+    lost = before[ends] > before[ends - lengths]
+    pairs = zip(words.items(), lost, strict=True)
+    return Counter({word: times for (word, times), is_lost in pairs if is_lost})
 
 
 def describe_unknown(share: float) -> str:

@@ -13,6 +13,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.text.injected import InjectedToken
 from plmctl.text.merging import learn_merges
 from plmctl.text.tokenizer import Tokenizer
+from plmctl.text.unknown import count_unknown_words
 
 GENERAL = ["the cat sat on the mat, near a hat.", "a log of the path (was: sent) to the door;"] * 30
 GENERAL += ["quick brown foxes jump over lazy old dogs in vain: bold lilies"] * 30
@@ -146,6 +147,16 @@ def test_words_of_unknown_letters_are_passed_over(
         assert pieces == wanted
 
 
+def test_words_that_stay_unknown_are_counted(plain: dict[str, Tokenizer]) -> None:
+    texts = ["the ωμέγα sat (ωμέγα)", "nephrology ωμέγα", ""]
+    for kind, own in plain.items():
+        new, _ = own.extend(FIELD, tokens=4, least=5)
+        found = count_unknown_words(new, texts)
+        assert found == ({} if kind == "byte_bpe" else {"ωμέγα": 2, "(ωμέγα)": 1})
+    injected = new.inject([InjectedToken("ωμέγα", "<word:ωμέγα>", "replace")])
+    assert not count_unknown_words(injected, texts)
+
+
 def test_a_word_never_joins_with_a_mark(plain: dict[str, Tokenizer]) -> None:
     for kind, own in plain.items():
         new, _ = own.extend(FIELD, tokens=1000, least=5)
@@ -164,8 +175,15 @@ def test_extended_twice(plain: dict[str, Tokenizer]) -> None:
 
 
 def test_what_cannot_be_extended(plain: dict[str, Tokenizer]) -> None:
-    with pytest.raises(ConfigError, match="least=2, or data"):
-        plain["bpe"].extend(["a cat"], tokens=9, least=50)
+    for text, fix in (
+        ("a cat", r"of this text\n  fix: data\.path=<more text>"),
+        ("a cat catkin", r"fix: least=2, or data\.path=<more text>"),
+        ("a ωμέγα cat", r"; 1 of its 3 words have letters that no token has\n  fix: data\.path="),
+        ("ωμέγα", r"\n  fix: a model whose tokenizer knows these words"),
+    ):
+        with pytest.raises(ConfigError, match=fix):
+            plain["bpe"].extend([text], tokens=9, least=50)
+    assert plain["bpe"].extend(["a cat catkin"], tokens=9, least=2)[1]
     char = Tokenizer.train(GENERAL, kind="char", vocab_size=40)
     injected = plain["wordpiece"].inject([InjectedToken("cat", "<word:cat>", "slash")])
     for tokenizer in (char, injected):
