@@ -124,6 +124,21 @@ def test_vectors_of_a_second_base_send_to_its_own_settings(tmp_path: Path) -> No
         EntityVectors(entity_width=4, path=path, marks="meaning")
 
 
+@pytest.mark.parametrize(
+    ("marks", "fix"),
+    [
+        ("entity", "dictionary=<names> out=linked, then data.path=linked/text.jsonl"),
+        ("meaning", "lexicons=[meaning:<names>] out=linked, then data.path=linked/text.jsonl"),
+    ],
+)
+def test_text_without_marks_is_sent_to_linking(marks: str, fix: str) -> None:
+    table = EntityVectors(entity_width=8, count=8, marks=marks)
+    with pytest.raises(DataError, match=f"no marks '{marks}'") as told:
+        table.describe_known(sample())
+    assert fix in str(told.value)
+    assert ".entities.path" not in str(told.value)
+
+
 CHINESE = "好\t1\n坏\t-1\n"
 ENGLISH = "good\t1\nlist\t1\nvalue\t-1\n"
 

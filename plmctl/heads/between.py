@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +27,11 @@ class Between(nn.Module):
         layer: of the backbone; -1: the last, both directions of a biLM side by side.
         hidden_width: of each direction of the second layer.
     """
+
+    # {the head that stands before it: what puts it there}
+    after: ClassVar[Mapping[str, str]] = {
+        "encoder": "head_encoder=bilstm heads.encoder.num_layers=1"
+    }
 
     def __init__(
         self,

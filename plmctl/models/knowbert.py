@@ -110,6 +110,10 @@ class KnowBert(Encoder):
             if cell.base and cell.base not in further:
                 known = f"one of model.further: {', '.join(further) or 'none'}"
                 raise ConfigError("model.stack.cells.base", cell.base, known)
+        bases, layers = {cell.base for cell in self.linkers}, len(stack.rounds)
+        if len(bases) > layers:
+            least = f"at least {len(bases)}: mentions choose in each base in a layer of its own"
+            raise ConfigError("size.num_layers", layers, least, fix=f"size.num_layers={len(bases)}")
 
     @property
     def linkers(self) -> list[KnowledgeAttention]:

@@ -42,8 +42,8 @@ def add_cells(steps: list[Step], adds: Adds) -> Extended:
         steps: of the plain layout.
         adds: {letter: {`replaces`, `before` or `after`: the cell there, layers: [from, to]}}.
             `from` and `to` are shares of the depth: of n layers the first is floor(from n), counted
-            from 0, and the last the one before floor(to n), but at least one. Where cells run
-            together, `before` and `after` mean all of them.
+            from 0, and the last the one before floor(to n), but at least one; [at] is the layer
+            floor(at n) alone. Where cells run together, `before` and `after` mean all of them.
 
     Raises:
         ConfigError: No such cell, one that is there already, or a place that cannot be read.
@@ -100,8 +100,10 @@ def _find_place(
 def _find_range(letter: str, node: Mapping[str, Any], number: int) -> tuple[int, int]:
     shares = node.get("layers", [0, 1])
     numbers = isinstance(shares, list | tuple) and all(isinstance(s, int | float) for s in shares)
+    if numbers and len(shares) == 1 and 0 <= shares[0] < 1:
+        return int(shares[0] * number), int(shares[0] * number) + 1
     if not numbers or len(shares) != 2 or not 0 <= shares[0] < shares[1] <= 1:
-        allowed = "[from, to], shares of the depth from 0 up to 1, such as [0.5, 1]"
+        allowed = "[from, to] or [at], shares of the depth from 0 up to 1, such as [0.5, 1]"
         raise ConfigError(f"model.stack.adds.{letter}.layers", shares, allowed)
     stop = max(1, int(shares[1] * number))
     return min(int(shares[0] * number), stop - 1), stop

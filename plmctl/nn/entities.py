@@ -99,6 +99,15 @@ class EntityVectors(nn.Module):
         """A line on how many mentions of a text have a vector; DataError where none has."""
         known = self.known.cpu().numpy()  # [1 + ids] bool
         ids = text.find_ids(self.marks)
+        if not len(ids):
+            first = self.marks == "entity"
+            how = "" if first else f" lexicons=[{self.marks}:<names>]"
+            spans = "entity" if first else f"entity,{self.marks}"
+            raise DataError(
+                f"the text has no marks '{self.marks}', which say what is mentioned where",
+                fix=f"plmctl data link <text> dictionary=<names>{how} out=linked, then"
+                f" data.path=linked/text.jsonl data.spans=[{spans}]",
+            )
         entities = ids[ids < self.count]
         which = "of entities" if self.marks == "entity" else f"marked '{self.marks}'"
         what = f"mentions {which} have a " + ("vector" if self.path else "random vector")

@@ -112,6 +112,7 @@ def check_finetuning(spec: Finetune, task: Task) -> Outline:
 
 def _check_tuning(spec: Finetune, model: Model, task: Task) -> None:
     """ConfigError for what fine-tuning adds that does not fit the model, the task or each other."""
+    _check_heads(model)
     if spec.train.unfreeze:
         check_unfreezing(spec)
         group_layers(model)
@@ -124,6 +125,15 @@ def _check_tuning(spec: Finetune, model: Model, task: Task) -> None:
     refuse_idle_patience(spec.train)
     with without_weights():
         stabilise(spec, model, task, task, resumed=True, passes=lambda: iter(()))
+
+
+def _check_heads(model: Model) -> None:
+    """ConfigError for a head that stands behind one which is not there."""
+    for name, head in model.heads.items():
+        for before, choice in getattr(head, "after", {}).items():
+            if before not in model.heads:
+                what = f"it stands behind heads.{before}, and there is none"
+                raise ConfigError(f"heads.{name}", ..., what, fix=choice)
 
 
 def outline_pretraining(

@@ -58,7 +58,7 @@ def describe_known(
     """A line of each part that knows something of the text of a source.
 
     Raises:
-        DataError: a part knows nothing of it.
+        DataError: a part knows nothing of it; several are told together.
     """
     parts: list[Any] = [*model.backbone.modules(), *objective.modules()]
     parts += source.noise.noises if isinstance(source.noise, Chain) else []
@@ -67,7 +67,13 @@ def describe_known(
         return []
     shards = [reader.shards for reader, _ in source.reader.corpora("").values()]
     text = take_sample(shards, vocab)
-    return [line for line in (part.describe_known(text) for part in knowing) if line]
+    lines: list[str] = []
+    errors: list[PlmctlError] = []
+    for part in knowing:
+        with collect(errors):
+            lines.append(part.describe_known(text))
+    raise_all(errors)
+    return [line for line in lines if line]
 
 
 def take_sample(corpora: list[Shards], vocab: Vocab) -> TextSample:

@@ -174,7 +174,8 @@ def test_each_cell_chooses_in_its_own_base() -> None:
     marked; and so does a cell of the first.
     """
     model, batch = build("k w", two=True), with_senses(batch_of())
-    first, other = (block.cell for block in (model.stack.blocks[c][0] for c in "kw"))  # type: ignore[index]
+    blocks: Any = model.stack.blocks
+    first, other = (blocks[letter][0].cell for letter in "kw")
     choices = model.find_choices(batch.text, "sense")
     assert choices.mentions[:, :3].tolist() == [[0, 1, 2], [1, 5, 1], [2, 0, 1]]
     assert choices.gold.tolist() == [27, 2, 8]
@@ -226,6 +227,10 @@ def test_each_base_has_a_loss_of_its_own() -> None:
         EntityLinking(model=model, base="sens")
     with pytest.raises(ConfigError, match=r"one of model\.further: none"):
         build("k w")
+    with pytest.raises(
+        ConfigError, match=r"size\.num_layers=1: at least 2: .*\n  fix: size\.num_la"
+    ):
+        build("akwf", two=True)
 
 
 def test_the_way_back_begins_as_the_pseudo_inverse() -> None:

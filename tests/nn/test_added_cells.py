@@ -21,6 +21,7 @@ from plmctl.nn.stack import Stack
 
 ERNIE = {"m": {"before": "x", "layers": [0.5, 1]}, "x": {"replaces": "f", "layers": [0.42, 1]}}
 KNOWBERT = {"k": {"after": "f", "layers": [0.75, 0.84]}}
+TWO_BASES = {**KNOWBERT, "w": {"after": "f", "layers": [0.84]}}
 
 
 def spell(layout: str, adds: Any) -> list[str]:
@@ -38,6 +39,8 @@ def spell(layout: str, adds: Any) -> list[str]:
         ("af*2", KNOWBERT, "afk af"),
         ("af", KNOWBERT, "afk"),
         ("a|f*4", KNOWBERT, "a|f*2 a|fk a|f"),
+        ("af*12", TWO_BASES, "af*9 afk afw af"),
+        ("af*2", TWO_BASES, "afk afw"),
         ("a|f*2", {"k": {"before": "f", "layers": [0, 0.5]}}, "ka|f a|f"),
         ("af*2", {}, "af*2"),
     ],
@@ -46,6 +49,14 @@ def test_layouts_of_any_depth(layout: str, adds: Any, published: str) -> None:
     assert spell(layout, adds) == spell(published, {})
     plain = [(s.letter, s.ends, s.joins) for s in parse(published)]
     assert [(s.letter, s.ends, s.joins) for s in add_cells(parse(layout), adds).steps] == plain
+
+
+@pytest.mark.parametrize("depth", range(2, 49))
+def test_two_bases_stand_in_different_layers(depth: int) -> None:
+    layers = spell(f"af*{depth}", TWO_BASES)
+    assert sum("w" in layer for layer in layers) == 1
+    assert any("k" in layer for layer in layers)
+    assert not any({*"kw"} <= {*layer} for layer in layers)
 
 
 def test_copies_and_where_they_come_from() -> None:
@@ -99,6 +110,7 @@ def test_the_last_copy_has_settings_of_its_own() -> None:
         ({"k": {"after": "f", "layer": 1}}, "one of replaces, before, after"),
         ({"k": {"after": "f", "layers": [1, 0.5]}}, "shares of the depth"),
         ({"k": {"after": "f", "layers": 3}}, "shares of the depth"),
+        ({"k": {"after": "f", "layers": [1]}}, "shares of the depth"),
     ],
 )
 def test_what_is_refused(adds: Any, answer: str) -> None:
