@@ -215,6 +215,19 @@ def test_mistakes_are_named_before_anything_is_made(
     assert not list(here.iterdir())
 
 
+def test_a_stream_is_not_tokenized_before(here: Path, tokens_of: Callable[..., Path]) -> None:
+    (here / "rows.jsonl").write_text('{"text": "the cat sees a bird."}\n' * 50)
+    (here / "valid.txt").write_text("the cat sees a bird.\n" * 50)
+    words = ["data.path=rows.jsonl", "data.valid_path=valid.txt", "data.streaming=true"]
+    words += [f"tokenizer.path={tokens_of('wordpiece')}/tokenizer", "train.steps=2"]
+    lines = plmctl("run", "roberta", *words, "tasks=none", "--dry-run").stdout.splitlines()
+    assert [shlex.split(line)[1] for line in lines if line.startswith("plmctl")] == [
+        "pretrain",
+        "eval",
+    ]
+    assert "data.streaming=true" in lines[0]
+
+
 def test_own_recipes_have_names_too(here: Path) -> None:
     (here / "conf/recipes").mkdir(parents=True)
     own = (

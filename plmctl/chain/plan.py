@@ -20,11 +20,11 @@ from plmctl.chain.stages import (
     sort_words,
 )
 from plmctl.core.errors import ConfigError, DataError
-from plmctl.data.shards import is_tokens
 from plmctl.jobs.configs import (
     Configs,
     find_missing_files,
     find_missing_text,
+    is_tokenized_first,
     spell_changes,
     spell_task,
 )
@@ -193,15 +193,12 @@ class _Planner:
         return fitting
 
     def _tokenize(self, stage: ChainStage, config: Config) -> Job | None:
-        """The step that tokenizes a stage's text; None where it names tokens, or pretraining itself
-        tokenizes.
-
-        That is so for several texts, and for a text of its own of a stage whose tokenizer comes
-        with weights or a teacher.
+        """The step that tokenizes a stage's text; None where there is none, or pretraining itself
+        tokenizes: also a text of its own of a stage whose tokenizer comes with weights or a
+        teacher.
         """
         data = config["data"]
-        several = any({"path", "mixture"} & set(node) for node in data["sources"].values())
-        if data["mixture"] or several or is_tokens(data["path"]):
+        if not is_tokenized_first(data):
             return None
         known = next((job for text, job in self.texts if text == data), None)
         if config["init"] or config.get("teacher"):

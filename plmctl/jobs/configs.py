@@ -127,6 +127,15 @@ def find_missing_text(data: Config) -> Iterator[DataError]:
             yield error
 
 
+def is_tokenized_first(data: Config) -> bool:
+    """Whether a job of its own tokenizes the text of a pretraining, for all that read it: neither
+    tokens, nor several texts, of which pretraining keeps tokens itself, nor a stream, of which
+    nothing does.
+    """
+    several = any({"path", "mixture"} & set(node) for node in data["sources"].values())
+    return not (data["mixture"] or several or data["streaming"] or is_tokens(data["path"]))
+
+
 def find_missing_files(config: Config) -> Iterator[DataError]:
     """An error for each file of a task, and each text, that a fine-tuning or an evaluation names
     and that is not there.

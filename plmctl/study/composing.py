@@ -9,7 +9,7 @@ import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
-from plmctl.core.errors import ConfigError, PlmctlError, UsageError, raise_all
+from plmctl.core.errors import ConfigError, PlmctlError, UsageError, flatten, raise_all
 from plmctl.data.encoding import count_processors
 from plmctl.jobs.configs import (
     Configs,
@@ -71,7 +71,7 @@ class Composer:
         self.configs = Configs(given)
         self.tasks: dict[str, Task] = {}
         self.decisions: dict[str, Decision] = {}
-        self._errors: list[UsageError] = []
+        self._wrong: dict[str, list[str]] = {}  # {a problem: where it is}
         self._costs: dict[str, tuple[float, int, frozenset[str]]] = {}
         self._sizes: dict[str, int] = {}
 
@@ -90,7 +90,7 @@ class Composer:
         for name, arm in self.study.arms.items():
             with self._collect(f"arm '{name}'"):
                 arms[name] = self._compose_arm(arm, evals)
-        raise_all(self._errors)
+        raise_all(UsageError(f"{_join(where)}: {what}") for what, where in self._wrong.items())
         return arms
 
     def _compose_arm(self, arm: Arm, evals: Mapping[str, Config]) -> ComposedArm:
@@ -229,7 +229,13 @@ class Composer:
         try:
             yield
         except PlmctlError as error:
-            self._errors.append(UsageError(f"{what}: {error}"))
+            for each in flatten(error):
+                self._wrong.setdefault(str(each), []).append(what)
+
+
+def _join(names: Sequence[str]) -> str:
+    """`arm 'a'`, `arm 'b'` -> `arm 'a' and arm 'b'`."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
 
 
 def list_validation_metrics(spec: Pretrain, outline: Outline) -> frozenset[str]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from plmctl.core.errors import ConfigError, UsageError, raise_all
-from plmctl.data.shards import is_tokens
+from plmctl.jobs.configs import is_tokenized_first
 from plmctl.jobs.job import REFERENCE, Config, Job, close_over
 from plmctl.jobs.key import compute_key
 from plmctl.run import schema
@@ -134,8 +134,8 @@ class _Planner:
     def _pretrain(self, composed: ComposedArm, cell: StudyCell) -> Job:
         config = {**composed.pretrain, "seed": cell.seed}
         if tokens := self._tokenize(composed):
-            only = thaw(schema.Corpora()) | {"path": tokens.reference}
-            config["data"] = only | {"cache_dir": composed.pretrain["data"]["cache_dir"]}
+            kept = {name: config["data"][name] for name in ("cache_dir", "sources")}
+            config["data"] = thaw(schema.Corpora()) | kept | {"path": tokens.reference}
         return self._add("pretrain", f"pretrain {cell.label}", config)
 
     def _inject(
@@ -151,12 +151,9 @@ class _Planner:
         return self._add("inject", f"inject for {cell.label}", settings)
 
     def _tokenize(self, composed: ComposedArm) -> Job | None:
-        """The job that tokenizes an arm's text; None where it names tokens, several texts
-        (pretraining caches them), or a stream.
-        """
+        """The job that tokenizes an arm's text; None where there is none."""
         data = composed.pretrain["data"]
-        several = data["mixture"] or data["sources"]
-        if several or data["streaming"] or is_tokens(data["path"]):
+        if not is_tokenized_first(data):
             return None
         config = {
             "data": {f.name: data[f.name] for f in dataclasses.fields(schema.Data)},

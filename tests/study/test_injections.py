@@ -184,3 +184,13 @@ def test_arms_that_could_not_inject_are_named_before_anything_runs(here: Path) -
     assert "arm 'mute': checkpoint: a model with the head mimic" in text
     assert "arm 'lost': nowhere: no such file" in text
     assert "did you mean 'words'" in text
+
+
+def test_a_problem_of_several_arms_is_told_once(here: Path) -> None:
+    lost = "{checkpoint: base, inject: [word_vectors=pieces, words=nowhere]}"
+    study = parsed("bertram", *WORDS, f"arms={{a: {lost}, b: {lost}, c: {lost}}}", "baseline=a")
+    with pytest.raises(UsageError) as error:
+        plan(study, Provenance("ablate"))
+    text = str(error.value)
+    assert text.startswith("arm 'a', arm 'b' and arm 'c': nowhere: no such file")
+    assert text.count("nowhere: no such file") == 1

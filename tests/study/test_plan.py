@@ -88,6 +88,15 @@ def test_a_text_that_is_read_as_a_stream_is_not_tokenized_before(
         assert own["valid_path"] == "corpus.txt"
 
 
+def test_sources_of_one_text_share_its_tokens(planned: Planned) -> None:
+    unilm = {"recipe": "unilm", "overrides": toy_study.SMALL}
+    plan = planned(pretrain=unilm, metrics=metrics("loss"))
+    assert counts(plan) == (1, 4, 4, 0)
+    for job in (job for job in plan.jobs.values() if job.verb == "pretrain"):
+        assert job.config["data"]["path"].startswith("job:tokenize-")
+        assert len(job.config["data"]["sources"]) == 4
+
+
 def test_without_pretraining(planned: Planned) -> None:
     plan = planned(arms={"slow": [], "fast": {"pretrain": False}})
     assert counts(plan) == (1, 2, 4, 0)
