@@ -241,10 +241,10 @@ def _validation(
         parts = {
             title: measure(model, objective, rows, world=world) for title, rows in batches.items()
         }
-        scores = _scores(parts, bytes_per_token, targets)
+        scores = score_parts(parts, bytes_per_token, targets)
         if len(parts) > 1:
             for title, part in parts.items():
-                alone = _scores({title: part}, bytes_per_token, targets)
+                alone = score_parts({title: part}, bytes_per_token, targets)
                 scores |= {f"{title}/{key}": value for key, value in alone.items()}
         if first:
             # a term may have another name than its target; only the main process has scores
@@ -272,14 +272,14 @@ def _count(
     return {f"{kind}/{name}": value for name in asked for kind, value in losses.items()}
 
 
-def _scores(
+def score_parts(
     parts: Mapping[str, Measured], bytes_per_token: Mapping[str, float], targets: Sequence[str]
 ) -> dict[str, float]:
     """Means over all parts, every target counting once, and bits per byte and perplexity of the
     targets made of tokens.
 
     A smoothed loss is no probability: where there is `nll/<target>`, it counts. A part of which the
-    bytes are not known (one side of parallel text) has no bits per byte.
+    bytes are not known (one side of parallel text), or that has none, has no bits per byte.
     """
     whole = Measured.together(parts.values())
     scores = whole.means()
@@ -289,7 +289,8 @@ def _scores(
         loss = f"nll/{name}" if f"nll/{name}" in scores else f"loss/{name}"
         counts = {title: part.sums.get(loss, (0, 0))[1] for title, part in parts.items()}
         size = sum(count * bytes_per_token[title] for title, count in counts.items())
-        scores[f"bits_per_byte/{name}"] = whole.sums[loss][0] / math.log(2) / max(size, 1e-9)
+        if size > 0:
+            scores[f"bits_per_byte/{name}"] = whole.sums[loss][0] / math.log(2) / size
         scores[f"perplexity/{name}"] = math.exp(min(scores[loss], 700.0))
     return scores
 

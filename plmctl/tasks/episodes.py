@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -17,9 +17,9 @@ from plmctl.core.batch import IGNORE, Batch, Rows
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.fields import Field
 from plmctl.heads.base import cross_entropy, widen
-from plmctl.objectives.base import Output, Term
+from plmctl.objectives.base import Facts, Output, Term
 from plmctl.tasks import encode
-from plmctl.tasks.base import Example, TaskSettings
+from plmctl.tasks.base import Example, Task, TaskSettings
 
 Compare = Literal["prototype", "nearest"]
 Distance = Literal["euclidean", "cosine", "dot"]
@@ -188,6 +188,42 @@ class Episodes:
         error = np.std(shares, ddof=1) / math.sqrt(len(shares)) if len(shares) > 1 else math.inf
         found = {"accuracy": float(np.mean(shares)), "interval": NORMAL * float(error)}
         return {name: found[name] for name in self.own.metrics} | {"chance": 1 / self.own.ways}
+
+
+class EpisodicTask(Task):
+    """A task whose examples are episodes; a subclass makes `episodes`, and vectors of texts."""
+
+    fields: Mapping[str, Field] = {"values.shot": SHOT, "labels.vector": LABEL}
+    facts = Facts(needs=frozenset({"text", "labels.vector", "values.shot", "values.group"}))
+    chooses = False
+    typed = ""  # episodes are drawn from files alone
+
+    episodes: Episodes
+
+    @property
+    def outputs(self) -> int:
+        return self.episodes.own.ways
+
+    def parse(self, line: str, number: int) -> Example:
+        raise ValueError(NONE)
+
+    def fit_labels(self, examples: Iterable[Example]) -> None:
+        pass  # a split may have classes of its own
+
+    def read(self, split: str) -> list[Example]:
+        """The episodes of a split."""
+        return self.episodes.draw(super().read(split), split)
+
+    def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
+        return self.episodes.loss(logits["vector"], batch, self.counts(batch)["vector"])
+
+    def predict(
+        self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
+    ) -> list[dict[str, Any]]:
+        return self.episodes.predict(logits["vector"], rows, examples)
+
+    def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        return self.episodes.score(predictions)
 
 
 def _repeat(rows: Rows, index: np.ndarray) -> Rows:

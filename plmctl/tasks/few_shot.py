@@ -4,20 +4,18 @@ that ask for theirs (FewRel).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from torch import Tensor
 
 from plmctl.core.batch import Batch, Rows
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.models.base import Model
-from plmctl.objectives.base import Facts, Output
 from plmctl.tasks.base import Example
-from plmctl.tasks.episodes import LABEL, METRICS, NONE, SHOT, Episodes, EpisodeSettings
+from plmctl.tasks.episodes import METRICS, Episodes, EpisodeSettings, EpisodicTask
 from plmctl.tasks.marked import MENTIONS, MarkedTask, States, refuse_unread
 from plmctl.tasks.markers import Style, spell
 from plmctl.tasks.metrics import check_metrics
@@ -38,7 +36,7 @@ class FewShotSettings(EpisodeSettings):
 
 
 @part_of("task")
-class FewShot(MarkedTask):
+class FewShot(EpisodicTask, MarkedTask):
     """Which of N relations has a sentence, given K sentences of each (Han et al., 2018,
     arXiv:1810.10147, sec. 4)?
 
@@ -50,15 +48,8 @@ class FewShot(MarkedTask):
     """
 
     head = "vector"
-    fields: Mapping[str, Field] = {
-        "values.shot": SHOT,
-        "labels.vector": LABEL,
-        "values.mentions": MENTIONS,
-    }
-    facts = Facts(needs=frozenset({"text", "labels.vector", "values.shot", "values.group"}))
-    chooses = False
+    fields: Mapping[str, Field] = {**EpisodicTask.fields, "values.mentions": MENTIONS}
     count = 2
-    typed = ""  # episodes are drawn from files alone
 
     Settings = FewShotSettings
 
@@ -69,10 +60,6 @@ class FewShot(MarkedTask):
         refuse_unread(own.states, own.sees_later)
         self.own, self.marks, self.states = own, own.marks, own.states
 
-    @property
-    def outputs(self) -> int:
-        return self.own.ways
-
     def unit(self, example: Example) -> str:
         """All sentences of a relation."""
         return str(example.label)
@@ -80,20 +67,6 @@ class FewShot(MarkedTask):
     def texts(self, example: Example) -> list[str]:
         texts = [each["text"] for each in example.fields["sentences"]]
         return [*texts, *spell(self.marks)]
-
-    def parse(self, line: str, number: int) -> Example:
-        raise ValueError(NONE)
-
-    def fit_labels(self, examples: Iterable[Example]) -> None:
-        pass  # every split has relations of its own
-
-    def read(self, split: str) -> list[Example]:
-        """The episodes of a split."""
-        return self.draw(super().read(split), split)
-
-    def draw(self, sentences: Sequence[Example], split: str) -> list[Example]:
-        """Episodes of relations and sentences that are drawn without repetition in each."""
-        return self.episodes.draw(sentences, split)
 
     def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
         sentences, index = self.episodes.lay_out(examples)
@@ -103,14 +76,3 @@ class FewShot(MarkedTask):
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
         vectors = model.heads["vector"](self.read_states(model, batch))  # [B, C]
         return {"vector": self.episodes.compare(vectors, batch)}
-
-    def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
-        return self.episodes.loss(logits["vector"], batch, self.counts(batch)["vector"])
-
-    def predict(
-        self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
-    ) -> list[dict[str, Any]]:
-        return self.episodes.predict(logits["vector"], rows, examples)
-
-    def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-        return self.episodes.score(predictions)

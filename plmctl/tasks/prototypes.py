@@ -4,23 +4,20 @@ networks).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from torch import Tensor
 
 from plmctl.core.batch import Batch, Rows
-from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.heads.sentences import SENTENCE, embed_text
 from plmctl.models.base import Model
-from plmctl.objectives.base import Facts, Output
 from plmctl.tasks.apart import check_pooling
-from plmctl.tasks.base import Example, Task
+from plmctl.tasks.base import Example
 from plmctl.tasks.classification import encode_texts
-from plmctl.tasks.episodes import LABEL, METRICS, NONE, SHOT, Episodes, EpisodeSettings
+from plmctl.tasks.episodes import METRICS, Episodes, EpisodeSettings, EpisodicTask
 from plmctl.tasks.metrics import check_metrics
 from plmctl.tasks.tables import TEXTS
 
@@ -41,7 +38,7 @@ class PrototypesSettings(EpisodeSettings):
 
 
 @part_of("task")
-class Prototypes(Task):
+class Prototypes(EpisodicTask):
     """Which of N classes has a text or a pair, given K texts of each (Snell et al., 2017,
     arXiv:1703.05175)?
 
@@ -54,10 +51,6 @@ class Prototypes(Task):
     head = SENTENCE
     embeds = True
     pipeline = "sentence-similarity"
-    fields: Mapping[str, Field] = {"values.shot": SHOT, "labels.vector": LABEL}
-    facts = Facts(needs=frozenset({"text", "labels.vector", "values.shot", "values.group"}))
-    chooses = False
-    typed = ""  # episodes are drawn from files alone
 
     Settings = PrototypesSettings
 
@@ -72,10 +65,6 @@ class Prototypes(Task):
     def label_name(self) -> str:
         return "vector"
 
-    @property
-    def outputs(self) -> int:
-        return self.own.ways
-
     def unit(self, example: Example) -> str:
         """All texts of a class, or the texts of the example."""
         return str(example.label) if self.own.new_classes else super().unit(example)
@@ -84,16 +73,6 @@ class Prototypes(Task):
         return [
             each[role] for each in example.fields["sentences"] for role in TEXTS if role in each
         ]
-
-    def parse(self, line: str, number: int) -> Example:
-        raise ValueError(NONE)
-
-    def fit_labels(self, examples: Iterable[Example]) -> None:
-        pass  # a split may have classes of its own
-
-    def read(self, split: str) -> list[Example]:
-        """The episodes of a split."""
-        return self.episodes.draw(super().read(split), split)
 
     def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
         sentences, index = self.episodes.lay_out(examples)
@@ -109,14 +88,3 @@ class Prototypes(Task):
 
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
         return {"vector": self.episodes.compare(embed_text(model, batch, self.pooling), batch)}
-
-    def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
-        return self.episodes.loss(logits["vector"], batch, self.counts(batch)["vector"])
-
-    def predict(
-        self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
-    ) -> list[dict[str, Any]]:
-        return self.episodes.predict(logits["vector"], rows, examples)
-
-    def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-        return self.episodes.score(predictions)

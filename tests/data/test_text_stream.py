@@ -5,6 +5,7 @@ and the same rows again from any place on.
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -20,8 +21,10 @@ from plmctl.data.stream_reader import StreamPosition, StreamReader
 from plmctl.data.text_stream import StreamPlace, TextStream, TextWindow
 from plmctl.report.held_out import HELD_OUT, batch_held_out
 from plmctl.run.loading import load
+from plmctl.run.pretraining import score_parts
 from plmctl.text.inputs import find_all
 from plmctl.text.row_stream import stream_rows
+from plmctl.training.evaluation import Measured
 from tests.command import plmctl
 
 SIZE = 3000  # characters of a window
@@ -281,6 +284,14 @@ def test_a_run_reads_a_stream_and_goes_on_bit_for_bit(
     # a report reads what was held out, and no window of the text
     monkeypatch.delattr(TextStream, "_read")
     assert batch_held_out(load(run))[1] == HELD_OUT
+
+
+def test_text_whose_bytes_are_not_counted_has_no_bits_per_byte() -> None:
+    parts = {"a": Measured({"loss/mlm": [12.0, 4]}, {"loss/mlm": 1.0})}
+    bits = score_parts(parts, {"a": 3.0}, ["mlm"])["bits_per_byte/mlm"]
+    assert bits == pytest.approx(1 / math.log(2))
+    lost = score_parts(parts, {"a": 0.0}, ["mlm"])
+    assert lost == {"loss": 3.0, "loss/mlm": 3.0, "perplexity/mlm": math.exp(3)}
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def _task(**settings: Any) -> FewShot:
 
 def test_episodes() -> None:
     task = _task()
-    episodes = task.draw(SENTENCES, "train")
+    episodes = task.episodes.draw(SENTENCES, "train")
     assert len(episodes) == 4
     of = {each.fields["text"]: each.label for each in SENTENCES}
     for episode in episodes:
@@ -44,11 +44,13 @@ def test_episodes() -> None:
         assert len(set(texts)) == 12
         assert len(set(episode.label)) == 3
         assert [of[text] for text in texts] == [name for name in episode.label for _ in "ab"] * 2
-    again = task.draw(SENTENCES, "train")
+    again = task.episodes.draw(SENTENCES, "train")
     assert [e.label for e in again] == [e.label for e in episodes]
-    assert [e.label for e in task.draw(SENTENCES, "dev")] != [e.label for e in episodes[:3]]
+    assert [e.label for e in task.episodes.draw(SENTENCES, "dev")] != [
+        e.label for e in episodes[:3]
+    ]
     with pytest.raises(DataError, match="0 relations of the split 'dev' have 9 sentences"):
-        _task(shots=7).draw(SENTENCES, "dev")
+        _task(shots=7).episodes.draw(SENTENCES, "dev")
 
 
 class Mixed(torch.nn.Module):
@@ -67,7 +69,7 @@ class Mixed(torch.nn.Module):
 @pytest.mark.parametrize("distance", ["euclidean", "cosine", "dot"])
 def test_scores_by_a_loop(toy: Any, compare: Any, distance: Any) -> None:
     task = _task(compare=compare, distance=distance, temperature=0.5)
-    episodes = task.draw(SENTENCES, "train")
+    episodes = task.episodes.draw(SENTENCES, "train")
     rows = task.encode(episodes, toy)
     # the third episode, then the second
     batch = batches.collate(rows, np.array([*range(24, 36), *range(12, 24)]))
@@ -110,7 +112,7 @@ def test_single_sentences_are_refused(toy: Any) -> None:
 
 def test_predictions_and_interval(toy: Any) -> None:
     task = _task(metrics=["accuracy", "interval"])
-    episodes = task.draw(SENTENCES, "train")
+    episodes = task.episodes.draw(SENTENCES, "train")
     rows = task.encode(episodes, toy)
     logits = np.zeros((48, 3))
     logits[np.arange(48), np.tile([0] * 6 + [0, 0, 1, 0, 2, 1], 4)] = 1
