@@ -79,7 +79,8 @@ def decide_place(spec: Training) -> Training:
     """
     given = spec.provenance
     confirm(spec.run.plugins, given.plugins, of="this config (run.plugins)")
-    open_trackers(spec.run.trackers)  # a library that is not there is said before any work
+    # a library that is not there is said before any work
+    open_trackers(spec.run.trackers, given.plugins)
     folder = spec.run.dir or rundir.fresh(runs_of(spec.run.name or given.command))
     precision = choose(spec.train.precision, device_of(spec.train.device))
     return spec.replace(

@@ -156,8 +156,9 @@ class Run(Record):
     dir: str | None = None  # null: runs/<name>/<time>
     name: str | None = None  # null: the recipe
     resume: bool = False  # what --resume sets
-    # services that its numbers are sent to, beside metrics.jsonl and TensorBoard: [wandb,mlflow]
-    trackers: tuple[Literal["wandb", "mlflow"], ...] = ()
+    # services that its numbers are sent to, beside metrics.jsonl and TensorBoard: [wandb,mlflow],
+    # or <module>.<class> of a plug-in
+    trackers: tuple[str, ...] = ()
     # what --plugin says; the run's files keep it
     plugins: tuple[str, ...] = ()
 

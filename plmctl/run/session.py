@@ -147,7 +147,8 @@ def _session(spec: Any, world: World, prepared: Any) -> Session:
     folder, given = Path(spec.run.dir), spec.provenance
     log = Log(quiet=True)
     if world.main:
-        log = Log(folder, trackers=open_trackers(spec.run.trackers), settings=thaw(spec))
+        trackers = open_trackers(spec.run.trackers, spec.plugins)
+        log = Log(folder, trackers=trackers, settings=thaw(spec))
     for change in given.changes:
         log.say(f"resumed with another {change}")
     if given.resume:

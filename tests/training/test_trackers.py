@@ -164,6 +164,39 @@ def test_a_library_that_is_not_there_is_named(
     assert not (tmp_path / "run").exists()
 
 
+def test_a_tracker_of_a_plug_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "examples/parts"))
+    monkeypatch.setenv("SHEET", str(tmp_path / "numbers.csv"))
+    words = ["run.trackers=[own_parts.sheet.Sheet]", "--plugin", "own_parts"]
+    train(tmp_path, *words)
+    rows = [line.split(",") for line in (tmp_path / "numbers.csv").read_text().splitlines()]
+    wanted = [
+        (record["step"], name)
+        for record in read_metrics(tmp_path / "run" / METRICS)
+        for name, value in record.items()
+        if isinstance(value, int | float) and name != "step"
+    ]
+    assert [(int(step), name) for _, step, name, _ in rows] == wanted
+    assert {run for run, *_ in rows} == {f"{tmp_path.name}/run"}
+
+
+@pytest.mark.parametrize(
+    ("name", "plugins", "told"),
+    [
+        ("wandbb", (), r"<module>\.<class> of a --plugin package \(did you mean 'wandb'\?\)"),
+        ("own_parts.sheet.Sheet", (), "fix: --plugin own_parts"),
+        ("own_parts.sheet.Shet", ("own_parts",), "did you mean 'Sheet'"),
+        ("own_parts.blockwise.Blockwise", ("own_parts",), "a subclass of Tracker"),
+    ],
+)
+def test_what_is_no_tracker(
+    name: str, plugins: tuple[str, ...], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "examples/parts"))
+    with pytest.raises(UsageError, match=told):
+        open_trackers([name], plugins)
+
+
 def train(folder: Path, *words: str, code: int = 0) -> str:
     (folder / "text.txt").write_text("\n\n".join(f"a text of {n} words" for n in range(60)))
     small = ["size=tiny", "size.width=32", "size.inner_width=64", "size.num_layers=1"]

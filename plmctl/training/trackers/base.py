@@ -19,7 +19,7 @@ class Tracker(ABC):
     Where, and whether at all, is said by the environment variables of its library.
     """
 
-    name: str  # in run.trackers, and in pyproject.toml
+    name: str  # in messages and files; of ours in run.trackers and in pyproject.toml, too
 
     @abstractmethod
     def start(self, folder: Path, settings: Mapping[str, Any]) -> None:

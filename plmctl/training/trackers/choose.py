@@ -1,9 +1,12 @@
-"""The trackers by their names."""
+"""The trackers by their names, and those of plug-ins."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from plmctl.core.errors import ConfigError, nearest
+from plmctl.core.locate import locate
+from plmctl.core.parts import declared
 from plmctl.training.trackers.base import Tracker
 from plmctl.training.trackers.mlflow import MLflow
 from plmctl.training.trackers.wandb import WeightsAndBiases
@@ -11,6 +14,34 @@ from plmctl.training.trackers.wandb import WeightsAndBiases
 TRACKERS: dict[str, type[Tracker]] = {each.name: each for each in (WeightsAndBiases, MLflow)}
 
 
-def open_trackers(names: Iterable[str]) -> list[Tracker]:
-    """A tracker of each name; UsageError for one whose library is not installed."""
-    return [TRACKERS[name]() for name in dict.fromkeys(names)]
+def open_trackers(names: Iterable[str], plugins: Sequence[str] = ()) -> list[Tracker]:
+    """A tracker of each name.
+
+    Args:
+        names: of ours, or `<module>.<class>` of a plug-in, which declares itself by
+            `@part_of("trackers")`.
+        plugins: the packages that it may lie in.
+
+    Raises:
+        UsageError: There is no such tracker, or its library is not installed.
+    """
+    return [_find(name, plugins)() for name in dict.fromkeys(names)]
+
+
+def _find(name: str, plugins: Sequence[str]) -> type[Tracker]:
+    if name in TRACKERS:
+        return TRACKERS[name]
+    allowed = f"{', '.join(TRACKERS)}, or <module>.<class> of a --plugin package"
+    package, dot, _ = name.partition(".")
+    if not dot:
+        raise ConfigError("run.trackers", name, f"{allowed}{nearest(name, TRACKERS)}")
+    if package not in plugins:
+        raise ConfigError("run.trackers", name, allowed, fix=f"--plugin {package}")
+    try:
+        kind = locate(name, plugins)
+    except ValueError as error:
+        raise ConfigError("run.trackers", name, str(error)) from None
+    if declared(kind) != "trackers" or not issubclass(kind, Tracker):  # type: ignore[arg-type]
+        what = 'a subclass of Tracker with @part_of("trackers") above it'
+        raise ConfigError("run.trackers", name, what)
+    return kind  # type: ignore[return-value]
