@@ -253,6 +253,20 @@ def test_importing_it_loads_no_torch(module: str) -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+def test_lines_are_short() -> None:
+    root = TESTS.parent
+    folders = ("plmctl", "tests", "docs", "benchmarks", "examples", "conf", "recipes")
+    files = [file for name in folders for file in (root / name).rglob("*.*")]
+    long = [
+        f"{file.relative_to(root)}:{number}"
+        for file in files
+        if file.suffix in (".py", ".yaml")
+        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1)
+        if len(line) > 100
+    ]
+    assert not long
+
+
 def test_no_two_public_classes_have_one_name() -> None:
     names = Counter(
         node.name

@@ -37,7 +37,8 @@ class SentenceLayer(nn.Module):
         seen = self.projection(seen.transpose(1, 2).flatten(2))
         vectors = self.norms[0](vectors + self.dropout(seen))
         inner = self.dropout(F.gelu(self.inner(vectors), approximate="tanh"))
-        return self.norms[1](vectors + self.dropout(self.outer(inner)))  # type: ignore[no-any-return]
+        after: Tensor = self.norms[1](vectors + self.dropout(self.outer(inner)))
+        return after
 
 
 @part_of("heads")

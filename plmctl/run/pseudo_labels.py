@@ -192,7 +192,7 @@ def _read_known(spec: Label, run: str, task: Task) -> dict[str, list[Example]]:
     """The examples of train and dev, as far as their files are there still; ConfigError where
     those of train are asked for and are not.
     """
-    known = {}
+    known: dict[str, list[Example]] = {}
     for split in ("train", "dev"):
         with contextlib.suppress(AbsentData):
             known |= {split: task.read(split)} if task.has(split) else {}

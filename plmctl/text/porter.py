@@ -40,8 +40,9 @@ _THIRD = (
     ("ful", ""),
     ("ness", ""),
 )
-_FOURTH = tuple(
-    "al ance ence er ic able ible ant ement ment ent ion ou ism ate iti ous ive ize".split(" ")  # noqa: SIM905
+_FOURTH = (
+    *("al", "ance", "ence", "er", "ic", "able", "ible", "ant", "ement", "ment", "ent", "ion"),
+    *("ou", "ism", "ate", "iti", "ous", "ive", "ize"),
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -153,7 +154,9 @@ def test_a_question_of_a_group_is_asked_once() -> None:
     asked = []
 
     class Counted(OneVsAll):
-        def total_of_groups(self, score, question, table, answer, row):  # type: ignore[no-untyped-def]
+        def total_of_groups(
+            self, score: Any, question: Any, table: Any, answer: Any, row: Any
+        ) -> Any:
             asked.append((len(question), len(answer)))
             return super().total_of_groups(score, question, table, answer, row)
 

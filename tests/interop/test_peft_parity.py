@@ -153,8 +153,8 @@ def test_ten_updates_of_a_prompt_have_the_losses_of_peft(tmp_path: Path) -> None
     ids, mask = inputs([9, 6])
     given = batch(ids, mask)
 
-    def read() -> Tensor:
-        return theirs(input_ids=ids, attention_mask=mask.long()).last_hidden_state[:, 3:]  # type: ignore[no-any-return]
+    def read() -> Any:
+        return theirs(input_ids=ids, attention_mask=mask.long()).last_hidden_state[:, 3:]
 
     labels = (ids.flip(1) % 16).masked_fill(~mask, -100)
     wanted = losses(theirs, read, labels)
@@ -196,8 +196,8 @@ def test_ten_updates_of_a_prefix_have_the_losses_of_peft(inner: int | None, tmp_
     ids, mask = inputs([9, 6])
     given = batch(ids, mask)
 
-    def read() -> Tensor:
-        return theirs(input_ids=ids, attention_mask=mask.long()).logits  # type: ignore[no-any-return]
+    def read() -> Any:
+        return theirs(input_ids=ids, attention_mask=mask.long()).logits
 
     labels = ids.flip(1).masked_fill(~mask, -100)
     wanted = losses(theirs, read, labels)
@@ -218,7 +218,8 @@ def test_the_prompt_of_an_encoder_decoder_is_that_of_peft(name: str, tmp_path: P
     theirs = peft.get_peft_model(base, config).eval()
     start = torch.randn(3, 16, generator=torch.Generator().manual_seed(4))
     theirs.prompt_encoder["default"].embedding.weight.data.copy_(start)
-    loaded.model.backbone.encoder.prompt.vectors.data.copy_(start)  # type: ignore[union-attr, operator]
+    own: Any = loaded.model.backbone
+    own.encoder.prompt.vectors.data.copy_(start)
     ids, mask = inputs([9, 6])
     given = batch(ids, mask)
     previous = ids[:, :5]

@@ -47,12 +47,14 @@ def fasttext_bytes(*, quantised: bool = False, pruned: int = -1, maximum: int = 
 
 
 def word2vec_bytes(end: bytes = b"\n") -> bytes:
-    rows = [word.encode() + b" " + row.tobytes() + end for word, row in zip(WORDS, TABLE)]  # noqa: B905
+    named = zip(WORDS, TABLE, strict=True)
+    rows = [word.encode() + b" " + row.tobytes() + end for word, row in named]
     return b"5 3\n" + b"".join(rows)
 
 
 def lines(*, header: bool, end: str = "\n") -> bytes:
-    rows = [f"{word} {' '.join(map(str, row))}{end}" for word, row in zip(WORDS, TABLE)]  # noqa: B905
+    named = zip(WORDS, TABLE, strict=True)
+    rows = [f"{word} {' '.join(map(str, row))}{end}" for word, row in named]
     return (("5 3\n" if header else "") + "".join(rows)).encode()
 
 

@@ -154,7 +154,7 @@ def test_episodes(toy: Any) -> None:
         ways=2, shots=1, queries=1, episodes={"dev": 3}, states="entities",
     )  # fmt: skip
     sentences = [make_example(t, ["cat", "mat"], label) for t in TEXTS[:2] for label in "ab"]
-    rows = task.encode(task.draw(sentences, "dev"), toy)
+    rows = task.encode(task.episodes.draw(sentences, "dev"), toy)
     starts = {len(text): rows.seqs["entities"].tracks["mention_start"] for text in TEXTS[:1]}
     (found,) = starts.values()
     assert found.shape == (12, 2)

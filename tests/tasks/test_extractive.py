@@ -8,6 +8,7 @@ import json
 import random
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -112,7 +113,7 @@ def make_task(*words: str, **given: object):  # type: ignore[no-untyped-def]
     return cfg, build(cfg.task, given, path="task")
 
 
-def test_a_token_before_every_sentence_and_segments_by_turns(toy) -> None:  # type: ignore[no-untyped-def]
+def test_a_token_before_every_sentence_and_segments_by_turns(toy: Any) -> None:
     _, task = make_task("task.max_length=16")
     examples = [Example("0", {"source": "\n".join(DOCUMENT)}, ("two dogs\nhere",), "x:1")]
     rows = task.encode(examples, toy)
@@ -182,7 +183,7 @@ def test_the_layers_between_sentences_are_torchs() -> None:
         SummaryScores(width=16, num_heads=2, inner_width=24, between=-1, dropout=0.0)
 
 
-def test_the_loss_is_the_mean_over_sentences_of_each_document(toy) -> None:  # type: ignore[no-untyped-def]
+def test_the_loss_is_the_mean_over_sentences_of_each_document(toy: Any) -> None:
     cfg, task = make_task("train.precision=fp32", "position.max_length=32")
     examples = [
         Example("0", {"source": "\n".join(DOCUMENT)}, ("two dogs\nhere",), "x:1"),

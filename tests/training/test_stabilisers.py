@@ -157,10 +157,11 @@ def test_free_child_changes_a_random_part(base: Path) -> None:
     optimizer = torch.optim.SGD(given.model.parameters(), lr=0.1)
 
     def masked(child: FreeChild) -> Tensor:
-        for weight in given.model.parameters():
+        weights: Any = [*given.model.parameters()]
+        for weight in weights:
             weight.grad = torch.ones_like(weight)
         child.before_step(given.model, optimizer, 0.0)
-        return torch.cat([w.grad.flatten() for w in given.model.parameters()])  # type: ignore[union-attr]
+        return torch.cat([weight.grad.flatten() for weight in weights])
 
     first, second = masked(part), masked(part)
     assert sorted(first.unique().tolist()) == pytest.approx([0.0, 1 / 0.3])
@@ -307,7 +308,8 @@ def test_r_drop_is_the_mean_of_two_losses_and_their_divergence(chooses: bool) ->
     assert out.terms["r_drop"].weight == 0.5
     assert float(out.terms["class"].total) == pytest.approx(losses, rel=1e-4)
     assert float(out.terms["l2_sp"].total) == 7
-    with part.reading(student), pytest.raises(ConfigError, match="distill=none"):  # type: ignore[arg-type]
+    distilled = pytest.raises(ConfigError, match="distill=none")
+    with part.reading(student), distilled:  # type: ignore[arg-type]
         part.add(Output({}), read, None)  # type: ignore[arg-type]
     assert part.counts(task, None) == {"r_drop": 3}  # type: ignore[arg-type]
 
@@ -327,7 +329,8 @@ def test_what_is_read_again_is_not_taken_from_the_first_pass(base: Path) -> None
             return again()  # type: ignore[no-any-return]
 
     once: Any = Once(model)
-    both = Stabilised(objective=Reading([]), parts={"twice": Twice(share=0.5)})  # type: ignore[arg-type]
+    task: Any = Reading([])
+    both = Stabilised(objective=task, parts={"twice": Twice(share=0.5)})
     both(once, None)
     assert read == [
         once,

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -73,13 +74,13 @@ def test_components_and_weights() -> None:
     """Principal components by SVD, each word times a / (a + p)."""
     draw = np.random.default_rng(0)
     vectors, shares = draw.normal(size=(40, 6)) * [5, 4, 3, 2, 1, 0.5], draw.random(40)
-    given = dict(of="alone", layer=-1, contexts=1, words=40)
-    made = Distilled(**given, reduce=True, sif=0.1).finish(vectors, shares, 3)  # type: ignore[arg-type]
+    given: dict[str, Any] = dict(of="alone", layer=-1, contexts=1, words=40)
+    made = Distilled(**given, reduce=True, sif=0.1).finish(vectors, shares, 3)
     centred = vectors - vectors.mean(0)
     _, _, directions = np.linalg.svd(centred)
     wanted = centred @ directions[:3].T * (0.1 / (0.1 + shares))[:, None]
     np.testing.assert_allclose(np.abs(made), np.abs(wanted), rtol=1e-4, atol=1e-5)
-    plain = Distilled(**given, reduce=False, sif=None).finish(vectors, shares, 3)  # type: ignore[arg-type]
+    plain = Distilled(**given, reduce=False, sif=None).finish(vectors, shares, 3)
     np.testing.assert_allclose(plain, vectors, rtol=1e-6)
 
 

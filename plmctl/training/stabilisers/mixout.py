@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -77,7 +77,8 @@ class Mixout(Stabiliser):
             if weight.requires_grad:
                 owners[owner] = weight
                 # in its own place, so that the order of parameters stays
-                owner._parameters["weight"] = self.mix(weight, self.start.of(name))  # type: ignore[assignment]
+                mixed: Any = self.mix(weight, self.start.of(name))  # no Parameter
+                owner._parameters["weight"] = mixed
         try:
             yield
         finally:

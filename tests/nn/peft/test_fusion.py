@@ -101,7 +101,8 @@ def test_adapters_of_some_cells_are_fused_where_they_are() -> None:
     method.add_to(stack)
     stack.double()
     draw(stack, "fusion")
-    counts = [len(cell.fusion.each()) for cell in find_cells(stack)]  # type: ignore[union-attr, operator]
+    cells: Any = find_cells(stack)
+    counts = [len(cell.fusion.each()) for cell in cells]
     assert sorted(counts) == [1, 1, 2, 2]
     names = method.trains(stack)
     assert len(names) == 4 * 5
