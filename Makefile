@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV   := .venv
 PY     := $(VENV)/bin/python
 PIP    := $(PY) -m pip --disable-pip-version-check --quiet --no-input
+# few of the 14,000 files are ever imported: compiling all of them is half of an installation
+INSTALL := $(PIP) install --no-compile -c constraints.txt
 TESTS  ?=
 WORKERS ?= 2
 # Tests start many processes: each would compile all of plmctl anew without its bytecode.
@@ -53,21 +55,21 @@ clean: ## remove the environment, caches and the demo's output (runs/ stays)
 # The build tools come first and no build is isolated, so that their versions are pinned too (some dependencies are sdists).
 $(VENV)/.base: pyproject.toml constraints.txt | $(VENV)/.created
 	@echo "installing plmctl and torch into $(VENV) (a minute or two) ..."
-	$(PIP) install -c constraints.txt hatchling editables setuptools
-	$(PIP) install -c constraints.txt --no-build-isolation -e .
+	$(INSTALL) hatchling editables setuptools
+	$(INSTALL) --no-build-isolation -e .
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.base
-	$(PIP) install -c constraints.txt setuptools-scm
-	$(PIP) install -c constraints.txt --no-build-isolation -e ".[test]"
+	$(INSTALL) setuptools-scm
+	$(INSTALL) --no-build-isolation -e ".[test]"
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.base
-	$(PIP) install -c constraints.txt --no-build-isolation -e ".[docs]"
+	$(INSTALL) --no-build-isolation -e ".[docs]"
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.test
-	$(PIP) install -c constraints.txt --no-build-isolation -e ".[bench]"
+	$(INSTALL) --no-build-isolation -e ".[bench]"
 	@touch $@
 
 $(VENV)/.created:
