@@ -19,7 +19,7 @@ from plmctl.run.headers import header
 from plmctl.run.recipes import conf_dir, find_recipe, load, part_files
 
 PICTURES = Path(__file__).parent / "pictures"
-SHOWN = ("bert", "gpt2", "t5", "electra", "longformer")  # of the recipes, in the picture of slots
+SHOWN = ("bert", "gpt2", "t5")  # of the recipes, in the picture of slots
 SLOTS = {  # what each decides, in the order of a run
     "format": "what a row is",
     "noise": "what is hidden",
@@ -28,7 +28,7 @@ SLOTS = {  # what each decides, in the order of a run
     "model": "what computes",
     "objective": "what is predicted",
 }
-COLUMN, ROW, LEFT = 142, 30, 118
+COLUMN, ROW, LEFT = 132, 54, 146
 # ink, paper, lines, accent and its paper; light and dark
 STYLE = """
 text { font: 13px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; fill: #1c2430 }
@@ -54,40 +54,36 @@ text { font: 13px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; fill
 
 def draw_system() -> str:
     """The slots in the order of a run, and which part stands in each for some systems."""
-    width, top = LEFT + COLUMN * len(SLOTS) + 8, 84
+    width, top = LEFT + COLUMN * (len(SHOWN) + 1) + 2, 44
     defaults = list_parts(load(conf_dir() / "pretrain.yaml"))
-    rows: list[tuple[str, Sequence[str], bool]] = []
+    systems: list[tuple[str, dict[str, str], bool]] = []
     for name in SHOWN:
         chosen = defaults | list_parts(load(find_recipe(name)))
         title = name_system(header(find_recipe(name))).partition(" (")[0]
-        rows.append((title, [spell(chosen[slot]) for slot in SLOTS], False))
-    own = dict(zip(SLOTS, rows[0][1], strict=True)) | {"noise": "span_mask"}
-    rows.append(("yours", list(own.values()), True))
-    height = top + ROW * len(rows) + 46
-    lines = [text(8, 34, "text", "name"), text(8, 52, "as tokens", "small")]
-    for number, (slot, about) in enumerate(SLOTS.items()):
-        x = LEFT + COLUMN * number
-        lines += [arrow(x - 30 if number else 76, x - 4, 36)]
-        lines += [box(x, 12, COLUMN - 34, 48), text(x + 10, 34, slot, "name")]
-        lines += [text(x + 10, 51, about, "small")]
-    for number, (title, parts, own_row) in enumerate(rows):
-        y = top + ROW * number
-        lines += [text(8, y + 19, title, "name")]
-        for column, part in enumerate(parts):
-            x = LEFT + COLUMN * column
-            kind = "own" if own_row and part != rows[0][1][column] else "box"
-            lines += [box(x, y + 2, COLUMN - 8, ROW - 6, kind)]
-            lines += [text(x + 7, y + 18, part, "code")]
-    words = "plmctl pretrain bert noise=[span_mask]"
-    lines += [text(LEFT, height - 18, words, "code")]
+        systems.append((title, {slot: spell(chosen[slot]) for slot in SLOTS}, False))
+    systems.insert(1, ("yours", systems[0][1] | {"noise": "span_mask"}, True))
+    lines = [text(8, 20, "text", "name"), text(42, 20, "as tokens", "small")]
+    for row, (slot, about) in enumerate(SLOTS.items()):
+        y = top + ROW * row
+        lines += [arrow(38, y - (12 if row else 18), y - 1), box(8, y, LEFT - 20, 42)]
+        lines += [text(18, y + 18, slot, "name"), text(18, y + 34, about, "small")]
+    for column, (title, parts, own) in enumerate(systems):
+        x = LEFT + COLUMN * column
+        lines += [text(x + 6, 20, title, "name")]
+        for row, (slot, part) in enumerate(parts.items()):
+            kind = "own" if own and part != systems[0][1][slot] else "box"
+            lines += [box(x, top + ROW * row + 7, COLUMN - 6, 28, kind)]
+            lines += [text(x + 5, top + ROW * row + 25, part, "code")]
+    height = top + ROW * len(SLOTS) + 40
+    lines += [text(LEFT, height - 28, "plmctl pretrain bert noise=[span_mask]", "code")]
     said = "one part replaced: no Python, checked before any work starts"
-    lines += [text(LEFT + 300, height - 18, said, "small")]
+    lines += [text(LEFT, height - 9, said, "small")]
     return frame(lines, width, height, "A system is one part for each slot")
 
 
 def draw_patterns() -> str:
     """What every pattern draws of itself: a line for each query, a column for each key."""
-    cell, columns, gap, top = 5, 5, 34, 44
+    cell, columns, gap, top = 5, 4, 34, 44
     masks = {name: mask for name in part_files("pattern") if (mask := see(name))}
     side = cell * len(next(iter(masks.values())))
     lines = [text(8, 18, "rows: tokens that ask; columns: tokens that they see", "small")]
@@ -159,10 +155,10 @@ def box(x: float, y: float, width: float, height: float, kind: str = "box") -> s
     return f'<rect class="{kind}" {place} rx="5"/>'
 
 
-def arrow(start: float, end: float, y: float) -> str:
-    """An arrow to the right."""
-    tip = f'<path class="tip" d="M{end:g} {y:g}l-8 -4.5v9z"/>'
-    return f'<path class="line" d="M{start:g} {y:g}H{end - 7:g}"/>{tip}'
+def arrow(x: float, start: float, end: float) -> str:
+    """An arrow downwards."""
+    tip = f'<path class="tip" d="M{x:g} {end:g}l-4.5 -8h9z"/>'
+    return f'<path class="line" d="M{x:g} {start:g}V{end - 7:g}"/>{tip}'
 
 
 DRAWN: dict[str, Callable[[], str]] = {

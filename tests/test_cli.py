@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from omegaconf import OmegaConf
 from typer.testing import CliRunner
@@ -156,6 +157,9 @@ def test_print_config_stops_and_shows_what_was_removed(plmctl: Invoke, command: 
         (OSError(errno.ENOSPC, "No space left on device", "x.bin"), 1, "x.bin"),
         (PermissionError(errno.EACCES, "Permission denied", "runs"), 1, "Permission denied: runs"),
         (KeyboardInterrupt(), 130, ""),
+        (MemoryError(), 1, "plmctl: out of memory\n  fix: a smaller train.micro_batch_size"),
+        (torch.OutOfMemoryError("CUDA out of memory."), 1, "out of memory: CUDA out of memory."),
+        (RuntimeError("[enforce fail] can't allocate memory: you tried ..."), 1, "out of memory"),
     ],
 )
 def test_a_users_error_is_one_message(

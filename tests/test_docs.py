@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
 import plmctl
+from tests.report import parsed
 
 ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+
+
+def read_script(name: str) -> Any:
+    """A script of docs/, as a module."""
+    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    return script
 
 
 def test_pictures_are_current_and_well_formed() -> None:
-    spec = importlib.util.spec_from_file_location("pictures", ROOT / "docs/pictures.py")
-    assert spec is not None
-    assert spec.loader is not None
-    pictures = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(pictures)
-    drawn = dict(pictures.draw_all())
+    drawn = dict(read_script("pictures").draw_all())
     assert len(drawn) == 3
     for file, content in drawn.items():
         assert file.read_text(encoding="utf-8") == content, f"{file.name} is stale: make docs"
@@ -28,8 +37,22 @@ def test_pictures_are_current_and_well_formed() -> None:
         assert picture.get("aria-label"), "what a screen reader says"
 
 
+def test_report_in_the_site_is_that_of_the_stored_study(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    script = read_script("report_page")
+    page = parsed.parse(script.draw_report())
+    stored = json.loads(script.STORED.read_text(encoding="utf-8"))
+    assert page.headings[0] == stored["study.json"]["title"]
+    assert {row[0] for row in page.table("arm", "n")} == set(stored["study.json"]["arms"])
+    assert {"Findings", "Curves by arm", "Cost of an arm", "Jobs"} <= set(page.headings)
+    assert not list(tmp_path.iterdir()), "nothing is left behind"
+    assert script.store(script.restore(stored)) == stored
+
+
 def test_reference_has_every_public_name() -> None:
-    page = (ROOT / "docs/reference/index.md").read_text(encoding="utf-8")
+    page = (DOCS / "reference/index.md").read_text(encoding="utf-8")
     shown = {line.rpartition(".")[2] for line in page.splitlines() if line.startswith("::: ")}
     assert {name for name in plmctl.__all__ if not name.startswith("_")} <= shown
 
@@ -46,8 +69,8 @@ def test_site_builds_without_a_warning(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(ROOT)
     build(load_config(str(ROOT / "mkdocs.yml"), strict=True, site_dir=str(tmp_path)))
     pages = {file.relative_to(tmp_path).as_posix() for file in tmp_path.rglob("*.html")}
-    sources = (ROOT / "docs").rglob("*.md")
-    wanted = {file.relative_to(ROOT / "docs").with_suffix(".html").as_posix() for file in sources}
+    sources = DOCS.rglob("*.md")
+    wanted = {file.relative_to(DOCS).with_suffix(".html").as_posix() for file in sources}
     assert wanted <= pages
     assert "plmctl.noise.base.Noise" in (tmp_path / "reference/index.html").read_text()
     # a server shows 404.html under any address, so its links begin at the root

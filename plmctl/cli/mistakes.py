@@ -25,6 +25,11 @@ USERS_FILES = {
     errno.ENOTDIR,
 }
 
+LESS_MEMORY = (
+    "a smaller train.micro_batch_size (the same training, in smaller pieces), shorter rows"
+    " (format.max_length, task.max_length), or train.checkpoint_activations=true"
+)
+
 
 @contextlib.contextmanager
 def report_mistakes() -> Iterator[None]:
@@ -42,6 +47,22 @@ def report_mistakes() -> Iterator[None]:
             raise
         remark(f"plmctl: {error.strerror}: {error.filename or 'while writing'}", FAIL)
         raise typer.Exit(1) from None
+    except (MemoryError, RuntimeError) as error:
+        if not _is_lack_of_memory(error):
+            raise
+        remark(f"plmctl: out of memory{_first_line(error)}\n  fix: {LESS_MEMORY}", FAIL)
+        raise typer.Exit(1) from None
+
+
+def _is_lack_of_memory(error: Exception) -> bool:
+    """Whether Python or torch had no room; torch is not imported to ask."""
+    named = type(error).__name__ == "OutOfMemoryError"
+    return isinstance(error, MemoryError) or named or "can't allocate memory" in str(error)
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f": {lines[0]}" if lines else ""
 
 
 def find_plugins(plugins: Sequence[str]) -> None:

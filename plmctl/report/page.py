@@ -5,6 +5,7 @@ self-contained HTML file.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -151,16 +152,20 @@ def render_html(blocks: Sequence[Block], *, title: str) -> str:
         '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(title)}</title><style>{STYLE}</style>"
     )
-    page = f'<html lang="en"><head>{head}</head><body>\n{body}\n</body></html>'
+    page = f'<html lang="en"><head>{head}</head><body><main>\n{body}\n</main></body></html>'
     return f"<!doctype html>\n{MARK}\n{page}\n"
 
 
 class _Names:
-    """The id of every heading, each once; `parts` are those of the second level."""
+    """The id of every heading and the label of every box that scrolls, each once; `parts` are the
+    headings of the second level.
+    """
 
     def __init__(self) -> None:
         self.taken: set[str] = set()
         self.parts: list[tuple[str, str]] = []
+        self.title = ""  # of what comes now
+        self.boxes: Counter[tuple[str, str]] = Counter()
 
     def of(self, heading: Heading) -> str:
         stem = re.sub(r"\W+", "-", heading.text.lower()).strip("-") or "part"
@@ -171,7 +176,16 @@ class _Names:
         self.taken.add(name)
         if heading.level == 2:
             self.parts.append((name, heading.text))
+        self.title = heading.text
         return name
+
+    def box(self, kind: str) -> str:
+        """The attributes of a box that scrolls: a keyboard reaches it, and a screen reader says
+        what it is.
+        """
+        self.boxes[self.title, kind] += 1
+        label = f"{kind} {self.boxes[self.title, kind]}: {self.title}"
+        return f'tabindex="0" role="region" aria-label="{escape(label)}"'
 
 
 def _markdown(block: Block, charts: str) -> str:
@@ -212,30 +226,38 @@ def _html(block: Block, names: _Names) -> str:
         case Paragraph(text):
             return f"<p>{escape(text)}</p>"
         case Code(text):
-            return f"<pre>{escape(text)}</pre>"
+            return f"<pre {names.box('Text')}>{escape(text)}</pre>"
         case Chart(_, svg):
-            return f"<figure>{svg}</figure>"
+            return f"<figure {names.box('Picture')}>{svg}</figure>"
         case TableBlock(head, rows, shade):
-            top = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)
             columns = [
                 all(_NUMBER.fullmatch(row[index]) for row in rows if row[index])
                 for index in range(len(head))
             ]
+            top = "".join(
+                f'<th scope="col"{_aligned(number)}>{escape(cell)}</th>'
+                for cell, number in zip(head, columns, strict=True)
+            )
             lines = [
                 _row(row, columns, shade[index] if shade else ()) for index, row in enumerate(rows)
             ]
             body = f"<thead><tr>{top}</tr></thead><tbody>{''.join(lines)}</tbody>"
-            return f'<div class="wide" tabindex="0"><table>{body}</table></div>'
+            return f'<div class="wide" {names.box("Table")}><table>{body}</table></div>'
         case Folded(title, blocks):
+            outer, names.title = names.title, title
             inner = "\n".join(_html(each, names) for each in blocks)
+            names.title = outer
             return f"<details><summary>{escape(title)}</summary>\n{inner}\n</details>"
 
 
 def _row(row: Sequence[str], numbers: Sequence[bool], shade: Sequence[float]) -> str:
     cells = []
     for index, cell in enumerate(row):
-        number = ' class="n"' if numbers[index] else ""
         dark = shade[index] if index < len(shade) else 0.0
         tint = f' style="background:rgba(0,114,178,{0.4 * dark:.2f})"' if dark > 0.01 else ""
-        cells.append(f"<td{number}{tint}>{escape(cell)}</td>")
+        cells.append(f"<td{_aligned(numbers[index])}{tint}>{escape(cell)}</td>")
     return f"<tr>{''.join(cells)}</tr>"
+
+
+def _aligned(number: bool) -> str:
+    return ' class="n"' if number else ""

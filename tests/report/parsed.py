@@ -1,10 +1,14 @@
-"""A page as a reader of HTML sees it: tags that close, ids, addresses, headings, tables."""
+"""A page as a reader of HTML sees it: tags that close, ids, addresses, headings, tables, and what a
+keyboard or a screen reader needs.
+"""
 
 from __future__ import annotations
 
 from html.parser import HTMLParser
+from itertools import pairwise
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}
+SCROLLS = {"table", "pre", "figure"}  # wide ones, in a box of their own
 
 
 class Page(HTMLParser):
@@ -16,6 +20,8 @@ class Page(HTMLParser):
         self.addresses: list[str] = []
         self.tags: list[str] = []
         self.headings: list[str] = []
+        self.levels: list[int] = []
+        self.labels: list[str] = []  # of the boxes that scroll
         self.tables: list[list[list[str]]] = []
         self._open: list[str] = []
         self.feed(text)
@@ -26,6 +32,12 @@ class Page(HTMLParser):
         self.tags.append(tag)
         if tag not in VOID:
             self._open.append(tag)
+        known = dict(attrs)
+        if "tabindex" in known:
+            assert (known["tabindex"], known.get("role")) == ("0", "region")
+            self.labels.append(known.get("aria-label") or "")
+        if tag == "html":
+            assert known.get("lang"), "a screen reader asks for the language"
         for name, value in attrs:
             self.ids += [value or ""] if name == "id" else []
             self.addresses += (
@@ -33,6 +45,7 @@ class Page(HTMLParser):
             )
         if tag in ("h1", "h2", "h3"):
             self.headings.append("")
+            self.levels.append(int(tag[1]))
         elif tag == "table":
             self.tables.append([])
         elif tag == "tr":
@@ -73,4 +86,17 @@ def parse(text: str) -> Page:
     assert "url(" not in text
     assert "@import" not in text
     assert '<meta name="viewport"' in text
+    check_access(page)
     return page
+
+
+def check_access(page: Page) -> None:
+    """One main part, headings that skip no level, a name of its own for each box that scrolls."""
+    assert page.tags.count("main") == 1
+    assert page.tags.count("title") >= 1
+    assert page.levels[0] == 1
+    assert page.levels.count(1) == 1
+    assert all(later <= earlier + 1 for earlier, later in pairwise(page.levels))
+    assert len(page.labels) == sum(page.tags.count(tag) for tag in SCROLLS)
+    assert all(page.labels)
+    assert len(page.labels) == len(set(page.labels))

@@ -47,7 +47,7 @@ def test_a_text_of_the_users_is_a_text() -> None:
     """
     evil = "\"'><script>alert(1)</script><img src=x onerror=alert(1)>&amp;"
     blocks = [
-        Heading(evil),
+        Heading(evil, 1),
         Paragraph(evil),
         Code(evil),
         TableBlock([evil], [[evil]]),
@@ -64,9 +64,18 @@ def test_a_text_of_the_users_is_a_text() -> None:
 
 def test_tables_scroll_and_shade() -> None:
     page = render_html(BLOCKS, title="t")
-    assert '<div class="wide" tabindex="0"><table>' in page
+    assert (
+        '<div class="wide" tabindex="0" role="region" aria-label="Table 1: Twice"><table>' in page
+    )
+    assert parsed.parse(page).labels == [
+        "Table 1: Twice",
+        "Text 1: Twice",
+        "Table 1: More & more",
+        "Picture 1: More & more",
+    ]
     assert 'class="n" style="background:rgba(0,114,178,0.40)"' in page
-    assert ".wide,pre{overflow-x:auto}" in page
+    assert '<th scope="col" class="n">y</th>' in page
+    assert ".wide,pre,figure{overflow-x:auto}" in page
 
 
 def test_a_short_page_has_no_contents() -> None:
