@@ -132,6 +132,7 @@ ONE_STACK: dict[str, Callable[[Batch], Sees]] = {
             "simcse",
             "infoword",
             "tlm",
+            "xlm",
         ),
         full,
     ),

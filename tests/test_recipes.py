@@ -204,7 +204,13 @@ def tokenizer_of(recipe: str, tokens_of: Callable[..., Path]) -> list[str]:
     )
     extra += ["tokenizer.sentinels=100"] if cfg.tokenizer.get("sentinels") else []
     spans = tuple(cfg.data.spans) or (("entity",) if "kepler" in (cfg.objective or ()) else ())
-    tokens = [f"data.path={tokens_of(kind, *extra, pairs=parallel, spans=spans)}"]
+    home = tokens_of(kind, *extra, pairs=parallel, spans=spans)
+    tokens = [f"data.path={home}"]
+    tokens += [
+        f"data.sources.{source}.mixture.{name}.path={tokens_of(kind, f'tokenizer.path={home}')}"
+        for source, node in (cfg.data.sources or {}).items()
+        for name in node.get("mixture") or {}
+    ]
     if "sentiment_mask" in (cfg.noise or {}):
         tokens.append(f"noise.sentiment_mask.lexicon.path={SENTIMENT}")
     return tokens
@@ -412,6 +418,7 @@ PARAMETERS: dict[str, tuple[float, list[str]]] = {
     # as BERT-large (sec. 3.1), and in each layer a map of distances
     "universal_transformer": (65, []),  # table 7: as many as the Transformer, base
     "wklm": (110, ["init=null"]),  # BERT-base
+    "xlm": (250, []),  # as tlm
     "xlnet": (340 + 24 * 1.024**2, []),
 }
 
@@ -486,7 +493,10 @@ def test_multiply_adds_of_the_lite_transformers_sizes(width: int, published_macs
         ("unilm", "model.stack.residual.norm.eps", 1e-5),
         ("unilm", "heads.mlm.eps", 1e-5),
         # facebookresearch/XLM, transformer.py: PredLayer is one linear map
-        ("tlm", "heads.mlm.transform", False),
+        *((recipe, "heads.mlm.transform", False) for recipe in ("tlm", "xlm")),
+        # sec. 3.1 and 3.5: exponents 0.5 of the vocabulary and 0.7 of the languages
+        ("xlm", "data.vocab_temperature", 2.0),
+        ("xlm", "data.temperature", 1.43),
     ],
 )
 def test_what_papers_and_released_code_say_is_set(recipe: str, key: str, value: object) -> None:

@@ -4,6 +4,7 @@ without its data.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import shlex
@@ -35,7 +36,7 @@ from plmctl.tasks.builtin import write_builtin_task
 RECIPES = recipe_names()
 RESULTS = (recipes_dir() / "RESULTS.md").read_text(encoding="utf-8")
 NEEDS_TEXT = {"tlm", "transformer", "bart_translation", "mass_translation", "lite_transformer"}
-NEEDS_TEXT |= {"evolved_transformer", "universal_transformer", "unicoder", "kepler"}
+NEEDS_TEXT |= {"evolved_transformer", "universal_transformer", "unicoder", "kepler", "xlm"}
 SMALL = [
     "size.width=32",
     "size.inner_width=64",
@@ -64,7 +65,9 @@ def text_of(recipe: str, files: tuple[Path, Path]) -> list[str]:
         for word in header(find_recipe(recipe)).command()
         if word.startswith("data.") and "path=" in word
     ]
-    return [f"{key}={file}" for key, file in zip(keys, files, strict=True)] if len(keys) > 1 else []
+    if len(keys) < 2:
+        return []
+    return [f"{key}={file}" for key, file in zip(keys, itertools.cycle(files), strict=False)]
 
 
 # ls

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 # an objective's own targets: rows -> {name: [n, T]}
 Labels = Callable[[Rows], dict[str, np.ndarray]]
-SCHEDULES = ("together", "sampled")
+SCHEDULES = ("together", "alternated", "sampled")
 
 
 @dataclass(frozen=True)
@@ -93,8 +93,9 @@ class Loader:
         micro_batch_size: rows of a micro-batch.
         labels: the objective's own targets.
         seed: decides which source an update reads.
-        schedule: "together": every update has micro-batches of every source; "sampled": all of one
-            source, drawn with the sources' weights from (seed, update), the same on every rank.
+        schedule: "together": every update has micro-batches of every source; "alternated": all of
+            one source, each in its turn; "sampled": of one that is drawn with the sources' weights
+            from (seed, update), the same on every rank.
         prefetch: updates that are prepared ahead; 0 = no thread.
         keep: names of tracks that batches carry (None: all).
         pinned: page-locked memory for asynchronous copies.
@@ -168,6 +169,8 @@ class Loader:
         names = list(self.sources)
         if self.schedule == "together":
             return names
+        if self.schedule == "alternated":
+            return [names[step % len(names)]]
         shares = np.cumsum([self.sources[name].weight for name in names])
         drawn = Draws(self.seed, 0).uniform(np.array([step]), "source")[0] * shares[-1]
         return [names[int(np.searchsorted(shares, drawn, side="right"))]]

@@ -23,7 +23,7 @@ from plmctl.data.reader import (
     stage_of,
 )
 
-KEYS = ("path", "weight")  # of a corpus in `data.mixture`
+KEYS = ("path", "target_path", "language", "weight")  # of a corpus in `data.mixture`
 
 
 class MixturePosition(NamedTuple):
@@ -186,6 +186,16 @@ def check_mixture(
     errors = [
         error for name, node in mixture.items() for error in _check_corpus(node, f"{path}.{name}")
     ]
+    stated = {name: node.get("language") for name, node in mixture.items()} if not errors else {}
+    errors += [
+        ConfigError(f"{path}.{name}.path", None, f"the text of language {number}")
+        for name, number in stated.items()
+        if number is not None and mixture[name].get("path") is None
+    ]
+    if None in stated.values() and any(each is not None for each in stated.values()):
+        name = next(name for name, each in stated.items() if each is None)
+        allowed = "a number, from 0 on, as the other corpora have: their rows stand in one batch"
+        errors.append(ConfigError(f"{path}.{name}.language", None, allowed))
     return errors or _check_weights(
         {name: node.get("weight") for name, node in mixture.items()}, temperature, path
     )

@@ -6,9 +6,10 @@ import hashlib
 import itertools
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from plmctl.core.errors import DataError
 from plmctl.data.survey import survey_text
@@ -24,20 +25,26 @@ _EXACT = 1 << 28
 def share_tokenizer(
     jobs: Sequence[TokenizingJob],
     *,
+    temperature: float | None = None,
     cache_dir: str | os.PathLike[str] | None = None,
     write: bool = True,
 ) -> Path:
-    """The folder of a tokenizer that is trained on equally much of each job's text, cached by their
+    """The folder of a tokenizer that is trained on a part of each job's text, cached by their
     content; DataError where there is none yet and nothing may be written.
 
     The sample has `tokenizer.sample_bytes` in all; a text that is shorter than its part gives all
-    it has, so that small languages get their pieces. Differs: XLM samples texts with its
-    temperature for this too (arXiv:1901.07291, sec. 3.1).
+    it has.
+
+    Args:
+        temperature: parts are as large as `bytes ** (1 / temperature)`; XLM's 0.5 (Conneau and
+            Lample, 2019, arXiv:1901.07291, sec. 3.1) is temperature 2. None: equally large.
     """
-    recipe = replace(jobs[0].recipe, sample_bytes=max(1, jobs[0].recipe.sample_bytes // len(jobs)))
+    contents = [job.source.content(_EXACT) for job in jobs]
+    parts = share_sample(contents, jobs[0].recipe.sample_bytes, temperature=temperature)
     identity = {
-        "texts": [job.source.content(_EXACT) for job in jobs],
+        "texts": contents,
         "settings": [job.settings() for job in jobs],
+        **({} if temperature is None else {"temperature": temperature}),
     }
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:24]
     folder = find_cache_folder(cache_dir) / f"tokenizer-{key}"
@@ -48,17 +55,32 @@ def share_tokenizer(
     with open_journal(folder, identity, wait=True, tell=jobs[0].tell) as journal:
         if not (folder / META).is_file():  # no other process has made it meanwhile
             surveys = [
-                survey_text(
-                    job.source,
-                    valid_share=job.valid_share,
-                    sample_bytes=recipe.sample_bytes,
-                    say=job.say,
-                )
-                for job in jobs
+                survey_text(job.source, valid_share=job.valid_share, sample_bytes=part, say=job.say)
+                for job, part in zip(jobs, parts, strict=True)
             ]
             jobs[0].say("training the tokenizer", 0, 0)
-            samples = (choose_training_texts(survey.sample, recipe) for survey in surveys)
+            recipe = jobs[0].recipe
+            samples = (
+                choose_training_texts(survey.sample, replace(recipe, sample_bytes=part))
+                for survey, part in zip(surveys, parts, strict=True)
+            )
             texts = itertools.chain.from_iterable(samples)
             Tokenizer.learn(texts, recipe).save(journal.folder)
             journal.finish(folder)
     return folder
+
+
+def share_sample(
+    contents: Sequence[Sequence[Mapping[str, Any]]], total: int, *, temperature: float | None
+) -> list[int]:
+    """How much of each text, bytes, makes a sample of `total`.
+
+    Args:
+        contents: of each text, its files and their sizes, as `TextSource.content` gives them.
+        temperature: as for `share_tokenizer`; None, or where the size of a text is not known:
+            equally much.
+    """
+    sizes = [sum(entry.get("bytes", 0) for entry in content) for content in contents]
+    power = 0.0 if temperature is None or 0 in sizes else 1 / temperature
+    weights = [float(size) ** power for size in sizes]
+    return [max(1, int(total * weight / sum(weights))) for weight in weights]

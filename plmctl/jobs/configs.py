@@ -120,7 +120,7 @@ def find_missing_text(data: Config) -> Iterator[DataError]:
         if nothing or is_tokens(path) or str(path).startswith("hf:"):
             continue
         try:
-            for source in find_sources(data, path):
+            for source in find_sources(data, path, target=node.get("target_path")):
                 if source is not None:
                     source.files()
         except DataError as error:

@@ -28,7 +28,9 @@ from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.unknown import refuse_unknown, unknown_share
 from plmctl.text.vocab import Vocab
 
-SOURCE_KEYS = ("path", "mixture", "format", "noise", "weight")  # of one of `data.sources`
+# of one of `data.sources`
+SOURCE_KEYS = ("path", "target_path", "language", "mixture", "format", "noise", "weight")
+Text = tuple[Any, Any]  # the path of a text, and that of the lines that belong to its own
 
 
 @dataclass(frozen=True)
@@ -72,36 +74,39 @@ def open_corpus(spec: Any, *, write: bool = True) -> Corpus:
     if spec.data.streaming:
         return _open_stream(spec, write=write)
     cache_dir = spec.data.cache_dir
-    paths = {
-        source: {name: _hashable(part.get("path")) for name, part in node["corpora"].items()}
+    texts: dict[str, dict[str, Text]] = {
+        source: {
+            name: (_hashable(part.get("path")), _hashable(part.get("target_path")))
+            for name, part in node["corpora"].items()
+        }
         for source, node in sources(spec).items()
     }
     with show_progress() as say:
         jobs = {
-            path: make_job(spec, path, say=say)
-            for corpora in paths.values()
-            for path in corpora.values()
+            text: make_job(spec, text[0], target=text[1], say=say)
+            for corpora in texts.values()
+            for text in corpora.values()
         }
         shared = _shared_tokenizer(spec, jobs, write=write)
         if shared is not None:
             jobs = {
-                path: replace(each, recipe=replace(each.recipe, path=str(shared)))
-                for path, each in jobs.items()
+                text: replace(each, recipe=replace(each.recipe, path=str(shared)))
+                for text, each in jobs.items()
             }
         folders = {
-            path: open_or_tokenize(each, cache_dir=cache_dir, write=write)
-            for path, each in jobs.items()
+            text: open_or_tokenize(each, cache_dir=cache_dir, write=write)
+            for text, each in jobs.items()
         }
-    for path, folder in folders.items():
+    for (path, _), folder in folders.items():
         remark(f"tokens of {path or 'the text that comes with Python'}: {folder}", DETAIL)
     tokenizer = _common_tokenizer(spec, folders.values(), shared)
     train, valid = (
         {
             source: {
-                name: Shards.open(folders[path], split, given=path)
-                for name, path in corpora.items()
+                name: Shards.open(folders[text], split, given=text[0])
+                for name, text in corpora.items()
             }
-            for source, corpora in paths.items()
+            for source, corpora in texts.items()
         }
         for split in SPLITS
     )
@@ -163,9 +168,9 @@ def _common_tokenizer(spec: Any, folders: Iterable[Path], shared: Path | None) -
     return tokenizer
 
 
-def _refuse_unknown_text(folders: Mapping[Any, Path], tokenizer: Tokenizer) -> None:
+def _refuse_unknown_text(folders: Mapping[Text, Path], tokenizer: Tokenizer) -> None:
     """DataError for a text of which the tokenizer knows too little."""
-    for path, home in folders.items():
+    for (path, _), home in folders.items():
         sample = sample_corpus(Shards.open(home, "train", given=path).ids)
         fix = (
             "a tokenizer of this text (no tokenizer.path,"
@@ -174,16 +179,21 @@ def _refuse_unknown_text(folders: Mapping[Any, Path], tokenizer: Tokenizer) -> N
         refuse_unknown(unknown_share(sample, tokenizer.vocab), file=path or home, fix=fix)
 
 
-def _shared_tokenizer(spec: Any, jobs: Mapping[Any, TokenizingJob], *, write: bool) -> Path | None:
+def _shared_tokenizer(spec: Any, jobs: Mapping[Text, TokenizingJob], *, write: bool) -> Path | None:
     """What several texts share where no tokenizer is given: that of the first token directory,
     or one trained on all.
     """
     if len(jobs) == 1 or (spec.tokenizer and spec.tokenizer.get("path")):
         return None
-    known = next((Path(path).expanduser() for path in jobs if is_tokens(path)), None)
+    known = next((Path(path).expanduser() for path, _ in jobs if is_tokens(path)), None)
     if known:
         return known
-    return share_tokenizer(list(jobs.values()), cache_dir=spec.data.cache_dir, write=write)
+    return share_tokenizer(
+        list(jobs.values()),
+        temperature=spec.data.vocab_temperature,
+        cache_dir=spec.data.cache_dir,
+        write=write,
+    )
 
 
 def sources(spec: Any) -> dict[str, dict[str, Any]]:
@@ -199,11 +209,16 @@ def sources(spec: Any) -> dict[str, dict[str, Any]]:
 
 
 def _corpora(spec: Any, source: str, node: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """{corpus: {path, weight}} of a source: its mixture, or its path as one corpus; by default
-    those of `data`.
+    """{corpus: {path, target_path, language, weight}} of a source: its mixture, or its path as one
+    corpus; by default those of `data`, where `data.target_path` goes with `data.path`.
     """
-    own = node if "mixture" in node or "path" in node else plain(spec.data)
-    return _mappings(own.get("mixture") or {}) or {source: {"path": own.get("path")}}
+    if "mixture" in node or "path" in node:
+        stated = {key: node[key] for key in ("path", "target_path", "language") if key in node}
+        return _mappings(node.get("mixture") or {}) or {source: stated}
+    own = plain(spec.data)
+    stated = {"path": own["path"], "target_path": own["target_path"]}
+    stated |= {"language": node["language"]} if "language" in node else {}
+    return _mappings(own["mixture"]) or {source: stated}
 
 
 def _mappings(nodes: Mapping[str, Any]) -> dict[str, Any]:
@@ -234,6 +249,7 @@ def check_data(spec: Any) -> None:
             fix = "plmctl tokenize data.valid_path=..., and name the token directories"
             allowed = f"each corpus of {path} holds documents of its own out"
             errors.append(ConfigError("data.valid_path", data["valid_path"], allowed, fix=fix))
+    errors += _check_targets(spec, data["target_path"])
     if data["temperature"] is not None and not mixtures:
         allowed = "has no effect without data.mixture"
         errors.append(ConfigError("data.temperature", data["temperature"], allowed))
@@ -241,6 +257,16 @@ def check_data(spec: Any) -> None:
         allowed, fix = "has no effect beside data.mixture", "make it one of the mixture's corpora"
         errors.append(ConfigError("data.path", data["path"], allowed, fix=fix))
     raise_all(errors)
+
+
+def _check_targets(spec: Any, target: Any) -> list[ConfigError]:
+    """The error of a `data.target_path` beside texts of their own, none of which is `data.path`."""
+    read = [part for node in sources(spec).values() for part in node["corpora"].values()]
+    if target is None or any(part.get("target_path") == target for part in read):
+        return []
+    allowed = "goes with data.path, which none of these texts is"
+    fix = "the target_path of a corpus: data.sources.pairs.target_path=..."
+    return [ConfigError("data.target_path", target, allowed, fix=fix)]
 
 
 def _refuse_key(path: str, key: str, value: Any, known: str) -> ConfigError:

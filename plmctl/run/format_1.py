@@ -114,6 +114,7 @@ ADDED: dict[str, Any] = {
     "mixing._target_": "plmctl.tasks.mixing.proportional.Proportional",
     "mixing.limit": None,
     "labelled_from": None,
+    "data.vocab_temperature": None,
 }
 
 # settings in place of a former switch: (the end of their path, a value) -> the switch and its value

@@ -13,6 +13,7 @@ from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError
 from plmctl.core.fields import COMMON
 from plmctl.data.formats.base import Format
+from plmctl.data.formats.in_language import InLanguage
 from plmctl.data.loader import Labels, Loader, RowSource, once
 from plmctl.data.mixture import Mixture, compute_shares
 from plmctl.data.reader import RowReader
@@ -183,7 +184,12 @@ def build_source(
         stream: what is read in place of its one corpus, of which `tokens` are the first window.
         reading: what else readers and mixtures take.
     """
-    layout = build_format(node, vocab, plugins)
+    plain_layout = build_format(node, vocab, plugins)
+    layouts = {
+        name: state_language(plain_layout, (node["corpora"].get(name) or {}).get("language"))
+        for name in tokens
+    }
+    layout = next(iter(layouts.values()))
     noise = build_noise(node["noise"], vocab, tokens, plugins)
     length = noise.input_length(layout.max_length) if noise else None
     everywhere = frozenset.intersection(
@@ -202,7 +208,7 @@ def build_source(
     readers = {
         name: RowReader(
             shards,
-            layout,
+            layouts[name],
             input_length=length,
             wanted=read,
             allow_short=allow_short,
@@ -223,6 +229,11 @@ def build_source(
 
 def build_format(node: Mapping[str, Any], vocab: Vocab, plugins: Sequence[str]) -> Format:
     return build(node["format"], ToFormats(vocab=vocab).by_name(), plugins, path="format")
+
+
+def state_language(layout: Format, language: Any) -> Format:
+    """The format with the number of the language of its text, where one is stated."""
+    return layout if language is None else InLanguage(format=layout, language=language)
 
 
 def build_noise(

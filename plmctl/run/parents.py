@@ -129,27 +129,33 @@ def _parents(spec: RunSpec) -> Iterator[Callable[[], object]]:
 def check_texts(spec: RunSpec) -> None:
     """Raise where a text, or a folder of tokens, that a run reads is not there."""
     errors: list[PlmctlError] = []
-    for path in _list_read(spec):
+    for path, target in _list_read(spec):
         with collect(errors):
             if is_tokens(path):
                 read_manifest(Path(path).expanduser())
             else:
-                for source in filter(None, find_sources(plain(spec["data"]), path)):
+                read = find_sources(plain(spec["data"]), path, target=target)
+                for source in filter(None, read):
                     source.check_fields()
     raise_all(errors)
 
 
-def _list_read(spec: RunSpec) -> list[Any]:
-    """The paths of the texts that a run reads: of its corpora, or for a tokenizer; None: the
-    built-in text.
+def _list_read(spec: RunSpec) -> list[tuple[Any, Any]]:
+    """The paths of the texts that a run reads, each with that of the lines that belong to its own:
+    of its corpora, or for a tokenizer; None: the built-in text.
     """
     if isinstance(spec, Pretrain):
         corpora = [node["corpora"] for node in sources(spec).values()]
-        return [corpus.get("path") for parts in corpora for corpus in parts.values()]
+        return [
+            (corpus.get("path"), corpus.get("target_path"))
+            for parts in corpora
+            for corpus in parts.values()
+        ]
     if isinstance(spec, Graph | WriteTriples):  # its own reader looks at its triples
         return []
     given = isinstance(spec, Finetune) and (spec.checkpoint or spec.select("tokenizer.path"))
-    return [] if given or "data" not in spec else [plain(spec.select("data.path"))]
+    read = (plain(spec.select("data.path")), plain(spec.select("data.target_path")))
+    return [] if given or "data" not in spec else [read]
 
 
 def _texts(value: Any) -> list[str]:

@@ -73,11 +73,14 @@ class Data(Record):
 
 @dataclass(frozen=True)
 class Corpora(Data):
-    # corpora mixed row by row: {name: {path, weight}}
+    # corpora mixed row by row: {name: {path, target_path, language, weight}}
     mixture: Mapping[str, Mapping[str, Any]] = Part({})
     # of a mixture without weights: shares go as tokens ** (1 / temperature); null: 1
     temperature: Amount | None = None
-    # {name: {path or mixture, format, noise, weight}}
+    # of texts that share a tokenizer: each gives bytes ** (1 / temperature) of the text that it is
+    # trained on; null: all give as much
+    vocab_temperature: Amount | None = None
+    # {name: {path or mixture, target_path, language, format, noise, weight}}
     sources: Mapping[str, Mapping[str, Any]] = Part({})
     # .jsonl files are tokenized as they are read, and no tokens are kept on disk
     streaming: bool = False
@@ -124,8 +127,8 @@ class Train(Record):
     trainable: tuple[str, ...] = ()
     # and of those that are not: [backbone.embedding*]
     frozen: tuple[str, ...] = ()
-    # one batch of each source per update, or one drawn source
-    sources: Literal["together", "sampled"] = "together"
+    # one batch of each source per update, of one source in its turn, or of one that is drawn
+    sources: Literal["together", "alternated", "sampled"] = "together"
     # [{share: 0.9, format.max_length: 128}, ...]
     stages: tuple[Mapping[str, Any], ...] = ()
 

@@ -56,13 +56,20 @@ def tokenize(spec: Tokenize) -> int:
     return 0
 
 
-def make_job(spec: Any, path: Any, *, say: Say, processes: int | None = None) -> TokenizingJob:
-    """The job of the text at `path`, as the `data` and `tokenizer` of a spec describe it."""
+def make_job(
+    spec: Any, path: Any, *, say: Say, target: Any = ..., processes: int | None = None
+) -> TokenizingJob:
+    """The job of the text at `path`, as the `data` and `tokenizer` of a spec describe it.
+
+    Args:
+        target: the lines that belong to those of `path`, None for text that is not parallel; by
+            default `data.target_path`.
+    """
     data = plain(spec.data)
     recipe: Recipe = build(spec.tokenizer, plugins=spec.plugins, path="tokenizer")
     if data["segment"] is not None:
         segment.find(data["segment"], spec.plugins)
-    source, valid = find_sources(data, plain(path))
+    source, valid = find_sources(data, plain(path), target=plain(target))
     return TokenizingJob(
         source,
         recipe,
@@ -75,16 +82,20 @@ def make_job(spec: Any, path: Any, *, say: Say, processes: int | None = None) ->
     )
 
 
-def find_sources(data: dict[str, Any], path: Any) -> tuple[TextSource, TextSource | None]:
-    """The text at `path` and that of data.valid_path."""
+def find_sources(
+    data: dict[str, Any], path: Any, *, target: Any = ...
+) -> tuple[TextSource, TextSource | None]:
+    """The text at `path` and that of data.valid_path.
+
+    Args:
+        target: as for `make_job`.
+    """
+    if target is not ...:
+        data = {**data, "target_path": target}
 
     def wrong(name: str, allowed: str, fix: str = "") -> ConfigError:
         return ConfigError(f"data.{name}", data[name], allowed, fix=fix)
 
-    if data["target_path"] is not None and path != data["path"] and not is_tokens(path):
-        fix = f"plmctl tokenize data.path={path} data.target_path=... out=<dir>"
-        allowed = f"goes with data.path, not with {path}"
-        raise wrong("target_path", allowed, f"{fix}, and name that folder")
     if data["valid_target_path"] is not None and data["valid_path"] is None:
         raise wrong("valid_target_path", "goes with data.valid_path, which is not given")
     # before work; the reader looks for data.path itself

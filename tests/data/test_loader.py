@@ -97,9 +97,15 @@ def test_micro_batch_sizes(toy, vocab):
     loader.close()
 
 
-def test_together_and_sampled(toy, vocab):
+def test_together_alternated_and_sampled(toy, vocab):
     with make_loader(toy, vocab, sources=("text", "triples")) as loader:
         assert [b.source for b in next(loader)] == ["text"] * 3 + ["triples"] * 3
+    with make_loader(toy, vocab, sources=("text", "triples"), schedule="alternated") as loader:
+        assert [{b.source for b in next(loader)} for _ in range(3)] == [
+            {"text"},
+            {"triples"},
+            {"text"},
+        ]
     with make_loader(
         toy, vocab, sources=("text", "triples"), schedule="sampled", prefetch=0, batch=1
     ) as loader:
@@ -109,7 +115,7 @@ def test_together_and_sampled(toy, vocab):
         toy, vocab, sources=("text", "triples"), schedule="sampled", batch=2, world=2, rank=1
     ) as loader:
         assert [next(loader)[0].source for _ in range(30)] == drawn[:30]
-    with pytest.raises(ConfigError, match="together, sampled"):
+    with pytest.raises(ConfigError, match="together, alternated, sampled"):
         make_loader(toy, vocab, schedule="alternating")
 
 

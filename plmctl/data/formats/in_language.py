@@ -1,7 +1,8 @@
-"""The rows of another format, with the number of the language that their text is in."""
+"""The rows of another format, with the numbers of the languages that their text is in."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -20,14 +21,14 @@ if TYPE_CHECKING:
 @part_of("format")
 class InLanguage(Wrapped):
     """Rows of `format` with `tracks.language = language` at every token, for text in several
-    languages.
+    languages; of parallel text, `language[0]` in sources and `language[1]` in targets.
 
-    Each language is one of `data.sources`. (Conneau and Lample, 2019, arXiv:1901.07291, sec. 3.1:
-    language embeddings.)
+    (Conneau and Lample, 2019, arXiv:1901.07291, sec. 3.1: language embeddings.)
     """
 
-    def __init__(self, *, format: Format, language: int) -> None:
-        if language < 0:
+    def __init__(self, *, format: Format, language: int | Sequence[int]) -> None:
+        numbers = (language,) if isinstance(language, int) else tuple(language)
+        if min(numbers, default=-1) < 0:
             raise ConfigError("format.language", language, "the number of a language, from 0 on")
         if "text" not in format.provides:
             provided = ", ".join(sorted(format.provides))
@@ -36,16 +37,21 @@ class InLanguage(Wrapped):
                 type(format).__name__,
                 f"a format of plain text; this one gives {provided}",
             )
+        sides = 2 if format.parallel else 1
+        if len(numbers) != sides:
+            allowed = "[0,1], those of source and target" if format.parallel else "one number"
+            raise ConfigError("format.language", language, allowed)
         super().__init__(format=format, provides=frozenset({"tracks.language"}), settings=language)
-        self.language = language
+        self.numbers = numbers
 
     def rows(
         self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None
     ) -> Rows:
         rows = self.format.rows(shards, plan, index, wanted)
-        text = rows.seqs["text"]
-        language = np.full(text.ids.shape, self.language, np.int16)
-        return replace(rows, seqs={**rows.seqs, "text": text.with_tracks(language=language)})
+        text, known = rows.seqs["text"], np.array(self.numbers, np.int16)
+        side = text.tracks["language"] if self.parallel else np.zeros(text.ids.shape, np.int16)
+        text = text.with_tracks(language=known[side])  # [n, T]
+        return replace(rows, seqs={**rows.seqs, "text": text})
 
     def languages(self, shards: Shards) -> int:
-        return self.language + 1
+        return max(self.numbers) + 1
