@@ -33,7 +33,7 @@ from tests.test_recipes import SMALL, tokenizer_of
 Sees = Callable[[int, int, int], bool]
 TRANSLATORS = ("transformer", "lite_transformer", "evolved_transformer", "universal_transformer")
 EXTRA = {
-    **{key: ["format.target_length=24"] for key in TRANSLATORS},
+    **{key: ["format.target_length=24"] for key in (*TRANSLATORS, "cove")},
     # the probe goes back from every state
     "reformer": ["model.stack.reversible=false", "model.stack.join=mean"],
     # what is far comes through the global token of a document, in two layers
@@ -147,7 +147,7 @@ ONE_STACK: dict[str, Callable[[Batch], Sees]] = {
     "unilm": unilm,
 }
 
-TWO_STACKS = [*TRANSLATORS, "bart", "bart_translation", "mass", "mass_translation", "t5"]
+TWO_STACKS = [*TRANSLATORS, "cove", "bart", "bart_translation", "mass", "mass_translation", "t5"]
 OWN_TEST = ["xlnet", "elmo"]
 
 

@@ -96,6 +96,7 @@ FITTING = {
     "noise=sequence_span": "mass",
     **dict.fromkeys(("noise=span_sentinel", "noise=token_sentinel", "noise=prefix_split"), "t5"),
     "model=two_way": "bert",
+    "model=mt_lstm": "cove",
     **dict.fromkeys(("format=word_contexts", "objective=mimic"), "bertram"),
     **dict.fromkeys(
         (
@@ -129,6 +130,7 @@ BESIDE = {  # what a part is used with
         "noise=[]",
         "eval.noise=null",
     ],
+    "model=mt_lstm": ["model=mt_lstm", "data.path=a.txt", "data.target_path=b.txt"],
     "format=text_pair": ["format=text_pair", "data.path=a.txt", "data.target_path=b.txt"],
     "format=seq2seq": ["format=seq2seq", "data.path=a.txt", "data.target_path=b.txt"],
     "pattern=prefix": ["pattern=prefix", "objective=[mlm]"],

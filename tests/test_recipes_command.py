@@ -37,6 +37,7 @@ RECIPES = recipe_names()
 RESULTS = (recipes_dir() / "RESULTS.md").read_text(encoding="utf-8")
 NEEDS_TEXT = {"tlm", "transformer", "bart_translation", "mass_translation", "lite_transformer"}
 NEEDS_TEXT |= {"evolved_transformer", "universal_transformer", "unicoder", "kepler", "xlm"}
+NEEDS_TEXT |= {"cove"}
 SMALL = [
     "size.width=32",
     "size.inner_width=64",

@@ -15,7 +15,7 @@ from tests.test_pretrain_command import same
 from tests.test_recipes import RECIPES, SMALL, TAUGHT, tokenizer_of
 
 TRANSLATORS = ("transformer", "lite_transformer", "evolved_transformer", "universal_transformer")
-EXTRA = {key: ["format.target_length=24"] for key in TRANSLATORS}
+EXTRA = {key: ["format.target_length=24"] for key in (*TRANSLATORS, "cove")}
 STEPS = ["train.save_every=2", "train.keep_last=9", "train.log_every=1", "train.threads=1"]
 TEXTS = [
     "the cat sees a bird",

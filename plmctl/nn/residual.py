@@ -2,6 +2,8 @@
 
 y = norm_sum(x + dropout(norm_out(cell(norm_in(x)))))
 
+`NoResidual` has neither sum nor norms.
+
 Cells in parallel read one norm_in(x), and their outputs are added before one norm_sum; both norms
 are those of the first cell.
 """
@@ -27,6 +29,8 @@ Norm = Callable[..., nn.Module]  # a factory such as partial(layer_norm, width=.
 
 class Block(nn.Module):
     """A cell, its norms and its residual connection; an empty slot is an Identity."""
+
+    sums = True  # whether the input is a part of the output
 
     def __init__(
         self,
@@ -98,6 +102,23 @@ class Block(nn.Module):
         self.norm_in, self.norm_sum = nn.Identity(), nn.Identity()
 
 
+class BareBlock(Block):
+    """A cell alone: its output stands in place of its input."""
+
+    sums = False
+
+    def add(self, x: Tensor, read: Streams, env: Env) -> Tensor:
+        return self.change(read, env)
+
+    def narrow(self, columns: slice) -> None:
+        allowed = "{}: without residual sums a cell writes all columns of the stream"
+        raise ConfigError("model.stack.columns", "...", allowed)
+
+    def join(self) -> None:
+        allowed = "one cell after the other: without residual sums there is nothing to add up"
+        raise ConfigError("model.stack.layout", "a|b", allowed)
+
+
 @part_of("residual")
 @dataclass(frozen=True, kw_only=True)
 class PostNorm:
@@ -155,6 +176,24 @@ class SandwichNorm:
     def final(self, *, width: int | None = None) -> nn.Module:
         """The norm after the stack, of `width` columns if they are not those of the stream."""
         return _widen(self.norm, width)
+
+
+@part_of("residual")
+@dataclass(frozen=True, kw_only=True)
+class NoResidual:
+    """`y = dropout(cell(x))`: plain layers on top of each other, as in the recurrent networks
+    before the Transformer (Sutskever et al., 2014, arXiv:1409.3215).
+    """
+
+    dropout: DropoutRate
+
+    def block(self, cell: Cell) -> Block:
+        """A block around `cell`."""
+        return BareBlock(cell=cell, dropout=self.dropout)
+
+    def final(self, *, width: int | None = None) -> nn.Module:
+        """No norm after the stack."""
+        return nn.Identity()
 
 
 def _widen(norm: Norm, width: int | None) -> nn.Module:

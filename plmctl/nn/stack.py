@@ -154,12 +154,14 @@ class Stack(nn.Module):
 
     def _check_reversible(self, residual: Residual) -> None:
         for step in self.steps:
-            if not isinstance(self.block(step).norm_sum, nn.Identity):
+            block = self.block(step)
+            if not (block.sums and isinstance(block.norm_sum, nn.Identity)):
+                why = "no norm after a sum, which cannot be inverted, as in"
+                why = why if block.sums else "residual sums, which can be inverted, unlike"
                 raise ConfigError(
                     "model.stack.reversible",
                     True,
-                    f"no norm after a sum, which cannot be inverted, as in"
-                    f" {type(residual).__name__}",
+                    f"{why} {type(residual).__name__}",
                     fix="model.stack.residual._target_=plmctl.nn.residual.PreNorm",
                 )
 

@@ -19,6 +19,7 @@ from plmctl.models.encoder_decoder import ROLES
 from plmctl.nn.tables import count
 from plmctl.run.assemble import build_model
 from plmctl.run.base_model import fold_methods
+from plmctl.run.inner_network import take_network
 from plmctl.run.lengthen import lengthen
 from plmctl.run.loading import Source, open_source, refuse_infinite
 from plmctl.run.peft_layout import to_peft
@@ -47,8 +48,8 @@ def convert(
     plugins: Sequence[str] = (),
     card: Card | None = None,
 ) -> None:
-    """Read `source`, whatever it is, or its `part` "generator", and write `target`, which
-    appears only when it is complete.
+    """Read `source`, whatever it is, or its `part` "generator" or "encoder", and write `target`,
+    which appears only when it is complete.
 
     Args:
         to: "hf", "plmctl" or "peft", the layout of `target`.
@@ -65,6 +66,8 @@ def convert(
     model = model if to == "peft" else fold_methods(model)
     if part == "generator":
         model = _take_generator(model)
+    elif part != "model":
+        model = take_network(model, part)
     if max_length is not None:
         model = lengthen(model, max_length, reach=reach, without=without)
     refuse_infinite(model.tensors, file=model.folder)

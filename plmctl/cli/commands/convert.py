@@ -36,8 +36,12 @@ To = Annotated[
     ),
 ]
 Network = Annotated[
-    Literal["model", "generator"],
-    typer.Option("--part", help="Which network of an ELECTRA run to convert."),
+    Literal["model", "generator", "encoder"],
+    typer.Option(
+        "--part",
+        help="Which network to convert: the generator of an ELECTRA run, or the encoder of an"
+        " encoder-decoder, which then reads alone.",
+    ),
 ]
 MaxLength = Annotated[
     int | None,
