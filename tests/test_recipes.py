@@ -97,6 +97,7 @@ FITTING = {
     **dict.fromkeys(("noise=span_sentinel", "noise=token_sentinel", "noise=prefix_split"), "t5"),
     "model=two_way": "bert",
     "model=mt_lstm": "cove",
+    "model=zen": "zen",
     **dict.fromkeys(("format=word_contexts", "objective=mimic"), "bertram"),
     **dict.fromkeys(
         (
@@ -421,6 +422,7 @@ PARAMETERS: dict[str, tuple[float, list[str]]] = {
     "universal_transformer": (65, []),  # table 7: as many as the Transformer, base
     "wklm": (110, ["init=null"]),  # BERT-base
     "xlm": (250, []),  # as tlm
+    "zen": (224, []),  # IDEA-CCNL/Erlangshen-ZEN1-224M-Chinese
     "xlnet": (340 + 24 * 1.024**2, []),
 }
 

@@ -1,4 +1,4 @@
-"""First weights that the corpus decides: frequencies and neighbours of tokens."""
+"""First weights that the corpus decides: frequencies and neighbours of tokens, and n-grams."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from plmctl.data.baseline import measure_frequencies
 from plmctl.data.sample import sample_corpora
 from plmctl.heads.lm import LMHead
 from plmctl.nn.first_vectors import FirstVectors
+from plmctl.nn.ngram_lexicon import NgramLexicon
 from plmctl.nn.tables import TokenTable
 from plmctl.run.corpus import Corpus
 from plmctl.text.tokenizer import Tokenizer
@@ -42,6 +43,24 @@ def start_from_corpus(
             ids = sample_corpora(texts, pieces=PIECES)
             say(f"token vectors start from the neighbours of {len(ids) / 1e6:.2g} M tokens")
         start_tables(modules, first_vectors, corpus.tokenizer, ids)
+
+
+def learn_lexicons(
+    module: nn.Module, corpus: Corpus, *, say: Callable[[str], None] = lambda line: None
+) -> None:
+    """Let every lexicon of n-grams that is empty learn from the text; others are of the model that
+    a run begins with.
+    """
+    empty = [part for part in module.modules() if isinstance(part, NgramLexicon) and not part.known]
+    if not empty:
+        return
+    texts = [shards for corpora in corpus.train.values() for shards in corpora.values()]
+    ids = sample_corpora(texts, pieces=PIECES)
+    for lexicon in empty:
+        lexicon.learn(ids, corpus.vocab.special)
+        said = f"the lexicon has {lexicon.known:,} n-grams of {len(ids) / 1e6:.2g} M tokens"
+        few = f" (none stands there {lexicon.often} times: a lower model.lexicon.often finds some)"
+        say(said + ("" if lexicon.known else few))
 
 
 def start_tables(

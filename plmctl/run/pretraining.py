@@ -23,7 +23,7 @@ from plmctl.run.corpus import Corpus, open_corpus
 from plmctl.run.cost import cost
 from plmctl.run.fit import budget_of, fit
 from plmctl.run.floors import Floors, asks_for_text, count_corpus
-from plmctl.run.from_corpus import start_from_corpus
+from plmctl.run.from_corpus import learn_lexicons, start_from_corpus
 from plmctl.run.glossary import token_targets
 from plmctl.run.init_differences import describe_differences
 from plmctl.run.known_text import describe_known
@@ -130,6 +130,8 @@ def train(session: Session) -> Result:
         initialize(model, spec.init, into=into, layers=layers, plugins=plugins, say=session.say)
     elif fresh:
         start_from_corpus([model, own], corpus, _first_vectors(spec), say=session.say)
+    if fresh:
+        learn_lexicons(model, corpus, say=session.say)
     objective = add_teacher(spec, model, own, say=session.say)
     fields = BatchFields.by(model, objective)
     loaders = [

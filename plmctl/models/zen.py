@@ -1,0 +1,96 @@
+"""ZEN's encoder (Diao et al., 2019): characters, and beside them the n-grams that cover them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from plmctl.attention.kernels.base import Kernel
+from plmctl.attention.patterns.base import Pattern
+from plmctl.core.batch import Batch, Seq
+from plmctl.core.errors import ConfigError
+from plmctl.core.graphs import outside_graphs
+from plmctl.core.parts import part_of
+from plmctl.models.base import Hidden
+from plmctl.models.encoder import Encoder, Initializer, refuse_halting
+from plmctl.nn.cells.base import RowSize
+from plmctl.nn.embeddings import Embedding
+from plmctl.nn.ngram_lexicon import Matches, NgramLexicon
+from plmctl.nn.ngram_stack import NgramStack
+from plmctl.nn.positions import Position
+from plmctl.nn.stack import Stack
+
+
+@part_of("model")
+class Zen(Encoder):
+    """`Encoder` whose layers add the states of n-grams, which another encoder, without positions,
+    computes from the n-grams of each row (Diao et al., 2019, arXiv:1911.00720, sec. 2.2).
+
+    N-grams are those of the lexicon that stand among the tokens that the model is shown: a hidden
+    token is in none (sinovation/ZEN, examples/create_pre_train_data.py: n-grams of the masked row).
+    Each has the segment of its first token.
+    Differs: of too many n-grams short ones are left out; there random ones.
+    """
+
+    def __init__(
+        self,
+        *,
+        embedding: Embedding,
+        position: Position,
+        stack: NgramStack,
+        pattern: Pattern,
+        lexicon: NgramLexicon,
+        ngrams: Encoder,
+        attention_kernel: Kernel | None = None,
+        initializer: Initializer | None = None,
+        classifier: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(
+            embedding=embedding,
+            position=position,
+            stack=stack,
+            pattern=pattern,
+            attention_kernel=attention_kernel,
+            initializer=initializer,
+            classifier=classifier,
+        )
+        for part in (stack, ngrams.stack):
+            refuse_halting(part, "tokens read n-grams in every layer")
+            if part.reversible:
+                allowed = "false: layers add what the n-grams are after each of them"
+                raise ConfigError("model.stack.reversible", True, allowed)
+        self.lexicon, self.ngrams = lexicon, ngrams
+
+    def encode(
+        self, x: Tensor, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()
+    ) -> Hidden:
+        found, seq = self.find_ngrams(batch.text)
+        read = self.ngrams.read(seq, self.ngrams.embed_tokens(seq), record=frozenset({"hidden"}))
+        states = torch.stack(read.recorded["hidden"][1:])  # [L, B, K, W]
+        beside = {"ngrams": states.to(x.dtype), "cover": cover(found, x.shape[1]).to(x.dtype)}
+        return self.read(batch.text, x, cache=state, record=record, beside=beside)
+
+    @outside_graphs  # how many n-grams there are depends on values
+    def find_ngrams(self, text: Seq) -> tuple[Matches, Seq]:
+        """The n-grams of rows, and as the sequence that their encoder reads."""
+        found = self.lexicon(text.ids, text.tracks.get("document"))
+        tracks = {
+            name: text.tracks[name].expand(text.ids.shape).gather(1, found.start)
+            for name in ("segment", "document")
+            if name in text.tracks
+        }
+        return found, Seq(found.numbers, found.length, tracks)
+
+    def stacks(self, length: int, target_length: int) -> Iterator[tuple[Stack, RowSize]]:
+        yield from super().stacks(length, target_length)
+        yield from self.ngrams.stacks(min(length, self.lexicon.most), 0)
+
+
+def cover(found: Matches, length: int) -> Tensor:
+    """[B, T, K] bool: the n-gram covers the token."""
+    place = torch.arange(length, device=found.start.device)[None, :, None]
+    start, end = found.start[:, None], (found.start + found.size)[:, None]
+    return (start <= place) & (place < end)
