@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
 from plmctl.core.batch import Batch, Seq
+from plmctl.run.extend import describe_unknown_words
 from plmctl.run.loading import Loaded, load
 
 GENERAL = [
@@ -111,12 +113,20 @@ def test_back_to_hugging_faces_layout(home: Path) -> None:
     said = plmctl("extend", home / "published", *asked)
     assert "5 new tokens, such as" in said
     assert "1 word of it stays unknown, 40 times in all, such as ☃: " in said
-    assert f"fix: plmctl inject checkpoint={home}/grown word_vectors=random" in said
     assert f"init={home}/grown" in said
     plmctl("convert", home / "grown", "--to", "hf", "--out", home / "again")
     grown, again = load(home / "grown"), load(home / "again")
     assert again.tokenizer.encode(FIELD[0]) == grown.tokenizer.encode(FIELD[0])
     assert torch.equal(logits_of(again, FIELD[0]), logits_of(grown, FIELD[0]))
+
+
+def test_words_of_letters_can_be_injected() -> None:
+    fix = "  fix: plmctl inject checkpoint=x word_vectors=random form=replace words=<a file: word,"
+    said, advice = describe_unknown_words(Counter({"żółw": 2, "☃": 3}), "x")
+    assert said.startswith("2 words of it stay unknown, 5 times in all, such as ☃ żółw: ")
+    assert advice.startswith(fix)
+    assert len(describe_unknown_words(Counter({"☃": 3}), "x")) == 1  # inject knows words alone
+    assert not describe_unknown_words(Counter(), "x")
 
 
 def test_drawn_rows_are_a_control(home: Path) -> None:

@@ -46,7 +46,7 @@ def extend(spec: Extend) -> int:
         tell(json.dumps({"out": spec.out, **counts, "unknown_words": len(unknown)}))
         return 0
     lines = _describe(spec, tokenizer, own, len(pieces), (before, after))
-    lines += _describe_unknown(spec, unknown)
+    lines += describe_unknown_words(unknown, spec.out)
     tell("\n".join([*lines, f"next: plmctl pretrain <recipe> init={spec.out} data.path=<text>"]))
     return 0
 
@@ -114,15 +114,17 @@ def _describe(
     return lines
 
 
-def _describe_unknown(spec: Extend, words: Counter[str]) -> list[str]:
-    """The words that are no tokens together, and what makes one of each."""
+def describe_unknown_words(words: Counter[str], out: str) -> list[str]:
+    """Which words stay unknown to the model `out`, and what makes tokens of those of letters."""
     if not words:
         return []
     shown = " ".join(cut(word, 20) for word, _ in words.most_common(8))
     which = "word of it stays" if len(words) == 1 else "words of it stay"
-    return [
+    lines = [
         f"{len(words):,} {which} unknown, {words.total():,} times in all, such as {shown}:"
-        " new tokens are made of those that the tokenizer has",
-        f"  fix: plmctl inject checkpoint={spec.out} word_vectors=random form=replace"
-        " words=<a file: word, tab, how often> out=<folder>",
+        " new tokens are made of those that the tokenizer has"
     ]
+    if any(map(str.isalnum, "".join(words))):  # a sign is no word
+        fix = f"  fix: plmctl inject checkpoint={out} word_vectors=random form=replace"
+        lines.append(f"{fix} words=<a file: word, tab, how often> out=<folder>")
+    return lines
