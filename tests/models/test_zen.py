@@ -245,7 +245,8 @@ def test_commands(tokens_of: Any, tmp_path: Path) -> None:
     words = ["task=classification", f"task.path={tmp_path}", "task.max_length=16"]
     words += [f"checkpoint={tmp_path / 'again'}", "train.epochs=null"]
     run("finetune", *words, *QUICK, f"run.dir={tmp_path / 'tuned'}")
-    first, last = (plmctl.load(tmp_path / name).model.backbone for name in ("zen", "tuned"))
+    models: list[Any] = [plmctl.load(tmp_path / name).model for name in ("zen", "tuned")]
+    first, last = (model.backbone.lexicon for model in models)
     for name in ("edges", "ends"):
-        assert torch.equal(getattr(first.lexicon, name), getattr(last.lexicon, name))  # type: ignore[union-attr]
-    assert last.lexicon.known == 50  # type: ignore[union-attr]
+        assert torch.equal(getattr(first, name), getattr(last, name))
+    assert last.known == 50
