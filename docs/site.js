@@ -13,9 +13,19 @@ function reach(box, number) {
     else if (box.getAttribute(name) !== value) box.setAttribute(name, value);
 }
 
+// On a phone the menu is opened by a label, which no key reaches: a button in its place.
+function addMenu() {
+  const label = document.querySelector("label.md-header__button[for='__drawer']");
+  const button = document.createElement("button");
+  const said = { class: label.className, for: "__drawer", type: "button", "aria-label": "Menu" };
+  for (const [name, value] of Object.entries(said)) button.setAttribute(name, value);
+  button.append(...label.childNodes);
+  button.addEventListener("click", () => document.querySelector("#__drawer").click());
+  label.replaceWith(button);
+}
+
 function mend() {
   document.querySelector(".md-search").setAttribute("aria-label", "Search");
-  document.querySelector("#__drawer").setAttribute("aria-label", "Menu");
   document
     .querySelectorAll(".md-code__nav")
     .forEach((nav, number) => nav.setAttribute("aria-label", `Code ${number + 1}`));
@@ -25,6 +35,7 @@ function mend() {
   document.querySelectorAll(".md-typeset__scrollwrap, .md-typeset .picture").forEach(reach);
 }
 
+addMenu();
 mend();
 new MutationObserver(mend).observe(document.body, { childList: true, subtree: true });
 addEventListener("load", mend);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,19 @@ def test_report_in_the_site_is_that_of_the_stored_study(
     assert {"Findings", "Curves by arm", "Cost of an arm", "Jobs"} <= set(page.headings)
     assert not list(tmp_path.iterdir()), "nothing is left behind"
     assert script.store(script.restore(stored)) == stored
+
+
+def test_every_column_of_a_table_has_a_name() -> None:
+    """A screen reader says it before each cell."""
+    nameless = [
+        f"{page.relative_to(ROOT)}: {head}"
+        for page in DOCS.rglob("*.md")
+        for head in re.findall(
+            r"^\|(.*)\|\n\|(?: *:?-+:? *\|)+$", page.read_text(encoding="utf-8"), re.MULTILINE
+        )
+        if not all(cell.strip() for cell in head.split("|"))
+    ]
+    assert not nameless
 
 
 def test_reference_has_every_public_name() -> None:
