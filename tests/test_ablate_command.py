@@ -35,6 +35,7 @@ def ablate(*words: str) -> Any:
 
 # many arms; another study of the same paper stays
 SLOW = {
+    "adaptation",  # pretrained_tasks
     "adaptive_span",  # longformer_windows
     "attention_itself",  # lite_transformer
     "albert_embedding",  # albert_sharing
@@ -179,7 +180,7 @@ def test_print_config(here: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "answer"),
     [
-        ((), "which study? There are adaptive_span"),
+        ((), "which study? There are adaptation"),
         (("bert_size",), "did you mean 'bert_sizes'"),
         (("./none.yaml",), "there is no such file"),
         (("bert_sizes", "baseline=6layers"), "did you mean '6 layers'"),

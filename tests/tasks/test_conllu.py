@@ -107,6 +107,7 @@ def test_real_files() -> None:
     assert set(task.names) >= {"NOUN", "VERB", "PUNCT"}
 
 
+@pytest.mark.slow
 def test_a_thousand_tags_are_read_and_scored() -> None:
     """As many as categories of CCG, in time that grows with words, not with words times tags."""
     names = [f"T{n}" for n in range(1000)]
