@@ -22,6 +22,7 @@ from plmctl.tasks.header import names_columns
 from plmctl.tasks.split_files import SplitFiles
 from plmctl.text.bounds import longest_line
 from plmctl.text.inputs import read_rows
+from plmctl.text.quotes import read_cells
 from plmctl.text.separators import divide_rows
 
 Column = str | int
@@ -120,7 +121,7 @@ class Table(SplitFiles):
         """(the header, if there is one; rows of cells; {role: number of its cell}) of a file that
         is not JSON.
         """
-        rows = list(rows_of(file))
+        rows = list(rows_of(file, lenient=self.lenient))
         if header is None:
             header = any(
                 isinstance(column, str) for column in columns.values()
@@ -322,25 +323,19 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, str | int | float | dict | None) else str(value)
 
 
-def rows_of(file: Path) -> Iterator[Row]:
-    """(number of its last line, its cells) of every row of a table, by what its name ends in."""
-    return csv_rows(file) if files.suffix(file) == ".csv" else _tab_rows(file)
+def rows_of(file: Path, *, lenient: bool = False) -> Iterator[Row]:
+    """(number of its last line, its cells) of every row of a table, by what its name ends in;
+    `lenient`: a quote that seems to be left open is said, and no error.
+    """
+    csv_kind = files.suffix(file) == ".csv"
+    return csv_rows(file, lenient=lenient) if csv_kind else _tab_rows(file)
 
 
-def csv_rows(file: Path) -> Iterator[Row]:
+def csv_rows(file: Path, *, lenient: bool = False) -> Iterator[Row]:
     """(number of its last line, its cells) of every row that is not empty."""
     csv.field_size_limit(longest_line())  # a cell may be as long as a document
     lines, sign = divide_rows(file, (f"{line}\n" for _, line in files.lines(file)))
-    reader = csv.reader(lines, delimiter=sign)
-    try:
-        for cells in reader:
-            if cells:
-                yield reader.line_num, cells
-    except csv.Error as error:
-        fix = "close the quotes of every cell, and double those inside"
-        raise DataError(
-            f"not a table with commas ({error})", file=file, line=reader.line_num, fix=fix
-        ) from error
+    return read_cells(file, lines, sign, lenient=lenient)
 
 
 def _leave_out_shares(file: Path, columns: Mapping[str, Column]) -> Mapping[str, Column]:

@@ -23,6 +23,7 @@ from plmctl.storage.paths import find_near
 from plmctl.storage.reading import parse_json_at
 from plmctl.text.bounds import BLANK, blank_text_error, long_line_error, longest_line
 from plmctl.text.hub import DataSet
+from plmctl.text.quotes import explain_break, hold
 from plmctl.text.separators import divide_rows
 from plmctl.text.strings import Strings
 from plmctl.text.undecodable import undecodable_error
@@ -237,15 +238,16 @@ def _csv_rows(file: Path) -> Iterator[Row]:
     # of this process: a document is longer than the 128 kB that csv takes by itself
     csv.field_size_limit(longest_line())
     lines, sign = divide_rows(file, (f"{line}\n" for _, line in read_lines(file, cut=False)))
-    table = csv.DictReader(lines, delimiter=sign, strict=True)
+    held: list[str] = []  # the lines of one row
+    table = csv.DictReader(hold(lines, held), delimiter=sign, strict=True)
     try:
+        if table.fieldnames:  # the header is read
+            held.clear()
         for row in table:
+            held.clear()
             yield table.line_num, {name: cell for name, cell in row.items() if name is not None}
     except csv.Error as error:
-        fix = "quote cells with commas or quotes in them, and double those quotes"
-        raise DataError(
-            f"not a table with commas ({error})", file=file, line=table.reader.line_num, fix=fix
-        ) from error
+        raise explain_break(file, held, table.reader.line_num, sign, error) from error
 
 
 def _parquet_rows(file: Path, fields: Sequence[str]) -> Iterator[Row]:

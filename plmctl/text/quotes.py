@@ -1,0 +1,152 @@
+"""Quotes of a file of comma-separated values that are left open, so that they swallow rows."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+
+from plmctl.core.errors import DataError
+from plmctl.core.terminal import counted, remark
+
+MANY = 10  # lines of a cell that all divide as rows: no text does that by chance
+FIX = "close this quote, or double it where it belongs to the text"
+LENIENT = "a cell that is meant so: task.reader.lenient=true"
+
+
+@dataclass(frozen=True)
+class LongCell:
+    """A cell in quotes of several lines, or whose quote nothing closes."""
+
+    line: int  # where its quote opens
+    lines: list[list[str]]  # of the cell, divided at the separator
+    before: int  # cells before it in its row
+    after: int  # cells behind it
+    behind: str  # what stands behind the closing quote, where the next separator should
+    closed: bool
+
+    def describe_break(self) -> str:
+        """What is wrong with its quotes; "" if nothing is."""
+        opens = "the quote that opens here"
+        if not self.closed:
+            return f"{opens} is not closed"
+        length = counted(len(self.lines), "line")
+        return f"{opens} closes after {length}, before {self.behind[:40]!r}" if self.behind else ""
+
+    def looks_like_rows(self, width: int, rows: Sequence[Sequence[str]]) -> bool:
+        """Whether its lines are rows of a table of `width` columns: each line, the first and the
+        last with what stands beside the cell, has as many cells, and in some column most of them
+        are values that several of `rows` have; or there are `MANY` such lines.
+        """
+        first, *inner, last = self.lines
+        lengths = [self.before + len(first), *map(len, inner), len(last) + self.after]
+        if {*lengths} != {width}:
+            return False
+        swallowed = [[""] * (self.before + 1) + first[1:], *inner]
+        columns = [Counter(cell.strip() for cell in column) for column in _transpose(rows)]
+        return len(inner) >= MANY or any(
+            2 * sum(counts[cell.strip()] > 1 for cell in cells if cell.strip()) >= len(cells)
+            for counts, cells in zip(columns, _transpose(swallowed), strict=False)
+        )
+
+
+def _transpose(rows: Iterable[Sequence[str]]) -> list[tuple[str, ...]]:
+    return list(zip_longest(*rows, fillvalue=""))
+
+
+def find_long_cells(lines: Sequence[str], first: int, separator: str) -> Iterator[LongCell]:
+    """The cells of one row that go over an end of a line.
+
+    Args:
+        lines: of the row, each with its end.
+        first: the number of the first one.
+    """
+    row, sign = "".join(lines), re.escape(separator)
+    cell = re.compile(
+        rf'"(?P<text>[^"]*(?:""[^"]*)*)(?P<end>"|\Z)(?P<behind>[^{sign}\n]*)|[^{sign}\n]*'
+    )
+    found, at = [], 0
+    while at <= len(row):
+        match = cell.match(row, at)
+        assert match  # which may be empty
+        found.append(match)
+        at = match.end() + 1
+        if row[match.end() : at] != separator:
+            break
+    for number, match in enumerate(found):
+        if "\n" in (text := match["text"] or ""):
+            yield LongCell(
+                first + row.count("\n", 0, match.start()),
+                [line.split(separator) for line in text.split("\n")],
+                number,
+                len(found) - number - 1,
+                match["behind"],
+                bool(match["end"]),
+            )
+
+
+def read_cells(
+    file: Path, lines: Iterable[str], separator: str, *, lenient: bool = False
+) -> Iterator[tuple[int, list[str]]]:
+    """(number of its last line, its cells) of every row that is not empty.
+
+    Raises:
+        DataError: where a quote is left open, by the rest of its row or by the lines in the cell;
+            `lenient` says it and goes on.
+    """
+    held: list[str] = []  # the lines of one row
+    reader = csv.reader(hold(lines, held), delimiter=separator)
+    rows: list[list[str]] = []
+    long: list[LongCell] = []
+    try:
+        for cells in reader:
+            if len(held) > 1 or "".join(held).count('"') % 2:
+                for cell in find_long_cells(held, reader.line_num - len(held) + 1, separator):
+                    if problem := cell.describe_break():
+                        _complain(file, cell, problem, lenient)
+                    long.append(cell)
+            held.clear()
+            if cells:
+                rows.append(cells)
+                yield reader.line_num, cells
+    except csv.Error as error:
+        raise explain_break(file, held, reader.line_num, separator, error) from error
+    for cell in long:
+        if not cell.describe_break() and cell.looks_like_rows(len(rows[0]), rows):
+            holds = f"the quote that opens here holds {counted(len(cell.lines), 'line')}"
+            _complain(file, cell, f"{holds} that look like rows of the table", lenient)
+
+
+def explain_break(
+    file: Path, held: Sequence[str], last: int, separator: str, error: csv.Error
+) -> DataError:
+    """What is wrong with a row that `csv` does not read.
+
+    Args:
+        held: its lines, of which `last` is the number of the last one.
+    """
+    first = last - len(held) + 1
+    for cell in find_long_cells(held, first, separator):
+        if problem := cell.describe_break():
+            return DataError(f"{problem} ({error})", file=file, line=cell.line, fix=FIX)
+    fix = "quote cells with commas or quotes in them, and double those quotes"
+    return DataError(f"not a table with commas ({error})", file=file, line=first, fix=fix)
+
+
+def hold(lines: Iterable[str], held: list[str]) -> Iterator[str]:
+    """The lines, which are in `held`, too, from the first that is not blank."""
+    for line in lines:
+        if held or line.strip():
+            held.append(line)
+        yield line
+
+
+def _complain(file: Path, cell: LongCell, problem: str, lenient: bool) -> None:
+    if lenient:
+        remark(f"{file}:{cell.line}: {problem}")
+        return
+    raise DataError(problem, file=file, line=cell.line, fix=f"{FIX}; {LENIENT}")
