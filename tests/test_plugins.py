@@ -220,11 +220,9 @@ def test_report_and_average_take_it(run: str, tuned: str, tmp_path: Path) -> Non
         "--resume",
         f"run.dir={run}",
         "train.steps=2",
-        "pattern=near",
+        "pattern=near",  # of the --config-dir that the run was started with
         "--plugin",
         PLUGIN,
-        "--config-dir",
-        "conf",
     )
     invoke("average", run, "--last", "2", "--out", str(tmp_path / "mean"), "--plugin", PLUGIN)
     assert plmctl.load(tmp_path / "mean", plugins=[PLUGIN]).config["run"]["plugins"] == [PLUGIN]
@@ -241,6 +239,8 @@ def test_a_stopped_run_tells_the_line_that_goes_on(
         "train.steps=2",
     ]
     words += ["train.epochs=null", f"run.dir={tmp_path / 'stopped'}", "--plugin", PLUGIN]
+    words += ["--config-dir", "conf"]
+    options = f"--config-dir conf --plugin {PLUGIN}"
     fit = finetuning.fit
 
     def stopped(session: Any, **rest: Any) -> Any:
@@ -249,9 +249,11 @@ def test_a_stopped_run_tells_the_line_that_goes_on(
 
     monkeypatch.setattr(finetuning, "fit", stopped)
     line = invoke("finetune", *words, code=130).stderr.splitlines()[-1]
-    assert line == f"  plmctl finetune --resume run.dir={tmp_path / 'stopped'} --plugin {PLUGIN}"
+    assert line == f"  plmctl finetune --resume run.dir={tmp_path / 'stopped'} {options}"
     monkeypatch.undo()
-    invoke(*shlex.split(line)[1:])
+    told = invoke(*shlex.split(line)[1:]).stderr.splitlines()
+    assert f"  plmctl eval checkpoint={tmp_path / 'stopped'} {options}" in told
+    assert f"  plmctl report {tmp_path / 'stopped'} --plugin {PLUGIN}" in told
 
 
 def test_a_recipe_that_is_the_config_of_another_run_asks_too(run: str) -> None:

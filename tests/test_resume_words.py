@@ -13,6 +13,7 @@ import pytest
 
 from plmctl.core.errors import ConfigError, DataError, UsageError, flatten
 from plmctl.run.compose import compose
+from plmctl.run.recipes import conf_dir
 from plmctl.run.resume import resume_spec
 from plmctl.run.saved import spec_text
 from plmctl.run.spec import Provenance
@@ -78,12 +79,73 @@ def test_a_recipe_of_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ConfigError, match=r"noise\.rate='0\.2': changes noise\.token_mask\.rate from 0\.15 to 0\.2"
     ):
         resume_spec(with_words(flags, "noise.rate=0.2"))
+    Path("elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    there = rf"cd {tmp_path} && plmctl pretrain --resume run\.dir=run with the change"
+    with pytest.raises(UsageError, match=there):
+        resume_spec(with_words(flags, "train.steps=12"))
+    monkeypatch.chdir(tmp_path)
     Path("mine.yaml").unlink()
     assert resume_spec(flags).size.width == 32
     with pytest.raises(
         UsageError, match=r"(?s)mine.yaml: there is no such file.*fix: give run.dir alone"
     ):
         resume_spec(with_words(flags, "train.steps=12"))
+
+
+OBJECTIVE = "objective/mlm.yaml"
+
+
+def test_parts_of_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run knows its --config-dir; where that is gone, one line says so, and no name is guessed
+    for what was right.
+    """
+    monkeypatch.chdir(tmp_path)
+    part = tmp_path / "my conf/objective/own_mlm.yaml"
+    part.parent.mkdir(parents=True)
+    shutil.copy(conf_dir() / OBJECTIVE, part)
+    words = ("bert", ["objective=[own_mlm]", "optim.eps=0.2", f"run.dir={tmp_path / 'run'}"])
+    cfg = compose("pretrain", *words, config_dirs=["my conf"])
+    rundir.create(
+        tmp_path / "run",
+        config=spec_text(cfg),
+        overrides=["bert", *words[1]],
+        config_dirs=["my conf"],
+    )
+    flags = Provenance("pretrain", overrides=("run.dir=run",), resume=True)
+    assert resume_spec(with_words(flags, "train.steps=7")).train.steps == 7
+    part.parents[1].rename("moved")
+    with pytest.raises(UsageError) as error:
+        resume_spec(with_words(flags, "train.steps=7"))
+    assert str(error.value) == (
+        "for a change, --resume reads the first words of the run again, which do not hold here:"
+        f" objective=own_mlm\n  fix: give run.dir alone, or --config-dir <where {tmp_path}/my conf"
+        " is now>"
+    )
+    moved = replace(with_words(flags, "train.steps=7"), config_dirs=("moved",))
+    assert resume_spec(moved).train.steps == 7
+    env = tmp_path / "run" / "env.json"
+    env.write_text("{}", encoding="utf-8")  # of an older version
+    with pytest.raises(UsageError, match=r"with the same --config-dir and --plugin$"):
+        resume_spec(with_words(flags, "train.steps=7"))
+
+
+def test_a_run_is_resumed_where_it_was_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("notes.txt").touch()
+    flags = started("pretrain", tmp_path / "runs/my run", "bert", "data.path=notes.txt")
+    assert resume_spec(flags).data.path == "notes.txt"
+    monkeypatch.chdir("runs")
+    with pytest.raises(UsageError) as error:
+        resume_spec(replace(flags, overrides=("run.dir=my run",)))
+    assert str(error.value) == (
+        f"--resume: data.path=notes.txt is not here: the run was started in {tmp_path}\n"
+        f"  fix: cd {tmp_path} && plmctl pretrain --resume run.dir='runs/my run'"
+    )
+    (tmp_path / "notes.txt").unlink()  # it is not there, either: the reader of the text says so
+    assert resume_spec(flags).data.path == "notes.txt"
 
 
 def test_the_other_command_is_named(tmp_path: Path) -> None:

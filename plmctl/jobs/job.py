@@ -71,8 +71,7 @@ class Job:
 
 def write_line(*words: str, config_dirs: Iterable[str], plugins: Sequence[str]) -> str:
     """A command line of plmctl as one would type it."""
-    options = [word for folder in config_dirs for word in ("--config-dir", folder)]
-    return shlex.join(["plmctl", *words, *options, *as_words(plugins)])
+    return shlex.join(["plmctl", *words, *as_words(plugins, config_dirs)])
 
 
 def remark_next(what: str, *words: str, given: Provenance) -> None:

@@ -18,7 +18,8 @@ from plmctl.report import sweeps
 from plmctl.report.job_events import Event, JobEvents, LastEvent
 from plmctl.report.runs import CONFIG
 from plmctl.run import action
-from plmctl.run.resume import first_words, resume_spec
+from plmctl.run.first_session import first_words
+from plmctl.run.resume import resume_spec
 from plmctl.run.saved import read_spec
 from plmctl.run.spec import RunSpec
 from plmctl.storage.atomic import write_json

@@ -11,6 +11,7 @@ from typing import Any
 
 from plmctl.core.errors import DataError
 from plmctl.run.part_help import list_settings
+from plmctl.run.plugins import as_words
 from plmctl.run.recipes import part_files
 from plmctl.tasks import files
 from plmctl.tasks.tables import rows_of
@@ -28,8 +29,8 @@ def describe_labels(path: Any, config_dirs: Sequence[str] = ()) -> str:
     if len(names) < 2:
         return ""
     if task := find_task(names, config_dirs):
-        folders = [word for folder in config_dirs for word in ("--config-dir", folder)]
-        line = shlex.join(["plmctl", "data", "check", str(path), f"task={task}", *folders])
+        words = ["data", "check", str(path), f"task={task}", *as_words((), config_dirs)]
+        line = shlex.join(["plmctl", *words])
         return f"{line}  checks the labels"
     listed = ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
     return f"labels are checked with task=, which names their columns ({listed}): plmctl help task"

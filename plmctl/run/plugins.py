@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -59,11 +60,12 @@ def confirm(names: Iterable[str], plugins: Sequence[str], *, of: object) -> None
         raise Unconfirmed(of, missing)
 
 
-def as_words(plugins: Iterable[str]) -> list[str]:
-    """`plugins` as words of a command line."""
-    return [word for name in plugins for word in ("--plugin", name)]
+def as_words(plugins: Iterable[str], config_dirs: Iterable[str] = ()) -> list[str]:
+    """`plugins`, and the folders of --config-dir before them, as words of a command line."""
+    folders = [word for folder in config_dirs for word in ("--config-dir", folder)]
+    return [*folders, *(word for name in plugins for word in ("--plugin", name))]
 
 
-def option(plugins: Iterable[str]) -> str:
+def option(plugins: Iterable[str], config_dirs: Iterable[str] = ()) -> str:
     """The same as text that follows a command."""
-    return "".join(f" {word}" for word in as_words(plugins))
+    return "".join(f" {shlex.quote(word)}" for word in as_words(plugins, config_dirs))

@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from plmctl.core.errors import ConfigError, DataError, UsageError, raise_all
+from plmctl.core.errors import ConfigError, DataError, UsageError, flatten, raise_all
 from plmctl.run.budgets import NONE, TABLE
 from plmctl.run.compose import composed
+from plmctl.run.first_session import read_first_session, refuse_elsewhere
 from plmctl.run.keys import is_path
 from plmctl.run.plugins import confirm, recorded
 from plmctl.run.recipes import recipe_names
@@ -20,7 +21,6 @@ from plmctl.run.schema import LENGTHS
 from plmctl.run.spec import Provenance, RunSpec, key_of, thaw
 from plmctl.run.walks import leaves
 from plmctl.storage.paths import find_near
-from plmctl.storage.reading import read_text
 
 Change = tuple[str, Any, Any]  # a setting, its value in the run, and the new one
 
@@ -64,6 +64,8 @@ def resume_spec(given: Provenance) -> RunSpec:
     confirm(recorded(saved), given.plugins, of=f"run.dir={folder}")
     model = {"model": thaw(saved).get("model")}
     refuse_former_settings(model, given.plugins, file=folder / CONFIG)
+    refuse_elsewhere(saved, folder, given)
+    given = _with_its_folders(given, folder)
     changes = [] if only_where else list(_differences(saved, given, folder))
     raise_all(_refuse_changes(changes, given))
     noted = tuple(
@@ -72,6 +74,12 @@ def resume_spec(given: Provenance) -> RunSpec:
     spec = saved.replace({key: new for key, _, new in changes})
     spec = spec.replace({"run.dir": str(folder), "run.resume": True})
     return dataclasses.replace(spec, provenance=dataclasses.replace(given, changes=noted))
+
+
+def _with_its_folders(given: Provenance, folder: Path) -> Provenance:
+    """With the --config-dir that the run was started with, unless another is given."""
+    there = (each for each in read_first_session(folder).config_dirs if Path(each).is_dir())
+    return dataclasses.replace(given, config_dirs=given.config_dirs or tuple(there))
 
 
 def _refuse_other_recipe(saved: RunSpec, given: Provenance, folder: Path) -> None:
@@ -169,13 +177,6 @@ def _rows(values: Mapping[str, Any], key: str) -> Any:
     return values["train.batch_size"] // values["train.processes"]
 
 
-def first_words(folder: Path) -> list[str]:
-    """The settings on the command line that started the run; its recipe is in the config."""
-    file = folder / "overrides.txt"
-    words = read_text(file).splitlines() if file.is_file() else []
-    return [word for word in words if "=" in word or word.startswith("~")]
-
-
 def run_dir(given: Provenance) -> Path:
     """The folder that --resume names; UsageError where there is none."""
     folders = [text.partition("=")[2] for text in given.overrides if text.startswith("run.dir=")]
@@ -199,7 +200,7 @@ def _differences(saved: RunSpec, given: Provenance, folder: Path) -> Iterator[Ch
     them.
     """
     recipe = given.recipe or saved.get("recipe")
-    first = first_words(folder)
+    first = read_first_session(folder).words
     fixed = (NONE,) if TABLE in saved else ()  # what was decided is among the first words
     keys = given.keys
     replaced = keys | (LENGTH_KEYS if keys & LENGTH_KEYS else set())  # one length clears the others
@@ -208,18 +209,35 @@ def _differences(saved: RunSpec, given: Provenance, folder: Path) -> Iterator[Ch
     try:
         before = _flatten(composed(asked).spec)
     except UsageError as error:
-        fix = (
-            "give run.dir alone; or go to the folder where the run was started, with the same"
-            " --config-dir and --plugin"
-        )
-        raise UsageError(
-            f"--resume reads the first words of the run again: {error}\n  fix: {fix}"
-        ) from error
+        raise _explain_lost_parts(error, given, folder) from None
     changed = dataclasses.replace(asked, overrides=(*kept, *given.overrides, *fixed))
     after, old = _flatten(composed(changed).spec), _flatten(saved)
     for key in dict.fromkeys([*before, *after]):
         if before.get(key) != after.get(key) != old.get(key):
             yield key, old.get(key), after.get(key)
+
+
+def _explain_lost_parts(error: UsageError, given: Provenance, folder: Path) -> UsageError:
+    """The words that started the run do not compose: a recipe or parts of its own are not found.
+
+    One of them stands for all; the names nearest to them are of no use, since the words were right.
+    """
+    started, first = read_first_session(folder), flatten(error)[0]
+    named = isinstance(first, ConfigError)
+    lost = f"{first.path}={first.value}" if named else str(first).partition("\n")[0]
+    gone = [each for each in started.config_dirs if not Path(each).is_dir()]
+    fix = "give run.dir alone"
+    if gone:
+        fix += f", or --config-dir <where {gone[0]} is now>"
+    elif started.folder not in (None, Path.cwd()):
+        fix += f", or {started.spell_resume(folder, given)} with the change"
+    elif started.folder is None:
+        fix += (
+            "; or go to the folder where the run was started, with the same --config-dir and"
+            " --plugin"
+        )
+    what = "for a change, --resume reads the first words of the run again, which do not hold here"
+    return UsageError(f"{what}: {lost}\n  fix: {fix}")
 
 
 def _flatten(spec: RunSpec | None) -> dict[str, Any]:

@@ -127,8 +127,10 @@ def _open(
     spec, prepared = prepare(spec)
     decided = given.decision.words if given.decision else ()
     said = [*([given.recipe] if given.recipe else []), *decided, *given.overrides]
-    config = spec_text(spec)
-    return spec, prepared, rundir.create(folder, config=config, overrides=said, lock=lock)
+    created = rundir.create(
+        folder, config=spec_text(spec), overrides=said, config_dirs=given.config_dirs, lock=lock
+    )
+    return spec, prepared, created
 
 
 def _launch(spec: Any, lock: Mapping[str, int]) -> int:
@@ -139,7 +141,7 @@ def _launch(spec: Any, lock: Mapping[str, int]) -> int:
     words = given.overrides if given.resume else ()
     changes = [word for word in words if not word.startswith("run.dir=")]
     command = [given.command, "--resume", f"run.dir={spec.run.dir}", *changes]
-    command += [*as_words(given.plugins), *spell_level()]
+    command += [*as_words(given.plugins, given.config_dirs), *spell_level()]
     return launch(spec.train.processes, command, given=lock)
 
 
@@ -169,14 +171,16 @@ def _say_farewell(result: Result, spec: RunSpec, then: Next) -> None:
     """The last lines: where everything is, or how to go on after a signal."""
     folder, given = Path(spec["run"].dir), spec.provenance
     run, plugins = quoted(folder), option(given.plugins)
+    options = option(given.plugins, given.config_dirs)
     if result.exit_code:
-        again = f"plmctl {given.command} --resume run.dir={run}{plugins}"
+        again = f"plmctl {given.command} --resume run.dir={run}{options}"
         go_on = "" if given.within else f". To go on:\n  {again}"
         remark(f"stopped after {result.progress.step} updates, all saved{go_on}", WARN)
         return
     remark(f"run: {folder}\ncheckpoint: {result.checkpoint}")
-    lines = (
-        f"  {command.format(run=run)}{plugins}" + (f"  # {about}" if about else "")
+    lines = (  # a command with settings reads them from those folders, too
+        f"  {command.format(run=run)}{options if '=' in command else plugins}"
+        + (f"  # {about}" if about else "")
         for command, about in then(spec).items()
     )
     remark("\n".join(["next:", *lines]))

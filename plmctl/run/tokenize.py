@@ -129,8 +129,7 @@ def find_sources(
 def spell_command(given: Provenance, *verb: str) -> str:
     """The command line that `given` comes from; `verb`: of a command that is called otherwise."""
     recipe = [given.recipe] if given.recipe else []
-    folders = [word for folder in given.config_dirs for word in ("--config-dir", folder)]
-    words = [*recipe, *given.overrides, *folders, *as_words(given.plugins)]
+    words = [*recipe, *given.overrides, *as_words(given.plugins, given.config_dirs)]
     return shlex.join(["plmctl", *(verb or (given.verb,)), *words])
 
 

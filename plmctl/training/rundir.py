@@ -70,11 +70,13 @@ def create(
     *,
     config: str,
     overrides: Sequence[str],
+    config_dirs: Sequence[str] = (),
     lock: Callable[[Path], object] = lambda folder: None,
 ) -> list[Path]:
     """Start a run directory.
 
     Args:
+        config_dirs: the folders of --config-dir, which --resume reads again.
         lock: called with the folder before anything is read or written in it.
 
     Returns:
@@ -86,11 +88,9 @@ def create(
     """
     refuse_used(folder)
     created = [parent for parent in (folder, *folder.parents) if not parent.exists()]
-    texts = (
-        "".join(f"{line}\n" for line in overrides),
-        json.dumps(environment(), indent=1),
-        config,
-    )
+    dirs = [str(Path(each).expanduser().resolve()) for each in config_dirs]
+    start = {**environment(), "folder": str(Path.cwd()), "config_dirs": dirs}
+    texts = ("".join(f"{line}\n" for line in overrides), json.dumps(start, indent=1), config)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock(folder)
