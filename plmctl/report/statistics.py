@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+STORED = 2e-6  # of a number: runs keep six or seven digits, and sums are rounded
 ALPHA = 0.05  # of the tests, after correction; intervals hold 1 - ALPHA each, uncorrected
 
 Verdict = Literal["held", "not held", "undecided", ""]
@@ -43,6 +44,11 @@ class Difference:
         return self.mean - half, self.mean + half
 
 
+def subtract(a: float, b: float) -> float:
+    """`a - b`, and 0 where they differ by less than the digits with which numbers are stored."""
+    return 0.0 if abs(a - b) <= STORED * max(abs(a), abs(b)) else a - b
+
+
 def summarise(values: Sequence[float]) -> tuple[float, float | None]:
     """Mean and sample standard deviation (divided by n - 1; None for one value)."""
     return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None
@@ -57,7 +63,7 @@ def compare(arm: Mapping[int, float], baseline: Mapping[int, float]) -> Differen
         return compare_unpaired(list(arm.values()), list(baseline.values()))
     if not arm or not baseline:
         return None
-    mean = statistics.fmean(arm.values()) - statistics.fmean(baseline.values())
+    mean = subtract(statistics.fmean(arm.values()), statistics.fmean(baseline.values()))
     return Difference(mean, None, None, None, min(len(arm), len(baseline)), "none")
 
 
@@ -65,7 +71,7 @@ def compare_pairs(arm: Sequence[float], baseline: Sequence[float]) -> Difference
     """`mean(d) +- t * sd(d) / sqrt(n)` of the differences d of pairs, n - 1 degrees of freedom
     (Student, 1908).
     """
-    differences = [a - b for a, b in zip(arm, baseline, strict=True)]
+    differences = [subtract(a, b) for a, b in zip(arm, baseline, strict=True)]
     mean, deviation = statistics.fmean(differences), statistics.stdev(differences)
     n = len(differences)
     return _difference(mean, deviation / math.sqrt(n), n - 1, n, "paired t")
@@ -76,7 +82,7 @@ def compare_unpaired(arm: Sequence[float], baseline: Sequence[float]) -> Differe
     Satterthwaite (Welch, 1947).
     """
     a, b = (statistics.variance(values) / len(values) for values in (arm, baseline))
-    mean = statistics.fmean(arm) - statistics.fmean(baseline)
+    mean = subtract(statistics.fmean(arm), statistics.fmean(baseline))
     below = a * a / (len(arm) - 1) + b * b / (len(baseline) - 1)
     freedom = (a + b) ** 2 / below if below else math.inf
     return _difference(mean, math.sqrt(a + b), freedom, min(len(arm), len(baseline)), "Welch t")

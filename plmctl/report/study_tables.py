@@ -20,8 +20,9 @@ DETECTABLE = (
     " {power:.0%} probability (noncentral t, at the level that the correction leaves)."
 )
 NO_SPREAD = (
-    " No p (-) where every seed gave exactly the same difference: a t-test needs a spread, and so"
-    " few equal numbers are none. Often the metric has few values, or nothing depends on the seed."
+    " No p (-) and no verdict where every seed gave exactly the same difference: a t-test needs a"
+    " spread, and so few equal numbers are none. Often the metric has few values, or nothing depends"
+    " on the seed."
 )
 SEQUENCE = (
     " Seeds were spent in rounds, {seeds} of at most {most}, with a look at the results after each."
@@ -40,10 +41,21 @@ def explain_table(table: Mapping[str, Any]) -> str:
         text += DETECTABLE.format(power=POWER)
     if any(row.get("test") == "no spread" for row in rows):
         text += NO_SPREAD
+    for line in list_equal(table):
+        text += f" {line}."
     if looks:
         seeds = ", ".join(str(look["seeds"]) for look in looks)
         text += SEQUENCE.format(seeds=seeds, most=table["most_seeds"])
     return text
+
+
+def list_equal(table: Mapping[str, Any]) -> list[str]:
+    """The arms whose results are those of the baseline in every seed."""
+    return [
+        f"{row['metric']}: {row['arm']} is equal to {table['baseline']} in every seed"
+        for row in table["rows"]
+        if row.get("test") == "no spread" and not row["difference"]
+    ]
 
 
 def count_seeds(table: Mapping[str, Any]) -> str:

@@ -15,7 +15,9 @@ from plmctl.jobs.job import REFERENCE, Config, Job, close_over
 from plmctl.jobs.key import compute_key
 from plmctl.run import schema
 from plmctl.run.decision import Decision
-from plmctl.run.spec import Provenance, thaw
+from plmctl.run.spec import Provenance, key_of, thaw
+from plmctl.run.spelling import spell
+from plmctl.run.walks import select
 from plmctl.study.checks import check_study
 from plmctl.study.composing import ComposedArm, Composer
 from plmctl.study.study import PRETRAIN, Study
@@ -87,7 +89,7 @@ def plan(study: Study, given: Provenance, processes: int = 1) -> StudyPlan:
     raise_all(check_study(study, arms, composer.tasks))
     planner = _Planner(study, given.plugins)
     cells = [planner.plan_cell(arm, seed) for seed in study.seeds for arm in arms.values()]
-    raise_all(_find_twins(cells))
+    raise_all(_find_twins(cells, arms))
     return StudyPlan(study, arms, planner.jobs, cells, composer.decisions)
 
 
@@ -204,13 +206,30 @@ class _Planner:
         return self.jobs.setdefault(name, job)
 
 
-def _find_twins(cells: Sequence[StudyCell]) -> list[UsageError]:
-    """Arms that come to the same jobs."""
+def _find_twins(cells: Sequence[StudyCell], arms: Mapping[str, ComposedArm]) -> list[UsageError]:
+    """Arms that come to the same jobs, with the words in which they seem to differ."""
     first: dict[str, str] = {}
     errors: list[UsageError] = []
     for cell in (cell for cell in cells if cell.seed == cells[0].seed):
         other = first.setdefault(json.dumps(cell.jobs), cell.arm)
         if other != cell.arm:
-            allowed = f"is the same run as '{other}'"
+            allowed = f"is the same run as '{other}'{_explain_twin(arms[cell.arm], arms[other])}"
             errors.append(ConfigError(f"arms.{cell.arm}", ..., allowed, fix="drop one of them"))
     return errors
+
+
+def _explain_twin(arm: ComposedArm, other: ComposedArm) -> str:
+    """Which words of one arm change nothing of the other."""
+    for one, two in ((arm, other), (other, arm)):
+        theirs = (*two.arm.overrides, *two.arm.finetune)
+        words = [each for each in (*one.arm.overrides, *one.arm.finetune) if each not in theirs]
+        if words:
+            same = [
+                word
+                for word in words
+                if spell(select(two.pretrain, key_of(word))) == word.partition("=")[2]
+            ]
+            if same:
+                return f": {' and '.join(same)} is what '{two.arm.name}' has, too"
+            return f": {' and '.join(words)} changes nothing of '{two.arm.name}'"
+    return ""

@@ -14,7 +14,7 @@ from plmctl.core.progress import clock
 from plmctl.core.terminal import print_parts, screen, tell
 from plmctl.jobs.journal import State
 from plmctl.report.statistics import ALPHA
-from plmctl.report.study_tables import format_detectable, format_number, format_p
+from plmctl.report.study_tables import format_detectable, format_number, format_p, list_equal
 from plmctl.run.schema import LENGTHS
 from plmctl.study.looks import Looks
 from plmctl.study.plan import StudyPlan
@@ -103,6 +103,8 @@ def show_table(record: Mapping[str, Any]) -> None:
     """Print what table.json holds: for each metric a row for each arm, and what is missing."""
     for metric in dict.fromkeys(row["metric"] for row in record["rows"]):
         _show_metric([row for row in record["rows"] if row["metric"] == metric])
+    for line in list_equal(record):
+        tell(line)
     if record["seconds"]:
         tell(f"time taken: {clock(record['seconds'])}")
     for job in record["missing"]:

@@ -81,6 +81,7 @@ def _row(
     known = published is not None and arm in published.values
     limits = difference.interval(ALPHA * tested.share) if difference and tested else None
     low, high = limits or (None, None)
+    untested = difference is not None and difference.test == "no spread" and tested is None
     return {
         "metric": name,
         "arm": arm,
@@ -95,7 +96,7 @@ def _row(
         "p": tested.p if tested else None,
         "p_holm": tested.p_holm if tested else None,
         "expected": expected,
-        "verdict": judge_tested(expected, tested),
+        "verdict": "" if untested else judge_tested(expected, tested),
         "published": published.values[arm] if known else None,
         "unit": published.unit if known else "",
         "values": dict(values),

@@ -196,11 +196,15 @@ def test_all_arms_that_do_not_compose(planned: Planned) -> None:
     [
         (
             {"arms": {"slow": ["optim.lr=1e-3"], "fast": ["optim.lr=0.001"]}},
-            ["arms.fast", "same run as 'slow'"],
+            ["arms.fast", "same run as 'slow': optim.lr=0.001 is what 'slow' has, too"],
+        ),
+        (
+            {"arms": {"slow": ["noise.token_mask.rate=0.15"], "fast": []}},
+            ["arms.fast", "'slow': noise.token_mask.rate=0.15 is what 'fast' has, too"],
         ),
         (
             {"arms": {"slow": [], "fast": ["train.log_every=3"]}},
-            ["arms.fast", "same run as 'slow'"],
+            ["arms.fast", "same run as 'slow': train.log_every=3 changes nothing of 'slow'"],
         ),
         (
             {"metrics": metrics("f1", "toy")},

@@ -19,6 +19,7 @@ from plmctl.report.mean_curves import average_curves, read_curve
 from plmctl.report.runs import RunLog
 from plmctl.report.study_tables import make_metric_table
 from plmctl.study.latex import format_latex
+from plmctl.study.show import show_table
 from plmctl.study.plan import StudyPlan
 from plmctl.study.results import Results
 from plmctl.study.table import write_table
@@ -220,17 +221,25 @@ def test_what_failed_is_named_and_left_out(plan: StudyPlan, here: Path) -> None:
 
 
 def test_equal_differences_have_no_p(
-    plan: StudyPlan, here: Path, monkeypatch: pytest.MonkeyPatch
+    plan: StudyPlan, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Nor have those below the digits that are stored."""
     same = {place: [[0.5, 0.5], [0.5, 0.5]] for place in DEV}
+    same["fast", 1] = [[0.5000005, 0.5000005]] * 2
     monkeypatch.setattr("tests.study.test_table.DEV", same)
+    plan.study.metrics["toy"].expect["fast"] = "higher"
     leave(plan, here)
     table = write_table(plan.study, results(plan, here), here)
     rows = {(row["metric"], row["arm"]): row for row in table["rows"]}
     toy = rows["toy", "fast"]
     assert (toy["difference"], toy["test"], toy["p"], toy["low"]) == (0, "no spread", None, None)
+    assert toy["verdict"] == ""
+    show_table(table)
+    equal = "toy: fast is equal to slow in every seed"
+    assert equal in capsys.readouterr().out.splitlines()
     page = (here / "table.md").read_text()
-    assert "No p (-) where every seed gave exactly the same difference" in page
+    assert "No p (-) and no verdict where every seed gave exactly the same difference" in page
+    assert f"{equal}." in page
     head, cells = make_metric_table([toy]).head, make_metric_table([toy]).rows[0]
     assert dict(zip(head, cells, strict=True))["p (Holm)"] == "-"
     assert "paired test, corrected by Holm for all 1 comparisons" in page
