@@ -21,8 +21,8 @@ DETECTABLE = (
 )
 NO_SPREAD = (
     " No p (-) and no verdict where every seed gave exactly the same difference: a t-test needs a"
-    " spread, and so few equal numbers are none. Often the metric has few values, or nothing depends"
-    " on the seed."
+    " spread, and so few equal numbers are none. Often the metric has few values, or nothing"
+    " depends on the seed."
 )
 SEQUENCE = (
     " Seeds were spent in rounds, {seeds} of at most {most}, with a look at the results after each."

@@ -223,8 +223,9 @@ def _explain_lost_parts(error: UsageError, given: Provenance, folder: Path) -> U
     One of them stands for all; the names nearest to them are of no use, since the words were right.
     """
     started, first = read_first_session(folder), flatten(error)[0]
-    named = isinstance(first, ConfigError)
-    lost = f"{first.path}={first.value}" if named else str(first).partition("\n")[0]
+    lost = str(first).partition("\n")[0]
+    if isinstance(first, ConfigError):
+        lost = f"{first.path}={first.value}"
     gone = [each for each in started.config_dirs if not Path(each).is_dir()]
     fix = "give run.dir alone"
     if gone:

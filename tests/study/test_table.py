@@ -19,9 +19,9 @@ from plmctl.report.mean_curves import average_curves, read_curve
 from plmctl.report.runs import RunLog
 from plmctl.report.study_tables import make_metric_table
 from plmctl.study.latex import format_latex
-from plmctl.study.show import show_table
 from plmctl.study.plan import StudyPlan
 from plmctl.study.results import Results
+from plmctl.study.show import show_table
 from plmctl.study.table import write_table
 from tests.study import toy_study
 
