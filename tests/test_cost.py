@@ -25,6 +25,7 @@ from plmctl.run.assemble import build_model
 from plmctl.run.build import build
 from plmctl.run.compose import compose
 from plmctl.run.cost import Cost, cost
+from plmctl.run.estimate import spell_rate
 from plmctl.run.stand_in import TINY
 
 
@@ -169,3 +170,11 @@ def test_how_many_tokens_a_row_has_at_both_ends(
         Chain(list(build(cfg.noise, {"vocab": TINY}, path="noise").values())) if cfg.noise else None
     )
     assert row_lengths(format, noise) == tokens
+
+
+def test_the_rate_of_a_slow_device_is_no_zero() -> None:
+    assert [spell_rate(rate) for rate in (312e12, 1e11, 4.2e9)] == [
+        "312.00 TFLOP/s",
+        "0.10 TFLOP/s",
+        "4.20 GFLOP/s",
+    ]

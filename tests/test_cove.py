@@ -96,6 +96,7 @@ def read_one_way(net: nn.LSTM, x: Tensor, end: str) -> Tensor:
     return torch.stack(states)
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_features_are_word_vectors_beside_the_states_of_the_encoder(
     classifier: Path, vectors: np.ndarray
@@ -129,6 +130,7 @@ def test_the_encoder_alone_is_that_of_the_translator(translator: Path, cove: Pat
     }
 
 
+@pytest.mark.slow
 def test_a_task_learns_from_frozen_features(cove: Path, classifier: Path) -> None:
     before, after = (plmctl.load(path).model.backbone.state_dict() for path in (cove, classifier))
     assert all(torch.equal(after[name], x) for name, x in before.items())
@@ -136,6 +138,7 @@ def test_a_task_learns_from_frozen_features(cove: Path, classifier: Path) -> Non
     assert '"accuracy": 1.0' in said
 
 
+@pytest.mark.slow
 def test_what_has_no_encoder_is_refused(classifier: Path, tmp_path: Path) -> None:
     words = ["--to", "plmctl", "--part", "encoder", "--out", str(tmp_path / "x")]
     said = run("convert", str(classifier), *words, code=2)

@@ -160,6 +160,8 @@ def test_text_that_is_not_what_its_name_says(plmctl: Invoke, tmp_path: Path) -> 
     output = plmctl("tokenize", "data.path=my latin.txt", "out=tokens", code=3)
     assert "my latin.txt:2: not UTF-8: byte 0xe9 at column 4" in output
     assert "-t utf-8 'my latin.txt'" in output
+    words = ("pretrain", *TINY, "data.path=my latin.txt", "--dry-run")
+    assert "my latin.txt:2: not UTF-8: byte 0xe9 at column 4" in plmctl(*words, code=3)
 
 
 def test_a_corpus_too_small_for_the_row_length(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 import shlex
 import sys
 from collections.abc import Callable, Iterator
@@ -123,28 +124,15 @@ def read_losses(folder: Path, name: str) -> list[float]:
     return [each[f"loss/{name}"] for each in records if f"loss/{name}" in each]
 
 
-def test_focal_loss_is_the_formula_written_as_a_loop() -> None:
-    from own_parts.focal_mlm import FocalMLM
-
-    logits = torch.randn(6, 9, generator=torch.Generator().manual_seed(0))
-    ids = torch.tensor([3, 0, 8, IGNORE, 2, IGNORE])
-    batch = SimpleNamespace(
-        require=lambda name: {"targets.mlm": Targets(torch.arange(6), ids, 4)}[name],
-        counts={"mlm": 4},
+def test_focal_loss_is_the_formula_written_as_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test that the documentation shows; of another formula it fails."""
+    shown = runpy.run_path(str(PARTS / "tests/test_focal_mlm.py"))
+    shown["test_focal_loss_is_the_formula"]()
+    monkeypatch.setattr(
+        "own_parts.focal_mlm.F.cross_entropy", lambda logits, *_, **__: logits[:, 0]
     )
-
-    def model(batch: object, state: object = None) -> SimpleNamespace:
-        return SimpleNamespace(gather=lambda index: logits[index])
-
-    model.heads = {"mlm": lambda features: features}  # type: ignore[attr-defined]
-    objective, loss = FocalMLM(gamma=1.5), 0.0
-    for place, token in enumerate(ids.tolist()):
-        if token != IGNORE:
-            p = torch.softmax(logits[place].double(), 0)[token]
-            loss -= float((1 - p) ** 1.5 * torch.log(p))
-    total = objective(model, batch).terms["focal_mlm"].total
-    assert float(total) == pytest.approx(loss, rel=1e-5)
-    assert objective.counts(batch) == {"focal_mlm": 4}
+    with pytest.raises(AssertionError):
+        shown["test_focal_loss_is_the_formula"]()
 
 
 def test_tokens_see_their_own_block() -> None:

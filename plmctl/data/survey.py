@@ -19,7 +19,7 @@ from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.progress import Say
 from plmctl.text.annotate import check_names
 from plmctl.text.document import Document
-from plmctl.text.inputs import Input, find_all, has_rows
+from plmctl.text.inputs import Input, find_all, has_rows, read_lines
 from plmctl.text.layout import TextLayout
 from plmctl.text.reader import BUILTIN, read_documents, read_pairs
 from plmctl.text.running import Span
@@ -28,6 +28,7 @@ from plmctl.text.strings import Strings
 # what is being done, bytes of text done, bytes in all (0: not known)
 _SPACE = 1 << 64  # of document hashes
 _STEP = 1 << 22
+_BEGINNING = 1 << 20  # characters that are read before a run begins
 # least characters that a document counts in a sample: its memory besides the text
 _LEAST = 128
 
@@ -81,14 +82,22 @@ class TextSource:
         both = [path for path in (self.path, self.target) if path not in BUILTIN]
         return [given for path in both for given in find_all(path)]
 
-    def check_fields(self) -> None:
-        """Read the first row of the first file, where text is in fields; DataError if it has none
-        of these names. Data sets on the hub are left alone.
+    def check_beginning(self) -> None:
+        """Read the first row of the first file, where text is in fields, or the first lines of the
+        files; DataError if it has no field of these names, or is no UTF-8. Data sets on the hub are
+        left alone.
         """
-        first = next(iter(self.files()), None)
-        local = isinstance(first, Path | Strings)
-        if first is not None and local and (self.fields or has_rows(first)):
+        files = self.files()
+        local = bool(files) and isinstance(files[0], Path | Strings)
+        if local and (self.fields or has_rows(files[0])):
             next(self.documents(), None)
+        elif self.span is None:
+            left = _BEGINNING
+            for file in (each for each in files if isinstance(each, Path) and not has_rows(each)):
+                for _, line in read_lines(file):
+                    left -= len(line) + 1
+                    if left < 0:
+                        return
 
     def content(self, exact: int = 1 << 62) -> list[dict[str, Any]]:
         """Name, size and sha256 of each file; for more than `exact` bytes in all, the time of

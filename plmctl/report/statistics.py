@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-STORED = 2e-6  # of a number: runs keep six or seven digits, and sums are rounded
+from plmctl.core.rounding import DIGITS
+
 ALPHA = 0.05  # of the tests, after correction; intervals hold 1 - ALPHA each, uncorrected
 
 Verdict = Literal["held", "not held", "undecided", ""]
@@ -45,8 +46,12 @@ class Difference:
 
 
 def subtract(a: float, b: float) -> float:
-    """`a - b`, and 0 where they differ by less than the digits with which numbers are stored."""
-    return 0.0 if abs(a - b) <= STORED * max(abs(a), abs(b)) else a - b
+    """`a - b`, and 0 below the last digit with which scores are stored."""
+    largest = max(abs(a), abs(b))
+    if not largest or not math.isfinite(a - b):
+        return a - b
+    unit = 10.0 ** (math.floor(math.log10(largest)) - DIGITS + 1)
+    return a - b if abs(a - b) >= 0.999 * unit else 0.0
 
 
 def summarise(values: Sequence[float]) -> tuple[float, float | None]:

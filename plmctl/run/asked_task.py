@@ -10,6 +10,7 @@ from typing import Any
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.locate import locate
+from plmctl.core.terminal import remark
 from plmctl.run.adapt import framing
 from plmctl.run.assemble import longest
 from plmctl.run.build import plain
@@ -24,6 +25,7 @@ from plmctl.tasks.base import Example, Task
 from plmctl.tasks.predictions import (
     FILES,
     beside,
+    describe_renamed,
     predictions_file,
     submission_file,
     write_rows,
@@ -85,6 +87,8 @@ def write_split(
     rows: Sequence[dict[str, Any]] = predictions
     if is_file(out) or spec.input is not None:
         rows = beside(spec.input, examples, predictions)
+        if renamed := describe_renamed(rows):
+            remark(f"column {renamed}")
     return write_results(out, name, rows, overwrite=spec.overwrite)
 
 

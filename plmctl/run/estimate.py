@@ -202,9 +202,14 @@ def _run(
         numbers["training FLOPs"] = f"{spent.flops_per_token * spent.tokens:.3g}"
         if peak:
             work = (spent.flops_per_token + spent.recomputed_flops_per_token) * spent.tokens
-            title = f"time at {share:.0%} of this device's {peak / 1e12:.2f} TFLOP/s"
+            title = f"time at {share:.0%} of this device's {spell_rate(peak)}"
             numbers[title] = clock(work / (share * peak * train.processes))
     return numbers
+
+
+def spell_rate(flops: float) -> str:
+    """`312.00 TFLOP/s`, or `4.20 GFLOP/s` of a slow device."""
+    return f"{flops / 1e12:.2f} TFLOP/s" if flops >= 1e11 else f"{flops / 1e9:.2f} GFLOP/s"
 
 
 def _print_tables(report: Mapping[str, dict[str, Any]]) -> None:

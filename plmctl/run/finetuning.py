@@ -25,7 +25,7 @@ from plmctl.run.assemble import build_model
 from plmctl.run.base_model import describe_base
 from plmctl.run.build import build
 from plmctl.run.fit import budget_of, fit
-from plmctl.run.from_corpus import start_tables
+from plmctl.run.from_corpus import describe_empty_lexicons, start_tables
 from plmctl.run.loading import Source, find, open_source
 from plmctl.run.model_facts import remark_on_model
 from plmctl.run.parents import build_task
@@ -184,7 +184,8 @@ def train(session: Session) -> Result:
     )
     epoch = batches.updates_per_epoch
     budget = budget_of(spec, updates_per_epoch=epoch)
-    for line in describe_shortness(spec, budget.steps, model.backbone.width):
+    short = describe_shortness(spec, budget.steps, model.backbone.width)
+    for line in (*short, *describe_empty_lexicons(model)):
         session.say(line)
     stages = [Stage(batches=lambda: batches, trainable=trainable, frozen=spec.train.frozen)]
     if spec.train.unfreeze:

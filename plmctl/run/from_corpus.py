@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -61,6 +61,15 @@ def learn_lexicons(
         said = f"the lexicon has {lexicon.known:,} n-grams of {len(ids) / 1e6:.2g} M tokens"
         few = f" (none stands there {lexicon.often} times: a lower model.lexicon.often finds some)"
         say(said + ("" if lexicon.known else few))
+
+
+def describe_empty_lexicons(module: nn.Module) -> Iterator[str]:
+    """A line where a model without pretraining has a lexicon of n-grams, which no text fills."""
+    if any(isinstance(part, NgramLexicon) and not part.known for part in module.modules()):
+        yield (
+            "the lexicon of n-grams is empty, so the model reads none: pretraining learns it"
+            " (plmctl pretrain zen data.path=<text>), then checkpoint=<its run>"
+        )
 
 
 def start_tables(

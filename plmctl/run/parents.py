@@ -136,7 +136,7 @@ def check_texts(spec: RunSpec) -> None:
             else:
                 read = find_sources(plain(spec["data"]), path, target=target)
                 for source in filter(None, read):
-                    source.check_fields()
+                    source.check_beginning()
     raise_all(errors)
 
 

@@ -53,6 +53,10 @@ def predict(
     return predictions, {**task.score(predictions), "loss": loss}
 
 
+# on a terminal; what is most frequent in train is another number
+SHOWN = {"majority": "share of the most frequent label here"}
+
+
 @dataclass(frozen=True)
 class ScoreTable:
     """Scores {split, or what else is compared: {metric: value}}, and what else is to be said."""
@@ -71,7 +75,8 @@ class ScoreTable:
             return
         if self.metrics:
             names = dict.fromkeys(name for column in self.metrics.values() for name in column)
-            columns: dict[str, list[str]] = {"metric": list(names)}
+            shown = [SHOWN.get(name, name) for name in names]
+            columns: dict[str, list[str]] = {"metric": shown}
             for split, of in self.metrics.items():
                 columns[split] = [_spell(of.get(name)) for name in names]
                 if known := self.known_intervals.get(split):

@@ -22,6 +22,7 @@ from plmctl.tasks.tagging import Tagging
 
 # the answer itself is of training; `majority` among scores is of the answers that are scored
 CONSTANT = "most frequent in train"
+SHOWN = {CONSTANT: "always the answer that is most frequent in train"}
 EXAMPLES = 10_000  # of training that are read at most
 LETTERS = 10_000_000  # and of their texts together
 Row = dict[str, Any]
@@ -39,7 +40,8 @@ class Baselines:
     def describe(self, metric: str) -> str:
         """One line with the values of `metric`; "" where there are none."""
         lines = [
-            f"{split} " + ", ".join(f"{name} {of[metric]:.4f}" for name, of in models.items())
+            f"{split} "
+            + ", ".join(f"{SHOWN.get(name, name)} {of[metric]:.4f}" for name, of in models.items())
             for split, models in self.scores.items()
         ]
         return f"{metric}: {'; '.join(lines)}{self.remark}" if lines else ""

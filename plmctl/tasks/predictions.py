@@ -40,6 +40,15 @@ def beside(
     ]
 
 
+def describe_renamed(rows: Sequence[Row]) -> str:
+    """Which columns of predictions have other names, since the user's own have theirs; else ""."""
+    taken = [name for row in rows[:1] for name in row if f"predicted_{name}" in row]
+    renamed = (
+        f"'{name}' of the input is kept, the prediction is 'predicted_{name}'" for name in taken
+    )
+    return "; ".join(renamed)
+
+
 def _row(own: Mapping[str, Any], prediction: Mapping[str, Any]) -> Row:
     row = {name: value for name, value in own.items() if name != "answers"}
     for name, value in prediction.items():

@@ -34,6 +34,7 @@ from plmctl.nn.stack import Stack
 from plmctl.nn.tables import count
 from plmctl.run.assemble import build_model, without_weights
 from plmctl.run.compose import compose
+from plmctl.run.from_corpus import describe_empty_lexicons
 from tests.models.test_encoder import perturbed
 
 V, W, INNER, HEADS, NGRAMS = 20, 16, 32, 2, 6
@@ -228,6 +229,13 @@ def run(*words: str) -> str:
     return result.output
 
 
+def test_an_empty_lexicon_is_said() -> None:
+    (line,) = describe_empty_lexicons(make(learned=False))
+    assert "the lexicon of n-grams is empty" in line
+    assert not list(describe_empty_lexicons(make()))
+
+
+@pytest.mark.slow  # four models; its parts and its recipe have tests of their own
 def test_commands(tokens_of: Any, tmp_path: Path) -> None:
     """A run learns its lexicon, also behind a trained BERT; a run behind that, and a task, have
     the same.

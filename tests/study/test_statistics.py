@@ -20,6 +20,7 @@ from plmctl.report.statistics import (
     incomplete_beta,
     judge,
     quantile,
+    subtract,
     summarise,
     two_sided,
 )
@@ -86,6 +87,29 @@ def test_the_same_difference_everywhere() -> None:
     assert compare_unpaired([3, 3], [2, 2]).p is None
     tested = evaluate_looks([Look(3, 1.0, {("loss", "fast"): difference})], [("loss", "fast")])
     assert tested == {}
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "difference"),
+    [
+        (0.4482755, 0.448276, 0.0),  # a mean of two scores, which have six digits
+        (0.448275, 0.448276, -1e-6),
+        (1e-9, 2e-9, -1e-9),
+        (-123456.5, -123456.0, 0.0),
+        (0.0, 0.0, 0.0),
+    ],
+)
+def test_digits_that_are_not_stored_make_no_difference(
+    a: float, b: float, difference: float
+) -> None:
+    for found in (
+        subtract(a, b),
+        compare_pairs([a, a], [b, b]).mean,
+        compare_unpaired([a, a], [b, b]).mean,
+        getattr(compare({0: a}, {0: b}), "mean", None),
+    ):
+        assert found == pytest.approx(difference, rel=1e-6, abs=0)
+    assert subtract(math.inf, 3.0) == math.inf
 
 
 def test_pairs_are_made_by_seed() -> None:

@@ -15,7 +15,7 @@ from plmctl.core.errors import DataError
 from plmctl.run import compose as config
 from plmctl.run.build import build
 from plmctl.tasks.base import Example, Task
-from plmctl.tasks.predictions import beside, write_rows
+from plmctl.tasks.predictions import beside, describe_renamed, write_rows
 from plmctl.tasks.unlabelled import read_unlabelled
 
 SAID = {"guess": "good", "probabilities": {"bad": 0.25, "good": 0.75}}
@@ -58,6 +58,10 @@ def test_columns_of_a_table_are_kept(tmp_path: Path) -> None:
         **SAID,
         "predicted_when": "never",
     }
+    assert describe_renamed(rows) == (
+        "'when' of the input is kept, the prediction is 'predicted_when'"
+    )
+    assert describe_renamed(beside(str(file), examples, said(examples))) == ""
     write_rows(tmp_path / "out.csv", rows)
     with (tmp_path / "out.csv").open(newline="", encoding="utf-8") as stream:
         found = list(csv.DictReader(stream))

@@ -96,7 +96,8 @@ def test_classes() -> None:
     assert found.scores["dev"][CONSTANT]["accuracy"] == pytest.approx(2 / 3)
     assert found.scores["dev"]["words"] == {"accuracy": 1.0, "macro_f1": 1.0}
     assert found.describe("accuracy") == (
-        "accuracy: dev most frequent in train 0.6667, words 1.0000, words and pairs 1.0000"
+        "accuracy: dev always the answer that is most frequent in train 0.6667, words 1.0000,"
+        " words and pairs 1.0000"
     )
 
 
