@@ -86,6 +86,13 @@ def test_a_fine_tuning_of_few_updates_says_so() -> None:
     assert "is low for" not in again
 
 
+def test_a_dry_run_refuses_two_columns_of_a_text() -> None:
+    words = ["task=classification", "task.path=task", "task.columns.text=[text,label]", *SMALL]
+    done = CliRunner().invoke(make_app(), ["finetune", *words, "--dry-run"])
+    assert done.exit_code == 2
+    assert "task=pair_classification task.columns.text=text task.columns.text2=label" in done.stderr
+
+
 def test_dry_run_counts_the_updates_that_there_will_be() -> None:
     said = finetune("tuning=stable", "--dry-run", "--json")
     assert json.loads(said)["run"]["updates"] == 500

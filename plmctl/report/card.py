@@ -26,12 +26,13 @@ def make_card(
     *,
     library: str = "plmctl",
     plugins: Sequence[str] = (),
+    decided: Sequence[str] = (),
 ) -> str:
     """README.md of the run in `folder` with the settings `config`; unknown facts are marked as not
     stated.
 
     `library`: what reads the weights beside it. `plugins`: packages outside plmctl whose parts may
-    be imported.
+    be imported. `decided`: what is to be known of how labels are chosen.
     """
     facts = facts or {}
     task = config.get("task") or {}
@@ -71,7 +72,7 @@ def make_card(
     import yaml
 
     head = yaml.safe_dump(front, sort_keys=False, allow_unicode=True)
-    body = render_markdown(_body(folder, config, scores), charts="")
+    body = render_markdown(_body(folder, config, scores, decided), charts="")
     return f"---\n{head}---\n\n# {name}\n\n{body}\n{MARK}\n"
 
 
@@ -133,7 +134,10 @@ def _names(paths: Any) -> str:
 
 
 def _body(
-    folder: Path, config: Mapping[str, Any], scores: Mapping[str, Mapping[str, float]]
+    folder: Path,
+    config: Mapping[str, Any],
+    scores: Mapping[str, Mapping[str, float]],
+    decided: Sequence[str],
 ) -> list[Block]:
     log = RunLog.read_started(folder)
     size, train = config.get("size") or {}, config.get("train") or {}
@@ -179,6 +183,8 @@ def _body(
                 + "."
             )
         )
+    if decided:
+        tables += [Heading("How labels are chosen"), *(Paragraph(f"{each}.") for each in decided)]
     return [
         *tables,
         Heading("Intended use"),

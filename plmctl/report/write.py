@@ -58,9 +58,13 @@ def write(
 
 
 def _check_files(out: Path, markdown: bool, card: Path | None, facts: Mapping[str, str]) -> None:
-    """Raise UsageError for a page with an unknown suffix, a card in place of the page, or files in
-    their places that plmctl did not write.
+    """Raise UsageError for a page with an unknown suffix, a card in place of the page, or folders,
+    or files that plmctl did not write, in their places.
     """
+    for option, file, name in (("--out", out, "report.html"), ("--card", card, "README.md")):
+        if file is not None and file.is_dir():
+            problem = f"{option} {file}: is a folder, and a file is needed"
+            raise UsageError(f"{problem}\n  fix: {option} {file / name}")
     if out.suffix not in SUFFIXES and not is_stream(out):
         raise UsageError(f"--out {out}: a {' or a '.join(SUFFIXES)} file\n  fix: --out {out}.html")
     if facts and card is None:

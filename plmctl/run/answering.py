@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from plmctl.run.asked_task import read_examples
-from plmctl.run.calibrating import calibrate, decide_again, describe_calibration
+from plmctl.run.calibrating import calibrate, decide_again, describe_calibration, describe_loss
 from plmctl.run.loading import Loaded
 from plmctl.run.predict import ScoreTable, predict
 from plmctl.run.schema import Evaluate
@@ -74,7 +74,7 @@ def answer_examples(
     before, metrics = predict_split(spec, loaded, task, split, precision)
     if spec.calibrate:
         calibrate(spec, loaded, task, name, before)
-    predictions, decision = decide_again(loaded, task, before)
+    predictions, decision = decide_again(loaded, task, before, precision.digits)
     if decision and metrics:
         metrics = {**metrics, **task.score(predictions)}
     remarks = {
@@ -85,6 +85,7 @@ def answer_examples(
         "split": whole if spec.input is None else "",
         "signatures": task.signatures,
         "decision": decision,
+        "log loss": describe_loss(before, predictions, task.metrics[0]) if spec.calibrate else "",
         "calibration error": describe_calibration(before, predictions)
         if decision and metrics
         else "",

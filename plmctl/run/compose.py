@@ -14,6 +14,7 @@ from plmctl.core.errors import ConfigError, PlmctlError, UsageError, collect, fl
 from plmctl.run.budgets import TABLE, Row, at_row, choose_row, conclude, find_given, spell_row
 from plmctl.run.composer import HydraComposer, open_composer, set_values, store_recipe, to_plain
 from plmctl.run.finish import finish
+from plmctl.run.implied_task import add_task
 from plmctl.run.overrides import OverrideWord, read, settle
 from plmctl.run.recipes import find_graph_recipe, find_study, is_shipped, option_name
 from plmctl.run.schema import Pretrain
@@ -75,6 +76,7 @@ def attempt(
         name for name in ((given.recipe or "").split(",") if sweep else [given.recipe]) if name
     ]
     with open_composer(given.verb, given.config_dirs) as composer:
+        given = given if sweep else add_task(given, composer)
         words, errors = read(given.overrides, composer, sweep=sweep)
         for name in names[1:]:
             store_recipe(name, given.config_dirs)

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from safetensors import SafetensorError
 
@@ -20,6 +20,14 @@ from plmctl.nn.tables import count
 from plmctl.run.assemble import build_model
 from plmctl.run.base_model import fold_methods
 from plmctl.run.inner_network import take_network
+from plmctl.run.kept_decision import (
+    describe_export,
+    find_head,
+    fold_temperature,
+    read_decision,
+    spell_decision,
+    write_decision,
+)
 from plmctl.run.lengthen import lengthen
 from plmctl.run.loading import Source, open_source, refuse_infinite
 from plmctl.run.peft_layout import to_peft
@@ -28,12 +36,18 @@ from plmctl.run.saved import CONFIG
 from plmctl.storage.atomic import write_text
 from plmctl.storage.reading import read_tensors
 from plmctl.storage.settings_file import to_yaml
+from plmctl.tasks.calibration import LabelDecision
 from plmctl.training import checkpoint
 from plmctl.training.checkpoint import Snapshot, load_exactly, tensors_of
 from plmctl.training.progress import Progress
 
-# the run's folder, its config -> README.md
-Card = Callable[[Path, Mapping[str, Any]], str]
+
+class CardWriter(Protocol):
+    """README.md from the run's folder and its config, with what is said of how it decides."""
+
+    def __call__(
+        self, folder: Path, config: Mapping[str, Any], *, decided: Sequence[str] = ()
+    ) -> str: ...
 
 
 def convert(
@@ -46,7 +60,7 @@ def convert(
     reach: int | None = None,
     without: Sequence[str] = (),
     plugins: Sequence[str] = (),
-    card: Card | None = None,
+    card: CardWriter | None = None,
 ) -> None:
     """Read `source`, whatever it is, or its `part` "generator" or "encoder", and write `target`,
     which appears only when it is complete.
@@ -63,6 +77,7 @@ def convert(
         problem = f"{target} exists and is not an empty folder"
         raise UsageError(f"{problem}\n  fix: give another OUT, or remove it")
     model = open_source(source, plugins=plugins)
+    decision = read_decision(model.folder) if part == "model" else None
     model = model if to == "peft" else fold_methods(model)
     if part == "generator":
         model = _take_generator(model)
@@ -75,13 +90,15 @@ def convert(
         remark(f"left out, since no part of ours takes them: {', '.join(model.unused)}")
     if not model.has_tokenizer:
         remark("there is no tokenizer here: only weights and config are written")
+    if decision is not None and to == "peft":
+        remark(f"left out, since peft has no place for it: {decision.describe()}")
     partial = target.with_name(f".{target.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
         partial.mkdir(parents=True)
         write: dict[str, Callable[[], str]] = {
-            "hf": lambda: to_hf(model, partial, card),
-            "plmctl": lambda: to_plmctl(model, partial),
+            "hf": lambda: to_hf(model, partial, card, decision),
+            "plmctl": lambda: to_plmctl(model, partial, decision),
             "peft": lambda: to_peft(model, partial),
         }
         what = write[to]()
@@ -109,16 +126,30 @@ def spell_next(config: Mapping[str, Any], target: Path, max_length: int) -> str:
     return f"plmctl pretrain longformer init={target} {window} data.path=<file>"
 
 
-def to_hf(source: Source, folder: Path, card: Card | None = None) -> str:
+def to_hf(
+    source: Source,
+    folder: Path,
+    card: CardWriter | None = None,
+    decision: LabelDecision | None = None,
+) -> str:
     """config.json, model.safetensors and tokenizer, as `from_pretrained` reads them, and a model
     card; returns the class.
+
+    `decision`: what was fitted to its labels; it goes into the weights, or config.json.
     """
     vocab, config = source.vocab, source.config
+    left, decided = decision, list[str]()
+    if decision is not None:
+        source, left = fold_temperature(source, decision)
+        decided = list(describe_export(decision, left))
     exported = hf.export(config, source.tensors, pad=vocab.pad if vocab else None)
+    if find_head(source) in exported.left_out:
+        left, decided = None, []
+    exported = replace(exported, settings=exported.settings | spell_decision(left))
     tokens = {} if vocab is None else {role: getattr(vocab, role) for role in ROLES}
     hf.write(folder, exported, tokens=tokens)
     if card is not None:
-        text = card(source.run or source.folder, config)
+        text = card(source.run or source.folder, config, decided=decided)
         (folder / "README.md").write_text(text, encoding="utf-8")
     if vocab is not None:
         length = config["position"].get("max_length") or 1 << 30
@@ -130,12 +161,12 @@ def to_hf(source: Source, folder: Path, card: Card | None = None) -> str:
     if exported.left_out:
         names = ", ".join(exported.left_out)
         remark(f"left out, since {exported.architecture} does not have them: {names}")
-    for note in exported.notes:
+    for note in (*exported.notes, *decided):
         remark(note)
     return exported.architecture
 
 
-def to_plmctl(source: Source, folder: Path) -> str:
+def to_plmctl(source: Source, folder: Path, decision: LabelDecision | None = None) -> str:
     """A checkpoint folder like those of a run; the weights have been through the model that its
     config describes.
     """
@@ -146,6 +177,8 @@ def to_plmctl(source: Source, folder: Path) -> str:
         source.tokenizer.save(folder / "tokenizer")
     trainer = {"progress": Progress().to_json()}
     checkpoint.write(Snapshot(tensors_of(model), {}, {}, {}, trainer), folder)
+    if decision is not None:
+        write_decision(decision, folder)
     return f"{count(model):,} parameters"
 
 

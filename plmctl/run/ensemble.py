@@ -24,7 +24,8 @@ from plmctl.run.asked_task import (
     write_split,
 )
 from plmctl.run.build import build
-from plmctl.run.calibrating import decide_again, read_decision
+from plmctl.run.calibrating import decide_again
+from plmctl.run.kept_decision import read_decision
 from plmctl.run.loading import load_for
 from plmctl.run.predict import ScoreTable
 from plmctl.run.schema import Evaluate

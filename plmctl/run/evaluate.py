@@ -172,7 +172,7 @@ def _write_submission(spec: Evaluate, loaded: Loaded, task: Task, precision: Pre
     for split, name in files.items():
         rows = inference.encode_split(task, split, task.read(split), loaded.tokenizer)
         predictions, _ = predict_split(spec, loaded, task, rows, precision)
-        predictions, _ = decide_again(loaded, task, predictions)
+        predictions, _ = decide_again(loaded, task, predictions, precision.digits)
         content = task.submit(predictions, name)
         tell(write_for_board(out, name, content, overwrite=spec.overwrite))
 

@@ -65,7 +65,7 @@ def score_perturbed(
         size, digits = spec.batch_size, precision.digits
         how: dict[str, Any] = {"precision": precision, "batch_size": size, "digits": digits}
         predictions, own = predict(loaded.model, task, split, **how)
-        predictions, decision = decide_again(loaded, task, predictions)
+        predictions, decision = decide_again(loaded, task, predictions, digits)
         own = {**own, **task.score(predictions)} if decision else own
         first = task.metrics[0]
         table[kind] = {

@@ -135,6 +135,12 @@ def measure_calibration(rows: Sequence[Row], bins: int = BINS) -> tuple[float, l
     return error / max(1, len(rows)), found
 
 
+def measure_loss(rows: Sequence[Row]) -> float:
+    """The mean of `-ln p(label)`, of several labels each summed over them."""
+    sides = ((np.log(_soften(_logits(row), 1.0)), _find_gold(row)) for row in rows)
+    return -math.fsum(float(side[gold].sum()) for side, gold in sides) / len(rows)
+
+
 def has_labels(row: Row) -> bool:
     """Whether one of several labels is guessed, each with its probability."""
     known, guess = row.get("probabilities"), row.get("guess")

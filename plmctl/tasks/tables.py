@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from plmctl.core.errors import DataError
+from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.parts import part_of
 from plmctl.core.terminal import counted
 from plmctl.storage.reading import parse_json_at
@@ -68,6 +68,7 @@ class Table(SplitFiles):
 
     def read(self, path: files.Where, split: str, columns: Mapping[str, Column]) -> list[Example]:
         """The examples of `split`; the label is None where the columns of a test file have none."""
+        _refuse_lists(columns)
         file = self.need(path, split)
         labelled = split.startswith(("train", "dev"))
         if not split.startswith("train"):
@@ -88,6 +89,7 @@ class Table(SplitFiles):
         """The examples of one file; a `label` column that is absent is an error only where
         `labelled`.
         """
+        _refuse_lists(columns)
         columns = {role: column for role, column in columns.items() if column is not None}
         if files.suffix(file) in OBJECTS:
             examples = list(self._objects(file, columns, labelled))
@@ -336,6 +338,21 @@ def csv_rows(file: Path, *, lenient: bool = False) -> Iterator[Row]:
     csv.field_size_limit(longest_line())  # a cell may be as long as a document
     lines, sign = divide_rows(file, (f"{line}\n" for _, line in files.lines(file)))
     return read_cells(file, lines, sign, lenient=lenient)
+
+
+def _refuse_lists(columns: Mapping[str, Any]) -> None:
+    """ConfigError for several columns where one is read; two texts are a pair."""
+    for role, column in columns.items():
+        if not isinstance(column, list | tuple):
+            continue
+        setting, fix = (
+            f"task.columns.{role}",
+            f"task.columns.{role}={column[0] if column else role}",
+        )
+        if role == "text" and len(column) == 2:
+            pairs = "" if "text2" in columns else "task=pair_classification "
+            fix = f"{pairs}{fix} task.columns.text2={column[1]}"
+        raise ConfigError(setting, f"[{','.join(map(str, column))}]", "one column", fix=fix)
 
 
 def _leave_out_shares(file: Path, columns: Mapping[str, Column]) -> Mapping[str, Column]:

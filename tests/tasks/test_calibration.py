@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from plmctl.core.errors import ConfigError, UsageError
-from plmctl.run.calibrating import calibrate, decide_again, describe_calibration
+from plmctl.run.calibrating import calibrate, decide_again, describe_calibration, describe_loss
 from plmctl.tasks import metrics
 from plmctl.tasks.calibration import (
     LabelDecision,
@@ -136,5 +136,35 @@ def test_a_decision_is_kept_in_the_checkpoint(tmp_path: Path) -> None:
     assert words.startswith("temperature ")
     assert "threshold" in words
     assert "without the temperature" in describe_calibration(rows, after)
+    short, _ = decide_again(loaded(), task(), rows, 6)
+    shown = [p for each in short for p in each["probabilities"].values()]
+    assert shown == [float(f"{p:.6g}") for p in shown]
+    assert shown == pytest.approx([p for e in after for p in e["probabilities"].values()], rel=1e-5)
     with pytest.raises(ConfigError, match="a published folder is not written to"):
         calibrate(spec, loaded(published=True), task(), "dev", rows)
+
+
+def test_the_loss_is_said_and_what_the_calibration_error_hides(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    rows = [row("yes", 0.9), row("no", 0.9)]  # right, and wrong
+    after = apply_decision(task(), rows, LabelDecision(2.0))
+    odds = math.sqrt(0.9 / 0.1)
+    new = -(math.log(odds / (1 + odds)) + math.log(1 / (1 + odds))) / 2
+    old = -(math.log(0.9) + math.log(0.1)) / 2
+    with caplog.at_level("INFO", logger="plmctl"):
+        assert describe_loss(rows, after, "f1") == f"{new:.4f}, without the temperature {old:.4f}"
+    assert "fitted to 2 examples, which say little of others" in caplog.text
+    assert "rises" not in caplog.text  # half of the guesses are right, and they became less sure
+    right = [row("yes", 0.9)] * 100
+    with caplog.at_level("INFO", logger="plmctl"):
+        describe_loss(right, apply_decision(task(), right, LabelDecision(2.0)), "f1")
+    assert "the calibration error rises from 0.1000 to 0.2500" in caplog.text
+    assert caplog.text.count("say little") == 1
+
+
+def test_the_loss_of_several_labels_is_that_of_each() -> None:
+    rows: list[dict[str, Any]] = [
+        {"gold": ["a"], "guess": [], "probabilities": {"a": 0.4, "b": 0.1}}
+    ]
+    assert describe_loss(rows, rows, "f1") == f"{-math.log(0.4) - math.log(0.9):.4f}"

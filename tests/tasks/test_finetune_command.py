@@ -488,12 +488,21 @@ def test_wrong_uses_of_eval(trained, tmp_path):
         ConfigError, match=r"split='devv': one of train, dev, test \(did you mean 'dev'\?\)"
     ):
         _run("eval", f"checkpoint={run}", "split=devv")
-    with pytest.raises(
-        ConfigError, match=r"(?s)task.path.*of which task.*fix: task=classification"
-    ):
-        _run("eval", f"checkpoint={run}", "task.path=x")
     with pytest.raises(DataError, match=r"none\.txt: no such file"):
         _run("eval", f"checkpoint={run}", f"input={tmp_path / 'none.txt'}")
+
+
+def test_settings_of_a_task_are_those_of_the_checkpoint(trained, tmp_path, capsys):
+    """Columns of another name in a table to be labelled, and the first words of a wrong one."""
+    _, run = trained
+    (tmp_path / "new.csv").write_text("body,who\nthis is a superb film,me\n")
+    words = [f"input={tmp_path / 'new.csv'}", f"out={tmp_path / 'labelled.csv'}"]
+    assert _run("eval", f"checkpoint={run}", *words, "task.columns.text=body") == 0
+    header, line = (tmp_path / "labelled.csv").read_text().splitlines()
+    assert header.startswith("body,who,id,guess")
+    assert line.startswith("this is a superb film,me,0,good")
+    with pytest.raises(DataError, match=r"(?s)expected column text; found body.*<one of the col"):
+        _run("eval", f"checkpoint={run}", *words, "task.max_length=16", "overwrite=true")
 
 
 def test_valid_means_dev(trained, capsys):

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from plmctl.core.errors import DataError
+from plmctl.core.errors import ConfigError, DataError
 from plmctl.tasks.predictions import beside
 from plmctl.tasks.tables import Table
 
@@ -98,6 +98,20 @@ def test_a_missing_column_shows_what_was_found_and_two_lines(tmp_path):
     assert "second row" in message
     assert "third row" not in message
     assert "task.columns.text=" in message
+
+
+@pytest.mark.parametrize(
+    ("columns", "fix"),
+    [
+        ({}, "task=pair_classification task.columns.text=title task.columns.text2=body"),
+        ({"text2": None}, "task.columns.text=title task.columns.text2=body"),
+    ],
+)
+def test_several_columns_of_a_text_are_refused_with_the_pair(tmp_path, columns, fix):
+    text = "title,body,label\nA cat,It sat.,1\n"
+    with pytest.raises(ConfigError) as caught:
+        _read(tmp_path, "train.csv", text, {"text": ["title", "body"], "label": "label"} | columns)
+    assert str(caught.value) == f"task.columns.text='[title,body]': one column\n  fix: {fix}"
 
 
 def test_a_name_that_is_alike_by_chance_is_not_proposed(tmp_path):
