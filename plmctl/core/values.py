@@ -34,6 +34,8 @@ Share = Annotated[float, Rule(lambda x: 0 < x <= 1, "more than 0, at most 1")]
 # what other programs call a word of ours
 SYNONYMS = {"gpu": "cuda", "float32": "fp32", "float16": "fp16", "half": "fp16", "bfloat16": "bf16"}
 
+NO_MAPPING = "must be a mapping of names to values"
+
 
 def fit(value: Any, annotation: Any) -> Any:
     """Convert `value` to `annotation` (1e4 becomes the int 10000); a ValueError names what is
@@ -57,7 +59,7 @@ def fit(value: Any, annotation: Any) -> Any:
         return _fit_record(value, annotation)
     if (origin or annotation) in (dict, Mapping):
         if not isinstance(value, Mapping):
-            raise ValueError("must be a mapping of names to values")
+            raise ValueError(NO_MAPPING)
         return {
             key: _fit_item(key, item, inner[1] if inner else Any) for key, item in value.items()
         }
@@ -152,7 +154,7 @@ def _fit_record(value: Any, kind: Any) -> dict[str, Any]:
     else is there.
     """
     if not isinstance(value, Mapping):
-        raise ValueError("must be a mapping of names to values")
+        raise ValueError(NO_MAPPING)
     wanted, required = _keys(kind)
     if missing := [key for key in required if key not in value]:
         raise ValueError(f"must have '{missing[0]}'")

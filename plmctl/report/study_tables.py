@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from plmctl.core.terminal import counted
 from plmctl.report.page import TableBlock
 from plmctl.report.power import POWER
 from plmctl.report.statistics import ALPHA
 
 READING = (
     "Mean ± standard deviation over seeds. Difference: arm minus baseline, with its {level}"
-    " interval by Student's t over pairs of equal seeds (Welch's where the seeds differ). p: the"
-    " paired test, corrected by Holm for all {count} comparisons of this table. Verdict on the"
-    " expected direction: held or not held where p < {alpha:g}, else undecided at this scale."
+    " interval by Student's t over pairs of equal seeds (Welch's where the seeds differ). {tested}"
+    " Verdict on the expected direction: held or not held where p < {alpha:g}, else undecided at"
+    " this scale."
 )
+TESTED = "p: the paired test, corrected by Holm for all {count} comparisons of this table."
+UNTESTED = "There is no p here: it needs two seeds of an arm and of the baseline, and a spread."
 DETECTABLE = (
     " Detectable: the smallest true difference that so many seeds with this spread show with"
     " {power:.0%} probability (noncentral t, at the level that the correction leaves)."
@@ -34,9 +37,9 @@ SEQUENCE = (
 def explain_table(table: Mapping[str, Any]) -> str:
     """A paragraph on how to read all tables of a study, by its table.json."""
     rows, looks = table["rows"], table.get("looks") or []
-    level = "corrected" if looks else f"{1 - ALPHA:.0%}"
-    count = sum(row["p"] is not None for row in rows)
-    text = READING.format(level=level, count=count, alpha=ALPHA)
+    count = count_tested(table)
+    tested = TESTED.format(count=count) if count else UNTESTED
+    text = READING.format(level=name_level(table), tested=tested, alpha=ALPHA)
     if any(row.get("detectable") is not None for row in rows):
         text += DETECTABLE.format(power=POWER)
     if any(row.get("test") == "no spread" for row in rows):
@@ -58,14 +61,23 @@ def list_equal(table: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def name_level(table: Mapping[str, Any]) -> str:
+    """`95%`, the level of all intervals; `corrected` where results were looked at in rounds."""
+    return "corrected" if table.get("looks") else f"{1 - ALPHA:.0%}"
+
+
+def count_tested(table: Mapping[str, Any]) -> int:
+    """How many comparisons have a p, for which Holm's correction is."""
+    return sum(row["p"] is not None for row in table["rows"])
+
+
 def count_seeds(table: Mapping[str, Any]) -> str:
-    """`3 seeds`, or `3 to 7 seeds` where arms have different numbers, as rounds leave them."""
-    most = len(table["seeds"])
-    if "looks" not in table:
-        return f"{most} seeds"
-    counts = [row["n"] for row in table["rows"]]
+    """`3 seeds`, or `3 to 7 seeds` where arms have different numbers, as rounds leave them and
+    studies that are not complete.
+    """
+    counts = [row["n"] for row in table["rows"] if row["n"]] or [0]
     least, most = min(counts), max(counts)
-    return f"{most} seeds" if least == most else f"{least} to {most} seeds"
+    return counted(most, "seed") if least == most else f"{least} to {most} seeds"
 
 
 def make_metric_table(rows: Sequence[Mapping[str, Any]]) -> TableBlock:
@@ -132,29 +144,31 @@ def _format_integer(value: float | None) -> str:
     return "" if value is None else f"{value:,.0f}"
 
 
-def _figures(value: float, digits: int, sign: str = "-") -> str:
+def format_figures(value: float, digits: int, sign: str = "-") -> str:
     """A number with `digits` significant digits, and with all digits before the point: 220, not
-    2.2e+02.
+    2.2e+02; `sign`: "+" where a sign is always shown.
     """
     large = abs(value) >= 10**digits - 0.5
     return f"{value:{sign},.0f}" if large else f"{value:{sign}.{digits}g}"
 
 
 def _format_signed(value: float | None) -> str:
-    return "" if value is None else _figures(value, 4, "+")
+    return "" if value is None else format_figures(value, 4, "+")
 
 
 def format_spread(mean: float | None, deviation: float | None) -> str:
     """`0.8123 ± 0.012`."""
     if mean is None:
         return "missing"
-    return _figures(mean, 4) + (f" ± {_figures(deviation, 2)}" if deviation is not None else "")
+    return format_figures(mean, 4) + (
+        f" ± {format_figures(deviation, 2)}" if deviation is not None else ""
+    )
 
 
 def _interval(low: float | None, high: float | None) -> str:
     if low is None or high is None:
         return ""
-    return f"{_figures(low, 3, '+')} to {_figures(high, 3, '+')}"
+    return f"{format_figures(low, 3, '+')} to {format_figures(high, 3, '+')}"
 
 
 def format_p(row: Mapping[str, Any]) -> str:
@@ -167,7 +181,7 @@ def format_p(row: Mapping[str, Any]) -> str:
 
 def format_detectable(value: float | None) -> str:
     """`0.021`; "" for None."""
-    return "" if value is None else _figures(value, 2)
+    return "" if value is None else format_figures(value, 2)
 
 
 def _verdict(verdict: str, detectable: float | None) -> str:

@@ -23,7 +23,7 @@ from typing import Any
 from plmctl.core.errors import ConfigError, UsageError, nearest, raise_all
 from plmctl.core.locate import locate, parameters, takes_any
 from plmctl.core.parts import asks_for_factory, declared, misfit, slot_of
-from plmctl.core.values import fit
+from plmctl.core.values import NO_MAPPING, fit
 from plmctl.run.format_1 import TARGETS
 from plmctl.run.spec import Part, Record, thaw
 from plmctl.run.spelling import spell, spell_word
@@ -314,6 +314,8 @@ def refuse_value(where: str, value: Any, annotation: Any, error: ValueError) -> 
     mended = _mend_items(value if is_list else [value], annotation)
     if mended and not (is_list and mended == list(value)):
         fix = f"{where}=[{','.join(map(str, mended))}]"
+    if not fix and str(error) == NO_MAPPING:
+        fix = f"{where}.<name>=..."
     return ConfigError(where, value, str(error), fix=fix)
 
 

@@ -53,8 +53,10 @@ def _check_text(spec: Check, say: Say) -> Report:
         return tokens.check(train, valid, tokenizer, layout, say=say)
     source, held = find_sources(plain(spec.data), path)
     labels = describe_labels(path, spec.provenance.config_dirs)
+    words = spec.data.segment
+    segmenter = segment.find(words, spec.plugins) if words is not None else None
     try:
-        report = text.check(source, held, say=say)
+        report = text.check(source, held, segmenter=segmenter, say=say)
     except DataError as error:
         if not labels:
             raise

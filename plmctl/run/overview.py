@@ -8,6 +8,7 @@ from plmctl.data.described import warn_of_large_share, warn_of_poor_fit
 from plmctl.data.formats.base import count_lost
 from plmctl.data.loader import Loader, RowSource
 from plmctl.data.sample import sample_corpus
+from plmctl.data.shards import Shards
 from plmctl.data.words import warn_of_missing_words
 from plmctl.models.base import Model
 from plmctl.nn.tables import count
@@ -88,8 +89,7 @@ def _describe_source(name: str, source: RowSource, tokenizer: Tokenizer) -> list
         unknown = describe_unknown(unknown_share(sample_corpus(shards.ids), tokenizer.vocab))
         facts = [report, mixed if len(corpora) > 1 else "", unknown]
         remarks = [f"{plan.rows:,} rows {reader.unit}; {'; '.join(filter(None, facts))}"]
-        if source.noise and "tracks.word_start" in source.noise.reads:
-            remarks += warn_of_missing_words(shards, tokenizer)
+        remarks += _remark_on_words(source, shards, tokenizer)
         gone = count_lost(plan) / max(1, len(shards.ids))
         remarks += [f"{gone:.0%} of its tokens stand in no row. {KEEP}"] if gone > MUCH else []
         remarks += filter(None, [reader.format.describe_left_out(shards, plan)])
@@ -100,6 +100,21 @@ def _describe_source(name: str, source: RowSource, tokenizer: Tokenizer) -> list
             " as many as all its corpora have"
         )
     return lines
+
+
+def _remark_on_words(source: RowSource, shards: Shards, tokenizer: Tokenizer) -> list[str]:
+    """A line where noise hides words that nobody has marked."""
+    hides_words = source.noise and "tracks.word_start" in source.noise.reads
+    return warn_of_missing_words(shards, tokenizer) if hides_words else []
+
+
+def describe_hidden_words(name: str, source: RowSource, tokenizer: Tokenizer) -> list[str]:
+    """A line for each corpus of a source whose words are hidden, and not marked."""
+    return [
+        f"{corpus}: {remark}"
+        for corpus, (reader, _) in source.reader.corpora(name).items()
+        for remark in _remark_on_words(source, reader.shards, tokenizer)
+    ]
 
 
 def check_languages(spec: Pretrain, loader: Loader) -> None:

@@ -29,7 +29,7 @@ from plmctl.run.init_differences import describe_differences
 from plmctl.run.known_text import describe_known
 from plmctl.run.loaders import BatchFields, describe_unread, open_held_out, open_training_loader
 from plmctl.run.model_facts import heads_about, pattern_of
-from plmctl.run.overview import check_languages, check_memory, describe_run
+from plmctl.run.overview import check_languages, check_memory, describe_hidden_words, describe_run
 from plmctl.run.reached import Reached, losses_reached, read_reached
 from plmctl.run.regularising import build_regulariser
 from plmctl.run.resolve import resolve_pretraining
@@ -367,3 +367,5 @@ def _preview(spec: Pretrain, *, fits: bool) -> None:
             )
             console.print(text, soft_wrap=True, end="\n\n")
             left -= len(picks)
+        for line in describe_hidden_words(name, source, corpus.tokenizer):
+            remark(line)

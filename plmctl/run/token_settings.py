@@ -11,6 +11,7 @@ from plmctl.data.shards import is_tokens, read_manifest
 from plmctl.run.build import build, plain
 from plmctl.run.corpus import sources
 from plmctl.run.schema import Data
+from plmctl.run.spelling import spell
 
 # what says how text is read, which the tokens of a text have decided
 OF_THE_TEXT = tuple(name for name in Data() if name not in ("path", "cache_dir"))
@@ -41,6 +42,8 @@ def refuse_decided(cfg: Any, named: Collection[str], plugins: Sequence[str] = ()
         value = cfg.select(key) if key != "tokenizer" else _kind(cfg, plugins)
         allowed = f"the tokens of {folders[0]} decide this{known}"
         fix = "leave it out, or give the text in place of its tokens"
+        if key == "data.segment":  # words that are not marked in tokens are marked by new ones
+            fix = f"tokenize again with {key}={spell(value)}; or {fix}"
         errors.append(ConfigError(key, value, allowed, fix=fix))
     raise_all(errors)
 
@@ -77,4 +80,4 @@ def _other_text(
     for name in OF_THE_TEXT:
         value = plain(cfg.data[name])
         if f"data.{name}" in named and value not in (getattr(default, name), theirs.get(name)):
-            yield f"data.{name}", f": {theirs[name]}" if name in theirs else ""
+            yield f"data.{name}", f": {spell(theirs[name])}" if name in theirs else ""

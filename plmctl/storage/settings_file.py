@@ -15,6 +15,8 @@ from plmctl.storage.reading import COPY, read_text
 CHARACTERS, VALUES = 1 << 22, 1 << 18  # of a file of settings, and values in it
 # 1e-3, which YAML 1.1 takes for a text
 _EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")
+# objective=[mlm] in a list, where its brackets are the grammar of YAML
+_UNQUOTED = re.compile(r"(?<=[\[,\s])[\w.@/+]+=(\[[^\[\]]*\]|\{[^{}]*\})")
 _PLAIN = (str, int, float, bool, type(None))
 
 
@@ -34,12 +36,23 @@ def read_settings(file: Path, *, fix: str = COPY) -> dict[str, Any]:
         raise DataError("nested too deeply, or a group holds itself", file=file, fix=fix) from None
     except (yaml.YAMLError, ValueError, TypeError) as error:
         reason = " ".join(str(error).split())
+        fix = _find_unquoted(text, getattr(error, "problem_mark", None)) or fix
         raise DataError(f"not readable as YAML ({reason[:300]})", file=file, fix=fix) from error
     if settings is None:
         return {}
     if not isinstance(settings, dict) or any(not isinstance(key, str) for key in settings):
         raise DataError("not a group of settings", file=file, fix=fix)
     return settings
+
+
+def _find_unquoted(text: str, mark: Any) -> str:
+    """How to write an override with brackets that stands in a list without quotes, in the line of a
+    mistake; empty where there is none.
+    """
+    lines = text.splitlines()
+    line = lines[mark.line] if mark is not None and mark.line < len(lines) else ""
+    bare = _UNQUOTED.search(line)
+    return f'in quotes: "{bare[0]}"' if bare else ""
 
 
 @functools.lru_cache(maxsize=64)

@@ -10,6 +10,7 @@ from typing import Any
 
 from plmctl.core.errors import ConfigError, UsageError, nearest
 from plmctl.jobs.job import Config
+from plmctl.run.spelling import spell, spell_word
 from plmctl.run.walks import select
 from plmctl.study.composing import ComposedArm
 from plmctl.study.study import PRETRAIN, Metric, Study
@@ -60,11 +61,26 @@ def _other_validation(arms: Mapping[str, Config]) -> list[UsageError]:
         for key in (*MEASURED, *HELD_OUT, *(() if config["data"]["valid_path"] else SHARE)):
             own, other = (_documents(key, select(node, key)) for node in (config, reference))
             if own != other:
-                leave = f"leave {key} out of arms; set it in pretrain"
-                fix = "give data.valid_path" if key.startswith("data.") else leave
                 allowed = f"validation is the same for all arms; '{first}' has {_short(other)}"
-                errors.append(ConfigError(f"arm '{name}': {key}", _short(own), allowed, fix=fix))
+                errors.append(
+                    ConfigError(
+                        f"arm '{name}': {key}",
+                        own if own is None or isinstance(own, (str, float)) else _short(own),
+                        allowed,
+                        fix=_make_same(key, other if own is None else own),
+                    )
+                )
     return errors
+
+
+def _make_same(key: str, value: Any) -> str:
+    """What makes a setting of validation the same for all arms; `value`: what one of them has."""
+    if key in MEASURED:
+        return f"leave {key} out of arms; set it in pretrain"
+    if key in SHARE:
+        return "give data.valid_path"
+    shared = spell_word(f"pretrain.overrides=[{key}={spell(value)}]")
+    return f"{shared} beside what it has, for all arms"
 
 
 def _documents(key: str, value: Any) -> Any:
@@ -104,5 +120,5 @@ def _no_metric(path: str, key: str, owner: str, has: Collection[str]) -> ConfigE
 
 
 def _short(value: Any) -> str:
-    text = json.dumps(value, default=str)
+    text = spell(value)
     return text if len(text) < 120 else f"{text[:117]}..."

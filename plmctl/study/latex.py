@@ -1,4 +1,4 @@
-"""The table of a study for a paper: arms below each other, metrics side by side, with booktabs."""
+"""The table of a study for a paper: for each metric its arms below each other, with booktabs."""
 
 from __future__ import annotations
 
@@ -6,8 +6,16 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from plmctl.report.statistics import ALPHA
-from plmctl.report.study_tables import count_seeds, format_spread
+from plmctl.report.study_tables import (
+    count_seeds,
+    count_tested,
+    format_figures,
+    format_number,
+    format_p,
+    format_spread,
+    name_level,
+)
+from plmctl.text.sentences import CJK
 
 _SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -18,8 +26,17 @@ _SPECIAL = {
     "|": r"\textbar{}",
     **{letter: f"\\{letter}" for letter in "&%$#_{}"},
 }
-NOTE = "Mean $\\pm$ standard deviation over {seeds}; best means in bold{star}."
-STAR = "; $^{{*}}$: differs from {baseline}, $p < {alpha:g}$ (paired $t$, Holm)"
+NEEDS = r"% needs \usepackage{booktabs}; written by plmctl ablate"
+CHINESE = (
+    r"% Chinese letters: \usepackage{xeCJK} or \usepackage{ctex}, and XeLaTeX in place of LaTeX"
+)
+MEANS = r"Mean $\pm$ standard deviation over {seeds}{bold}."
+BOLD = "; best means in bold"
+DIFFERENCES = (
+    " Difference from {baseline}, with its {level} interval by Student's $t$ over pairs of equal"
+    " seeds{welch}; $p$: the paired test, corrected by Holm for {count}."
+)
+NAMED = 4  # cells that the caption names where a study is not complete; the comment has all
 
 
 def format_latex(record: Mapping[str, Any], lower: Collection[str]) -> str:
@@ -27,31 +44,29 @@ def format_latex(record: Mapping[str, Any], lower: Collection[str]) -> str:
     better.
     """
     rows: Sequence[Mapping[str, Any]] = record["rows"]
-    cells = {(row["arm"], row["metric"]): row for row in rows}
-    arms, metrics = (list(dict.fromkeys(row[name] for row in rows)) for name in ("arm", "metric"))
+    metrics = {row["metric"]: [each for each in rows if _same(each, row)] for row in rows}
     best = {
-        metric: _best([row["mean"] for row in rows if row["metric"] == metric], metric in lower)
-        for metric in metrics
+        name: _find_best(arms, name in lower, whole=not record["missing"])
+        for name, arms in metrics.items()
     }
-    arrows = {metric: r"$\downarrow$" if metric in lower else r"$\uparrow$" for metric in metrics}
-    lines = [["arm", *(f"{escape(metric)} {arrow}" for metric, arrow in arrows.items())]]
-    for arm in arms:
-        known = [(cells.get((arm, metric)), best[metric]) for metric in metrics]
-        lines.append([escape(arm), *(_cell(row, mean) for row, mean in known)])
-    head, *body = (" & ".join(line) + r" \\" for line in lines)
-    starred = any(_differs(row) for row in rows)
-    star = STAR.format(baseline=escape(str(record["baseline"])), alpha=ALPHA) if starred else ""
-    note = NOTE.format(seeds=count_seeds(record), star=star)
-    return "\n".join(
+    counted = len({row["n"] for row in rows}) > 1  # then a column says how many seeds an arm has
+    difference = f"difference [{escape(name_level(record))} interval]"
+    head = ["arm", *(["$n$"] if counted else []), r"mean $\pm$ sd", difference, "$p$"]
+    body: list[str] = []
+    for name, arms in metrics.items():
+        arrow = r"$\downarrow$" if name in lower else r"$\uparrow$"
+        title = rf"\multicolumn{{{len(head)}}}{{l}}{{\emph{{{escape(name)}}} {arrow}}}"
+        lines = [[escape(row["arm"]), *_list_cells(row, best[name], counted)] for row in arms]
+        body += [r"\midrule", title + r" \\", *(" & ".join(line) + r" \\" for line in lines)]
+    caption = f"{escape(str(record['title']))}. {_explain(record, any(best.values()))}"
+    text = "\n".join(
         [
-            "% needs \\usepackage{booktabs}; written by plmctl ablate",
             r"\begin{table}",
             r"\centering",
-            rf"\caption{{{escape(str(record['title']))}. {note}}}",
-            rf"\begin{{tabular}}{{l{'r' * len(metrics)}}}",
+            rf"\caption{{{caption}}}",
+            rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}",
             r"\toprule",
-            head,
-            r"\midrule",
+            " & ".join(head) + r" \\",
             *body,
             r"\bottomrule",
             r"\end{tabular}",
@@ -59,6 +74,8 @@ def format_latex(record: Mapping[str, Any], lower: Collection[str]) -> str:
             "",
         ]
     )
+    chinese = [CHINESE] if re.search(f"[{CJK}]", text) else []
+    return "\n".join([NEEDS, *chinese, *_comment_missing(record), text])
 
 
 def escape(text: str) -> str:
@@ -66,19 +83,74 @@ def escape(text: str) -> str:
     return "".join(_SPECIAL.get(letter, letter) for letter in " ".join(text.split()))
 
 
-def _best(means: Sequence[float | None], lower: bool) -> float | None:
-    known = [mean for mean in means if mean is not None]
-    return (min if lower else max)(known) if len(known) > 1 else None
+def _same(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return bool(row["metric"] == other["metric"])
 
 
-def _cell(row: Mapping[str, Any] | None, best: float | None) -> str:
-    if row is None or row["mean"] is None:
-        return "--"
-    spread = format_spread(row["mean"], row["sd"]).replace(",", "{,}").replace("±", r"\pm")
-    number = re.sub(r"e(-?)\+?0*(\d+)", r" \\cdot 10^{\1\2}", spread)
-    number = rf"\mathbf{{{number}}}" if row["mean"] == best else number
-    return f"${number}{'^{*}' if _differs(row) else ''}$"
+def _find_best(rows: Sequence[Mapping[str, Any]], lower: bool, whole: bool) -> str | None:
+    """The best mean as it is shown; None where there is none: where arms have different numbers of
+    seeds, or all the same mean.
+
+    Args:
+        rows: the arms of a metric.
+        lower: less is better.
+        whole: the study is complete, so that an arm without a mean is one that has none.
+    """
+    known = [row for row in rows if row["mean"] is not None]
+    if len({row["n"] for row in (known if whole else rows)}) != 1:
+        return None
+    best = (min if lower else max)(row["mean"] for row in known) if known else None
+    shown = {format_number(row["mean"]) for row in known}
+    return format_number(best) if len(shown) > 1 else None
 
 
-def _differs(row: Mapping[str, Any]) -> bool:
-    return row["p_holm"] is not None and row["p_holm"] < ALPHA
+def _list_cells(row: Mapping[str, Any], best: str | None, counted: bool) -> list[str]:
+    """The cells of an arm behind its name; `best`: the mean that is bold."""
+    number = [f"${row['n']}$"] if counted else []
+    if row["mean"] is None:
+        return [*number, "--", "", ""]
+    spread = _spell(format_spread(row["mean"], row["sd"]).replace("±", r"\pm"))
+    spread = rf"\mathbf{{{spread}}}" if format_number(row["mean"]) == best else spread
+    difference = ""
+    if row["difference"] is not None:
+        difference = _spell(format_figures(row["difference"], 4, "+"))
+        if row["low"] is not None:
+            low, high = (_spell(format_figures(row[side], 3, "+")) for side in ("low", "high"))
+            difference += rf"\ [{low}, {high}]"
+    p = {"": "", "-": "--"}.get(shown := format_p(row), f"${shown}$")
+    return [*number, f"${spread}$", f"${difference}$" if difference else "", p]
+
+
+def _spell(number: str) -> str:
+    """A number as LaTeX sets it in formulas."""
+    return re.sub(r"e(-?)\+?0*(\d+)", r" \\cdot 10^{\1\2}", number.replace(",", "{,}"))
+
+
+def _explain(record: Mapping[str, Any], bold: bool) -> str:
+    """The caption behind the title: what the columns are, and what is not there yet."""
+    text = MEANS.format(seeds=count_seeds(record), bold=BOLD if bold else "")
+    if any(row["difference"] is not None for row in record["rows"]):
+        number = count_tested(record)
+        count = f"all {number} comparisons" if number > 1 else "the one comparison"
+        count = count if number else "no comparison, since none has a spread over two seeds yet"
+        baseline, level = escape(str(record["baseline"])), escape(name_level(record))
+        welch = " (Welch's where the seeds differ)" if _is_unpaired(record) else ""
+        text += DIFFERENCES.format(baseline=baseline, level=level, welch=welch, count=count)
+    cells = list(dict.fromkeys(c for job in record["missing"] for c in job["cells"].split("; ")))
+    if not cells:
+        return text
+    more = [f"and {len(cells) - NAMED} more"] if len(cells) > NAMED else []
+    return rf"{text} \textbf{{Not complete}}: {escape('; '.join([*cells[:NAMED], *more]))}."
+
+
+def _is_unpaired(record: Mapping[str, Any]) -> bool:
+    return any(row["test"] == "Welch t" for row in record["rows"])
+
+
+def _comment_missing(record: Mapping[str, Any]) -> list[str]:
+    """Comments that name every job that has left no result."""
+    jobs = [
+        f"%   {job['state']}: {' '.join(job['label'].split())} (for {job['cells']})"
+        for job in record["missing"]
+    ]
+    return [f"% NOT COMPLETE: {len(jobs)} jobs have no result", *jobs] if jobs else []

@@ -40,6 +40,16 @@ def ablate(spec: Ablate) -> int:
     Returns:
         0, or 1 where a cell failed, or 130, 143 or 129 after a signal.
     """
+    try:
+        return _ablate(spec)
+    except KeyboardInterrupt:  # before the first job, or after the last one
+        if spec.provenance.dry_run:
+            raise
+        _remark_next("stopped", spec)
+        return 130
+
+
+def _ablate(spec: Ablate) -> int:
     settings, given = plain(spec), spec.provenance
     file = Path(settings["recipe"])
     folder = Path(settings["out"] or Path("studies") / file.stem)
@@ -62,10 +72,15 @@ def ablate(spec: Ablate) -> int:
     tell(json.dumps(record)) if given.json else show_table(record)
     remark(f"table: {folder / 'table.md'}")
     if code:
-        what = "stopped" if code > 1 else "some jobs failed"
-        name = _spell_study(file, given.config_dirs)
-        remark_next(what, "ablate", name, *given.overrides, *given.launcher, given=given)
+        _remark_next("stopped" if code > 1 else "some jobs failed", spec)
     return code
+
+
+def _remark_next(what: str, spec: Ablate) -> None:
+    """Say that a study has ended before its time, and the command that goes on with it."""
+    given = spec.provenance
+    name = _spell_study(Path(plain(spec)["recipe"]), given.config_dirs)
+    remark_next(what, "ablate", name, *given.overrides, *given.launcher, given=given)
 
 
 def make_journal(plan: StudyPlan, folder: Path) -> JobJournal:

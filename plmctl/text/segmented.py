@@ -16,6 +16,7 @@ from plmctl.text.sentences import CJK
 
 FILE = "segmenter.txt"  # in a tokenizer's folder: the name of the segmenter
 _CHINESE = re.compile(f"[{CJK}]")
+_STRETCH = re.compile(f"[{CJK}]+")
 _BETWEEN = re.compile(f"(?<=[{CJK}]) (?=[{CJK}])")
 
 
@@ -62,6 +63,19 @@ def find(name: str) -> Segmenter:
         allowed = f"jieba, or null: Chinese characters alone{nearest(name, ['jieba'])}"
         raise ConfigError("tokenizer.segment", name, allowed, fix="tokenizer.segment=jieba")
     return segment.find(name)
+
+
+def count_words(text: str, words: Segmenter | None = None) -> int:
+    """Words between white space; of Chinese those of a segmenter, or else its characters, and no
+    signs alone.
+    """
+    if text.isascii() or not _CHINESE.search(text):
+        return len(text.split())
+    if words is not None:
+        return sum(any(map(str.isalnum, text[start:end])) for start, end in words(text))
+    rest, stretches = _STRETCH.subn(" ", text)
+    characters = len(text) - len(rest) + stretches
+    return characters + sum(any(map(str.isalnum, word)) for word in rest.split())
 
 
 def space_words(text: str, words: Segmenter) -> tuple[str, list[int]]:

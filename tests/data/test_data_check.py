@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +22,7 @@ from plmctl.data.check.overlap import OverlapCounter
 from plmctl.data.shards import Shards
 from plmctl.data.survey import TextSource
 from plmctl.data.tokenizing import TokenizingJob, tokenize
+from plmctl.text.segmented import count_words
 from plmctl.text.train import KINDS
 
 RNG = np.random.default_rng(0)
@@ -220,6 +222,33 @@ def test_words_are_words_and_chinese_characters() -> None:
     assert units[0] == units[2] != units[1]
     again, _ = overlap.Words()(["好 天"])
     assert again.tolist() == [units[6], units[4]]
+
+
+def test_words_of_chinese_are_counted_by_characters_or_by_a_segmenter(tmp_path: Path) -> None:
+    assert count_words("The cat, - 3.5 m") == 5
+    assert count_words("今天 ok好。天气3.5度，\nQ&A吗？") == 10
+
+    def cut_pairs(sentence: str) -> Iterator[tuple[int, int]]:
+        return ((at, at + 2) for at in range(0, len(sentence), 2))
+
+    assert count_words("今天天气。。", cut_pairs) == 2
+    (tmp_path / "zh.txt").write_text("今天天气很好。\n\n我们去公园。\n", encoding="utf-8")
+    source = TextSource(str(tmp_path / "zh.txt"))
+    said = of(text.check(source))["size"]
+    assert said.numbers["words"] == 11
+    assert "11 words (of Chinese, its characters)" in said.found
+    said = of(text.check(source, segmenter=cut_pairs))["size"]
+    assert f"{said.numbers['words']} words of the segmenter" in said.found
+    assert said.numbers["words"] < 11
+
+
+def test_labelled_chinese_is_counted_by_characters_and_lacks_are_told_apart() -> None:
+    chinese = [Labelled({"text": "今天天气很好。"}, str(n % 2)) for n in range(300)]
+    found = of(labels.check("x", {"train": chinese}))
+    assert "half below 6 words or Chinese characters" in found["lengths"].found
+    assert found["size"].advice == "None to validate on: scores vary by chance."
+    few = of(labels.check("x", {"train": chinese[:9], "dev": chinese[:9]}))["size"].advice
+    assert few == "Fewer than 200 examples to learn from: scores vary by chance."
 
 
 def test_repeats_are_exact_and_then_estimated() -> None:

@@ -220,6 +220,14 @@ def test_all_arms_that_do_not_compose(planned: Planned) -> None:
             ["arm 'fast': data.valid_share", "data.valid_path"],
         ),
         (
+            {"arms": {"slow": [], "fast": ["data.segment=jieba"]}},
+            [
+                "arm 'fast': data.segment='jieba'",
+                "'slow' has null",
+                "fix: pretrain.overrides=[data.segment=jieba] beside what it has, for all arms",
+            ],
+        ),
+        (
             {"arms": {"slow": [], "fast": ["eval.noise.token_mask.rate=0.3"]}},
             ["arm 'fast': eval.noise", "same for all arms"],
         ),

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
-from plmctl.core.errors import UsageError
+from plmctl.cli.app import make_app
+from plmctl.core.errors import DataError, UsageError
+from plmctl.storage.settings_file import read_settings
 from plmctl.study.arms import expand
 from plmctl.study.study import Restarts, Study
 from tests.study import toy_study
@@ -260,3 +264,34 @@ def test_all_mistakes_at_once(parsed: Parsed) -> None:
 
 def test_a_setting_that_no_study_has(parsed: Parsed) -> None:
     assert "did you mean 'baseline'" in message(parsed, basline="slow")
+
+
+def test_brackets_without_quotes_and_a_word_for_a_mapping(here: Path, parsed: Parsed) -> None:
+    told = message(parsed, "arms=x")
+    assert told == "arms='x': must be a mapping of names to values\n  fix: arms.<name>=..."
+    file = here / "brackets.yaml"
+    file.write_text(
+        "pretrain: {overrides: [size=tiny, objective=[mlm], seed=1]}\n", encoding="utf-8"
+    )
+    with pytest.raises(DataError, match=r'fix: in quotes: "objective=\[mlm\]"$'):
+        read_settings(file)
+    file.write_text("pretrain: {overrides: [size=tiny, 'objective=[mlm]'\n", encoding="utf-8")
+    with pytest.raises(DataError, match="fix: correct it"):
+        read_settings(file, fix="correct it")
+
+
+def test_a_study_stopped_before_its_first_job_says_how_to_go_on(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("plmctl.study.run.parse", stop)
+    toy_study.write_study(here)
+    words = ["ablate", "./toy.yaml", "seeds=[0]"]
+    stopped = CliRunner().invoke(make_app(), words)
+    assert stopped.exit_code == 130
+    assert stopped.stderr.endswith("To go on:\n  plmctl ablate ./toy.yaml 'seeds=[0]'\n")
+    planned = CliRunner().invoke(make_app(), [*words, "--dry-run"])
+    assert planned.exit_code == 130
+    assert "To go on" not in planned.stderr

@@ -161,42 +161,98 @@ def test_the_table(plan: StudyPlan, here: Path) -> None:
 
 
 def _row(
-    metric: str, arm: str, mean: float | None, sd: float | None, p: float | None = None
+    metric: str, arm: str, mean: float | None, sd: float | None, n: int = 3, **more: Any
 ) -> dict[str, Any]:
-    return {"metric": metric, "arm": arm, "mean": mean, "sd": sd, "p_holm": p}
+    none = dict.fromkeys(("difference", "low", "high", "p", "p_holm"))
+    own = {"metric": metric, "arm": arm, "mean": mean, "sd": sd, "n": n, "test": ""}
+    return {**own, **none, **more}
+
+
+def _found(difference: float, low: float, high: float, p: float) -> dict[str, Any]:
+    return {"difference": difference, "low": low, "high": high, "p": p, "p_holm": p}
+
+
+RECORD = {"title": "Rates {x} ~ $y$", "baseline": "a_b & c", "missing": []}
 
 
 def test_the_table_for_a_paper() -> None:
     rows = [
         _row("loss", "a_b & c", 2.0, 0.1),
-        _row("loss", r"50% \ #1", 1.5, 0.25, 0.01),
-        _row("loss", "无", None, None),
+        _row("loss", r"50% \ #1", 1.5, 0.25, **_found(-0.5, -0.625, -0.375, 0.0001)),
         _row("steps^2", "a_b & c", 123456.0, 20.0),
-        _row("steps^2", r"50% \ #1", 1e-7, None, 0.5),
-        _row("steps^2", "无", 3.0, 0.1),
+        _row("steps^2", r"50% \ #1", 1e-7, None, **_found(-123456.0, -123466.0, -123446.0, 0.0123)),
     ]
-    record = {"rows": rows, "title": "Rates {x} ~ $y$", "baseline": "a_b & c", "seeds": [0, 1, 2]}
-    assert format_latex(record, {"loss"}).splitlines() == [
+    assert format_latex({**RECORD, "rows": rows}, {"loss"}).splitlines() == [
         r"% needs \usepackage{booktabs}; written by plmctl ablate",
         r"\begin{table}",
         r"\centering",
         r"\caption{Rates \{x\} \textasciitilde{} \$y\$. Mean $\pm$ standard deviation over 3 seeds;"
-        r" best means in bold; "
-        r"$^{*}$: differs from a\_b \& c, $p < 0.05$ (paired $t$, Holm).}",
-        r"\begin{tabular}{lrr}",
+        r" best means in bold. Difference from a\_b \& c, with its 95\% interval by Student's $t$"
+        r" over pairs of equal seeds; $p$: the paired test, corrected by Holm for all"
+        r" 2 comparisons.}",
+        r"\begin{tabular}{lrrr}",
         r"\toprule",
-        r"arm & loss $\downarrow$ & steps\textasciicircum{}2 $\uparrow$ \\",
+        r"arm & mean $\pm$ sd & difference [95\% interval] & $p$ \\",
         r"\midrule",
-        r"a\_b \& c & $2 \pm 0.1$ & $\mathbf{123{,}456 \pm 20}$ \\",
-        r"50\% \textbackslash{} \#1 & $\mathbf{1.5 \pm 0.25}^{*}$ & $1 \cdot 10^{-7}$ \\",
-        r"无 & -- & $3 \pm 0.1$ \\",
+        r"\multicolumn{4}{l}{\emph{loss} $\downarrow$} \\",
+        r"a\_b \& c & $2 \pm 0.1$ &  &  \\",
+        r"50\% \textbackslash{} \#1 & $\mathbf{1.5 \pm 0.25}$ & $-0.5\ [-0.625, -0.375]$"
+        r" & $< 0.001$ \\",
+        r"\midrule",
+        r"\multicolumn{4}{l}{\emph{steps\textasciicircum{}2} $\uparrow$} \\",
+        r"a\_b \& c & $\mathbf{123{,}456 \pm 20}$ &  &  \\",
+        r"50\% \textbackslash{} \#1 & $1 \cdot 10^{-7}$"
+        r" & $-123{,}456\ [-123{,}466, -123{,}446]$ & $0.012$ \\",
         r"\bottomrule",
         r"\end{tabular}",
         r"\end{table}",
     ]
-    alone = format_latex({**record, "rows": rows[:1]}, {"loss"})
+    alone = format_latex({**RECORD, "rows": rows[:1]}, {"loss"})
+    assert "bold" not in alone
     assert "mathbf" not in alone
-    assert "^{*}" not in alone
+    assert "Difference from" not in alone
+
+
+def test_nothing_is_bold_where_nothing_is_best() -> None:
+    tied = [_row("accuracy", arm, 0.81231 + 1e-6 * i, 0.01) for i, arm in enumerate("ab")]
+    assert "bold" not in format_latex({**RECORD, "rows": tied}, [])
+    two_best = format_latex({**RECORD, "rows": [*tied, _row("accuracy", "c", 0.7, 0.1)]}, [])
+    assert two_best.count("mathbf{0.8123") == 2
+    same = _row("accuracy", "b", 0.5, 0.0, difference=0.0, test="no spread")
+    (line,) = (
+        each
+        for each in format_latex({**RECORD, "rows": [same]}, []).splitlines()
+        if each.startswith("b &")
+    )
+    assert line == r"b & $0.5 \pm 0$ & $+0$ & -- \\"
+
+
+def test_arms_in_chinese_need_a_package() -> None:
+    chinese = format_latex({**RECORD, "rows": [_row("loss", "全词", 2.0, 0.1)]}, {"loss"})
+    assert r"xeCJK} or \usepackage{ctex}, and XeLaTeX" in chinese.splitlines()[1]
+    assert "xeCJK" not in format_latex({**RECORD, "rows": [_row("loss", "a", 2.0, 0.1)]}, [])
+
+
+def test_a_study_that_is_not_complete_says_so(plan: StudyPlan, here: Path) -> None:
+    leave(plan, here)
+    unread = {name: State("open") for name in plan.cells[1].jobs}
+    write_table(plan.study, results(plan, here, **unread), here)
+    tex = (here / "table.tex").read_text()
+    assert r"\textbf{Not complete}: fast, seed 0." in tex
+    assert "deviation over 1 to 2 seeds." in tex
+    assert "mathbf" not in tex
+    assert "% NOT COMPLETE: " in tex
+    assert "%   open: pretrain fast, seed 0 (for fast, seed 0)" in tex
+    assert r"arm & $n$ & mean" in tex
+    assert "slow & $2$ & $" in tex
+    assert "fast & $1$ & $" in tex
+    for cell in plan.cells:
+        unread |= {name: State("open") for name in cell.jobs if cell.arm == "fast"}
+    write_table(plan.study, results(plan, here, **unread), here)
+    assert "mathbf" not in (here / "table.tex").read_text()
+    page = (here / "table.md").read_text()
+    assert "all 0 comparisons" not in page
+    assert "There is no p here" in page
 
 
 def test_what_failed_is_named_and_left_out(plan: StudyPlan, here: Path) -> None:

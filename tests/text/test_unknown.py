@@ -167,6 +167,8 @@ def test_whole_words_of_chinese_need_a_segmenter(tmp_path: Path, tokens_of: Toke
         "of the tokens are Chinese without marked words: a character, or what is between two spaces"
         " counts as a word; tokenize with data.segment=jieba to mark words (extra: chinese)" in said
     )
+    shown = invoke(*words, "noise=[whole_word_mask]", "--preview", 1)
+    assert "text: 88% of the tokens are Chinese without marked words" in shown.stderr
     # of single tokens
     assert (
         "Chinese without marked words" not in invoke(*words, f"run.dir={tmp_path / 'other'}").stderr

@@ -4,6 +4,7 @@ splits, examples that are too long.
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
@@ -19,7 +20,10 @@ from plmctl.data.check.finding import (
     judge,
     shorten,
 )
+from plmctl.text.segmented import count_words
+from plmctl.text.sentences import CJK
 
+_HAN = re.compile(f"[{CJK}]")
 SKIPPED = ("answers",)  # fields that belong to the label
 _FEW = 10  # a label with fewer examples can hardly be learnt
 _LITTLE = 200  # examples
@@ -92,7 +96,8 @@ def check(
         for remark in remarks
     ]
     findings += [_leak(name, splits, keys) for name in splits if name != "train"]
-    unit = "words"
+    chinese = any(_HAN.search(text) for example in train for text in _texts(example))
+    unit = "words or Chinese characters" if chinese else "words"
     if measure:
         tokens, cut = measure(train)
         lengths, unit = LengthHistogram(), "tokens"
@@ -110,11 +115,7 @@ def check(
 
 def _key(example: LabelledExample) -> Key:
     """All that a model reads, without regard to case and white space."""
-    return tuple(
-        " ".join(_text(value).lower().split())
-        for name, value in example.fields.items()
-        if name not in SKIPPED
-    )
+    return tuple(" ".join(text.lower().split()) for text in _texts(example))
 
 
 def _text(value: Any) -> str:
@@ -122,9 +123,12 @@ def _text(value: Any) -> str:
 
 
 def _words(example: LabelledExample) -> int:
-    return sum(
-        len(_text(value).split()) for name, value in example.fields.items() if name not in SKIPPED
-    )
+    return sum(map(count_words, _texts(example)))
+
+
+def _texts(example: LabelledExample) -> list[str]:
+    """All that a model reads of an example."""
+    return [_text(value) for name, value in example.fields.items() if name not in SKIPPED]
 
 
 def _sizes(splits: Splits, skipped: Mapping[str, int]) -> Finding:
@@ -132,14 +136,16 @@ def _sizes(splits: Splits, skipped: Mapping[str, int]) -> Finding:
     left = sum(skipped.values())
     numbers = {**{name: len(examples) for name, examples in splits.items()}, "passed over": left}
     dev = any(name.startswith("dev") for name in splits)
+    few = f"fewer than {_LITTLE} examples to learn from" if len(splits["train"]) < _LITTLE else ""
+    lacks = " and ".join(filter(None, [few, "" if dev else "none to validate on"]))
     return judge(
         "size",
         summary + (f"; {left:,} broken rows are left out" if left else ""),
-        not dev or len(splits["train"]) < _LITTLE,
+        bool(lacks),
         look=0.5,
         bad=2,
         numbers=numbers,
-        advice=f"Fewer than {_LITTLE} examples, or none to validate on: scores vary by chance.",
+        advice=f"{lacks.capitalize()}: scores vary by chance.",
     )
 
 

@@ -24,7 +24,10 @@ from plmctl.data.check.finding import (
 from plmctl.data.check.hashes import Repeats, hash_texts
 from plmctl.data.check.overlap import OverlapCounter, report_overlap
 from plmctl.data.survey import TextSource, ignore_progress
+from plmctl.data.words import MENTIONED
 from plmctl.text.reader import Document
+from plmctl.text.segment import Segmenter
+from plmctl.text.segmented import count_words
 
 LONG, LONG_CHINESE = 32, 12  # a line of so many characters is not a heading
 _BATCH = 1 << 20  # characters that are checked together
@@ -32,9 +35,10 @@ _SHOWN = 1000  # repeated lines that are kept, to show the most frequent
 
 
 class TextCounts:
-    """The counts of one pass over documents."""
+    """The counts of one pass over documents; `words`: what tells Chinese words, if anything."""
 
-    def __init__(self) -> None:
+    def __init__(self, words: Segmenter | None = None) -> None:
+        self.segmenter = words
         self.characters, self.lengths = CharacterCounts(), LengthHistogram()
         self.documents, self.folded, self.lines = Repeats(), Repeats(), Repeats()
         self.bytes = self.words = self.all_lines = 0
@@ -47,7 +51,7 @@ class TextCounts:
         joined = "\n".join(texts)
         self.characters.add(joined)
         self.bytes += len(joined.encode("utf-8", "surrogatepass"))
-        self.words += len(joined.split())
+        self.words += count_words(joined, self.segmenter)
         for document, text in zip(batch, texts, strict=True):
             if not document.continues:
                 self.lengths.add([self._open])
@@ -75,14 +79,24 @@ class TextCounts:
 
 
 def check(
-    source: TextSource, valid: TextSource | None = None, *, say: Say = ignore_progress
+    source: TextSource,
+    valid: TextSource | None = None,
+    *,
+    segmenter: Segmenter | None = None,
+    say: Say = ignore_progress,
 ) -> Report:
     """Check the documents of `source`, and what `valid` shares with them.
+
+    Args:
+        source: the text.
+        valid: the text that is held out.
+        segmenter: of Chinese words; without, a character counts as a word.
+        say: hears how far it is.
 
     Raises:
         DataError: if there are no documents.
     """
-    counts, words, runs = TextCounts(), overlap.Words(), OverlapCounter()
+    counts, words, runs = TextCounts(segmenter), overlap.Words(), OverlapCounter()
     held_out = TextCounts()
     for batch in _batches(valid.documents()) if valid else ():
         held_out.add(batch)
@@ -151,7 +165,8 @@ def _sizes(counts: TextCounts) -> list[Finding]:
         judge(
             "size",
             f"{counted(lengths.count, 'document')}, {counts.bytes / 1e6:,.1f} MB,"
-            f" {counted(counts.words, 'word')}, {counted(letters, 'character')}",
+            f" {counted(counts.words, 'word')}{_explain_words(counts)},"
+            f" {counted(letters, 'character')}",
             -letters,
             look=-1_000_000,
             bad=-20_000,
@@ -172,6 +187,13 @@ def _sizes(counts: TextCounts) -> list[Finding]:
         ),
         judge("lengths", summary, float(single), look=0.5, bad=2, advice=advice, numbers=quantiles),
     ]
+
+
+def _explain_words(counts: TextCounts) -> str:
+    """What a word is, where much of the text is Chinese."""
+    if counts.characters.scripts().get("Han", 0) < MENTIONED:
+        return ""
+    return " of the segmenter" if counts.segmenter else " (of Chinese, its characters)"
 
 
 def _repeats(counts: TextCounts) -> list[Finding]:
