@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
 from plmctl.core.errors import ConfigErrors, UsageError
+from plmctl.core.spelling import spell
 from plmctl.jobs.key import compute_key
 from plmctl.run import speed
 from plmctl.run.build import plain
@@ -25,7 +26,6 @@ from plmctl.run.recipes import load, recipes_dir
 from plmctl.run.resume import resume_spec
 from plmctl.run.schema import Train
 from plmctl.run.spec import Provenance, thaw
-from plmctl.run.spelling import spell
 from plmctl.study.parse import parse
 from plmctl.study.plan import plan
 from plmctl.training.device.precision import choose

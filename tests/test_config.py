@@ -16,6 +16,7 @@ from hydra.types import RunMode
 from omegaconf import OmegaConf
 
 from plmctl.core.errors import ConfigError, ConfigErrors, UsageError
+from plmctl.core.spelling import spell
 from plmctl.run import schema
 from plmctl.run.compose import compose, composed
 from plmctl.run.composer import open_composer, store_recipe, to_plain
@@ -23,7 +24,6 @@ from plmctl.run.make_spec import make_spec
 from plmctl.run.quoting import quote
 from plmctl.run.recipes import conf_dir, recipes_dir
 from plmctl.run.spec import Provenance, thaw
-from plmctl.run.spelling import spell
 from tests import probe
 
 Compose = Callable[..., Any]

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from plmctl.report.page import Heading, write_html
 from plmctl.storage.earlier import keep_earlier
 
 
-def write(file: Path, text: str, **how: bool) -> None:
-    with keep_earlier(file, **how):
+def write(file: Path, text: str, overwrite: bool = False) -> None:
+    with keep_earlier(file, overwrite=overwrite):
         file.write_text(text)
 
 
@@ -22,6 +23,15 @@ def test_every_earlier_result_stays(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert (file.read_text(), kept) == ("three", {"dev-1.jsonl": "one", "dev-2.jsonl": "two"})
     said = capsys.readouterr().err.splitlines()
     assert [line.count("had other results") for line in said] == [1, 1]
+
+
+def test_a_page_of_another_run_is_kept(tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    for name in ("Report: a & b", "Report: a & b", "Report: c"):
+        write_html([Heading(name, 1)], page)
+    kept = [path.name for path in (tmp_path / "earlier").iterdir()]
+    assert kept == ["report-1.html"]
+    assert "a &amp; b" in (tmp_path / "earlier" / kept[0]).read_text()
 
 
 def test_asked_to_write_over_it_keeps_nothing(tmp_path: Path) -> None:

@@ -173,6 +173,11 @@ MISTAKES = [
     ("pretrain bert --plugin nope", "there is no such package", "pip install it, or start"),
     ("pretrain bert --config-dir tabels", "there is no such folder", "--config-dir tables"),
     ("pretrain bert -m --print-config", "cannot be combined", "name the run.dir or"),
+    (
+        "finetune task=classification task.columns.text=Message Body",
+        "'Body': has no =; the shell ends a value at a space",
+        "'task.columns.text=Message Body'",
+    ),
     ("finetune bert", "recipes are for pretrain", "plmctl pretrain bert, or leave bert out"),
     ("convert", "Missing argument 'IN'", "as in plmctl convert"),
     ("report", "Missing argument", "as in plmctl report"),

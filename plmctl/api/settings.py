@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from plmctl.core.errors import UsageError
+from plmctl.core.spelling import spell
 from plmctl.run.quoting import quote_value
-from plmctl.run.spelling import spell
 
 Settings = Mapping[str, Any]  # {"optim.lr": 1e-3, "data.path": Path("notes.txt")}
 

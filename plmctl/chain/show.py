@@ -11,13 +11,13 @@ from pathlib import Path
 
 from plmctl.chain import listing
 from plmctl.core.errors import UsageError
+from plmctl.core.spelling import spell
 from plmctl.core.terminal import print_table, tell
 from plmctl.run.compose import compose
 from plmctl.run.headers import Header, header
 from plmctl.run.recipes import find_recipe, load, recipe_names, studies
 from plmctl.run.schema import LENGTHS
 from plmctl.run.spec import Provenance, thaw
-from plmctl.run.spelling import spell
 from plmctl.run.walks import leaves
 
 

@@ -8,12 +8,14 @@ import gc
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 import typer
 
 from plmctl.core.errors import UsageError
+from plmctl.core.spelling import spell_word
 from plmctl.core.terminal import DETAIL, remark, tell
 from plmctl.run.spec import Provenance, RunSpec, thaw
 
@@ -23,6 +25,7 @@ ARGUMENTS = {
     **dict.fromkeys(("eval", "attack", "embed", "generate", "inject", "extend"), "checkpoint"),
     "link": "path",
 }
+RECIPES = ("pretrain", "graph", "ablate", *ARGUMENTS)  # whose word without "=" has a meaning
 
 
 def start(
@@ -48,6 +51,8 @@ def start(
         typer.Exit: Always, with the exit code.
     """
     given = collect_options(verb, **options)
+    if not given.resume:
+        refuse_cut_value(verb, words or [])
     named, overrides = sort_words(name_argument(verb, words or []), resume=given.resume)
     recipe = named or (None if given.resume else recipe)
     given = complete(replace(given, recipe=recipe, overrides=tuple(overrides)))
@@ -142,6 +147,20 @@ def name_argument(verb: str, words: Sequence[str]) -> list[str]:
         fix = f"{setting}={bare[0]} alone, or <another setting>={bare[-1]}"
         raise UsageError(f"{setting} is given more than once: {both}\n  fix: {fix}")
     return [f"{setting}={word}" if word in bare else word for word in words]
+
+
+def refuse_cut_value(verb: str, words: Sequence[str]) -> None:
+    """Raise UsageError for words without "=" behind a setting, where the command takes no recipe:
+    the shell ended a value at its space.
+    """
+    if verb in RECIPES:
+        return
+    for place, word in enumerate(words[1:], 1):
+        if re.search(r"=|^~|\.ya?ml$", word) or "=" not in words[place - 1]:
+            continue
+        rest = list(takewhile(lambda word: "=" not in word, words[place:]))
+        problem = f"'{word}': has no =; the shell ends a value at a space that is not in quotes"
+        raise UsageError(f"{problem}\n  fix: {spell_word(' '.join([words[place - 1], *rest]))}")
 
 
 def sort_words(words: Sequence[str], *, resume: bool) -> tuple[str | None, list[str]]:

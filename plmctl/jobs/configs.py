@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from plmctl.core.errors import AbsentData, ConfigError, DataError
+from plmctl.core.spelling import spell
 from plmctl.data.shards import is_tokens
 from plmctl.jobs.job import Config
 from plmctl.run.adapt import adapt
@@ -19,7 +20,6 @@ from plmctl.run.decision import Decision
 from plmctl.run.headers import naming_source
 from plmctl.run.schema import Pretrain
 from plmctl.run.spec import Provenance, RunSpec, key_of, thaw
-from plmctl.run.spelling import spell
 from plmctl.run.stage_settings import check_updates
 from plmctl.run.token_settings import refuse_decided
 from plmctl.run.tokenize import find_sources

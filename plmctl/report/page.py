@@ -9,12 +9,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from html import escape
+from html import escape, unescape
 from pathlib import Path
 
 from plmctl.core.errors import DataError, UsageError
 from plmctl.report.style import STYLE
 from plmctl.storage.atomic import is_stream, write_text
+from plmctl.storage.earlier import keep_earlier
 from plmctl.storage.paths import inside
 
 
@@ -110,11 +111,20 @@ def write_page(blocks: Sequence[Block], out: Path) -> list[Path]:
 
 
 def write_html(blocks: Sequence[Block], out: Path) -> Path:
-    """The page as one `.html` file."""
+    """The page as one `.html` file; an earlier page of another title is kept."""
     out.parent.mkdir(parents=True, exist_ok=True)
     title = next((block.text for block in blocks if isinstance(block, Heading)), out.stem)
-    write_text(out, render_html(blocks, title=title))
+    with keep_earlier(out, overwrite=_read_title(out) in ("", title), but=""):
+        write_text(out, render_html(blocks, title=title))
     return out
+
+
+def _read_title(file: Path) -> str:
+    """The title of a page that was written before; "" if there is none."""
+    if not file.is_file() or is_stream(file):
+        return ""
+    found = re.search("<title>(.*?)</title>", file.read_text(encoding="utf-8", errors="replace"))
+    return unescape(found[1]) if found else ""
 
 
 def find_charts(blocks: Sequence[Block]) -> Iterator[Chart]:

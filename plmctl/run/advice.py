@@ -7,10 +7,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from plmctl.core.errors import ConfigError, ConfigErrors, PlmctlError, flatten
+from plmctl.core.spelling import spell, spell_word
 from plmctl.run.build import MISSING, plain
 from plmctl.run.compose import attempt
 from plmctl.run.spec import Provenance
-from plmctl.run.spelling import spell, spell_word
 from plmctl.run.walks import select
 
 

@@ -78,6 +78,7 @@ def answer_examples(
     if decision and metrics:
         metrics = {**metrics, **task.score(predictions)}
     remarks = {
+        "empty": inference.describe_empty(examples),
         "cut": inference.describe_truncation(split.rows),
         "unknown": unknown.describe_unknown(inference.unknown(split.rows, loaded.vocab)),
         "read": "; ".join(inference.describe_reading(task.reader)),

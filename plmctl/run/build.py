@@ -23,10 +23,10 @@ from typing import Any
 from plmctl.core.errors import ConfigError, UsageError, nearest, raise_all
 from plmctl.core.locate import locate, parameters, takes_any
 from plmctl.core.parts import asks_for_factory, declared, misfit, slot_of
+from plmctl.core.spelling import spell, spell_word
 from plmctl.core.values import NO_MAPPING, fit
 from plmctl.run.format_1 import TARGETS
 from plmctl.run.spec import Part, Record, thaw
-from plmctl.run.spelling import spell, spell_word
 from plmctl.run.walks import parts_in, scalars_in, targets_in
 
 _NEAR = re.compile(r"\(did you mean '(.+)'\?\)$")

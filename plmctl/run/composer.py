@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plmctl.core.errors import ConfigError, DataError, UsageError, nearest
+from plmctl.core.spelling import spell
 from plmctl.run import schema
 from plmctl.run.reached import KEY as REACHED
 from plmctl.run.recipes import conf_dir, find_recipe, load, option_name
 from plmctl.run.references import register
-from plmctl.run.spelling import spell
 from plmctl.run.walks import scalars_in, select
 from plmctl.storage.paths import find_near
 from plmctl.storage.settings_file import refuse_endless

@@ -10,6 +10,7 @@ from typing import Any
 
 from plmctl.core.errors import ConfigError, DataError, UsageError, nearest, raise_all
 from plmctl.core.progress import show_bytes
+from plmctl.core.spelling import spell
 from plmctl.core.terminal import DETAIL, remark
 from plmctl.data.mixture import check_mixture
 from plmctl.data.sample import sample_corpus
@@ -20,7 +21,6 @@ from plmctl.data.tokenizing import TokenizingJob, open_or_tokenize
 from plmctl.data.verified import verify_once
 from plmctl.run.build import plain
 from plmctl.run.known_entities import refuse_other_entities, refuse_spare_entities
-from plmctl.run.spelling import spell
 from plmctl.run.streaming import check_stream, open_stream
 from plmctl.run.tokenize import make_job, show_progress
 from plmctl.storage.paths import find_cache_folder

@@ -272,10 +272,13 @@ def _describe_data(
             f"no dev split (it would be {files}, or task.dev_share=0.1 of train): nothing is"
             " scored, the last is kept"
         )
-    skipped = inference.describe_skipped(task.reader.skipped)
+    skipped = inference.describe_skipped(task.reader)
+    empty = {name: inference.describe_empty(split.examples) for name, split in data.items()}
+    single = inference.describe_single(train.examples) if task.has_classes else ""
     for line in [
         *inference.describe_reading(task.reader),
-        *([skipped] if skipped else []),
+        *filter(None, [skipped, single]),
+        *(f"{name}: {line}" for name, line in empty.items() if line),
         *task.remarks,
         *task.describe_known(train.examples),
     ]:

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from plmctl.core.errors import ConfigError, PlmctlError, UsageError, collect, nearest
+from plmctl.core.spelling import spell, spell_word
 from plmctl.run.build import parameters_of
 from plmctl.run.other_names import did_you_mean, guess, ours
 from plmctl.run.quoting import quote, quote_value
 from plmctl.run.recipes import recipe_names, slots
 from plmctl.run.schema import MANY, OF_THE_MODEL
-from plmctl.run.spelling import spell, spell_word
 from plmctl.run.walks import paths, scalars_in, select
 
 if TYPE_CHECKING:

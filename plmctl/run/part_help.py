@@ -16,12 +16,12 @@ from typing import Any
 import yaml
 
 from plmctl.core.locate import locate, parameters
+from plmctl.core.spelling import spell
 from plmctl.core.values import describe_values
 from plmctl.run.build import MARKS, MISSING
 from plmctl.run.recipes import conf_dir, part_files
 from plmctl.run.settings import Setting, list_plumbing
 from plmctl.run.spec import RunSpec
-from plmctl.run.spelling import spell
 from plmctl.run.walks import parts_in
 
 _PACKAGE = re.compile(r"^# @package (\S+)", re.MULTILINE)

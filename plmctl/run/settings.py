@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from plmctl.core.spelling import spell
 from plmctl.core.values import describe_values
 from plmctl.run.build import MISSING
 from plmctl.run.schema import VERBS, hints
 from plmctl.run.spec import Record
-from plmctl.run.spelling import spell
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from plmctl.core.errors import ConfigError, PlmctlError, nearest
+from plmctl.core.spelling import spell, spell_word
 from plmctl.run.build import UnknownSetting
 from plmctl.run.spec import Part, thaw
-from plmctl.run.spelling import spell, spell_word
 
 Stages = Sequence[Mapping[str, Any]]
 

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from typing import Any, TypeGuard
 
 from plmctl.core.errors import ConfigError, PlmctlError, collect, raise_all
+from plmctl.core.spelling import spell, spell_word
 from plmctl.models.base import Model
 from plmctl.run.build import build, check_parts, plain
 from plmctl.run.make_spec import make_spec
 from plmctl.run.other_names import did_you_mean
 from plmctl.run.recipes import load, part_files
-from plmctl.run.spelling import spell, spell_word
 from plmctl.run.stage_mistakes import at_stage, change_stage, is_in, spell_stages
 from plmctl.run.walks import references_in
 from plmctl.training.stages import check_shares

@@ -13,14 +13,16 @@ from plmctl.core.terminal import remark
 from plmctl.storage.atomic import is_stream
 
 EARLIER = "earlier"  # the folder of what such files held before, beside them
+BUT = " (not with overwrite=true)"
 
 
 @contextlib.contextmanager
-def keep_earlier(file: Path, *, overwrite: bool = False) -> Iterator[None]:
+def keep_earlier(file: Path, *, overwrite: bool = False, but: str = BUT) -> Iterator[None]:
     """Write `file` inside: what it held before is `earlier/<its name>-<number>` then, and this is
     said.
 
-    Nothing is kept of a file that is the same as before, nor with `overwrite`.
+    Nothing is kept of a file that is the same as before, nor with `overwrite`; `but` ends
+    what is said.
     """
     if overwrite or is_stream(file) or not file.is_file():
         yield
@@ -38,4 +40,4 @@ def keep_earlier(file: Path, *, overwrite: bool = False) -> Iterator[None]:
             with contextlib.suppress(OSError):
                 folder.rmdir()
     if not same:
-        remark(f"{file} had other results: these are kept as {kept} (not with overwrite=true)")
+        remark(f"{file} had other results: these are kept as {kept}{but}")

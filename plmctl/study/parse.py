@@ -11,12 +11,12 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from plmctl.core.errors import ConfigError, UsageError, nearest, raise_all
+from plmctl.core.spelling import spell, spell_word
 from plmctl.core.values import fit
 from plmctl.jobs.configs import spell_task
 from plmctl.report.sequences import FIRST
 from plmctl.run.build import MISSING
 from plmctl.run.spec import key_of
-from plmctl.run.spelling import spell, spell_word
 from plmctl.run.walks import leaves
 from plmctl.study.arms import expand, make_arm
 from plmctl.study.study import (
@@ -56,6 +56,11 @@ def parse(cfg: Mapping[str, Any], *, name: str, config_dirs: Sequence[str] = ())
 def _list(names: Iterable[str], comma: str = ", ") -> str:
     """Names as they stand in a list on the command line."""
     return comma.join(name if re.fullmatch(r"[\w.-]+", name) else f'"{name}"' for name in names)
+
+
+def _only(names: Iterable[str]) -> str:
+    """The setting that chooses these arms, as one types it into a shell."""
+    return spell_word(f"only=[{_list(names, comma=',')}]")
 
 
 class _Parser:
@@ -167,9 +172,9 @@ class _Parser:
                 allowed = f"there is no arm of this name{nearest(name, others)}; {known}"
                 close = difflib.get_close_matches(name, others, n=1) or others[:1]
                 right = [*(arm for arm in wanted if arm in arms), *close]
-                self._wrong("only", name, allowed, f"only=[{_list(right, comma=',')}]")
+                self._wrong("only", name, allowed, _only(right))
         elif set(wanted) == {baseline}:
-            fix = f"only=[{_list([arm for arm in arms if arm != baseline][:1])}]"
+            fix = _only([arm for arm in arms if arm != baseline][:1])
             self._wrong("only", wanted, "is the baseline alone, which runs with any arm", fix)
         chosen: set[str | None] = {*wanted, baseline}
         for name in reversed([*arms]):  # a teacher stands before its student
@@ -231,7 +236,7 @@ class _Parser:
             fix = "metrics.<name>.expect={<arm>: higher}, or leave until out"
             if self.cfg["only"] and expected:
                 allowed = "needs an arm of which something is expected, and only leaves them out"
-                fix = f"only=[{_list(expected, comma=',')}], or leave until out"
+                fix = f"{_only(expected)}, or leave until out"
             self._wrong("until", self.cfg["until"], allowed, fix)
         seeds = self.cfg["seeds"]
         if len(seeds) <= FIRST:

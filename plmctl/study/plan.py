@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from plmctl.core.errors import ConfigError, UsageError, raise_all
+from plmctl.core.spelling import spell
 from plmctl.jobs.configs import is_tokenized_first
 from plmctl.jobs.job import REFERENCE, Config, Job, close_over
 from plmctl.jobs.key import compute_key
 from plmctl.run import schema
 from plmctl.run.decision import Decision
 from plmctl.run.spec import Provenance, key_of, thaw
-from plmctl.run.spelling import spell
 from plmctl.run.walks import select
 from plmctl.study.checks import check_study
 from plmctl.study.composing import ComposedArm, Composer

@@ -5,7 +5,7 @@ and in `plmctl eval`.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,9 +14,12 @@ import torch
 
 from plmctl.core.batch import Batch, Rows
 from plmctl.core.errors import DataError
+from plmctl.core.terminal import counted
 from plmctl.models.base import Model
 from plmctl.tasks import batches
 from plmctl.tasks.base import Example, Task
+from plmctl.tasks.broken_rows import SHOWN
+from plmctl.tasks.tables import TEXTS
 from plmctl.text.characters import Spelling
 from plmctl.text.unknown import refuse_unknown, unknown_share
 from plmctl.text.vocab import Vocab
@@ -205,8 +208,41 @@ def describe_reading(reader: Any) -> list[str]:
     return [f"{file}: {note}" for file, note in getattr(reader, "notes", {}).items()]
 
 
-def describe_skipped(skipped: Mapping[str, int]) -> str:
-    """One line on the files in which rows were skipped; "" if there are none."""
+def describe_skipped(reader: Any) -> str:
+    """One line on the files in which rows were skipped, and why if `reader` knows; "" if there are
+    none.
+    """
+    why = getattr(reader, "why", {})
     return "; ".join(
-        f"{file}: {count} rows passed over" for file, count in skipped.items() if count
+        f"{file}: {counted(count, 'row')} passed over{f': {why[file]}' if file in why else ''}"
+        for file, count in reader.skipped.items()
+        if count
     )
+
+
+def describe_empty(examples: Sequence[Example]) -> str:
+    """A sentence on examples with an empty text; "" if there are none."""
+    empty = [example for example in examples if _has_empty_text(example)]
+    there = f"{len(empty):,} of {len(examples):,} texts are empty" if len(empty) > 1 else ""
+    there = there or f"1 of {counted(len(examples), 'text')} is empty"
+    return f"{there}, the first {empty[0].place}: its label says nothing" if empty else ""
+
+
+def _has_empty_text(example: Example) -> bool:
+    return any(
+        isinstance(value, str) and not value.strip()
+        for role, value in example.fields.items()
+        if role in TEXTS
+    )
+
+
+def describe_single(examples: Sequence[Example]) -> str:
+    """A sentence on the classes with one example; "" if there are none, or if no class has more, as
+    of numbers and texts.
+    """
+    counts = Counter(each.label for each in examples if isinstance(each.label, str))
+    single = [label for label, count in counts.items() if count == 1]
+    if not single or 2 * len(single) > len(counts):
+        return ""
+    named = f"{', '.join(single[:SHOWN])}{', ...' if len(single) > SHOWN else ''}"
+    return f"{counted(len(single), 'label')} with a single example ({named}): too few to learn"

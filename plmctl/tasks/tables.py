@@ -14,10 +14,12 @@ from typing import Any
 
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.parts import part_of
+from plmctl.core.spelling import spell_word
 from plmctl.core.terminal import counted
 from plmctl.storage.reading import parse_json_at
 from plmctl.tasks import files
 from plmctl.tasks.base import Example
+from plmctl.tasks.broken_rows import EMPTY, explain_broken, list_broken
 from plmctl.tasks.header import names_columns
 from plmctl.tasks.split_files import SplitFiles
 from plmctl.text.bounds import longest_line
@@ -64,6 +66,7 @@ class Table(SplitFiles):
         super().__init__(splits=splits, folder=folder)
         self.header, self.lenient = header, lenient
         self.test_columns = dict(test_columns) if test_columns else None
+        self.why: dict[str, str] = {}  # file -> which rows were skipped, and why
         self.notes: dict[str, str] = {}  # file -> how it was read, if its header was detected
 
     def read(self, path: files.Where, split: str, columns: Mapping[str, Column]) -> list[Example]:
@@ -97,7 +100,8 @@ class Table(SplitFiles):
             examples = list(self._cells(file, columns, header, labelled))
         if not examples:
             raise DataError(
-                "no rows" + (f" ({self.skipped[str(file)]} were skipped)" if self.lenient else ""),
+                "no rows"
+                + (f" ({self.skipped.get(str(file), 0)} were skipped)" if self.lenient else ""),
                 file=file,
             )
         return examples
@@ -138,7 +142,7 @@ class Table(SplitFiles):
     def _refuse(self, missing: _NoColumn, file: Path, line: int | None = None) -> DataError:
         """The error of a column that is not there; the fix is the nearest one, if there is one."""
         role = self.label_setting if missing.role == "label" else missing.role
-        fix = f"task.columns.{role}={missing.near or missing.otherwise}"
+        fix = spell_word(f"task.columns.{role}={missing.near or missing.otherwise}")
         return DataError(str(missing), file=file, line=line, fix=fix)
 
     def _begins_with_names(
@@ -173,32 +177,34 @@ class Table(SplitFiles):
         self, file: Path, columns: Mapping[str, Column], header: bool | None, labelled: bool
     ) -> Iterator[Example]:
         names, rows, positions = self.cells(file, columns, header=header, labelled=labelled)
-        self.skipped[str(file)] = 0
+        broken: dict[str, list[int]] = {}  # what is wrong -> lines
+        first = ""  # of them, as it stands in the file
         for number, (line, cells) in enumerate(rows):
             if names and not self.lenient:
                 _refuse_more_cells(file, line, cells, names)
             short = len(cells) <= max(positions.values())
             needed = labelled and not self.empty_labels
             if short or (needed and not cells[positions["label"]].strip()):
-                if not self.lenient:
-                    wanted = f"where {max(positions.values()) + 1} are needed"
-                    there = counted(len(cells), "column")
-                    what = f"{there} {wanted}" if short else "the label is empty"
-                    fix = "correct the line, or pass such lines over: task.reader.lenient=true"
-                    raise DataError(
-                        f"{what}: {chr(9).join(cells)[:80]!r}", file=file, line=line, fix=fix
-                    )
-                self.skipped[str(file)] += 1
+                wanted = f"where {max(positions.values()) + 1} are needed"
+                what = f"{counted(len(cells), 'column')} {wanted}" if short else EMPTY
+                broken.setdefault(what, []).append(line)
+                first = first or f"{what}: {chr(9).join(cells)[:80]!r}"
                 continue
             yield _example(
                 {role: cells[position] for role, position in positions.items()},
                 number,
                 f"{file}:{line}",
             )
+        if broken and not self.lenient:
+            raise explain_broken(file, broken, first)
+        self.skipped[str(file)] = sum(map(len, broken.values()))
+        if broken:
+            self.why[str(file)] = list_broken(broken)
 
     def _objects(
         self, file: Path, columns: Mapping[str, Column], labelled: bool
     ) -> Iterator[Example]:
+        empty: list[int] = []  # lines without a label
         for number, (line, row) in enumerate(objects_of(file, list(map(str, columns.values())))):
             read = {
                 r: c
@@ -216,7 +222,8 @@ class Table(SplitFiles):
             cells = {role: row[column] for role, column in read.items()}
             absent = (None,) if self.empty_labels else (None, "")
             if labelled and cells.get("label", 0) in absent:
-                raise DataError("the label is empty", file=file, line=line)
+                empty.append(line)
+                continue
             for role, cell in cells.items():
                 try:
                     cells[role] = self.cell(role, cell)
@@ -231,6 +238,8 @@ class Table(SplitFiles):
                         fix=fix,
                     ) from error
             yield _example(cells, number, f"{file}:{line}")
+        if empty:
+            raise explain_broken(file, {EMPTY: empty}, EMPTY, lenient=False)
 
 
 class _NoColumn(Exception):

@@ -19,6 +19,7 @@ from typing import Any, BinaryIO, cast
 
 from plmctl.core.errors import DataError, nearest
 from plmctl.core.extras import require_library
+from plmctl.core.spelling import spell_word
 from plmctl.storage.paths import find_near
 from plmctl.storage.reading import parse_json_at
 from plmctl.text.bounds import BLANK, blank_text_error, long_line_error, longest_line
@@ -34,7 +35,7 @@ Row = tuple[int, dict[str, Any]]  # number of the line, its fields
 _LINE = 1 << 20  # bytes of a line held at once
 _PACKED = (".gz", ".zst")
 _JSON = (".jsonl", ".json", ".ndjson")
-_PARQUET, _CSV = ".parquet", ".csv"
+_PARQUET, _CSV, _MARKDOWN = ".parquet", ".csv", ".md"
 _SUFFIXES = (*(stem + end for stem in (".txt", ".jsonl") for end in ("", *_PACKED)), _PARQUET)
 _WIKI = re.compile(r"wiki_\d+(\.gz|\.zst)?")  # WikiExtractor's own file names
 
@@ -58,6 +59,9 @@ def find_files(path: str | Path, setting: str = "data.path") -> list[Path]:
         chosen = [
             file for file in files if file.name.endswith(_SUFFIXES) or _WIKI.fullmatch(file.name)
         ]
+        pages = [file for file in files if file.suffix == _MARKDOWN]
+        if not chosen and 2 * len(pages) > len(files):  # beside others they may be notes
+            chosen = pages
         if not chosen:
             raise _explain_textless(source, files, setting)
     elif source.exists():
@@ -86,7 +90,9 @@ def _explain_textless(folder: Path, files: Sequence[Path], setting: str) -> Data
     """A folder without text; a table in it may be notes, and is read where it is named."""
     tables = [file for file in files if _CSV in file.suffixes[-2:]]
     looked = f"looked for {', '.join(_SUFFIXES)}; a {_CSV} is read where it is named"
-    fix = f"{setting}={tables[0] if tables else '<a file>'}"
+    pages = folder / "**" / f"*{_MARKDOWN}"
+    named = tables[0] if tables else pages if any(folder.glob(f"**/*{_MARKDOWN}")) else "<a file>"
+    fix = spell_word(f"{setting}={named}")
     return DataError(f"no text files in this folder ({looked})", file=folder, fix=fix)
 
 

@@ -4,10 +4,12 @@ promised.
 
 import gzip
 import json
+import re
 
 import pytest
 
 from plmctl.core.errors import ConfigError, DataError
+from plmctl.tasks.inference import describe_empty, describe_single, describe_skipped
 from plmctl.tasks.predictions import beside
 from plmctl.tasks.tables import Table
 
@@ -140,12 +142,47 @@ def test_short_rows_are_an_error_or_counted(tmp_path):
     content = "sentence\tlabel\na\t1\nbroken\nb\t0\nno label\t\n"
     with pytest.raises(
         DataError,
-        match=r"(?s)train.tsv:3: 1 column where 2 are needed: 'broken'.*task.reader.lenient=true",
+        match=(
+            r"(?s)train.tsv:3: 1 column where 2 are needed: 'broken'.* in 1 line \(3\);"
+            r" the label is empty in 1 line \(5\).*task.reader.lenient=true"
+        ),
     ):
         _read(tmp_path, "train.tsv", content)
     table = Table(splits=SPLITS, lenient=True)
     assert len(table.read(tmp_path, "train", NAMED)) == 2
     assert table.skipped == {str(tmp_path / "train.tsv"): 2}
+    assert re.fullmatch(
+        r".*train.tsv: 2 rows passed over: 1 column .* \(3\); the label is empty in 1 line \(5\)",
+        describe_skipped(table),
+    )
+
+
+def test_empty_labels_are_told_together(tmp_path):
+    lines = "".join(f"text {n},{'a' * (n % 2)}\n" for n in range(14))
+    message = r"train.csv:2: .*the label is empty in 7 lines \(2, 4, 6, 8, 10, \.\.\.\)"
+    with pytest.raises(DataError, match=message):
+        _read(tmp_path, "train.csv", f"sentence,label\n{lines}")
+    objects = "".join(f'{{"sentence": "a", "label": "{"a" * (n % 2)}"}}\n' for n in range(4))
+    (tmp_path / "train.csv").unlink()
+    with pytest.raises(DataError, match=r"train.jsonl:1: .*in 2 lines \(1, 3\)"):
+        _read(tmp_path, "train.jsonl", objects)
+
+
+def test_empty_texts_and_single_labels_are_counted(tmp_path):
+    found = _read(tmp_path, "dev.csv", "sentence,label\nx,a\n,a\n  ,a\ny,b\n", split="dev")
+    assert describe_empty(found).startswith(
+        f"2 of 4 texts are empty, the first {tmp_path}/dev.csv:3"
+    )
+    assert describe_empty(found[:1]) == ""
+    assert describe_single(found).startswith("1 label with a single example (b)")
+    assert describe_single(found[:3]) == ""
+
+
+def test_a_fix_can_be_pasted_into_a_shell(tmp_path):
+    with pytest.raises(DataError, match=r"fix: 'task.columns.text=Message Body'"):
+        _read(
+            tmp_path, "train.csv", "Message Body,label\nx,a\n", {"text": "MessageBody", "label": 1}
+        )
 
 
 @pytest.mark.parametrize(

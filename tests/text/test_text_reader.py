@@ -185,6 +185,20 @@ def test_missing_files(tmp_path: Path) -> None:
         read(tmp_path / "folder")
 
 
+def test_markdown_is_the_text_of_a_folder_that_has_little_else(tmp_path: Path) -> None:
+    folder = tmp_path / "docs"
+    (folder / "inner").mkdir(parents=True)
+    for name in ("a.md", "inner/b.md", "picture.png"):
+        (folder / name).write_text("Some words.\n", encoding="utf-8")
+    assert [file.name for file in inputs.find_files(folder)] == ["a.md", "b.md"]
+    (folder / "c.txt").write_text("Other words.\n", encoding="utf-8")
+    assert [file.name for file in inputs.find_files(folder)] == ["c.txt"]
+    (folder / "c.txt").rename(folder / "c.rst")
+    with pytest.raises(DataError, match=r"fix: 'data.path=.*docs/\*\*/\*\.md'"):
+        inputs.find_files(folder)
+    assert len(inputs.find_files(f"{folder}/**/*.md")) == 2
+
+
 def test_an_unknown_layout(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("x", encoding="utf-8")
     with pytest.raises(ConfigError, match=r"data\.lines='wraped'.*did you mean 'wrapped'"):
