@@ -228,7 +228,7 @@ def test_labels_new_lines(trained, tmp_path, capsys):
         ["this is a dull film", "1", "bad"],
     ]
     capsys.readouterr()
-    (tmp_path / "more.csv").write_text('sentence\na film\n""\n')
+    (tmp_path / "more.csv").write_text('text\na film\n""\n')
     assert _run("eval", f"checkpoint={run}", f"input={tmp_path / 'more.csv'}") == 0
     assert "1 of 2 texts is empty, the first" in "".join(capsys.readouterr())
 
