@@ -349,15 +349,16 @@ def csv_rows(file: Path, *, lenient: bool = False) -> Iterator[Row]:
     return read_cells(file, lines, sign, lenient=lenient)
 
 
+_SINGLE = ("text", "text2", "label", "source", "target")  # choices are in several columns
+
+
 def _refuse_lists(columns: Mapping[str, Any]) -> None:
     """ConfigError for several columns where one is read; two texts are a pair."""
     for role, column in columns.items():
-        if not isinstance(column, list | tuple):
+        if role not in _SINGLE or not isinstance(column, list | tuple):
             continue
-        setting, fix = (
-            f"task.columns.{role}",
-            f"task.columns.{role}={column[0] if column else role}",
-        )
+        setting = f"task.columns.{role}"
+        fix = f"{setting}={column[0] if column else role}"
         if role == "text" and len(column) == 2:
             pairs = "" if "text2" in columns else "task=pair_classification "
             fix = f"{pairs}{fix} task.columns.text2={column[1]}"
