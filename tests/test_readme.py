@@ -78,39 +78,6 @@ LINKS = [
 
 
 STUDIES = sorted((ROOT / "examples/study").glob("*.yaml"))
-EXAMPLES = {"focal_mlm"}  # files that a reader may write
-
-
-NAMES = set(cli.commands()) | {name.partition(" ")[0] for name in cli.commands()}
-
-
-def commands(page: str) -> Iterator[str]:
-    """The command lines of a page: lines of its shell blocks, and those inside of sentences."""
-    for block in re.findall(r"^```sh\n(.*?)^```", page, re.DOTALL | re.MULTILINE):
-        for line in block.replace("\\\n", " ").splitlines():
-            if re.match(r"plmctl \w", line):
-                yield line.split("# ")[0].strip()
-    for line in re.findall(r"`(plmctl [^`]*)`", prose(page)):
-        words = " ".join(line.split())
-        if words.removeprefix("plmctl ") in NAMES:
-            continue  # a command, not a line that one types
-        if not re.search(r"<|\.\.\.| --version", words):
-            yield words
-
-
-def prose(page: str) -> str:
-    return re.sub(r"^```.*?^```", "", page, flags=re.DOTALL | re.MULTILINE)
-
-
-COMMANDS = sorted({line for page in PAGES.values() for line in commands(page)})
-LINKS = [
-    (page, target)
-    for page, text in PAGES.items()
-    for target in sorted(set(re.findall(r"\]\(([^)]+)\)", prose(text))))
-]
-
-
-STUDIES = sorted((ROOT / "examples/study").glob("*.yaml"))
 
 
 @functools.cache
