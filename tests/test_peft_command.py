@@ -83,6 +83,18 @@ def test_a_checkpoint_holds_what_was_trained_and_names_the_rest(base: Path, tune
     assert sum(x.numel() for x in own.values()) < 0.2 * sum(x.numel() for x in plain.values())
 
 
+def test_the_result_says_what_it_took(base: Path, tuned: Path) -> None:
+    taken = json.loads((tuned / "result.json").read_text())["footprint"]
+    file = newest(tuned) / "model.safetensors"
+    own, whole = read_tensors(file), open_source(tuned).tensors
+    assert taken["trained"] == sum(x.numel() for x in own.values())
+    assert taken["parameters"] == sum(x.numel() for x in whole.values())
+    assert taken["saved"] == file.stat().st_size
+    assert taken["memory"] > 4 * taken["parameters"]
+    full = json.loads((base / "plain/result.json").read_text())["footprint"]
+    assert full["trained"] == full["parameters"] < taken["parameters"]
+
+
 def test_it_is_evaluated_and_folded_into_a_plain_model(
     base: Path, tuned: Path, tmp_path: Path
 ) -> None:

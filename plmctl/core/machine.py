@@ -7,6 +7,8 @@ import importlib.util
 import os
 import platform
 import re
+import resource
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,6 +40,12 @@ def cpu_multiplies_bf16() -> bool:
 def count_cores() -> int:
     """The cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def measure_peak_memory() -> int:
+    """Bytes that this process has held at most since it began, its libraries included."""
+    unit = 1 if sys.platform == "darwin" else 1024  # getrusage(2) of either system
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def find_cuda_of_torch() -> str:

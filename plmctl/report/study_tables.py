@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from plmctl.core.terminal import counted
@@ -109,24 +109,20 @@ def make_metric_table(rows: Sequence[Mapping[str, Any]]) -> TableBlock:
 
 def make_cost_table(costs: Sequence[Mapping[str, Any]]) -> TableBlock:
     """The cost of each arm in table.json, as (head, rows) of text."""
-    head = [
-        "arm",
-        "parameters",
-        "tokens of pretraining",
-        "training FLOPs of it",
-        "seconds, fine-tuning included",
-    ]
-    lines = [
-        [
-            cost["arm"],
-            f"{cost['parameters']:,}",
-            _format_integer(cost["tokens"]),
-            format_number(cost["flops"]),
-            _format_integer(cost["seconds"]),
-        ]
-        for cost in costs
-    ]
-    return TableBlock(head, lines)
+    columns: dict[str, Callable[[Mapping[str, Any]], str]] = {
+        "arm": lambda cost: cost["arm"],
+        "parameters": lambda cost: f"{cost['parameters']:,}",
+        "tokens of pretraining": lambda cost: _format_integer(cost["tokens"]),
+        "training FLOPs of it": lambda cost: format_number(cost["flops"]),
+        "seconds, fine-tuning included": lambda cost: _format_integer(cost["seconds"]),
+    }
+    if any(cost.get("trained") is not None for cost in costs):  # there were fine-tunings
+        columns |= {
+            "weights fine-tuned": lambda cost: _format_integer(cost.get("trained")),
+            "MB saved": lambda cost: _format_megabytes(cost.get("saved")),
+            "MB of memory, at most": lambda cost: _format_megabytes(cost.get("memory")),
+        }
+    return TableBlock(list(columns), [[f(cost) for f in columns.values()] for cost in costs])
 
 
 def format_budget(budget: Mapping[str, float | None]) -> str:
@@ -142,6 +138,10 @@ def format_number(value: float | None) -> str:
 
 def _format_integer(value: float | None) -> str:
     return "" if value is None else f"{value:,.0f}"
+
+
+def _format_megabytes(value: float | None) -> str:
+    return "" if value is None else format_figures(value / 1e6, 3)
 
 
 def format_figures(value: float, digits: int, sign: str = "-") -> str:

@@ -25,6 +25,7 @@ from plmctl.run.assemble import build_model
 from plmctl.run.base_model import describe_base
 from plmctl.run.build import build
 from plmctl.run.fit import budget_of, fit
+from plmctl.run.footprint import measure_footprint
 from plmctl.run.from_corpus import describe_empty_lexicons, start_tables
 from plmctl.run.loading import Source, find, open_source
 from plmctl.run.model_facts import remark_on_model
@@ -377,7 +378,9 @@ def _conclude(
     baselines = score_baselines(
         task, training.examples, {name: split.examples for name, split in devs.items()}
     )
+    footprint = measure_footprint(model, best, session.world.device)
     record |= {"metrics": metrics, "intervals": round_floats(intervals)}
+    record |= {"footprint": footprint.record()}
     beside, places = conclude_sides(session, model, sides)
     record |= {"beside": beside} if beside else {}
     write_json(session.folder / "result.json", record)
@@ -389,6 +392,8 @@ def _conclude(
         if line := baselines.describe(task.metrics[0]):
             extra = {"baselines": line, **extra}
         title, as_json = f"{task.name}: {best.name}", given.json
+        taken = footprint.record() if as_json else footprint.describe()
+        extra = {"footprint": taken, **extra}
         extra |= {"beside": beside} if beside and as_json else places
         ScoreTable(title, metrics, extra, intervals).show(as_json=as_json)
     return best

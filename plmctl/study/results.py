@@ -64,9 +64,9 @@ class Results:
 
     def cost(self, arm: str) -> dict[str, float | None]:
         """Means over the cells that are done: tokens and training FLOPs of pretraining, seconds
-        of all training.
+        of all training; of fine-tunings the weights trained, the bytes saved, and the most memory.
         """
-        tokens, seconds = [], []
+        tokens, seconds, footprints = [], [], []
         for cell in self.cells(arm):
             pretrain = [cell.pretrain] if cell.pretrain else []
             tuned = [name for name in cell.jobs if name.startswith("finetune")]
@@ -74,12 +74,14 @@ class Results:
                 tokens += [self._last(name, "tokens") for name in pretrain]
             if self._done(cell.jobs):
                 seconds.append(sum(self._last(name, "seconds") for name in (*pretrain, *tuned)))
+                footprints += [self._scores(name).get("footprint") for name in tuned]
         composed = self.plan.arms[arm]
         mean = statistics.fmean(tokens) if tokens else None if composed.arm.pretrain else 0.0
         return {
             "tokens": mean,
             "flops": None if mean is None else mean * composed.flops_per_token,
             "seconds": statistics.fmean(seconds) if seconds else None,
+            **_summarise_footprints([each for each in footprints if each]),
         }
 
     def _value(self, metric: Metric, cell: StudyCell) -> float | None:
@@ -126,6 +128,14 @@ class Results:
 
     def _done(self, names: Sequence[str]) -> bool:
         return all(self.states[name].kind == "done" for name in names)
+
+
+def _summarise_footprints(footprints: Sequence[Mapping[str, int]]) -> dict[str, float | None]:
+    """None of an arm without a fine-tuning."""
+    if not footprints:
+        return dict.fromkeys(("trained", "saved", "memory"))
+    means = {k: statistics.fmean(each[k] for each in footprints) for k in ("trained", "saved")}
+    return {**means, "memory": max(each["memory"] for each in footprints)}
 
 
 def list_missing(results: Results) -> list[dict[str, str]]:

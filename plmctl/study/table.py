@@ -205,7 +205,7 @@ def _csv(rows: Sequence[Row], costs: Sequence[Mapping[str, Any]]) -> str:
     """One line a row, the arm's cost beside it; values by seed are joined as seed=value."""
     by_arm = {cost["arm"]: cost for cost in costs}
     text = io.StringIO()
-    names = [*rows[0], "parameters", "tokens", "flops", "seconds"]
+    names = [*rows[0], *(name for name in costs[0] if name != "arm")]
     writer = csv.DictWriter(text, names, lineterminator="\n")
     writer.writeheader()
     for row in rows:

@@ -43,7 +43,8 @@ from plmctl.storage.reading import read_json, read_tensors
 from plmctl.training.progress import Progress
 
 Say = Callable[[str], None]
-SEALED = ("model.safetensors", "trainer.json")  # what every checkpoint has
+WEIGHTS = "model.safetensors"
+SEALED = (WEIGHTS, "trainer.json")  # what every checkpoint has
 BASE = "base.json"  # of one whose other weights lie elsewhere
 OLDER = "use an older checkpoint of the run"
 

@@ -66,7 +66,10 @@ def leave(plan: StudyPlan, folder: Path) -> None:
                 write(
                     folder / name,
                     "result.json",
-                    {"metrics": {"dev": {"accuracy": score, "loss": 1.0}}},
+                    {
+                        "metrics": {"dev": {"accuracy": score, "loss": 1.0}},
+                        "footprint": {"trained": 500, "saved": 2000, "memory": 10**6 + restart},
+                    },
                 )
                 write(
                     folder / cell.evals["train"][name],
@@ -136,6 +139,8 @@ def test_the_table(plan: StudyPlan, here: Path) -> None:
     assert cost["tokens"] == 1100
     assert cost["flops"] == pytest.approx(1100 * plan.arms["fast"].flops_per_token)
     assert cost["seconds"] == pytest.approx(6.0 + 4 * 2.0)
+    assert (cost["trained"], cost["saved"]) == (500, 2000)
+    assert cost["memory"] == 10**6 + 1  # the most of all
     assert json.loads((here / "table.json").read_text()) == json.loads(json.dumps(table))
     lines = list(csv.DictReader((here / "table.csv").open()))
     assert [float(line["mean"]) for line in lines] == [row["mean"] for row in table["rows"]]

@@ -1,0 +1,52 @@
+"""What a fine-tuning takes beside time: weights that it trains, memory, bytes that it saves."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+
+from plmctl.core.machine import measure_peak_memory
+from plmctl.models.base import Model
+from plmctl.nn.tables import count, real
+from plmctl.training.checkpoint import WEIGHTS
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Compares ways to adapt a model: few weights trained are few bytes saved."""
+
+    trained: int  # weights
+    parameters: int  # of the whole model
+    saved: int  # bytes of the weights in the checkpoint, without those of a base
+    memory: int  # bytes at most: of the process, or on a graphics card of what torch took there
+
+    def describe(self) -> str:
+        """One line for people."""
+        return (
+            f"{self.trained:,} of {self.parameters:,} weights trained,"
+            f" {self.saved / 1e6:,.2f} MB saved, {self.memory / 1e6:,.0f} MB of memory at most"
+        )
+
+    def record(self) -> dict[str, int]:
+        """For result.json."""
+        return asdict(self)
+
+
+def measure_footprint(model: Model, checkpoint: Path, device: torch.device) -> Footprint:
+    """Of a model as it was trained, frozen weights marked, and the checkpoint that is kept.
+
+    Args:
+        model: after its training, in the process that trained it.
+        checkpoint: the folder of its weights.
+        device: where it was trained.
+    """
+    learns = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+    on_card = device.type == "cuda"
+    return Footprint(
+        trained=sum(weight.numel() for weight in real(model, learns).values()),
+        parameters=count(model),
+        saved=(checkpoint / WEIGHTS).stat().st_size,
+        memory=torch.cuda.max_memory_allocated(device) if on_card else measure_peak_memory(),
+    )
