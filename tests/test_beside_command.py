@@ -66,6 +66,13 @@ def read_result(run: Path) -> dict[str, Any]:
     return json.loads((run / "result.json").read_text())
 
 
+def test_its_files_may_be_a_list(data: Path, tmp_path: Path) -> None:
+    files = ",".join(f"{data}/many/{name}.tsv" for name in ("train", "dev"))
+    other = ["beside.many.task=classification", f"beside.many.path=[{files}]"]
+    words = [f"task.path={data}/films", f"run.dir={tmp_path}/run", "task.max_length=32"]
+    plmctl("finetune", *SCRATCH, *SHORT, *words, *other, "--dry-run")
+
+
 def test_each_task_has_its_head_its_scores_and_its_predictions(run: Path) -> None:
     heads = load(run).model.heads
     assert {"class", "many_class", "tags_tag"} <= set(heads)

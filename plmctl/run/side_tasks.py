@@ -20,6 +20,7 @@ from plmctl.core.errors import (
     raise_all,
 )
 from plmctl.core.locate import locate
+from plmctl.core.spelling import spell
 from plmctl.heads.features import BEFORE_HEADS
 from plmctl.models.base import Model
 from plmctl.run.adapt import (
@@ -184,7 +185,7 @@ def _read(name: str, node: Mapping[str, Any], spec: Finetune) -> Finetune:
             known = f"one of {', '.join(ASKED)}{nearest(key, ASKED)}"
             raise ConfigError(key, node[key], known)
     words = [f"task={node['task']}"]
-    words += [f"task.path={node['path']}"] if node.get("path") is not None else []
+    words += [f"task.path={spell(node['path'])}"] if node.get("path") is not None else []
     for word in node.get("overrides", ()):
         if key_of(word).partition(".")[0] not in OF_A_TASK:
             allowed = "settings of the task; those of the training are the run's own"
