@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from plmctl.core.errors import DataError
+from plmctl.core.errors import DataError, UsageError
 from plmctl.storage.reading import COPY, read_text
 
 CHARACTERS, VALUES = 1 << 22, 1 << 18  # of a file of settings, and values in it
@@ -55,12 +55,15 @@ def _find_unquoted(text: str, mark: Any) -> str:
     return f'in quotes: "{bare[0]}"' if bare else ""
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=1024)
 def _parse(text: str) -> bytes:
     """The values of a text, which is parsed once; pickled, so that each reader has its own."""
     import yaml
 
-    settings = yaml.load(text, _loader())
+    try:
+        settings = yaml.load(text, _loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+    except yaml.YAMLError:  # the slow one says more of a mistake
+        settings = yaml.load(text, _loader(yaml.SafeLoader))
     _refuse_objects(settings)
     return pickle.dumps(settings)
 
@@ -86,6 +89,25 @@ def refuse_endless(text: str, *, file: object, fix: str = COPY) -> None:
         )
 
 
+def refuse_endless_files(folder: Path) -> None:
+    """UsageError for a file of parts that Hydra would read without end; all else is said of a
+    part that is chosen.
+    """
+    import yaml
+
+    for file in (*folder.glob("*.yaml"), *folder.glob("*/*.yaml"), *folder.glob("*/*/*.yaml")):
+        try:
+            refuse_endless(
+                file.read_text(encoding="utf-8", errors="replace"),
+                file=file,
+                fix="write its values without aliases",
+            )
+        except DataError as error:
+            raise UsageError(str(error)) from None
+        except (yaml.YAMLError, OSError, RecursionError):
+            continue
+
+
 def _count_values(node: Any, known: dict[int, int] | None = None) -> int:
     """The number of values of a YAML node with expanded aliases; each node is visited once."""
     known = {} if known is None else known
@@ -107,11 +129,11 @@ def _refuse_objects(value: Any) -> None:
 
 
 @functools.cache
-def _loader() -> Any:
+def _loader(base: Any) -> Any:
     """A reader of plain values: no dates, 1e-3 is a number, and no key stands twice."""
     import yaml
 
-    class Loader(yaml.SafeLoader):
+    class Loader(base):  # type: ignore[misc]
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
             keys: set[str] = set()
             for key, _ in node.value:
