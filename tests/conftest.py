@@ -7,6 +7,7 @@ import functools
 import gc
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -32,6 +33,22 @@ with contextlib.suppress(ImportError):
     import absl.logging
 
     absl.logging.get_absl_handler().python_handler.stream = sys.__stderr__
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave all cases of a `sampled(n)` test but each n-th, from the first one on, to the slow
+    tests.
+    """
+    seen = Counter[str]()
+    for item in items:
+        mark = item.get_closest_marker("sampled")
+        if mark is None or item.get_closest_marker("slow"):
+            continue
+        test = item.nodeid.partition("[")[0]
+        if seen[test] % mark.args[0]:
+            item.add_marker("slow")
+        seen[test] += 1
 
 
 def pytest_collection_finish() -> None:

@@ -33,17 +33,17 @@ def ablate(*words: str) -> Any:
     return CliRunner().invoke(make_app(), ["ablate", *words])
 
 
-# many arms; another study of the same paper stays
+# many arms; another study of the same kind stays
 SLOW = {
     "adaptation",  # pretrained_tasks
-    "adaptive_span",  # longformer_windows
-    "attention_itself",  # lite_transformer
-    "albert_embedding",  # albert_sharing
+    "adaptive_span",  # sandwich
+    "attention_itself",  # mass_span
+    "albert_embedding",  # bert_tasks
     "albert_pairs",
-    "attention_scores",  # lite_transformer
+    "attention_scores",  # mass_span
     "attention_widths",
-    "attention_weights",  # modern_encoder
-    "positions",  # modern_encoder
+    "attention_weights",  # roberta_batch
+    "positions",  # roberta_batch
     "bert_layers",  # bert_tasks
     "bert_masks",
     "bert_sizes",
@@ -53,7 +53,7 @@ SLOW = {
     "elmo_penalty",
     "elmo_places",
     "elmo_updates",
-    "gpt_lstm",  # gpt_pretraining
+    "gpt_lstm",  # gpt_auxiliary
     "roberta_data",  # roberta_batch
     "bart_noises",  # mass_span
     "t5_objectives",
@@ -61,25 +61,45 @@ SLOW = {
     "structbert",  # bert_tasks
     "structbert_accuracies",
     "two_ways",  # elmo_layers
-    "electra",  # electra_generator
+    "electra",  # roberta_masking
     "electra_training",
     "electra_tying",
-    "erica_controls",  # ernie_controls
+    "erica_controls",  # wklm
     "knowbert_controls",
     "luke_controls",
-    "encoders_depth",  # encoders
+    "encoders_depth",  # bert_tasks
     "encoders_short",
     "minilm_relations",  # distilbert_losses
     "theseus_rates",
     "tinybert_losses",
-    "prenorm_translation",  # prenorm_gradients
+    "prenorm_translation",  # mass_span
     "prenorm_warmup",
     "roberta_formats",  # roberta_masking
-    "spanbert_schemes",  # spanbert_sbo
+    "spanbert_schemes",  # roberta_masking
     "spanbert_units",
-    "transformer",  # evolved_transformer
+    "transformer",  # mass_span
     "transformer_xl",  # xlnet_memory
     "xlnet_parts",  # xlnet_memory
+    "albert_sharing",  # bert_tasks
+    "prenorm_gradients",  # mass_span
+    "universal_strings",  # mass_span
+    "ernie_controls",  # wklm
+    "ernie_baidu",  # wklm
+    "spanbert_sbo",  # roberta_masking
+    "sentilare",  # libert
+    "modern_encoder",  # roberta_batch
+    "k_adapter",  # few_labels
+    "sensebert",  # libert
+    "encoders",  # bert_tasks
+    "compressive_transformer",  # xlnet_memory
+    "longformer_windows",  # sandwich
+    "kepler",  # wklm
+    "evolved_transformer",  # mass_span
+    "gpt_pretraining",  # gpt_auxiliary
+    "reformer_hashes",  # sandwich
+    "electra_generator",  # roberta_masking
+    "lite_transformer",  # mass_span
+    "small_encoder",  # bert_tasks
 }
 
 

@@ -66,6 +66,7 @@ def assert_tests_pass(tree: Path, *words: str) -> None:
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
 
 
+@pytest.mark.slow  # test_examples.py has parts of ones own
 def test_added_parts_are_known_and_their_tests_are_run_together(tree: Path) -> None:
     """Files of one name in two folders, shuffled, with a part of what goes over all parts."""
     own = sorted(added_parts.tests(), key=lambda path: path[::-1])

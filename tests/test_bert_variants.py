@@ -66,6 +66,7 @@ def losses(folder: Path) -> list[dict]:
     return [record for record in records if "loss" in record]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("size", SIZES)
 def test_six_sizes(size: str) -> None:
     cfg = compose("pretrain", "bert", [f"size={size}", "format.max_length=512"])

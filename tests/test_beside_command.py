@@ -131,6 +131,7 @@ def test_a_task_beside_is_a_checkpoint_of_its_own(run: Path, data: Path) -> None
     assert torch.equal(taken, whole.heads["many_class"].linear.weight)
 
 
+@pytest.mark.slow  # test_pretrain_command.py resumes
 def test_stopped_and_resumed_it_is_the_same(data: Path, run: Path) -> None:
     again = run.parent / "resumed"
     others = [*beside(data, "many"), *beside(data, "tags", "conll2003")]
@@ -194,6 +195,7 @@ def test_what_is_wrong_is_told_before_work(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow  # test_a_task_beside_is_a_checkpoint_of_its_own stays
 def test_tasks_beside_start_from_a_checkpoint_and_share_its_pooling(run: Path, data: Path) -> None:
     others = [*beside(data, "many"), *beside(data, "tags", "conll2003")]
     given = [f"task.path={data}/films", f"checkpoint={run}", f"run.dir={run.parent}/pooled"]

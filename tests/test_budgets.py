@@ -91,6 +91,7 @@ def command(*words: str, code: int = 0) -> Any:
     return done
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("minutes", "row"),
     [
@@ -142,6 +143,7 @@ def test_a_part_that_is_given_keeps_the_settings_of_the_recipe() -> None:
     assert sources["train.batch_size"] == (16, "budgets.1: up to 1e14 FLOPs")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("words", "row"),
     [
@@ -196,6 +198,7 @@ def test_the_modern_recipes_have_tables() -> None:
     }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("recipe", "row"), [*shipped_rows()])
 def test_every_row_of_a_recipe_composes_and_fits(recipe: str, row: dict[str, Any]) -> None:
     """The shortest run of a budget takes it, and 2 processes share its rows."""
@@ -224,6 +227,7 @@ def test_the_jobs_of_a_sweep_are_decided_one_by_one() -> None:
     assert widths == [(0.1, 128), (0.1, 128), (20, 256), (20, 256)]
 
 
+@pytest.mark.slow  # test_the_jobs_of_a_sweep_are_decided_one_by_one stays
 def test_a_sweeper_of_hydra_has_its_jobs_decided_too() -> None:
     done = command(
         *("pretrain", "mine", "-m", "train.minutes=0.1,20", "hydra/sweeper=basic", "--dry-run")
@@ -268,6 +272,7 @@ def test_a_resumed_run_keeps_what_was_decided(tokens_of: Callable[..., Path]) ->
         resume_spec(Provenance("pretrain", None, ("run.dir=run", "size=mini"), ("conf",)))
 
 
+@pytest.mark.slow  # test_a_resumed_run_keeps_what_was_decided stays
 def test_a_run_from_before_there_were_tables_can_be_made_longer(
     tokens_of: Callable[..., Path],
 ) -> None:
@@ -292,6 +297,7 @@ def study_of(arms: dict[str, Any], *words: str, processes: int = 1) -> Any:
     return plan(study, Provenance("ablate", config_dirs=("conf",)), processes)
 
 
+@pytest.mark.slow  # test_a_study_that_fixes_the_size_has_the_rest_decided_for_it stays
 def test_the_arms_of_a_study_differ_in_nothing_but_their_own_settings() -> None:
     """What the budget decides is the same for all, however long or large an arm is."""
     arms = {

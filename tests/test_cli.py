@@ -323,6 +323,7 @@ def test_sweeps_of_groups_ranges_recipes_and_paths(plmctl: Invoke, command: Comm
     assert [call[0].size.width for call in command.calls] == [256, 128]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("words", "folders"),
     [
@@ -411,6 +412,7 @@ def test_an_interrupted_job_ends_the_sweep(plmctl: Invoke, command: Command) -> 
     assert len(command.calls) == 1
 
 
+@pytest.mark.slow  # test_errors.py stops a sweep and goes on
 def test_a_sweep_goes_on_where_it_was_stopped(
     plmctl: Invoke, command: Command, tmp_path: Path
 ) -> None:

@@ -173,6 +173,7 @@ def test_it_begins_as_those_layers(teacher: Path, data: Path, tmp_path: Path) ->
     )
 
 
+@pytest.mark.slow  # the states that are kept are compared in tests/distill
 def test_what_was_kept_is_read_and_changes_nothing(
     student: tuple[Path, Path],
     data: Path,
@@ -252,6 +253,7 @@ def test_after_an_interruption_it_goes_on_bit_for_bit(
     assert weights(place) == weights(student[0])
 
 
+@pytest.mark.slow  # test_lesson_commands.py distils layers while pretraining
 def test_while_pretraining(
     small_text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 from tests.test_pretrain_command import TINY, curve, pretrain, same
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "settings",
     [[], ["objective=[two_stage]", "objective.two_stage.updates=2"]],

@@ -129,6 +129,7 @@ def test_nothing_stands_between_without_a_first_layer(elmo: Path, tagged: Path) 
 SLOW = {"input", "input, normed", "top", "one layer"}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("variant", mark_slow(VARIANTS, SLOW))
 def test_placements_on_tagging(variant: str, elmo: Path, tagged: Path, tmp_path: Path) -> None:
     words = [
@@ -160,6 +161,7 @@ def test_placements_on_tagging(variant: str, elmo: Path, tagged: Path, tmp_path:
     assert saved["heads.tag.linear.weight"].shape[1] == width
 
 
+@pytest.mark.slow  # test_placements_on_tagging stays
 def test_classification_and_the_words_of_new_text(elmo: Path, table: Path, tmp_path: Path) -> None:
     """Only spelling tells the classes apart: both words are unknown to the vocabulary."""
     tokenizer = plmctl.load(elmo).tokenizer

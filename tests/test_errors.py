@@ -285,6 +285,7 @@ def test_damaged_checkpoints(plmctl: Invoke, tmp_path: Path, shards: str) -> Non
     assert Path("run/metrics.jsonl").read_text() == metrics
 
 
+@pytest.mark.slow  # test_cli.py finds mistakes of sweeps before any job
 def test_a_sweep_with_a_bad_value_begins_nothing_and_runs_once_it_is_corrected(
     plmctl: Invoke, shards: str
 ) -> None:
@@ -363,6 +364,7 @@ def read_next(output: str) -> list[list[str]]:
     return [shlex.split(line, comments=True)[1:] for line in lines if "plmctl " in line]
 
 
+@pytest.mark.slow  # test_tokenize_command.py has one Ctrl-C
 @pytest.mark.parametrize("kind", mark_slow(("unigram", "wordpiece"), slow=("wordpiece",)))
 def test_ctrl_c_during_tokenizing_keeps_what_is_done(tmp_path: Path, kind: str) -> None:
     """Even while sentencepiece works, which hears no signals itself."""

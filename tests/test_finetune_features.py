@@ -93,6 +93,7 @@ def table(tmp_path_factory) -> Path:
 SLOW = {"last", "second-to-last", "weighted sum of the last two", "sum of the last two"}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("variant", mark_slow(TABLE_7, SLOW))
 def test_table_7_is_configuration(variant, words, tmp_path, capsys):
     """Frozen backbone, features (and a sum), two-layer BiLSTM, linear layer; trained, loaded,
@@ -126,6 +127,7 @@ ENCODED = [
 OTHERS = {("classification", "gru"), ("regression", "bilstm"), ("regression", "cnn")}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("task", "encoder"), mark_slow(ENCODED, OTHERS))
 def test_encoders_serve_classifiers_of_rows(encoder, task, table, tmp_path):
     """No value depends on the padding that other rows bring."""
@@ -225,6 +227,7 @@ def test_what_matches_nothing_is_refused_before_a_run_directory_exists(table, tm
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow  # test_finetune_command.py resumes
 def test_a_run_with_a_mix_goes_on_bit_for_bit(words, tmp_path):
     made = [
         "features=mix",

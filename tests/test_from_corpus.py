@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
@@ -18,6 +19,7 @@ def weights(run: Path) -> dict[str, Tensor]:
     return load_file(run / "checkpoints/step-1/model.safetensors")
 
 
+@pytest.mark.slow  # trains; the tables are compared in the next tests
 def test_tables_start_from_neighbours_whatever_the_seed(
     tokens_of: Callable[..., Path], tmp_path: Path
 ) -> None:

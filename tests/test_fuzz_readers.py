@@ -39,6 +39,7 @@ QUICK = (
 )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "case", [case for case in CASES if case.name in QUICK], ids=lambda case: case.name
 )

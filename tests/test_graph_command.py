@@ -195,6 +195,7 @@ def test_mistakes_are_answered_before_the_run(words: str, tmp_path: Path) -> Non
     assert not folder.exists()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "words",
     [

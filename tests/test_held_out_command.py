@@ -78,6 +78,7 @@ def test_other_rows_and_other_noise(run: Path) -> None:
     assert alone["loss"] == alone["loss/mlm"]
 
 
+@pytest.mark.slow  # test_other_rows_and_other_noise stays
 def test_other_settings_of_an_objective(tokens_of: Callable[..., Path], tmp_path: Path) -> None:
     """As a run has that was trained with them: nothing is learned here."""
     for share in (1.0, 0.5):
@@ -113,6 +114,7 @@ def test_what_does_not_fit_is_answered(run: Path, words: tuple[str, ...], answer
     assert answer in " ".join(done.output.split())
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("recipe", ["electra", "simcse"])
 def test_what_an_objective_draws_follows_from_the_seed(
     recipe: str, tokens_of: Callable[..., Path], tmp_path: Path
@@ -130,6 +132,7 @@ def test_what_an_objective_draws_follows_from_the_seed(
     assert scores(run, "task.seed=1") != first
 
 
+@pytest.mark.slow  # test_other_rows_and_other_noise stays
 def test_of_another_text_all_is_read_and_of_its_own_what_was_held_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -95,6 +95,7 @@ def test_what_is_refused(
     assert "fix: " in said
 
 
+@pytest.mark.slow  # test_the_linker_learns_alone_first stays
 def test_two_bases_learn_side_by_side(linked_text: Path, tmp_path: Path) -> None:
     rows = map(json.loads, linked_text.read_text(encoding="utf-8").splitlines())
     both = [

@@ -143,6 +143,7 @@ CHINESE = "好\t1\n坏\t-1\n"
 ENGLISH = "good\t1\nlist\t1\nvalue\t-1\n"
 
 
+@pytest.mark.slow  # test_files_of_knowledge_are_told_with_the_settings stays
 def test_a_lexicon_of_another_language(small_text: Path) -> None:
     Path("zh.tsv").write_text(CHINESE, "utf-8")
     Path("en.tsv").write_text(ENGLISH, "utf-8")
@@ -156,6 +157,7 @@ def test_a_lexicon_of_another_language(small_text: Path) -> None:
     assert " words of the text are in the lexicon (" in told
 
 
+@pytest.mark.slow  # test_a_table_of_more_entities_than_there_are stays
 def test_entities_of_no_common_type_and_other_vectors(linked_text: Path) -> None:
     lines = linked_text.with_name("entities.jsonl").read_text("utf-8").splitlines()
     alone = [{**json.loads(line), "types": []} for line in lines]
@@ -176,6 +178,7 @@ def test_entities_of_no_common_type_and_other_vectors(linked_text: Path) -> None
     assert " mentions of entities have a random vector (100.0%)" in told
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("recipe", ["ernie_thu", "luke"])
 def test_a_table_of_more_entities_than_there_are(recipe: str, linked_text: Path) -> None:
     """It would need terabytes, and nothing is allocated to find that out."""
@@ -233,6 +236,7 @@ def test_files_of_knowledge_of_tasks(words: list[str], missing: str) -> None:
     assert len(told) == 3
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("recipe", ["ernie_thu", "knowbert"])
 def test_the_commands_of_a_recipe_work_one_after_the_other(recipe: str) -> None:
     """What its header says of data, then its launch line, as they are typed."""

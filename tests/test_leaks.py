@@ -205,6 +205,7 @@ ONE_STACK |= {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("recipe", sorted(ONE_STACK))
 def test_one_stack(recipe: str, tokens_of: Callable[..., Path]) -> None:
     model, found = batches(recipe, tokens_of)
@@ -224,6 +225,7 @@ def test_one_stack(recipe: str, tokens_of: Callable[..., Path]) -> None:
 BANDED = ["kernel=banded", "kernel.block=4"]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("recipe", ["bert", "roberta", "gpt"])
 @pytest.mark.parametrize("kernel", [["kernel=dense"], BANDED])
 def test_windows(recipe: str, kernel: list[str], tokens_of: Callable[..., Path]) -> None:
@@ -249,6 +251,7 @@ def test_windows(recipe: str, kernel: list[str], tokens_of: Callable[..., Path])
         assert probe(states, look.leaf, sees, places) > 0
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("recipe", TWO_STACKS)
 def test_two_stacks(recipe: str, tokens_of: Callable[..., Path]) -> None:
     """The state at place t of the target has read what was written before t, the whole source,

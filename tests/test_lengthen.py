@@ -51,6 +51,7 @@ def test_the_answers_stay_and_positions_repeat(recipe: str) -> None:
     assert not torch.allclose(narrow.backbone(rows).last[real], wanted[real])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "name", ["BertForMaskedLM", "RobertaForMaskedLM", "AlbertForMaskedLM", "ElectraForPreTraining"]
 )
@@ -71,6 +72,7 @@ def test_published_models(name: str, tmp_path: Path) -> None:
     assert torch.equal(table, torch.cat([places, places, places[:6]]))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("recipe", "words"),
     [
@@ -198,6 +200,7 @@ def test_a_reach_below_one() -> None:
         lengthen(source("bert")[0], 64, reach=-1)
 
 
+@pytest.mark.slow  # test_training_goes_on_from_it stays
 def test_an_encoder_decoder_made_long_is_fine_tuned(
     small_text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -71,6 +71,7 @@ def run(tokens_of: Callable[..., Path], folder: Path, *words: str) -> str:
     return pretrain("longformer_char", *SMALL, text, f"run.dir={folder}", *words)
 
 
+@pytest.mark.slow  # test_pretrain_command.py resumes
 def test_resume_within_a_stage_is_bit_for_bit(
     tokens_of: Callable[..., Path], tmp_path: Path
 ) -> None:

@@ -142,6 +142,7 @@ def test_a_prompt_begins_with_tokens_and_is_evaluated(base: Path, tmp_path: Path
     assert "at most 12: a prompt takes 20 of the 32 positions" in said
 
 
+@pytest.mark.slow  # tests/nn/peft compares both with loops
 def test_adapters_of_runs_are_fused_and_stacked(base: Path, tuned: Path, tmp_path: Path) -> None:
     small = "peft.adapter.inner_width=4"
     adapter = finetune(base, tmp_path / "one", "peft=[adapter_pfeiffer]", small, "train.steps=1")

@@ -80,6 +80,7 @@ def begin(recipe: str, init: Path, text: Path, folder: Path, *words: str) -> tup
     return folder / "run", pretrain(recipe, *SMALL, f"init={init}", "optim.lr=0", *data, *words)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", PLAIN)
 @pytest.mark.parametrize("recipe", ["ernie_thu", "knowbert"])
 def test_entities_beside_a_trained_model(
@@ -101,6 +102,7 @@ SYSTEMS = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", PLAIN)
 @pytest.mark.parametrize("recipe", SYSTEMS)
 def test_tables_and_tokens_beside_a_trained_model(
@@ -125,6 +127,7 @@ def test_parts_of_a_system_can_be_taken_away(
     assert "new and random: backbone.entities, heads" in said
 
 
+@pytest.mark.slow  # test_parts_of_a_system_can_be_taken_away stays
 def test_a_system_goes_on_from_its_own_run(
     plain: Mapping[str, Path], linked_text: Path, tmp_path: Path
 ) -> None:
@@ -189,6 +192,7 @@ def others(
     return {name: folder / name for name in tokens}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("recipe", "init", "answer"),
     [
@@ -205,6 +209,7 @@ def test_a_model_of_another_use_is_remarked(
     assert answer in begin(recipe, {**plain, **others}[init], small_text, tmp_path)[1]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("recipe", "init", "answers"),
     [

@@ -168,6 +168,7 @@ def test_two_processes_make_the_same_run(tokens_of: Callable[..., Path], tmp_pat
     assert last[0] == pytest.approx(last[1], rel=1e-4)
 
 
+@pytest.mark.slow  # test_tokenize_command.py has one Ctrl-C
 def test_ctrl_c_saves_and_says_how_to_go_on(tokens_of: Callable[..., Path], tmp_path: Path) -> None:
     run = tmp_path / "my run"
     words = [

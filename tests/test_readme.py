@@ -256,6 +256,7 @@ def _annotated(base: type) -> set[str]:
     return set(getattr(base, "__annotations__", {}))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("file", STUDIES, ids=lambda file: file.stem)
 def test_example_study_is_planned(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

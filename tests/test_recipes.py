@@ -223,6 +223,7 @@ def test_there_are_recipes() -> None:
     assert {"bert", "roberta", "gpt", "gpt2"} <= set(RECIPES)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("recipe", [recipe for recipe in RECIPES if recipe not in TAUGHT])
 def test_the_loss_falls_on_one_repeated_batch(recipe: str, tokens_of: Callable[..., Path]) -> None:
     cfg = compose("pretrain", recipe, [*SMALL, *tokenizer_of(recipe, tokens_of)])
@@ -322,6 +323,7 @@ def recipes_text(recipe: str) -> str:
     return (recipes_dir() / f"{recipe}.yaml").read_text(encoding="utf-8")
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("recipe", "words"), VARIANTS, ids=lambda value: value if isinstance(value, str) else value[0]
 )

@@ -298,6 +298,7 @@ def test_a_student_of_layers_alone_has_no_objective_to_be_measured_by() -> None:
     assert [step.label for step in chain.jobs.values()] == ["tokenize", "bert", "pretrain"]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_every_chain_composes(recipe: str, translation: tuple[Path, Path]) -> None:
     """Each step is a command line of its own that composes to the config which the chain runs."""
@@ -433,6 +434,7 @@ def test_a_chain_goes_on_where_it_was_stopped(
     assert len(list((here / "out").glob("docstrings-*"))) == 2, "the other one stays"
 
 
+@pytest.mark.slow  # test_a_chain_goes_on_where_it_was_stopped stays
 def test_a_cut_off_pretraining_is_resumed(tokens_of: Callable[..., Path], here: Path) -> None:
     """Killed after its first checkpoint: the second start begins there, not at update 0."""
     tokens = tokens_of("byte_bpe", "tokenizer.specials=gpt2")

@@ -37,6 +37,7 @@ def finetune(folder: Path, task: str, *words: str) -> Path:
     return run
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("task", "regulariser"),
     [("classification", "freelb"), ("regression", "smart"), ("classification", "pgd")],
@@ -50,6 +51,7 @@ def test_it_trains_and_says_so(tmp_path: Path, task: str, regulariser: str) -> N
     assert json.loads((run / "result.json").read_text())["metrics"]["dev"]
 
 
+@pytest.mark.slow  # test_it_trains_and_says_so stays
 def test_the_encoder_and_the_decoder_of_a_writer_are_moved(tmp_path: Path) -> None:
     runs = []
     for name in ("none", "fgm"):

@@ -18,6 +18,7 @@ from plmctl.run.loading import open_source
 TABLE = "backbone.embedding.segment.weight"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("format", ["blocks", "sentence_pair"])
 def test_a_vector_that_nothing_trained_is_that_of_the_first_text(
     format: str, tokens_of: Callable[..., Path], tmp_path: Path

@@ -264,6 +264,7 @@ def test_scores_are_compared_as_they_are(tmp_path: Path) -> None:
     assert {row["metric"] for row in rows} == {"accuracy"}
 
 
+@pytest.mark.slow  # test_a_student_learns_probabilities stays
 def test_rounds_of_self_training_go_on_where_they_were(place: Path) -> None:
     out = place / "rounds"
     words = [*SMALL, f"task.path={place}/data", f"input={place}/new.csv", f"out={out}"]

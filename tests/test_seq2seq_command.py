@@ -57,6 +57,7 @@ def data(tokens_of: Callable[..., Path]) -> dict[str, str]:
 
 
 # one of parallel text, one of text that is made noisy
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "recipe", mark_slow(("transformer", "bart", "mass", "t5"), slow=("mass", "t5"))
 )
@@ -113,6 +114,7 @@ def test_what_validation_says(data: dict[str, str], tmp_path: Path) -> None:
     assert plain["valid/bits_per_byte/seq2seq"] < plain["valid/loss/seq2seq"] / math.log(2)
 
 
+@pytest.mark.slow  # test_what_validation_says stays
 def test_what_was_pretrained_on_pairs_is_scored_as_it_stands(
     data: dict[str, str], tmp_path: Path
 ) -> None:
@@ -275,6 +277,7 @@ def test_init_of_another_kind_beside_parts_of_ones_own(
     )
 
 
+@pytest.mark.slow  # test_graft.py has the encoder in front
 def test_an_encoder_in_front_learns_in_the_two_published_stages(
     data: dict[str, str], translation: tuple[Path, Path], tmp_path: Path
 ) -> None:

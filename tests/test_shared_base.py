@@ -189,6 +189,7 @@ def test_a_table_says_which_checkpoint_answers_a_row(folder: Path, tmp_path: Pat
     assert "one checkpoint answers all rows" in said
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "words",
     [

@@ -62,6 +62,7 @@ def test_no_compiler_before_something_is_compiled(tmp_path: Path) -> None:
     assert not training & COMPILER
 
 
+@pytest.mark.slow  # a matter of time, not of results
 def test_the_collector_never_looks_through_the_imports() -> None:
     code = """
 import contextlib, gc, sys

@@ -24,6 +24,7 @@ def matrix(tmp_path_factory: pytest.TempPathFactory) -> Matrix:
     return made
 
 
+@pytest.mark.slow  # test_head_matrix.py trains tasks, the next test runs a cell
 def test_cells_run_or_are_refused_with_a_sentence(matrix: Matrix) -> None:
     cells = {key: cell.state for key, cell in matrix.cells.items()}
     assert cells == {

@@ -194,6 +194,7 @@ def test_ctrl_c_names_the_command_that_goes_on(text: Path, tmp_path: Path) -> No
         assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "straight" / name).read_bytes()
 
 
+@pytest.mark.slow  # text written here stays
 @pytest.mark.shared
 @pytest.mark.skipif(not DATA.exists(), reason="needs ../shared/data")
 def test_real_text(tmp_path: Path) -> None:

@@ -64,6 +64,7 @@ def test_tasks_stay_as_they_are(task: str) -> None:
     assert (own.train.least_steps, own.optim.lr) == (7, 1e-3)
 
 
+@pytest.mark.slow  # test_dry_run_counts_the_updates_that_there_will_be stays
 def test_few_examples_get_more_epochs_and_are_measured_ten_times() -> None:
     said = finetune("tuning=stable", "train.least_steps=40", "run.dir=run", "train.log_every=1")
     assert "a model learns little" not in said

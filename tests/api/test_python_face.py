@@ -110,6 +110,7 @@ def test_a_training_is_that_of_the_command(home: Path, tuned: plmctl.RunFolder) 
     assert tuned.config["train"]["steps"] == 6
 
 
+@pytest.mark.slow  # test_a_training_is_that_of_the_command stays
 def test_two_trainings_have_two_folders_and_leave_no_trace(
     home: Path, tuned: plmctl.RunFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:

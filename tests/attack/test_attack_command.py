@@ -38,6 +38,7 @@ def open_victim(run: Path) -> tuple[Victim, Task]:
     return Victim(loaded, task, precision, examples, field="text", batch_size=1), task
 
 
+@pytest.mark.slow  # test_searches.py compares with that loop, too
 def test_texts_are_those_of_a_loop_over_one_text_at_a_time(run: Path, tmp_path: Path) -> None:
     out = tmp_path / "letters.jsonl"
     said = plmctl(
@@ -89,6 +90,7 @@ def test_texts_are_those_of_a_loop_over_one_text_at_a_time(run: Path, tmp_path: 
     assert metrics["changed words"] == pytest.approx(sum(shares) / len(shares), abs=1e-3)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "words",
     [

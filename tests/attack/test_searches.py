@@ -66,6 +66,7 @@ def make_texts(count: int) -> list[str]:
     ]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("window", [1, 7, 200])
 @pytest.mark.parametrize("width", [0, 1, 3])
 def test_100_texts_are_attacked_as_one_by_one(window: int, width: int) -> None:

@@ -122,6 +122,7 @@ def biases(name: str) -> tuple[Bias | None, list[Tensor]]:
     return None, []
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", PATTERNS)
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("padded", [False, True])
@@ -155,6 +156,7 @@ def test_it_rounds_no_worse_than_the_dense_kernel(name: str) -> None:
     assert all(own < 1.5 * dense for dense, own in zip(*errors, strict=True))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "name", mark_slow(["window", "longformer", "dilated by head"], slow=["dilated by head"])
 )

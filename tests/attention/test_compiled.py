@@ -13,6 +13,7 @@ from plmctl.run.stand_in import TINY
 LENGTH = 1100  # the least of kernel=auto, and a few
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "words",
     [

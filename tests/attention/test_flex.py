@@ -88,6 +88,7 @@ def test_the_blocks_are_those_of_the_pattern(name: str, packed: bool) -> None:
     assert not bool((whole & listed(mask.kv_num_blocks, mask.kv_indices)).any())
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 @pytest.mark.parametrize("name", PATTERNS)
 def test_the_predicate_is_that_of_the_pattern(name: str) -> None:
@@ -118,6 +119,7 @@ def test_each_head_has_its_own_blocks() -> None:
     assert made.block_mask(Full(), seq) is None
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 @pytest.mark.parametrize("packed", [False, True])
 def test_biases_by_distance_are_read_from_a_table(packed: bool) -> None:
@@ -139,6 +141,7 @@ def test_biases_by_distance_are_read_from_a_table(packed: bool) -> None:
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 @pytest.mark.parametrize(
     ("words", "count"),
@@ -180,6 +183,7 @@ def test_block_masks_of_static_patterns_are_kept() -> None:
     assert made.block_mask(pattern, packed) is not made.block_mask(pattern, packed)
 
 
+@pytest.mark.slow  # compiles nine times; answers are compared in the next tests
 def test_as_many_patterns_are_compiled_as_block_masks_are_kept() -> None:
     """Beyond torch's own limit it would store all scores, and not say so."""
     import torch._dynamo

@@ -104,6 +104,7 @@ def test_gradients_with_dropout_and_bias() -> None:
     assert gradcheck(run, (q, k, v, bias))
 
 
+@pytest.mark.slow  # test_banded.py has it of the same kernels
 def test_dropout_is_exact_in_expectation() -> None:
     q, k, v = (x.detach() for x in _qkv())
     torch.manual_seed(0)

@@ -122,6 +122,7 @@ def everything(pattern: Pattern, seq: Seq) -> torch.Tensor:
     return dense.expand(len(seq.ids), pattern.heads, length, length)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("pattern", PATTERNS, ids=lambda x: type(x).__name__)
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("size", [4, 16])
@@ -165,6 +166,7 @@ def test_documents_skip_the_blocks_of_others() -> None:
     ]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("pattern", PATTERNS, ids=lambda x: type(x).__name__)
 @pytest.mark.parametrize("segment", [0, 1])
 def test_looking_ahead_is_what_the_mask_shows(pattern: Pattern, segment: int) -> None:

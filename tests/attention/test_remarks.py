@@ -83,6 +83,7 @@ def pretrain(*words: str) -> str:
     return done.output
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("words", "told"),
     [

@@ -305,6 +305,7 @@ STRIDED_LONG = sparse_transformer(
 )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("pattern", "most"),
     [

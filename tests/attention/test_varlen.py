@@ -55,6 +55,7 @@ def computed(made: Kernel, pattern: Pattern, seq: Seq) -> list[Tensor]:
     return [y, *torch.autograd.grad((y * weight).sum(), [q, k, v])]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.usefixtures("loop")
 @pytest.mark.parametrize("name", BANDS)
 @pytest.mark.parametrize("packed", [False, True])
@@ -169,6 +170,7 @@ def small_model(*words: str, kernel: str) -> Model:
     return build_model(cfg, vocab_size=TINY.size, vocab=TINY, seed=0)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.usefixtures("loop")
 @pytest.mark.parametrize(
     "words",

@@ -59,6 +59,7 @@ def looked(tmp_path: Path, texts: list[str], valid: list[str] | None = None) -> 
     return of(text.check(write(tmp_path / "text.txt", texts), held))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("make", [sentence, chinese])
 def test_clean_text_is_ok(tmp_path: Path, make: Any) -> None:
     found = looked(
@@ -72,6 +73,7 @@ def test_clean_text_is_ok(tmp_path: Path, make: Any) -> None:
     assert found["size"].numbers["documents"] == 3000
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("name", "spoil", "verdict"),
     [
@@ -349,6 +351,7 @@ def token_report(
     return of(tokens.check(train, valid, Tokenizer.load(tmp_path / "out"), Format(lost=lost)))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("kind", "make"), [("wordpiece", sentence), ("byte_bpe", sentence), ("char", chinese)]
 )
@@ -391,6 +394,7 @@ def test_tokens_are_counted_as_the_slow_way_does(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("name", "verdict", "how"),
     [

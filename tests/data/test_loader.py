@@ -97,6 +97,7 @@ def test_micro_batch_sizes(toy, vocab):
     loader.close()
 
 
+@pytest.mark.slow  # test_mixture.py compares with the loop
 def test_together_alternated_and_sampled(toy, vocab):
     with make_loader(toy, vocab, sources=("text", "triples")) as loader:
         assert [b.source for b in next(loader)] == ["text"] * 3 + ["triples"] * 3

@@ -102,7 +102,7 @@ def lines(folder):
     return found
 
 
-@pytest.mark.parametrize("kills", [3, pytest.param(10, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [2, pytest.param(10, marks=pytest.mark.slow)])
 def test_killed_at_several_places_the_batches_are_the_same(tmp_path, kills):
     """SIGKILL; each process goes on from the state its predecessor saved last, so some updates
     are read several times.

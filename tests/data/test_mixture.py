@@ -72,6 +72,7 @@ def by_hand(mixture, count, seed=5):
     return found
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("pairs", [False, True])
 @pytest.mark.parametrize("batch", [1, 12, 700])
 def test_rows_are_those_of_the_loop(corpora, vocab, pairs, batch):

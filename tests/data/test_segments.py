@@ -25,6 +25,7 @@ def batches(reader, count):
     return found
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("streams", [1, 4, 7])
 @pytest.mark.parametrize("length", [5, 16, 100])
 def test_streams_are_equal_parts_of_the_text(toy, vocab, streams, length):

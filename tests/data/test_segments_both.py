@@ -13,6 +13,7 @@ from tests.data.test_segments import batches, text_of
 IGNORE = -100
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("streams", [1, 4])
 @pytest.mark.parametrize("length", [5, 16])
 def test_the_reverse_is_the_stream_from_its_end(toy, vocab, streams, length):

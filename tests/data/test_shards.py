@@ -73,6 +73,7 @@ def texts_of(shards: Shards) -> list[list[list[int]]]:
     ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["wordpiece", "unigram", "byte_bpe", "char"])
 def test_against_the_slow_way(text: Path, tmp_path: Path, kind: str) -> None:
     tokenize(job(text, kind), tmp_path / "out")

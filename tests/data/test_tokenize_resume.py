@@ -181,6 +181,7 @@ SLOW = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("moment", mark_slow(DEATHS, SLOW))
 def test_killed_and_started_again(
     text: Path, whole: dict[str, bytes], child: Child, tmp_path: Path, moment: str
@@ -201,6 +202,7 @@ def test_killed_and_started_again(
     assert ("going on from there" in again.stdout) == bool(left)
 
 
+@pytest.mark.slow  # one kill at each place stays
 def test_killed_again_and_again_with_a_pool(
     text: Path, whole: dict[str, bytes], child: Child, tmp_path: Path
 ) -> None:
@@ -278,6 +280,7 @@ def test_the_cache_goes_on_too(
     assert str(place) in again.stdout
 
 
+@pytest.mark.slow  # starts processes; the others here stay
 def test_two_at_once_make_it_once(text: Path, tmp_path: Path) -> None:
     slow = """
 import time
@@ -316,6 +319,7 @@ def test_a_second_process_is_refused_the_same_folder(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("change", ["vocab_size", "text", "damage", "journal"])
 def test_what_does_not_fit_starts_afresh_and_says_so(
     text: Path, child: Child, tmp_path: Path, change: str
@@ -351,6 +355,7 @@ def test_what_does_not_fit_starts_afresh_and_says_so(
     assert words.get(change, "another") in said[0]
 
 
+@pytest.mark.slow  # one kill at each place stays
 def test_a_killed_replacement_leaves_one_or_the_other(
     text: Path, child: Child, tmp_path: Path
 ) -> None:
@@ -365,6 +370,7 @@ def test_a_killed_replacement_leaves_one_or_the_other(
         assert contents(place) == before
 
 
+@pytest.mark.slow  # a matter of time, not of results
 def test_a_held_out_text_is_surveyed_once(text: Path, child: Child, tmp_path: Path) -> None:
     own = Path(shutil.copy(text, tmp_path / "text.txt"))
     paragraphs = own.read_text(encoding="utf-8").split("\n\n")
@@ -431,6 +437,7 @@ def test_differences() -> None:
     assert differences(old, old) == []
 
 
+@pytest.mark.slow  # a matter of memory, not of results
 def test_the_survey_takes_8_bytes_a_document_and_a_bounded_sample(tmp_path: Path) -> None:
     import tracemalloc
 

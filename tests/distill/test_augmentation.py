@@ -298,6 +298,7 @@ NAMED = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("name", "between"), [("train.txt", " "), ("train.txt", "\t"), ("train.jsonl", "")]
 )

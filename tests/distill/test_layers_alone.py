@@ -203,6 +203,7 @@ def tinybert(run: SimpleNamespace) -> dict[str, float]:
     return {"hidden": hidden / sum(lengths), "attention": attention / sum(lengths)}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_the_loss_of_a_step_is_that_of_loops(recipe: str, place: Path) -> None:
     run = begun(place, recipe)
@@ -266,6 +267,7 @@ def test_a_resumed_run_is_the_one_that_was_never_stopped(place: Path, tmp_path: 
         assert one == two
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -139,6 +139,7 @@ def test_layers_alone_keep_the_last_checkpoint_and_resume_to_the_bit_with_their_
         assert one == two
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "method", ["mse", "distilbert", "patient", "tinybert_prediction", "minilm", "minilmv2"]
 )
@@ -147,6 +148,7 @@ def test_every_method_fits_a_teacher_of_twice_the_layers(place, method):
     assert not run.exists()
 
 
+@pytest.mark.slow  # one teacher stays
 def test_several_teachers(place):
     both = f"teacher=[{place / 'teacher'},{place / 'teacher'}]"
     run = tuned(place, "several", "distill=kd", both, "teacher_weights=[1,3]", "train.steps=1")
@@ -241,6 +243,7 @@ def swapped(place):
     return tuned(place, "swapped", "task.label_names=[good,bad]", "train.steps=1")
 
 
+@pytest.mark.slow  # test_what_does_not_meet_is_said_before_any_work stays
 def test_other_tokenizers_and_missing_heads(place, tokens_of):
     """A teacher of the same kind but another vocabulary, and one that was pretrained and never
     fine-tuned.

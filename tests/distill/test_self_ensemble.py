@@ -144,6 +144,7 @@ def table(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow  # test_distill_command.py resumes
 def test_a_run_remembers_and_resumes_bit_for_bit(table, tmp_path):
     words = ["checkpoint=null", *SMALL, "distill=self_distillation", "distill.teacher.window=2"]
     assert tuned(table, tmp_path / "whole", *words, steps=5) == 0
@@ -162,6 +163,7 @@ def test_a_run_remembers_and_resumes_bit_for_bit(table, tmp_path):
         tuned(table, tmp_path / "no", *words, f"teacher={tmp_path / 'whole'}")
 
 
+@pytest.mark.slow  # test_the_window_is_the_mean_of_the_last_students stays
 def test_the_average_of_a_run_is_a_model_of_its_own(table, tmp_path):
     """distill=self_ensemble changes nothing but what is kept: theta of the run is that without
     it.

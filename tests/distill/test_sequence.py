@@ -181,6 +181,7 @@ def test_nearest_chooses_among_the_beam(teacher, tmp_path):
     assert sum(score[0]) > sum(score[1])
 
 
+@pytest.mark.slow  # test_one_command stays, and test_distill_command.py resumes
 def test_goes_on_where_it_was_stopped(teacher, tmp_path, monkeypatch):
     command(f"checkpoint={teacher}", f"out={tmp_path / 'whole'}", "batch_size=1")
     monkeypatch.setattr(resumable, "_COMMIT", 0.0)
@@ -202,6 +203,7 @@ def test_goes_on_where_it_was_stopped(teacher, tmp_path, monkeypatch):
         assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
+@pytest.mark.slow  # test_refused_before_work stays
 def test_refusals_come_before_work(teacher, tokens_of, tmp_path):
     out = f"out={tmp_path / 'out'}"
     with pytest.raises(ConfigError, match="at least 2: pick=nearest"):

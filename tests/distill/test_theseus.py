@@ -231,6 +231,7 @@ def teacher(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow  # test_lesson_commands.py trains and resumes layers alone
 def test_trains_layers_alone_and_resumes_bit_for_bit(teacher, tmp_path, capsys):
     run = teacher / "run"
     words = [

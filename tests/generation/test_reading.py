@@ -134,6 +134,7 @@ def ask_decoder(model: Model, ids: list[int], text: list[int]) -> torch.Tensor:
     return model.heads["clm"](model(Batch(torch.arange(1), {"text": one(ids + text)})).last[0, -1])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("position", ["learned", "sinusoidal", "rotary", "alibi", "none"])
 def test_decoders(position: str) -> None:
     given = prompts()
@@ -180,6 +181,7 @@ def test_a_packed_prompt_goes_on_with_its_last_document(position: str) -> None:
     )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("position", ["learned", "sinusoidal", "rotary", "alibi"])
 def test_encoder_decoders(position: str) -> None:
     given = prompts()
@@ -252,6 +254,7 @@ MODELS = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", list(MODELS))
 @pytest.mark.parametrize(
     "search",
@@ -282,6 +285,7 @@ def test_a_row_alone_writes_what_it_writes_in_company(kind: str, search: Any) ->
         )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", list(MODELS))
 def test_scores_are_the_likelihoods_of_the_texts(kind: str) -> None:
     """A beam's texts, read once more from their beginning."""

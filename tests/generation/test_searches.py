@@ -99,6 +99,7 @@ def slow_beam(
     ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("early", [True, False, "never"])
 @pytest.mark.parametrize("penalty", ["length", "gnmt"])
 @pytest.mark.parametrize(

@@ -145,6 +145,7 @@ def test_tied_is_the_definition_in_order(shape: dict[str, Any]) -> None:
     torch.testing.assert_close(head.loss(features, without)[0], kept.sum())
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_gradients_are_those_of_the_definition(shape: dict[str, Any]) -> None:
     table, head = make_tied(**shape)
@@ -248,6 +249,7 @@ def say(*words: str, code: int = 0) -> str:
     return str(done.output)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("recipe", ["transformer_xl", "gpt2"])
 def test_a_run_saves_tied_tables_once(recipe: str, tmp_path: Path) -> None:
     text = tmp_path / "text.txt"

@@ -55,6 +55,7 @@ def _features(seed: int = 0) -> torch.Tensor:
     ).requires_grad_()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("transform", [True, False])
 @pytest.mark.parametrize("chunk", [1, 100 * V, 1 << 26])

@@ -42,6 +42,7 @@ def test_it_needs_a_bias() -> None:
         head(prior=True, bias=False)
 
 
+@pytest.mark.slow  # the bias of the head is compared in the next tests
 def test_a_run_starts_at_the_unigram_floor(tokens_of: Callable[..., Path], tmp_path: Path) -> None:
     """Almost: random states move the logits a little. A run from other weights keeps their bias."""
     words = ["bert", *TINY, f"data.path={tokens_of('wordpiece')}", "train.steps=1", "optim.lr=1e-9"]

@@ -47,6 +47,7 @@ def test_published_names_mean_the_same_function(published: dict[str, str]) -> No
         assert_close(ACTIVATIONS[ours](x), ACT2FN[name](x), atol=1e-6, rtol=1e-5)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("recipe", "activation"),
     [

@@ -119,6 +119,7 @@ def pattern(random: int, seed: int = 0) -> BigBird:
     return BigBird(block=BLOCK, window=3, first=1, last=1, random=random, seed=seed, num_layers=2)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_there_and_back(kind: str, tmp_path: Path) -> None:
     model, folder = published(tmp_path / "published", kind, **SPARSE, num_random_blocks=1)

@@ -48,6 +48,7 @@ def theirs(model: Any, ids: Tensor, mask: Tensor) -> Tensor:
     return out.last_hidden_state if type(model).__name__ == "ElectraModel" else out.logits
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("dtype", "within"), [(torch.float32, 1e-5), (torch.float64, 1e-12)], ids=["fp32", "fp64"]
 )
@@ -72,6 +73,7 @@ def test_import_agrees(
     )
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("embedding", [8, 16])
 @pytest.mark.parametrize("name", CLASSES)
 def test_there_and_back_is_bitwise(
@@ -109,6 +111,7 @@ RUN = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "settings",
     [

@@ -36,6 +36,7 @@ GATES = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("recipe", "changes"), [("bart", []), ("t5", []), ("t5", GATES), ("transformer", [])]
 )

@@ -130,6 +130,7 @@ def same_sinusoids(loaded: plmctl.Loaded, model: Any) -> None:
         )[0]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("lengths", ENDS.values(), ids=ENDS)
 @pytest.mark.parametrize("member", MEMBERS)
 def test_import_agrees(member: str, lengths: tuple[list[int], list[int]], published) -> None:
@@ -145,6 +146,7 @@ def test_import_agrees(member: str, lengths: tuple[list[int], list[int]], publis
     assert_agrees(ours(loaded, batch), wanted, batch, 1e-10)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("member", MEMBERS)
 def test_there_and_back(member: str, published, tmp_path: Path) -> None:
     """Published -> plmctl -> published -> plmctl: `transformers` reads the same model, and our
@@ -200,6 +202,7 @@ def classified(loaded: plmctl.Loaded, model: Any) -> tuple[Tensor, Tensor]:
         return found, model(ids, attention_mask=text.real.long()).logits
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(("name", "changes"), [("Bart", {}), ("T5", {}), ("T5", GATED)])
 @pytest.mark.parametrize("outputs", [3, 1])
 def test_a_classifier_reads_the_last_state(

@@ -141,6 +141,7 @@ def labels(name: str) -> int:
     return 2 if "Question" in name or name == "AlbertForPreTraining" else 3
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("length", [[9, 9], [9, 4, 1]], ids=["unpadded", "padded"])
 @pytest.mark.parametrize("name", CLASSES)
 def test_import_agrees(name: str, length: list[int], published) -> None:
@@ -151,6 +152,7 @@ def test_import_agrees(name: str, length: list[int], published) -> None:
     assert_agrees(ours(loaded, batch(ids, mask)), theirs(model, ids, mask), mask)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CLASSES)
 def test_there_and_back_is_bitwise(name: str, published, tmp_path: Path) -> None:
     assert_round_trip(*published(name, num_labels=labels(name)), tmp_path)

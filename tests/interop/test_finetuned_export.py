@@ -69,6 +69,7 @@ CASES = [(family, task) for family in FAMILIES for task in TASKS]
 KEPT = {("roberta", "classification"), ("gpt2", "regression"), ("bart", "pair_classification")}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("family", "task"),
     mark_slow(CASES, [case for case in CASES if case[0] != "bert" and case not in KEPT]),

@@ -91,6 +91,7 @@ def read_theirs(model: Any, source: Seq, target: Seq, marked: Tensor | None) -> 
     return output[0]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("padding", [False, True])
 def test_outputs_and_gradients_are_the_same(name: str, padding: bool, tmp_path: Path) -> None:
@@ -128,6 +129,7 @@ def test_without_a_field_no_token_is_global(tmp_path: Path) -> None:
     assert_close(found[target.real], wanted[target.real], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_there_and_back(name: str, tmp_path: Path) -> None:
     model, folder = published(tmp_path / "published", name)

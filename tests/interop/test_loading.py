@@ -398,6 +398,7 @@ HEADERS: dict[str, Callable[[dict[str, Any], str], object]] = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("damage", HEADERS)
 def test_weights_with_a_damaged_header_that_the_manifest_knows(
     checkpoint: Path, damage: str
@@ -419,6 +420,7 @@ def test_weights_with_a_damaged_header_that_the_manifest_knows(
         plmctl.load(checkpoint)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

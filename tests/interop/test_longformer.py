@@ -79,6 +79,7 @@ def assert_same(found: Tensor, wanted: Tensor, mask: Tensor) -> None:
     assert_close(found, wanted, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("padding", [False, True])
 def test_outputs_and_gradients_are_the_same(kind: str, padding: bool, tmp_path: Path) -> None:
@@ -118,6 +119,7 @@ def test_without_a_field_no_token_is_global(tmp_path: Path) -> None:
     assert_same(model.heads["mlm"](model(batch).last), wanted, mask)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_there_and_back(kind: str, tmp_path: Path) -> None:
     model, folder = published(tmp_path / "published", f"Longformer{kind}")

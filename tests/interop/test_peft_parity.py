@@ -95,6 +95,7 @@ def losses(model: nn.Module, read: Callable[[], Tensor], labels: Tensor) -> list
     return found
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", METHODS)
 def test_ten_updates_have_the_losses_of_peft(name: str, tmp_path: Path) -> None:
     method, config, names = METHODS[name]()
@@ -298,6 +299,7 @@ def write_vectors(place: Path, name: str, **more: Any) -> tuple[Any, Any, Path, 
     return base, model.eval(), run, loaded
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", VECTORS)
 def test_vectors_are_loaded_by_peft_with_the_same_logits(name: str, tmp_path: Path) -> None:
     from plmctl.run.convert import convert

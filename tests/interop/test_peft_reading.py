@@ -101,6 +101,7 @@ def read_both(theirs: Any, loaded: Loaded) -> tuple[Tensor, Tensor]:
     return wanted[:, -mask.shape[1] :][mask], head(found)[mask]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", CASES)
 def test_what_peft_saved_gives_its_logits(name: str, tmp_path: Path) -> None:
     theirs, folder = tune(tmp_path, name)

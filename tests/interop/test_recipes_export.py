@@ -27,6 +27,7 @@ RECIPES = {
 RECIPES |= {"gpt": "OpenAIGPTLMHeadModel", "gpt2": "GPT2LMHeadModel", "xlnet": "XLNetLMHeadModel"}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_recipe_exports_to_its_family(recipe: str, tmp_path: Path) -> None:
     config = settle_lengths(compose("pretrain", recipe, ["size=tiny"]))

@@ -84,6 +84,7 @@ def read(model: Any, head: str | None, ids: Tensor, mask: Tensor) -> Tensor:
     return states if head is None else model.heads[head](states)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CLASSES)
 @pytest.mark.parametrize("padding", [False, True])
 @torch.no_grad()
@@ -102,6 +103,7 @@ def test_the_outputs_are_the_same(name: str, padding: bool, tmp_path: Path) -> N
     assert_close(found[read_too], wanted[read_too], rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CLASSES)
 def test_there_and_back(name: str, tmp_path: Path) -> None:
     model = publish(tmp_path / "published", name)

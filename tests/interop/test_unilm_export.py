@@ -65,6 +65,7 @@ def as_unilm(folder: Path) -> Model:
     return model.eval()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("mode", MODES)
 def test_every_mode_agrees(mode: str, folder: tuple[Any, Path]) -> None:
     published, place = folder

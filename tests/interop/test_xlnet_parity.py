@@ -134,6 +134,7 @@ def test_permutations_with_memory(dtype: torch.dtype, tmp_path: Path) -> None:
             assert_close(mine[:, -kept:], theirs.transpose(0, 1), **close)
 
 
+@pytest.mark.sampled(5)
 @torch.no_grad()
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", CLASSES)
@@ -214,6 +215,7 @@ def test_the_next_token_is_what_transformers_predicts(tmp_path: Path) -> None:
         assert_close(found, wanted, rtol=0, atol=1e-10)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CLASSES)
 def test_there_and_back_is_bitwise(name: str, tmp_path: Path) -> None:
     assert_round_trip(

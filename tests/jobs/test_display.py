@@ -63,6 +63,7 @@ def run_on_a_terminal(folder: Path, until: str) -> tuple[int, str]:
     return program.wait(60), printed
 
 
+@pytest.mark.slow  # test_engine.py hears signals
 def test_ctrl_c_leaves_a_clean_terminal_and_a_folder_that_goes_on(tmp_path: Path) -> None:
     code, printed = run_on_a_terminal(tmp_path, until="120 of 300")
     assert code == 130

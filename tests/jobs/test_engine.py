@@ -96,6 +96,7 @@ def test_killed_in_the_middle_it_goes_on(tmp_path: Path) -> None:
     assert notes(tmp_path).count("second ends") == 1
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_reaches_the_jobs_and_the_exit_code(tmp_path: Path, number: int) -> None:
     if signal.getsignal(number) == signal.SIG_IGN:

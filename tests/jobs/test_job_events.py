@@ -20,6 +20,7 @@ def append_many(file: Path, writer: int) -> None:
         append_line(file, {"writer": writer, "number": number, "text": "x" * (number % 7 * 1000)})
 
 
+@pytest.mark.slow  # starts processes
 def test_lines_of_several_writers_stay_whole(tmp_path: Path) -> None:
     file = tmp_path / "new" / "lines.jsonl"
     context = multiprocessing.get_context("spawn")

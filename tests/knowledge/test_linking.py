@@ -433,6 +433,7 @@ def test_a_stopped_writing_goes_on_and_writes_the_same(
     assert files["whole"] == files["again"]
 
 
+@pytest.mark.slow  # exports written here stay
 @pytest.mark.shared
 @pytest.mark.skipif(not SHARED.exists(), reason="no ../shared")
 def test_a_real_export(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from plmctl.core.errors import DataError
 from plmctl.knowledge.graph import KnowledgeGraph
 from plmctl.knowledge.triples import read_graph
+from tests.marks import mark_slow
 
 TRAIN = "ann\tknows\tbob\nbob\tknows\tcem\ncem\tlikes\tann\n"
 SHARED = Path(__file__).parents[2].parent / "shared/data/knowledge_graph"
@@ -222,7 +223,10 @@ def test_the_graph_of_python() -> None:
 @pytest.mark.shared
 @pytest.mark.parametrize(
     ("name", "entities", "relations", "train", "valid"),
-    [("fb15k237", 14541, 237, 272115, 17535), ("wn18rr", 40943, 11, 86835, 3034)],
+    mark_slow(
+        [("wn18rr", 40943, 11, 86835, 3034), ("fb15k237", 14541, 237, 272115, 17535)],
+        slow=[("fb15k237", 14541, 237, 272115, 17535)],
+    ),
 )
 def test_published_graphs(name: str, entities: int, relations: int, train: int, valid: int) -> None:
     if not SHARED.is_dir():

@@ -84,6 +84,7 @@ def test_pairs(tiny: WordNet) -> None:
         list(tiny.pairs("synonyms"))
 
 
+@pytest.mark.slow  # the small dictionary stays
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_an_independent_reader_finds_the_same(
     tiny: WordNet, monkeypatch: pytest.MonkeyPatch

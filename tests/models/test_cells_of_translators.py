@@ -20,6 +20,7 @@ def make_batch(**sequences: Seq) -> Batch:
     return Batch(torch.arange(2), sequences)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("recipe", "words"),
     [

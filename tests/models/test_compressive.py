@@ -119,6 +119,7 @@ def see_by_content(cell: Any, x: Tensor, memory: Tensor) -> tuple[Tensor, Tensor
     return torch.stack(made), usage
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", ["convolution", "mean", "used", "states"])
 def test_a_loop_over_segments(kind: str) -> None:
     """Six segments, so that states are pushed out, compressed, and forgotten at last."""

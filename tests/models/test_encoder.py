@@ -177,6 +177,7 @@ DOCUMENT = torch.tensor([[0, 0, 0, 1, 1, 1, 1, 2, 2], [0, 0, 0, 0, 0, 1, 1, 1, 1
 SEGMENT = torch.tensor([[0] * 4 + [1] * 5, [0] * 2 + [1] * 7])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "pattern",
     [Full(), Causal(), Anticausal(), CausalWithPrefix(), Window(reach=2)],
@@ -271,6 +272,7 @@ GIVEN = {"full": batch(ids(2)), "packed": batch(ids(2), torch.tensor([9, 4]), do
 GRAPHS = [(rows, lengths) for rows in GIVEN for lengths in ("one length", "any length")]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("rows", "lengths"), mark_slow(GRAPHS, [("full", "one length"), ("packed", "any length")])
 )

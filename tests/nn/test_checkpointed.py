@@ -38,6 +38,7 @@ def test_the_generator_goes_on_as_if_nothing_was_run_again() -> None:
     assert torch.equal(*draws)
 
 
+@pytest.mark.slow  # a matter of memory, not of results
 def test_memory_is_that_of_the_inputs() -> None:
     x, env = make_input(), make_env()
     kept = {}

@@ -75,6 +75,7 @@ def plmctl(*words: str, code: int = 0) -> str:
     return done.output
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("layout", ["lf", "kf", "af"])  # recurrence, convolution, attention
 def test_a_new_model_starts_from_them(file: Path, tmp_path: Path, layout: str) -> None:
     (tmp_path / "train.tsv").write_text("text\tlabel\n" + "the film\t1\nthe dull\t0\n" * 8)

@@ -107,6 +107,7 @@ def loop(cell: LSHAttention, x: Tensor, documents: list[int] | None = None) -> T
     return y.flatten(1) @ cell.out.weight.T
 
 
+@pytest.mark.sampled(5)
 @VARIANT
 @CAUSAL
 @pytest.mark.parametrize("rounds", [1, 3])
@@ -253,6 +254,7 @@ def test_reversible_gradients_with_the_buckets_of_the_forward_pass(dtype: torch.
     torch.testing.assert_close(*grads, rtol=apart, atol=apart)
 
 
+@pytest.mark.slow  # the loop over pairs stays
 def test_work_and_memory_are_linear_in_length() -> None:
     hashed: Callable[..., LSHAttention] = lambda: LSHAttention(  # noqa: E731
         width=8, num_heads=2, dropout=0.0, chunk=16, rounds=2, causal=True, buckets=16

@@ -49,6 +49,7 @@ def _gradients(run, stack, x, env, source):
     return last.detach(), found
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 @pytest.mark.parametrize("layout", ["af*6", "af@6", "a|f*5", "acf*3", "a*2 af*2 f"])
 @pytest.mark.parametrize(("dtype", "apart"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
@@ -97,6 +98,7 @@ def test_frozen_layers_and_inputs_without_gradient() -> None:
     assert len(grads) < len(list(stack.parameters()))
 
 
+@pytest.mark.slow  # gradients are those of stored activations
 def test_memory_does_not_grow_with_depth() -> None:
     x, env, kept = make_input(), make_env(), {}
     for layers in (2, 4, 12):

@@ -259,6 +259,7 @@ def test_it_is_the_loop_over_each_document_alone(kind: str, causal: bool) -> Non
     assert found.isfinite().all()
 
 
+@pytest.mark.sampled(5)
 @KIND
 @CAUSAL
 @torch.no_grad()
@@ -302,6 +303,7 @@ def test_token_by_token_equals_all_at_once(kind: str) -> None:
     )
 
 
+@pytest.mark.sampled(5)
 @KIND
 @pytest.mark.parametrize("cuts", [[3, 1, 3], [1] * 7, [2, 5]])
 @torch.no_grad()

@@ -138,6 +138,7 @@ MAKERS: dict[str, Callable[[], SpanAttention]] = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("spans", MAKERS)
 @pytest.mark.parametrize("kind", [NoPosition, LearnedDistances, ALiBi])
 @pytest.mark.parametrize(

@@ -204,6 +204,7 @@ def saved(run: Path, step: int) -> dict[str, Tensor]:
     }
 
 
+@pytest.mark.slow  # the numbers of one update stay
 def test_a_run_from_before_padding_goes_on(
     tokens_of: Callable[..., Path], tmp_path: Path, unpadded: Callable
 ) -> None:

@@ -76,6 +76,7 @@ def test_specials_padding_and_what_is_not_asked_stay(name, documents):
         assert np.array_equal(noised.targets["mlm"][asked], before[asked])
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("rate", [0.05, 0.15, 0.5, 0.9])
 @pytest.mark.parametrize("name", NAMES)
 def test_capacity_is_never_exceeded(name, rate):
@@ -87,6 +88,7 @@ def test_capacity_is_never_exceeded(name, rate):
             assert (noised.targets[target] != IGNORE).sum(1).max() <= most
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", BUDGETED)
 def test_rate_holds_in_every_document_of_a_packed_row(name):
     rows = worded(300, 128, documents=True)

@@ -104,6 +104,7 @@ def test_budget_and_targets():
     assert (framed.targets["plm"] != IGNORE).sum(1).max() <= order().capacity(512)["plm"] == 85
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("words", [False, True])
 def test_spans_like_the_literal_loop(words):
     rows = make_rows(1200, 96, frame=False, seed=5, mean_word=2.0)
@@ -130,6 +131,7 @@ def test_spans_like_the_literal_loop(words):
     assert abs((start & ours).sum() / ours.sum() - (start & theirs).sum() / theirs.sum()) < 0.02
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("words", [False, True])
 def test_reversed_rows_are_sampled_in_the_order_of_the_text(words):
     """The published sampler turns a reversed section round, chooses there, and turns its choice

@@ -84,6 +84,7 @@ SHAPES = {
 }
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", MOVING)
 def test_all_that_belongs_to_a_token_moves_with_it(name, shape):
@@ -102,6 +103,7 @@ def test_all_that_belongs_to_a_token_moves_with_it(name, shape):
             assert "text" not in noised.seqs
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("shape", ["short", "packed, short"])
 @pytest.mark.parametrize("name", MOVING | REST)
 def test_same_bytes_whatever_the_batch(name, shape):
@@ -127,6 +129,7 @@ def test_the_rows_given_are_not_changed(name):
     assert_equal_rows(rows, again)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", MOVING | REST)
 def test_rows_of_hardly_any_tokens(name):
     """Rows of special tokens only, of one word, of nothing, and no rows at all."""

@@ -36,6 +36,7 @@ def test_the_source_hides_what_the_target_holds():
         assert (target.ids[r, k:] == 0).all()
 
 
+@pytest.mark.slow  # lengths and labels stay
 def test_places_and_looks():
     """Beginning 0.2 + 0.6 / (n - k + 1), the same at the end, the rest uniform; 80% mask, 10%
     random, 10% kept.

@@ -150,6 +150,7 @@ def test_spans_for_the_boundary_objective(vocab_of, sampler):
     assert np.array_equal(again, chosen.astype(int))
 
 
+@pytest.mark.slow  # test_statistics_of_an_independent_loop stays
 def test_one_lot_for_a_span(vocab_of):
     rows = one_segment(worded(1500, 128))
     sample = np.array([50, 50, 50, 60, 1])  # of a corpus; 1 is special and never shown
@@ -207,6 +208,7 @@ def test_exact_sampler_draws_every_arrangement_alike(vocab_of):
     assert stats.chisquare([found[key] for key in sorted(found)], expected).pvalue > 1e-3
 
 
+@pytest.mark.slow  # test_budget_is_exact_and_one_word_at_most_is_cut stays
 def test_exact_sampler_keeps_the_lengths_drawn(vocab_of):
     """In words, of spans not cut: a special token or the budget shortens few, none is
     lengthened.

@@ -95,6 +95,7 @@ def test_source_and_target_give_the_text_back(length):
         assert filled(shown[:-1], spans) == rows.seqs["text"].ids[r].tolist()
 
 
+@pytest.mark.slow  # lengths and counts stay
 def test_every_segmentation_is_as_likely():
     """9 noise tokens in 3 spans and 6 others in 3: C(8, 2) * C(5, 2) ways."""
     noise, rows = SpanSentinel(vocab=V, rate=0.6, mean_length=3.0), plain(28_000, 15)

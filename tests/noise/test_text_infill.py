@@ -52,6 +52,7 @@ def published(
     return ["m" if i in slots else next(rest) for i in range(len(out) + inserts)]
 
 
+@pytest.mark.slow  # test_like_the_literal_loop_on_words stays
 @pytest.mark.parametrize(
     ("mean", "length", "masks", "left"), [(3.0, 418.2, 42.5, 375.7), (3.5, 412.1, 35.8, 376.3)]
 )

@@ -28,6 +28,7 @@ def words_of(rows: Rows) -> np.ndarray:
     return np.cumsum(starts, axis=1) * ordinary
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("packed", [False, True])
 def test_words_go_as_a_whole_and_independently(packed):
     rows = make_rows(600, 100, packed=packed)
@@ -73,6 +74,7 @@ def test_blanks_keep_lengths_and_the_rate():
     assert abs(np.mean([x[0] for x in fate]) - 0.1) < 3.5 * np.sqrt(0.09 / len(fate))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("distance", [1, 3])
 @pytest.mark.parametrize("width", [40, 1100])
 def test_shuffled_words_like_the_formula(distance, width):

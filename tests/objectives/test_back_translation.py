@@ -270,6 +270,7 @@ def run(*words: str, code: int = 0) -> str:
     return result.output
 
 
+@pytest.mark.slow  # the loss falls in the next test, and test_seq2seq_command.py resumes
 def test_from_mass_to_translation_and_on_after_a_stop(sources: list[str], tmp_path: Path) -> None:
     common = [
         *sources,

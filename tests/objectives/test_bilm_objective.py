@@ -102,6 +102,7 @@ def plmctl(*words: str) -> None:
     assert result.exit_code == 0, result.output
 
 
+@pytest.mark.slow  # test_pretrain_command.py resumes
 def test_a_run_says_its_perplexity_and_resumes_bit_for_bit(
     small_text: Path, tmp_path: Path
 ) -> None:

@@ -230,6 +230,7 @@ def test_groups():
     assert real.tolist() == [[True, True], [True, False], [True, False]]
 
 
+@pytest.mark.slow  # its loss falls in test_recipes.py, its modes are computed by hand
 def test_stages_learn_and_leave_the_model_as_it_is(tmp_path: Path, tokens_of: Callable[..., Path]):
     """All three stages as a user starts them: the model's own weights stay, each part of the head
     changes.

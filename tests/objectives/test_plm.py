@@ -96,6 +96,7 @@ def records(folder: Path) -> list[dict]:
     ]
 
 
+@pytest.mark.slow  # test_pretrain_command.py resumes
 def test_a_run_with_memory_resumes_bit_for_bit(
     tokens_of: Callable[..., Path], tmp_path: Path
 ) -> None:

@@ -242,6 +242,7 @@ def test_a_noise_without_spans_is_refused_by_name() -> None:
     )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("words", "heads"),
     [

@@ -147,6 +147,7 @@ def open_loader(words: list[str]) -> Batch:
         return next(loader)[0]
 
 
+@pytest.mark.slow  # what its noise and heads refuse stays
 def test_tokens_of_other_entities_are_refused(
     tokens_of: Callable[..., Path], tmp_path: Path
 ) -> None:

@@ -28,6 +28,7 @@ MEASURE = (
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["run", "study"])
 def test_a_page_opens_without_a_word_in_the_console(tmp_path: Path, kind: str) -> None:
     folder = (

@@ -25,6 +25,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return pretrain(tmp_path_factory.mktemp("density"), "gpt2", *WORDS)
 
 
+@pytest.mark.slow  # a panel; test_layers.py has the page of a run
 @torch.inference_mode()
 def test_density_and_alphas_by_layer_and_head(run: Path) -> None:
     subject = find_subject([run])

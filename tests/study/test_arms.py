@@ -91,6 +91,7 @@ def test_a_teacher_is_what_its_arm_became_on_the_task_at_the_same_seed(planned: 
     )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("arms", "words"),
     [
@@ -132,6 +133,7 @@ def test_gradients_of_the_first_update_are_a_metric(planned: Planned, here: Path
     assert found.values(plan.study.metrics["layer 2"], "slow") == {0: 1.0, 1: 3.0}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("changes", "owner"),
     [

@@ -96,6 +96,7 @@ def cells_of(made: StudyPlan, seed: int) -> dict[str, StudyCell]:
     return {cell.arm: cell for cell in made.cells if cell.seed == seed}
 
 
+@pytest.mark.slow  # test_arms_run_from_training_to_their_scores stays
 def test_what_arms_of_bertram_share_and_what_they_do_alone(bertram: StudyPlan) -> None:
     jobs, cells = bertram.jobs, cells_of(bertram, 0)
     # letters and the contexts of others are read by the run that reads both
@@ -171,6 +172,7 @@ def test_settings_of_injections_that_nothing_uses(here: Path) -> None:
         parsed("electra_tying", "inject=[words=rare]")
 
 
+@pytest.mark.slow  # test_a_problem_of_several_arms_is_told_once stays
 def test_arms_that_could_not_inject_are_named_before_anything_runs(here: Path) -> None:
     arms = (
         "{without: {checkpoint: base}, mute: {checkpoint: base, inject: []},"

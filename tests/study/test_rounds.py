@@ -160,6 +160,7 @@ def test_it_ends_when_all_is_decided(planned: Planned, here: Path) -> None:
     assert len(read_looks(here / "out")["looks"]) == 1
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("parts", [1, 2, 3])
 def test_a_start_that_was_stopped_goes_on_with_the_same_levels(
     planned: Planned, here: Path, parts: int
@@ -179,6 +180,7 @@ def test_a_start_that_was_stopped_goes_on_with_the_same_levels(
     assert read_looks(here / "out") == read_looks(here / "whole")
 
 
+@pytest.mark.slow  # test_looks_are_at_one_study stays
 def test_seeds_that_have_run_before_anybody_looked_are_one_look(
     planned: Planned, here: Path
 ) -> None:
@@ -238,6 +240,7 @@ class Clock:
         return self.now
 
 
+@pytest.mark.slow  # test_looks_are_at_one_study stays
 def test_the_time_of_a_study_is_that_of_all_its_starts(
     planned: Planned, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

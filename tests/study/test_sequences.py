@@ -84,6 +84,7 @@ def run_study(differences: np.ndarray) -> dict[tuple[str, str], Evidence]:
     return tested
 
 
+@pytest.mark.slow  # test_every_decision_is_that_of_the_loop stays
 def test_stopping_keeps_the_error_rate_and_naive_looks_do_not() -> None:
     studies = draw_studies(40_000)
     wrong = literal_study(studies, shares(MOST)).any(1).mean()
@@ -137,6 +138,7 @@ def literal_power(noncentrality: float, freedom: float, critical: float) -> floa
     )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("freedom", mark_slow([1, 2, 3, 4.5, 9, 30, 200], slow=(3, 9, 30)))
 @pytest.mark.parametrize("level", mark_slow([0.05, 0.004], slow=(0.05,)))
 def test_power(freedom: float, level: float) -> None:

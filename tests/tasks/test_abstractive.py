@@ -167,6 +167,7 @@ def newest(run: Path) -> dict[str, torch.Tensor]:
     return load_file(find(run) / "model.safetensors")
 
 
+@pytest.mark.slow  # test_graft.py has it
 def test_the_trained_encoder_is_under_a_new_decoder(stages: Path) -> None:
     theirs, ours = newest(stages / "ext"), newest(stages / "abs")
     inside = [name for name in theirs if name.startswith("backbone.")]

@@ -59,6 +59,7 @@ def evaluate(run: Path, graph: Path, *words: str) -> dict[str, Any]:
     return json.loads(plmctl("eval", f"checkpoint={run}", *given))  # type: ignore[no-any-return]
 
 
+@pytest.mark.slow  # test_described_links.py compares with that loop
 def test_the_ranks_are_those_of_a_loop(run: Path, graph: Path) -> None:
     loaded, known = load(run), read_graph(graph)
     task = build(loaded.own_task(), {"vocab": loaded.vocab, "pooling": "first"}, path="task")

@@ -160,6 +160,7 @@ def test_from_the_command_line_with_the_head_of_pretraining(folder: Path) -> Non
     assert len(out.read_text().splitlines()) == 16
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -284,6 +285,7 @@ def test_rows_are_the_text_and_what_is_shown(folder: Path, length: int) -> None:
         task.encode(examples, tokenizer)
 
 
+@pytest.mark.slow  # the next tests have one pattern
 def test_a_classifier_learns_from_an_ensemble_of_patterns(folder: Path) -> None:
     """PET from the command line: patterns, soft labels of new texts, a classifier of them."""
     short = ["train.epochs=null", "train.steps=2", "train.least_steps=0", "task.max_length=32"]

@@ -36,6 +36,7 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "comet"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("model", ["decoder pattern=causal", "encoder_decoder"])
 def test_tails_are_written_and_scored(model: str, texts: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"

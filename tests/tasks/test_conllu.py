@@ -93,6 +93,7 @@ def test_files_of_conll2000(tmp_path: Path) -> None:
     assert example.label == ["B-NP", "B-NP"]  # the third column, IOB1
 
 
+@pytest.mark.slow  # files written here stay
 @pytest.mark.shared
 @pytest.mark.skipif(not SHARED.exists(), reason="the shared data sets are not here")
 def test_real_files() -> None:

@@ -290,6 +290,7 @@ QUAC: dict[str, Change] = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("name", "message", "change"),
     [("coqa", *each) for each in COQA.items()] + [("quac", *each) for each in QUAC.items()],
@@ -338,6 +339,7 @@ def test_answers_that_stand_elsewhere_leave_training(tmp_path: Path) -> None:
     assert "of 1 questions the answer does not stand" in " ".join(task.remarks)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["coqa_rationale", "quac"])
 def test_as_commands(name: str, tmp_path: Path) -> None:
     run = tmp_path / "run"

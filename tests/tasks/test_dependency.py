@@ -173,6 +173,7 @@ def test_rows_have_places_heads_and_relations(tmp_path: Path) -> None:
         task.flatten_logits({}, batch)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("decode", ["tree", "greedy"])
 def test_it_learns_and_is_evaluated(tmp_path: Path, decode: str) -> None:
     write_bank(tmp_path / "toy-ud-train.conllu", 0, 80)

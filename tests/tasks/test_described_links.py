@@ -134,6 +134,7 @@ def test_ranks_of_few_triples_are_remarked(triples: int, said: str) -> None:
     assert bool(remark_on_few(triples)) == bool(said)
 
 
+@pytest.mark.slow  # a refusal; those of test_known_text.py stay
 def test_descriptions_without_links_are_refused_before_the_first_update(tmp_path: Path) -> None:
     """Of the few held-out entities of so small a share, none are linked."""
     plmctl("data", "triples", "kind=descriptions", f"out={tmp_path / 'text'}")

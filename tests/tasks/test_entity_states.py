@@ -190,6 +190,7 @@ def pretrain(*words: str) -> None:
     plmctl("pretrain", "luke", *given, *TINY, *words)
 
 
+@pytest.mark.slow  # test_finetune_command.py resumes
 def test_a_run_is_continued_and_read_again(files: None) -> None:
     pretrain()
     words = [*FINETUNE, "checkpoint=luke", "train.epochs=null", "train.steps=3"]

@@ -145,6 +145,7 @@ def _probabilities(file):
     ]
 
 
+@pytest.mark.slow  # trains in two precisions
 @torch.no_grad()
 def test_predictions_are_those_of_fp32_whatever_trained_the_model(in_bf16, tmp_path):
     run, said = in_bf16
@@ -258,6 +259,7 @@ def test_starts_from_a_checkpoint_with_its_pooler_and_tokenizer(trained, tmp_pat
     assert not (tmp_path / "third").exists()
 
 
+@pytest.mark.slow  # test_tuning.py repeats with other seeds
 def test_head_seed_is_apart_from_the_seed(tmp_path, trained):
     folder, _ = trained
     losses = {}
@@ -302,6 +304,7 @@ def stopped(tmp_path_factory):
     return folder
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "change",
     [
@@ -342,6 +345,7 @@ def test_resume_refuses_a_config_that_was_edited_by_hand(stopped):
         file.write_text(before)
 
 
+@pytest.mark.slow  # test_resume_goes_on_bit_for_bit stays
 def test_resume_says_that_other_micro_batches_are_not_bit_exact(stopped, tmp_path, capsys):
     from shutil import copytree
 

@@ -124,6 +124,7 @@ def test_a_decoder_is_asked_for_the_second_segment_alone(toy, gpt_toy):
         )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_the_loss_is_of_the_target_alone(kind, smoothing, toy):

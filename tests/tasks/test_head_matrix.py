@@ -137,6 +137,7 @@ ALIKE = {"pair_classification", "regression", "choice", "squad"}
 SLOW = [case for case in POSSIBLE if case[0] in ALIKE and case[1] not in ("encoder", "bilm")]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("task", "backbone"), mark_slow(POSSIBLE, SLOW))
 def test_trains(task, backbone, tokenizer):
     """A step against the gradient, which reaches the backbone, makes the loss smaller."""
@@ -156,6 +157,7 @@ def test_trains(task, backbone, tokenizer):
             assert part.logits(model, batch)["written"].shape == (2, part.max_target)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("backbone", ["encoder", "encoder_decoder", "decoder"])
 @pytest.mark.parametrize("task", MARKED)
 def test_words_inside_the_text_have_seen_its_end(task, backbone, tokenizer):
@@ -176,6 +178,7 @@ def test_words_inside_the_text_have_seen_its_end(task, backbone, tokenizer):
     assert ((before - after).abs().amax(-1) > 1e-9).all()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("task", ["classification", "pair_classification", "choice"])
 @pytest.mark.parametrize("backbone", BACKBONES)
 def test_what_stands_for_a_row_has_read_all_of_it(task, backbone, tokenizer):
@@ -196,6 +199,7 @@ def test_what_stands_for_a_row_has_read_all_of_it(task, backbone, tokenizer):
     assert (grad[length:] == 0).all()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("task", ["tagging", "squad"])
 @pytest.mark.parametrize("backbone", ["encoder", "encoder_decoder", "two_stream", "bilm"])
 def test_every_token_has_read_all_of_the_row(task, backbone, tokenizer):

@@ -126,6 +126,7 @@ def test_a_model_that_reads_characters_has_no_room_for_new_tokens(questions: Pat
         run("finetune", *words[:4], *words[-3:], f"task.path={questions}")
 
 
+@pytest.mark.slow  # test_finetune_command.py resumes
 def test_resume_goes_on_bit_for_bit(questions: Path, tmp_path: Path) -> None:
     def finetune(name: str, steps: int) -> None:
         words = [*SMALL, *LONG, f"task.path={questions}", f"run.dir={tmp_path / name}"]

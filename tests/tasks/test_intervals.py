@@ -40,6 +40,7 @@ def score(rows: Any, names: list[str] = NAMES) -> dict[str, float]:
     return written.score(rows, names, tokenize="13a", lowercase=False)[0]
 
 
+@pytest.mark.slow  # the formula stays
 def test_every_draw_is_scored_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("sacrebleu")
     monkeypatch.setattr(intervals, "SAMPLES", 200)

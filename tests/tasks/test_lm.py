@@ -178,6 +178,7 @@ def _losses(model, ids, state, goes_on):
     )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("memory", [2, 5, 9, None])
 @pytest.mark.parametrize("batch_size", [1, 2, 8])
 def test_memory_goes_on_inside_a_document_as_in_a_loop(remembering, toy, memory, batch_size):
@@ -261,6 +262,7 @@ def _adapt(model, rule, losses, train=()):
     return summed
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "rule",
     [

@@ -141,6 +141,7 @@ def test_candidates_with_a_model_that_reads_all_documents(tmp_path: Path) -> Non
     assert not cell.global_maps.q.weight.equal(q)  # the maps of global tokens were trained
 
 
+@pytest.mark.slow  # the next tests have the same task on short ones
 def test_answers_in_several_places_of_a_long_document(tmp_path: Path) -> None:
     """The whole way: files, windows, the loss over all places, decoding, scores, a checkpoint."""
     draw, lines = random.Random(0), []

@@ -77,6 +77,7 @@ def test_every_epoch_hides_others_and_the_same_again(toy):
     )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("spread", ["all", "others", None])
 @pytest.mark.parametrize("kind", PREFIXES)
 def test_the_loss_is_that_of_the_hidden_places(kind, spread, toy):

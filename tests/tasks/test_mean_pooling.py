@@ -80,6 +80,7 @@ def test_another_word_is_refused() -> None:
     assert "did you mean 'compare'" in done.output
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("recipe", "task", "names", "typed"),
     [

@@ -16,6 +16,7 @@ def _labels(seed: int, n: int, classes: list[str]) -> tuple[list[str], list[str]
     return [draw.choice(classes) for _ in range(n)], [draw.choice(classes) for _ in range(n)]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("classes", [CLASSES[:2], CLASSES])
 def test_classification_scores_equal_sklearn(seed, classes):

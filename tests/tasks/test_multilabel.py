@@ -267,6 +267,7 @@ def test_baselines_stand_beside_it() -> None:
     assert found["most frequent in train"]["micro_f1"] == pytest.approx(2 * 2 / (3 + 4))
 
 
+@pytest.mark.slow  # thresholds are compared in the next tests
 def test_it_is_learned_and_each_threshold_is_kept(tmp_path: Path) -> None:
     words = {"fast": "quick", "new": "fresh", "cheap": "thrifty"}
     rng = random.Random(0)

@@ -136,6 +136,7 @@ def test_every_turn_answers_those_before_it(tmp_path):
     assert _dialogues(tmp_path / "train.tsv") == [("0", "hello", ("hi",))]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.shared
 @pytest.mark.skipif(not SHARED.exists(), reason="the shared data sets are not here")
 @pytest.mark.parametrize(

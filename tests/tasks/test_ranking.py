@@ -257,6 +257,7 @@ def test_inference_data(tmp_path: Path) -> None:
     assert list(task.reader.skipped.values()) == [1]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [

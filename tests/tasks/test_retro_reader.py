@@ -164,6 +164,7 @@ def test_version_1_and_unknown_weights_are_refused() -> None:
         intensive(weights={"spam": 1})
 
 
+@pytest.mark.slow  # its verdicts are computed in the next tests
 def test_two_readings_one_after_the_other(squad: Path, tmp_path: Path) -> None:
     def run(verb: str, *words: str) -> None:
         assert perform(config.compose(verb, None, list(words))) == 0

@@ -144,6 +144,7 @@ def trained(small_text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow  # test_a_cross_encoder_orders_again stays
 def test_a_bi_encoder_learns_and_searches_the_corpus(trained: Path) -> None:
     words = [f"task.path={trained / 'data' / 'train.jsonl'}", "task=bi_encoder", "split=train"]
     words += [f"checkpoint={trained / 'bi'}", "task.beside=[bm25]", "task.dev_share=0", "--json"]
@@ -181,6 +182,7 @@ def test_a_cross_encoder_orders_again(trained: Path, small_text: Path, tmp_path:
     assert "bm25, or a run of plmctl finetune task=bi_encoder" in wrong.output
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("task", "column"), [("simcse_nli", 3), ("sentence_classes", 3), ("sentence_scores", 2)]
 )

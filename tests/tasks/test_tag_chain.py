@@ -187,6 +187,7 @@ TINY = [
 ]
 
 
+@pytest.mark.slow  # test_finetune_command.py resumes, test_head_matrix.py trains taggers
 def test_it_trains_resumes_and_is_evaluated(tmp_path: Path) -> None:
     data, run, other = write(tmp_path / "data", train=60, dev=20), tmp_path / "a", tmp_path / "b"
     plmctl(*TINY, f"task.path={data}", "task.crf=legal", "train.keep_last=3", f"run.dir={run}")

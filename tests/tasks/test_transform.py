@@ -164,6 +164,7 @@ def test_a_model_that_sees_the_answer_is_refused():
         Transform(language_model=-1)
 
 
+@pytest.mark.slow  # the model is compared in the next tests
 def test_from_gpt_to_a_task_and_back(tmp_path, capsys):
     """Its language model's head is the checkpoint's, its table grows by three rows, and what is
     saved is evaluated.

@@ -161,6 +161,7 @@ def test_a_word_that_is_cut_off(tmp_path: Path, tokenizer: Tokenizer) -> None:
     assert 0 < first < np.argmax(rows.seqs["text"].tracks["segment"][0])
 
 
+@pytest.mark.slow  # files written here stay
 @pytest.mark.shared
 @pytest.mark.skipif(not SHARED.exists(), reason="the shared data sets are not here")
 def test_reads_the_distributed_files() -> None:

@@ -114,6 +114,7 @@ KINDS = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_generate_asks_as_the_task_does(kind, tmp_path, capsys):
     """The same texts as `eval input=`, with a prefix, sources that are cut, and no trigram

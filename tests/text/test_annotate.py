@@ -120,6 +120,7 @@ def published(pieces: list[str]) -> Tokenizer:
         return Tokenizer.load(folder)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["wordpiece", "char", "unigram", "bpe", "byte_bpe", "word"])
 def test_any_tokenizer_with_any_segmenter(kind: str) -> None:
     texts = [SENTENCE, "plain text", CHINESE]

@@ -29,6 +29,7 @@ def exported(
     return tokenizer, folder
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parity
 def test_auto_tokenizer_gives_the_same_ids(exported: tuple[Tokenizer, Path]) -> None:
     tokenizer, folder = exported
@@ -75,6 +76,7 @@ def test_exported_folders_are_read_again(exported: tuple[Tokenizer, Path]) -> No
         assert not again.vocab.special[again.encode(ODD[0])].any()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["wordpiece", "wordpiece cased", "byte_bpe", "byte_bpe gpt2"])
 def test_folders_without_tokenizer_json(tmp_path: Path, name: str) -> None:
     tokenizer = Tokenizer.train(TEXTS, kind=name.split()[0], **KINDS[name])

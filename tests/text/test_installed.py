@@ -27,6 +27,7 @@ def test_what_was_said_before_is_left_out() -> None:
     assert drop_repeated(pages) == [["a", "b"], ["c"]]
 
 
+@pytest.mark.slow  # test_the_task_of_packages stays
 def test_the_text_of_one_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Documents with a blank line between them; the built-in corpus first."""
     monkeypatch.setattr(installed, "PACKAGES", ("networkx",))

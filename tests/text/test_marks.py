@@ -127,6 +127,7 @@ def bare(text: str) -> str:
     )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", [name for name in KINDS if not name.startswith(("byte", "char"))])
 def test_against_the_text_itself(tmp_path: Path, name: str) -> None:
     rows = records(120)
@@ -150,6 +151,7 @@ def test_against_the_text_itself(tmp_path: Path, name: str) -> None:
     assert len(spans) > 200
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", KINDS)
 def test_the_tokens_of_a_span_are_its_mention(tmp_path: Path, name: str) -> None:
     rows = [{**row, "sense": []} for row in records(150, seed=1)]
@@ -178,6 +180,7 @@ def test_the_tokens_of_a_span_are_its_mention(tmp_path: Path, name: str) -> None
     assert len(track.start) == whole
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("lines", ["paragraph", "sentence", "wrapped"])
 def test_any_layout(tmp_path: Path, lines: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [{**row, "sense": row["entity"]} for row in records(80, seed=2)]
@@ -323,6 +326,7 @@ def test_damaged_spans(tmp_path: Path) -> None:
         Shards.open(tmp_path / "out")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("stop", [2, 9, 17])
 def test_a_stopped_write_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: int

@@ -17,6 +17,7 @@ from tests.text.test_tokenizer import CHINESE, KINDS, TEXTS
 SPELLED = "<extra_id_0> a [unused1] <extra_id_19>"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", KINDS)
 def test_every_kind_has_slots(tmp_path: Path, name: str) -> None:
     numbers = {**KINDS[name], "vocab_size": 900}
@@ -57,6 +58,7 @@ def test_slots_are_special_to_transformers(tmp_path: Path, kind: str) -> None:
     assert len(published) == 900
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "key", ["extra_ids", "tokenizer_class", "additional_special_tokens", "extra_special_tokens"]
 )

@@ -62,6 +62,7 @@ def tokenizer(request: pytest.FixtureRequest, made: dict[str, Tokenizer]) -> Tok
     return made[request.param]
 
 
+@pytest.mark.sampled(2)
 def test_offsets_cover_the_original_text(tokenizer: Tokenizer) -> None:
     for text in [*ODD, *TEXTS[:200], CHINESE]:
         ids, spans = tokenizer.encode_offsets(text)
@@ -110,6 +111,7 @@ def test_half_a_surrogate_pair_is_read_as_u_fffd(tokenizer: Tokenizer) -> None:
     assert tokenizer.encode_offsets(text) == tokenizer.encode_offsets(plain)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", KINDS)
 def test_learning_from_half_a_surrogate_pair(name: str) -> None:
     numbers = {**KINDS[name], "vocab_size": 600}
@@ -240,6 +242,7 @@ def test_unknown_names() -> None:
         Tokenizer.train(TEXTS, kind="byte_bpe", specials="gpt")
 
 
+@pytest.mark.slow  # starts processes
 def test_training_is_the_same_in_every_process(made: dict[str, Tokenizer]) -> None:
     code = "import sys; sys.path.insert(0, sys.argv[1])\n"
     code += "from tests.text import test_tokenizer as t\n"

@@ -74,10 +74,13 @@ def kills(folder, at: int) -> bool:
     return os.WIFSIGNALED(os.waitpid(pid, 0)[1])
 
 
-def test_kill_9_at_any_moment_of_a_save_leaves_a_loadable_newest_checkpoint(tmp_path):
-    at, found = 0, set()
+@pytest.mark.parametrize("step_of_moments", [4, pytest.param(1, marks=pytest.mark.slow)])
+def test_kill_9_at_any_moment_of_a_save_leaves_a_loadable_newest_checkpoint(
+    tmp_path, step_of_moments
+):
+    at, found = 1 - step_of_moments, set()
     while True:
-        at += 1
+        at += step_of_moments
         folder = tmp_path / str(at)
         Checkpoints(folder, extras).save(snapshot(1), step=1)
         died = kills(folder, at)

@@ -29,6 +29,7 @@ def run(tmp_path, monkeypatch):
     return start
 
 
+@pytest.mark.slow  # test_strategy.py has the updates, test_pretrain_command.py the run
 def test_two_processes_are_one(tmp_path, run):
     """Same losses, every row once, one writer, a signal to one stops both, resume on another
     number of processes.
@@ -56,6 +57,7 @@ def test_the_first_failure_ends_all_and_is_the_exit_code(monkeypatch):
     assert launch(2, [], module="tests.training.toy_failure") == 7
 
 
+@pytest.mark.slow  # the first failure stays, and the message of one process
 def test_a_full_disk_is_one_line_of_each_process(tmp_path, run, capfd):
     assert run(2, "run", 2, 4, "full") == 1
     said = capfd.readouterr().err

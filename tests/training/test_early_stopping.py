@@ -37,6 +37,7 @@ def validations(run: Path) -> list[dict[str, Any]]:
     return [line for line in lines if "valid/accuracy" in line]
 
 
+@pytest.mark.slow  # test_any_metric_chooses_the_checkpoint stays
 def test_a_run_ends_when_nothing_gets_better(table: Path, tmp_path: Path) -> None:
     tune(tmp_path / "run", table, "train.patience=3")
     # at a rate of nearly 0 the score stays what it was first: three more validations, and the end

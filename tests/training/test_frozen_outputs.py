@@ -74,6 +74,7 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     return set(one) == set(other) and all(bool((one[n] == other[n]).all()) for n in one)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("way", mark_slow(WAYS, {"all layers", "lower layers in a mix"}))
 def test_epochs_read_what_was_computed_once_bit_for_bit(
     way: str, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -69,6 +69,7 @@ launch(2, ['{}'], module='tests.training.toy_child')
 """
 
 
+@pytest.mark.slow  # test_the_second_signal_ends_processes_that_hear_nothing stays
 def test_processes_end_with_the_one_that_launched_them(tmp_path: Path) -> None:
     """They ignore the signal that lets a training save, so that only the hard end is left."""
     launcher = subprocess.Popen([sys.executable, "-c", CODE.format(tmp_path)])

@@ -43,6 +43,7 @@ def straight_and_resumed(tmp_path, **kwargs):
     return straight, resumed
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("micro", [8, 2])
 def test_bit_for_bit(tmp_path, precision, micro):
@@ -68,6 +69,7 @@ def test_bit_for_bit_with_stages_that_freeze(tmp_path):
     assert curve(tmp_path / "a") == curve(tmp_path / "b")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "withheld",
     ["model", "objective", "optimizer", "random", "reader", "progress", "meter", "memory"],

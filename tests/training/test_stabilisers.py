@@ -360,6 +360,7 @@ WAYS = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("way", WAYS)
 def test_a_run_goes_on_bit_for_bit(way: str, table: Path, base: Path, tmp_path: Path) -> None:
     every = ("train.save_every=3", "train.eval_every=3", "train.keep_best=false", "seed=3")

@@ -183,6 +183,7 @@ LEARNERS: dict[str, VectorMethod] = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", LEARNERS)
 def test_words_that_share_contexts_become_neighbours(name: str, tmp_path: Path) -> None:
     corpus, told = make_corpus(draw_sentences(), tmp_path), list[int]()

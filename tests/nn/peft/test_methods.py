@@ -277,6 +277,7 @@ LSTM = {  # what a model of recurrent cells has no place for
 REFUSED = {"bart": set(), "t5": {"bitfit"}, "xlnet": {"prefix", "prompt"}, "elmo": LSTM}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("recipe", REFUSED)
 def test_other_models_take_a_method_or_say_in_one_sentence_why_not(recipe: str) -> None:
     config = plain(compose("pretrain", recipe, ["size=tiny"]))
