@@ -25,7 +25,7 @@ from plmctl.objectives.base import Objective
 from plmctl.storage.reading import blame_file, fit_stored
 from plmctl.training import checkpoint
 from plmctl.training.budget import Budget
-from plmctl.training.carried_states import CarriedStates, refuse_other_processes
+from plmctl.training.carried_states import CarriedStates
 from plmctl.training.checkpoint import OLDER, Checkpoints, Snapshot, Trained
 from plmctl.training.device.precision import Precision
 from plmctl.training.freezing import apply_freezing, find_refitted
@@ -34,17 +34,14 @@ from plmctl.training.log import Log
 from plmctl.training.meter import Meter, compute_means, round_digits, sum_parts
 from plmctl.training.optim.groups import OptimizerFactory, split_groups
 from plmctl.training.optim.schedule import Schedule
+from plmctl.training.own_states import OwnStates, join
 from plmctl.training.pace import Pace
 from plmctl.training.processes.launch import is_launched
 from plmctl.training.progress import Progress
-from plmctl.training.randomness import (
-    keep_random_state,
-    random_state,
-    restore_random_state,
-    seed_rank,
-)
+from plmctl.training.randomness import keep_random_state, seed_rank
+from plmctl.training.rates import Rates
 from plmctl.training.regularisers.base import Regulariser
-from plmctl.training.stages import BatchSource, Stage, check_shares, find_stage, share_of_stage
+from plmctl.training.stages import BatchSource, Stage, check_shares, find_stage
 from plmctl.training.stop import Stop, exit_code
 from plmctl.training.strategy.base import Strategy
 from plmctl.training.update import Update
@@ -130,7 +127,9 @@ class Trainer:
         )
         strategy.train([parameter for _, parameter in self.parameters])
         self.layers = layers or {}
+        self.rates = Rates(schedule, stages, budget, self.group_names)
         self.memory = CarriedStates(model.backbone, world.device)
+        self.own = OwnStates(self.memory, world)
         self.update = Update(
             model=model,
             objective=objective,
@@ -248,7 +247,7 @@ class Trainer:
                         },
                     }
                 )
-            share, multipliers = self._multipliers(counts["tokens"])
+            share, multipliers = self.rates.factors(progress, counts["tokens"])
             self.rate = self.update.apply(multipliers, norm, share)
         self.update.end()
         if not finite:
@@ -258,23 +257,6 @@ class Trainer:
         self.objective.after_step(self.model, progress.step)
         self.meter.extend([*entries, ("grad_norm", norm, 1.0)] if self.world.main else entries)
         return True
-
-    def _multipliers(self, tokens: int) -> tuple[float, list[float]]:
-        """The share of the run that is done with an update of `tokens` tokens, and the factors of
-        the schedules of the optimizer's groups.
-        """
-        p, stage = self.progress, self.stages[self.progress.stage]
-        share = self.budget.share(steps=p.step + 1, tokens=p.tokens + tokens, seconds=p.seconds)
-        if stage.schedule is None:
-            total = self.budget.total(p.step + 1, share)
-            schedules = [self.schedule.of(name) for name in self.group_names]
-            return share, [stage.rate * each(p.step + 1, total) for each in schedules]
-        step = p.step + 1 - p.before_stage
-        total = step / max(share_of_stage(self.stages, p.stage, share), 1e-9)
-        if self.budget.steps is not None:
-            total = self.budget.steps * stage.share
-        schedules = [stage.schedule.of(name) for name in self.group_names]
-        return share, [stage.rate * each(step, total) for each in schedules]
 
     def _skip(self, micro_batches: Sequence[Batch]) -> None:
         p = self.progress
@@ -405,11 +387,7 @@ class Trainer:
         complete only on the main process.
         """
         assert self.batches is not None
-        own = {
-            **random_state(self.world.device),
-            **{f"memory/{k}": v.cpu() for k, v in self.memory.tensors().items()},
-        }
-        ranks = self.world.gather((own, self.meter.sums()))
+        ranks = self.world.gather((self.own.tensors(), self.meter.sums()))
         trainer: dict[str, Any] = {
             "progress": {**self.progress.to_json(), "seconds": self.pace.seconds()},
             "reader": self.batches.state_dict(),
@@ -423,11 +401,7 @@ class Trainer:
             optimizer=self.strategy.optimizer_tensors(
                 self.optimizer, self.parameters, rows=self.rows
             ),
-            random={
-                f"{rank}/{name}": tensor
-                for rank, (tensors, _) in enumerate(ranks)
-                for name, tensor in tensors.items()
-            },
+            random=join([tensors for tensors, _ in ranks]),
             trainer=trainer,
         )
 
@@ -455,29 +429,9 @@ class Trainer:
             self.meter.load(trainer["meter"] if self.world.main else {})
             self._begin(self.stages[self.progress.stage]).load_state_dict(trainer["reader"])
         with blame_file(folder / "random.safetensors", fix=OLDER):
-            self._restore(saved.random, processes=trainer["processes"])
+            processes = trainer["processes"]
+            if not self.own.load(saved.random, processes=processes):
+                seed_rank(self.settings.seed, self.world.rank, self.progress.step)
+                now = self.world.size
+                self.log.say(f"not bit-exact from here on: {processes} -> {now} processes")
         return self.progress
-
-    def _restore(self, random: Mapping[str, Tensor], *, processes: int) -> None:
-        """Restore the generators and the memory of this rank, if the number of processes is the
-        same.
-        """
-        prefix = f"{self.world.rank}/"
-        own = {
-            name.removeprefix(prefix): tensor
-            for name, tensor in random.items()
-            if name.startswith(prefix)
-        }
-        memory = {
-            name.removeprefix("memory/"): tensor
-            for name, tensor in own.items()
-            if name.startswith("memory/")
-        }
-        if processes == self.world.size:
-            restore_random_state(own, self.world.device)
-            self.memory.load(memory)
-        else:
-            if any("/memory/" in name for name in random):
-                refuse_other_processes(processes, self.world.size)
-            seed_rank(self.settings.seed, self.world.rank, self.progress.step)
-            self.log.say(f"not bit-exact from here on: {processes} -> {self.world.size} processes")

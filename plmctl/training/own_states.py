@@ -1,0 +1,58 @@
+"""What every process has of its own in a checkpoint: its random generators, and the states that it
+carries from row to row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from torch import Tensor
+
+from plmctl.training.carried_states import CarriedStates, refuse_other_processes
+from plmctl.training.processes.world import World
+from plmctl.training.randomness import random_state, restore_random_state
+
+MEMORY = "memory/"  # before the names of carried states
+
+
+class OwnStates:
+    """The generators and carried states of this process."""
+
+    def __init__(self, memory: CarriedStates, world: World) -> None:
+        self._memory, self._world = memory, world
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Those of this process, by name."""
+        carried = {f"{MEMORY}{key}": state.cpu() for key, state in self._memory.tensors().items()}
+        return {**random_state(self._world.device), **carried}
+
+    def load(self, saved: Mapping[str, Tensor], *, processes: int) -> bool:
+        """Restore those of this process out of what `join` made of `processes`; False where their
+        number is another now, which carried states do not allow.
+        """
+        if processes != self._world.size:
+            if any(f"/{MEMORY}" in name for name in saved):
+                refuse_other_processes(processes, self._world.size)
+            return False
+        own = _strip(saved, f"{self._world.rank}/")
+        restore_random_state(own, self._world.device)
+        self._memory.load(_strip(own, MEMORY))
+        return True
+
+
+def join(ranks: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """The tensors of all processes, the number of the process before each name."""
+    return {
+        f"{rank}/{name}": tensor
+        for rank, tensors in enumerate(ranks)
+        for name, tensor in tensors.items()
+    }
+
+
+def _strip(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Those whose names begin with `prefix`, without it."""
+    return {
+        name.removeprefix(prefix): tensor
+        for name, tensor in tensors.items()
+        if name.startswith(prefix)
+    }
