@@ -35,6 +35,7 @@ class PublishedConfig(TypedDict):
     vocab_size: Count
     tie_word_embeddings: NotRequired[bool]
     pad_token_id: NotRequired[int | None]
+    problem_type: NotRequired[str | None]
     id2label: NotRequired[
         Annotated[
             dict[str, str], values.Rule(_has_default_names, "numbers from 0 on, each with a name")

@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from plmctl.core.errors import ConfigError, DataError, nearest
-from plmctl.interop import weights
+from plmctl.interop import labels, weights
 from plmctl.interop.albert import AlbertFamily
 from plmctl.interop.bart import BartFamily
 from plmctl.interop.bert import BertFamily
@@ -24,7 +24,6 @@ from plmctl.interop.difference import spell_layouts
 from plmctl.interop.electra import ElectraFamily
 from plmctl.interop.family import (
     TOKENS,
-    Architecture,
     Family,
     Numbers,
     drop_aliases,
@@ -147,14 +146,16 @@ def read(
             fix="download the whole model",
         )
     ours, unused = to_ours(published, rules)
-    heads = {head: family.head(head, numbers, _outputs(head, ours)) for head in architecture.heads}
+    heads = {
+        head: family.head(head, numbers, labels.count(head, ours)) for head in architecture.heads
+    }
     config = {
         **family.nodes(numbers),
         "heads": heads,
         "origin": {"family": family.model_type, "pad": numbers.pad},
-        **_labels(settings, architecture),
+        **labels.read_names(settings, architecture),
     }
-    return Imported(config, ours, unused)
+    return Imported(*labels.read_several(settings, config, ours), unused)
 
 
 def _choose_class(family: Family, name: str | None, end: str) -> str | None:
@@ -188,6 +189,8 @@ def export(
             "model", kind, "ELMo has no class in transformers, so there is no such folder", fix=fix
         )
     pad = (config.get("origin") or {}).get("pad", 0) if pad is None else pad
+    several = labels.has_several(config)
+    config, tensors = labels.spell_several(config, tensors)
     unread: list[str] = []
     for each in FAMILIES:
         config, tensors, unused = each.simplify(config, tensors)
@@ -214,7 +217,12 @@ def export(
             if alias.endswith(".bias") and home in theirs
         }
     settings = family.settings(numbers) | {"architectures": [architecture.name], "dtype": "float32"}
-    left_out = [*(f"heads.{head}" for head in lost), *unread, *family.list_unexpressed(config)]
+    ours = {"class": labels.SEVERAL} if several else {}
+    left_out = [
+        *(f"heads.{ours.get(head, head)}" for head in lost),
+        *unread,
+        *family.list_unexpressed(config),
+    ]
     notes = [
         f"{name}: {rule.note}"
         for rule in rules
@@ -223,7 +231,7 @@ def export(
     ]
     return Exported(
         architecture.name,
-        settings | _id2label(config, architecture, tensors),
+        settings | labels.spell(config, architecture, tensors, several=several),
         theirs,
         left_out,
         notes,
@@ -369,44 +377,3 @@ def _compare(
         misfits=[name for name, lines in compared.items() if lines and name in family.unread],
         unknown=[name for name in heads if name not in family.heads],
     )
-
-
-def _outputs(head: str, ours: Mapping[str, Tensor]) -> int:
-    """The outputs of a classifier, or the positions of a span in SpanBERT's head."""
-    weight = ours.get(f"heads.{head}.linear.weight", ours.get(f"heads.{head}.place.weight"))
-    return 0 if weight is None else weight.shape[0]
-
-
-def _labels(settings: Mapping[str, Any], architecture: Architecture) -> dict[str, Any]:
-    named = settings.get("id2label") or {}
-    names = [named[key] for key in sorted(named, key=int)]
-    class_heads = {"class", "tag"} & set(architecture.heads) and names != [
-        f"LABEL_{i}" for i in range(len(names))
-    ]
-    return {"labels": names} if class_heads else {}
-
-
-def _id2label(
-    config: Mapping[str, Any], architecture: Architecture, tensors: Mapping[str, Tensor]
-) -> dict[str, Any]:
-    """The number of labels of the head, and their names if the run knows them."""
-    head = next((name for name in ("class", "score", "tag") if name in architecture.heads), None)
-    if head is None:
-        return {}
-    count = _outputs(head, tensors)
-    names = (config.get("task") or {}).get("label_names") or config.get("labels") or []
-    names = (
-        [str(name) for name in names]
-        if len(names) == count
-        else [f"LABEL_{number}" for number in range(count)]
-    )
-    kind = (
-        {"problem_type": "regression" if head == "score" else "single_label_classification"}
-        if head != "tag"
-        else {}
-    )
-    return {
-        "id2label": {str(i): n for i, n in enumerate(names)},
-        "label2id": {n: i for i, n in enumerate(names)},
-        **kind,
-    }

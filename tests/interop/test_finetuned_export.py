@@ -124,3 +124,33 @@ def test_predictions_agree_in_a_padded_batch(
         arrays = np.load(tmp_path / "x.npz")
         for place, row in enumerate(logits):
             assert arrays[f"logits_{place}"] == pytest.approx(row.numpy(), abs=1e-5)
+
+
+def test_any_number_of_labels(tmp_path: Path) -> None:
+    rows = [f"{text}\t{'good,short' if n % 2 else 'bad'}\n" for n, text in enumerate(TEXTS)]
+    for split in ("train", "dev"):
+        text = "text\tlabels\n" + "".join(rows * 3)
+        (tmp_path / f"{split}.tsv").write_text(text, encoding="utf-8")
+    folder, back = tmp_path / "run", tmp_path / "back"
+    words = ["task=multilabel", f"task.path={tmp_path}", f"run.dir={folder}"]
+    assert run("finetune", *words, *SMALL, *BERT) == 0
+    file = folder / "predictions" / "dev.jsonl"
+    saved = [json.loads(line) for line in file.read_text().splitlines()]
+    convert(folder, tmp_path / "hf", to="hf")
+    convert(tmp_path / "hf", back, to="hf")  # a published folder keeps what it says
+    for place in (tmp_path / "hf", back):
+        theirs = transformers.AutoModelForSequenceClassification.from_pretrained(place)
+        assert theirs.config.problem_type == "multi_label_classification"
+        tokenizer = transformers.AutoTokenizer.from_pretrained(place)
+        with torch.no_grad():
+            shares = theirs.eval()(**tokenizer(TEXTS, padding=True, return_tensors="pt"))
+        for found, wanted in zip(saved, shares.logits.double().sigmoid().tolist(), strict=False):
+            names = [theirs.config.id2label[place] for place in range(len(wanted))]
+            assert found["probabilities"] == pytest.approx(
+                dict(zip(names, wanted, strict=True)), abs=1e-5
+            )
+    out = tmp_path / "again.jsonl"
+    asked = ["task=multilabel", f"task.path={tmp_path}", "task.dev_share=0", f"out={out}"]
+    assert run("eval", f"checkpoint={tmp_path / 'hf'}", *asked) == 0
+    again = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [row["guess"] for row in again] == [row["guess"] for row in saved]
