@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
-from plmctl.report.page import Heading, write_html
+from plmctl.report.page import Heading, Paragraph, write_html, write_page
+from plmctl.report.subject import ReportedRun, Subject
 from plmctl.storage.earlier import keep_earlier
 
 
@@ -32,6 +35,28 @@ def test_a_page_of_another_run_is_kept(tmp_path: Path) -> None:
     kept = [path.name for path in (tmp_path / "earlier").iterdir()]
     assert kept == ["report-1.html"]
     assert "a &amp; b" in (tmp_path / "earlier" / kept[0]).read_text()
+
+
+def test_a_page_of_another_folder_of_the_same_name_is_kept(tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    page.write_text("<title>Report: a</title>")  # of an earlier version
+    subjects = [Subject([run]) for run in (at(tmp_path / "one"), at(tmp_path / "two"))]
+    for subject in (subjects[0], subjects[0], subjects[1]):
+        write_html([Heading("Report: a", 1)], page, about=subject.key)
+    kept = [path.read_text() for path in (tmp_path / "earlier").iterdir()]
+    assert len(kept) == 1
+    assert subjects[0].key in kept[0]
+    assert str(tmp_path) not in page.read_text()
+    for subject in subjects:
+        blocks = [Heading("Report: a", 1), Paragraph(f"Its key is {subject.key}.")]
+        write_page(blocks, tmp_path / "b.md", about=subject.key)
+    assert {path.name for path in (tmp_path / "earlier").iterdir()} == {
+        *("report-1.html", "b-1.html", "b-1.md")
+    }
+
+
+def at(folder: Path) -> ReportedRun:
+    return cast(ReportedRun, SimpleNamespace(folder=folder / "a"))
 
 
 def test_asked_to_write_over_it_keeps_nothing(tmp_path: Path) -> None:

@@ -49,5 +49,5 @@ def write_report(subject: Subject, out: Path, *, markdown: bool = False) -> list
     """
     page = make_blocks(subject)
     if markdown or out.suffix == ".md":
-        return write_page(page, out.with_suffix(".md"))
-    return [write_html(page, out)]
+        return write_page(page, out.with_suffix(".md"), about=subject.key)
+    return [write_html(page, out, about=subject.key)]

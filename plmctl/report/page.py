@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from html import escape, unescape
+from html import escape
 from pathlib import Path
 
 from plmctl.core.errors import DataError, UsageError
@@ -69,6 +69,8 @@ class Folded:
 
 MARK = "<!-- written by plmctl -->"  # in every page and card; HTML and Markdown hide it
 Block = Heading | Paragraph | TableBlock | Chart | Code | Folded
+_TITLE = re.compile("<title>(.*?)</title>")
+_ABOUT = re.compile('<meta name="about" content="(.*?)">')
 _NUMBER = re.compile(r"[-+−]?[\d.,]+( ?%)?( ± [\d.,e-]+)?")
 # characters that Markdown would take for markup; a_b is none
 _MARK = re.compile(r"[*<`]|(?<![^\W_])_|_(?![^\W_])")
@@ -96,35 +98,56 @@ def list_pages(out: Path, *, markdown: bool = False) -> list[Path]:
     return [out.with_suffix(suffix) for suffix in (".html", ".md")] if both else [out]
 
 
-def write_page(blocks: Sequence[Block], out: Path) -> list[Path]:
+def write_page(blocks: Sequence[Block], out: Path, *, about: str = "") -> list[Path]:
     """`out` (a `.md` file), its charts as `<out>_files/*.svg`, and the same page as `.html`;
     returns the files.
+
+    Args:
+        about: As for `write_html`.
     """
-    folder = out.with_name(out.stem + "_files")
-    written = [out, write_html(blocks, out.with_suffix(".html"))]
+    folder, page = out.with_name(out.stem + "_files"), out.with_suffix(".html")
+    same = _has_subject(page, _render(blocks, page, about))
+    written = [out, write_html(blocks, page, about=about)]
     for chart in find_charts(blocks):
         folder.mkdir(exist_ok=True)
         written.append(inside(folder, f"{chart.name}.svg", partial(DataError, file=folder)))
         write_text(written[-1], chart.svg + "\n")
-    write_text(out, f"{render_markdown(blocks, charts=folder.name)}\n{MARK}\n")
+    with keep_earlier(out, overwrite=same, but=""):
+        write_text(out, f"{render_markdown(blocks, charts=folder.name)}\n{MARK}\n")
     return written
 
 
-def write_html(blocks: Sequence[Block], out: Path) -> Path:
-    """The page as one `.html` file; an earlier page of another title is kept."""
+def write_html(blocks: Sequence[Block], out: Path, *, about: str = "") -> Path:
+    """The page as one `.html` file; an earlier page on something else is kept.
+
+    Args:
+        about: What names the subject of the page beside its title, which folders of equal names
+            share.
+    """
     out.parent.mkdir(parents=True, exist_ok=True)
-    title = next((block.text for block in blocks if isinstance(block, Heading)), out.stem)
-    with keep_earlier(out, overwrite=_read_title(out) in ("", title), but=""):
-        write_text(out, render_html(blocks, title=title))
+    text = _render(blocks, out, about)
+    with keep_earlier(out, overwrite=_has_subject(out, text), but=""):
+        write_text(out, text)
     return out
 
 
-def _read_title(file: Path) -> str:
-    """The title of a page that was written before; "" if there is none."""
+def _render(blocks: Sequence[Block], out: Path, about: str) -> str:
+    title = next((block.text for block in blocks if isinstance(block, Heading)), out.stem)
+    return render_html(blocks, title=title, about=about)
+
+
+def _has_subject(file: Path, text: str) -> bool:
+    """Whether a page that was written before is about the same as `text`; true where there is none.
+    One of an earlier version of plmctl has its title alone.
+    """
     if not file.is_file() or is_stream(file):
-        return ""
-    found = re.search("<title>(.*?)</title>", file.read_text(encoding="utf-8", errors="replace"))
-    return unescape(found[1]) if found else ""
+        return True
+    before = file.read_text(encoding="utf-8", errors="replace")
+    for pattern in (_TITLE, _ABOUT):
+        old, new = (pattern.search(page) for page in (before, text))
+        if old and new and old[1] != new[1]:
+            return False
+    return True
 
 
 def find_charts(blocks: Sequence[Block]) -> Iterator[Chart]:
@@ -141,7 +164,7 @@ def render_markdown(blocks: Sequence[Block], *, charts: str) -> str:
     return "\n\n".join(_markdown(block, charts) for block in blocks) + "\n"
 
 
-def render_html(blocks: Sequence[Block], *, title: str) -> str:
+def render_html(blocks: Sequence[Block], *, title: str, about: str = "") -> str:
     """The page in one HTML file that needs nothing beside it, with a table of contents where it
     has three parts or more.
     """
@@ -162,6 +185,7 @@ def render_html(blocks: Sequence[Block], *, title: str) -> str:
         '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(title)}</title><style>{STYLE}</style>"
     )
+    head += f'<meta name="about" content="{escape(about)}">' if about else ""
     page = f'<html lang="en"><head>{head}</head><body><main>\n{body}\n</main></body></html>'
     return f"<!doctype html>\n{MARK}\n{page}\n"
 

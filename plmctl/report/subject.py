@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -105,6 +106,13 @@ class Subject:
     runs: Sequence[ReportedRun] = ()
     study: StudyFolder | None = None
     wishes: Wishes = field(default_factory=Wishes)
+
+    @property
+    def key(self) -> str:
+        """What tells it from others of the same name: a hash of the places of its folders."""
+        folders = [self.study.folder] if self.study else [run.folder for run in self.runs]
+        places = "\n".join(str(folder.resolve()) for folder in folders)
+        return hashlib.sha256(places.encode()).hexdigest()[:16]
 
 
 def find_subject(
