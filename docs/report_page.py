@@ -22,6 +22,16 @@ from plmctl.storage.lines import read_lines
 STORED = Path(__file__).parent / "pictures/study.json"
 PAGE = "pictures/study.html"
 TOLD = (STUDY, TABLE)
+# docs/site.js says which scheme the reader has chosen: it counts in place of that of the system
+FOLLOW = """<script>
+addEventListener("message", ({ data }) => {
+  if (!["light", "dark"].includes(data.scheme)) return;
+  document.documentElement.style.colorScheme = data.scheme;
+  for (const sheet of document.styleSheets)
+    for (const rule of sheet.cssRules)
+      if (rule.media) rule.media.mediaText = data.scheme === "dark" ? "all" : "not all";
+});
+</script>"""
 
 
 def store(folder: Path) -> dict[str, Any]:
@@ -62,11 +72,16 @@ def draw_report() -> str:
             os.chdir(here)
 
 
+def embed(page: str) -> str:
+    """The page as the site embeds it: it follows the switch between light and dark."""
+    return page.replace("</body>", f"{FOLLOW}</body>")
+
+
 def on_files(files: Any, config: Any) -> Any:
     """Add the page to the site."""
     from mkdocs.structure.files import File  # as no test but that of the site has it
 
-    files.append(File.generated(config, PAGE, content=draw_report()))
+    files.append(File.generated(config, PAGE, content=embed(draw_report())))
     return files
 
 

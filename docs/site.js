@@ -24,6 +24,16 @@ function addMenu() {
   label.replaceWith(button);
 }
 
+// An embedded page is as light or dark as this one, whatever the system says.
+function tellScheme(frame) {
+  const scheme = document.body.dataset.mdColorScheme === "slate" ? "dark" : "light";
+  frame.contentWindow.postMessage({ scheme }, "*");
+}
+
+function tellFrames() {
+  document.querySelectorAll(".md-content iframe").forEach(tellScheme);
+}
+
 function mend() {
   document.querySelector(".md-search").setAttribute("aria-label", "Search");
   document
@@ -37,6 +47,12 @@ function mend() {
 
 addMenu();
 mend();
+document
+  .querySelectorAll(".md-content iframe")
+  .forEach((frame) => frame.addEventListener("load", () => tellScheme(frame)));
+tellFrames();
+const schemes = { attributes: true, attributeFilter: ["data-md-color-scheme"] };
+new MutationObserver(tellFrames).observe(document.body, schemes);
 new MutationObserver(mend).observe(document.body, { childList: true, subtree: true });
 addEventListener("load", mend);
 addEventListener("resize", mend);

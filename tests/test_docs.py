@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 import pytest
 
 import plmctl
+from plmctl.report.style import STYLE
 from tests.report import parsed
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -50,6 +51,15 @@ def test_report_in_the_site_is_that_of_the_stored_study(
     assert {"Findings", "Curves by arm", "Cost of an arm", "Jobs"} <= set(page.headings)
     assert not list(tmp_path.iterdir()), "nothing is left behind"
     assert script.store(script.restore(stored)) == stored
+
+
+def test_report_in_the_site_follows_its_switch() -> None:
+    page = read_script("report_page").embed(f"<style>{STYLE}</style><body></body>")
+    assert re.findall("@media[^{]*", page) == ["@media(prefers-color-scheme:dark)"]  # all it turns
+    assert re.search(
+        r'addEventListener\("message".*data\.scheme.*</script></body>', page, re.DOTALL
+    )
+    assert "frame.contentWindow.postMessage({ scheme }" in (DOCS / "site.js").read_text()
 
 
 def test_every_column_of_a_table_has_a_name() -> None:
