@@ -20,7 +20,7 @@ from plmctl.storage.paths import find_near
 from plmctl.storage.reading import parse_json, parse_json_at
 from plmctl.tasks import files, metrics, rouge, squad_score
 from plmctl.tasks.base import Task
-from plmctl.tasks.tables import rows_of
+from plmctl.tasks.table_rows import rows_of
 
 FOLDERS = ("predictions", "eval")  # of a run, the first that has the split
 SUFFIXES = (".jsonl", ".csv", ".tsv")

@@ -14,7 +14,7 @@ from plmctl.run.part_help import list_settings
 from plmctl.run.plugins import as_words
 from plmctl.run.recipes import part_files
 from plmctl.tasks import files
-from plmctl.tasks.tables import rows_of
+from plmctl.tasks.table_rows import rows_of
 
 COLUMNS = "task.columns."
 TABLES = (".tsv", ".csv")

@@ -34,6 +34,8 @@ class Choices(Table):
     a row are none.
     """
 
+    several = ("choices",)
+
     def read_file(
         self,
         file: Path,

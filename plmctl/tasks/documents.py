@@ -12,7 +12,7 @@ from plmctl.tasks import files
 from plmctl.tasks.articles import Articles
 from plmctl.tasks.base import Example
 from plmctl.tasks.pairs import Columns
-from plmctl.tasks.tables import OBJECTS
+from plmctl.tasks.table_rows import OBJECTS
 from plmctl.text import sentences
 
 

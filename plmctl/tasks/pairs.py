@@ -13,7 +13,8 @@ from plmctl.core.errors import DataError, nearest
 from plmctl.core.parts import part_of
 from plmctl.tasks import files, sgm, wmt
 from plmctl.tasks.base import Example
-from plmctl.tasks.tables import OBJECTS, Column, Table, objects_of, rows_of
+from plmctl.tasks.table_rows import OBJECTS, objects_of, rows_of
+from plmctl.tasks.tables import Column, Table
 
 Columns = Mapping[str, Column]
 _UNCHOSEN = ("source", "target")  # the columns, if nobody chose them

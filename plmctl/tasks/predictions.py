@@ -19,7 +19,7 @@ from plmctl.storage.paths import inside
 from plmctl.storage.reading import parse_json, parse_json_at
 from plmctl.tasks import files
 from plmctl.tasks.base import Example
-from plmctl.tasks.tables import PARQUET, objects_of, rows_of
+from plmctl.tasks.table_rows import PARQUET, objects_of, rows_of
 
 NAMED = (".json", ".jsonl", ".csv", ".tsv", PARQUET)  # tables, whose columns have names
 TABLES = {".csv": ",", ".tsv": "\t"}  # and what stands between their cells

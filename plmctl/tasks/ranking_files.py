@@ -14,7 +14,8 @@ from plmctl.core.values import fit
 from plmctl.tasks import files
 from plmctl.tasks.base import Example
 from plmctl.tasks.squad_files import SquadFiles
-from plmctl.tasks.tables import Column, Table, objects_of
+from plmctl.tasks.table_rows import objects_of
+from plmctl.tasks.tables import Column, Table
 
 SHOWN = '{"_id": "d1", "title": "...", "text": "..."}'
 QRELS = "question <tab> document <tab> grade, or question <tab> 0 <tab> document <tab> grade"
@@ -39,6 +40,8 @@ class RankingFiles(Table):
     Bajaj et al., 2016), is read as such; judged documents of grade 0 are negatives. Questions
     without a relevant document are left out and counted.
     """
+
+    several = ("negatives",)
 
     def has(self, path: files.Where, split: str) -> bool:
         if isinstance(path, str | Path) and (folder := find_corpus(path)):

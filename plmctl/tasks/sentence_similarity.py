@@ -16,7 +16,8 @@ from plmctl.core.errors import DataError
 from plmctl.core.parts import part_of
 from plmctl.tasks import files
 from plmctl.tasks.metrics import CORRELATIONS
-from plmctl.tasks.tables import OBJECTS, Table, objects_of, rows_of
+from plmctl.tasks.table_rows import OBJECTS, objects_of, rows_of
+from plmctl.tasks.tables import Table
 
 # the columns of published files (GLUE's STS-B, SICK, tables of this toolkit), first text, second,
 # score

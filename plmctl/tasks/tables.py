@@ -4,13 +4,12 @@ them.
 
 from __future__ import annotations
 
-import csv
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.parts import part_of
@@ -22,17 +21,11 @@ from plmctl.tasks.base import Example
 from plmctl.tasks.broken_rows import EMPTY, explain_broken, list_broken
 from plmctl.tasks.header import names_columns
 from plmctl.tasks.split_files import SplitFiles
-from plmctl.text.bounds import longest_line
-from plmctl.text.inputs import read_rows
-from plmctl.text.quotes import read_cells
-from plmctl.text.separators import divide_rows
+from plmctl.tasks.table_rows import OBJECTS, Row, objects_of, rows_of
 
 Column = str | int
-PARQUET = ".parquet"
 TEXTS = ("text", "text2")  # the roles of the columns that are read
 SHARES = "probabilities"  # the role of a column with {label: its probability}
-OBJECTS = (".jsonl", ".json", PARQUET)  # whose rows name their values
-Row = tuple[int, list[Any]]  # line number, cells
 
 
 @part_of("reader")
@@ -53,6 +46,7 @@ class Table(SplitFiles):
 
     empty_labels = False  # whether a row without a label has none, and is no mistake
     label_setting = "label"  # of task.columns, which says where the label is
+    several: ClassVar[tuple[str, ...]] = ()  # the roles that may be in more than one column each
 
     def __init__(
         self,
@@ -71,7 +65,7 @@ class Table(SplitFiles):
 
     def read(self, path: files.Where, split: str, columns: Mapping[str, Column]) -> list[Example]:
         """The examples of `split`; the label is None where the columns of a test file have none."""
-        _refuse_lists(columns)
+        _refuse_lists(columns, self.several)
         file = self.need(path, split)
         labelled = split.startswith(("train", "dev"))
         if not split.startswith("train"):
@@ -92,7 +86,7 @@ class Table(SplitFiles):
         """The examples of one file; a `label` column that is absent is an error only where
         `labelled`.
         """
-        _refuse_lists(columns)
+        _refuse_lists(columns, self.several)
         columns = {role: column for role, column in columns.items() if column is not None}
         if files.suffix(file) in OBJECTS:
             examples = list(self._objects(file, columns, labelled))
@@ -290,34 +284,6 @@ def _read_shares(cell: Any, place: str) -> dict[str, float]:
     return {str(label): float(p) for label, p in shares.items()}
 
 
-def _tab_rows(file: Path) -> Iterator[Row]:
-    for number, line in files.lines(file):
-        if line.strip():
-            yield number, line.split("\t")
-
-
-def objects_of(file: Path, fields: Sequence[str] = ()) -> Iterator[tuple[int, dict[Any, Any]]]:
-    """(number of its line, its values by name) of every row of a file whose rows name them: JSON
-    lines, and Parquet, of which at least `fields` are read, and all where there are none.
-    """
-    if files.suffix(file) == PARQUET:
-        for line, row in read_rows(file, fields or [""]):  # one that is not there: all of them
-            yield line, {name: _plain(value) for name, value in row.items()}
-        return
-    for line, text in files.lines(file):
-        if not text.strip():
-            continue
-        row = parse_json_at(text, file=file, line=line)
-        if not isinstance(row, dict):
-            raise DataError(
-                f"a JSON object is needed on each line, found {type(row).__name__}",
-                file=file,
-                line=line,
-                fix="one {...} a line, not one list of them",
-            )
-        yield line, row
-
-
 def _refuse_more_cells(file: Path, line: int, cells: list[str], names: Sequence[str]) -> None:
     """DataError for a row that goes on behind the last column that the header names."""
     if any(cell.strip() for cell in cells[len(names) :]):
@@ -327,35 +293,10 @@ def _refuse_more_cells(file: Path, line: int, cells: list[str], names: Sequence[
         raise DataError(what, file=file, line=line, fix=fix)
 
 
-def _plain(value: Any) -> Any:
-    """A value of Parquet as JSON has it: times and the like become texts."""
-    if isinstance(value, list):
-        return [_plain(each) for each in value]
-    return value if isinstance(value, str | int | float | dict | None) else str(value)
-
-
-def rows_of(file: Path, *, lenient: bool = False) -> Iterator[Row]:
-    """(number of its last line, its cells) of every row of a table, by what its name ends in;
-    `lenient`: a quote that seems to be left open is said, and no error.
-    """
-    csv_kind = files.suffix(file) == ".csv"
-    return csv_rows(file, lenient=lenient) if csv_kind else _tab_rows(file)
-
-
-def csv_rows(file: Path, *, lenient: bool = False) -> Iterator[Row]:
-    """(number of its last line, its cells) of every row that is not empty."""
-    csv.field_size_limit(longest_line())  # a cell may be as long as a document
-    lines, sign = divide_rows(file, (f"{line}\n" for _, line in files.lines(file)))
-    return read_cells(file, lines, sign, lenient=lenient)
-
-
-_SINGLE = ("text", "text2", "label", "source", "target")  # choices are in several columns
-
-
-def _refuse_lists(columns: Mapping[str, Any]) -> None:
-    """ConfigError for several columns where one is read; two texts are a pair."""
+def _refuse_lists(columns: Mapping[str, Any], several: Collection[str]) -> None:
+    """ConfigError for several columns of a role that is none of `several`; two texts are a pair."""
     for role, column in columns.items():
-        if role not in _SINGLE or not isinstance(column, list | tuple):
+        if role in several or not isinstance(column, list | tuple):
             continue
         setting = f"task.columns.{role}"
         fix = f"{setting}={column[0] if column else role}"

@@ -11,7 +11,8 @@ from plmctl.core.errors import AbsentData, DataError, nearest
 from plmctl.core.parts import part_of
 from plmctl.tasks import files
 from plmctl.tasks.base import Example
-from plmctl.tasks.tables import Table, rows_of
+from plmctl.tasks.table_rows import rows_of
+from plmctl.tasks.tables import Table
 
 # the columns of XNLI, of MNLI's training set in its translations, and of MNLI as GLUE has it
 LAYOUTS: tuple[dict[str, str], ...] = (

@@ -9,8 +9,10 @@ import re
 import pytest
 
 from plmctl.core.errors import ConfigError, DataError
+from plmctl.tasks.choices import Choices
 from plmctl.tasks.inference import describe_empty, describe_single, describe_skipped
 from plmctl.tasks.predictions import beside
+from plmctl.tasks.ranking_files import RankingFiles
 from plmctl.tasks.tables import Table
 
 SPLITS = {"train": ["train.*"], "dev": ["dev.*"], "test": ["test.*"]}
@@ -114,6 +116,13 @@ def test_several_columns_of_a_text_are_refused_with_the_pair(tmp_path, columns, 
     with pytest.raises(ConfigError) as caught:
         _read(tmp_path, "train.csv", text, {"text": ["title", "body"], "label": "label"} | columns)
     assert str(caught.value) == f"task.columns.text='[title,body]': one column\n  fix: {fix}"
+
+
+def test_a_reader_states_which_roles_may_be_in_several_columns(tmp_path):
+    with pytest.raises(ConfigError, match=r"task.columns.id=.*\[a,b\].*one column"):
+        _read(tmp_path, "train.tsv", "text\tlabel\n", {**NAMED, "id": ["a", "b"]})
+    several = {part.__name__: part.several for part in (Table, Choices, RankingFiles)}
+    assert several == {"Table": (), "Choices": ("choices",), "RankingFiles": ("negatives",)}
 
 
 def test_a_name_that_is_alike_by_chance_is_not_proposed(tmp_path):

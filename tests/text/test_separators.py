@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from plmctl.tasks.tables import rows_of
+from plmctl.tasks.table_rows import rows_of
 from plmctl.text.inputs import read_rows
 from plmctl.text.separators import LOOKED, find_separator
 

@@ -1,0 +1,70 @@
+"""The rows of table files: tab-separated lines, CSV, JSON lines and Parquet, each with its line."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from plmctl.core.errors import DataError
+from plmctl.storage.reading import parse_json_at
+from plmctl.tasks import files
+from plmctl.text.bounds import longest_line
+from plmctl.text.inputs import read_rows
+from plmctl.text.quotes import read_cells
+from plmctl.text.separators import divide_rows
+
+PARQUET = ".parquet"
+OBJECTS = (".jsonl", ".json", PARQUET)  # whose rows name their values
+Row = tuple[int, list[Any]]  # line number, cells
+
+
+def objects_of(file: Path, fields: Sequence[str] = ()) -> Iterator[tuple[int, dict[Any, Any]]]:
+    """(number of its line, its values by name) of every row of a file whose rows name them: JSON
+    lines, and Parquet, of which at least `fields` are read, and all where there are none.
+    """
+    if files.suffix(file) == PARQUET:
+        for line, row in read_rows(file, fields or [""]):  # one that is not there: all of them
+            yield line, {name: _plain(value) for name, value in row.items()}
+        return
+    for line, text in files.lines(file):
+        if not text.strip():
+            continue
+        row = parse_json_at(text, file=file, line=line)
+        if not isinstance(row, dict):
+            raise DataError(
+                f"a JSON object is needed on each line, found {type(row).__name__}",
+                file=file,
+                line=line,
+                fix="one {...} a line, not one list of them",
+            )
+        yield line, row
+
+
+def _plain(value: Any) -> Any:
+    """A value of Parquet as JSON has it: times and the like become texts."""
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    return value if isinstance(value, str | int | float | dict | None) else str(value)
+
+
+def rows_of(file: Path, *, lenient: bool = False) -> Iterator[Row]:
+    """(number of its last line, its cells) of every row of a table, by what its name ends in;
+    `lenient`: a quote that seems to be left open is said, and no error.
+    """
+    csv_kind = files.suffix(file) == ".csv"
+    return csv_rows(file, lenient=lenient) if csv_kind else _tab_rows(file)
+
+
+def csv_rows(file: Path, *, lenient: bool = False) -> Iterator[Row]:
+    """(number of its last line, its cells) of every row that is not empty."""
+    csv.field_size_limit(longest_line())  # a cell may be as long as a document
+    lines, sign = divide_rows(file, (f"{line}\n" for _, line in files.lines(file)))
+    return read_cells(file, lines, sign, lenient=lenient)
+
+
+def _tab_rows(file: Path) -> Iterator[Row]:
+    for number, line in files.lines(file):
+        if line.strip():
+            yield number, line.split("\t")
