@@ -258,7 +258,7 @@ def cli(*words: object) -> None:
     from plmctl.cli import mistakes
 
     @contextlib.contextmanager
-    def bare() -> Iterator[None]:
+    def bare(typed: str) -> Iterator[None]:
         yield
 
     mistakes.report_mistakes = bare

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from plmctl.cli.app import commands, declared, make_app
 from plmctl.cli.schemas import schema_of
-from plmctl.cli.start import ARGUMENTS, name_argument
+from plmctl.cli.words import read_bare
 from plmctl.core.errors import UsageError
 from plmctl.run.schema import VERBS, hints
 
@@ -84,16 +84,24 @@ def test_options_stand_in_groups() -> None:
 
 
 def test_a_word_alone_is_what_the_command_is_about() -> None:
-    assert name_argument("eval", ["runs/a", "split=test"]) == ["checkpoint=runs/a", "split=test"]
-    assert name_argument("embed", ["./mine.yaml", "out=x.npz"]) == ["./mine.yaml", "out=x.npz"]
-    assert name_argument("data", ["a", "task=sst2"]) == ["task.path=a", "task=sst2"]
-    assert name_argument("tokenize", ["~x"]) == ["~x"]
-    assert name_argument("pretrain", ["bert"]) == ["bert"]
-    assert set(ARGUMENTS) <= set(VERBS)
+    def read(name: str, *words: str) -> list[str]:
+        about = declared(commands()[name])
+        assert about
+        return read_bare(about, words)
+
+    assert read("eval", "runs/a", "split=test") == ["checkpoint=runs/a", "split=test"]
+    assert read("embed", "./mine.yaml", "out=x.npz") == ["./mine.yaml", "out=x.npz"]
+    assert read("data check", "a", "task=sst2") == ["task.path=a", "task=sst2"]
+    assert read("data check", "a", "seed=2") == ["data.path=a", "seed=2"]
+    assert read("tokenize", "~x") == ["~x"]
+    assert read("pretrain", "bert") == ["bert"]
+    assert read("distill", "teacher=runs/a", "bert") == ["teacher=runs/a", "bert"]
+    with pytest.raises(UsageError, match=r"fix: 'task.columns.text=my text'"):
+        read("finetune", "task.columns.text=my", "text")
     with pytest.raises(UsageError, match=r"checkpoint is given more than once: a b"):
-        name_argument("eval", ["a", "b"])
+        read("eval", "a", "b")
     with pytest.raises(UsageError, match=r"a checkpoint=b"):
-        name_argument("eval", ["checkpoint=b", "a"])
+        read("eval", "checkpoint=b", "a")
 
 
 def test_former_spellings_warn_and_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

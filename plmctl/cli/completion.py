@@ -16,7 +16,6 @@ Suggested = list[tuple[str, str]]  # (what may stand there, what it means; "" wh
 def suggest_words(ctx: typer.Context, incomplete: str) -> Suggested:
     """What may follow the words of a command with settings."""
     from plmctl.cli.schemas import schema_of
-    from plmctl.cli.start import ARGUMENTS
 
     command = str(ctx.command_path).partition(" ")[2]
     folders = tuple(ctx.params.get("config_dir") or ())
@@ -30,7 +29,8 @@ def suggest_words(ctx: typer.Context, incomplete: str) -> Suggested:
         return [(f"{begun}{word}", about) for word, about in found]
     named = any("=" not in word for word in words)
     recipes = [] if named else list(_list_recipes(command, folders))
-    takes_file = not named and (verb in ARGUMENTS or "/" in incomplete)
+    about = ctx.command.callback.command  # type: ignore[union-attr]
+    takes_file = not named and (about.takes_path or "/" in incomplete)
     files = [(name, "") for name in _list_files(incomplete)] if takes_file else []
     keys = own.keys(verb, words, incomplete)
     return [pair for pair in (*recipes, *files, *keys) if pair[0].startswith(incomplete)]

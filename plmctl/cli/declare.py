@@ -12,6 +12,7 @@ from plmctl.cli.options import SHARED
 from plmctl.core.errors import UsageError
 from plmctl.core.terminal import DETAIL, WARN, hear
 
+RECIPE = "recipe"
 Function = TypeVar("Function", bound=Callable[..., None])
 
 
@@ -22,6 +23,9 @@ class Command:
     name: str  # as it is typed: "data check"
     place: int  # in the list of commands
     examples: tuple[str, str]  # what one types; those of all commands run one after the other
+    # what a word without "=" is: RECIPE, or the setting that it stands for ("data.path"), which the
+    # other words may decide; "": such words have no meaning
+    bare: str | Callable[[Sequence[str]], str] = ""
     slots: str = ""  # whose parts are listed: "task search"
     lists: str = ""  # a folder of recipes/ that is listed: "." or "studies"
     task: str = ""  # the task whose settings are shown as an example
@@ -29,6 +33,11 @@ class Command:
     only: tuple[str, ...] = ()  # settings of plmctl finetune that this command adds
     # (title, lines) of a section of its own
     section: Callable[[], tuple[str, Sequence[tuple[str, str]]]] | None = None
+
+    @property
+    def takes_path(self) -> bool:
+        """Whether a word without "=" is the value of a setting, all of which are paths."""
+        return self.bare not in ("", RECIPE)
 
 
 def command(

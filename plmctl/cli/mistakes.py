@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import typer
 
-from plmctl.core.errors import PlmctlError, UsageError
+from plmctl.core.errors import NotBegun, PlmctlError, UsageError
 from plmctl.core.terminal import FAIL, remark
 
 USERS_FILES = {
@@ -32,13 +32,20 @@ LESS_MEMORY = (
 
 
 @contextlib.contextmanager
-def report_mistakes() -> Iterator[None]:
-    """Turn a user's mistake into a message and an exit code; other errors keep their traceback."""
+def report_mistakes(typed: str) -> Iterator[None]:
+    """Turn a user's mistake into a message and an exit code; other errors keep their traceback.
+
+    Args:
+        typed: The command line.
+    """
     try:
         yield
     except PlmctlError as error:
         remark(f"plmctl: {error}", FAIL)
         raise typer.Exit(error.exit_code) from None
+    except NotBegun:
+        remark(f"plmctl: stopped before it began. To go on:\n  {typed}", FAIL)
+        raise typer.Exit(130) from None
     except KeyboardInterrupt:
         remark("plmctl: stopped", FAIL)
         raise typer.Exit(130) from None

@@ -5,6 +5,7 @@ common mistakes with options.
 from __future__ import annotations
 
 import re
+import shlex
 from difflib import get_close_matches
 from itertools import pairwise, takewhile
 from typing import Any
@@ -13,8 +14,10 @@ from typer import BadParameter
 from typer.core import TyperCommand
 
 from plmctl.cli import mistakes
+from plmctl.cli.words import read_bare
 from plmctl.core.errors import nearest
 
+TYPED = "plmctl.typed"  # of what Typer carries along: the words of the command line
 # what Typer says of an option's value, and what it must be
 NUMBERS = {"valid integer": "a whole number", "valid number": "a number"}
 
@@ -60,6 +63,7 @@ class Verb(TyperCommand):
             for name in (*param.opts, *param.secondary_opts)
             if name.startswith("-")
         }
+        ctx.meta[TYPED] = tuple(args)
         if ctx.resilient_parsing:  # a shell completes the line
             return super().parse_args(ctx, args)
         words = list(takewhile(lambda word: word != "--", args))
@@ -95,8 +99,12 @@ class Verb(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; a user's mistake becomes a message and an exit code."""
-        with mistakes.report_mistakes():
+        typed = shlex.join(["plmctl", *self.command_of(ctx).split(), *ctx.meta.get(TYPED, ())])
+        with mistakes.report_mistakes(typed):
             mistakes.find_plugins(ctx.params.get("plugin") or ())
+            if (words := ctx.params.get("words")) and not ctx.params.get("resume"):
+                about = self.callback.command  # type: ignore[union-attr]
+                ctx.params["words"] = read_bare(about, words)
             return super().invoke(ctx)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:

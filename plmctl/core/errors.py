@@ -17,6 +17,10 @@ class PlmctlError(Exception):
     exit_code = 1
 
 
+class NotBegun(KeyboardInterrupt):
+    """Ctrl-C before the work of a command has begun."""
+
+
 def first_with_fix(text: str) -> str:
     """Of the text of an error the first problem, and its fix on a line of its own."""
     lines = text.splitlines()

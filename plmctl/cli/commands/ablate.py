@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from plmctl.cli.declare import command
+from plmctl.cli.declare import RECIPE, command
 from plmctl.cli.options import StudyWords
 from plmctl.cli.start import start
 
@@ -14,6 +14,7 @@ from plmctl.cli.start import start
 @command(
     "ablate",
     place=100,
+    bare=RECIPE,
     examples=(
         "plmctl ablate roberta_masking --dry-run",
         "plmctl ablate roberta_masking budget.steps=2 seeds=[0,1] out=studies/first",

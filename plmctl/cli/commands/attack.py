@@ -12,6 +12,7 @@ from plmctl.cli.start import start
 @command(
     "attack",
     place=82,
+    bare="checkpoint",
     examples=(
         "plmctl attack checkpoint=runs/sst2 rows=20 constraint.similarity.least=0.5",
         "plmctl attack checkpoint=runs/sst2 rows=20 attack_candidates=letters",

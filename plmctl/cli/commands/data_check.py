@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -12,9 +13,15 @@ from plmctl.cli.options import PathWords
 from plmctl.cli.start import start
 
 
+def choose_setting(words: Sequence[str]) -> str:
+    """What a path stands for: the files of a task where one is named."""
+    return "task.path" if any(word.startswith("task=") for word in words) else "data.path"
+
+
 @command(
     "data check",
     place=20,
+    bare=choose_setting,
     examples=(
         "plmctl data check tokens format=blocks format.max_length=64",
         "plmctl data check README.md tokenizer.path=tokens out=checked.md",

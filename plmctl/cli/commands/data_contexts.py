@@ -12,6 +12,7 @@ from plmctl.cli.start import start
 @command(
     "data contexts",
     place=35,
+    bare="data.path",
     examples=(
         "plmctl data contexts least=50 out=words",
         "plmctl data contexts data.path=README.md words=rare.txt out=rare-words",

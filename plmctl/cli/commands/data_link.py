@@ -12,6 +12,7 @@ from plmctl.cli.start import start
 @command(
     "data link",
     place=25,
+    bare="path",
     examples=(
         "plmctl data link enwiki-pages-articles.xml.bz2 out=linked",
         "plmctl data link README.md dictionary=linked out=linked-text",

@@ -12,6 +12,7 @@ from plmctl.cli.start import start
 @command(
     "data polarity",
     place=36,
+    bare="data.path",
     examples=(
         "plmctl data polarity data.path=README.md lexicon=SentiWordNet_3.0.0.txt out=marked.jsonl",
         (

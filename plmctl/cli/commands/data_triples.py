@@ -12,6 +12,7 @@ from plmctl.cli.start import start
 @command(
     "data triples",
     place=37,
+    bare="data.path",
     examples=(
         "plmctl data triples kind=descriptions out=entities",
         "plmctl data triples kind=kg_bert negatives=2 out=true-or-false",

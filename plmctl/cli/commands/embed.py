@@ -12,6 +12,7 @@ from plmctl.cli.start import start
 @command(
     "embed",
     place=110,
+    bare="checkpoint",
     examples=(
         "plmctl embed checkpoint=runs/first input=README.md out=vectors.npz",
         (

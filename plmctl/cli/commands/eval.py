@@ -19,6 +19,7 @@ Submission = Annotated[
 @command(
     "eval",
     place=80,
+    bare="checkpoint",
     examples=(
         "plmctl eval checkpoint=runs/sst2 --json",
         "plmctl eval checkpoint=runs/first task=lm data.path=README.md",

@@ -12,6 +12,7 @@ from plmctl.cli.start import start
 @command(
     "extend",
     place=106,
+    bare="checkpoint",
     examples=(
         "plmctl extend checkpoint=runs/first data.path=README.md tokens=50 least=3 out=extended",
         (

@@ -12,6 +12,7 @@ from plmctl.cli.start import start
 @command(
     "generate",
     place=120,
+    bare="checkpoint",
     examples=(
         (
             'plmctl generate checkpoint=runs/gpt/0 prompt="Return the" search=sample'

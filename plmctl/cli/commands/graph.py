@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from plmctl.cli.declare import command
+from plmctl.cli.declare import RECIPE, command
 from plmctl.cli.options import RecipeWords
 from plmctl.cli.start import start
 
@@ -12,6 +12,7 @@ from plmctl.cli.start import start
 @command(
     "graph",
     place=105,
+    bare=RECIPE,
     examples=(
         "plmctl graph train.epochs=5 run.dir=runs/graph",
         (

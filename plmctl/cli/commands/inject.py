@@ -12,6 +12,7 @@ from plmctl.cli.start import start
 @command(
     "inject",
     place=105,
+    bare="checkpoint",
     examples=(
         "plmctl inject checkpoint=runs/first word_vectors=pieces words=rare-words out=with-words",
         (

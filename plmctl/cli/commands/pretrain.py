@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from plmctl.cli.declare import command
+from plmctl.cli.declare import RECIPE, command
 from plmctl.cli.options import RecipeWords
 from plmctl.cli.start import start
 
@@ -24,6 +24,7 @@ Preview = Annotated[
 @command(
     "pretrain",
     place=50,
+    bare=RECIPE,
     examples=(
         "plmctl pretrain size=tiny train.steps=50 run.dir=runs/first",
         "plmctl pretrain gpt -m size=tiny train.steps=20 optim.lr=1e-3,1e-4 run.dir=runs/gpt",

@@ -12,6 +12,7 @@ from plmctl.cli.start import start
 @command(
     "tokenize",
     place=10,
+    bare="data.path",
     examples=(
         "plmctl tokenize tokenizer.vocab_size=4096 out=tokens",
         "plmctl tokenize tokenizer=wordpiece tokenizer.vocab_size=4096 out=tokens-wordpiece",
