@@ -153,7 +153,7 @@ def read_one(name: str, folder: Path, row: Any, split: str = "train") -> Example
     return make_task(name, folder).read(split)[0]
 
 
-def refuse(name: str, folder: Path, row: Any, message: str) -> None:
+def assert_refused(name: str, folder: Path, row: Any, message: str) -> None:
     """The row is refused with its file, its line and what was expected."""
     with pytest.raises(DataError, match=message) as refused:
         read_one(name, folder, row)

@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 
 from plmctl.core.errors import DataError
-from tests.tasks.superglue_files import ARTICLE, HELLASWAG, make_task, read_one, refuse, write
+from tests.tasks.superglue_files import (
+    ARTICLE,
+    HELLASWAG,
+    assert_refused,
+    make_task,
+    read_one,
+    write,
+)
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "multiple_choice"
 QUESTION = {
@@ -74,7 +81,7 @@ def test_race_as_lines(tmp_path: Path) -> None:
     ],
 )
 def test_broken_rows_of_race(tmp_path: Path, row: Any, message: str) -> None:
-    refuse("race", tmp_path, row, message)
+    assert_refused("race", tmp_path, row, message)
 
 
 def test_broken_files_of_race(tmp_path: Path) -> None:
@@ -141,7 +148,7 @@ def test_arc(tmp_path: Path) -> None:
     ],
 )
 def test_broken_rows_of_arc(tmp_path: Path, row: Any, message: str) -> None:
-    refuse("arc", tmp_path, row, message)
+    assert_refused("arc", tmp_path, row, message)
 
 
 def test_codah(tmp_path: Path) -> None:
@@ -168,8 +175,8 @@ def test_hellaswag(tmp_path: Path) -> None:
     assert first.fields == {"text": "A man sits.", "choices": ["he a.", "he b.", "he c.", "he d."]}
     assert (first.id, first.label, first.slices) == ("24", "3", ("zeroshot",))
     assert second.fields["choices"] == ["a.", "b.", "c.", "d."]
-    refuse("hellaswag", tmp_path, {**row, "endings": ["a."]}, "1 choices: two are needed")
-    refuse("hellaswag", tmp_path, {"ctx": "x"}, "no field ctx_a")
+    assert_refused("hellaswag", tmp_path, {**row, "endings": ["a."]}, "1 choices: two are needed")
+    assert_refused("hellaswag", tmp_path, {"ctx": "x"}, "no field ctx_a")
 
 
 def test_cosmosqa(tmp_path: Path) -> None:

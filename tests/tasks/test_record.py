@@ -17,7 +17,7 @@ import torch
 from plmctl.models.base import Hidden
 from plmctl.tasks import batches, inference
 from plmctl.tasks.record import EntityCloze
-from tests.tasks.superglue_files import RECORD, make_task, read_one, refuse, write
+from tests.tasks.superglue_files import RECORD, assert_refused, make_task, read_one, write
 
 
 def test_files(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_broken_rows(tmp_path: Path, change: tuple[Any, ...], message: str) -> N
         with pytest.raises(Exception, match=message):
             read_one("record", tmp_path, row)
     else:
-        refuse("record", tmp_path, row, message)
+        assert_refused("record", tmp_path, row, message)
 
 
 class Summed(torch.nn.Module):

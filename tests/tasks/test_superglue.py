@@ -21,9 +21,9 @@ from tests.tasks.superglue_files import (
     ROWS,
     RTE,
     WSC,
+    assert_refused,
     make_task,
     read_one,
-    refuse,
     write,
 )
 
@@ -64,7 +64,7 @@ def test_the_published_names_of_files(tmp_path: Path) -> None:
     ],
 )
 def test_broken_rows(tmp_path: Path, name: str, row: Any, message: str) -> None:
-    refuse(name, tmp_path, row, message)
+    assert_refused(name, tmp_path, row, message)
 
 
 @pytest.mark.parametrize("name", ["copa", "multirc", "record", "wsc"])
@@ -145,7 +145,7 @@ def test_wsc(tmp_path: Path) -> None:
 def test_offsets_of_wsc(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     row = copy.deepcopy(WSC)
     row["target"] |= change  # type: ignore[operator]
-    refuse("wsc", tmp_path, row, message)
+    assert_refused("wsc", tmp_path, row, message)
 
 
 def test_the_nearest_place_of_a_span(tmp_path: Path) -> None:
