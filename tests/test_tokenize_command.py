@@ -39,6 +39,18 @@ def text(tmp_path: Path) -> Path:
     return file
 
 
+def test_only_a_size_that_was_asked_for_is_refused(text: Path, tmp_path: Path) -> None:
+    given = ["tokenize", f"data.path={text}", f"out={tmp_path / 'out'}"]
+    done = CliRunner().invoke(make_app(), given)
+    assert done.exit_code == 0, done.output
+    size = read_manifest(tmp_path / "out")["tokenizer"]["size"]
+    assert f"tokenizer.vocab_size={size} in place of 8192: the text yields no more" in done.stderr
+    asked = [*given[:2], "tokenizer.vocab_size=8192", f"out={tmp_path / 'other'}"]
+    refused = CliRunner().invoke(make_app(), asked)
+    assert refused.exit_code == 2
+    assert f"fix: tokenizer.vocab_size={size}" in refused.stderr
+
+
 def tokenize(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "plmctl", "tokenize", *words], capture_output=True, text=True

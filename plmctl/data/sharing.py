@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from plmctl.core.errors import DataError
-from plmctl.data.survey import survey_text
+from plmctl.data.survey import Survey, survey_text
 from plmctl.data.tokenizing import TokenizingJob, choose_training_texts
 from plmctl.storage.journal import open_journal
 from plmctl.storage.paths import find_cache_folder
+from plmctl.text.recipe import Recipe
 from plmctl.text.tokenizer import META, Tokenizer
 
 # bytes of raw text that are hashed on each start; for more text, size and time of change count
@@ -48,7 +49,10 @@ def share_tokenizer(
     }
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:24]
     folder = find_cache_folder(cache_dir) / f"tokenizer-{key}"
+    recipe, at_most = jobs[0].recipe, jobs[0].at_most
     if (folder / META).is_file():
+        if not at_most:
+            recipe.check_size(Tokenizer.load(folder).vocab.size)
         return folder
     if not write:
         raise DataError("these texts have no tokenizer yet", file=jobs[0].source.path)
@@ -59,15 +63,20 @@ def share_tokenizer(
                 for job, part in zip(jobs, parts, strict=True)
             ]
             jobs[0].say("training the tokenizer", 0, 0)
-            recipe = jobs[0].recipe
-            samples = (
-                choose_training_texts(survey.sample, replace(recipe, sample_bytes=part))
-                for survey, part in zip(surveys, parts, strict=True)
-            )
-            texts = itertools.chain.from_iterable(samples)
-            Tokenizer.learn(texts, recipe).save(journal.folder)
+            read_texts = partial(_read_samples, surveys, parts, recipe)
+            if at_most:
+                tokenizer = Tokenizer.learn_most(read_texts, recipe, jobs[0].tell)
+            else:
+                tokenizer = Tokenizer.learn(read_texts(), recipe)
+            tokenizer.save(journal.folder)
             journal.finish(folder)
     return folder
+
+
+def _read_samples(surveys: Sequence[Survey], parts: Sequence[int], recipe: Recipe) -> Iterator[str]:
+    """The texts that a tokenizer is trained on, `parts` bytes of each survey's sample."""
+    for survey, part in zip(surveys, parts, strict=True):
+        yield from choose_training_texts(survey.sample, replace(recipe, sample_bytes=part))
 
 
 def share_sample(

@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,7 @@ class TokenizingJob:
     valid: TextSource | None = None  # held-out text of its own
     valid_share: float = 0.01
     segment: str | None = None
+    at_most: bool = False  # the vocabulary is smaller where the text yields fewer tokens
     processes: int | None = None  # changes nothing but the time
     say: Say = field(default=ignore_progress, compare=False)
     tell: Tell = field(default=ignore_line, compare=False)
@@ -117,6 +118,8 @@ def open_or_tokenize(
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:24]
     folder = find_cache_folder(cache_dir) / key
     if _is_sound(folder):
+        if not job.at_most:
+            job.recipe.check_size(read_manifest(folder)["tokenizer"]["size"])
         return folder
     if not write:
         raise DataError("this text is not tokenized", file=job.source.path)
@@ -212,11 +215,19 @@ def _tokenizer(job: TokenizingJob, journal: Journal) -> Tokenizer:
         tokenizer = Tokenizer.load(job.recipe.path)
     else:
         job.say("training the tokenizer", 0, 0)
-        with (journal.scratch / SAMPLE).open(encoding="utf-8") as lines:
-            tokenizer = Tokenizer.learn(map(json.loads, lines), job.recipe)
+        texts = partial(_read_sample, journal.scratch / SAMPLE)
+        if job.at_most:
+            tokenizer = Tokenizer.learn_most(texts, job.recipe, job.tell)
+        else:
+            tokenizer = Tokenizer.learn(texts(), job.recipe)
     tokenizer.save(folder)
     journal.commit(tokenizer=tokenizer.fingerprint)
     return tokenizer
+
+
+def _read_sample(file: Path) -> Iterator[str]:
+    with file.open(encoding="utf-8") as lines:
+        yield from map(json.loads, lines)
 
 
 def _encode_arrays(

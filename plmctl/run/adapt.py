@@ -12,11 +12,13 @@ from torch import Tensor
 from plmctl.attention.patterns.base import And, Full
 from plmctl.core.errors import ConfigError, nearest, raise_all
 from plmctl.core.locate import locate, parameters
+from plmctl.core.terminal import remark
 from plmctl.heads.base import POOLER
 from plmctl.heads.rows import POOLINGS
 from plmctl.models.base import Model
 from plmctl.nn.embeddings import Embedding
 from plmctl.nn.tables import token_rows
+from plmctl.run.asked import is_asked
 from plmctl.run.assemble import find_long_rows, row_lengths, settle_lengths
 from plmctl.run.base_model import refuse_methods
 from plmctl.run.build import MISSING, parameters_of
@@ -236,28 +238,42 @@ def fit_language_heads(spec: Finetune, task: Task) -> Finetune:
     return spec.replace({f"heads.{name}": trained.get(name) or new for name in missing})
 
 
-def check_length(spec: Finetune, task: Task) -> None:
-    """Raise where a row is longer than the places that a checkpoint has learned."""
+def fit_lengths(spec: Finetune, task: Task) -> dict[str, int]:
+    """{setting: the length that fits} where rows are longer than the positions that a checkpoint
+    has learned, and the user wrote no length; ConfigError where one did.
+    """
     if not spec.checkpoint:
-        return
+        return {}
     places = Places.of(open_source(spec.checkpoint, plugins=spec.plugins).config)
     _, written = task.row_lengths
     # one number for both is said below
     if places.read != places.written and written > (places.written or written):
         allowed = f"at most {places.written}, the longest text that {spec.checkpoint} writes"
-        fix = f"task.max_target={places.written}"
-        raise ConfigError("task.max_target", written, allowed, fix=fix)
+        error = ConfigError("task.max_target", written, allowed)
+        return _choose_lengths(spec, error, {"task.max_target": places.written or 0})
     bound = places.read if written else places.both
-    if bound is not None and task.longest > bound:
-        fits = [
-            f"task.{name}={length}"
-            for name, length in task.fit_lengths(bound).items()
-            if length != getattr(task, name)
-        ]
-        more = f"; with task.max_target a row has {task.longest} tokens"
-        more = "" if task.longest == task.max_length else more
-        allowed = f"at most {bound}, the longest row of {spec.checkpoint}{more}"
-        raise ConfigError("task.max_length", task.max_length, allowed, fix=" ".join(fits))
+    if bound is None or task.longest <= bound:
+        return {}
+    fits = {
+        f"task.{name}": length
+        for name, length in task.fit_lengths(bound).items()
+        if length != getattr(task, name)
+    }
+    more = f"; with task.max_target a row has {task.longest} tokens"
+    more = "" if task.longest == task.max_length else more
+    allowed = f"at most {bound}, the longest row of {spec.checkpoint}{more}"
+    return _choose_lengths(spec, ConfigError("task.max_length", task.max_length, allowed), fits)
+
+
+def _choose_lengths(spec: Finetune, error: ConfigError, fits: Mapping[str, int]) -> dict[str, int]:
+    """`fits`, said in a line, unless the user wrote one of these lengths: then `error` with them as
+    its fix.
+    """
+    shown = " ".join(f"{key}={length}" for key, length in fits.items())
+    if any(is_asked(spec.provenance, key) for key in fits):
+        raise ConfigError(error.path, error.value, error.allowed, fix=shown)
+    remark(f"{shown} in place of {error.path}={error.value}: {error.allowed}")
+    return dict(fits)
 
 
 def fit_task(spec: Finetune, task: Task, *, longest: int = 0) -> Finetune:

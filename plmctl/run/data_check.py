@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from plmctl.core.errors import DataError, UsageError
 from plmctl.core.progress import Say
+from plmctl.core.terminal import remark
 from plmctl.data import tokenizing
 from plmctl.data.check import text, tokens
 from plmctl.data.check.finding import Finding, Report
@@ -16,6 +17,7 @@ from plmctl.data.check.tokens import check_fit
 from plmctl.data.shards import Shards, is_tokens
 from plmctl.data.survey import TextSource, survey_text
 from plmctl.data.tokenizing import TokenizingJob
+from plmctl.run.asked import is_asked
 from plmctl.run.build import build, plain
 from plmctl.run.labelled_files import describe_labels
 from plmctl.run.tokenize import find_sources
@@ -85,7 +87,10 @@ def _check_sample(spec: Check, source: TextSource, say: Say) -> list[Finding]:
         if spec.data.segment is not None:
             segment.find(spec.data.segment, spec.plugins)
         drawn, kind = TextSource(str(file), lines=lines), spec.data.segment
-        job = TokenizingJob(drawn, recipe, valid_share=0, segment=kind, say=say)
+        at_most = not is_asked(spec.provenance, "tokenizer.vocab_size")
+        job = TokenizingJob(
+            drawn, recipe, valid_share=0, segment=kind, at_most=at_most, say=say, tell=remark
+        )
         tokenizing.tokenize(job, place)
         train, valid, tokenizer, layout = _open_tokens(spec, place)
         counts = tokens.count(train, tokenizer)

@@ -17,10 +17,12 @@ import torch
 from plmctl.core.batch import Rows
 from plmctl.core.locate import locate
 from plmctl.core.rounding import round_floats
+from plmctl.core.terminal import remark
 from plmctl.models.base import Model
 from plmctl.objectives.costs import charge
 from plmctl.run import estimate
 from plmctl.run.adapt import fit_task, with_new_tokens, with_second_text
+from plmctl.run.asked import is_asked
 from plmctl.run.assemble import build_model
 from plmctl.run.base_model import describe_base
 from plmctl.run.build import build
@@ -141,7 +143,10 @@ def _tokenizer(spec: Finetune) -> Tokenizer:
     else:
         tasks = [build_task(spec), *(side.task for side in open_side_tasks(spec))]
         texts = [str(t) for task in tasks for e in task.read("train") for t in task.texts(e)]
-    return Tokenizer.learn(texts, build(spec.tokenizer, plugins=spec.plugins, path="tokenizer"))
+    recipe = build(spec.tokenizer, plugins=spec.plugins, path="tokenizer")
+    if is_asked(spec.provenance, "tokenizer.vocab_size"):
+        return Tokenizer.learn(texts, recipe)
+    return Tokenizer.learn_most(lambda: texts, recipe, remark)
 
 
 def train(session: Session) -> Result:

@@ -12,7 +12,7 @@ from typing import Any
 
 from plmctl.core.errors import ConfigError, PlmctlError, UsageError, collect, flatten, raise_all
 from plmctl.data.shards import is_tokens, read_manifest
-from plmctl.run.adapt import complete
+from plmctl.run.adapt import complete, fit_lengths
 from plmctl.run.alone import find_wrong_parts
 from plmctl.run.build import MISSING, build, plain
 from plmctl.run.corpus import sources
@@ -43,6 +43,15 @@ def build_task(spec: Finetune) -> Task:
         allowed = "one at least, by which the best checkpoint is chosen"
         raise ConfigError("task.metrics", [], allowed)
     return task
+
+
+def shorten_rows(spec: Finetune, task: Task) -> tuple[Finetune, Task]:
+    """The spec and its task with rows that the checkpoint has positions for."""
+    shorter = fit_lengths(spec, task)
+    if not shorter:
+        return spec, task
+    spec = spec.replace(shorter)
+    return spec, build_task(spec)
 
 
 def check_splits(spec: Finetune, task: Task) -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from plmctl.core.errors import PlmctlError, UsageError, flatten
-from plmctl.run.adapt import adapt, check_length, complete, fit_language_heads
+from plmctl.run.adapt import adapt, complete, fit_language_heads
 from plmctl.run.check import Outline, check_finetuning, check_pretraining, check_settings
 from plmctl.run.init_differences import naming_kind
 from plmctl.run.known_text import check_opened
-from plmctl.run.parents import build_task, check_splits, check_texts, checking_parents
+from plmctl.run.parents import build_task, check_splits, check_texts, checking_parents, shorten_rows
 from plmctl.run.plugins import confirm
 from plmctl.run.run_name import runs_of
 from plmctl.run.schema import Finetune, Graph, Pretrain
@@ -65,7 +65,7 @@ def resolve_finetuning(spec: Finetune) -> tuple[Finetune, Task, Outline]:
         check_opened(spec)
         task = build_task(spec)
         spec = fit_language_heads(spec, task)
-        check_length(spec, task)
+        spec, task = shorten_rows(spec, task)
         check_splits(spec, task)
         check_texts(spec)
         spec = with_tokenizer(with_side_tasks(spec, task), spec.checkpoint)

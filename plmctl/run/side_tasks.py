@@ -23,17 +23,11 @@ from plmctl.core.locate import locate
 from plmctl.core.spelling import spell
 from plmctl.heads.features import BEFORE_HEADS
 from plmctl.models.base import Model
-from plmctl.run.adapt import (
-    check_length,
-    complete,
-    decides_about_rows,
-    fit_language_heads,
-    fit_task,
-)
+from plmctl.run.adapt import complete, decides_about_rows, fit_language_heads, fit_task
 from plmctl.run.build import build
 from plmctl.run.compose import attempt
 from plmctl.run.loading import BESIDE
-from plmctl.run.parents import build_task, check_splits
+from plmctl.run.parents import build_task, check_splits, shorten_rows
 from plmctl.run.saved import write_spec
 from plmctl.run.schema import OF_THE_MODEL, Finetune
 from plmctl.run.spec import Provenance, key_of, thaw
@@ -80,7 +74,7 @@ def with_side_tasks(spec: Finetune, task: Task) -> Finetune:
             side = _read(name, node, spec)
             side_task = build_task(side)
             side = fit_language_heads(side, side_task)
-            check_length(side, side_task)
+            side, side_task = shorten_rows(side, side_task)
             check_splits(side, side_task)
             asked[name] = side, side_task
         except PlmctlError as error:

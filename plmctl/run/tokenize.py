@@ -24,6 +24,7 @@ from plmctl.data.described import (
 from plmctl.data.shards import Shards, is_tokens
 from plmctl.data.survey import TextSource
 from plmctl.data.tokenizing import TokenizingJob
+from plmctl.run.asked import is_asked
 from plmctl.run.build import build, plain
 from plmctl.run.plugins import as_words
 from plmctl.run.schema import Tokenize
@@ -76,6 +77,7 @@ def make_job(
         valid=valid,
         valid_share=data["valid_share"],
         segment=data["segment"],
+        at_most=not is_asked(spec.provenance, "tokenizer.vocab_size"),
         processes=processes,
         say=say,
         tell=remark,

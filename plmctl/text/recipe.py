@@ -38,6 +38,7 @@ class Recipe:
     """
 
     kind: ClassVar[str]
+    is_bound: ClassVar[bool] = False  # whether any text may yield fewer tokens than `vocab_size`
     _: KW_ONLY
     vocab_size: int = 8192
     path: str | None = None  # a trained tokenizer to use instead of training one
@@ -92,6 +93,11 @@ class Recipe:
                 are more.
         """
         raise NotImplementedError(type(self).__name__)
+
+    def check_size(self, size: int) -> None:
+        """Raise TooLittleText where a text has yielded only `size` tokens."""
+        if self.path is None and not self.is_bound and size < self.vocab_size:
+            raise self.size_too_large_error(size)
 
     def size_too_large_error(self, size: int) -> ConfigError:
         """The error for a text that yields only `size` tokens."""

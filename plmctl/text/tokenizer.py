@@ -24,6 +24,7 @@ from plmctl.text import hugging_face, injected, rust, segmented, sentence_piece
 from plmctl.text.backend import Backend, Span, replace_surrogates
 from plmctl.text.extended import extend_backend
 from plmctl.text.injected import InjectedBackend, InjectedToken, read_added
+from plmctl.text.recipe import TooLittleText
 from plmctl.text.roles import Roles, make_vocabulary, order_appended
 from plmctl.text.rust import blame_tokenizer
 from plmctl.text.segmented import SegmentedBackend
@@ -131,6 +132,25 @@ class Tokenizer:
         tokenizer = cls(backend=backend, roles_=special, kind=recipe.kind)
         tokenizer.sampled = amount
         return tokenizer
+
+    @classmethod
+    def learn_most(
+        cls, texts: Callable[[], Iterable[str]], recipe: Recipe, tell: Callable[[str], object]
+    ) -> Tokenizer:
+        """As `learn`, with as many tokens as the texts yield where the recipe asks for more.
+
+        Args:
+            texts: The same texts at each call.
+            tell: Is told of a smaller size.
+        """
+        try:
+            return cls.learn(texts(), recipe)
+        except TooLittleText as most:
+            size = most.size
+        tell(
+            f"tokenizer.vocab_size={size} in place of {recipe.vocab_size}: the text yields no more"
+        )
+        return cls.learn(texts(), replace(recipe, vocab_size=size))
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the folder that `load` reads."""

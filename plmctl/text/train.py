@@ -232,6 +232,7 @@ class Char(Recipe):
     """
 
     kind = "char"
+    is_bound = True
     _: KW_ONLY
     character_coverage: float = 1.0
 

@@ -25,6 +25,7 @@ class Word(Recipe):
     """
 
     kind = "word"
+    is_bound = True
     _: KW_ONLY
     lowercase: bool = False
     # marks and Chinese characters are words by themselves; false: words end at spaces only

@@ -14,10 +14,12 @@ import pytest
 from plmctl.core.errors import ConfigError, DataError, PlmctlError, UsageError
 from plmctl.data import encoding, split_writer, tokenizing
 from plmctl.data.shards import Shards
+from plmctl.data.sharing import share_tokenizer
 from plmctl.data.survey import TextSource
 from plmctl.data.tokenizing import TokenizingJob, open_or_tokenize, tokenize
 from plmctl.storage.paths import find_cache_folder
 from plmctl.text.reader import read_documents
+from plmctl.text.recipe import TooLittleText
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.train import KINDS
 
@@ -48,7 +50,7 @@ def text(tmp_path: Path) -> Path:
 def job(text: object, kind: str = "wordpiece", **changes: Any) -> TokenizingJob:
     given = {
         name: changes.pop(name)
-        for name in ("valid", "valid_share", "segment", "processes")
+        for name in ("valid", "valid_share", "segment", "processes", "at_most", "tell")
         if name in changes
     }
     size = {"wordpiece": 90, "unigram": 90, "byte_bpe": 300, "char": 90, "bpe": 90}[kind]
@@ -349,6 +351,34 @@ def test_bad_input_leaves_no_folder(tmp_path: Path) -> None:
         with pytest.raises(PlmctlError, match=message):
             tokenize(job(tmp_path / name, vocab_size=5000), tmp_path / "out")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["blank.txt", "tiny.txt"]
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "unigram", "bpe", "byte_bpe"])
+def test_a_vocabulary_that_nobody_asked_for_is_as_large_as_the_text_allows(
+    text: Path, tmp_path: Path, kind: str
+) -> None:
+    told: list[str] = []
+    wanted = {"vocab_size": 9000, "valid_share": 0, "processes": 1}
+    with pytest.raises(TooLittleText) as refused:
+        open_or_tokenize(job(text, kind, **wanted), cache_dir=tmp_path)
+    free = job(text, kind, at_most=True, tell=told.append, **wanted)
+    folder = open_or_tokenize(free, cache_dir=tmp_path)
+    size = Tokenizer.load(folder / "tokenizer").vocab.size
+    assert 60 < size == refused.value.size
+    assert told == [f"tokenizer.vocab_size={size} in place of 9000: the text yields no more"]
+    assert open_or_tokenize(free, cache_dir=tmp_path) == folder
+    with pytest.raises(TooLittleText, match=f"fix: tokenizer.vocab_size={size}"):  # as before
+        open_or_tokenize(job(text, kind, **wanted), cache_dir=tmp_path)
+
+
+def test_a_shared_vocabulary_is_as_large_as_the_texts_allow(text: Path, tmp_path: Path) -> None:
+    other = write_text(tmp_path / "other.txt", 20, seed=2)
+    wanted = {"vocab_size": 9000, "valid_share": 0}
+    free = [job(file, at_most=True, **wanted) for file in (text, other)]
+    folder = share_tokenizer(free, cache_dir=tmp_path)
+    assert 60 < Tokenizer.load(folder).vocab.size < 9000
+    with pytest.raises(TooLittleText):
+        share_tokenizer([job(file, **wanted) for file in (text, other)], cache_dir=tmp_path)
 
 
 def test_the_cache(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

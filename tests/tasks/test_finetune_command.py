@@ -236,14 +236,11 @@ def test_labels_new_lines(trained, tmp_path, capsys):
 
 def test_starts_from_a_checkpoint_with_its_pooler_and_tokenizer(trained, tmp_path, capsys):
     folder, run = trained
-    assert (
-        _finetune(
-            folder, tmp_path / "second", f"checkpoint={run}", "train.epochs=1", "task.max_length=32"
-        )
-        == 0
-    )
+    assert _finetune(folder, tmp_path / "second", f"checkpoint={run}", "train.epochs=1") == 0
     said = capsys.readouterr().err
     assert "nothing is new" in said
+    assert "task.max_length=32 in place of task.max_length=128: at most 32, the longest" in said
+    assert "max_length: 32\n" in (tmp_path / "second/config.yaml").read_text()
     for name in ("model=encoder", "size=mini", "tokenizer=unigram"):
         with pytest.raises(ConfigError, match="checkpoint decides this"):
             _finetune(folder, tmp_path / "third", f"checkpoint={run}", name)
