@@ -130,7 +130,9 @@ def test_a_slot_that_a_run_needs_cannot(run: Compose, slot: str, word: str) -> N
 
 def test_a_group_of_settings_is_no_value(run: Compose) -> None:
     names = "dir, name, resume, trackers, plugins"
-    assert failure(run, "run=null") == f"run=null: is a group of settings: {names}"
+    told = f"run=null: is a group of settings: {names}\n  fix: run.dir=..."
+    assert failure(run, "run=null") == told
+    assert "fix: run.name=..." in failure(run, "run=name")
     answer = failure(
         run,
         "task=cola",
@@ -244,6 +246,8 @@ def test_awkward_paths_through_hydra(run: Compose) -> None:
     )
     assert run("init=null").init is None
     assert list(run("data.path=[a.txt,b c.txt]").data.path) == ["a.txt", "b c.txt"]
+    assert list(run("data.path=[b c.txt]").data.path) == ["b c.txt"]
+    assert run("run.dir=[b c]").run.dir == "[b c]"  # where a command writes is one folder
     assert run("data.path='quoted already'").data.path == "quoted already"
 
 

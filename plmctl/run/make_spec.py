@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 from typing import Any, TypeVar
 
 from plmctl.core.errors import ConfigError, raise_all
@@ -73,8 +74,10 @@ def _make_record(
         elif isinstance(value, Mapping):
             values[key] = _make_record(hint, value, f"{where}.", errors, top=top)
         else:
-            allowed = f"is a group of settings: {', '.join(hints(hint))}"
-            errors.append(ConfigError(where, value, allowed))
+            names = list(hints(hint))
+            allowed = f"is a group of settings: {', '.join(names)}"
+            meant = get_close_matches(str(value), names, n=1) or names
+            errors.append(ConfigError(where, value, allowed, fix=f"{where}.{meant[0]}=..."))
     return kind(**values)
 
 

@@ -41,7 +41,8 @@ def quote(text: str, *, sweep: bool = False) -> str:
         return text
     if os.path.exists(value):
         return f"{key}={quote_value(value)}"
-    if value.startswith("[") and value.endswith("]") and "," in value:
+    listed = "," in value or not is_written(key.lstrip("+~"))  # a list of one is a list, too
+    if listed and value.startswith("[") and value.endswith("]"):
         return f"{key}=[{_each(_split(value[1:-1]))}]"
     return f"{key}={_each(_split(value) if sweep else [value])}"
 

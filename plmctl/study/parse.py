@@ -145,7 +145,8 @@ class _Parser:
             path = f"arms.{name}"
             if isinstance(value, str) or not isinstance(value, (Mapping, Sequence)):
                 allowed = "is a list of overrides, or {recipe, overrides, pretrain, ...}"
-                self._wrong(path, value, allowed)
+                inner = value if isinstance(value, str) and "=" in value else "<key>=<value>"
+                self._wrong(path, value, allowed, f"{path}=[{inner}]")
                 continue
             node = value if isinstance(value, Mapping) else {"overrides": value}
             if injects and node.get("checkpoint", ...) is None:  # ${init} is not given
@@ -331,6 +332,7 @@ class _Parser:
         known = ", ".join(names)
         if not isinstance(node, Mapping):
             fix = (f"{path}.path=null" if "path" in names else f"~{path}") if node is None else ""
+            fix = fix or f"{path}.{names[0]}=..."
             self._wrong(path, node, f"is a group of settings: {known}", fix)
             return given
         for key, value in node.items():

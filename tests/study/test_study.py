@@ -269,6 +269,9 @@ def test_a_setting_that_no_study_has(parsed: Parsed) -> None:
 def test_brackets_without_quotes_and_a_word_for_a_mapping(here: Path, parsed: Parsed) -> None:
     told = message(parsed, "arms=x")
     assert told == "arms='x': must be a mapping of names to values\n  fix: arms.<name>=..."
+    assert "\n  fix: arms.fast=[<key>=<value>]" in message(parsed, "arms.fast=x")
+    assert "\n  fix: metrics.perplexity.of=..." in message(parsed, "metrics.perplexity=x")
+    assert message(parsed, "budget=x").endswith("\n  fix: budget.steps=...")
     file = here / "brackets.yaml"
     file.write_text(
         "pretrain: {overrides: [size=tiny, objective=[mlm], seed=1]}\n", encoding="utf-8"
@@ -295,3 +298,7 @@ def test_a_study_stopped_before_its_first_job_says_how_to_go_on(
     planned = CliRunner().invoke(make_app(), [*words, "--dry-run"])
     assert planned.exit_code == 130
     assert "To go on" not in planned.stderr
+    monkeypatch.setattr("plmctl.run.deciding.decide", stop)  # while settings are composed
+    early = CliRunner().invoke(make_app(), [*words, "--json"])
+    assert early.exit_code == 130
+    assert early.stderr.endswith("To go on:\n  plmctl ablate ./toy.yaml 'seeds=[0]' --json\n")
