@@ -21,7 +21,7 @@ from plmctl.attention.kernels.base import Kernel
 from plmctl.attention.patterns.base import Pattern
 from plmctl.chain.self_training import sort_words as sort_rounds
 from plmctl.cli import app as cli
-from plmctl.cli.start import name_argument, sort_words
+from plmctl.cli.words import read_bare, sort_words
 from plmctl.data.formats.base import Format
 from plmctl.distill.base import Signal
 from plmctl.heads.base import Head
@@ -103,7 +103,7 @@ def assert_composes(line: str, *extra: str) -> None:
     if verb in ("average", "compare", "convert", "report", "recipes", "help", "env"):
         return
     given = context.params
-    words = name_argument(verb, given.get("words", given.get("settings")) or [])
+    words = read_bare(command.callback.command, given.get("words", given.get("settings")) or [])
     if verb == "self-train":
         verb, (_, words) = "finetune", sort_rounds(words)
     recipe, overrides = sort_words(words, resume=given.get("resume", False))
@@ -134,6 +134,11 @@ def test_there_are_enough_commands() -> None:
 def test_readme_is_short_and_grows_with_no_part() -> None:
     assert README.count("\n") <= 150
     assert "<!--" not in README, "generated tables stand in docs/catalogue"
+
+
+def test_readme_names_every_command() -> None:
+    named = set(re.findall(r"`(?:plmctl )?([\w-]+)`", README))
+    assert {name.partition(" ")[0] for name in cli.commands()} <= named
 
 
 @pytest.mark.parametrize("line", COMMANDS)
