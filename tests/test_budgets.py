@@ -22,9 +22,9 @@ from plmctl.run import speed
 from plmctl.run.build import plain
 from plmctl.run.compose import Composition, attempt_jobs, compose, composed
 from plmctl.run.contract import check_contract
+from plmctl.run.groups import Train
 from plmctl.run.recipes import load, recipes_dir
 from plmctl.run.resume import resume_spec
-from plmctl.run.schema import Train
 from plmctl.run.spec import Provenance, thaw
 from plmctl.study.parse import parse
 from plmctl.study.plan import plan

@@ -17,8 +17,8 @@ from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.heads.rows import concatenate_pools
 from plmctl.run.compose import compose
+from plmctl.run.groups import TrainOnTask
 from plmctl.run.loading import load
-from plmctl.run.schema import TrainOnTask
 from plmctl.run.unfreezing import check_unfreezing, group_layers
 from plmctl.storage.reading import read_tensors
 from plmctl.training.optim.schedule import SlantedTriangular

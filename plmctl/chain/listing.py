@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from plmctl.run.groups import LENGTHS
 from plmctl.run.headers import Header, header
 from plmctl.run.recipes import (
     STUDIES,
@@ -20,7 +21,6 @@ from plmctl.run.recipes import (
     recipes_dir,
     studies,
 )
-from plmctl.run.schema import LENGTHS
 
 UNMEASURED = "not measured"
 

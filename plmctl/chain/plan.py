@@ -30,7 +30,7 @@ from plmctl.jobs.configs import (
 )
 from plmctl.jobs.job import REFERENCE, Config, Job, locate_runs
 from plmctl.jobs.key import compute_key
-from plmctl.run import schema
+from plmctl.run import groups, schema
 from plmctl.run.adapt import refuse_another_model
 from plmctl.run.budgets import NONE
 from plmctl.run.decision import Decision
@@ -46,7 +46,7 @@ DOCSTRINGS = {"docstrings": BUILTIN}  # the labelled text that comes with Python
 # of it, as in `make demo`
 SMALL = ("train.epochs=10", "optim.lr=5e-4", "train.eval_every=0", "train.save_every=0")
 TOKENS = "tokenize"  # the first such step; another is called after its stage, too
-LENGTHS = {f"train.{name}" for name in schema.LENGTHS}
+LENGTHS = {f"train.{name}" for name in groups.LENGTHS}
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ class _Planner:
         name = f"{TOKENS}-{stage.name}" if self.texts else TOKENS
         words = [
             *self._tokenizer(config["tokenizer"]),
-            *spell_changes("data", data, thaw(schema.Data())),
+            *spell_changes("data", data, thaw(groups.Data())),
             *self.words.of(name),
         ]
         job = self._add(name, "tokenize", words)
@@ -265,7 +265,7 @@ def _without(words: Sequence[str], said: Sequence[str]) -> list[str]:
 
 def _resets(data: Config, said: Sequence[str]) -> list[str]:
     """The words that take back what a recipe itself says of raw text, once it is tokens."""
-    default = thaw(schema.Data())
+    default = thaw(groups.Data())
     words = spell_changes("data", default, {name: data[name] for name in default})
     kept = (*said, "data.path", "data.cache_dir")
     return [word for word in words if key_of(word) not in kept]

@@ -14,9 +14,9 @@ from plmctl.core.errors import UsageError
 from plmctl.core.spelling import spell
 from plmctl.core.terminal import print_table, tell
 from plmctl.run.compose import compose
+from plmctl.run.groups import LENGTHS
 from plmctl.run.headers import Header, header
 from plmctl.run.recipes import find_recipe, load, recipe_names, studies
-from plmctl.run.schema import LENGTHS
 from plmctl.run.spec import Provenance, thaw
 from plmctl.run.walks import leaves
 

@@ -12,7 +12,7 @@ from plmctl.run.asked_task import read_examples
 from plmctl.run.calibrating import calibrate, decide_again, describe_calibration, describe_loss
 from plmctl.run.loading import Loaded
 from plmctl.run.predict import ScoreTable, predict
-from plmctl.run.schema import Evaluate
+from plmctl.run.uses import Evaluate
 from plmctl.tasks import inference
 from plmctl.tasks.base import Example, Task
 from plmctl.tasks.intervals import find_intervals

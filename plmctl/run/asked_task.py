@@ -17,8 +17,8 @@ from plmctl.run.build import plain
 from plmctl.run.held_out import suggest_task
 from plmctl.run.loading import Loaded, Source
 from plmctl.run.model_facts import reading
-from plmctl.run.schema import Attack, Evaluate
 from plmctl.run.spec import Part
+from plmctl.run.uses import Attack, Evaluate
 from plmctl.storage.atomic import is_stream, refuse_existing
 from plmctl.storage.earlier import keep_earlier
 from plmctl.tasks.base import Example, Task

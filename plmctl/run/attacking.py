@@ -22,9 +22,9 @@ from plmctl.run.asked_task import check_out, choose_task, describe_model, write_
 from plmctl.run.build import build
 from plmctl.run.loading import Loaded, load, load_for
 from plmctl.run.predict import ScoreTable, predict
-from plmctl.run.schema import Attack
 from plmctl.run.sentence_vectors import choose_pooling, embed_texts
 from plmctl.run.spec import thaw
+from plmctl.run.uses import Attack
 from plmctl.tasks import inference
 from plmctl.tasks.base import Example, Task
 from plmctl.tasks.classification import Classification

@@ -22,9 +22,9 @@ from typing import Any
 from plmctl.core.errors import ConfigError, PlmctlError
 from plmctl.core.spelling import spell
 from plmctl.run.decision import Decision, shorten
+from plmctl.run.groups import LENGTHS
 from plmctl.run.overrides import OverrideWord
 from plmctl.run.quoting import quote_value
-from plmctl.run.schema import LENGTHS
 from plmctl.run.walks import select
 
 TABLE = "budgets"  # the key of the table

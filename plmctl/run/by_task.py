@@ -13,8 +13,8 @@ from plmctl.core.rounding import round_floats
 from plmctl.run.asked_task import check_out, write_split
 from plmctl.run.ensemble import name_members
 from plmctl.run.predict import ScoreTable
-from plmctl.run.schema import Evaluate
 from plmctl.run.shared_base import SharedBase, load_adapters
+from plmctl.run.uses import Evaluate
 from plmctl.tasks import files
 from plmctl.tasks.base import Example
 from plmctl.tasks.predictions import NAMED, read_columns

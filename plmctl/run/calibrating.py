@@ -10,7 +10,7 @@ from plmctl.core.rounding import round_floats
 from plmctl.core.terminal import WARN, remark
 from plmctl.run.kept_decision import KEY, read_decision, write_decision
 from plmctl.run.loading import Loaded
-from plmctl.run.schema import Evaluate
+from plmctl.run.uses import Evaluate
 from plmctl.tasks.base import Task
 from plmctl.tasks.calibration import (
     apply_decision,

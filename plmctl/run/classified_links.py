@@ -15,7 +15,7 @@ from plmctl.run.build import build
 from plmctl.run.graph_evaluation import SPLITS, remark_on_few, tabulate_ranks
 from plmctl.run.loading import Loaded
 from plmctl.run.predict import ScoreTable
-from plmctl.run.schema import Evaluate
+from plmctl.run.uses import Evaluate
 from plmctl.storage.reading import read_json
 from plmctl.storage.resumable import RECORD
 from plmctl.tasks import encode, inference

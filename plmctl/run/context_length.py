@@ -15,7 +15,7 @@ from plmctl.run.build import plain
 from plmctl.run.loading import Loaded, load
 from plmctl.run.measured_text import read_text
 from plmctl.run.predict import ScoreTable
-from plmctl.run.schema import Evaluate
+from plmctl.run.uses import Evaluate
 from plmctl.tasks.context_length import ContextLength
 from plmctl.tasks.windows import WindowReader, last_windows
 from plmctl.training.device.precision import Precision

@@ -13,7 +13,7 @@ from plmctl.run.build import plain
 from plmctl.run.graph_evaluation import SPLITS, remark_on_few
 from plmctl.run.loading import Loaded
 from plmctl.run.predict import ScoreTable
-from plmctl.run.schema import Evaluate
+from plmctl.run.uses import Evaluate
 from plmctl.tasks.described_links import DescribedLinks
 from plmctl.training.checkpoint import read
 from plmctl.training.device.precision import Precision

@@ -39,7 +39,6 @@ from plmctl.heads.sentences import REDUCTIONS
 from plmctl.run.embedding import choose_layers, count_states, embed
 from plmctl.run.embedding_lines import EmbeddingLine, read, read_texts
 from plmctl.run.loading import Loaded, load_for
-from plmctl.run.schema import Embed
 from plmctl.run.semantic_search import Manner, VectorFile, find_nearest, write_found
 from plmctl.run.sentence_vectors import (
     SentencePooling,
@@ -49,6 +48,7 @@ from plmctl.run.sentence_vectors import (
 )
 from plmctl.run.static_embedding import embed_static
 from plmctl.run.static_evaluation import find_static
+from plmctl.run.uses import Embed
 from plmctl.storage.arrays import write_npz
 from plmctl.storage.atomic import is_stream, refuse_existing
 from plmctl.training.device.precision import Precision

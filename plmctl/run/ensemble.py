@@ -28,7 +28,7 @@ from plmctl.run.calibrating import decide_again
 from plmctl.run.kept_decision import read_decision
 from plmctl.run.loading import load_for
 from plmctl.run.predict import ScoreTable
-from plmctl.run.schema import Evaluate
+from plmctl.run.uses import Evaluate
 from plmctl.tasks import inference
 from plmctl.tasks.base import Example, Task
 from plmctl.tasks.calibration import LabelDecision, join_decisions

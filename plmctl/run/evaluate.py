@@ -40,9 +40,9 @@ from plmctl.run.measured_text import read_text
 from plmctl.run.perturbing import check_perturbed, refuse_perturbed, score_perturbed
 from plmctl.run.predict import ScoreTable
 from plmctl.run.ranking import rank_corpus
-from plmctl.run.schema import Evaluate
 from plmctl.run.sentence_similarity import compare_sentences
 from plmctl.run.static_evaluation import evaluate_static, find_static, refuse_analogies
+from plmctl.run.uses import Evaluate
 from plmctl.run.word_probes import probe_words
 from plmctl.run.word_similarity import compare_words
 from plmctl.tasks import inference

@@ -21,8 +21,8 @@ from plmctl.run.added_tokens import write_with_tokens
 from plmctl.run.base_model import refuse_methods
 from plmctl.run.build import plain
 from plmctl.run.loading import Source, open_source
-from plmctl.run.schema import Extend
 from plmctl.run.tokenize import find_sources
+from plmctl.run.uses import Extend
 from plmctl.storage.resumable import new_folder
 from plmctl.tasks.base import cut
 from plmctl.text.tokenizer import Tokenizer

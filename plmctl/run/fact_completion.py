@@ -18,7 +18,7 @@ from plmctl.run.embedding import group_lines, make_batch
 from plmctl.run.embedding_lines import EmbeddingLine
 from plmctl.run.loading import Loaded
 from plmctl.run.predict import AVERAGE, ScoreTable
-from plmctl.run.schema import Evaluate
+from plmctl.run.uses import Evaluate
 from plmctl.tasks import encode
 from plmctl.tasks.fact_completion import FactCompletion, Query, Relation, average
 from plmctl.training.device.precision import Precision

@@ -14,7 +14,7 @@ from typing import Any
 
 from plmctl.core.errors import ConfigError, PlmctlError, collect, nearest
 from plmctl.core.values import takes_mapping
-from plmctl.run import schema
+from plmctl.run import groups, schema
 from plmctl.run.budgets import TABLE, check_table
 from plmctl.run.build import MISSING, check_parts, parameters_of
 from plmctl.run.keys import is_path
@@ -118,7 +118,7 @@ def _one_length(settings: dict[str, Any], words: Sequence[OverrideWord]) -> list
     train = settings.get("train")
     if not isinstance(train, dict):
         return []
-    lengths = [name for name in schema.LENGTHS if train.get(name) is not None]
+    lengths = [name for name in groups.LENGTHS if train.get(name) is not None]
     named = {word.key for word in words}
     if given := [name for name in lengths if f"train.{name}" in named]:
         train |= {name: None for name in lengths if name not in given}
@@ -131,7 +131,7 @@ def _one_length(settings: dict[str, Any], words: Sequence[OverrideWord]) -> list
         if lengths
         else ("there is none", "train.steps=1000")
     )
-    allowed = f"exactly one of {', '.join(schema.LENGTHS)} is set; {there}"
+    allowed = f"exactly one of {', '.join(groups.LENGTHS)} is set; {there}"
     return [ConfigError("train", ..., allowed, fix=fix)]
 
 

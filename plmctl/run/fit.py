@@ -13,9 +13,9 @@ from plmctl.nn.last_maps import find_last_maps
 from plmctl.nn.stack import checkpoint_stacks
 from plmctl.objectives.base import Objective
 from plmctl.run.build import build
+from plmctl.run.groups import LENGTHS
 from plmctl.run.resume import compare_with_checkpoint
 from plmctl.run.saved import write_spec
-from plmctl.run.schema import LENGTHS
 from plmctl.run.session import Session, quoted
 from plmctl.run.spec import Part
 from plmctl.training.budget import Budget

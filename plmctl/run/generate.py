@@ -25,8 +25,8 @@ from plmctl.models.base import Backbone
 from plmctl.run.build import build
 from plmctl.run.loading import Loaded, load_for
 from plmctl.run.prompting import make_prompt_reader
-from plmctl.run.schema import Generate
 from plmctl.run.spec import Provenance, key_of
+from plmctl.run.uses import Generate
 from plmctl.storage.atomic import refuse_existing
 from plmctl.storage.growing import open_growing
 from plmctl.text.given import read_texts

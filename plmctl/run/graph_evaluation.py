@@ -18,7 +18,7 @@ from plmctl.knowledge.triples import BUILTIN, read_graph
 from plmctl.knowledge.vectors import AGAIN, RECORD, GraphVectors, match_names, read_vectors
 from plmctl.run.build import build
 from plmctl.run.predict import ScoreTable
-from plmctl.run.schema import Evaluate
+from plmctl.run.uses import Evaluate
 from plmctl.storage.atomic import refuse_existing, write_json
 from plmctl.storage.reading import fit_stored
 from plmctl.training.processes.world import device_of

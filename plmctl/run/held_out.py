@@ -21,8 +21,8 @@ from plmctl.run.loaders import BatchFields, open_held_out
 from plmctl.run.loading import Loaded
 from plmctl.run.make_spec import spec_of
 from plmctl.run.plugins import confirm, named
-from plmctl.run.schema import Evaluate
 from plmctl.run.token_settings import refuse_decided
+from plmctl.run.uses import Evaluate
 from plmctl.tasks.held_out import HeldOut
 from plmctl.training.checkpoint import load_exactly, read
 from plmctl.training.device.precision import Precision

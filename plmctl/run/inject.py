@@ -21,7 +21,7 @@ from plmctl.run.added_tokens import write_with_tokens
 from plmctl.run.assemble import longest
 from plmctl.run.build import build
 from plmctl.run.loading import Loaded, Source, load, open_source
-from plmctl.run.schema import Inject
+from plmctl.run.uses import Inject
 from plmctl.storage.resumable import new_folder
 from plmctl.text.injected import InjectedToken
 from plmctl.training.processes.world import device_of

@@ -25,8 +25,9 @@ from plmctl.run.assemble import NODES, build_model, settle_lengths, without_weig
 from plmctl.run.plugins import confirm, named
 from plmctl.run.run_name import RUNS
 from plmctl.run.saved import read_spec, refuse_former_settings, refuse_references
-from plmctl.run.schema import Attack, Converted, Embed, Evaluate, Generate, Graph
+from plmctl.run.schema import Converted, Graph
 from plmctl.run.spec import Provenance, thaw
+from plmctl.run.uses import Attack, Embed, Evaluate, Generate
 from plmctl.storage.paths import find_near, refuse_links
 from plmctl.storage.reading import blame_file, fit_stored, read_tensors
 from plmctl.text.characters import Spelling

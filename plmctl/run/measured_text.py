@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from plmctl.core.errors import ConfigError
-from plmctl.run.schema import Data
+from plmctl.run.groups import Data
 from plmctl.tasks.lm import Text
 from plmctl.text.layout import RUNNING
 from plmctl.text.reader import read_documents

@@ -17,8 +17,8 @@ from plmctl.run.build import build
 from plmctl.run.calibrating import decide_again
 from plmctl.run.loading import Loaded
 from plmctl.run.predict import predict
-from plmctl.run.schema import Evaluate
 from plmctl.run.spec import thaw
+from plmctl.run.uses import Evaluate
 from plmctl.tasks import inference
 from plmctl.tasks.base import Example, Task
 from plmctl.tasks.calibration import measure_calibration

@@ -21,7 +21,7 @@ from plmctl.run.build import build
 from plmctl.run.ensemble import Member, ask_members
 from plmctl.run.loading import open_source
 from plmctl.run.plugins import option
-from plmctl.run.schema import Evaluate
+from plmctl.run.uses import Evaluate
 from plmctl.run.writing import Label
 from plmctl.storage.resumable import new_folder, write_folder
 from plmctl.tasks.base import Example, Task

@@ -15,8 +15,8 @@ from plmctl.run.asked_task import ALSO, choose_out, describe_model, read_example
 from plmctl.run.build import build
 from plmctl.run.loading import Loaded, load
 from plmctl.run.predict import ScoreTable
-from plmctl.run.schema import Evaluate
 from plmctl.run.sentence_vectors import SentencePooling, embed_texts
+from plmctl.run.uses import Evaluate
 from plmctl.tasks import inference
 from plmctl.tasks.bi_encoder import VectorRanking
 from plmctl.tasks.cross_encoder import CrossEncoder

@@ -13,11 +13,11 @@ from plmctl.core.errors import ConfigError, DataError, UsageError, flatten, rais
 from plmctl.run.budgets import NONE, TABLE
 from plmctl.run.compose import composed
 from plmctl.run.first_session import read_first_session, refuse_elsewhere
+from plmctl.run.groups import LENGTHS
 from plmctl.run.keys import is_path
 from plmctl.run.plugins import confirm, recorded
 from plmctl.run.recipes import recipe_names
 from plmctl.run.saved import CONFIG, read_spec, refuse_former_settings
-from plmctl.run.schema import LENGTHS
 from plmctl.run.spec import Provenance, RunSpec, key_of, thaw
 from plmctl.run.walks import leaves
 from plmctl.storage.paths import find_near

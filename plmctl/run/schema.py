@@ -10,10 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NotRequired, TypedDict
 
-from plmctl.core.values import Amount, Count, DropoutRate, Number, Rate, Share, Whole
+from plmctl.core.values import Amount, Count, DropoutRate, Number, Rate, Whole
 from plmctl.run.build import MISSING, SEVERAL
+from plmctl.run.groups import Corpora, Data, Eval, Run, Train, TrainOnTask
 from plmctl.run.linked import Linking, Mine, Retrieve
 from plmctl.run.spec import Part, Record, RunSpec, thaw
+from plmctl.run.uses import Attack, Embed, Evaluate, Extend, Generate, Inject
 from plmctl.run.writing import Augment, Label, Rarify, Rewrite
 
 MANY = (*SEVERAL, "eval.noise")  # where several parts stand side by side
@@ -40,130 +42,6 @@ ONE = (
     "method",
 )
 OF_THE_MODEL = ("size", "pattern", "position", "model", "tokenizer")  # a checkpoint brings these
-LENGTHS = ("steps", "tokens", "epochs", "minutes")  # of train: exactly one is set
-
-
-@dataclass(frozen=True)
-class Data(Record):
-    # token directory, or text: file, folder, glob, hf:<data set>, strings:<kind>:<length>;
-    # null: embedded corpus
-    path: str | tuple[str, ...] | None = None
-    valid_path: str | tuple[str, ...] | None = None  # held-out text; null: a share of `path`
-    valid_share: float = 0.01  # of the documents, chosen by their content
-    field: str = "text"  # of .jsonl, .csv, .parquet and hf:
-    # fields with lists of {"start", "end", "id"}: span tracks
-    spans: tuple[str, ...] = ()
-    # the same, as one id for each token (0: none)
-    tags: tuple[str, ...] = ()
-    # parallel text: the lines that belong to those of `path`
-    target_path: str | tuple[str, ...] | None = None
-    valid_target_path: str | tuple[str, ...] | None = None  # those that belong to `valid_path`
-    # parallel text in one .jsonl, .tsv: [source,target]
-    fields: tuple[str, ...] = ()
-    # what one line of a .txt is
-    # running: the end of a line is a token, and nothing else parts the text
-    lines: Literal["auto", "sentence", "paragraph", "wrapped", "running"] = "auto"
-    # of running text: the first byte that is read and the first that is not, [0,90000000]
-    bytes: tuple[Whole, ...] | None = None
-    valid_bytes: tuple[Whole, ...] | None = None  # the same of `valid_path`
-    # Chinese words, for noise that hides whole words: jieba, or a plugin's text -> (start, end)
-    segment: str | None = None
-    cache_dir: str | None = None  # where raw text is kept as tokens; null: the user's cache folder
-
-
-@dataclass(frozen=True)
-class Corpora(Data):
-    # corpora mixed row by row: {name: {path, target_path, language, weight}}
-    mixture: Mapping[str, Mapping[str, Any]] = Part({})
-    # of a mixture without weights: shares go as tokens ** (1 / temperature); null: 1
-    temperature: Amount | None = None
-    # of texts that share a tokenizer: each gives bytes ** (1 / temperature) of the text that it is
-    # trained on; null: all give as much
-    vocab_temperature: Amount | None = None
-    # {name: {path or mixture, target_path, language, format, noise, weight}}
-    sources: Mapping[str, Mapping[str, Any]] = Part({})
-    # .jsonl files are tokenized as they are read, and no tokens are kept on disk
-    streaming: bool = False
-    window: Count = 16777216  # of streaming: characters whose rows are shuffled together, in memory
-
-
-@dataclass(frozen=True)
-class Train(Record):
-    steps: Count | None = None  # updates
-    tokens: Count | None = None  # real tokens read, over all processes
-    epochs: Amount | None = None  # may be a part of one: 0.5
-    least_steps: Whole = 0  # more epochs, where train.epochs would be fewer updates than this
-    # optim.lr is that of a model of this width: one of half the width learns at twice the rate;
-    # null: optim.lr as it stands
-    lr_width: Count | None = None
-    # of wall-clock time, evaluation included; a recipe with budgets (plmctl help budgets) chooses
-    # size, batch, rate and rows by it, unless they are given
-    minutes: Amount | None = None
-    # of the training text or examples; a smaller share is a part of a larger one
-    share: Share = 1.0
-    batch_size: Count = 32  # rows of an update, over all processes
-    micro_batch_size: Count | None = None  # rows of one backward pass; null: a process' whole share
-    clip: Number = 1.0  # gradient norm; 0: off
-    max_bad_steps: Count = 10  # non-finite updates in a row before the run ends
-    # of the computation; weights stay fp32
-    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
-    compile: Literal["auto", True, False] = "auto"  # by torch.compile
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    processes: Count = 1  # on this machine, data-parallel
-    threads: Count | None = None  # of the CPU, for each process; null: what torch takes
-    # store only the input of each layer, and run the layer again in the backward pass: less memory,
-    # about a third more time, the same numbers
-    checkpoint_activations: bool = False
-    deterministic: bool = False  # refuse GPU kernels whose result depends on the order of execution
-    log_every: Whole = 10  # updates; 0: the first and the last only
-    grad_norms: bool = False  # of every layer, in the first update: start/grad_norm/<layer>
-    eval_every: Whole | None = None  # updates; null: ten times a run; 0: at the end only
-    save_every: Whole | None = None  # updates; null: ten times a run; 0: at the end only
-    keep_last: Count = 2  # checkpoints
-    keep_best: bool = True  # and the one with the best validation score
-    # validations in a row without a better score that end the run; null: none do
-    patience: Count | None = None
-    # names or globs of the only parameters that are trained
-    trainable: tuple[str, ...] = ()
-    # and of those that are not: [backbone.embedding*]
-    frozen: tuple[str, ...] = ()
-    # one batch of each source per update, of one source in its turn, or of one that is drawn
-    sources: Literal["together", "alternated", "sampled"] = "together"
-    # [{share: 0.9, format.max_length: 128}, ...]
-    stages: tuple[Mapping[str, Any], ...] = ()
-
-
-@dataclass(frozen=True)
-class TrainOnTask(Train):
-    # how often layers run whose weights, and those of all below, are frozen: on each batch; once an
-    # epoch, or once, with the same numbers to the bit, and kept in a file in between
-    frozen_outputs: Literal["batch", "epoch", "once"] = "batch"
-    frozen_limit: Amount = 20.0  # GB that this file may take
-    # each epoch trains one more layer, from the top down; heads alone in the first (ULMFiT)
-    unfreeze: bool = False
-    # what chooses the checkpoint: a metric of the task, or loss, or those of a task beside with its
-    # name before it (rte/accuracy); null: the first of the task
-    best_metric: str | None = None
-
-
-@dataclass(frozen=True)
-class Eval(Record):
-    noise: Any = None  # validation always sees the same masks, whatever the run's own noise
-    batch_size: Count | None = None  # null: that of training
-    rows: Count | None = 1024  # at most; null: all
-    seed: Whole = 0  # apart from the run's seed: runs compare
-
-
-@dataclass(frozen=True)
-class Run(Record):
-    dir: str | None = None  # null: runs/<name>/<time>
-    name: str | None = None  # null: the recipe
-    resume: bool = False  # what --resume sets
-    # services that its numbers are sent to, beside metrics.jsonl and TensorBoard: [wandb,mlflow],
-    # or <module>.<class> of a plug-in
-    trackers: tuple[str, ...] = ()
-    # what --plugin says; the run's files keep it
-    plugins: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -267,76 +145,6 @@ class Finetune(RunSpec):
 
 
 @dataclass(frozen=True)
-class Evaluate(RunSpec):
-    # several of one task: an ensemble
-    checkpoint: str | tuple[str, ...] = MISSING
-    # of several: the mean of their probabilities, or one vote each
-    joined: Literal["mean", "votes"] = "mean"
-    # of several beside one base, each of a task of its own: the column of `input` that names which
-    # of them answers a row; null: an ensemble
-    by: str | None = None
-    # [temperature,threshold]: what is fitted to the labels of this split, kept in the checkpoint,
-    # and used from then on; threshold: of the first metric, for two labels or any number each;
-    # thresholds: one for each of any number, of its own F1
-    calibrate: tuple[Literal["temperature", "threshold", "thresholds"], ...] = ()
-    task: Any = None  # null: the one the checkpoint was fine-tuned on
-    format: Any = None  # this and noise: of task=held_out; null: as in the checkpoint's own run
-    noise: Any = None
-    # texts that are also scored when they are changed: [typos,case]
-    perturb: Any = None
-    # dev, test, train, or another that the task's files have (mnli: dev_mismatched); valid means
-    # dev
-    split: str = "dev"
-    data: Data = Data()  # of task=lm and task=held_out
-    # unlabelled lines, or a .csv, .tsv or .jsonl table, to be labelled; -: standard input
-    input: str | None = None
-    # a .csv, .tsv or .jsonl file of predictions, or a folder of them, where earlier ones are kept;
-    # null: eval/ in the run, of a model without one eval/<its name>
-    out: str | None = None
-    overwrite: bool = False  # such a file that is there already, or an earlier one in the folder
-    batch_size: Count = 32
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    # bf16, fp16: three digits; auto: as training chooses
-    precision: Literal["auto", "fp32", "bf16", "fp16"] = "fp32"
-    heads: Any = None  # these four stand in the files of tasks; nothing is trained here
-    optim: Any = None
-    schedule: Any = None
-    train: Any = None
-    seed: int = 0
-
-
-@dataclass(frozen=True)
-class Attack(RunSpec):
-    checkpoint: str = MISSING  # a model that was fine-tuned on classes of texts
-    task: Any = None  # null: the one the checkpoint was fine-tuned on
-    split: str = "dev"  # whose examples are attacked, those that the model answers right
-    rows: Count | None = 200  # of the split, the first of them; null: all
-    field: str = "text"  # which text of an example is changed: text, text2
-    attack_candidates: Any = MISSING  # words that may stand in place of a word
-    # what a changed text must not do: [changed_once,similarity]; [] or null: nothing
-    constraint: Any = None
-    attack_search: Any = MISSING  # which words are replaced, in which order
-    # of masked_lm: a run, a checkpoint or a Hugging Face folder that predicts masked tokens
-    writer: str | None = None
-    # of similarity: whose vectors of texts are compared; null: those of checkpoint
-    embedder: str | None = None
-    # a .csv, .tsv or .jsonl file, an example in each line, or a folder of them, where earlier ones
-    # are kept; null: attack/ in the run
-    out: str | None = None
-    overwrite: bool = False  # such a file that is there already, or an earlier one in the folder
-    batch_size: Count = 64  # texts that the model reads at once
-    window: Count = 64  # examples that are attacked side by side
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    # bf16, fp16: three digits; auto: as training chooses
-    precision: Literal["auto", "fp32", "bf16", "fp16"] = "fp32"
-    heads: Any = None  # these four stand in the files of tasks; nothing is trained here
-    optim: Any = None
-    schedule: Any = None
-    train: Any = None
-    seed: Whole = 0  # of slips that are drawn
-
-
-@dataclass(frozen=True)
 class Tokenize(RunSpec):
     data: Data = Data()
     tokenizer: Any = MISSING
@@ -382,37 +190,6 @@ class MarkPolarity(RunSpec):
 
 
 @dataclass(frozen=True)
-class Inject(RunSpec):
-    # a run, a checkpoint or a Hugging Face folder; word_vectors=mimic: a run of bertram
-    checkpoint: str = MISSING
-    word_vectors: Any = MISSING
-    # the model that gets the tokens, with the same tokenizer, such as the one that bertram started
-    # from, whose heads predict words; null: checkpoint
-    into: str | None = None
-    # a folder of plmctl data contexts, or a table of words; null: all that word_vectors has
-    words: str | None = None
-    # where a new token stands in a text: nowhere, in place of the word, behind the word and a
-    # slash, or before a slash and the word
-    form: Literal["plain", "replace", "slash", "before"] = "slash"
-    cased: bool = False  # a word is one only with the same capital letters
-    out: str = MISSING  # a new folder
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-
-
-@dataclass(frozen=True)
-class Extend(RunSpec):
-    checkpoint: str = MISSING  # a run, a checkpoint or a Hugging Face folder
-    data: Data = Data()  # text of the field whose words the new tokens are parts of
-    tokens: Count = 1000  # new ones, at most
-    least: Count = 10  # how often a new token must stand in the text
-    # of new tokens, in every table of the model: the mean of those of the old tokens that it is
-    # made of, or as a new model draws them
-    rows: Literal["pieces", "random"] = "pieces"
-    sample_bytes: Count = 1 << 25  # of text that is read
-    out: str = MISSING  # a new folder
-
-
-@dataclass(frozen=True)
 class Vectors(RunSpec):
     data: Data = Data()
     method: Any = MISSING
@@ -430,59 +207,6 @@ class Vectors(RunSpec):
     seed: Whole = 0
     batch_size: Count = 64  # of method=distilled: texts that the model reads at the same time
     device: Literal["auto", "cpu", "cuda"] = "auto"  # of method=distilled
-
-
-@dataclass(frozen=True)
-class Embed(RunSpec):
-    # or a file of word vectors: of a line their mean is written
-    checkpoint: str = MISSING
-    input: str = MISSING  # lines of text, JSON lines, or a table (.csv, .tsv, .parquet)
-    field: str = "text"  # of a table or of JSON lines: the column, the key that has the text
-    out: str = MISSING  # .npz; with among .jsonl
-    overwrite: bool = False  # a file that is there already
-    # a file of vectors that embed wrote, one for each line: among these lines, the nearest to each
-    # of input are written
-    among: str | None = None
-    top: Count = 5  # how many of them
-    # or numbers: 0 is the embedding output, -1 the last, [0,-1]
-    layers: int | tuple[int, ...] | Literal["all"] = "all"
-    # one vector a line, of all tokens but padding; first_last: the mean over the tokens of the
-    # first and the last layer; pooler: what predicts the next sentence; idf, sif: the mean over the
-    # tokens, of which rare ones weigh more; trained: as the model learned to compare texts (simcse,
-    # tasks of sentences)
-    pooling: Literal[
-        "none", "mean", "first", "max", "last", "first_last", "pooler", "idf", "sif", "trained"
-    ] = "none"
-    # of idf and sif: a file as input is, in which rare tokens are rare; null: input itself
-    weights_from: str | None = None
-    normalize: bool = False  # vectors of length 1, whose product is their cosine
-    logits: bool = False
-    batch_size: Count = 32
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    # bf16, fp16: three digits; auto: as training chooses
-    precision: Literal["auto", "fp32", "bf16", "fp16"] = "fp32"
-
-
-@dataclass(frozen=True)
-class Generate(RunSpec):
-    checkpoint: str = MISSING
-    # one text: to go on with, the source of what is written, or with masks to be filled
-    prompt: str | None = None
-    # a file of such texts, one a line; -: standard input, which null takes where it is no terminal
-    input: str | None = None
-    out: str | None = None  # a .jsonl file of the results; null: they are printed
-    overwrite: bool = False  # a file that is there already
-    search: Any = None
-    # of a model with memory: how many tokens each one sees, itself among them, so that a long text
-    # costs no more; null: all so far, or as in training with model.same_length
-    memory: Count | None = None
-    # most tokens of a text; null: as many as the model has positions, or 128
-    max_new: Count | None = None
-    batch_size: Count = 32  # prompts at the same time
-    top: Count = 5  # candidates for each mask
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    # bf16, fp16: three digits; auto: as training chooses
-    precision: Literal["auto", "fp32", "bf16", "fp16"] = "fp32"
 
 
 @dataclass(frozen=True)

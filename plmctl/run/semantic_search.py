@@ -24,7 +24,7 @@ from plmctl.core.errors import DataError
 from plmctl.core.terminal import counted, remark, tell
 from plmctl.core.values import fit
 from plmctl.heads.token_weights import TOKEN_WEIGHTS
-from plmctl.run.schema import Embed
+from plmctl.run.uses import Embed
 from plmctl.storage.atomic import write_text
 from plmctl.tasks.search import search_vectors
 

@@ -12,8 +12,8 @@ import numpy as np
 from plmctl.run.embedding_lines import lay_out_text, read
 from plmctl.run.loading import Loaded
 from plmctl.run.predict import ScoreTable
-from plmctl.run.schema import Evaluate
 from plmctl.run.sentence_vectors import check_weights, choose_pooling, count_weights, embed_texts
+from plmctl.run.uses import Evaluate
 from plmctl.tasks.sentence_similarity import ScoredPair, SentenceSimilarity, average
 from plmctl.training.device.precision import Precision
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from plmctl.core.machine import describe_cpu
-from plmctl.run.schema import Train
+from plmctl.run.groups import Train
 from plmctl.storage.atomic import write_json
 from plmctl.storage.paths import find_cache_folder
 from plmctl.training.device.peak import find_card_peak, measure_rate, usual_share

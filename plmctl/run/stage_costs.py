@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from plmctl.run.cost import Cost
-from plmctl.run.schema import Train
+from plmctl.run.groups import Train
 
 
 @dataclass(frozen=True)

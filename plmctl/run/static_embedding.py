@@ -12,7 +12,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.terminal import remark, tell
 from plmctl.knowledge.vector_files import read_static
 from plmctl.run.embedding_lines import read_texts
-from plmctl.run.schema import Embed
+from plmctl.run.uses import Embed
 from plmctl.storage.arrays import write_npz
 
 _EDGES = ".,;:!?\"'()[]{}<>«»“”‘’„…"  # of a word, where it has no vector with them

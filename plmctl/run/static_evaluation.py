@@ -9,7 +9,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.knowledge.vector_files import SUFFIXES, read_static
 from plmctl.run.build import build
 from plmctl.run.predict import ScoreTable
-from plmctl.run.schema import Evaluate
+from plmctl.run.uses import Evaluate
 from plmctl.tasks.word_analogies import WordAnalogies
 from plmctl.tasks.word_similarity import WordSimilarity
 

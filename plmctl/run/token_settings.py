@@ -11,7 +11,7 @@ from plmctl.core.spelling import spell
 from plmctl.data.shards import is_tokens, read_manifest
 from plmctl.run.build import build, plain
 from plmctl.run.corpus import sources
-from plmctl.run.schema import Data
+from plmctl.run.groups import Data
 
 # what says how text is read, which the tokens of a text have decided
 OF_THE_TEXT = tuple(name for name in Data() if name not in ("path", "cache_dir"))

@@ -10,7 +10,7 @@ from plmctl.generation.prompts import batch_by_length
 from plmctl.run.loading import Loaded
 from plmctl.run.predict import ScoreTable
 from plmctl.run.prompting import make_prompt_reader
-from plmctl.run.schema import Evaluate
+from plmctl.run.uses import Evaluate
 from plmctl.tasks.wnlampro import WNLaMPro
 from plmctl.training.device.precision import Precision
 

@@ -22,7 +22,7 @@ from plmctl.run.embedding import choose_layers, count_states, group_lines, make_
 from plmctl.run.embedding_lines import EmbeddingLine
 from plmctl.run.loading import Loaded
 from plmctl.run.predict import ScoreTable
-from plmctl.run.schema import Evaluate
+from plmctl.run.uses import Evaluate
 from plmctl.tasks import encode
 from plmctl.tasks.places import find_tokens
 from plmctl.tasks.word_similarity import WordSimilarity

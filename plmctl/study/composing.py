@@ -20,7 +20,7 @@ from plmctl.jobs.configs import (
 )
 from plmctl.jobs.job import Config
 from plmctl.nn.last_maps import find_last_maps
-from plmctl.run import schema
+from plmctl.run import groups, schema
 from plmctl.run.adapt import refuse_another_model
 from plmctl.run.assemble import build_model, without_weights
 from plmctl.run.budgets import NONE, find_given
@@ -113,7 +113,7 @@ class Composer:
         """Validation is on all held-out rows, since fewer would be other text under another
         tokenizer.
         """
-        data = spell_changes("data", self.study.data, thaw(schema.Data()))
+        data = spell_changes("data", self.study.data, thaw(groups.Data()))
         kind, amount = self.study.budget or ("steps", 1)
         amount *= arm.times
         length = {
@@ -131,7 +131,7 @@ class Composer:
             config = self.configs.adopt(arm.recipe, words)
         for error in find_missing_text(config["data"]):
             raise error
-        lengths = tuple(f"train.{name}=" for name in schema.LENGTHS)
+        lengths = tuple(f"train.{name}=" for name in groups.LENGTHS)
         own = [word for word in arm.overrides if word.lstrip("+").startswith(lengths)]
         if own and arm.pretrain:
             key, _, value = own[0].partition("=")

@@ -14,7 +14,7 @@ from plmctl.core.spelling import spell
 from plmctl.jobs.configs import is_tokenized_first
 from plmctl.jobs.job import REFERENCE, Config, Job, close_over
 from plmctl.jobs.key import compute_key
-from plmctl.run import schema
+from plmctl.run import groups, schema
 from plmctl.run.decision import Decision
 from plmctl.run.spec import Provenance, key_of, thaw
 from plmctl.run.walks import select
@@ -137,7 +137,7 @@ class _Planner:
         config = {**composed.pretrain, "seed": cell.seed}
         if tokens := self._tokenize(composed):
             kept = {name: config["data"][name] for name in ("cache_dir", "sources")}
-            config["data"] = thaw(schema.Corpora()) | kept | {"path": tokens.reference}
+            config["data"] = thaw(groups.Corpora()) | kept | {"path": tokens.reference}
         return self._add("pretrain", f"pretrain {cell.label}", config)
 
     def _inject(
@@ -158,7 +158,7 @@ class _Planner:
         if not is_tokenized_first(data):
             return None
         config = {
-            "data": {f.name: data[f.name] for f in dataclasses.fields(schema.Data)},
+            "data": {f.name: data[f.name] for f in dataclasses.fields(groups.Data)},
             "tokenizer": composed.pretrain["tokenizer"],
             "out": None,
             "processes": None,

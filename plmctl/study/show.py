@@ -15,7 +15,7 @@ from plmctl.core.terminal import print_parts, screen, tell
 from plmctl.jobs.journal import State
 from plmctl.report.statistics import ALPHA
 from plmctl.report.study_tables import format_detectable, format_number, format_p, list_equal
-from plmctl.run.schema import LENGTHS
+from plmctl.run.groups import LENGTHS
 from plmctl.study.looks import Looks
 from plmctl.study.plan import StudyPlan
 

@@ -16,8 +16,8 @@ from plmctl.core.errors import ConfigError, DataError
 from plmctl.knowledge.static_vectors import StaticVectors
 from plmctl.knowledge.subwords import Ngrams, Subwords
 from plmctl.knowledge.vector_files import write_static
-from plmctl.run.schema import Evaluate
 from plmctl.run.static_evaluation import refuse_analogies
+from plmctl.run.uses import Evaluate
 from plmctl.tasks.word_analogies import WordAnalogies
 
 WORDS = [f"w{n}" for n in range(30)]
