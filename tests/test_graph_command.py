@@ -18,6 +18,7 @@ from plmctl.knowledge.triples import read_graph
 from plmctl.knowledge.vectors import read_vectors
 from plmctl.run import graph_evaluation
 from plmctl.run.graph_evaluation import load_tables
+from plmctl.run.graph_training import UpdateTime
 from plmctl.run.recipes import recipes_dir
 from tests.test_pretrain_command import same
 
@@ -158,12 +159,18 @@ def test_dry_run(data: Path, tmp_path: Path) -> None:
     assert report["updates of an epoch"] == 5
     assert report["FLOPs of a triple"] == 2 * 3 * 2 * 30 * 8  # two questions, three products
     assert report["length"] == "100 updates"
-    assert re.fullmatch(r"\d+:\d\d(:\d\d)?", report["time, without ranking"])
+    assert re.match(r"\d+:\d\d(:\d\d)?(, or |$)", report["time, without ranking"])
     assert 0 < report["seconds of an update"] < 1
     assert not (tmp_path / "run").exists()
     shown = plmctl(*words, "train.steps=null", "train.minutes=2").stdout
     assert "parameters: 288" in shown
     assert "time, without ranking: 2:00\n" in shown
+
+
+def test_the_time_of_a_busy_machine() -> None:
+    assert UpdateTime(0.1, 0.12).describe(1200) == "2:00"
+    told = "2:00, or 20:00 while the machine is as busy as now"
+    assert UpdateTime(0.1, 1.0).describe(1200) == told
 
 
 def test_grouped_questions_are_fewer(tmp_path: Path) -> None:

@@ -341,4 +341,11 @@ def test_preview_and_dry_run_write_nothing(
     assert pretrain(*words, "--preview", "3").count(" of text: ") == 3
     report = json.loads(pretrain(*words, "--dry-run", "--json"))
     assert report["run"]["updates"] == 2000
+    epochs = ["train.steps=null", "train.epochs=2", "--dry-run", "--json"]
+    run = json.loads(pretrain(*words, *epochs))["run"]
+    assert run["updates"] == run["tokens"] == "known once the tokens are cut into rows"
+    raw = [*(word for word in words if not word.startswith("data.path=")), "data.path=builtin"]
+    assert (
+        "at most 1,048,576 characters of it" in json.loads(pretrain(*raw, *epochs))["run"]["tokens"]
+    )
     assert list(tmp_path.iterdir()) == []

@@ -28,7 +28,7 @@ from plmctl.text.strings import Strings
 # what is being done, bytes of text done, bytes in all (0: not known)
 _SPACE = 1 << 64  # of document hashes
 _STEP = 1 << 22
-_BEGINNING = 1 << 20  # characters that are read before a run begins
+BEGINNING = 1 << 20  # characters that are read before a run begins
 # least characters that a document counts in a sample: its memory besides the text
 _LEAST = 128
 
@@ -92,7 +92,7 @@ class TextSource:
         if local and (self.fields or has_rows(files[0])):
             next(self.documents(), None)
         elif self.span is None:
-            left = _BEGINNING
+            left = BEGINNING
             for file in (each for each in files if isinstance(each, Path) and not has_rows(each)):
                 for _, line in read_lines(file):
                     left -= len(line) + 1

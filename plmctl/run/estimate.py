@@ -15,6 +15,8 @@ from rich.table import Table
 from plmctl.core.progress import clock
 from plmctl.core.terminal import screen, tell
 from plmctl.data.loader import row_lengths
+from plmctl.data.shards import is_tokens
+from plmctl.data.survey import BEGINNING
 from plmctl.models.base import Model
 from plmctl.nn.stack import checkpoint_stacks
 from plmctl.nn.tables import Padded, count, real
@@ -23,9 +25,10 @@ from plmctl.run.assemble import without_weights
 from plmctl.run.build import build
 from plmctl.run.check import Outline, outline_pretraining
 from plmctl.run.cost import Cost, cost
+from plmctl.run.groups import Train
 from plmctl.run.model_facts import remark_on_model
 from plmctl.run.predict import ScoreTable
-from plmctl.run.schema import Finetune, Pretrain, Train
+from plmctl.run.schema import Finetune, Pretrain
 from plmctl.run.side_tasks import count_updates
 from plmctl.run.stage_costs import Spent, StageCost, spend
 from plmctl.run.stage_settings import count_stages, share_of, stage_config, stage_pattern
@@ -162,7 +165,14 @@ def _report(
         "run": {
             **first,
             **{name: value for name, value in decided.items() if value not in (None, "auto")},
-            **_run(train, stages, spent, peak_flops(precision), usual_share(device)),
+            **_run(
+                train,
+                stages,
+                spent,
+                peak_flops(precision),
+                usual_share(device),
+                unknown=_explain_unknown(spec),
+            ),
         },
     }
     if len(stages) > 1:
@@ -185,11 +195,27 @@ def _vocabulary(model: Model) -> dict[str, str]:
     return {}
 
 
+def _explain_unknown(spec: Pretrain | Finetune) -> str:
+    """Why the number of updates is not known."""
+    if spec.train.minutes:
+        return "as many as fit"
+    if is_tokens(spec.data.path):
+        return "known once the tokens are cut into rows"
+    return (
+        f"known once the corpus is tokenized; now at most {BEGINNING:,} characters of it are read"
+    )
+
+
 def _run(
-    train: Train, stages: Sequence[StageCost], spent: Spent, peak: float | None, share: float
+    train: Train,
+    stages: Sequence[StageCost],
+    spent: Spent,
+    peak: float | None,
+    share: float,
+    *,
+    unknown: str,
 ) -> dict[str, Any]:
     """The numbers of all updates together."""
-    unknown = "as many as fit" if train.minutes else "known once the corpus is tokenized"
     numbers: dict[str, Any] = {
         "training FLOPs per token": round(spent.flops_per_token),
         "tokens per update, at most": max(stage.tokens for stage in stages),
