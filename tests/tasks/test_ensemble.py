@@ -226,7 +226,8 @@ def test_the_command_joins_models_of_different_tokens(tmp_path: Path) -> None:
     assert "decision" not in answer
     alone = invoke("eval", f"checkpoint=[{runs[0]}]", "task.columns.text=text", "--json")
     assert alone.exit_code == 0, alone.output
-    assert json.loads(alone.stdout)["metrics"]["dev"] == answer["metrics"]["one"]
+    found_alone = json.loads(alone.stdout)["metrics"]["dev"]
+    assert answer["metrics"]["one"].items() <= found_alone.items()
     assert invoke("eval", f"checkpoint={runs[0]}", "calibrate=[threshold]").exit_code == 0
     again = invoke("eval", both, f"out={tmp_path / 'again.jsonl'}", "--json")
     answer = json.loads(again.stdout)
