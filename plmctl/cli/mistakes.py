@@ -81,5 +81,5 @@ def find_plugins(plugins: Sequence[str]) -> None:
             raise UsageError(
                 f"--plugin {name}: there is no such package"
                 " in the current folder or among the installed ones"
-                f"\n  fix: pip install it, or start plmctl in the folder that holds {name}/"
+                f"\n  fix: export PYTHONPATH=<folder that holds {name}/>, or pip install it"
             )
