@@ -27,10 +27,11 @@ def score_clusters(gold: Sequence[Clusters], guess: Sequence[Clusters]) -> dict[
     """All scores by name, of one list of clusters a document.
 
     What is right and what there is are added up over documents, then divided. A mention that only
-    one side has counts there, and is never right. `mention_f1`: of mentions, whatever their
-    cluster.
+    one side has counts there, and is never right; one of several clusters belongs to the first of
+    them. `mention_f1`: of mentions, whatever their cluster.
     """
     found: dict[str, float] = {}
+    gold, guess = ([_take_once(clusters) for clusters in side] for side in (gold, guess))
     for kind, count in _KINDS.items():
         sides = [(gold, guess), (guess, gold)]
         recall, precision = (
@@ -51,6 +52,17 @@ def _divide(counts: Sequence[Counts]) -> float:
     return right / there if there else 0.0
 
 
+def _take_once(clusters: Clusters) -> Clusters:
+    """Every mention where it stands first, without clusters of which nothing is left."""
+    seen = set[Hashable]()
+    found = []
+    for cluster in clusters:
+        own = [mention for mention in dict.fromkeys(cluster) if mention not in seen]
+        seen.update(own)
+        found += [own] if own else []
+    return found
+
+
 def _owners(clusters: Clusters) -> dict[Hashable, int]:
     return {mention: number for number, own in enumerate(clusters) for mention in own}
 
@@ -62,9 +74,8 @@ def muc(own: Clusters, other: Clusters) -> Counts:
     owner = _owners(other)
     right = there = 0
     for cluster in own:
-        members = {*cluster}
-        parts = {owner.get(mention, (mention,)) for mention in members}
-        right, there = right + len(members) - len(parts), there + len(members) - 1
+        parts = {owner.get(mention, (mention,)) for mention in cluster}
+        right, there = right + len(cluster) - len(parts), there + len(cluster) - 1
     return right, there
 
 
@@ -73,10 +84,9 @@ def b_cubed(own: Clusters, other: Clusters) -> Counts:
     owner = _owners(other)
     right, there = 0.0, 0
     for cluster in own:
-        members = {*cluster}
-        shared = Counter(owner[mention] for mention in members if mention in owner)
-        right += sum(count * count for count in shared.values()) / max(1, len(members))
-        there += len(members)
+        shared = Counter(owner[mention] for mention in cluster if mention in owner)
+        right += sum(count * count for count in shared.values()) / len(cluster)
+        there += len(cluster)
     return right, there
 
 

@@ -13,7 +13,9 @@ UPDATES = ("train.steps=20", "train.eval_every=10", "eval.rows=16", "data.valid_
 
 
 def header_lines(recipe: Path, field: str) -> list[list[str]]:
-    """The words behind `plmctl` of each line `# <field>:` of the comment that begins a recipe."""
+    """The words behind `plmctl` of each line `# <field>:` of the comment that begins a recipe, up
+    to a remark in brackets.
+    """
     found: list[str] = []
     inside = False
     for line in recipe.read_text(encoding="utf-8").splitlines():
@@ -25,7 +27,7 @@ def header_lines(recipe: Path, field: str) -> list[list[str]]:
             found[-1] += " " + line.lstrip("# ")
         else:
             inside = False
-    return [shlex.split(line)[1:] for line in found]
+    return [shlex.split(line.partition(" (")[0])[1:] for line in found]
 
 
 def own_text(words: list[str]) -> list[str]:
@@ -75,6 +77,8 @@ def recipe_cases(folder: Path) -> list[Case]:
     for recipe in sorted(before, key=lambda recipe: len(before[recipe])):
         folders = {"runs/bert": "recipe/bert"}  # of a header that does not say how it is made
         for line in before[recipe]:
+            if not any(word.startswith("data.path=") for word in line):
+                line = [*line, "data.path=corpus.txt"]  # which is not the text of the launch line
             name = made.setdefault(in_small(line, folders, False), f"before/{recipe.stem}")
             folders |= {word[8:]: name for word in line if word.startswith("run.dir=")}
         (line,) = header_lines(recipe, "Launch")

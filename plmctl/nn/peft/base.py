@@ -12,6 +12,7 @@ from plmctl.core.errors import ConfigError, nearest
 from plmctl.core.parts import base_of
 from plmctl.nn.cells.base import Cell, LinearRows
 from plmctl.nn.init import Starting
+from plmctl.nn.residual import Block
 from plmctl.nn.stack import Stack
 
 
@@ -143,11 +144,16 @@ def fold(model: nn.Module, methods: Sequence[Method]) -> None:
         detach(owner, mark)
 
 
-def find_cells(model: nn.Module) -> Iterator[Cell]:
-    """The cells of all stacks of a model, each once."""
+def find_blocks(model: nn.Module) -> Iterator[Block]:
+    """The blocks of all stacks of a model, each once."""
     for stack in [part for part in model.modules() if isinstance(part, Stack)]:
         for blocks in stack.blocks.values():
-            yield from (block.cell for block in blocks)  # type: ignore[attr-defined]
+            yield from blocks  # type: ignore[misc]
+
+
+def find_cells(model: nn.Module) -> Iterator[Cell]:
+    """The cells of all stacks of a model, each once."""
+    return (block.cell for block in find_blocks(model))
 
 
 def find_maps(model: nn.Module, names: Sequence[str], path: str) -> list[dict[str, LinearRows]]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Self
 
 import torch
 from torch import Generator, Tensor, nn
@@ -13,13 +13,15 @@ from torch.nn import functional as F
 from plmctl.core.errors import ConfigError, nearest
 from plmctl.core.parts import part_of
 from plmctl.core.values import Amount, Count, Number
-from plmctl.nn.cells.base import Cell
 from plmctl.nn.cells.feedforward import find_activation
-from plmctl.nn.peft.base import Added, Method, attach, find_cells
+from plmctl.nn.peft.base import Added, Method, attach, find_blocks
+from plmctl.nn.residual import Block
 
 
 class BottleneckChange(Added):
-    """`y + s up(activation(down(z)))` with z = y, or, in `parallel`, z = what the cell reads."""
+    """`y + s up(activation(down(z)))` with z = y; in `parallel`, z = x, what the cell reads; with a
+    `norm` of the model, z = norm(x + y).
+    """
 
     def __init__(
         self,
@@ -30,8 +32,10 @@ class BottleneckChange(Added):
         parallel: bool,
         scale: float,
         std: float | None,
+        norm: nn.Module | None = None,
     ) -> None:
         super().__init__()
+        self._norm = (norm,)  # a part of the model, not of the adapter
         self.activation, self.parallel = find_activation(activation), parallel
         self.scale, self.std = scale, std
         self.down = nn.Parameter(torch.empty(inner, width))
@@ -55,9 +59,26 @@ class BottleneckChange(Added):
 
     def add(self, x: Any, y: Tensor) -> Tensor:
         """[B, T, W] what it adds to y."""
-        read = x["text"] if self.parallel else y
+        read = x["text"] if self.parallel else self.ask(x, y)
         inner = self.activation(F.linear(read, self.down, self.down_bias))
         return self.scale * F.linear(inner, self.up, self.up_bias)
+
+    def ask(self, x: Any, y: Tensor) -> Tensor:
+        """[B, T, W] y, or norm(x + y)."""
+        (norm,) = self._norm
+        if norm is None:
+            return y
+        normed: Tensor = norm(x["text"] + y)
+        return normed
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Go to another device or type together with the norm, which may be that of a model which
+        this adapter has left.
+        """
+        for norm in self._norm:
+            if norm is not None:
+                norm._apply(fn, recurse)
+        return super()._apply(fn, recurse)
 
 
 @part_of("peft")
@@ -65,10 +86,10 @@ class Bottleneck(Method):
     """`y + up(activation(down(y)))` on the result y of a cell, before it is added to the stream
     (Houlsby et al., 2019, arXiv:1902.00751, sec. 2.1).
 
-    Behind the feed-forward cell alone it is that of Pfeiffer et al. (2021, arXiv:2005.00247, sec.
-    3.1); beside it (`parallel`), with a factor, that of He et al. (2022, arXiv:2110.04366, sec.
-    4.6). Differs: dropout of the residual connection comes after it, not before; Pfeiffer's reads
-    the normed sum of the layer.
+    Behind the feed-forward cell alone, and `normed`, it is that of Pfeiffer et al. (2021,
+    arXiv:2005.00247, sec. 3.1; released code); beside it (`parallel`), with a factor, that of He et
+    al. (2022, arXiv:2110.04366, sec. 4.6). Differs: dropout of the residual connection comes after
+    it, not before.
 
     Args:
         cells: which ones have one, by what they compute: attention, feed-forward.
@@ -78,6 +99,8 @@ class Bottleneck(Method):
         scale: s, the factor of what it adds.
         std: of both matrices at first, normal and cut off at two; None: `up` is 0.
         norms: the norms of the model are trained, too.
+        normed: reads norm(x + y), with x what the cell reads and the norm behind the sum; y where
+            no norm stands there (pre-norm).
     """
 
     mark = "adapter"
@@ -92,9 +115,13 @@ class Bottleneck(Method):
         scale: Amount = 1.0,
         std: Number | None = 1e-3,
         norms: bool = False,
+        normed: bool = False,
     ) -> None:
         find_activation(activation)
-        self.cells, self.norms = tuple(cells), norms
+        if parallel and normed:
+            allowed = "false: with parallel=true it reads what the cell reads"
+            raise ConfigError("normed", normed, allowed, fix="parallel=false")
+        self.cells, self.norms, self.normed = tuple(cells), norms, normed
         self.settings: dict[str, Any] = {
             "inner": inner_width,
             "activation": activation,
@@ -104,17 +131,18 @@ class Bottleneck(Method):
         }
 
     def add_to(self, model: nn.Module) -> None:
-        for cell in self.choose_cells(model):
-            attach(cell, self.mark, self.make(cell))
+        for block in self.choose_blocks(model):
+            attach(block.cell, self.mark, self.make(block))
 
-    def choose_cells(self, model: nn.Module) -> list[Cell]:
-        """The cells that have one.
+    def choose_blocks(self, model: nn.Module) -> list[Block]:
+        """The blocks of the cells that have one.
 
         Raises:
             ConfigError: No cell of the model computes what a name says.
         """
-        found = [cell for cell in find_cells(model) if cell.writes == "text"]
-        known = list(dict.fromkeys(cell.computes for cell in found if cell.computes))
+        found = [block for block in find_blocks(model) if block.cell.writes == "text"]
+        computed = [block.cell.computes for block in found]
+        known = list(dict.fromkeys(filter(None, computed)))
         if not known:
             allowed = "for models of attention and feed-forward: this one has no such cells"
             raise ConfigError("cells", list(self.cells), allowed, fix="peft=[bitfit]")
@@ -123,11 +151,14 @@ class Bottleneck(Method):
             allowed = f"of what the cells of this model compute: {', '.join(known)}"
             value = wrong[0] if wrong else []
             raise ConfigError("cells", value, allowed + (nearest(wrong[0], known) if wrong else ""))
-        return [cell for cell in found if cell.computes in self.cells]
+        return [own for own, name in zip(found, computed, strict=True) if name in self.cells]
 
-    def make(self, cell: Cell) -> BottleneckChange:
+    def make(self, block: Block) -> BottleneckChange:
         """The adapter of a cell."""
-        return BottleneckChange(width=cell.projection.out_features, **self.settings)
+        follows = self.normed and not isinstance(block.norm_sum, nn.Identity)
+        norm = block.norm_sum if follows and block.columns is None else None
+        width = block.cell.projection.out_features
+        return BottleneckChange(width=width, norm=norm, **self.settings)
 
     def trains(self, model: nn.Module) -> list[str]:
         own = super().trains(model)

@@ -41,8 +41,8 @@ class TrainedChange(Added):
 
 
 class FusedChange(TrainedChange, Restrained):
-    """`y + sum_n s_n V z_n`, s = softmax over n of `(Q y + b) . (K z_n + c)`, z_n what adapter n
-    adds.
+    """`y + sum_n s_n V z_n`, s = softmax over n of `(Q q + b) . (K z_n + c)`, z_n what adapter n
+    adds, q = y, or norm(x + y) where the last adapter reads that.
 
     `penalty`: lambda of `lambda |V - I|^2`.
     """
@@ -72,7 +72,8 @@ class FusedChange(TrainedChange, Restrained):
 
     def change(self, x: Any, y: Tensor) -> Tensor:
         added = torch.stack([adapter.add(x, y) for adapter in self.each()], -2)  # [B, T, N, W]
-        query = F.linear(y, self.query, self.query_bias)[..., None, :]
+        asked = self.each()[-1].ask(x, y)
+        query = F.linear(asked, self.query, self.query_bias)[..., None, :]
         scores = (query * F.linear(added, self.key, self.key_bias)).sum(-1)  # [B, T, N]
         mixed = (scores.softmax(-1)[..., None] * F.linear(added, self.value)).sum(-2)
         return y + mixed
@@ -106,8 +107,9 @@ class TrainedAdapters(Method):
     def add_to(self, model: nn.Module) -> None:
         found: dict[int, tuple[Cell, dict[int, BottleneckChange]]] = {}
         for number, method in enumerate(self.adapters):
-            for cell in method.choose_cells(model):
-                found.setdefault(id(cell), (cell, {}))[1][number] = method.make(cell)
+            for block in method.choose_blocks(model):
+                _, own = found.setdefault(id(block), (block.cell, {}))
+                own[number] = method.make(block)
         for cell, own in found.values():
             attach(cell, self.mark, self.join(cell, own))
 
@@ -133,8 +135,8 @@ class AdapterFusion(TrainedAdapters):
     """Attention over what adapters of earlier runs add, for each token and cell; the adapters stay
     as they are (Pfeiffer et al., 2021, arXiv:2005.00247, sec. 3.2).
 
-    V begins as the identity, and a penalty keeps it near it (released code, 0.01). Differs: the
-    query is the result of the cell, not the normed sum of the layer.
+    V begins as the identity, and a penalty keeps it near it (released code, 0.01). The query is
+    what the last adapter reads behind its cell: its result, or the normed sum of the layer.
 
     Args:
         runs: checkpoints of runs with one method, an adapter, beside the same base.

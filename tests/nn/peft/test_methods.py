@@ -16,12 +16,13 @@ from plmctl.nn.cells.attention import Attention
 from plmctl.nn.entmax import Entmax
 from plmctl.nn.env import Streams
 from plmctl.nn.init import normal
-from plmctl.nn.peft.base import find_cells, find_maps, fold
+from plmctl.nn.peft.base import find_blocks, find_cells, find_maps, fold
 from plmctl.nn.peft.bottleneck import Bottleneck
 from plmctl.nn.peft.ia3 import LearnedScales
 from plmctl.nn.peft.lora import LowRank
 from plmctl.nn.peft.prefix import PrefixTuning
 from plmctl.nn.peft.subset import Subset
+from plmctl.nn.residual import PostNorm, PreNorm
 from plmctl.run.assemble import build_model, without_weights
 from plmctl.run.build import plain
 from plmctl.run.compose import compose
@@ -147,6 +148,56 @@ def test_an_adapter_adds_its_network_to_the_result_of_a_cell(parallel) -> None:
     inner = (x if parallel else y) @ added.down.T + added.down_bias
     wanted = y + method.settings["scale"] * (inner.clamp(min=0) @ added.up.T + added.up_bias)
     torch.testing.assert_close(cell(streams, None), wanted)
+
+
+def build_normed(residual=PostNorm):
+    """A feed-forward block, and its adapter that reads the normed sum."""
+    stack = make_stack("f", residual=residual)
+    method = Bottleneck(cells=["feed-forward"], inner_width=5, activation="relu", normed=True)
+    method.add_to(stack)
+    (block,) = find_blocks(stack)
+    stack.double()
+    block.cell.adapter.start(torch.Generator().manual_seed(1))
+    for weight in block.cell.adapter.parameters():
+        weight.data.normal_(generator=torch.Generator().manual_seed(2))
+    return stack, block
+
+
+def test_an_adapter_of_pfeiffer_reads_the_normed_sum_of_the_layer() -> None:
+    plain = next(find_blocks(make_stack("f", residual=PostNorm)))
+    stack, block = build_normed()
+    x, added = make_input(torch.float64), block.cell.adapter
+    y = plain.cell({"text": x}, None)
+    inner = block.norm_sum(x + y) @ added.down.T + added.down_bias
+    wanted = y + inner.clamp(min=0) @ added.up.T + added.up_bias
+    torch.testing.assert_close(block.cell({"text": x}, None), wanted)
+    assert sum(name.startswith("blocks.f.0.norm_sum") for name in stack.state_dict()) == 2
+    assert not [name for name in stack.state_dict() if "adapter" in name and "norm" in name]
+    twin = copy.deepcopy(stack)
+    block.norm_sum.weight.data.zero_()
+    torch.testing.assert_close(next(find_cells(twin))({"text": x}, None), wanted)
+    assert (block.cell({"text": x}, None) - wanted).abs().max() > 1e-3
+
+
+def test_an_adapter_of_pfeiffer_takes_the_norm_of_its_model_along() -> None:
+    _, block = build_normed()
+    added = block.cell.adapter
+    added.float()
+    assert block.norm_sum.weight.dtype == torch.float32
+
+
+def test_an_adapter_of_pfeiffer_reads_the_result_where_no_norm_follows() -> None:
+    plain = next(find_blocks(make_stack("f")))
+    _, block = build_normed(PreNorm)
+    x, added = make_input(torch.float64), block.cell.adapter
+    y = plain.cell({"text": x}, None)
+    inner = y @ added.down.T + added.down_bias
+    wanted = y + inner.clamp(min=0) @ added.up.T + added.up_bias
+    torch.testing.assert_close(block.cell({"text": x}, None), wanted)
+    with pytest.raises(ConfigError, match=r"normed.*reads what the cell reads"):
+        Bottleneck(
+            cells=["feed-forward"], inner_width=5, activation="relu", parallel=True, normed=True
+        )
 
 
 @pytest.mark.parametrize("names", [["lora"], ["ia3"], ["lora", "ia3"], ["ia3", "lora"]])

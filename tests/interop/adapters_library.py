@@ -1,0 +1,144 @@
+"""The numbers of `adapters_library.json`: what the library `adapters` (AdapterHub) computes.
+
+    python -m venv adv && adv/bin/pip install torch adapters
+    adv/bin/python tests/interop/adapters_library.py
+
+The library needs a `transformers` before 5, and so an environment of its own; plmctl is not needed
+there. `test_adapters_library.py` computes the same numbers from the same weights, which are waves
+of their names, and of the same batch: the first logits and the losses of ten updates by AdamW.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+STORE = Path(__file__).with_suffix(".json")
+BERT: dict[str, Any] = {
+    "vocab_size": 40,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "max_position_embeddings": 12,
+    "layer_norm_eps": 1e-12,
+}
+LENGTHS = (9, 6)
+RATE = 1e-2
+FACTOR = 4  # of the width, 16: adapters are 4 columns wide inside
+# settings of the library by what we call them; `names`: of the adapters, the last one is trained
+METHODS: dict[str, dict[str, Any]] = {
+    "houlsby": {"kind": "DoubleSeqBnConfig", "reduction_factor": FACTOR, "non_linearity": "gelu"},
+    "pfeiffer": {"kind": "SeqBnConfig", "reduction_factor": FACTOR},
+    "parallel": {"kind": "ParBnConfig", "reduction_factor": FACTOR},
+    "stack": {"kind": "SeqBnConfig", "reduction_factor": FACTOR, "names": ["a", "b"]},
+    "fusion": {"kind": "SeqBnConfig", "reduction_factor": FACTOR, "names": ["a", "b"]},
+    "prefix": {"kind": "PrefixTuningConfig", "flat": True, "prefix_length": 3},
+    "prefix_network": {"kind": "PrefixTuningConfig", "prefix_length": 3, "bottleneck_size": 5},
+    "lora": {"kind": "LoRAConfig", "r": 3, "alpha": 6, "intermediate_lora": True},
+    # the library scales before the activation, and the paper behind it: the same with this one
+    "ia3": {"kind": "IA3Config", "act": "relu"},
+}
+
+
+def wave(name: str, tensor: Tensor) -> Tensor:
+    """Numbers of this shape that follow from a name, exact in float32; a norm's factors are near 1,
+    IA3's, too.
+    """
+    phase = zlib.crc32(name.encode()) % 1000
+    steps = torch.arange(tensor.numel(), dtype=torch.float64).reshape(tensor.shape)
+    own = (phase + 0.7 * steps + (0.013 * steps).square()).sin()
+    own = 1 + 0.1 * own if name.endswith(("LayerNorm.weight", "scale")) else 0.25 * own
+    return own.float().double()
+
+
+def make_batch() -> tuple[Tensor, Tensor, Tensor]:
+    """Ids, their mask, and labels, -100 at padding: [B, T] each."""
+    ids = torch.arange(2 * LENGTHS[0]).mul(7).remainder(31).add(5).reshape(2, -1)
+    mask = torch.arange(LENGTHS[0]) < torch.tensor(LENGTHS)[:, None]
+    labels = ids.mul(3).remainder(40).masked_fill(~mask, -100)
+    return ids * mask, mask, labels
+
+
+def train(
+    read: Callable[[], Tensor],
+    labels: Tensor,
+    trained: list[nn.Parameter],
+    penalty: Callable[[], Tensor | float] = lambda: 0.0,
+) -> dict[str, list[float]]:
+    """The first logits of two tokens, and the losses of ten updates.
+
+    Args:
+        read: gives the logits [B, T, V].
+        penalty: what is added to the loss.
+    """
+    optimizer = torch.optim.AdamW(trained, lr=RATE)
+    first, losses = list[float](), list[float]()
+    for _ in range(10):
+        logits = read()
+        first = first or logits[:, 2, :6].flatten().tolist()
+        loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten()) + penalty()
+        losses.append(loss.item())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return {"first": first, "losses": losses}
+
+
+def run(name: str) -> dict[str, list[float]]:
+    """What the library computes with a method."""
+    import adapters
+    from adapters import composition
+    from transformers import BertConfig, BertForMaskedLM
+
+    settings = dict(METHODS[name])
+    kind, names = settings.pop("kind"), settings.pop("names", ["a"])
+    config = BertConfig(**BERT, hidden_act=settings.pop("act", "gelu"))
+    model: Any = BertForMaskedLM(config).double().eval()
+    adapters.init(model)
+    for each in names:
+        model.add_adapter(each, config=getattr(adapters, kind)(**settings))
+    if name == "fusion":
+        fuse = composition.Fuse(*names)
+        model.add_adapter_fusion(fuse)
+        model.set_active_adapters(fuse)
+    else:
+        model.set_active_adapters(composition.Stack(*names))
+    model.double()
+    mark = "adapter_fusion_layer." if name == "fusion" else f".{names[-1]}."
+    trained = []
+    for part, weight in model.named_parameters():
+        weight.data.copy_(wave(spell(part, name), weight))
+        weight.requires_grad = mark in part
+        trained += [weight] if mark in part else []
+    ids, mask, labels = make_batch()
+    penalty = model.base_model.get_fusion_regularization_loss if name == "fusion" else lambda: 0.0
+    return train(lambda: model(ids, attention_mask=mask.long()).logits, labels, trained, penalty)
+
+
+def spell(part: str, method: str) -> str:
+    """The name of a weight of the library, as `wave` takes it."""
+    return f"{part}.scale" if method == "ia3" and ".loras." in part else part
+
+
+def main() -> None:
+    import adapters
+    import transformers
+
+    found: dict[str, Any] = {"adapters": adapters.__version__}
+    found |= {"transformers": transformers.__version__}
+    for name in METHODS:
+        found[name] = {key: [float(f"{x:.10g}") for x in own] for key, own in run(name).items()}
+        print(name, found[name]["losses"][0], found[name]["losses"][-1])
+    STORE.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
