@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from pathlib import Path
@@ -35,48 +36,111 @@ def _example(number: int, word: str, types: list[str] | None) -> Example:
     return Example(str(number), {"text": TEXT, "entities": [entity]}, types, "x.json record 0")
 
 
-def draw(seed: int) -> tuple[list[list[str]], list[list[str]]]:
-    rng = random.Random(seed)
-    return tuple(  # type: ignore[return-value]
-        [[name for name in NAMES if rng.random() < 0.4] for _ in range(40)] for _ in range(2)
-    )
+Sets = list[list[str]]
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_scores_by_their_definitions(seed: int) -> None:
-    gold, guess = draw(seed)
+def draw(rng: random.Random, count: int) -> Sets:
+    return [[name for name in NAMES if rng.random() < 0.4] for _ in range(count)]
+
+
+def scores_in_loops(gold: Sets, guess: Sets) -> dict[str, float]:
+    """By the definitions, mention by mention; a type counts once."""
     strict = precision = recall = 0.0
     shared = guessed = present = 0
-    for g, p in zip(gold, guess, strict=True):
+    for own, said in zip(gold, guess, strict=True):
+        g = [name for n, name in enumerate(own) if name not in own[:n]]
+        p = [name for n, name in enumerate(said) if name not in said[:n]]
         common = len([name for name in g if name in p])
-        strict += g == p
+        strict += common == len(g) == len(p)
         precision += common / len(p) if p else 0
         recall += common / len(g) if g else 0
         shared, guessed, present = shared + common, guessed + len(p), present + len(g)
-    scores = score_types(gold, guess)
-    assert scores["strict"] == pytest.approx(strict / 40)
-    assert (scores["precision"], scores["recall"]) == (shared / guessed, shared / present)
-    assert scores["f1"] == pytest.approx(2 * shared / (guessed + present))
-    p, r = precision / 40, recall / 40
-    assert (scores["macro_precision"], scores["macro_recall"]) == pytest.approx((p, r))
-    assert scores["macro_f1"] == pytest.approx(2 * p * r / (p + r))
+    n = max(1, len(gold))
+    found = {"strict": strict / n, "macro_precision": precision / n, "macro_recall": recall / n}
+    found["precision"] = shared / guessed if guessed else 0.0
+    found["recall"] = shared / present if present else 0.0
+    for part in ("", "macro_"):
+        p, r = found[f"{part}precision"], found[f"{part}recall"]
+        found[f"{part}f1"] = 2 * p * r / (p + r) if p + r else 0.0
+    return found
+
+
+def check(gold: Sets, guess: Sets) -> None:
+    found, wanted = score_types(gold, guess), scores_in_loops(gold, guess)
+    assert found == pytest.approx(wanted, rel=1e-12), (gold, guess)
+    for name in ("strict", "precision", "recall"):  # of whole numbers
+        assert found[name] == wanted[name], (gold, guess)
+
+
+def test_scores_by_their_definitions() -> None:
+    rng = random.Random(0)
+    for _ in range(500):
+        count = rng.randint(1, 6)
+        check(draw(rng, count), draw(rng, count))
+
+
+def test_all_sets_of_three_types() -> None:
+    """Of one mention, and beside one whose types are right, missing, or too many."""
+    sets = [list(own) for n in range(4) for own in itertools.combinations("abc", n)]
+    for gold, guess in itertools.product(sets, sets):
+        check([gold], [guess])
+        for own, said in (("a", "a"), ("ab", ""), ("", "ab"), ("a", "abc")):
+            check([gold, list(own)], [guess, list(said)])
+
+
+# gold and guess, types of mentions with a space between them; - : none
+EDGES: dict[str, tuple[str, str, float, tuple[float, float], tuple[float, float]]] = {
+    "all right": ("ab c", "ab c", 1, (1, 1), (1, 1)),
+    "another order": ("ab c", "ba c", 1, (1, 1), (1, 1)),
+    "a type twice in the guess": ("ab", "aab", 1, (1, 1), (1, 1)),
+    "a type twice in gold": ("aab", "ab", 1, (1, 1), (1, 1)),
+    "nothing guessed": ("ab c", "- -", 0, (0, 0), (0, 0)),
+    "nothing there": ("- -", "ab c", 0, (0, 0), (0, 0)),
+    "nothing on both sides": ("-", "-", 1, (0, 0), (0, 0)),
+    "one without guesses": ("a b", "a -", 1 / 2, (1, 1 / 2), (1 / 2, 1 / 2)),
+    "one without types": ("a -", "a b", 1 / 2, (1 / 2, 1), (1 / 2, 1 / 2)),
+    "empty ones beside": ("a - -", "a - -", 1, (1, 1), (1 / 3, 1 / 3)),
+    "one type too many": ("a b", "ac b", 1 / 2, (2 / 3, 1), (3 / 4, 1)),
+    "one type too few": ("ab c", "a c", 1 / 2, (1, 2 / 3), (1, 3 / 4)),
+    "mentions exchanged": ("a b", "b a", 0, (0, 0), (0, 0)),
+    "a mention of many types": ("abcd e", "abcd f", 1 / 2, (4 / 5, 4 / 5), (1 / 2, 1 / 2)),
+    "everything guessed": ("a b", "ab ab", 0, (1 / 2, 1), (1 / 2, 1)),
+    "unknown types": ("a", "xyz", 0, (0, 0), (0, 0)),
+}
+
+
+@pytest.mark.parametrize("name", EDGES)
+def test_edges_by_hand(name: str) -> None:
+    sides, strict, micro, macro = EDGES[name][:2], *EDGES[name][2:]
+    gold, guess = ([list(own.strip("-")) for own in text.split()] for text in sides)
+    found = score_types(gold, guess)
+    assert found["strict"] == strict
+    assert (found["precision"], found["recall"]) == micro
+    assert (found["macro_precision"], found["macro_recall"]) == pytest.approx(macro)
+    check(gold, guess)
+
+
+def test_no_mentions() -> None:
     assert set(score_types([], []).values()) == {0.0}
 
 
 def test_the_best_threshold_is_that_of_a_search() -> None:
     rng = random.Random(3)
-    gold = draw(4)[0]
-    probabilities = [
-        {name: round(rng.random() * 0.6 + 0.4 * (name in own), 1) for name in NAMES} for own in gold
-    ]
+    for _ in range(500):
+        gold = draw(rng, rng.randint(1, 8))
+        probabilities = [
+            {name: round(rng.random() * 0.6 + 0.4 * (name in own), 1) for name in NAMES}
+            for own in gold
+        ]
 
-    def f1(threshold: float) -> float:
-        guess = [[n for n, p in own.items() if p > threshold] for own in probabilities]
-        return score_types(gold, guess)["f1"]
+        def f1(threshold: float, gold: Any = gold, rows: Any = probabilities) -> float:
+            guess = [[n for n, p in own.items() if p > threshold] for own in rows]
+            return score_types(gold, guess)["f1"]
 
-    threshold, best = find_threshold(gold, probabilities)
-    assert best == pytest.approx(max(f1(step / 20) for step in range(21)))
-    assert f1(threshold) == pytest.approx(best)
+        threshold, best = find_threshold(gold, probabilities)
+        tried = [f1(step / 20) for step in range(-1, 21, 2)]  # between all that occur
+        assert best == pytest.approx(max(tried))
+        assert f1(threshold) == pytest.approx(best)
 
 
 class Fixed(torch.nn.Module):

@@ -18,6 +18,7 @@ from plmctl.models.base import Hidden
 from plmctl.tasks import batches, inference
 from plmctl.tasks.record import EntityCloze
 from tests.tasks.superglue_files import RECORD, assert_refused, make_task, read_one, write
+from tests.tasks.test_official_answers import BY_HAND
 
 
 def test_files(tmp_path: Path) -> None:
@@ -150,13 +151,21 @@ def test_the_official_scores(tmp_path: Path) -> None:
     def name() -> str:
         return " ".join(draw.choices(words, k=draw.randint(1, 4)))
 
-    found = [
-        {"golds": [name() for _ in range(draw.randint(1, 3))], "guess": name()} for _ in range(200)
-    ]
-    scores = task.score(found)
-    pairs = [official(p["golds"], p["guess"]) for p in found]  # type: ignore[arg-type]
-    f1, exact = (sum(column) / len(column) for column in zip(*pairs, strict=True))
-    assert (scores["f1"], scores["exact"]) == pytest.approx((f1, exact), abs=1e-12)
-    assert scores["mean"] == pytest.approx((f1 + exact) / 2, abs=1e-12)
-    empty = task.score([{"golds": ["the"], "guess": "a"}])  # both normalise to nothing
-    assert (empty["f1"], empty["exact"]) == (0, 1)
+    for _ in range(500):
+        found = [
+            ([name() for _ in range(draw.randint(1, 3))], name()) for _ in range(draw.randint(1, 6))
+        ]
+        scores = task.score([{"golds": golds, "guess": guess} for golds, guess in found])
+        pairs = [official(golds, guess) for golds, guess in found]
+        f1, exact = (sum(column) / len(column) for column in zip(*pairs, strict=True))
+        assert (scores["f1"], scores["exact"]) == pytest.approx((f1, exact), abs=1e-12)
+        assert scores["mean"] == pytest.approx((f1 + exact) / 2, abs=1e-12)
+
+
+def test_fifty_answers_by_hand(tmp_path: Path) -> None:
+    """Those of SQuAD 1.1, whose scores these are: nothing that is left of both is exact alone."""
+    task = make_task("record", tmp_path)
+    for golds, guess, exact, same, of_guess, of_gold in BY_HAND:
+        found = task.score([{"golds": golds, "guess": guess}])
+        assert found["exact"] == exact, (golds, guess)
+        assert found["f1"] == pytest.approx(2 * same / max(1, of_guess + of_gold)), (golds, guess)
