@@ -56,10 +56,16 @@ def test_a_shell_completes_without_torch(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_no_compiler_before_something_is_compiled(tmp_path: Path) -> None:
     tiny = f"train.steps=1 size=tiny tokenizer=char data.path={__file__} run.dir={tmp_path}/run"
-    dry_run, training = imported_by("pretrain xlnet --dry-run", f"pretrain bert {tiny}")
+    dry_run, training, resumed = imported_by(
+        "pretrain xlnet --dry-run",
+        f"pretrain bert {tiny}",
+        f"pretrain --resume train.steps=2 run.dir={tmp_path}/run",
+    )
     assert (tmp_path / "run" / "checkpoints").is_dir()
     assert not dry_run & (COMPILER | OTHERS)
     assert not training & COMPILER
+    assert (tmp_path / "run" / "checkpoints" / "step-2").is_dir()
+    assert not resumed & COMPILER
 
 
 @pytest.mark.slow  # a matter of time, not of results

@@ -14,10 +14,13 @@ from torch.optim import Optimizer
 
 
 class Uncompiled(Optimizer):
-    """An optimizer that is made and emptied without the compiler; its step is its own."""
+    """An optimizer that is made, emptied, saved and loaded without the compiler; its step is its
+    own.
+    """
 
     add_param_group = inspect.unwrap(Optimizer.add_param_group)
     zero_grad = inspect.unwrap(Optimizer.zero_grad)
+    state_dict = inspect.unwrap(Optimizer.state_dict)
     load_state_dict = inspect.unwrap(Optimizer.load_state_dict)
 
 
