@@ -113,6 +113,7 @@ def test_whole_words_are_learnt_with_next_sentence(
     assert {"loss/mlm", "loss/nsp"} <= set(losses(folder)[-1])
 
 
+@pytest.mark.slow  # test_the_headers_lines_fit_together stays
 def test_two_phases(tokens_of: Callable[..., Path], tmp_path: Path) -> None:
     stages = "train.stages=[{share:0.5,format.max_length:16},{share:0.5,format.max_length:32}]"
     folder = run(
@@ -140,6 +141,7 @@ def test_the_headers_lines_fit_together(variant: str) -> None:
     )
 
 
+@pytest.mark.slow  # test_the_headers_lines_fit_together stays
 def test_left_to_right_and_bilstm(tokens_of: Callable[..., Path], tmp_path: Path) -> None:
     """Table 5: every token asked, nothing masked, the pattern kept in fine-tuning, a BiLSTM on
     top of it.

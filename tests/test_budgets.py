@@ -251,6 +251,7 @@ def test_dry_run_says_what_was_decided_and_why() -> None:
     assert "up_to" not in shown
 
 
+@pytest.mark.slow  # test_a_run_from_before_there_were_tables_can_be_made_longer stays
 def test_a_resumed_run_keeps_what_was_decided(tokens_of: Callable[..., Path]) -> None:
     """On a machine of another speed, and for another length."""
     data = f"data.path={tokens_of('wordpiece')}"
@@ -272,7 +273,6 @@ def test_a_resumed_run_keeps_what_was_decided(tokens_of: Callable[..., Path]) ->
         resume_spec(Provenance("pretrain", None, ("run.dir=run", "size=mini"), ("conf",)))
 
 
-@pytest.mark.slow  # test_a_resumed_run_keeps_what_was_decided stays
 def test_a_run_from_before_there_were_tables_can_be_made_longer(
     tokens_of: Callable[..., Path],
 ) -> None:

@@ -185,6 +185,7 @@ def test_the_picture() -> None:
     assert "25%" in svg
 
 
+@pytest.mark.slow  # data written here stay
 @pytest.mark.shared
 @pytest.mark.skipif(not DATA.exists(), reason="needs ../shared/data")
 def test_real_data() -> None:

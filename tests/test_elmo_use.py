@@ -118,6 +118,7 @@ VARIANTS = {
 }
 
 
+@pytest.mark.slow  # one refusal of this kind is in test_finetune_features.py
 def test_nothing_stands_between_without_a_first_layer(elmo: Path, tagged: Path) -> None:
     words = [f"task.path={tagged}", f"checkpoint={elmo}", *VARIANTS["between"], *TUNED]
     said = run("finetune", "task=tagging", *words, "--dry-run", code=2)

@@ -126,6 +126,7 @@ def test_a_task_that_writes_counts_sources_and_targets(
     assert (run["tokens per update, at most"], run["updates"]) == (8 * (LENGTH + 8), 5)
 
 
+@pytest.mark.slow  # test_remarks.py chooses kernels
 def test_a_kernel_is_chosen_for_the_run_whatever_the_checkpoint(glue: list[str]) -> None:
     window = ["pattern=window", "pattern.reach=2"]
     words = ["size=tiny", *SMALL[:4], *window, "tokenizer=char", "train.steps=1"]

@@ -111,6 +111,7 @@ def test_the_run_shows_what_counting_reaches(
     assert "frequencies of pairs" in picture.svg
 
 
+@pytest.mark.slow  # test_the_run_shows_what_counting_reaches stays
 def test_sentinels_are_not_compared_with_words(
     tokens_of: Callable[..., Path], tmp_path: Path
 ) -> None:

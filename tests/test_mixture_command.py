@@ -299,6 +299,7 @@ def test_preview_of_a_mixture_shows_both(
     assert max(map(len, output.splitlines())) <= 100
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("noise", "marks"),
     [

@@ -20,6 +20,7 @@ from plmctl.tasks.base import Example
 SEES_ALL = "model.decoder.pattern={_target_: plmctl.attention.patterns.base.Full}"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("recipe", "words"),
     [

@@ -108,6 +108,7 @@ def test_ls_of_studies() -> None:
     }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_the_header_states_cost_and_data_as_they_are(recipe: str) -> None:
     found = header(find_recipe(recipe))

@@ -96,6 +96,7 @@ def test_a_recipe_of_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 OBJECTIVE = "objective/mlm.yaml"
 
 
+@pytest.mark.slow  # test_a_recipe_of_the_users_own stays
 def test_parts_of_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The run knows its --config-dir; where that is gone, one line says so, and no name is guessed
     for what was right.

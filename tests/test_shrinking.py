@@ -105,6 +105,7 @@ def test_what_is_not_there_is_named(layers: Any, message: str) -> None:
         pick_layers(layers, 4)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("recipe", "words"),
     [

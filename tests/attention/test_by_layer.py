@@ -73,6 +73,7 @@ def test_any_pattern_by_layer() -> None:
     assert both == [-5, -4, -3, -1, 0, 1, 3, 4, 5]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kernel", ["kernel=dense", "kernel=banded"])
 def test_equal_windows_are_one_window(kernel: str) -> None:
     def states(*words: str) -> Tensor:

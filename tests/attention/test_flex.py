@@ -58,6 +58,7 @@ def listed(counts: Tensor, indices: Tensor) -> Tensor:
     return torch.zeros_like(first).scatter(-1, indices.long(), first)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", BANDS)
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("padded", [False, True])
@@ -74,6 +75,7 @@ def test_blocks_that_a_band_fills(name: str, packed: bool, padded: bool) -> None
             assert torch.equal(band.whole_blocks(seq, size).expand(B, -1, -1), expected)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", PATTERNS)
 @pytest.mark.parametrize("packed", [False, True])
 def test_the_blocks_are_those_of_the_pattern(name: str, packed: bool) -> None:

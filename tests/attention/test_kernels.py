@@ -90,7 +90,9 @@ def test_both_kernels_are_the_definition(pattern: Pattern, with_bias: bool) -> N
     torch.testing.assert_close(*grads, atol=1e-10, rtol=1e-10)
 
 
-def test_gradients_with_dropout_and_bias() -> None:
+# "fast": along one random direction, in place of each entry
+@pytest.mark.parametrize("fast", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_gradients_with_dropout_and_bias(fast: bool) -> None:
     q, k, v = _qkv()
     bias = torch.randn(
         1, H, T, T, dtype=torch.float64, generator=torch.Generator().manual_seed(1)
@@ -101,7 +103,7 @@ def test_gradients_with_dropout_and_bias() -> None:
         torch.manual_seed(5)
         return _own(*given[:3], mask, given[3], 0.25)
 
-    assert gradcheck(run, (q, k, v, bias))
+    assert gradcheck(run, (q, k, v, bias), fast_mode=fast)
 
 
 @pytest.mark.slow  # test_banded.py has it of the same kernels

@@ -185,6 +185,7 @@ def closure(pattern: Pattern, seq: Seq, place: int) -> bool:
     return bool(heard.all())
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("pattern", PATTERNS, ids=lambda x: type(x).__name__)
 @pytest.mark.parametrize("place", [0, -1])
 def test_who_is_heard_of(pattern: Pattern, place: int) -> None:

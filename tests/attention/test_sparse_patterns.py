@@ -167,6 +167,7 @@ def test_as_a_whole_it_sees_what_any_layer_sees(name: str) -> None:
     assert pattern.looks_ahead() == shown
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", DEFINITIONS)
 @pytest.mark.parametrize("size", [4, 8])
 def test_no_block_that_is_needed_is_left_out(name: str, size: int) -> None:

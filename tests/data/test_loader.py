@@ -66,6 +66,7 @@ def updates(loader, count):
         return [rows_of(next(loader)) for _ in range(count)]
 
 
+@pytest.mark.slow  # test_mixture.py has micro-batches, training/test_strategy.py the updates
 def test_micro_batches_threads_and_ranks_change_no_row(toy, vocab):
     count = 60  # over several epochs
     wanted = updates(make_loader(toy, vocab, prefetch=0), count)
@@ -75,6 +76,7 @@ def test_micro_batches_threads_and_ranks_change_no_row(toy, vocab):
     assert [a + b + c for a, b, c in zip(*ranks, strict=True)] == wanted
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("prefetch", [0, 4])
 def test_resume_counts_consumed_updates_only(toy, vocab, prefetch):
     wanted = updates(make_loader(toy, vocab, prefetch=0), 40)

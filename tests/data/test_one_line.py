@@ -43,6 +43,7 @@ def one_line(
     return folder / "tokens"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "name",
     ["sentence_pair", "full_sentences", "doc_sentences", "segment_pair", "sentences", "blocks"],
@@ -67,6 +68,7 @@ def test_what_is_lost_in_a_plan_that_repeats_nothing() -> None:
     assert count_lost(Plan(1, {})) == 0
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("length", [16, 128])
 @pytest.mark.parametrize("name", ["sentence_pair", "stream_pair", "segment_pair", "blocks"])
 def test_what_is_lost_is_what_no_row_holds(name: str, length: int, one_line: Path) -> None:

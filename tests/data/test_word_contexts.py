@@ -58,6 +58,7 @@ BEFORE = {
 TAKEN = {**dict.fromkeys(("context", "shallow", "replace"), 3), "add": 5, "add_quotes": 7}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("mode", sorted(set(MODES) - {"form"}))
 @pytest.mark.parametrize("length", [10, 16, 40])
 def test_rows_equal_the_loop(marked, mode, length):

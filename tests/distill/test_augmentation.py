@@ -220,6 +220,7 @@ def test_writes_the_table_with_copies_behind_each_example(run, tmp_path, capsys)
     assert (tmp_path / "other" / "train.tsv").read_bytes() != (out / "train.tsv").read_bytes()
 
 
+@pytest.mark.slow  # test_tokenize_resume.py stops and goes on
 def test_goes_on_where_it_was_stopped(run, tmp_path, monkeypatch, capsys):
     path = reviews(tmp_path, rows=140)
     words = ["task=sst2", f"task.path={path}", f"checkpoint={run}", "copies=1"]

@@ -58,6 +58,7 @@ def taught(signal, small, teacher, given):
         )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("form", ["ce", "kl"])
 @pytest.mark.parametrize("places", ["predicted", "all"])
 @pytest.mark.parametrize("chunk", [1 << 24, 3 * V])

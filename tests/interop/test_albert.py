@@ -63,6 +63,7 @@ def both(
     return found, wanted | {str(n): state[real] for n, state in enumerate(out.hidden_states)}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("lengths", [[9, 9], [9, 4, 1]], ids=["unpadded", "padded"])
 @pytest.mark.parametrize("groups", [1, 2, 4])
 def test_states_and_logits_are_those_of_transformers_in_float64(

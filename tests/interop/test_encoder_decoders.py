@@ -255,6 +255,7 @@ def _again(name: str, folder: Path, tmp_path: Path) -> Iterator[Any]:
         yield getattr(transformers, name).from_pretrained(place).eval()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["BartForConditionalGeneration", "MarianMTModel"])
 def test_a_bias_of_the_output_is_carried(name: str, published, tmp_path: Path) -> None:
     _, folder = published(name)

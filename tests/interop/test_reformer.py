@@ -110,6 +110,7 @@ def test_there_and_back(name: str, tmp_path: Path) -> None:
     assert_round_trip(model, tmp_path / "published", tmp_path)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "changes",
     [

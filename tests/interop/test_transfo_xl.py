@@ -212,6 +212,7 @@ def publish(folder: Path, **changes: Any) -> dict[str, Tensor]:
     return tensors
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS)
 @torch.no_grad()
 def test_three_segments(kind: str, tmp_path: Path) -> None:
@@ -231,6 +232,7 @@ def test_three_segments(kind: str, tmp_path: Path) -> None:
         torch.testing.assert_close(scores, theirs.read(part[0].tolist()), rtol=0, atol=1e-9)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_there_and_back(kind: str, tmp_path: Path) -> None:
     """Ours are the same bits; theirs too, if one pair of biases becomes one for each layer."""

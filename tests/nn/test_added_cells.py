@@ -51,6 +51,7 @@ def test_layouts_of_any_depth(layout: str, adds: Any, published: str) -> None:
     assert [(s.letter, s.ends, s.joins) for s in add_cells(parse(layout), adds).steps] == plain
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("depth", range(2, 49))
 def test_two_bases_stand_in_different_layers(depth: int) -> None:
     layers = spell(f"af*{depth}", TWO_BASES)

@@ -19,6 +19,7 @@ def _gradients(stack, x, env):
     return [last.detach(), x.grad, *(p.grad for p in stack.parameters())]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("layout", ["af*3", "af@3", "a|f*3"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_equal_to_the_bit_with_dropout(layout: str, dtype: torch.dtype) -> None:

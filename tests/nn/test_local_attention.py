@@ -57,6 +57,7 @@ def loop(cell: LocalAttention, x: Tensor, slopes: bool = False) -> Tensor:
     return y.flatten(1) @ cell.out.weight.T
 
 
+@pytest.mark.sampled(3)
 @CAUSAL
 @pytest.mark.parametrize("wraps", [True, False])
 @pytest.mark.parametrize("length", [2, 3, 9, 11])

@@ -112,6 +112,7 @@ def random(*shape: int) -> Tensor:
     return torch.randn(*shape, dtype=torch.float64)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("memory", [0, 3])
 @pytest.mark.parametrize("asked", [False, True])
 @pytest.mark.parametrize("reversed", [None, [False, True]])

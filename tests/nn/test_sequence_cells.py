@@ -244,6 +244,7 @@ def alone(cell: Cell, x: Tensor, causal: bool) -> Tensor:
     return recurrent(cell, x, causal)
 
 
+@pytest.mark.sampled(5)
 @KIND
 @CAUSAL
 @torch.no_grad()
@@ -274,6 +275,7 @@ def test_whole_rows_need_no_tracks(kind: str, causal: bool) -> None:
     )
 
 
+@pytest.mark.sampled(5)
 @KIND
 @CAUSAL
 def test_no_gradient_crosses_documents_padding_or_time(kind: str, causal: bool) -> None:

@@ -31,6 +31,7 @@ def gradients(stack: Any, x: Tensor, env: Any) -> list[Tensor]:
     return [last, *torch.autograd.grad(last.square().sum(), [x, *stack.parameters()])]
 
 
+@pytest.mark.sampled(3)
 @KIND
 @CHUNK
 @pytest.mark.parametrize("reversible", [False, True])
@@ -42,6 +43,7 @@ def test_the_numbers_are_those_of_all_at_once(kind: str, chunk: int, reversible:
     torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.sampled(2)
 @KIND
 def test_less_is_kept(kind: str) -> None:
     """Of the wide activations, nothing is kept."""

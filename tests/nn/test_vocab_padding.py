@@ -147,6 +147,7 @@ def test_first_weights_are_the_same_numbers(words: list[str], unpadded: Callable
     )
 
 
+@pytest.mark.slow  # the loss and the gradients of the head stay
 @pytest.mark.parametrize(
     "make",
     [

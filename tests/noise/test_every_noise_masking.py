@@ -43,6 +43,7 @@ def equal(one: Rows, two: Rows) -> bool:
     )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("documents", [False, True])
 @pytest.mark.parametrize("name", NAMES)
 def test_same_bytes_whatever_the_batch(name, documents):
@@ -58,6 +59,7 @@ def test_same_bytes_whatever_the_batch(name, documents):
     assert not np.array_equal(noise(rows, Draws(1, 3)).seqs["text"].ids, whole.seqs["text"].ids)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("documents", [False, True])
 @pytest.mark.parametrize("name", NAMES)
 def test_specials_padding_and_what_is_not_asked_stay(name, documents):

@@ -174,6 +174,7 @@ def test_one_lot_for_a_span(vocab_of):
     assert len(np.unique(other[(other != before) & (other != 4)])) > 500
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("sampler", [Anchored(), Segmented()], ids=["anchored", "segmented"])
 @pytest.mark.parametrize("rate", [0.15, 0.6, 0.95])
 def test_budget_is_exact_and_one_word_at_most_is_cut(vocab_of, sampler, rate):

@@ -44,6 +44,7 @@ def literal_heads(rows: Rows, size: int) -> list[list[int]]:
     return found
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("size", [2, 3, 4])
 @pytest.mark.parametrize("packed", [False, True])
 def test_runs_are_disjoint_unmasked_shuffled_and_as_many_as_asked(size, packed):

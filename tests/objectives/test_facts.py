@@ -39,6 +39,7 @@ def objectives(recipe: str, *words: str) -> dict[str, Objective]:
         }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("recipe", [*RECIPES, *OTHERS])
 def test_the_terms_are_those_that_are_counted(recipe: str) -> None:
     nothing = Batch(torch.empty(0), {}, counts=defaultdict(int))

@@ -157,6 +157,7 @@ def test_a_study_that_cannot_be_read(tmp_path: Path) -> None:
     assert "start the study again" in done.stderr
 
 
+@pytest.mark.slow  # a matter of size, not of results
 def test_fifty_runs_are_a_small_page(tmp_path: Path) -> None:
     folder = fabricated.study(tmp_path / "rates", arms=10, seeds=5, steps=300)
     found, text = page(folder)

@@ -276,6 +276,7 @@ def test_validation_reads_all_held_out_rows_by_default(planned: Planned) -> None
     assert planned(pretrain=fewer).arms["slow"].pretrain["eval"]["rows"] == 8
 
 
+@pytest.mark.slow  # a matter of time, not of results
 def test_many_cells_are_planned_quickly(parsed: Callable[..., Study]) -> None:
     """Arms of equal choices are composed by value alone: a tenth of a second each."""
     arms = {"slow": [], **{f"arm{n}": [f"optim.lr={n}e-5"] for n in range(1, 10)}}

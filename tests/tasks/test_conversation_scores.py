@@ -1,4 +1,4 @@
-"""CoQA's and QuAC's scores beside their definitions, on hand-made and 500 random conversations."""
+"""CoQA's and QuAC's scores beside their definitions, on hand-made and 150 random conversations."""
 
 from __future__ import annotations
 
@@ -98,9 +98,9 @@ def draw_text(draw: random.Random) -> str:
     return " ".join(draw.choices(WORDS, k=draw.randint(1, 4)))
 
 
-def test_500_random_conversations_of_coqa() -> None:
+def test_150_random_conversations_of_coqa() -> None:
     draw = random.Random(0)
-    for _ in range(500):
+    for _ in range(150):
         rows = [
             {"golds": [draw_text(draw) for _ in range(draw.choice([1, 2, 4]))], "guess": guess}
             for guess in (draw_text(draw) for _ in range(draw.randint(1, 8)))
@@ -108,9 +108,9 @@ def test_500_random_conversations_of_coqa() -> None:
         assert coqa_score.score(rows) == pytest.approx(official_coqa(rows), rel=1e-12)
 
 
-def test_500_random_conversations_of_quac() -> None:
+def test_150_random_conversations_of_quac() -> None:
     draw = random.Random(1)
-    for _ in range(500):
+    for _ in range(150):
         rows = []
         for number in range(draw.randint(1, 12)):
             golds = [draw.choice([draw_text(draw), NONE]) for _ in range(draw.randint(1, 5))]

@@ -22,6 +22,7 @@ def porter() -> Any:
     return module.PorterStemmer(mode=module.PorterStemmer.ORIGINAL_ALGORITHM)
 
 
+@pytest.mark.slow  # a list of words; scores by hand stay
 def test_stems_are_porters() -> None:
     theirs, draw = porter(), random.Random(0)
     for _ in range(4000):

@@ -72,6 +72,7 @@ def test_every_scheme_is_told_from_its_tags(scheme: Any, tmp_path: Path) -> None
     ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("scheme", LETTERS)
 @pytest.mark.parametrize("seed", range(4))
 def test_scores_are_those_of_seqeval(scheme: str, seed: int) -> None:

@@ -159,6 +159,7 @@ def test_version_2_is_the_definition_of_the_official_script(seed, tmp_path):
     )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(25))
 def test_the_best_threshold_equals_trying_every_one(seed):
     draw = random.Random(seed)

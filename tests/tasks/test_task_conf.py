@@ -99,7 +99,7 @@ def test_composes_and_builds(name):
     assert lines[1].startswith("# ")
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(3)
 @pytest.mark.shared
 @pytest.mark.skipif(not SHARED.exists(), reason="the shared data sets are not here")
 @pytest.mark.parametrize(

@@ -64,6 +64,7 @@ def test_templates(exported: tuple[Tokenizer, Path]) -> None:
     )
 
 
+@pytest.mark.sampled(3)
 def test_exported_folders_are_read_again(exported: tuple[Tokenizer, Path]) -> None:
     tokenizer, folder = exported
     again = Tokenizer.load(folder)

@@ -108,6 +108,7 @@ def test_epochs_read_what_was_computed_once_bit_for_bit(
     assert not (tmp_path / "once/frozen").exists()
 
 
+@pytest.mark.slow  # test_finetune_command.py resumes
 def test_a_resumed_run_goes_on_bit_for_bit(table: Path, tmp_path: Path) -> None:
     words = [LOWER, "train.frozen_outputs=once", "train.epochs=null", "train.save_every=9"]
     tune(tmp_path / "whole", table, *words, "train.steps=12", "train.keep_best=false")

@@ -69,6 +69,7 @@ def move(model: Model) -> None:
             weight.add_(torch.randn_like(weight), alpha=0.1)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("form", ["paper", "released"])
 def test_mixout_drops_weights_to_the_pretrained_ones(form: Any, base: Path) -> None:
     given = begun(base)
