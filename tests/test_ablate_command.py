@@ -115,8 +115,8 @@ LINKED = (
 )
 
 
-# needs a trained model, and is planned in tests/study/test_injections.py
-STARTED = {"bertram"}
+# need a trained model, and are planned in tests/study/test_injections.py, test_extensions.py
+STARTED = {"bertram", "extend"}
 
 
 @pytest.mark.parametrize("name", mark_slow(sorted({*STUDIES} - STARTED), SLOW))

@@ -1,0 +1,87 @@
+"""The study of vocabularies that are extended for a field: what its arms begin with, what they
+share, and one update of two of them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from plmctl.cli.app import make_app
+from plmctl.jobs.runners import run_here
+from plmctl.run.build import plain
+from plmctl.run.compose import compose
+from plmctl.run.loading import load
+from plmctl.run.recipes import recipes_dir
+from plmctl.run.spec import Provenance
+from plmctl.study.parse import parse
+from plmctl.study.plan import StudyPlan, plan
+from plmctl.study.results import Results
+from plmctl.study.run import make_journal
+from plmctl.study.table import make_rows
+from tests.study import toy_study
+
+SIZE = ["size=tiny", "size.width=16", "size.inner_width=32", "size.num_heads=2"]
+WORDS = [
+    *("init=base", "data.path=corpus.txt", "finetune.tasks.docstrings.path=task"),
+    "pretrain.overrides=[format.max_length=16,train.batch_size=4,train.eval_every=0]",
+    "finetune.overrides=[task.max_length=16,train.steps=1,train.batch_size=4]",
+    *("budget.steps=1", "seeds=[0,1]", "data.valid_share=0.1"),
+]
+
+
+def plmctl(*words: str) -> str:
+    done = CliRunner().invoke(make_app(), list(words))
+    assert done.exit_code == 0, (done.output, done.exception)
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model, and what `extend` makes of it in both ways, by the names of the study."""
+    place = tmp_path_factory.mktemp("extensions")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        toy_study.write_files(place)
+        made = ["data.path=corpus.txt", "run.dir=base", "train.steps=1", "train.batch_size=4"]
+        made += ["format.max_length=16", "tokenizer.vocab_size=270"]
+        plmctl("pretrain", "gpt2", *SIZE, *made)
+        for rows in ("pieces", "random"):
+            asked = ["extend", "base", "data.path=corpus.txt", "tokens=5", f"rows={rows}"]
+            plmctl(*asked, f"out=base-{rows}")
+    return place
+
+
+@pytest.fixture
+def made(folder: Path, monkeypatch: pytest.MonkeyPatch) -> StudyPlan:
+    monkeypatch.chdir(folder)
+    file = str(recipes_dir() / "studies/extend.yaml")
+    settings: Any = plain(compose("ablate", file, WORDS))
+    return plan(parse(settings, name="extend"), Provenance("ablate"))
+
+
+def test_arms_differ_in_what_they_begin_with_alone(made: StudyPlan) -> None:
+    cells = {cell.arm: cell for cell in made.cells if cell.seed == 0}
+    configs = {arm: dict(made.jobs[cell.pretrain or ""].config) for arm, cell in cells.items()}
+    begun = {arm: config.pop("init") for arm, config in configs.items()}
+    assert begun == {"old": "base", "pieces": "base-pieces", "random": "base-random"}
+    assert {config["train"]["steps"] for config in configs.values()} == {1}
+    for part in ("optim", "schedule", "train", "format", "model", "size"):
+        assert configs["old"][part] == configs["pieces"][part] == configs["random"][part], part
+    sizes = [load(Path(name)).vocab.size for name in begun.values()]
+    assert sizes == [sizes[0], sizes[0] + 5, sizes[0] + 5]
+
+
+@pytest.mark.slow  # test_injections.py runs arms from training to their scores, too
+def test_bits_of_all_vocabularies_are_of_the_same_text(made: StudyPlan, folder: Path) -> None:
+    some = made.select([cell for cell in made.cells if cell.seed == 0 and cell.arm != "random"])
+    journal = make_journal(some, folder / "study")
+    assert run_here(journal) == 0
+    results = Results(some, journal.states, journal.locate)
+    means = {(row["metric"], row["arm"]): row["mean"] for row in make_rows(some.study, results)}
+    old, new = (means["bits a byte", arm] for arm in ("old", "pieces"))
+    assert 0 < new != old > 0
+    assert all(means["docstrings", arm] is not None for arm in ("old", "pieces"))
