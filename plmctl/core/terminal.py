@@ -136,7 +136,9 @@ def print_parts(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         print_table([head[n] for n in shown], [[row[n] for n in shown] for row in rows])
 
 
-def print_columns(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+def print_columns(
+    title: str, head: Sequence[str], rows: Iterable[Sequence[str]], *, stderr: bool = False
+) -> None:
     """Print a framed table with a title, whose columns of numbers follow one of names."""
     from rich.table import Table
 
@@ -145,4 +147,4 @@ def print_columns(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]
         table.add_column(name, justify="right" if index else "left")
     for row in rows:
         table.add_row(*row)
-    screen().print(table)
+    screen(stderr=stderr).print(table)

@@ -24,8 +24,9 @@ from plmctl.storage.earlier import keep_earlier
 from plmctl.tasks.base import Example, Task
 from plmctl.tasks.predictions import (
     FILES,
-    beside,
+    STDOUT,
     describe_renamed,
+    join_columns,
     predictions_file,
     submission_file,
     write_rows,
@@ -86,8 +87,8 @@ def write_split(
     """
     rows: Sequence[dict[str, Any]] = predictions
     if is_file(out) or spec.input is not None:
-        rows = beside(spec.input, examples, predictions)
-        if renamed := describe_renamed(rows):
+        rows, names = join_columns(spec.input, examples, predictions)
+        if renamed := describe_renamed(names):
             remark(f"column {renamed}")
     return write_results(out, name, rows, overwrite=spec.overwrite)
 
@@ -96,6 +97,8 @@ def write_results(out: Path, name: str, rows: Sequence[dict[str, Any]], *, overw
     """Write rows to the file `out`, or as `<name>.jsonl` into this folder, where earlier ones are
     kept without `overwrite`; return the file.
     """
+    if out == STDOUT:
+        return write_rows(out, rows)
     file = out if is_file(out) else predictions_file(out, name)
     with keep_earlier(file, overwrite=overwrite):
         return write_rows(file, rows)
@@ -159,25 +162,44 @@ def _read_published(asked: Mapping[str, Any], loaded: Loaded) -> dict[str, Any]:
 
 
 def choose_out(spec: Evaluate, loaded: Loaded) -> Path:
-    """`out`, else eval/ in the run; of a published folder, which is not ours to write into, a
-    folder of its name in eval/ here.
+    """`out`, else standard output for texts of standard input, else eval/ in the run; of a
+    published folder, which is not ours to write into, a folder of its name in eval/ here.
     """
+    if is_printed(spec):
+        return STDOUT
     if spec.out:
         return Path(spec.out)
     run, folder = loaded.source.run, loaded.source.folder
     return run / "eval" if run else Path("eval") / folder.absolute().name
 
 
+def is_printed(spec: Evaluate | Attack) -> bool:
+    """Whether predictions go to standard output: this is asked for, or texts come from standard
+    input and nothing else is.
+    """
+    texts = spec.input if isinstance(spec, Evaluate) else None
+    piped = texts == str(STDOUT) and not spec.provenance.submission
+    return spec.out == str(STDOUT) or (spec.out is None and piped)
+
+
+def name_file(file: Path) -> str:
+    """What is told of where predictions are."""
+    return "standard output" if file == STDOUT else str(file)
+
+
 def is_file(out: Path) -> bool:
     """Whether predictions are written to one file, not into a folder."""
-    return not out.is_dir() and (out.suffix in FILES or is_stream(out))
+    return out == STDOUT or (not out.is_dir() and (out.suffix in FILES or is_stream(out)))
 
 
-def check_out(out: Path, overwrite: bool) -> None:
-    """ConfigError for a file of no known kind, UsageError for one that would be written over
-    unasked.
+def check_out(out: Path, overwrite: bool, *, submission: bool = False) -> None:
+    """ConfigError for a file of no known kind, or no folder for a `submission`, UsageError for a
+    file that would be written over unasked.
     """
-    if is_file(out):
+    if out == STDOUT:
+        if submission:
+            raise ConfigError("out", str(out), "a folder, with --submission", fix="out=submission")
+    elif is_file(out):
         refuse_existing(out, overwrite)
     elif out.is_file() or out.suffix in (".json", ".txt", ".xlsx", ".parquet"):
         allowed = f"a folder, or a file that ends with {', '.join(FILES)}"

@@ -18,7 +18,14 @@ from plmctl.attack.word_text import WordText
 from plmctl.core.errors import ConfigError, nearest
 from plmctl.core.locate import locate, parameters
 from plmctl.core.rounding import round_floats
-from plmctl.run.asked_task import check_out, choose_task, describe_model, write_results
+from plmctl.run.asked_task import (
+    check_out,
+    choose_task,
+    describe_model,
+    is_printed,
+    name_file,
+    write_results,
+)
 from plmctl.run.build import build
 from plmctl.run.loading import Loaded, load, load_for
 from plmctl.run.predict import ScoreTable, predict
@@ -95,13 +102,13 @@ def attack(spec: Attack) -> int:
         "rows": len(rows),
         "texts that the model read": f"{model.answered:,}, of {model.asked:,} that were asked",
         "texts a second": f"{model.answered / max(seconds, 1e-9):.0f}",
-        "attacks": str(file),
+        "attacks": name_file(file),
     }
     if unchanged := explain_unchanged(rows):
         extra["unchanged"] = unchanged
     scores = {spec.split: sum_up(rows)}
     table = ScoreTable(f"{task.name} under attack", scores, extra)
-    table.show(as_json=spec.provenance.json)
+    table.show(as_json=spec.provenance.json, aside=is_printed(spec))
     return 0
 
 

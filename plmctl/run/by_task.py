@@ -10,7 +10,7 @@ from pathlib import Path
 
 from plmctl.core.errors import ConfigError, DataError, nearest
 from plmctl.core.rounding import round_floats
-from plmctl.run.asked_task import check_out, write_split
+from plmctl.run.asked_task import check_out, is_printed, name_file, write_split
 from plmctl.run.ensemble import name_members
 from plmctl.run.predict import ScoreTable
 from plmctl.run.shared_base import SharedBase, load_adapters
@@ -45,8 +45,8 @@ def evaluate_by_task(spec: Evaluate) -> int:
     out, name = Path(spec.out or Path("eval") / joined), source.name.partition(".")[0]
     file = write_split(spec, out, name, [row for row, _ in rows], [answer for _, answer in rows])
     counts = {name: len(own) for name, own in examples.items()}
-    extra = {"rows": counts, "predictions": str(file)}
-    ScoreTable(name, {}, extra).show(as_json=spec.provenance.json)
+    extra = {"rows": counts, "predictions": name_file(file)}
+    ScoreTable(name, {}, extra).show(as_json=spec.provenance.json, aside=is_printed(spec))
     return 0
 
 

@@ -19,6 +19,8 @@ from plmctl.run.asked_task import (
     check_out,
     choose_task,
     describe_model,
+    is_printed,
+    name_file,
     read_examples,
     write_for_board,
     write_split,
@@ -33,6 +35,7 @@ from plmctl.tasks import inference
 from plmctl.tasks.base import Example, Task
 from plmctl.tasks.calibration import LabelDecision, join_decisions
 from plmctl.tasks.ensemble import join
+from plmctl.tasks.predictions import STDOUT
 
 Rows = list[dict[str, Any]]
 
@@ -51,13 +54,14 @@ class Member:
 def evaluate_together(spec: Evaluate) -> int:
     """Score the members and their ensemble, and write its predictions or submission."""
     if spec.out is not None:
-        check_out(Path(spec.out), spec.overwrite)
+        check_out(Path(spec.out), spec.overwrite, submission=spec.provenance.submission)
     if spec.calibrate:
         allowed = "of one checkpoint, in which it is kept"
         fix = f"checkpoint={spec.checkpoint[0]}"
         raise ConfigError("calibrate", list(spec.calibrate), allowed, fix=fix)
     names = name_members(spec.checkpoint)
-    out = Path(spec.out or Path("eval") / "+".join(name.replace(os.sep, "-") for name in names))
+    joint = Path("eval") / "+".join(name.replace(os.sep, "-") for name in names)
+    out = STDOUT if is_printed(spec) else Path(spec.out or joint)
     splits: dict[str, list[Example]] = {}
     members = list(ask_members(spec, splits))
     task, votes = members[0].task, spec.joined == "votes"
@@ -78,10 +82,12 @@ def evaluate_together(spec: Evaluate) -> int:
     if inference.is_answered(examples):
         scores = {each.name: each.task.score(each.answers[name]) for each in members}
         scores[f"{spec.joined} of {len(members)}"] = task.score(joined[name])
-    extra = {"task": task.name, "rows": len(examples), "predictions": str(file)}
+    extra = {"task": task.name, "rows": len(examples), "predictions": name_file(file)}
     if decision is not None:
         extra["decision"] = f"the mean of {len(members)} models: {decision.describe()}"
-    ScoreTable(f"{task.name}: {name}", scores, extra).show(as_json=spec.provenance.json)
+    ScoreTable(f"{task.name}: {name}", scores, extra).show(
+        as_json=spec.provenance.json, aside=is_printed(spec)
+    )
     return 0
 
 

@@ -22,6 +22,8 @@ from plmctl.run.asked_task import (
     choose_out,
     choose_task,
     describe_model,
+    is_printed,
+    name_file,
     write_for_board,
     write_split,
 )
@@ -80,7 +82,7 @@ def evaluate(spec: Evaluate) -> int:
     else:
         table = _evaluate_model(spec)
     if table is not None:
-        table.show(as_json=spec.provenance.json)
+        table.show(as_json=spec.provenance.json, aside=is_printed(spec))
     return 0
 
 
@@ -96,7 +98,7 @@ def _without_task(spec: Evaluate) -> Evaluate:
 def _evaluate_model(spec: Evaluate) -> ScoreTable | None:
     """Write what is asked of a model, and return its scores; None for a submission."""
     if spec.out is not None:
-        check_out(Path(spec.out), spec.overwrite)
+        check_out(Path(spec.out), spec.overwrite, submission=spec.provenance.submission)
     loaded, precision = load_for(spec)
     task = make_task(spec, loaded)
     refuse_perturbed(spec, task)
@@ -113,7 +115,7 @@ def _evaluate_model(spec: Evaluate) -> ScoreTable | None:
         "task": task.name,
         "checkpoint": str(loaded.source.folder),
         "rows": len(answered.predictions),
-        "predictions": str(file),
+        "predictions": name_file(file),
     }
     shown = answered.tabulate(task, extra, seed=spec.seed)
     if not spec.perturb:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import torch
 
 from plmctl.core.rounding import round_floats
-from plmctl.core.terminal import print_columns, tell
+from plmctl.core.terminal import hears, print_columns, tell
 from plmctl.models.base import Model
 from plmctl.tasks import inference
 from plmctl.tasks.base import Task
@@ -66,12 +67,15 @@ class ScoreTable:
     extra: Mapping[str, Any]
     intervals: Mapping[str, Intervals] = field(default_factory=dict)
 
-    def show(self, *, as_json: bool) -> None:
+    def show(self, *, as_json: bool, aside: bool = False) -> None:
         """One column a split on a terminal, with one of intervals behind it where there are some;
-        or one JSON object.
+        or one JSON object. `aside`: on standard error, since standard output has something else.
         """
+        if aside and not hears():
+            return
+        stream = sys.stderr if aside else None
         if as_json:
-            tell(json.dumps(self.to_json()))
+            tell(json.dumps(self.to_json()), file=stream)
             return
         if self.metrics:
             names = dict.fromkeys(name for column in self.metrics.values() for name in column)
@@ -81,9 +85,10 @@ class ScoreTable:
                 columns[split] = [_spell(of.get(name)) for name in names]
                 if known := self.known_intervals.get(split):
                     columns[f"95% of {split}"] = [_spell_pair(known.get(name)) for name in names]
-            print_columns(self.title, list(columns), zip(*columns.values(), strict=True))
+            rows = zip(*columns.values(), strict=True)
+            print_columns(self.title, list(columns), rows, stderr=aside)
         for name, value in self.extra.items():
-            tell(f"{name}: {value}")
+            tell(f"{name}: {value}", file=stream)
 
     def to_json(self) -> dict[str, Any]:
         """What `--json` prints, its floats rounded."""

@@ -11,7 +11,14 @@ import torch
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.terminal import counted
-from plmctl.run.asked_task import ALSO, choose_out, describe_model, read_examples, write_results
+from plmctl.run.asked_task import (
+    ALSO,
+    choose_out,
+    describe_model,
+    name_file,
+    read_examples,
+    write_results,
+)
 from plmctl.run.build import build
 from plmctl.run.loading import Loaded, load
 from plmctl.run.predict import ScoreTable
@@ -63,7 +70,7 @@ def rank_corpus(
         "task": task.name,
         "checkpoint": str(loaded.source.folder),
         "searched": f"{counted(len(texts), 'text')} for {counted(len(queries), 'question')}",
-        "predictions": str(file),
+        "predictions": name_file(file),
     }
     return ScoreTable(f"{task.name}: {name}", scores, extra)
 

@@ -38,7 +38,8 @@ class Evaluate(RunSpec):
     # unlabelled lines, or a .csv, .tsv or .jsonl table, to be labelled; -: standard input
     input: str | None = None
     # a .csv, .tsv or .jsonl file of predictions, or a folder of them, where earlier ones are kept;
-    # null: eval/ in the run, of a model without one eval/<its name>
+    # -: standard output; null: that for input=-, else eval/ in the run, of a model without one
+    # eval/<its name>
     out: str | None = None
     overwrite: bool = False  # such a file that is there already, or an earlier one in the folder
     batch_size: Count = 32

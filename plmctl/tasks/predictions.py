@@ -7,12 +7,15 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import count, zip_longest
 from pathlib import Path
 from typing import Any, TypeVar
 
 from plmctl.core.errors import ConfigError, DataError
+from plmctl.core.terminal import counted, remark, tell
 from plmctl.core.values import fit
 from plmctl.storage.atomic import write_text
 from plmctl.storage.paths import inside
@@ -22,8 +25,10 @@ from plmctl.tasks.base import Example
 from plmctl.tasks.table_rows import PARQUET, objects_of, rows_of
 
 NAMED = (".json", ".jsonl", ".csv", ".tsv", PARQUET)  # tables, whose columns have names
-TABLES = {".csv": ",", ".tsv": "\t"}  # and what stands between their cells
+TABLES = (".csv", ".tsv")
 FILES = (*TABLES, ".jsonl")  # what a file of predictions may end with
+STDOUT = Path("-")  # in place of a file
+_BETWEEN = re.compile(r"\r\n|[\t\r\n]")  # cells and rows of .tsv
 Row = dict[str, Any]
 Prediction = TypeVar("Prediction")
 
@@ -34,28 +39,71 @@ def beside(
     """Each prediction behind the columns that the file `source` has of its example, or behind its
     texts; unknown values are left out.
     """
+    return join_columns(source, examples, predictions)[0]
+
+
+def join_columns(
+    source: str | None, examples: Sequence[Example], predictions: Sequence[Mapping[str, Any]]
+) -> tuple[list[Row], dict[str, str]]:
+    """(the rows of `beside`, {column of the predictions: its name in them}): one name for the whole
+    table, so that the user's columns stand as they are, and those of the predictions in every row.
+    """
     known = _rows(Path(source), examples) if source not in (None, "-") else {}
-    return [
-        _row(known.get(e.place, e.fields), p) for e, p in zip(examples, predictions, strict=True)
+    own = [
+        {name: value for name, value in known.get(e.place, e.fields).items() if name != "answers"}
+        for e in examples
     ]
+    names = _name_columns(own, examples, predictions)
+    rows = [
+        {**row, **{new: prediction[old] for old, new in names.items() if old in prediction}}
+        for row, prediction in zip(own, predictions, strict=True)
+    ]
+    return rows, names
 
 
-def describe_renamed(rows: Sequence[Row]) -> str:
+def describe_renamed(names: Mapping[str, str]) -> str:
     """Which columns of predictions have other names, since the user's own have theirs; else ""."""
-    taken = [name for row in rows[:1] for name in row if f"predicted_{name}" in row]
     renamed = (
-        f"'{name}' of the input is kept, the prediction is 'predicted_{name}'" for name in taken
+        f"'{old}' of the input is kept, the prediction is '{new}'"
+        for old, new in names.items()
+        if old != new
     )
     return "; ".join(renamed)
 
 
-def _row(own: Mapping[str, Any], prediction: Mapping[str, Any]) -> Row:
-    row = {name: value for name, value in own.items() if name != "answers"}
-    for name, value in prediction.items():
-        same = name in row and (name == "id" or row[name] == value)
-        if not (same or (name.startswith("gold") and not value)):
-            row[f"predicted_{name}" if name in row else name] = value
-    return row
+def _name_columns(
+    own: Sequence[Row], examples: Sequence[Example], predictions: Sequence[Mapping[str, Any]]
+) -> dict[str, str]:
+    """{column of the predictions: its name}, without what is unknown of all of them or repeats what
+    was read.
+    """
+    taken = {name for row in own for name in row}
+    groups = {name[:end] for name in taken for end in range(len(name)) if name[end] == "."}
+    found: dict[str, str] = {}
+    for name in dict.fromkeys(name for prediction in predictions for name in prediction):
+        values = [prediction.get(name) for prediction in predictions]
+        if name.startswith("gold") and not any(_is_known(value) for value in values):
+            continue
+        parts = name in groups and any(isinstance(value, Mapping) for value in values)
+        if name in taken or parts:
+            read = all(name in example.fields for example in examples)
+            same = all(row.get(name) == value for row, value in zip(own, values, strict=True))
+            if name == "id" or (read and same):
+                continue
+            found[name] = _choose_name(f"predicted_{name}", {*taken, *groups})
+        else:
+            found[name] = name
+    return found
+
+
+def _is_known(gold: Any) -> bool:
+    return gold is not None and gold not in ([], {}, "")
+
+
+def _choose_name(name: str, taken: Collection[str]) -> str:
+    """The name, with a number behind it where it is taken."""
+    free = (f"{name}_{number}" for number in count(2))
+    return name if name not in taken else next(each for each in free if each not in taken)
 
 
 def _rows(file: Path, examples: Sequence[Example]) -> dict[str, Row]:
@@ -89,25 +137,47 @@ def read_columns(
     rows = {f"{file}:{line}": cells for line, cells in rows_of(file)}
     first = next(iter(rows))
     names = rows.pop(first) if named else [str(place) for place in range(len(rows[first]))]
-    return {place: dict(zip(names, cells, strict=False)) for place, cells in rows.items()}
+    return {
+        place: dict(zip_longest(names, cells[: len(names)], fillvalue=""))
+        for place, cells in rows.items()
+    }
 
 
 def write_rows(file: Path, rows: Sequence[Row]) -> Path:
-    """A table for .csv and .tsv, otherwise an object a line."""
+    """A table for .csv and .tsv, otherwise an object a line; standard output for "-"."""
+    if file == STDOUT:
+        for row in rows:
+            tell(json.dumps(row, ensure_ascii=False))
+        return file
     file.parent.mkdir(parents=True, exist_ok=True)
     if file.suffix in TABLES:
         flat = [dict(_cells(row)) for row in rows]
-        stream = io.StringIO()
-        names = dict.fromkeys(name for row in flat for name in row)
-        table = csv.DictWriter(
-            stream, list(names), delimiter=TABLES[file.suffix], lineterminator="\n"
-        )
-        table.writeheader()
-        table.writerows(flat)
-        write_text(file, stream.getvalue())
+        names = list(dict.fromkeys(name for row in flat for name in row))
+        spell = _spell_csv if file.suffix == ".csv" else partial(_spell_tsv, file)
+        cells = [[row.get(name, "") for name in names] for row in flat]
+        write_text(file, spell([names, *cells]))
     else:
         write_text(file, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
     return file
+
+
+def _spell_csv(rows: Sequence[Sequence[Any]]) -> str:
+    stream = io.StringIO()
+    csv.writer(stream, lineterminator="\n").writerows(rows)
+    return stream.getvalue()
+
+
+def _spell_tsv(file: Path, rows: Sequence[Sequence[Any]]) -> str:
+    """Cells as they stand, as `.tsv` is read: without quotes, with a space for a tab or the end of
+    a line, which is said.
+    """
+    cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
+    changed = sum(bool(_BETWEEN.search(cell)) for row in cells for cell in row)
+    if changed:
+        what = f"{counted(changed, 'cell')} with a tab or the end of a line in it"
+        fix = "out=<file>.csv keeps them"
+        remark(f"{file}: {what}, which .tsv has no sign for: a space stands there; {fix}")
+    return "".join("\t".join(_BETWEEN.sub(" ", cell) for cell in row) + "\n" for row in cells)
 
 
 def _cells(row: Row, prefix: str = "") -> Iterator[tuple[str, Any]]:

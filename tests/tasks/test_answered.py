@@ -15,7 +15,8 @@ from plmctl.core.errors import DataError
 from plmctl.run import compose as config
 from plmctl.run.build import build
 from plmctl.tasks.base import Example, Task
-from plmctl.tasks.predictions import beside, describe_renamed, write_rows
+from plmctl.tasks.predictions import beside, describe_renamed, join_columns, write_rows
+from plmctl.tasks.table_rows import rows_of
 from plmctl.tasks.unlabelled import read_unlabelled
 
 SAID = {"guess": "good", "probabilities": {"bad": 0.25, "good": 0.75}}
@@ -50,7 +51,7 @@ def test_columns_of_a_table_are_kept(tmp_path: Path) -> None:
     file = tmp_path / "new.csv"
     file.write_text('id,when,body\n7,"May, 2nd","two\nlines"\n8,June,other\n', encoding="utf-8")
     _, examples = read_unlabelled(task("classification", "task.columns.text=body"), str(file))
-    rows = beside(str(file), examples, said(examples, when="never"))
+    rows, names = join_columns(str(file), examples, said(examples, when="never"))
     assert rows[0] == {
         "id": "7",
         "when": "May, 2nd",
@@ -58,15 +59,63 @@ def test_columns_of_a_table_are_kept(tmp_path: Path) -> None:
         **SAID,
         "predicted_when": "never",
     }
-    assert describe_renamed(rows) == (
+    assert describe_renamed(names) == (
         "'when' of the input is kept, the prediction is 'predicted_when'"
     )
-    assert describe_renamed(beside(str(file), examples, said(examples))) == ""
+    assert describe_renamed(join_columns(str(file), examples, said(examples))[1]) == ""
     write_rows(tmp_path / "out.csv", rows)
     with (tmp_path / "out.csv").open(newline="", encoding="utf-8") as stream:
         found = list(csv.DictReader(stream))
     assert [row["body"] for row in found] == ["two\nlines", "other"]
     assert found[1]["probabilities.good"] == "0.75"
+
+
+@pytest.mark.parametrize("old", [("good", "good"), ("good", "bad"), ("bad", None)])
+def test_a_column_guess_of_the_user_is_kept_and_every_row_has_the_prediction(
+    tmp_path: Path, old: tuple[str, str | None]
+) -> None:
+    file, out = tmp_path / "new.csv", tmp_path / "out.csv"
+    cells = [f"{text},{guess}" if guess else text for text, guess in zip("ab", old, strict=True)]
+    file.write_text("\n".join(["text,guess", *cells]) + "\n", encoding="utf-8")
+    _, examples = read_unlabelled(task(), str(file))
+    rows, names = join_columns(str(file), examples, said(examples))
+    write_rows(out, rows)
+    head, *lines = out.read_text().splitlines()
+    assert head == "text,guess,id,predicted_guess,probabilities.bad,probabilities.good"
+    assert [line.split(",")[1] for line in lines] == [guess or "" for guess in old]
+    assert [line.split(",")[3] for line in lines] == ["good", "good"]
+    assert "'guess' of the input is kept" in describe_renamed(names)
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_what_was_labelled_is_labelled_again_beside_the_old(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "new.txt").write_text("a\nb\n", encoding="utf-8")
+    file = tmp_path / "new.txt"
+    for turn in range(3):
+        _, examples = read_unlabelled(task(), str(file))
+        share = {"probabilities": {"bad": turn / 10, "good": 1 - turn / 10}}
+        rows = beside(str(file), examples, said(examples, **share))
+        file = write_rows(tmp_path / f"{turn}.{kind}", rows)
+    write_rows(tmp_path / "flat.csv", rows)
+    with (tmp_path / "flat.csv").open(newline="", encoding="utf-8") as stream:
+        found = list(csv.DictReader(stream))[1]
+    new = ("probabilities", "predicted_probabilities", "predicted_probabilities_2")
+    assert [found[f"{name}.bad"] for name in new] == ["0.0", "0.1", "0.2"]
+    assert [found[name] for name in ("guess", "predicted_guess", "predicted_guess_2")] == 3 * [
+        "good"
+    ]
+
+
+def test_a_tsv_is_read_again_as_it_was_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = ['say ""hi""', '"all of it"', "a, b; c", " spaces "]
+    out = write_rows(tmp_path / "out.tsv", [{"text": text, "note": None} for text in texts])
+    assert [cells for _, cells in rows_of(out)] == [["text", "note"], *([t, ""] for t in texts)]
+    assert not capsys.readouterr().err
+    write_rows(out, [{"text": "two\nlines\ta\r\nb", "n": 1}, {"text": "one", "n": 2}])
+    assert out.read_text() == "text\tn\ntwo lines a b\t1\none\t2\n"
+    assert "1 cell with a tab or the end of a line in it" in capsys.readouterr().err
 
 
 def test_a_table_without_names_has_numbers(tmp_path: Path) -> None:
@@ -104,7 +153,7 @@ def test_a_tsv_of_tags(tmp_path: Path) -> None:
     write_rows(tmp_path / "out.tsv", rows)
     lines = (tmp_path / "out.tsv").read_text().splitlines()
     assert lines[:2] == ["words\tguess", "in Rome\tO B-LOC"]
-    assert next(csv.reader(io.StringIO(lines[2]), delimiter="\t")) == ['["a b", "c"]', "O O"]
+    assert lines[2].split("\t") == ['["a b", "c"]', "O O"]
 
 
 def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:

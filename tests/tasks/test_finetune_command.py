@@ -234,6 +234,26 @@ def test_labels_new_lines(trained, tmp_path, capsys):
     assert "1 of 2 texts is empty, the first" in "".join(capsys.readouterr())
 
 
+@pytest.mark.parametrize("words", [["input=-"], ["input={new}", "out=-"]])
+def test_labels_go_to_standard_output(trained, tmp_path, capsys, monkeypatch, words):
+    _, run = trained
+    lines = "this is a superb film\nthis is a dull film\n"
+    (tmp_path / "new.txt").write_text(lines)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(lines.encode())))
+    monkeypatch.chdir(tmp_path)
+    words = [word.format(new=tmp_path / "new.txt") for word in words]
+    assert _run("eval", f"checkpoint={run}", *words) == 0
+    out, err = capsys.readouterr()
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert [row["guess"] for row in rows] == ["good", "bad"]
+    assert "\n".join(row["text"] for row in rows) + "\n" == lines
+    assert "predictions: standard output" in err
+    assert "rows: 2" in err
+    assert [each.name for each in tmp_path.iterdir()] == ["new.txt"]
+    with pytest.raises(ConfigError, match="a folder, with --submission"):
+        _run("eval", f"checkpoint={run}", "out=-", submission=True)
+
+
 def test_starts_from_a_checkpoint_with_its_pooler_and_tokenizer(trained, tmp_path, capsys):
     folder, run = trained
     assert _finetune(folder, tmp_path / "second", f"checkpoint={run}", "train.epochs=1") == 0
