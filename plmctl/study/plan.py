@@ -164,7 +164,8 @@ class _Planner:
             "processes": None,
             "seed": 0,
         }
-        return self._add("tokenize", f"tokenize for {composed.arm.name}", config)
+        words = ("out=tokens", *self.study.tokenizer_words(composed.arm))
+        return self._add("tokenize", f"tokenize for {composed.arm.name}", config, words)
 
     def _find_start(self, composed: ComposedArm, made: Job | None, teacher: Job | None) -> Config:
         """The settings that say from what a fine-tuning starts.

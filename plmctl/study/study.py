@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from plmctl.core.values import Amount, Count, Rule
 from plmctl.report.sequences import Comparison
+from plmctl.run.spec import key_of
 
 PRETRAIN = "pretrain"  # as what a metric or an evaluation is of
 
@@ -198,6 +199,11 @@ class Study:
     keep: bool
     until: str | None = None
     hours: float | None = None
+
+    def tokenizer_words(self, arm: Arm) -> list[str]:
+        """The overrides that choose the tokenizer of an arm."""
+        words = (*self.pretrain, *arm.overrides)
+        return [word for word in words if key_of(word).partition(".")[0] == "tokenizer"]
 
     @property
     def comparisons(self) -> list[Comparison]:

@@ -5,15 +5,18 @@ beginning of its text, and the parts that read the vocabulary.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from plmctl.core.errors import ConfigError, PlmctlError, UsageError, raise_all
+from plmctl.core.terminal import remark
 from plmctl.data.shards import is_tokens
 from plmctl.data.tokenizing import choose_training_texts
+from plmctl.run.asked import is_asked
 from plmctl.run.assemble import build_model, build_objective, without_weights
 from plmctl.run.build import build, plain
 from plmctl.run.corpus import sources
@@ -48,11 +51,13 @@ def try_tokenizers(plan: StudyPlan, given: Provenance) -> list[str]:
         config = dict(composed.pretrain)
         if not composed.arm.pretrain or config.get("init"):  # whose tokenizer is there
             continue
-        key = json.dumps([config["data"], config["tokenizer"]], sort_keys=True, default=str)
+        words = tuple(plan.study.tokenizer_words(composed.arm))
+        free = not is_asked(Provenance("tokenize", overrides=words), "tokenizer.vocab_size")
+        key = json.dumps([config["data"], config["tokenizer"], free], sort_keys=True, default=str)
         try:
             if key not in tried:
                 tried[key] = None  # what is wrong with it is said once
-                tried[key] = found = _learn(config, given)
+                tried[key] = found = _learn(config, given, free=free)
                 if found.question:
                     open_questions[f"{found.question} (arm '{name}')"] = None
             if known := tried[key]:
@@ -71,8 +76,12 @@ class _Tried(NamedTuple):
     question: str = ""  # what is not known
 
 
-def _learn(config: Mapping[str, Any], given: Provenance) -> _Tried:
-    """Load the tokenizer of an arm, or train it."""
+def _learn(config: Mapping[str, Any], given: Provenance, *, free: bool) -> _Tried:
+    """Load the tokenizer of an arm, or train it.
+
+    Args:
+        free: Nobody has asked for its size: the text may yield fewer tokens.
+    """
     data, node = config["data"], config["tokenizer"]
     path = node.get("path") or (data["path"] if is_tokens(data["path"]) else None)
     if path:
@@ -88,7 +97,8 @@ def _learn(config: Mapping[str, Any], given: Provenance) -> _Tried:
     part, beginning = replace(recipe, sample_bytes=PART), _Beginning(source.documents())
     texts = list(choose_training_texts(beginning, part))
     if beginning.is_all or recipe.sample_bytes <= PART:
-        vocab = Tokenizer.learn(texts, recipe).vocab
+        learn = partial(Tokenizer.learn_most, tell=remark) if free else _learn_all
+        vocab = learn(lambda: texts, recipe).vocab
         return _Tried(vocab, vocab.size)
     few = texts[: max(1, len(texts) // FEWER)]
     try:
@@ -101,6 +111,10 @@ def _learn(config: Mapping[str, Any], given: Provenance) -> _Tried:
         return _Tried(Tokenizer.learn(few, smaller).vocab, recipe.vocab_size, question)
     except ConfigError:  # a size that no tokenizer of so little text can have
         return _Tried(None, question="the tokenizer, of which little text says nothing")
+
+
+def _learn_all(texts: Callable[[], Iterable[str]], recipe: Recipe) -> Tokenizer:
+    return Tokenizer.learn(texts(), recipe)
 
 
 class _Beginning:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +11,14 @@ import pytest
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
+from plmctl.run.asked import is_asked
+from plmctl.run.spec import Provenance
 from plmctl.study import tokenizers
+from plmctl.study.plan import StudyPlan
 from tests.study import toy_study
+
+BITS = {"bits": {"of": "pretrain", "key": "bits_per_byte/mlm"}}
+PLAIN = {"recipe": "roberta", "overrides": ["size=tiny"]}
 
 
 @pytest.fixture
@@ -25,9 +33,8 @@ def dry_run(*words: str) -> Any:
 
 
 def write_arm(here: Path, *words: str) -> None:
-    metric = {"bits": {"of": "pretrain", "key": "bits_per_byte/mlm"}}
     arms = {"slow": [], "fast": list(words)}
-    toy_study.write_study(here, arms=arms, metrics=metric, finetune=None)
+    toy_study.write_study(here, arms=arms, metrics=BITS, finetune=None)
 
 
 def test_a_text_too_small_for_the_vocabulary_of_an_arm(here: Path) -> None:
@@ -36,6 +43,28 @@ def test_a_text_too_small_for_the_vocabulary_of_an_arm(here: Path) -> None:
     assert done.exit_code == 2
     assert "arm 'fast': tokenizer.vocab_size=30000: this text is too small for it" in done.stderr
     assert "\n  fix: tokenizer.vocab_size=" in done.stderr
+
+
+def test_a_size_that_no_arm_asks_for_is_the_largest_that_works(here: Path) -> None:
+    toy_study.write_study(here, finetune=None, metrics=BITS, pretrain=PLAIN)
+    done = dry_run()
+    assert done.exit_code == 0, done.output
+    assert re.search(
+        r"tokenizer\.vocab_size=\d+ in place of \d+: the text yields no more", done.stderr
+    )
+
+
+def test_the_job_that_tokenizes_knows_what_was_asked(planned: Callable[..., StudyPlan]) -> None:
+    arms = {"slow": [], "fast": ["tokenizer.vocab_size=280"]}
+    plan = planned(arms=arms, finetune=None, metrics=BITS, pretrain=PLAIN)
+    asked = {
+        job.config["tokenizer"]["vocab_size"] == 280: is_asked(
+            Provenance("tokenize", overrides=job.words, within=True), "tokenizer.vocab_size"
+        )
+        for job in plan.jobs.values()
+        if job.verb == "tokenize"
+    }
+    assert asked == {True: True, False: False}
 
 
 def test_an_arm_whose_special_tokens_its_noise_lacks(here: Path) -> None:
