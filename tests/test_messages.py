@@ -170,7 +170,7 @@ MISTAKES = [
     ),
     ("pretrain bert eval.noise=[token_mask]", "not a list", "eval.noise='${noise}'"),
     ("pretrain bert size", "only one recipe may be named", "bert alone, or size=<a value>"),
-    ("pretrain bert --plugin nope", "there is no such package", "pip install it, or start"),
+    ("pretrain bert --plugin nope", "there is no such package", "export PYTHONPATH=<"),
     ("pretrain bert --config-dir tabels", "there is no such folder", "--config-dir tables"),
     ("pretrain bert -m --print-config", "cannot be combined", "name the run.dir or"),
     (
