@@ -123,6 +123,7 @@ def test_methods_that_no_weights_compute_are_evaluated_and_not_folded(
     assert "not to be put into the weights" in said
 
 
+@pytest.mark.slow  # tests/nn/peft/test_prompt.py compares with the text before
 def test_a_prompt_begins_with_tokens_and_is_evaluated(base: Path, tmp_path: Path) -> None:
     prompt = ["peft=[prompt,lora]", "peft.prompt.length=5", "peft.prompt.text='fine film'"]
     run = finetune(

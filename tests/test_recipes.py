@@ -223,7 +223,7 @@ def test_there_are_recipes() -> None:
     assert {"bert", "roberta", "gpt", "gpt2"} <= set(RECIPES)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("recipe", [recipe for recipe in RECIPES if recipe not in TAUGHT])
 def test_the_loss_falls_on_one_repeated_batch(recipe: str, tokens_of: Callable[..., Path]) -> None:
     cfg = compose("pretrain", recipe, [*SMALL, *tokenizer_of(recipe, tokens_of)])
@@ -274,6 +274,7 @@ LINES = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("recipe", "number"), LINES, ids=lambda value: str(value))
 def test_every_command_of_a_header_composes(recipe: str, number: int) -> None:
     """What comes before, the launch, and what may come then; files and runs that a line names

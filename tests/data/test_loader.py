@@ -66,7 +66,7 @@ def updates(loader, count):
         return [rows_of(next(loader)) for _ in range(count)]
 
 
-@pytest.mark.slow  # test_mixture.py has micro-batches, training/test_strategy.py the updates
+@pytest.mark.slow  # test_mixture.py has micro-batches
 def test_micro_batches_threads_and_ranks_change_no_row(toy, vocab):
     count = 60  # over several epochs
     wanted = updates(make_loader(toy, vocab, prefetch=0), count)

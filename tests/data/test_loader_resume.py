@@ -102,7 +102,8 @@ def lines(folder):
     return found
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(10, marks=pytest.mark.slow)])
+@pytest.mark.slow  # test_streams_resume_in_the_middle_and_begin_again_together stays
+@pytest.mark.parametrize("kills", [3, 10])
 def test_killed_at_several_places_the_batches_are_the_same(tmp_path, kills):
     """SIGKILL; each process goes on from the state its predecessor saved last, so some updates
     are read several times.

@@ -258,6 +258,7 @@ SMALL = [
 ]
 
 
+@pytest.mark.slow  # rows and the places to go on from are compared in the tests before
 def test_a_run_reads_a_stream_and_goes_on_bit_for_bit(
     files: list[Path], home: Path, small_text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

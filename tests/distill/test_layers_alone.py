@@ -43,6 +43,7 @@ from plmctl.run.saved import read_spec
 from plmctl.run.spec import Provenance
 from plmctl.run.teachers import distillation
 from plmctl.training.processes.world import World
+from tests.marks import mark_slow
 
 SMALL = [
     "format.max_length=24",
@@ -203,8 +204,7 @@ def tinybert(run: SimpleNamespace) -> dict[str, float]:
     return {"hidden": hidden / sum(lengths), "attention": attention / sum(lengths)}
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("recipe", mark_slow(RECIPES, ("minilm",)))
 def test_the_loss_of_a_step_is_that_of_loops(recipe: str, place: Path) -> None:
     run = begun(place, recipe)
     expected = {"minilm": minilm, "tinybert": tinybert}[recipe](run)

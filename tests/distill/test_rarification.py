@@ -104,6 +104,7 @@ def plmctl(*given: str, code: int = 0) -> str:
     return result.output
 
 
+@pytest.mark.slow  # test_help_examples.py runs the command
 def test_both_calls(tmp_path: Path):
     data, out, run = tmp_path / "data", tmp_path / "out", tmp_path / "run"
     data.mkdir()

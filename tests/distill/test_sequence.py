@@ -246,6 +246,7 @@ def test_refusals_come_before_work(teacher, tokens_of, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow  # test_targets_are_what_the_teacher_writes stays
 def test_one_command(teacher, tmp_path, monkeypatch, capsys):
     """`distill=sequence` trains on the very texts that `plmctl data rewrite` writes, which are
     written once.

@@ -193,6 +193,7 @@ def test_a_spare_row_changes_nothing() -> None:
     torch.testing.assert_close(*found, rtol=0, atol=1e-10)
 
 
+@pytest.mark.slow  # the loss and its gradient by definition stay
 def test_the_loss_falls_on_texts_of_two_languages() -> None:
     model = model_of().float()
     model.backbone.initializer(model, generator=torch.Generator().manual_seed(0))

@@ -237,6 +237,7 @@ def write_documents(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow  # what it reads and writes is compared in the tests before
 def test_learns_which_sentence_it_is(tmp_path: Path) -> None:
     files = write_documents(tmp_path)
     given = [

@@ -6,7 +6,7 @@ A new strategy is one line in `toy_strategy.STRATEGIES`.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ import torch
 
 from plmctl.training.processes.launch import launch
 from plmctl.training.strategy import choose
+from tests.marks import mark_slow
 from tests.training import toy_strategy
 from tests.training.toy_strategy import (
     LARGEST,
@@ -29,27 +30,39 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """What the processes of all strategies left; those of one number of processes run together."""
-    folder, names = tmp_path_factory.mktemp("strategy"), defaultdict(list)
-    for name, (processes, _) in STRATEGIES.items():
-        names[processes].append(name)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(ROOT))
-        patch.setenv("OMP_NUM_THREADS", "1")
-        for processes, together in names.items():
-            words = [str(folder), *together]
-            if processes == 1:
-                toy_strategy.main(*words)
-                continue
+def left(tmp_path_factory):
+    """The folder with what a number of processes left; all strategies of that number run together,
+    once.
+    """
+    folder = tmp_path_factory.mktemp("strategy")
+
+    @cache
+    def run(processes):
+        words = [
+            str(folder),
+            *(name for name, (each, _) in STRATEGIES.items() if each == processes),
+        ]
+        if processes == 1:
+            toy_strategy.main(*words)
+            return folder
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PYTHONPATH", str(ROOT))
+            patch.setenv("OMP_NUM_THREADS", "1")
             assert launch(processes, words, module="tests.training.toy_strategy") == 0
-    return folder
+        return folder
+
+    return run
 
 
-@pytest.fixture(scope="module", params=STRATEGIES)
-def seen(request, folder):
+# two processes make the same run in tests/test_pretrain_command.py
+SEVERAL = [name for name, (processes, _) in STRATEGIES.items() if processes > 1]
+
+
+@pytest.fixture(scope="module", params=mark_slow(STRATEGIES, SEVERAL))
+def seen(request, left):
     """What each process of the strategy left, by rank."""
     processes = STRATEGIES[request.param][0]
+    folder = left(processes)
     return [torch.load(folder / f"{request.param}-{rank}.pt") for rank in range(processes)]
 
 
