@@ -12,8 +12,10 @@ from typing import Any, cast
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
-from plmctl.chain.self_training import describe
+from plmctl.chain.self_training import describe, spell_row
+from plmctl.cli.app import make_app
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.jobs.job import Job
 from plmctl.run.loading import find
@@ -186,6 +188,26 @@ def test_a_threshold_that_the_checkpoint_keeps_decides(place: Path, tmp_path: Pa
     rows = read_rows(tmp_path / "out/train.jsonl")[8:]
     assert [row["label"] for row in rows] == wanted
     assert [row["probabilities"]["+"] for row in rows] == pytest.approx(shares, abs=1e-5)
+
+
+def test_empty_texts_are_left_out_and_one_label_for_all_is_told(
+    place: Path, tmp_path: Path
+) -> None:
+    file, run = tmp_path / "new.csv", tmp_path / "run"
+    file.write_text('body\na fine play\n""\na dull play\n"  "\n')
+    shutil.copytree(place / "teacher", run)
+    own = {"temperature": 1.0, "threshold": 0.0, "label": "+", "fitted": "dev"}
+    (find(run) / "decision.json").write_text(json.dumps(own))
+    given = (f"checkpoint={run}", f"input={file}", "labelled=false")
+    result = CliRunner().invoke(make_app(), ["data", "label", *given, f"out={tmp_path}/out"])
+    assert result.exit_code == 0, result.output
+    assert f"left out: 2 empty texts, the first {file}:3" in result.stdout
+    assert "all 2 texts have the label +: they teach no other one" in result.stderr
+    texts = [row["text"] for row in read_rows(tmp_path / "out/train.jsonl")]
+    assert texts == ["a fine play", "a dull play"]
+    row = {"round": "round 1", "folder": "x", "seconds": 1.0, "metric": "accuracy", "score": 0.5}
+    assert spell_row({**row, "texts": 2, "labels": {"+": 2}})[-1] == "2, all +"
+    assert spell_row({**row, "texts": 2, "labels": {"+": 1, "-": 1}})[-1] == "2"
 
 
 def test_a_lost_training_file_is_told_before_any_text_is_read(place: Path, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.jobs.key import compute_key
 from plmctl.run import fit
 from plmctl.run.compose import compose
+from plmctl.run.shortness import describe_shortness
 from plmctl.run.spec import Part, thaw
 
 SMALL = ("checkpoint=null", "tokenizer=char", "size=tiny", "task.max_length=24")
@@ -74,6 +75,15 @@ def test_few_examples_get_more_epochs_and_are_measured_ten_times() -> None:
     assert log[-1]["step"] == 40
     assert [record["step"] for record in log if "valid/accuracy" in record] == [*range(4, 41, 4)]
     assert max(record["lr"] for record in log if "lr" in record) == pytest.approx(3e-4)
+
+
+def test_more_epochs_than_asked_are_told() -> None:
+    words = ["task=classification", "tuning=stable", "task.path=x", "checkpoint=null"]
+    spec = compose("finetune", None, [*words, "train.epochs=2"])
+    assert "2 epochs are 46 updates: 500 by train.least_steps" in list(
+        describe_shortness(spec, 500, 768, 23)
+    )
+    assert "epochs" not in "".join(describe_shortness(spec, 600, 768, 300))
 
 
 def test_a_fine_tuning_of_few_updates_says_so() -> None:

@@ -27,6 +27,7 @@ from plmctl.jobs.key import compute_key
 from plmctl.jobs.runners import run_here
 from plmctl.report.job_events import Event
 from plmctl.run.other_names import did_you_mean
+from plmctl.run.pseudo_labels import name_only_label
 from plmctl.run.spec import Provenance, key_of
 from plmctl.storage.reading import read_json
 from plmctl.tasks.classification import Classification
@@ -84,7 +85,7 @@ def self_train(words: Sequence[str], given: Provenance) -> int:
     if given.json:
         tell(json.dumps({"code": code, "rounds": table}))
     elif table:
-        print_table(HEAD, [_spell_row(row) for row in table])
+        print_table(HEAD, [spell_row(row) for row in table])
     if code:
         ended = next(job for job in jobs.values() if job not in journal.done)
         what = f"{ended.label} {'was stopped' if code > 128 else 'failed'}"
@@ -215,7 +216,7 @@ def describe(journal: JobJournal) -> list[dict[str, Any]]:
         name, score = next(iter(read_scores(run).items()))
         labelled = next((need for need in job.needs if journal.jobs[need].verb == LABEL), None)
         made = Path(runs[labelled]) / "made.json" if labelled else None
-        texts = sum(read_json(made)["counted"].values()) if made else 0
+        labels = read_json(made)["counted"] if made else {}
         rows.append(
             {
                 "round": job.label,
@@ -223,15 +224,19 @@ def describe(journal: JobJournal) -> list[dict[str, Any]]:
                 "seconds": round(journal.events.of(job.name).seconds, 1),
                 "metric": name,
                 "score": score,
-                "texts": texts,
+                "texts": sum(labels.values()),
+                "labels": labels,
             }
         )
     return rows
 
 
-def _spell_row(row: Mapping[str, Any]) -> list[str]:
+def spell_row(row: Mapping[str, Any]) -> list[str]:
+    """A row of the table; texts that all have one label are told."""
     score = f"{row['metric']} {row['score']:.4g}"
-    return [row["round"], row["folder"], clock(row["seconds"]), score, f"{row['texts']:,}"]
+    alone = name_only_label(row["labels"])
+    all_of = f", all {alone}" if alone else ""
+    return [row["round"], row["folder"], clock(row["seconds"]), score, f"{row['texts']:,}{all_of}"]
 
 
 def _open_journal(jobs: Mapping[str, Job], out: Path) -> JobJournal:

@@ -10,7 +10,7 @@ from typing import Any
 
 from plmctl.core.locate import locate
 from plmctl.report.page import MARK, Block, Heading, Paragraph, TableBlock, render_markdown
-from plmctl.report.runs import RunLog, read_predictions, read_result
+from plmctl.report.runs import RunLog, keeps_decision, read_predictions, read_result
 from plmctl.report.text import format_number
 
 FACTS = ("license", "language", "name")  # what no config knows
@@ -38,7 +38,7 @@ def make_card(
     task = config.get("task") or {}
     data = _data(config) or str(task.get("name"))
     name = facts.get("name") or folder.resolve().name
-    result = read_result(folder) or {}
+    result, how = _read_scores(folder, plugins)
     scores = {split: dict(values) for split, values in (result.get("metrics") or {}).items()}
     front = {
         "license": facts.get("license", "unknown"),
@@ -72,8 +72,18 @@ def make_card(
     import yaml
 
     head = yaml.safe_dump(front, sort_keys=False, allow_unicode=True)
-    body = render_markdown(_body(folder, config, scores, decided), charts="")
+    body = render_markdown(_body(folder, config, scores, decided, how), charts="")
     return f"---\n{head}---\n\n# {name}\n\n{body}\n{MARK}\n"
+
+
+def _read_scores(folder: Path, plugins: Sequence[str]) -> tuple[dict[str, Any], str]:
+    """(what result.json has, or what the decision of a checkpoint makes of it, which that is)."""
+    if keeps_decision(folder):
+        from plmctl.report.decided import decide_run  # brings torch
+
+        if decided := decide_run(folder, plugins):
+            return decided.result, decided.how
+    return read_result(folder) or {}, ""
 
 
 def _pipeline(config: Mapping[str, Any], plugins: Sequence[str]) -> str:
@@ -138,6 +148,7 @@ def _body(
     config: Mapping[str, Any],
     scores: Mapping[str, Mapping[str, float]],
     decided: Sequence[str],
+    how: str,
 ) -> list[Block]:
     log = RunLog.read_started(folder)
     size, train = config.get("size") or {}, config.get("train") or {}
@@ -174,6 +185,8 @@ def _body(
     ]
     if evaluated:
         tables += [Heading("Evaluation"), TableBlock(["data", "metric", "value"], evaluated)]
+    if evaluated and how:
+        tables.append(Paragraph(f"Scores are those of calibrated answers: {how}."))
     counts = {split: len(rows) for split, rows in read_predictions(folder).items()}
     if counts:
         tables.append(

@@ -174,6 +174,8 @@ def _show(
         scores = {name: {**asdict(each), "difference": each.mean} for name, each in found.items()}
         known = {"a": str(a.file), "b": str(b.file), "examples": n, "scored_as": by}
         known |= {"metrics": scores, "mcnemar": asdict(counts) if counts else None}
+        decided = {side: own.decided for side, own in (("a", a), ("b", b)) if own.decided}
+        known |= {"decided": decided} if decided else {}
         tell(json.dumps(round_floats(known)))
         return
     rows = [
@@ -189,7 +191,7 @@ def _show(
     ]
     title = f"b against a: {n:,} {what}, scored as {by}"
     print_columns(title, ["metric", "a", "b", "b - a", "95% interval", "p"], rows)
-    tell(f"a: {a.file}\nb: {b.file}")
+    tell(f"a: {a.describe()}\nb: {b.describe()}")
     draws = sorted({each.samples for each in found.values()})
     many = " or ".join(f"{each:,}" for each in draws)
     tell(f"interval: paired bootstrap, {many} samples; p: approximate randomisation")

@@ -11,11 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.core.errors import DataError, UsageError, nearest
-from plmctl.run.build import build
-from plmctl.run.model_facts import reading
-from plmctl.run.plugins import confirm, named
-from plmctl.run.saved import CONFIG, read_spec
-from plmctl.run.spec import thaw
+from plmctl.report.decided import find_decided, read_task
+from plmctl.run.calibrating import decide_by_kept
 from plmctl.storage.paths import find_near
 from plmctl.storage.reading import parse_json, parse_json_at
 from plmctl.tasks import files, metrics, rouge, squad_score
@@ -50,11 +47,17 @@ class Predicted:
     Args:
         rows: {"id", "gold" or "golds", "guess", ...} of each example.
         task: The task of its run, None of a file that lies in no run.
+        decided: By what the checkpoint of the run kept since then; "": as they stand in the file.
     """
 
     file: Path
     rows: list[Row] = field(repr=False)
     task: Task | None = None
+    decided: str = ""
+
+    def describe(self) -> str:
+        """The file, and what its answers are changed by."""
+        return f"{self.file}{f', decided anew: {self.decided}' if self.decided else ''}"
 
 
 def read_predicted(
@@ -66,10 +69,17 @@ def read_predicted(
     rows = _read_rows(file, columns, kind)
     task = None
     if inside and kind is None and columns == ColumnNames(id=columns.id):
-        task = _read_task(file.parent.parent, plugins)
+        task = read_task(file.parent.parent, plugins)
     if not rows:
         raise DataError("no predictions", file=file, fix="name a file with some")
+    if task is not None and file.parent == place / FOLDERS[0] and (kept := find_decided(place)):
+        return Predicted(file, *_decide(kept, task, rows))
     return Predicted(file, rows, task)
+
+
+def _decide(kept: Path, task: Task, rows: list[Row]) -> tuple[list[Row], Task, str]:
+    decided, how = decide_by_kept(kept, task, rows)
+    return decided, task, how
 
 
 def _find_file(place: Path, split: str) -> Path:
@@ -103,17 +113,6 @@ def _find_file(place: Path, split: str) -> Path:
         file=place,
         fix=f"plmctl eval checkpoint={place} split={split}",
     )
-
-
-def _read_task(folder: Path, plugins: Sequence[str]) -> Task | None:
-    """The task of the run in `folder`; None where there is no run."""
-    config = thaw(read_spec(folder) or {}) if (folder / CONFIG).is_file() else {}
-    if not config.get("task") or not config.get("model"):
-        return None
-    parts = [config.get(name) for name in ("task", "model", "pattern")]
-    confirm(named(parts), plugins, of=folder)
-    task = build(config["task"], reading(config, plugins), plugins, path="task")
-    return task if isinstance(task, Task) else None
 
 
 def _read_rows(file: Path, columns: ColumnNames, kind: str | None) -> list[Row]:

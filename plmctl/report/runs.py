@@ -140,6 +140,11 @@ def read_result(folder: Path) -> dict[str, Any] | None:
     return result if isinstance(result, dict) and isinstance(result.get("metrics"), dict) else None
 
 
+def keeps_decision(folder: Path) -> bool:
+    """Whether `plmctl eval calibrate=` kept something in a checkpoint of a run."""
+    return any(folder.glob("checkpoints/*/decision.json"))
+
+
 def read_baselines(folder: Path) -> dict[str, dict[str, dict[str, float]]]:
     """baselines.json of a fine-tuned run; empty if there is none."""
     file = folder / BASELINES

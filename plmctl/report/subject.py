@@ -14,6 +14,7 @@ from plmctl.report.runs import (
     CONFIG,
     METRICS,
     RunLog,
+    keeps_decision,
     read_baselines,
     read_predictions,
     read_result,
@@ -23,6 +24,7 @@ from plmctl.report.sweeps import find_folders, name_job, read_record
 from plmctl.storage.paths import find_near
 
 if TYPE_CHECKING:
+    from plmctl.report.decided import DecidedRun
     from plmctl.run.loading import Loaded
 
 
@@ -84,9 +86,19 @@ class ReportedRun:
             ) from error
 
     @cached_property
+    def decided(self) -> DecidedRun | None:
+        """What it says by the decision that its checkpoint keeps; None without one."""
+        if not keeps_decision(self.folder):
+            return None
+        from plmctl.report.decided import decide_run  # brings torch
+
+        return decide_run(self.folder, self.plugins)
+
+    @cached_property
     def result(self) -> dict[str, Any] | None:
         """The scores of a fine-tuning; None if there are none."""
-        return read_result(self.folder)
+        result = read_result(self.folder)
+        return self.decided.result if result and self.decided else result
 
     @cached_property
     def baselines(self) -> dict[str, dict[str, dict[str, float]]]:
@@ -96,7 +108,7 @@ class ReportedRun:
     @cached_property
     def predictions(self) -> dict[str, list[dict[str, Any]]]:
         """{split: its predictions}."""
-        return read_predictions(self.folder)
+        return self.decided.predictions if self.decided else read_predictions(self.folder)
 
 
 @dataclass(frozen=True)

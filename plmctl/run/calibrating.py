@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from plmctl.core.errors import ConfigError, DataError
@@ -43,13 +44,20 @@ def decide_again(
 
     `digits`: how many significant ones its probabilities keep; None: all.
     """
-    decision = read_decision(loaded.source.folder)
+    return decide_by_kept(loaded.source.folder, task, rows, digits)
+
+
+def decide_by_kept(
+    folder: Path, task: Task, rows: list[dict[str, Any]], digits: int | None = None
+) -> tuple[list[dict[str, Any]], str]:
+    """`decide_again` by what is kept in the folder of a checkpoint."""
+    decision = read_decision(folder)
     if decision is None or not isinstance(rows[0].get("probabilities"), dict | list):
         return rows, ""
     if decision.label is not None and decision.label not in (known := rows[0]["probabilities"]):
         what = f"a threshold of the label {decision.label}; the labels are {', '.join(known)}"
         fix = f"delete {KEY} in its config.json, which is of other labels"
-        raise DataError(what, file=loaded.source.folder, fix=fix)
+        raise DataError(what, file=folder, fix=fix)
     decided = apply_decision(task, rows, decision)
     return decided if digits is None else round_floats(decided, digits), decision.describe()
 

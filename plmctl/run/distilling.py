@@ -18,6 +18,7 @@ from plmctl.models.base import Hidden, Model
 from plmctl.nn.tables import count
 from plmctl.run import finetuning, pretraining
 from plmctl.run.assemble import build_objective
+from plmctl.run.calibrating import decide_again
 from plmctl.run.corpus import Corpus
 from plmctl.run.cost import own_parameters
 from plmctl.run.loaders import BatchFields, open_held_out
@@ -31,7 +32,7 @@ from plmctl.run.teachers import teachers_of
 from plmctl.storage.atomic import write_json, write_text
 from plmctl.tasks import batches, inference
 from plmctl.tasks.base import Task
-from plmctl.training.device.precision import choose
+from plmctl.training.device.precision import Precision, choose
 from plmctl.training.evaluation import Measured, measure
 from plmctl.training.processes.world import World
 from plmctl.training.trainer import Result
@@ -124,9 +125,7 @@ def _on_task(session: Session, loaded: list[Loaded]) -> Trial:
     split = inference.encode_split(task, name, examples, loaded[-1].tokenizer)
     answer = [_answers(task, each) for each in loaded]
     scores = [
-        predict(each.model, task, split, precision=precision, digits=precision.digits)[1]
-        if able and dev is not None
-        else {}
+        _score(session, each, task, split, precision) if able and dev is not None else {}
         for each, able in zip(loaded, answer, strict=True)
     ]
     length = batches.BatchUnits.of(split.rows).length
@@ -134,6 +133,19 @@ def _on_task(session: Session, loaded: list[Loaded]) -> Trial:
     timed = {rows: batches.collate(split.rows, middle[:rows]) for rows in BATCHES}
     forward: Forward = task.logits if all(answer) else _run_backbone
     return Trial(scores, timed, forward, task.metrics[0], task.best_is_largest)
+
+
+def _score(
+    session: Session, loaded: Loaded, task: Task, split: inference.Split, precision: Precision
+) -> dict[str, float]:
+    """The scores that `plmctl eval` has of a model, by the decision that its checkpoint keeps."""
+    digits = precision.digits
+    rows, scores = predict(loaded.model, task, split, precision=precision, digits=digits)
+    decided, how = decide_again(loaded, task, rows, digits)
+    if how and scores:
+        session.say(f"{loaded.source.folder} is scored by what its calibration kept: {how}")
+        scores = {**scores, **task.score(decided)}
+    return scores
 
 
 def _answers(task: Task, loaded: Loaded) -> bool:

@@ -5,7 +5,7 @@ dev split is kept.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -38,6 +38,7 @@ from plmctl.run.resolve import resolve_finetuning
 from plmctl.run.rewrite import replace_targets
 from plmctl.run.schema import Finetune
 from plmctl.run.session import After, Session, run_session
+from plmctl.run.shortness import describe_shortness
 from plmctl.run.side_tasks import choose_metric, open_side_tasks
 from plmctl.run.side_training import (
     SideData,
@@ -81,8 +82,6 @@ from plmctl.training.stages import Stage
 from plmctl.training.trainer import Result
 
 TOKENIZER = "tokenizer"  # folder of the run and of each checkpoint
-FEW = 100  # updates of a fine-tuning, by which a model learns little
-LOW = 1e-5 * 768  # rate times width, below which it learns little by any number of them
 
 
 def finetune(spec: Finetune, after: After = lambda session, result: result) -> int:
@@ -190,7 +189,7 @@ def train(session: Session) -> Result:
     )
     epoch = batches.updates_per_epoch
     budget = budget_of(spec, updates_per_epoch=epoch)
-    short = describe_shortness(spec, budget.steps, model.backbone.width)
+    short = describe_shortness(spec, budget.steps, model.backbone.width, epoch)
     for line in (*short, *describe_empty_lexicons(model)):
         session.say(line)
     stages = [Stage(batches=lambda: batches, trainable=trainable, frozen=spec.train.frozen)]
@@ -239,18 +238,6 @@ def _keep_outputs(session: Session, model: Model, splits: dict[str, Rows]) -> Fr
         say=session.say,
     )
     return model.kept
-
-
-def describe_shortness(spec: Finetune, steps: int | None, width: int) -> Iterator[str]:
-    """A line where the settings of a task are made for more examples, and one where they are made
-    for wider models.
-    """
-    train, rate = spec.train, spec.optim.get("lr")
-    if train.epochs and not train.least_steps and steps and steps < FEW:
-        more = "tuning=stable makes more of few examples, and so does train.epochs"
-        yield f"only {steps} updates: a model learns little by so few; {more}"
-    if rate and not train.lr_width and rate * width < LOW:
-        yield f"optim.lr={rate:g} is low for width {width}; tuning=stable takes one that suits it"
 
 
 def _describe_data(

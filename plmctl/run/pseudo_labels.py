@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from plmctl.core.errors import AbsentData, ConfigError, DataError, UsageError
-from plmctl.core.terminal import tell
+from plmctl.core.terminal import WARN, counted, remark, tell
 from plmctl.run.asked_task import describe_model
 from plmctl.run.build import build
 from plmctl.run.ensemble import Member, ask_members
@@ -27,6 +27,7 @@ from plmctl.storage.resumable import new_folder, write_folder
 from plmctl.tasks.base import Example, Task
 from plmctl.tasks.calibration import LabelDecision, choose, join_decisions
 from plmctl.tasks.classification import Classification
+from plmctl.tasks.inference import has_empty_text
 from plmctl.tasks.tables import TEXTS
 
 TINY = 1e-30  # the probability of a label that has rounded to 0
@@ -74,15 +75,19 @@ def label(spec: Label) -> int:
             decide=partial(_decide, task, decision or LabelDecision()),
         )
         for example, *own in zip(texts, *(each.answers[name] for each in members), strict=True)
-        if _content(example) not in seen
+        if _content(example) not in seen and not has_empty_text(example)
     ]
     kept = _keep(spec, guesses)
     labelled = known["train"] if spec.labelled else []
     lines = [*_write_labelled(labelled, task.names), *(guess.line() for guess in kept)]
     others = {"dev.jsonl": "".join(_write_labelled(known.get("dev", []), task.names))}
     decided = {"decision": decision.describe()} if decision else {}
+    if empty := [example for example in texts if has_empty_text(example)]:
+        decided["left out"] = f"{counted(len(empty), 'empty text')}, the first {empty[0].place}"
     job = {"made by": "plmctl data label", **_describe(spec), **decided}
-    counted = Counter(guess.label for guess in kept)
+    labels = Counter(guess.label for guess in kept)
+    if (alone := name_only_label(labels)) and len(task.names) > 1:
+        remark(f"all {len(kept):,} texts have the label {alone}: they teach no other one", WARN)
     write_folder(
         out,
         "train.jsonl",
@@ -90,14 +95,14 @@ def label(spec: Label) -> int:
         lines,
         of=lambda rows, first: iter(rows),
         others={file: text for file, text in others.items() if text},
-        state=dict(counted),
+        state=dict(labels),
     )
     if spec.provenance.json:
         counts = {"labelled": len(labelled), "texts": len(texts), "kept": len(kept)}
-        of_each = {name: counted[name] for name in task.names}
+        of_each = {name: labels[name] for name in task.names}
         tell(json.dumps({"out": spec.out, **counts, "labels": of_each, **decided}))
         return 0
-    of_labels = ", ".join(f"{name} {counted[name]:,}" for name in task.names)
+    of_labels = ", ".join(f"{name} {labels[name]:,}" for name in task.names)
     said = f"{len(kept):,} of {len(texts):,} texts ({of_labels})"
     lines = [f"{out}: {len(labelled):,} labelled examples, and {said}"]
     lines += [f"{name}: {value}" for name, value in decided.items()]
@@ -152,7 +157,7 @@ def choose_guesses(guesses: Sequence[Guess], *, threshold: float, share: float) 
 def _keep(spec: Label, guesses: Sequence[Guess]) -> list[Guess]:
     """The guesses that are learned from; an error where there are none."""
     if not guesses:
-        what = "all of its texts are among the labelled examples or in dev"
+        what = "all of its texts are among the labelled examples, in dev, or empty"
         raise DataError(what, file=spec.input, fix="input=<new texts>")
     kept = choose_guesses(guesses, threshold=spec.threshold, share=spec.share)
     if not kept:
@@ -160,6 +165,11 @@ def _keep(spec: Label, guesses: Sequence[Guess]) -> list[Guess]:
         what = f"none of {len(guesses):,} new texts has a label of {spec.threshold:g} or more"
         raise UsageError(f"{what}\n  fix: threshold={math.floor(100 * surest) / 100:g} or less")
     return kept
+
+
+def name_only_label(labels: Mapping[str, int]) -> str:
+    """The label that all of several texts have; "" where they have different ones."""
+    return next(iter(labels)) if len(labels) == 1 and sum(labels.values()) > 1 else ""
 
 
 def _normalise(scores: Mapping[str, float], temperature: float) -> dict[str, float]:

@@ -222,13 +222,14 @@ def describe_skipped(reader: Any) -> str:
 
 def describe_empty(examples: Sequence[Example]) -> str:
     """A sentence on examples with an empty text; "" if there are none."""
-    empty = [example for example in examples if _has_empty_text(example)]
+    empty = [example for example in examples if has_empty_text(example)]
     there = f"{len(empty):,} of {len(examples):,} texts are empty" if len(empty) > 1 else ""
     there = there or f"1 of {counted(len(examples), 'text')} is empty"
     return f"{there}, the first {empty[0].place}: its label says nothing" if empty else ""
 
 
-def _has_empty_text(example: Example) -> bool:
+def has_empty_text(example: Example) -> bool:
+    """Whether a text of it has no letter."""
     return any(
         isinstance(value, str) and not value.strip()
         for role, value in example.fields.items()

@@ -51,6 +51,11 @@ def panel(subject: Subject) -> list[Block]:
     return [
         Heading("Scores"),
         *([Paragraph(ABOUT)] if intervals else []),
+        *(
+            Paragraph(f"Scores of {run.name} are those of its calibrated answers: {how}.")
+            for run in runs
+            if (how := run.decided.how if run.decided else "")
+        ),
         TableBlock(["task", "split", "metric", *names], rows),
         *(without if simple else []),
     ]

@@ -1,0 +1,84 @@
+"""The predictions that training left in a run, as what `plmctl eval calibrate=` kept in its
+checkpoint decides them: those of the newest evaluation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from plmctl.core.errors import PlmctlError
+from plmctl.core.rounding import round_floats
+from plmctl.report.runs import keeps_decision, read_predictions, read_result
+from plmctl.run.build import build
+from plmctl.run.calibrating import decide_by_kept
+from plmctl.run.kept_decision import FILE
+from plmctl.run.loading import find
+from plmctl.run.model_facts import reading
+from plmctl.run.plugins import confirm, named
+from plmctl.run.saved import CONFIG, read_spec
+from plmctl.run.spec import thaw
+from plmctl.tasks.base import Task
+from plmctl.tasks.intervals import find_intervals
+
+
+class DecidedRun(NamedTuple):
+    """What a run says by its decision.
+
+    Args:
+        result: as result.json has it, with the scores and intervals of these predictions.
+        predictions: of each split.
+        how: which predictions these are, in words.
+    """
+
+    result: dict[str, Any]
+    predictions: dict[str, list[dict[str, Any]]]
+    how: str
+
+
+def find_decided(run: Path) -> Path | None:
+    """The checkpoint of a run, if a decision is kept in it."""
+    if not keeps_decision(run):
+        return None
+    try:
+        folder = find(run)
+    except PlmctlError:  # its weights are gone: there is no newer evaluation
+        return None
+    return folder if (folder / FILE).is_file() else None
+
+
+def decide_run(run: Path, plugins: Sequence[str] = ()) -> DecidedRun | None:
+    """The predictions and scores of a run by its decision; None for one without a decision. As
+    training left them where the task cannot be built, which `how` says.
+    """
+    checkpoint = find_decided(run)
+    if checkpoint is None:
+        return None
+    result, found = read_result(run) or {}, read_predictions(run)
+    try:
+        task = read_task(run, plugins)
+    except PlmctlError:
+        task = None
+    if task is None:
+        how = f"from before calibration; plmctl eval checkpoint={run} has those with it"
+        return DecidedRun(result, found, how)
+    metrics, intervals, how = dict(result.get("metrics", {})), dict(result.get("intervals", {})), ""
+    for split, rows in found.items():
+        decided, said = decide_by_kept(checkpoint, task, rows)
+        if said and split in metrics:
+            found[split], how = decided, said
+            metrics[split] = round_floats({**metrics[split], **task.score(decided)})
+            intervals[split] = round_floats(find_intervals(task, decided))
+    return DecidedRun({**result, "metrics": metrics, "intervals": intervals}, found, how)
+
+
+def read_task(folder: Path, plugins: Sequence[str] = ()) -> Task | None:
+    """The task of the run in `folder`; None where there is no run."""
+    config = thaw(read_spec(folder) or {}) if (folder / CONFIG).is_file() else {}
+    if not config.get("task") or not config.get("model"):
+        return None
+    parts = [config.get(name) for name in ("task", "model", "pattern")]
+    confirm(named(parts), plugins, of=folder)
+    task = build(config["task"], reading(config, plugins), plugins, path="task")
+    return task if isinstance(task, Task) else None

@@ -1,0 +1,89 @@
+"""What calibration kept in a checkpoint counts in every report of the run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from plmctl.report.card import make_card
+from plmctl.report.decided import decide_run
+from plmctl.report.runs import RunLog
+from plmctl.report.subject import find_subject
+from plmctl.run.kept_decision import write_decision
+from plmctl.tasks.calibration import LabelDecision
+from tests.command import plmctl
+from tests.report import fabricated
+
+TASK = {
+    "_target_": "plmctl.tasks.classification.Classification",
+    "name": "tickets",
+    "reader": {"_target_": "plmctl.tasks.tables.Table", "splits": {"dev": ["dev.tsv"]}},
+    "columns": {"text": "text", "label": "label"},
+    "max_length": 8,
+    "metrics": ["accuracy"],
+    "path": "nowhere",
+}
+SHARES, GOLD = [0.45, 0.3, 0.1, 0.6], "yyny"  # of y: a threshold of 0.25 makes all right
+HOW = "threshold 0.25 of y, fitted on dev"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    rows = [
+        {
+            "id": str(n),
+            "gold": gold,
+            "guess": "y" if share >= 0.5 else "n",
+            "probabilities": {"n": 1 - share, "y": share},
+        }
+        for n, (share, gold) in enumerate(zip(SHARES, GOLD, strict=True))
+    ]
+    metrics = {"dev": {"accuracy": 0.5, "loss": 0.7}}
+    return fabricated.tuned(tmp_path / "run", TASK, metrics, rows)
+
+
+def calibrate(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = run / "checkpoints/step-10"
+    folder.mkdir(parents=True)
+    write_decision(LabelDecision(1.0, 0.25, "y", "dev"), folder)
+    monkeypatch.setattr(
+        "plmctl.report.decided.find", lambda path: Path(path) / "checkpoints/step-10"
+    )
+
+
+def compare(*words: object) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(plmctl("compare", *map(str, words), "--json"))
+    return found
+
+
+def test_a_run_without_a_decision_is_as_training_left_it(run: Path) -> None:
+    assert decide_run(run) is None
+    file = run / "predictions/dev.jsonl"
+    found = compare(run, file)
+    assert "decided" not in found
+    assert found["metrics"]["accuracy"]["first"] == 0.5
+
+
+def test_reports_card_and_comparison_have_the_scores_of_the_decision(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calibrate(run, monkeypatch)
+    reported = find_subject([run]).runs[0]
+    assert reported.result is not None
+    scores = reported.result["metrics"]["dev"]
+    assert (scores["accuracy"], scores["loss"]) == (1.0, 0.7)
+    assert [row["guess"] for row in reported.predictions["dev"]] == [*GOLD]
+    plmctl("report", str(run), "--out", f"{run}/page.md")
+    page = (run / "page.md").read_text()
+    assert f"Scores of run are those of its calibrated answers: {HOW}." in page
+    card = make_card(run, RunLog.read_started(run).config)
+    assert f"Scores are those of calibrated answers: {HOW}." in card
+    assert "value: 1.0" in card
+    found = compare(run / "predictions/dev.jsonl", run)
+    assert found["metrics"]["accuracy"]["first"] == 0.5
+    assert found["metrics"]["accuracy"]["second"] == 1
+    assert found["decided"] == {"b": HOW}
+    assert f"dev.jsonl, decided anew: {HOW}" in plmctl("compare", str(run), str(run))
