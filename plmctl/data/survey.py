@@ -17,6 +17,7 @@ import numpy as np
 
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.progress import Say
+from plmctl.knowledge.directory import FILE, MARKED, count_entities
 from plmctl.text.annotate import check_names
 from plmctl.text.document import Document
 from plmctl.text.inputs import Input, find_all, has_rows, read_lines
@@ -75,7 +76,15 @@ class TextSource:
             tags=self.tags,
             layouts=layouts,
             span=self.span,
+            known=self.entities(),
         )
+
+    def entities(self) -> dict[str, int]:
+        """{the field of entities: how many there are} where the text lies beside them."""
+        files = self.files() if MARKED in self.spans else []
+        folders = {file.parent for file in files if isinstance(file, Path)}
+        counts = [count_entities(folder) for folder in folders if (folder / FILE).is_file()]
+        return {MARKED: min(counts)} if counts else {}
 
     def files(self) -> list[Input]:
         """The files; none for the built-in corpus."""

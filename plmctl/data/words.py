@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from plmctl.text.sentences import CJK
 from plmctl.text.tokenizer import Tokenizer
 
 MENTIONED = 0.05  # a smaller share of Chinese tokens is not worth a warning
+LONG = 3  # characters; more of them in the mean are no words
 _CHINESE = re.compile(f"[{CJK}]")
 
 
@@ -31,3 +33,19 @@ def warn_of_missing_words(shards: Shards, tokenizer: Tokenizer) -> list[str]:
         " between two spaces counts as a word; tokenize with data.segment=jieba to mark words"
         " (extra: chinese)"
     ]
+
+
+def describe_runs(sentences: Iterable[str], word: re.Pattern[str]) -> str:
+    """A line where much of the text is Chinese, and what `word` finds in it are no words but the
+    characters between two marks of punctuation; else "".
+    """
+    all_letters, runs = 0, list[int]()  # lengths of those that have a Chinese character
+    for sentence in sentences:
+        for run in word.findall(sentence):
+            all_letters += len(run)
+            runs += [len(run)] if _CHINESE.search(run) else []
+    if sum(runs) <= MENTIONED * all_letters or sum(runs) <= LONG * len(runs):
+        return ""
+    mean, share = sum(runs) / len(runs), sum(runs) / all_letters
+    what = f"{share:.0%} of the letters are Chinese, in runs of {mean:.1f} characters"
+    return f"{what} that count as a word each; data.segment=jieba tells words (extra: chinese)"

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +29,7 @@ from plmctl.storage.resumable import hash_file
 FILE, VERSION = "knowledge.json", 1
 TEXT, ENTITIES, RELATIONS, TRIPLES = "text.jsonl", "entities.jsonl", "relations.txt", "triples.tsv"
 MENTIONS = "mentions.txt"
+MARKED = "entity"  # the field of the text whose ids are those of entities
 _SHOWN = '{"name": "Paris", "aliases": [["Paris", 12]], "types": ["city"], "text": ""}'
 _MAKE = "plmctl data link <dump> out=<dir> writes such a directory"
 
@@ -284,6 +285,33 @@ def _is_alias(pair: Any) -> bool:
 def write_entity(entity: Entity) -> str:
     """The line of an entity in entities.jsonl."""
     return json.dumps(entity._asdict(), ensure_ascii=False) + "\n"
+
+
+def count_entities(folder: Path) -> int:
+    """How many entities a knowledge directory has; DataError where the file was cut off."""
+    file = folder / ENTITIES
+    try:
+        state = file.stat()
+    except OSError as error:
+        raise DataError(f"cannot be read ({error.strerror})", file=file, fix=_MAKE) from error
+    return _count_entities(folder, state.st_size, state.st_mtime_ns)
+
+
+@cache
+def _count_entities(folder: Path, size: int, changed: int) -> int:
+    """`count_entities` of a file of this `size`, `changed` at this time."""
+    file, number, line = folder / ENTITIES, 0, b""
+    with file.open("rb") as stream:
+        for number, line in enumerate(stream, 1):  # noqa: B007
+            pass
+    if not number:
+        raise DataError("it has no entities", file=file, fix=_MAKE)
+    parse_entity(line, file, number)
+    stated = (read_json(folder / FILE).get("counts") or {}).get("entities", number)
+    if stated != number:
+        what = f"it ends behind {number:,} entities, where {FILE} counts {stated:,}"
+        raise DataError(what, file=file, line=number, fix=f"copy it again, or {_MAKE}")
+    return number
 
 
 def take_fingerprint(folder: Path) -> str:

@@ -63,7 +63,7 @@ class ScoreTable:
     """Scores {split, or what else is compared: {metric: value}}, and what else is to be said."""
 
     title: str
-    metrics: Mapping[str, Mapping[str, float]]
+    metrics: Mapping[str, Mapping[str, float | None]]  # None: cannot be told
     extra: Mapping[str, Any]
     intervals: Mapping[str, Intervals] = field(default_factory=dict)
 
@@ -106,7 +106,7 @@ class ScoreTable:
 
 def _spell(value: float | None) -> str:
     if value is None:
-        return ""
+        return "–"
     return str(value) if isinstance(value, int) else f"{value:.4f}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,9 @@ def evaluate_static(spec: Evaluate, file: Path) -> ScoreTable:
         words = {word for pairs in lists.values() for pair in pairs for word in pair[:2]}
         found = read_static(file, among={*words, *map(str.lower, words)}).choose(words)
         extra["words"] = f"{len(found):,} of {len(words):,} have a vector"
-        scores, title = task.score(lists, found), "word similarity"
+        scores: Mapping[str, float | None] = task.score(lists, found)
+        title = "word similarity"
+        extra |= {"left out": line} if (line := task.describe_few(scores)) else {}
     elif isinstance(task, WordAnalogies):
         sections = task.read()
         read = read_static(file, limit=task.words)

@@ -6,6 +6,7 @@ import json
 import tempfile
 import time
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import torch
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.progress import ProgressLine
 from plmctl.core.terminal import remark, tell
+from plmctl.data.words import describe_runs
 from plmctl.knowledge.static_vectors import StaticVectors
 from plmctl.knowledge.vector_files import choose_writer, write_static
 from plmctl.run.build import build, plain
@@ -22,12 +24,16 @@ from plmctl.run.loading import load
 from plmctl.run.schema import Vectors
 from plmctl.run.word_similarity import take_vectors
 from plmctl.storage.atomic import refuse_existing
+from plmctl.text import segment
 from plmctl.text.reader import read_documents
+from plmctl.text.segmented import space_words
 from plmctl.training.device.precision import choose
 from plmctl.training.processes.world import device_of
 from plmctl.vectors.base import VectorMethod
-from plmctl.vectors.corpus import WordCorpus, count_corpus
+from plmctl.vectors.corpus import SPLITS, WordCorpus, count_corpus
 from plmctl.vectors.distilled import Distilled
+
+LOOKED = 1000  # sentences, in which runs of Chinese characters are looked for
 
 
 def make_vectors(spec: Vectors) -> int:
@@ -37,6 +43,8 @@ def make_vectors(spec: Vectors) -> int:
     method: Any = build(spec.method, plugins=spec.plugins, path="method")
     _check_model(spec, method)
     torch.set_num_threads(spec.threads)
+    if line := describe_runs(islice(read_sentences(spec), LOOKED), SPLITS[spec.split]):
+        remark(line)
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".words-", dir=out.parent) as folder:
         began = time.monotonic()
@@ -61,10 +69,14 @@ def make_vectors(spec: Vectors) -> int:
 
 
 def read_sentences(spec: Vectors) -> Iterator[str]:
-    """The sentences of `data.path`."""
+    """The sentences of `data.path`, with spaces between Chinese words where data.segment tells
+    them.
+    """
     path, data = plain(spec.data.path), spec.data
+    words = segment.find(data.segment, spec.plugins) if data.segment else None
     for document in read_documents(path, field=data.field, lines=data.lines):
-        yield from document.sentences
+        for sentence in document.sentences:
+            yield sentence if words is None else space_words(sentence, words)[0]
 
 
 def _check_model(spec: Vectors, method: Any) -> None:

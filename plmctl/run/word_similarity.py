@@ -68,6 +68,8 @@ def compare_words(
         "pairs": sum(map(len, lists.values())),
         "words": f"{len(vectors):,} of {len(words):,} have a vector",
     }
+    few = {column: task.describe_few(own) for column, own in scores.items()}
+    extra |= {f"left out of {column}": line for column, line in few.items() if line}
     return ScoreTable("word similarity", scores, extra)
 
 

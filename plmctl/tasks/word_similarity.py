@@ -13,9 +13,12 @@ import numpy as np
 
 from plmctl.core.errors import DataError
 from plmctl.core.parts import part_of
+from plmctl.core.terminal import counted
 from plmctl.core.values import Count
 from plmctl.tasks import files
 from plmctl.tasks.metrics import spearman
+
+LEAST = 10  # pairs of a list, whose correlation says something
 
 
 class WordPair(NamedTuple):
@@ -61,24 +64,34 @@ class WordSimilarity:
     @staticmethod
     def score(
         lists: Mapping[str, Sequence[WordPair]], vectors: Mapping[str, np.ndarray]
-    ) -> dict[str, float]:
-        """{list: correlation, "<list> pairs": covered}, then the mean of the lists; a list without
-        a covered pair has no correlation.
+    ) -> dict[str, float | None]:
+        """{list: correlation, "<list> pairs": covered}, then the mean of the lists; of fewer than
+        `LEAST` covered pairs there is no correlation (None), and they are not in the mean.
 
         Args:
             lists: as `read` gives them.
             vectors: [W] of every word that is covered.
         """
-        scores: dict[str, float] = {}
+        scores: dict[str, float | None] = {}
         found = []
         for name, pairs in lists.items():
             covered = [pair for pair in pairs if pair.first in vectors and pair.second in vectors]
             guess = [_cosine(vectors[pair.first], vectors[pair.second]) for pair in covered]
-            if covered:
-                scores[name] = spearman([pair.score for pair in covered], guess)
-                found.append(scores[name])
+            scores[name] = None
+            if len(covered) >= LEAST:
+                found.append(spearman([pair.score for pair in covered], guess))
+                scores[name] = found[-1]
             scores[f"{name} pairs"] = len(covered)
         return {**scores, **({"mean": float(np.mean(found))} if found else {})}
+
+    @staticmethod
+    def describe_few(scores: Mapping[str, float | None]) -> str:
+        """A sentence on the lists that `score` leaves out; "" where there are none."""
+        few = [name for name, score in scores.items() if score is None]
+        named = ", ".join(f"{name} {scores[f'{name} pairs']}" for name in few)
+        why = f"fewer than {LEAST} known pairs ({named})"
+        has = "has no correlation and is" if len(few) == 1 else "have no correlation and are"
+        return f"{counted(len(few), 'list')} with {why} {has} not in the mean" if few else ""
 
 
 def _cosine(first: np.ndarray, second: np.ndarray) -> float:

@@ -37,7 +37,13 @@ def count_characters(text: str) -> np.ndarray:
 
 
 def read(
-    row: Mapping[str, Any], text: str, names: Mapping[str, bool], *, file: object, line: int
+    row: Mapping[str, Any],
+    text: str,
+    names: Mapping[str, bool],
+    *,
+    file: object,
+    line: int,
+    known: Mapping[str, int] | None = None,
 ) -> Marks:
     """Read the marks of a row of the input.
 
@@ -45,6 +51,7 @@ def read(
         row: the fields of the row.
         text: its text; offsets count its characters (code points) from 0, the end excluded.
         names: for each field, whether it holds tags (ids from 1) or spans (ids from 0).
+        known: for fields whose ids mean entities beside the text, how many there are.
 
     Raises:
         DataError: naming the first mark that is wrong.
@@ -62,9 +69,10 @@ def read(
                 fix=f'"{name}": [{_SHOWN}, ...], or [] where there are none',
             )
         try:
-            table = np.array(
-                [_check_mark(n, mark, len(text), tag) for n, mark in enumerate(given)], np.int64
-            ).reshape(-1, 3)
+            checked = [_check_mark(n, mark, len(text), tag) for n, mark in enumerate(given)]
+            if known and name in known:
+                _refuse_unknown(given, known[name])
+            table = np.array(checked, np.int64).reshape(-1, 3)
             order = np.argsort(table[:, 0], kind="stable")
             _refuse_overlap(table, order)
         except _Wrong as wrong:
@@ -205,6 +213,16 @@ def _check_mark(number: int, mark: Any, size: int, tag: bool) -> tuple[int, int,
             "number them from 1 (0: none)",
         )
     return start, end, identity
+
+
+def _refuse_unknown(given: Sequence[Mapping[str, int]], known: int) -> None:
+    """Refuse marks of no entity, where these stand beside the text."""
+    for number, mark in enumerate(given):
+        if "id" not in mark:
+            raise _Wrong(number, "has no 'id', which entity it means", _SHOWN)
+        if mark["id"] >= known:
+            what = f"its id {mark['id']} is none of the {known:,} entities beside the text, from 0"
+            raise _Wrong(number, what, "the number of a line of entities.jsonl, from 0")
 
 
 def _refuse_overlap(table: np.ndarray, order: np.ndarray) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -36,6 +36,7 @@ def read_documents(
     tags: Sequence[str] = (),
     layouts: dict[str, TextLayout] | None = None,
     span: Span | None = None,
+    known: Mapping[str, int] | None = None,
 ) -> Iterator[Document]:
     """Yield the documents of files in order, or of the built-in corpus.
 
@@ -47,6 +48,7 @@ def read_documents(
         spans, tags: fields of a row with marks (`marks.py`).
         layouts: receives the layout of each file.
         span: which bytes of a running text are read.
+        known: for fields whose ids mean entities beside the text, how many there are.
     """
     names = dict.fromkeys(spans, False) | dict.fromkeys(tags, True)
     if paths is None or paths in BUILTIN:
@@ -68,7 +70,7 @@ def read_documents(
             yield from read_running(source, span)
             continue
         yield from (
-            _row_documents(source, field, names, layout_of_file)
+            _row_documents(source, field, names, layout_of_file, known)
             if has_rows(source)
             else _text_documents(source, layout_of_file)
         )
@@ -133,11 +135,17 @@ def detect_layout(source: Input, *, field: str = "text", lines: str = "auto") ->
 
 
 def _row_documents(
-    source: Input, field: str, names: dict[str, bool], layout_of_file: TextLayout
+    source: Input,
+    field: str,
+    names: dict[str, bool],
+    layout_of_file: TextLayout,
+    known: Mapping[str, int] | None,
 ) -> Iterator[Document]:
     for number, row in read_rows(source, [field, *names]):
         text = take_text(row, field, source, number)
-        marked = marks.read(row, text, names, file=source, line=number) if names else {}
+        marked = (
+            marks.read(row, text, names, file=source, line=number, known=known) if names else {}
+        )
         yield from split_row(text, f"{source}:{number}", layout_of_file, marked)
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from plmctl.core.errors import DataError
 from plmctl.data.check.finding import Finding
 from plmctl.data.check.mentions import check_mentions
 from plmctl.data.shards import Shards
@@ -25,7 +28,9 @@ def mark(word: str, entity: int) -> dict[str, int]:
     return {"start": start, "end": start + len(word), "id": entity}
 
 
-ROWS = [{"text": TEXT, "entity": [mark("Paris", 0), mark("Rome", 2), mark("Ada", 6)]}] * 8
+ROWS: list[dict[str, Any]] = [
+    {"text": TEXT, "entity": [mark("Paris", 0), mark("Rome", 2), mark("Ada", 6)]}
+] * 8
 ROWS += [{"text": "Nobody is here.", "entity": []}] * 8
 
 
@@ -67,13 +72,48 @@ def test_marks_that_were_left_out_are_counted(tmp_path: Path) -> None:
     assert left.found == "50%: 4 'entity' across the end of a sentence"
 
 
-def test_unknown_ids_and_unnamed_entities_are_named(tmp_path: Path) -> None:
-    entities = [*ENTITIES[:6], {"name": ""}]
+def test_unknown_ids_and_unnamed_entities_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TextSource, "entities", lambda self: {})  # as earlier versions tokenized
+    entities: list[dict[str, Any]] = [*ENTITIES[:6], {"name": ""}]
     rows = [{"text": TEXT, "entity": [mark("Paris", 0), mark("Rome", 9)]}] * 4
     entity = findings(tokens_of(write_knowledge(tmp_path, entities, rows=rows)))["entities"]
     assert entity.verdict == "bad"
     assert "1 without a name; 4 marks have an id that no entity has" in entity.found
     assert "entities.jsonl:7: with neither name nor alias" in entity.advice
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({**mark("Rome", 99)}, r"'entity'\[1\]: its id 99 is none of the \d+ entities beside"),
+        ({"start": 14, "end": 20}, r"'entity'\[1\]: has no 'id', which entity it means"),
+    ],
+)
+def test_marks_of_no_entity_are_refused_where_they_are_read(
+    tmp_path: Path, wrong: dict[str, int], said: str
+) -> None:
+    rows: list[dict[str, Any]] = [*ROWS[:2], {"text": TEXT, "entity": [mark("Paris", 0), wrong]}]
+    folder = write_knowledge(tmp_path, rows=rows)
+    with pytest.raises(DataError, match=rf"text\.jsonl:3: {said}") as caught:
+        tokens_of(folder)
+    assert "\n  fix: " in str(caught.value)
+    assert not (folder / "tokens").exists()
+
+
+def test_entities_that_were_cut_off_are_told(tmp_path: Path) -> None:
+    file = write_knowledge(tmp_path, rows=ROWS) / "entities.jsonl"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-5])
+    with pytest.raises(DataError, match=rf"entities\.jsonl:{len(ENTITIES)}: "):
+        tokens_of(tmp_path)
+    about = json.loads((tmp_path / "knowledge.json").read_text())
+    counts = {"counts": {"entities": len(ENTITIES)}}
+    (tmp_path / "knowledge.json").write_text(json.dumps({**about, **counts}))
+    file.write_bytes(b"".join(whole.splitlines(keepends=True)[:-1]))
+    with pytest.raises(DataError, match=r"ends behind \d+ entities, where knowledge\.json counts"):
+        tokens_of(tmp_path)
 
 
 def test_knowledge_that_changed_or_went_is_said(tmp_path: Path) -> None:
