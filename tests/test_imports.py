@@ -181,7 +181,7 @@ def needless_late_imports(file: Path) -> set[str]:
 # who knows the libraries of settings: Hydra with its files, and OmegaConf with its references
 KNOWN_TO = {
     "hydra": {"run/composer.py", "run/part_files.py"},
-    "omegaconf": {"run/composer.py", "run/part_files.py", "run/references.py"},
+    "omegaconf": {"run/composer.py", "run/references.py"},
 }
 
 

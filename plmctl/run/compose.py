@@ -12,7 +12,7 @@ from typing import Any
 
 from plmctl.core.errors import ConfigError, PlmctlError, UsageError, collect, flatten, raise_all
 from plmctl.run.budgets import TABLE, Row, at_row, choose_row, conclude, find_given, spell_row
-from plmctl.run.composer import HydraComposer, open_composer, set_values, store_recipe
+from plmctl.run.composer import HydraComposer, open_composer, set_values, store_recipe, to_plain
 from plmctl.run.finish import finish
 from plmctl.run.implied_task import add_task
 from plmctl.run.overrides import OverrideWord, read, settle
@@ -211,10 +211,13 @@ def _compose_given(
         if known is not None and not bad:
             known[choices] = pickle.dumps(config)
     values, unknown = settle(
-        [word for word in words if not word.group and word.sample], config, given.plugins, composer
+        [word for word in words if not word.group and word.sample],
+        to_plain(config),
+        given.plugins,
+        composer,
     )
-    settings, unset = set_values(config, [word.sample for word in values])
-    spec, misfits = finish(settings, [*groups, *values], given)
+    unset = set_values(config, [word.sample for word in values])
+    spec, misfits = finish(to_plain(config), [*groups, *values], given)
     problems = [*errors, *bad, *_no_echoes(errors, [*unknown, *unset], misfits)]
     if spec is None:
         raise_all(problems)

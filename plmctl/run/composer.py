@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from plmctl.core.errors import ConfigError, UsageError, nearest
 from plmctl.core.spelling import spell
 from plmctl.run import schema
-from plmctl.run.merging import UnusualMerge, assign
 from plmctl.run.reached import KEY as REACHED
 from plmctl.run.recipes import conf_dir, find_recipe, load, option_name
 from plmctl.run.references import register
@@ -121,8 +120,8 @@ class HydraComposer:
         except HydraException as error:
             raise ValueError(str(error).splitlines()[0]) from None
 
-    def compose(self, words: Sequence[str]) -> dict[str, Any]:
-        """The settings of one composition, references as they stand.
+    def compose(self, words: Sequence[str]) -> DictConfig:
+        """One composition; `to_plain` says what is in it.
 
         Raises:
             UsageError: Hydra's reason, with the nearest name of an option that does not exist.
@@ -132,39 +131,38 @@ class HydraComposer:
         from omegaconf.errors import OmegaConfBaseException
 
         wrong = (HydraException, OmegaConfBaseException, ValueError)
-        with contextlib.suppress(UnusualMerge, *wrong):
-            return self._compose_own(words)
+        with contextlib.suppress(*wrong):
+            if "hydra" not in (own := self._compose_own(words)):
+                return own
         try:
-            whole = self._hydra.compose_config(
-                self.verb, list(words), RunMode.RUN, from_shell=False
-            )
+            return self._hydra.compose_config(self.verb, list(words), RunMode.RUN, from_shell=False)
         except wrong as error:
             raise UsageError(self._explain(error)) from None
-        return to_plain(whole)
 
-    def _compose_own(self, words: Sequence[str]) -> dict[str, Any]:
+    def _compose_own(self, words: Sequence[str]) -> DictConfig:
         """A composition without the settings of Hydra itself, which take longer to compose than
         all of ours.
         """
+        from hydra._internal.config_repository import CachingConfigRepository
         from hydra._internal.defaults_list import create_defaults_list
         from hydra.types import RunMode
-
-        from plmctl.run.part_files import SharedFiles
+        from omegaconf import OmegaConf
 
         loader: Any = self._loader
-        parsed, files = list(map(_parse, words)), SharedFiles(loader.repository)
-        loader._process_config_searchpath(self.verb, parsed, files)
+        parsed, repository = list(map(_parse, words)), CachingConfigRepository(loader.repository)
+        loader._process_config_searchpath(self.verb, parsed, repository)
         loader.validate_sweep_overrides_legal(parsed, RunMode.RUN, from_shell=False)
         found = create_defaults_list(
-            files, self.verb, parsed, prepend_hydra=False, skip_missing=False
+            repository, self.verb, parsed, prepend_hydra=False, skip_missing=False
         )
-        if found.config_overrides:
-            raise UnusualMerge
-        return files.compose(found.defaults)
+        config: DictConfig = loader._compose_config_from_defaults_list(found.defaults, repository)
+        OmegaConf.set_struct(config, True)
+        loader._apply_overrides_to_config(found.config_overrides, config)
+        return config
 
     def compose_all(
         self, fixed: list[str], words: Sequence[str]
-    ) -> tuple[dict[str, Any], list[UsageError]]:
+    ) -> tuple[DictConfig, list[UsageError]]:
         """The composition with every word that works; Hydra stops at the first bad one, so each
         is then tried alone.
         """
@@ -302,25 +300,13 @@ def store_recipe(name: str, config_dirs: Sequence[str] = ()) -> str:
     return option
 
 
-def set_values(
-    settings: dict[str, Any], words: Sequence[str]
-) -> tuple[dict[str, Any], list[UsageError]]:
-    """The settings with value overrides as Hydra applies them, one by one, so that each bad one is
-    reported; `settings` may be changed.
-    """
+def set_values(config: DictConfig, words: Sequence[str]) -> list[UsageError]:
+    """Apply value overrides as Hydra does, one by one, so that each bad one is reported."""
     from hydra._internal.config_loader_impl import ConfigLoaderImpl
     from hydra.errors import HydraException
-    from omegaconf import OmegaConf
 
-    overrides = list(map(_parse, words))
-    while overrides and _is_assigned(settings, overrides[0]):
-        del overrides[0]
-    if not overrides:
-        return settings, []
-    config = OmegaConf.create(settings)
-    OmegaConf.set_struct(config, True)
     bad: list[UsageError] = []
-    for override in overrides:
+    for override in map(_parse, words):
         try:
             ConfigLoaderImpl._apply_overrides_to_config([override], config)
         except HydraException as error:
@@ -334,15 +320,7 @@ def set_values(
                 else f"{error} {error.__cause__ or ''}".strip()
             )
             bad.append(UsageError(f"{override.input_line}: {why}"))
-    return to_plain(config), bad
-
-
-def _is_assigned(settings: dict[str, Any], override: HydraOverride) -> bool:
-    """Whether an override was a plain value for a setting that is there, and was given to it."""
-    other = override.is_delete() or override.is_add() or override.is_force_add()
-    if other or override.package is not None or override.is_sweep_override():
-        return False
-    return assign(settings, override.key_or_group, override.value())
+    return bad
 
 
 def _explain_list(key: str, value: Any, config: DictConfig) -> UsageError:
