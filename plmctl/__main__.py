@@ -1,9 +1,10 @@
-"""`plmctl`, also as `python -m plmctl`, which is what torchrun starts. Until all is imported,
-Ctrl-C ends without a word.
+"""`plmctl`, also as `python -m plmctl`, which is what torchrun starts. Until the commands are
+imported, Ctrl-C ends it with a line.
 """
 
 import atexit
 import gc
+import os
 import signal
 
 
@@ -14,17 +15,24 @@ def main() -> None:
     usual = signal.getsignal(signal.SIGINT) == signal.default_int_handler
     if usual:
         # an exception in the middle of an import would be a traceback
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from plmctl.cli.app import main as run
+        signal.signal(signal.SIGINT, _end)
+    from plmctl.cli import app
     from plmctl.core.foreign import end_beside_threads
 
+    app.make_app()  # imports the commands
     if usual:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        run()
+        app.main()
     except SystemExit as end:
         end_beside_threads(end.code)
         raise
+
+
+def _end(number: int, frame: object) -> None:
+    """End at once, as a command does that Ctrl-C stops."""
+    os.write(2, b"plmctl: stopped\n")
+    os._exit(130)
 
 
 if __name__ == "__main__":

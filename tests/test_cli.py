@@ -533,7 +533,8 @@ def test_resuming_a_folder_without_config_starts_at_0(
     assert command.calls[0][0].run.resume is True
 
 
-def test_ctrl_c_before_all_is_imported_is_no_traceback(tmp_path: Path) -> None:
+@pytest.mark.parametrize("module", ["plmctl.cli.app", "plmctl.cli.commands.pretrain"])
+def test_ctrl_c_before_all_is_imported_is_a_line(module: str) -> None:
     """A signal in the middle of an import ends the process; once all is there, Python hears it
     again.
     """
@@ -541,7 +542,7 @@ def test_ctrl_c_before_all_is_imported_is_no_traceback(tmp_path: Path) -> None:
         "import os, signal, sys\n"
         "class Finder:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name == 'plmctl.cli.app': os.kill(os.getpid(), signal.SIGINT)\n"
+        f"        if name == {module!r}: os.kill(os.getpid(), signal.SIGINT)\n"
         "sys.meta_path.insert(0, Finder())\n"
         "from plmctl.__main__ import main\nmain()"
     )
@@ -550,7 +551,7 @@ def test_ctrl_c_before_all_is_imported_is_no_traceback(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, preexec_fn=heard
     )
-    assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
+    assert (done.returncode, done.stderr) == (130, "plmctl: stopped\n")
     code = (
         "import signal, sys; sys.argv = ['plmctl', '--help']\nfrom plmctl import __main__\n"
         "from plmctl.cli import app as cli\ncli.main = lambda: None\n"

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -38,6 +39,38 @@ class Near(Pattern):
 class Films(Classification):
     pass
 """
+WRONG = "plmctl_wrong"
+OBJECTIVES = """
+from plmctl.core.parts import part_of
+from plmctl.noise.base import Noise
+from plmctl.objectives.base import Facts, Objective, Output, Term
+
+class Guess(Objective):
+    facts = Facts(needs=frozenset({"text"}), terms=frozenset({"guess"}))
+    def counts(self, batch):
+        return {"guess": 1}
+
+@part_of("objective")
+class Misspelt(Guess):
+    def foward(self, model, batch, state=None):
+        return Output({})
+
+@part_of("objective")
+class Miscounted(Guess):
+    def counts(self, batch):
+        return {"gues": 1}
+    def forward(self, model, batch, state=None):
+        return Output({"guess": Term(model(batch, state).x.sum())})
+
+class Undeclared(Guess):
+    pass
+
+@part_of("noise")
+class Idle(Noise):
+    reads = writes = removes = frozenset()
+    def __cal__(self, rows, draws):
+        return rows
+"""
 SMALL = [
     "size=tiny",
     "size.width=32",
@@ -54,6 +87,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """
     folder = tmp_path_factory.mktemp("home")
     (folder / f"{PLUGIN}.py").write_text(SOURCE, encoding="utf-8")
+    (folder / f"{WRONG}.py").write_text(OBJECTIVES, encoding="utf-8")
     (folder / "conf/pattern").mkdir(parents=True)
     (folder / "conf/pattern/near.yaml").write_text(
         f"_target_: {PLUGIN}.Near\nreach: 3\n", encoding="utf-8"
@@ -106,6 +140,51 @@ def run(home: Path, tokens_of: Callable[..., Path]) -> str:
     assert len(after) == 3
     assert all(shlex.split(line, comments=True)[-2:] == ["--plugin", PLUGIN] for line in after)
     return "run"
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        (
+            "+objective.own={_target_:plmctl_wrong.Misspelt}",
+            [
+                "objective.own: plmctl_wrong.Misspelt (",
+                "plmctl_wrong.py:11) has no `forward` (did you mean 'foward'?); it defines foward",
+                "fix: def forward(self, model: Model, batch: Batch, state: Any = None) -> Output,"
+                " as Objective says",
+            ],
+        ),
+        (
+            "+objective.own={_target_:plmctl_wrong.Undeclared}",
+            [
+                "it does not declare itself a part",
+                'fix: @part_of("objective"), of plmctl.core.parts, above the definition of Undecl',
+            ],
+        ),
+        (
+            "+objective.own={_target_:plmctl_wrong.Miscounted}",
+            [
+                "objective.own: the terms of plmctl_wrong.Miscounted (",
+                ") differ: `forward` gives guess, `counts` gues, `facts.terms` guess",
+                "fix: the same names in all three",
+            ],
+        ),
+        (
+            "+noise.own={_target_:plmctl_wrong.Idle}",
+            ["plmctl_wrong.Idle (", "has no `__call__`", "as Noise says"],
+        ),
+    ],
+)
+def test_a_mistake_in_a_part_of_ones_own_names_it(
+    home: Path, tokens_of: Callable[..., Path], setting: str, said: list[str]
+) -> None:
+    words = [f"data.path={tokens_of('wordpiece')}", *SMALL, "format.max_length=32"]
+    words += ["train.steps=1", "eval.rows=4", setting, "run.dir=wrong", "--plugin", WRONG]
+    done = CliRunner().invoke(make_app(), ["pretrain", "bert", *words])
+    assert isinstance(done.exception, SystemExit), done.exception
+    assert done.exit_code in (1, 2)
+    assert [part for part in said if part not in done.stderr] == [], done.stderr
+    shutil.rmtree("wrong", ignore_errors=True)
 
 
 @pytest.fixture(scope="module")

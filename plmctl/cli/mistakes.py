@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import importlib.util
 import os
 import sys
@@ -12,23 +11,9 @@ from collections.abc import Iterator, Sequence
 import typer
 
 from plmctl.core.errors import NotBegun, PlmctlError, UsageError
+from plmctl.core.lacks import describe_lack
 from plmctl.core.terminal import FAIL, remark
-
-USERS_FILES = {
-    errno.ENOSPC,
-    errno.EDQUOT,
-    errno.EACCES,
-    errno.EPERM,
-    errno.EROFS,
-    errno.EFBIG,
-    errno.EISDIR,
-    errno.ENOTDIR,
-}
-
-LESS_MEMORY = (
-    "a smaller train.micro_batch_size (the same training, in smaller pieces), shorter rows"
-    " (format.max_length, task.max_length), or train.checkpoint_activations=true"
-)
+from plmctl.core.unwritten import explain_unwritten
 
 
 @contextlib.contextmanager
@@ -49,27 +34,11 @@ def report_mistakes(typed: str) -> Iterator[None]:
     except KeyboardInterrupt:
         remark("plmctl: stopped", FAIL)
         raise typer.Exit(130) from None
-    except OSError as error:
-        if error.errno not in USERS_FILES:
+    except Exception as error:
+        if not (why := describe_lack(error) or explain_unwritten(error)):
             raise
-        remark(f"plmctl: {error.strerror}: {error.filename or 'while writing'}", FAIL)
+        remark(f"plmctl: {why}", FAIL)
         raise typer.Exit(1) from None
-    except (MemoryError, RuntimeError) as error:
-        if not _is_lack_of_memory(error):
-            raise
-        remark(f"plmctl: out of memory{_first_line(error)}\n  fix: {LESS_MEMORY}", FAIL)
-        raise typer.Exit(1) from None
-
-
-def _is_lack_of_memory(error: Exception) -> bool:
-    """Whether Python or torch had no room; torch is not imported to ask."""
-    named = type(error).__name__ == "OutOfMemoryError"
-    return isinstance(error, MemoryError) or named or "can't allocate memory" in str(error)
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return f": {lines[0]}" if lines else ""
 
 
 def find_plugins(plugins: Sequence[str]) -> None:

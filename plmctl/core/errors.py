@@ -21,13 +21,18 @@ class NotBegun(KeyboardInterrupt):
     """Ctrl-C before the work of a command has begun."""
 
 
-def first_with_fix(text: str) -> str:
-    """Of the text of an error the first problem, and its fix on a line of its own."""
+def first_with_fix(text: str, *, told: set[str] | None = None) -> str:
+    """Of the text of an error the first problem, and its fix on a line of its own, unless it is
+    among those that are `told`, which takes it.
+    """
     lines = text.splitlines()
     several = lines[0].endswith(":") and len(lines) > 1
     first = f"{lines[0]} {lines[1].removeprefix('- ')}" if several else lines[0]
-    fixes = [line.strip() for line in lines if line.startswith("  fix: ")]
-    return "\n  ".join([first, *fixes[:1]])
+    fixes = [line.strip() for line in lines if line.startswith("  fix: ")][:1]
+    if told is not None:
+        fixes = [fix for fix in fixes if fix not in told]
+        told.update(fixes)
+    return "\n  ".join([first, *fixes])
 
 
 class UsageError(PlmctlError):

@@ -16,6 +16,14 @@ from plmctl.core.errors import nearest
 from plmctl.core.parts import declared
 
 
+class Undeclared(ValueError):
+    """What a name stands for declares itself no part; `own`: it is not plmctl's."""
+
+    def __init__(self, message: str, *, own: bool) -> None:
+        super().__init__(message)
+        self.own = own
+
+
 def locate(target: Any, plugins: Sequence[str] = ()) -> Callable[..., Any]:
     """The part named `target`: a class or function at the top level of a module of plmctl or of a
     plug-in.
@@ -36,16 +44,9 @@ def locate(target: Any, plugins: Sequence[str] = ()) -> Callable[..., Any]:
     part = _attribute(module, name)
     home = f"{getattr(part, '__module__', None)}.{getattr(part, '__qualname__', None)}"
     if home != target or not declared(part):
-        fix = (
-            ""
-            if words[0] == "plmctl"
-            else '; write @part_of("<slot>") of plmctl.core.parts above its definition'
-        )
-        raise ValueError(
-            f"it is defined as {home}"
-            if declared(part)
-            else f"it does not declare itself a part{fix}"
-        )
+        if declared(part):
+            raise ValueError(f"it is defined as {home}")
+        raise Undeclared("it does not declare itself a part", own=words[0] != "plmctl")
     return part  # type: ignore[no-any-return]
 
 

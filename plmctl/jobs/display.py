@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from plmctl.core.errors import first_with_fix
 from plmctl.core.terminal import hears, remark, screen
-from plmctl.jobs.job import Job
+from plmctl.jobs.job import Job, without_seed
 from plmctl.jobs.journal import JobJournal
 from plmctl.jobs.work import LOG
 from plmctl.report.job_events import Event
@@ -29,13 +30,15 @@ def show_jobs(journal: JobJournal, *, live: bool = True) -> Iterator[None]:
         live: whether a terminal shows a table, too; not where jobs print in this process.
     """
     running: dict[str, Event] = {}  # job -> how it was started
+    told = defaultdict[str, set[str]](set)  # jobs that differ in their seed -> fixes
 
     def tell(event: Event, job: Job, why: str) -> None:
         running.pop(job.name, None)
         if event in ("started", "resumed"):
             running[job.name] = event
         head = f"[{journal.ended}/{len(journal.jobs)}] {event}: {job.label}"
-        remark(f"{head}: {first_with_fix(why)}" if why else head)
+        fixes = told[without_seed(job.label)]
+        remark(f"{head}: {first_with_fix(why, told=fixes)}" if why else head)
 
     journal.tell = tell
     console = screen(stderr=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -67,6 +68,11 @@ class Job:
         words = [*command, *([self.recipe] if self.recipe else []), *resolve(self.words, runs)]
         words += [f"{RUN_SETTINGS.get(self.verb, 'out')}={runs[self.name]}"]
         return write_line(*words, config_dirs=self.config_dirs, plugins=self.plugins)
+
+
+def without_seed(label: str) -> str:
+    """What the labels of jobs share that differ in their seed."""
+    return re.sub(r"[, ]*\bseed \d+", "", label)
 
 
 def write_line(*words: str, config_dirs: Iterable[str], plugins: Sequence[str]) -> str:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
+from multiprocessing import resource_tracker
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -88,7 +90,8 @@ class Processes:
     def _start(self, job: Job) -> None:
         folder = str(self.journal.prepare(job))
         child = self._context.Process(target=enter, args=(folder, os.getcwd(), self.execute))
-        child.start()
+        with _hold_interrupts():
+            child.start()
         self._children[job.name] = child
 
     def _wait(self) -> None:
@@ -121,6 +124,19 @@ class Processes:
             for child in self._children.values():
                 child.join(PAUSE)
             self._collect()
+
+
+@contextlib.contextmanager
+def _hold_interrupts() -> Iterator[None]:
+    """Hear Ctrl-C later. Processes that start meanwhile never hear that of the terminal: it would
+    end the one that makes all others, which takes seconds to import what they need.
+    """
+    resource_tracker.ensure_running()  # whose start would let Ctrl-C through
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def run_launched(journal: JobJournal, words: tuple[str, ...], execute: Execute = execute) -> int:

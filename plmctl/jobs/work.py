@@ -10,6 +10,7 @@ import fcntl
 import json
 import os
 import shutil
+import signal
 import sys
 import time
 import traceback
@@ -20,7 +21,9 @@ from typing import Any, NoReturn
 
 from plmctl.core.children import follow_launcher, follow_maker
 from plmctl.core.errors import PlmctlError
+from plmctl.core.lacks import describe_lack
 from plmctl.core.terminal import FAIL, remark
+from plmctl.core.unwritten import explain_unwritten
 from plmctl.jobs.job import RUN
 from plmctl.report.job_events import Event, JobEvents
 from plmctl.run.composer import to_plain
@@ -61,6 +64,9 @@ def attempt(call: Callable[[], Any]) -> Outcome:
         remark(f"plmctl: {error}", FAIL)
         return Outcome(error.exit_code, str(error))
     except Exception as error:  # whatever a part of a user raises fails its job alone
+        if why := describe_lack(error) or explain_unwritten(error):
+            remark(f"plmctl: {why}", FAIL)
+            return Outcome(1, why)
         traceback.print_exc()
         return Outcome(1, f"{type(error).__name__}: {error}")
     return Outcome(int(result or 0) if isinstance(result, int) else 0, result=result)
@@ -87,6 +93,7 @@ class LauncherTask:
 def enter(folder: str, here: str, execute: Execute) -> NoReturn:
     """Do a job as a process of its own: its log takes all output, its parent passes signals on."""
     os.setsid()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # no longer that of the terminal
     os.chdir(here)
     with (Path(folder) / LOG).open("ab") as log:
         os.dup2(log.fileno(), 1)

@@ -12,7 +12,9 @@ import numpy as np
 from torch import nn
 
 from plmctl.core.batch import Batch, Rows
+from plmctl.core.errors import ConfigError
 from plmctl.core.fields import glossary
+from plmctl.core.unwritten import place_of
 from plmctl.models.base import Model, Once
 from plmctl.objectives.base import Facts, ModelCost, Objective, Output, Term
 
@@ -95,3 +97,23 @@ class Mix(Objective):
             entry.objective.after_step(model, step)
         for cost in self.costs:
             cost.after_step()
+
+
+def refuse_uncounted(objective: Objective, batch: Batch, terms: Sequence[str]) -> ConfigError:
+    """The mistake of an objective, or of one in its mix, whose `forward` gives losses that its
+    `counts` does not name.
+    """
+    mixes = [part for part in objective.modules() if isinstance(part, Mix)]
+    named = {name: entry.objective for mix in mixes for name, entry in mix.entries.items()}
+    unlike = (
+        name for name, part in named.items() if set(part.counts(batch)) != set(part.facts.terms)
+    )
+    name = next(unlike, next(iter(named), ""))
+    part = named.get(name, objective)
+    allowed = (
+        f"the terms of {place_of(type(part))} differ: `forward` gives {', '.join(terms)},"
+        f" `counts` {', '.join(part.counts(batch)) or 'none'},"
+        f" `facts.terms` {', '.join(sorted(part.facts.terms)) or 'none'}"
+    )
+    fix = "the same names in all three"
+    return ConfigError(f"objective.{name}" if name else "task", ..., allowed, fix=fix)

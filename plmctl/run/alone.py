@@ -4,10 +4,12 @@ where other settings are wrong.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from plmctl.core.errors import ConfigError, PlmctlError, collect
+from plmctl.core.unwritten import describe_unwritten
+from plmctl.objectives.base import Objective
 from plmctl.run.assemble import without_weights
 from plmctl.run.build import build
 from plmctl.run.spec import RunSpec, thaw
@@ -61,3 +63,11 @@ def find_wrong_numbers(config: Mapping[str, Any], plugins: Sequence[str]) -> lis
             if slot == "optim" and callable(part):  # a factory, of parameters
                 part(parameters=small)
     return errors
+
+
+def find_unwritten(path: str, objective: Objective) -> Iterator[ConfigError]:
+    """Every method that an objective must have of its own, and has not."""
+    for method in ("counts", "forward"):
+        if getattr(type(objective), method) is getattr(Objective, method):
+            allowed, fix = describe_unwritten(type(objective), method)
+            yield ConfigError(path, ..., allowed, fix=fix)

@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from plmctl.core.errors import ConfigError, UsageError, nearest, raise_all
-from plmctl.core.locate import locate, parameters, takes_any
+from plmctl.core.locate import Undeclared, locate, parameters, takes_any
 from plmctl.core.parts import asks_for_factory, declared, misfit, slot_of
 from plmctl.core.spelling import spell, spell_word
 from plmctl.core.values import NO_MAPPING, fit
@@ -239,7 +239,11 @@ def _check(
     try:
         part = _locate(node, plugins)
     except ValueError as error:
-        return [ConfigError(_join(path, "_target_"), node["_target_"], str(error))]
+        own = isinstance(error, Undeclared) and error.own
+        name = str(node["_target_"]).rpartition(".")[2]
+        fix = f'@part_of("{slot}"), of plmctl.core.parts, above the definition of {name}'
+        where = _join(path, "_target_")
+        return [ConfigError(where, node["_target_"], str(error), fix=fix if own else "")]
     allowed = misfit(part, annotation)
     if declared(part) != slot:
         allowed = f"a part of the slot '{slot}', and this one is of '{declared(part)}'"

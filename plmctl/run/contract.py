@@ -21,7 +21,7 @@ from plmctl.core.fields import Fields, glossary, held_by_data, sequences
 from plmctl.core.locate import locate
 from plmctl.data.shards import is_tokens
 from plmctl.nn.embeddings import Embedding
-from plmctl.run.alone import find_wrong_numbers
+from plmctl.run.alone import find_unwritten, find_wrong_numbers
 from plmctl.run.build import build, entry, plain
 from plmctl.run.glossary import fields_in, known_fields
 from plmctl.run.peeking import find_altered, find_answered_elsewhere, find_peeking, find_unheard
@@ -82,6 +82,7 @@ def check_contract(
             with collect(errors):
                 part, _, source_of[name] = entry(node, path)
                 objectives[name] = build(part, given, plugins, path=path)
+                errors += find_unwritten(path, objectives[name])
         errors += find_wrong_freezing(config, model)
 
     sources, wrong = _build_sources(config, plugins, vocab)

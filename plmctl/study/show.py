@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from rich.table import Table
 from plmctl.core.errors import first_with_fix
 from plmctl.core.progress import clock
 from plmctl.core.terminal import print_parts, screen, tell
+from plmctl.jobs.job import without_seed
 from plmctl.jobs.journal import State
 from plmctl.report.statistics import ALPHA
 from plmctl.report.study_tables import format_detectable, format_number, format_p, list_equal
@@ -107,8 +108,10 @@ def show_table(record: Mapping[str, Any]) -> None:
         tell(line)
     if record["seconds"]:
         tell(f"time taken: {clock(record['seconds'])}")
+    told = defaultdict[str, set[str]](set)  # jobs that differ in their seed -> fixes
     for job in record["missing"]:
-        tell(f"{job['state']}: {job['label']}: {first_with_fix(job['why'])}")
+        why = first_with_fix(job["why"], told=told[without_seed(job["label"])])
+        tell(f"{job['state']}: {job['label']}: {why}")
 
 
 def _show_metric(rows: Sequence[Mapping[str, Any]]) -> None:

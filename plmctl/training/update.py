@@ -20,6 +20,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.distill.base import LOGITS, Predictions, Question, record_model
 from plmctl.models.base import Model, Once
 from plmctl.objectives.base import Objective, Output
+from plmctl.objectives.mix import refuse_uncounted
 from plmctl.training.carried_states import CarriedStates
 from plmctl.training.device.precision import Precision
 from plmctl.training.meter import Entry
@@ -175,6 +176,8 @@ class _Micro:
         update, first = self.update, not self.entries
         with update.precision.autocast():
             output = update.objective(model, self.batch, self.state)
+        if uncounted := [name for name in output.terms if f"term/{name}" not in self.counts]:
+            raise refuse_uncounted(update.objective, self.batch, uncounted)
         live = {name: term for name, term in output.terms.items() if self.counts[f"term/{name}"]}
         parts = [
             term.weight / self.counts[f"term/{name}"] * term.total

@@ -9,13 +9,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
 
+from plmctl.jobs.display import show_jobs
 from plmctl.jobs.job import Job
 from plmctl.jobs.journal import State
-from plmctl.jobs.runners import run_here
+from plmctl.jobs.runners import Processes, run_here
+from plmctl.jobs.work import work
 from tests.jobs import toy_jobs
 from tests.jobs.toy_jobs import execute, job, journal, notes
 
@@ -80,6 +84,29 @@ def test_a_failure_ends_only_what_needs_it(tmp_path: Path) -> None:
     assert notes(tmp_path)[3:] == ["bad starts", "bad ends", "lost starts", "lost ends"]
 
 
+def test_a_lack_of_memory_has_its_fix_once_for_all_seeds_of_an_arm(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    labels = ["pretrain wide, seed 0", "pretrain wide, seed 1", "pretrain deep, seed 0"]
+    made = [job(tmp_path, f"job{n}", lacks_memory=True) for n in range(len(labels))]
+    kept = journal(tmp_path, by_name(*map(_relabel, made, labels)))
+    shown = []
+    with show_jobs(kept):
+        for each in kept.ready():
+            code = work(kept.prepare(each), execute)
+            capsys.readouterr()
+            kept.conclude(each, code)
+            shown.append(capsys.readouterr().err)
+    assert all("out of memory" in text for text in shown)
+    fix = "\n  fix: a smaller train.micro_batch_size"
+    assert [fix in text for text in shown] == [True, False, True]
+    assert fix in kept.states["job1"].why
+
+
+def _relabel(each: Job, label: str) -> Job:
+    return replace(each, label=label)
+
+
 def test_killed_in_the_middle_it_goes_on(tmp_path: Path) -> None:
     child = start(tmp_path)
     wait_for(lambda: ("finished", "beside") in events(tmp_path))
@@ -109,6 +136,21 @@ def test_a_signal_reaches_the_jobs_and_the_exit_code(tmp_path: Path, number: int
     assert toy_jobs.run(tmp_path, toy_jobs.chain(tmp_path))[0] == 0
     assert notes(tmp_path)[-2:] == ["third starts", "third ends"]
     assert notes(tmp_path).count("second ends") == 1
+
+
+def test_ctrl_c_of_the_terminal_does_not_end_the_process_that_makes_the_others(
+    tmp_path: Path,
+) -> None:
+    """The terminal sends it to that process, too, which imports what the jobs need by then."""
+    forkserver._forkserver._stop()  # type: ignore[attr-defined]
+    kept = journal(tmp_path, by_name(job(tmp_path, "one")))
+    runner = Processes(kept, 1, execute, preload=["tests.jobs.interrupted_import"])
+    try:
+        assert runner.run() == 0
+    finally:
+        forkserver._forkserver._stop()  # type: ignore[attr-defined]
+    assert kept.states["one"].kind == "done"
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
 def test_a_killed_job_is_a_failed_one(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """Jobs that write their names down, and a program that runs them: `python toy_jobs.py FOLDER`.
 
 FOLDER/notes.txt gets "NAME starts" and "NAME ends" lines; a job with `waits` ends when FOLDER/go is
-there, one with `starts` when so many have started, one with `fails` raises.
+there, one with `starts` when so many have started, one with `fails` or
+`lacks_memory` raises.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ def execute(record: dict[str, Any], run: Path) -> int:
     while sum(line.endswith("starts") for line in notes(folder)) < config.get("starts", 0):
         assert time.monotonic() < deadline
         time.sleep(0.01)
+    if config.get("lacks_memory"):
+        raise MemoryError
     if config.get("fails"):
         raise DataError(config["fails"])
     run.mkdir(parents=True, exist_ok=True)

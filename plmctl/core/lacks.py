@@ -1,0 +1,36 @@
+"""What a machine lacks, as Python and torch say it: memory, room on a disk, permission."""
+
+from __future__ import annotations
+
+import errno
+
+USERS_FILES = {
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.EFBIG,
+    errno.EISDIR,
+    errno.ENOTDIR,
+}
+LESS_MEMORY = (
+    "a smaller train.micro_batch_size (the same training, in smaller pieces), shorter rows"
+    " (format.max_length, task.max_length), or train.checkpoint_activations=true"
+)
+
+
+def describe_lack(error: BaseException) -> str:
+    """What is lacking, with a fix where there is one; "" for any other error."""
+    if isinstance(error, OSError) and error.errno in USERS_FILES:
+        return f"{error.strerror}: {error.filename or 'while writing'}"
+    if not _is_lack_of_memory(error):
+        return ""
+    first = "".join(f": {line}" for line in str(error).strip().splitlines()[:1])
+    return f"out of memory{first}\n  fix: {LESS_MEMORY}"
+
+
+def _is_lack_of_memory(error: BaseException) -> bool:
+    """Whether Python or torch had no room; torch is not imported to ask."""
+    named = type(error).__name__ == "OutOfMemoryError"
+    return isinstance(error, MemoryError) or named or "can't allocate memory" in str(error)

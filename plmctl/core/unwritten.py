@@ -1,0 +1,55 @@
+"""What the class of a part lacks that its base class leaves to it."""
+
+from __future__ import annotations
+
+import inspect
+from types import TracebackType
+from typing import Any
+
+from plmctl.core.errors import nearest
+from plmctl.core.parts import declared
+
+_OF_TORCH = {"_forward_unimplemented": "forward"}  # how a module says that it has none
+
+
+def place_of(kind: Any) -> str:
+    """`own_parts.focal_mlm.FocalMLM (focal_mlm.py:12)`."""
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    try:
+        return f"{name} ({inspect.getsourcefile(kind)}:{inspect.getsourcelines(kind)[1]})"
+    except (OSError, TypeError):  # typed at a prompt, say
+        return name
+
+
+def describe_unwritten(kind: type, method: str) -> tuple[str, str]:
+    """(what is wrong with a class that has no `method` of its own, the fix)."""
+    own = [
+        name for name, value in vars(kind).items() if callable(value) and not name.startswith("__")
+    ]
+    listed = f"; it defines {', '.join(own)}" if own else ""
+    allowed = f"{place_of(kind)} has no `{method}`{nearest(method, own)}{listed}"
+    base = next((base for base in kind.__mro__ if method in vars(base)), kind)
+    signature = inspect.signature(getattr(base, method), eval_str=False)
+    words = str(signature).replace("'", "") if base.__module__.startswith("plmctl.") else "(...)"
+    return allowed, f"def {method}{words}, as {base.__qualname__} says"
+
+
+def explain_unwritten(error: BaseException) -> str:
+    """The same of an error that the base class of a part raised in place of the part; "" for any
+    other error.
+    """
+    if not isinstance(error, NotImplementedError) or error.__traceback__ is None:
+        return ""
+    frame = _last(error.__traceback__).tb_frame
+    kind, method = type(frame.f_locals.get("self")), frame.f_code.co_name
+    method = _OF_TORCH.get(method, method)
+    if not declared(kind) or kind.__module__.startswith("plmctl."):
+        return ""
+    allowed, fix = describe_unwritten(kind, method)
+    return f"{allowed}\n  fix: {fix}"
+
+
+def _last(trace: TracebackType) -> TracebackType:
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace
