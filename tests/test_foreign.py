@@ -207,10 +207,9 @@ def test_files_in_gbk_are_told_how_to_be_converted() -> None:
         "it seems to be gb18030\n  fix: iconv -f gb18030 -t utf-8 train.tsv > converted.tsv\n"
     )
     Path("latin.txt").write_bytes("café\n".encode("latin1"))
-    told = "plmctl: latin.txt:1: not UTF-8: byte 0xe9 at column 4\n"
-    fix = (
-        "  fix: iconv -f latin1 -t utf-8 latin.txt > converted.txt (or what else it was saved in)\n"
-    )
+    told = "plmctl: latin.txt:1: not UTF-8: byte 0xe9 at column 4, saved in an unknown encoding,"
+    told += " such as latin1\n"
+    fix = "  fix: iconv -f latin1 -t utf-8 latin.txt > converted.txt\n"
     assert said("data", "check", "latin.txt", code=3) == told + fix
 
 
@@ -237,6 +236,7 @@ def test_the_path_that_is_missing_is_the_one_that_is_named() -> None:
             "google/electra",
             "download it first: hf download google/electra --local-dir google/electra",
         ),
+        ("imported", "give one that is there, such as runs/other"),
         ("runs/wiki", "give one that is there, such as runs/other"),
         ("runs/2/wiki", "check the path"),
         ("./bert", "check the path"),

@@ -41,6 +41,7 @@ class Films(Classification):
 """
 WRONG = "plmctl_wrong"
 OBJECTIVES = """
+import torch
 from plmctl.core.parts import part_of
 from plmctl.noise.base import Noise
 from plmctl.objectives.base import Facts, Objective, Output, Term
@@ -60,7 +61,7 @@ class Miscounted(Guess):
     def counts(self, batch):
         return {"gues": 1}
     def forward(self, model, batch, state=None):
-        return Output({"guess": Term(model(batch, state).x.sum())})
+        return Output({"guess": Term(torch.zeros(()))})
 
 class Undeclared(Guess):
     pass
@@ -149,7 +150,7 @@ def run(home: Path, tokens_of: Callable[..., Path]) -> str:
             "+objective.own={_target_:plmctl_wrong.Misspelt}",
             [
                 "objective.own: plmctl_wrong.Misspelt (",
-                "plmctl_wrong.py:11) has no `forward` (did you mean 'foward'?); it defines foward",
+                "plmctl_wrong.py:12) has no `forward` (did you mean 'foward'?); it defines foward",
                 "fix: def forward(self, model: Model, batch: Batch, state: Any = None) -> Output,"
                 " as Objective says",
             ],
@@ -257,7 +258,9 @@ COMMANDS = {
 def test_nothing_of_it_is_imported_unless_it_is_named(name: str, run: str, tmp_path: Path) -> None:
     words = [word.format(run=run, out=tmp_path) for word in COMMANDS[name]]
     done = invoke(*words, code=2)
-    assert done.stderr.endswith(refusal(f"run.dir={run}" if name == "resume" else run))
+    fix = f"  fix: plmctl pretrain --resume run.dir={run} --plugin {PLUGIN}\n"
+    told = refusal(f"run.dir={run}") + fix if name == "resume" else refusal(run)
+    assert done.stderr.endswith(told)
     assert PLUGIN not in sys.modules
     invoke(*words, "--plugin", PLUGIN)
 

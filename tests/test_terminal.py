@@ -14,7 +14,7 @@ import pytest
 from rich.table import Table
 
 from plmctl.core import terminal
-from plmctl.core.errors import ConfigError, ConfigErrors, DataError, first_with_fix
+from plmctl.core.errors import ConfigError, ConfigErrors, DataError, first_with_fix, raise_all
 
 PACKAGE = Path(__file__).parents[1] / "plmctl"
 
@@ -86,6 +86,13 @@ def test_a_table_that_is_too_wide_comes_in_parts_with_whole_cells(
     assert [text.count("a xxxxxxxxxxxx") for text in shown.values()] == [1, 2, 3]
     for text in shown.values():
         assert text.count("undecided") == text.count("71.5 F1") == 6
+
+
+def test_an_error_is_told_once_in_its_longest_words() -> None:
+    short, long = DataError("gone", file="a"), DataError("gone\n  data: there", file="a")
+    with pytest.raises(DataError) as caught:
+        raise_all([short, long, short])
+    assert caught.value is long
 
 
 def test_an_error_in_few_lines_keeps_its_fix() -> None:

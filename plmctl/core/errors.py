@@ -85,9 +85,14 @@ class ConfigErrors(UsageError):
 
 def raise_all(errors: Iterable[PlmctlError]) -> None:
     """Raise nothing for no errors, the error itself for one, `ConfigErrors` for more; each counts
-    once.
+    once, and not where another has all its lines and more.
     """
-    different = list({str(error): error for error in errors}.values())
+    texts = {str(error): error for error in errors}
+    different = [
+        error
+        for text, error in texts.items()
+        if not any(other.startswith(f"{text}\n") for other in texts)
+    ]
     if different:
         raise different[0] if len(different) == 1 else ConfigErrors(different)
 

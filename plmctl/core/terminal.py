@@ -35,8 +35,14 @@ def visible(text: object) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """`1 document`, `2,000 documents`."""
-    return f"{number:,} {noun}{'s' * (number != 1)}"
+    """`1 document`, `2,000 documents`; also `2 entities`, `2 aliases`."""
+    return f"{number:,} {noun if number == 1 else _to_plural(noun)}"
+
+
+def _to_plural(noun: str) -> str:
+    if noun.endswith("y") and noun[-2:-1] not in "aeiou":
+        return f"{noun[:-1]}ies"
+    return noun + ("es" if noun.endswith("ias") else "s")
 
 
 def tell(text: object, *, file: TextIO | None = None, end: str = "\n") -> None:

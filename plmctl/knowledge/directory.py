@@ -260,7 +260,8 @@ def parse_entity(line: bytes | str, file: Path, number: int) -> Entity:
     if not isinstance(row, dict):
         raise wrong("not an entity: no object with a name")
     for key in row.keys() - Entity._fields:
-        raise wrong(f"an entity has no '{key}'{nearest(key, Entity._fields)}")
+        known = ", ".join(Entity._fields)
+        raise wrong(f"unknown key '{key}'{nearest(key, Entity._fields)}: an entity has {known}")
     name, text = row.get("name") or "", row.get("text") or ""
     if not isinstance(name, str) or not isinstance(text, str):
         raise wrong("'name' and 'text' are texts")

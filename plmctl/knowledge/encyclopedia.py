@@ -75,7 +75,7 @@ class Encyclopedia:
                 if at in way:
                     circle = [*way][[*way].index(at) :]
                     way_round = " -> ".join([*circle, at])
-                    self.problems.note("redirects in a circle", f"{self.source}: {way_round}")
+                    self.problems.note("redirect", "in a circle", f"{self.source}: {way_round}")
                 lost |= way.keys()
             else:
                 ends |= dict.fromkeys(way, ends.get(at, at))

@@ -17,6 +17,8 @@ from plmctl.knowledge.dictionary import Dictionary
 from plmctl.knowledge.directory import TRIPLES
 from plmctl.text.inputs import read_lines
 
+_LAYOUT = "lines of subject, relation and object with tabs between"
+
 
 class KnownWord(NamedTuple):
     """A word of a text, its characters [start, end), and what is known of it."""
@@ -35,8 +37,7 @@ def confirm(path: str | None) -> Path:
     place = Path(path).expanduser()
     file = place / TRIPLES if place.is_dir() else place
     if not file.is_file():
-        fix = "lines of subject, relation and object with tabs between"
-        raise AbsentData("no such file of triples", file=file, fix=fix)
+        raise AbsentData("no such file of triples", file=file, fix=_LAYOUT)
     return file
 
 
@@ -85,12 +86,12 @@ class TripleLexicon:
             if len(parts) != 3:
                 found = counted(len(parts), "column")
                 what = f"{found}, not subject, relation, object with tabs between"
-                raise DataError(what, file=file, line=number)
+                raise DataError(what, file=file, line=number, fix=_LAYOUT)
             subject, relation, value = parts
             if subject and value:
                 known[subject].add(f"{relation} {value}" if self.relations else value)
         if not known:
-            raise DataError("no triples", file=file)
+            raise DataError("no triples", file=file, fix=_LAYOUT)
         subjects = sorted(known)
         return list(zip(subjects, self._choose(known, subjects), strict=True))
 

@@ -127,7 +127,7 @@ def _write(job: LinkingJob, journal: Journal, say: Say) -> dict[str, Any]:
     if job.dictionary is None and bank is None:
         source = _collect(job, journal, say)
         if source["problem"]:
-            problems.note("files that are cut off", f"{job.path}: {source['problem']}")
+            problems.note("file", "cut off", f"{job.path}: {source['problem']}")
         wiki = Encyclopedia(
             journal.scratch / PAGES,
             outside=job.outside,
@@ -153,7 +153,7 @@ def _write(job: LinkingJob, journal: Journal, say: Say) -> dict[str, Any]:
         if bank is not None:
             rows = partial(link_treebank, bank, dictionary)
     for kind in find_lonely(tables, dict.fromkeys(names)):
-        problems.note("types without members", f"{job.type_table}:{lines[kind]}: {kind}")
+        problems.note("type", "without members", f"{job.type_table}:{lines[kind]}: {kind}")
     types, counts = write_entities(journal.folder, entities)
     layers, rows = _add_lexicons(job, journal.folder, rows, problems)
     coverage = write_rows(journal, rows, types)
@@ -182,10 +182,10 @@ def _write(job: LinkingJob, journal: Journal, say: Say) -> dict[str, Any]:
 def _note_unused(job: LinkingJob, coverage: Mapping[str, Any], problems: Problems) -> None:
     """Count what names nothing of the text, as tables of another language do."""
     if job.dictionary is not None and not coverage.get("mentions"):
-        problems.note("dictionaries with no name that the text has", str(job.dictionary))
+        problems.note("dictionary", "with no name that the text has", str(job.dictionary))
     for field, place in job.lexicons.items():
         if not coverage.get(f"marks of {field}"):
-            problems.note("lexicons with no word that the text has", f"{field}:{place}")
+            problems.note("lexicon", "with no word that the text has", f"{field}:{place}")
 
 
 def _collect(job: LinkingJob, journal: Journal, say: Say) -> dict[str, Any]:
@@ -220,7 +220,7 @@ class Known:
             directory = KnowledgeDirectory(place)
             found = list(directory)
             for line in directory.describe_problems():
-                problems.note("entities of the dictionary that are used in part", line)
+                problems.note("entity", "of the dictionary used in part", line)
         else:
             names: dict[str, Counter[str]] = {}
             for alias, name, count in read_aliases(place, problems):

@@ -20,21 +20,22 @@ class Problems:
     """What is not usable, counted by its kind, with the first places of each."""
 
     def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-        self.places: dict[str, list[str]] = {}
+        self.counts: Counter[tuple[str, str]] = Counter()
+        self.places: dict[tuple[str, str], list[str]] = {}
 
-    def note(self, what: str, place: str) -> None:
-        """Count something."""
-        self.counts[what] += 1
-        places = self.places.setdefault(what, [])
+    def note(self, noun: str, what: str, place: str) -> None:
+        """Count something: a "redirect", "in a circle"."""
+        self.counts[noun, what] += 1
+        places = self.places.setdefault((noun, what), [])
         if len(places) < _EXAMPLES:
             places.append(place)
 
     def lines(self) -> list[str]:
         """A line for each kind."""
         return [
-            f"{count:,} {what}: {'; '.join(self.places[what])}" + ("; ..." * (count > _EXAMPLES))
-            for what, count in self.counts.items()
+            f"{counted(count, kind[0])} {kind[1]}: {'; '.join(self.places[kind])}"
+            + "; ..." * (count > _EXAMPLES)
+            for kind, count in self.counts.items()
         ]
 
 
@@ -119,7 +120,7 @@ def read_aliases(file: Path, problems: Problems) -> Iterator[tuple[str, str, int
         if alias and name:
             yield alias, name, int(count)
         else:
-            problems.note("aliases or entities without a name", f"{file}:{number}")
+            problems.note("line", "without an alias or a name", f"{file}:{number}")
 
 
 def find_lonely(types: Mapping[str, list[str]], names: Mapping[str, object]) -> list[str]:

@@ -165,7 +165,7 @@ def write_triples(
                 count += 1
             else:
                 unknown = tail if head in names else head
-                problems.note("triples of unknown entities", f"{file}:{line} ({unknown})")
+                problems.note("triple", "with an unknown entity", f"{file}:{line} ({unknown})")
     (folder / RELATIONS).write_text("".join(f"{name}\n" for name in relations), encoding="utf-8")
     return {"triples": count, "relations": len(relations)}
 

@@ -113,7 +113,7 @@ def _existing(given: str | None, setting: str) -> Path | None:
     path = Path(given).expanduser()
     if not path.exists():
         near = find_near(path, folders=False)
-        fix = f"{setting}={near}" if near else ""
+        fix = f"{setting}={near}" if near else "check the path"
         raise ConfigError(setting, given, "there is no such file", fix=fix)
     return path
 
@@ -135,18 +135,19 @@ def describe_links(about: dict[str, Any], out: str) -> list[str]:
         lines += [
             f"  {counted(coverage.get('mentions', 0), 'mention')} ({origin or 'none'}) in"
             f" {marked:.0%} of the documents, {share:.1%} of the characters",
-            f"  {counts['entities']:,} entities"
+            f"  {counted(counts['entities'], 'entity')}"
             f" ({coverage.get('entities mentioned', 0):,} mentioned),"
-            f" {counts['aliases']:,} aliases, {counts['types']:,} types"
+            f" {counted(counts['aliases'], 'alias')}, {counted(counts['types'], 'type')}"
             f" ({counts['types with one member']:,} with one member),"
-            f" {counts['without a type']:,} entities without a type",
+            f" {counted(counts['without a type'], 'entity')} without a type",
         ]
     if others := [name for name in about["layers"] if name != "entity"]:
         marks = (f"{name} {coverage.get(f'marks of {name}', 0):,}" for name in others)
         lines.append(f"  other marks: {', '.join(marks)}")
     lines += [f"  mentions by type: {kinds}"] if kinds else []
     if "triples" in counts:
-        lines.append(f"  {counts['triples']:,} triples of {counts['relations']:,} relations")
+        relations = counted(counts["relations"], "relation")
+        lines.append(f"  {counted(counts['triples'], 'triple')} of {relations}")
         if not counts["triples"]:
             lines.append("  fix: ids=<table of id, name>, where triples have ids in place of names")
     return lines

@@ -47,8 +47,12 @@ from plmctl.training.checkpoint import (
 from plmctl.training.device.precision import Precision, choose
 from plmctl.training.processes.world import device_of
 
-# how names on Hugging Face's hub look: google-bert/bert-base-cased
-_HUB = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
+# how names on Hugging Face's hub look: google-bert/bert-base-cased; old ones have no owner
+_HUB = re.compile(
+    r"[\w-][\w.-]*/[\w-][\w.-]*"
+    r"|(albert|bart|bert|camembert|distilbert|distilroberta|electra|gpt2|roberta|t5|transfo|xlm|xlnet)"
+    r"(-[\w.-]+)?"
+)
 BESIDE = "beside"  # folder of a run: a checkpoint of each task beside its own
 SHOWN = 3  # folders that a message lists
 
@@ -367,13 +371,16 @@ def _explain_missing(path: str, place: Path) -> DataError:
     """A model that is not there: one that may be meant, else a download of a name on the hub."""
     near, folder = find_near(place), place.parent
     of_here = folder.name and (folder.exists() or place.parts[0] == RUNS.name)
-    others = sorted(folder.glob("*/"))[:SHOWN] if of_here else []
+    of_hub = not of_here and _HUB.fullmatch(path)
+    bare = len(place.parts) == 1 and path == place.name  # imported, not ./imported
+    nearby = folder if of_here else Path(RUNS) if bare and not of_hub else None
+    others = sorted(nearby.glob("*/"))[:SHOWN] if nearby else []
     problem, fix = "there is no such run, checkpoint or Hugging Face folder", "check the path"
     if near:
         problem, fix = f"{problem} (did you mean '{near}'?)", f"give {near}"
     elif others:
         fix = f"give one that is there, such as {', '.join(map(str, others))}"
-    elif not of_here and _HUB.fullmatch(path):
+    elif of_hub:
         fix = f"download it first: hf download {path} --local-dir {path}"
     return DataError(problem, file=place, fix=fix)
 

@@ -18,11 +18,12 @@ OWN = "plmctl"
 class Unconfirmed(UsageError):
     """`of` is made with plug-ins that nobody has confirmed."""
 
-    def __init__(self, of: object, names: Sequence[str], fix: str = "") -> None:
+    def __init__(self, of: object, names: Sequence[str], fix: str = "", line: str = "") -> None:
         self.of, self.names = of, names
         what = f"the plug-in{'s' * (len(names) > 1)} {', '.join(names)}, code outside plmctl"
         super().__init__(
             f"{of} is made with {what}: add {fix or option(names).strip()} if you trust it"
+            + (f"\n  fix: {line}" if line else "")
         )
 
     def for_python(self) -> Unconfirmed:

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.core.errors import ConfigError, DataError, UsageError, flatten, raise_all
+from plmctl.core.spelling import spell_word
 from plmctl.run.budgets import NONE, TABLE
 from plmctl.run.compose import composed
 from plmctl.run.first_session import read_first_session, refuse_elsewhere
 from plmctl.run.groups import LENGTHS
 from plmctl.run.keys import is_path
-from plmctl.run.plugins import confirm, recorded
+from plmctl.run.plugins import Unconfirmed, confirm, option, recorded
 from plmctl.run.recipes import recipe_names
 from plmctl.run.saved import CONFIG, read_spec, refuse_former_settings
 from plmctl.run.spec import Provenance, RunSpec, key_of, thaw
@@ -61,7 +62,7 @@ def resume_spec(given: Provenance) -> RunSpec:
             f"  fix: {fix}"
         )
     _refuse_other_recipe(saved, given, folder)
-    confirm(recorded(saved), given.plugins, of=f"run.dir={folder}")
+    _confirm_plugins(saved, given, folder)
     model = {"model": thaw(saved).get("model")}
     refuse_former_settings(model, given.plugins, file=folder / CONFIG)
     refuse_elsewhere(saved, folder, given)
@@ -74,6 +75,16 @@ def resume_spec(given: Provenance) -> RunSpec:
     spec = saved.replace({key: new for key, _, new in changes})
     spec = spec.replace({"run.dir": str(folder), "run.resume": True})
     return dataclasses.replace(spec, provenance=dataclasses.replace(given, changes=noted))
+
+
+def _confirm_plugins(saved: RunSpec, given: Provenance, folder: Path) -> None:
+    """Raise for a plug-in that is not named again, with the line that names it."""
+    try:
+        confirm(recorded(saved), given.plugins, of=f"run.dir={folder}")
+    except Unconfirmed as error:
+        own = option([*given.plugins, *error.names], given.config_dirs)
+        line = f"plmctl {given.command} --resume {spell_word(f'run.dir={folder}')}{own}"
+        raise Unconfirmed(error.of, error.names, line=line) from None
 
 
 def _with_its_folders(given: Provenance, folder: Path) -> Provenance:

@@ -84,5 +84,7 @@ def _describe(spec: Finetune, name: str, run: str, source: Source) -> dict[str, 
     if base is None or fingerprint_tensors(there) != base["fingerprint"]:
         beside = "none" if base is None else base["path"]
         allowed = f"a run beside checkpoint={spec.checkpoint}; this one is beside {beside}"
-        raise ConfigError(path, run, allowed)
+        fix = f"{path}=[<a run with peft=[adapter] beside {spec.checkpoint}>]"
+        fix = f"checkpoint={beside}" if base and Path(beside).exists() else fix
+        raise ConfigError(path, run, allowed, fix=fix)
     return dict(node)

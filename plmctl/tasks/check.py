@@ -23,7 +23,7 @@ def check_task(task: Task, tokenizer: Tokenizer | None) -> Report:
     """The report on all splits that `task.path` has; lengths in tokens where there is a
     tokenizer.
     """
-    task.dev_share = 0  # files as they are
+    held, task.dev_share = task.held_share, 0  # files as they are
     names = (
         ["train"]
         if files.is_single(task.path)
@@ -48,6 +48,7 @@ def check_task(task: Task, tokenizer: Tokenizer | None) -> Report:
         skipped=task.reader.skipped,
         classes=task.has_classes,
         remarks=task.remarks,
+        held_share=held,
     )
     report.findings.extend(
         Finding("header", "ok", line) for line in inference.describe_reading(task.reader)

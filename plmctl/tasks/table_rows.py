@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,15 @@ def rows_of(file: Path, *, lenient: bool = False) -> Iterator[Row]:
     """
     csv_kind = files.suffix(file) == ".csv"
     return csv_rows(file, lenient=lenient) if csv_kind else _tab_rows(file)
+
+
+def show_row(file: Path, cells: Sequence[str]) -> str:
+    """A row as it stands in a file of this name."""
+    if files.suffix(file) != ".csv":
+        return "\t".join(cells)
+    text = io.StringIO()
+    csv.writer(text, lineterminator="").writerow(cells)
+    return text.getvalue()
 
 
 def csv_rows(file: Path, *, lenient: bool = False) -> Iterator[Row]:

@@ -21,7 +21,7 @@ from plmctl.tasks.base import Example
 from plmctl.tasks.broken_rows import EMPTY, explain_broken, list_broken
 from plmctl.tasks.header import names_columns
 from plmctl.tasks.split_files import SplitFiles
-from plmctl.tasks.table_rows import OBJECTS, Row, objects_of, rows_of
+from plmctl.tasks.table_rows import OBJECTS, Row, objects_of, rows_of, show_row
 
 Column = str | int
 TEXTS = ("text", "text2")  # the roles of the columns that are read
@@ -97,6 +97,7 @@ class Table(SplitFiles):
                 "no rows"
                 + (f" ({self.skipped.get(str(file), 0)} were skipped)" if self.lenient else ""),
                 file=file,
+                fix="write an example behind the line of names, or name another file",
             )
         return examples
 
@@ -182,7 +183,7 @@ class Table(SplitFiles):
                 wanted = f"where {max(positions.values()) + 1} are needed"
                 what = f"{counted(len(cells), 'column')} {wanted}" if short else EMPTY
                 broken.setdefault(what, []).append(line)
-                first = first or f"{what}: {chr(9).join(cells)[:80]!r}"
+                first = first or f"{what}: {show_row(file, cells)[:80]!r}"
                 continue
             yield _example(
                 {role: cells[position] for role, position in positions.items()},
@@ -289,7 +290,7 @@ def _refuse_more_cells(file: Path, line: int, cells: list[str], names: Sequence[
     if any(cell.strip() for cell in cells[len(names) :]):
         there = f"{counted(len(cells), 'column')} where the header names {len(names)}"
         fix = "put a text with commas or tabs into quotes, as CSV has them"
-        what = f"{there}: {chr(9).join(cells)[:80]!r}"
+        what = f"{there}: {show_row(file, cells)[:80]!r}"
         raise DataError(what, file=file, line=line, fix=fix)
 
 
@@ -334,7 +335,9 @@ def _find_columns(
             missing[role] = column
     if missing:
         role, column = next(iter(missing.items()))
-        sample = "".join(f"\n  line {line}: {chr(9).join(cells)[:100]}" for line, cells in rows[:2])
+        sample = "".join(
+            f"\n  line {line}: {show_row(file, cells)[:100]}" for line, cells in rows[:2]
+        )
         wanted = ", ".join(map(str, missing.values()))
         what = f"expected column{'s' if len(missing) > 1 else ''} {wanted}"
         otherwise = "<one of the columns found>, or a number from 0"

@@ -60,10 +60,8 @@ def read(
     for name, tag in names.items():
         given = row.get(name)
         if not isinstance(given, list):
-            fields = ", ".join(f"'{key}'" for key in row)
-            message = f"no list in a field '{name}' (this line has {fields}){nearest(name, row)}"
             raise DataError(
-                message,
+                _explain_no_list(row, name),
                 file=file,
                 line=line,
                 fix=f'"{name}": [{_SHOWN}, ...], or [] where there are none',
@@ -171,6 +169,14 @@ def _by_sentence(
             yield name, sentence, table[fine & (home == sentence)] - np.array([begin, begin, 0])
 
 
+def _explain_no_list(row: Mapping[str, Any], name: str) -> str:
+    if name in row:
+        kinds = {dict: "an object", str: "a text", type(None): "null"}
+        return f"'{name}' is {kinds.get(type(row[name]), 'a number')}, where a list is expected"
+    fields = ", ".join(f"'{key}'" for key in row)
+    return f"no list in a field '{name}' (this line has {fields}){nearest(name, row)}"
+
+
 class _Wrong(Exception):
     """Number of a mark, what is wrong with it, and the fix."""
 
@@ -210,7 +216,9 @@ def _check_mark(number: int, mark: Any, size: int, tag: bool) -> tuple[int, int,
         raise _Wrong(
             number,
             f"its id {identity} is not in {int(tag)}..{_LARGEST[tag]}",
-            "number them from 1 (0: none)",
+            "number them from 1 (0: no tag)"
+            if tag
+            else "number them from 0, as the lines of entities.jsonl",
         )
     return start, end, identity
 

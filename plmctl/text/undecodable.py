@@ -35,10 +35,9 @@ def undecodable_error(
     fix = f"iconv -f {seems or 'latin1'} -t utf-8"
     if isinstance(file, Path):
         fix += f" {shlex.quote(str(file))} > converted{''.join(file.suffixes[:1])}"
-    fix += "" if seems else " (or what else it was saved in)"
-    return DataError(
-        what + (f"; it seems to be {seems}" if seems else ""), file=file, line=line, fix=fix
-    )
+    unknown = ", saved in an unknown encoding, such as latin1"
+    what += f"; it seems to be {seems}" if seems else unknown
+    return DataError(what, file=file, line=line, fix=fix)
 
 
 def guess_encoding(content: bytes) -> str:

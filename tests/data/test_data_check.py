@@ -249,6 +249,8 @@ def test_labelled_chinese_is_counted_by_characters_and_lacks_are_told_apart() ->
     found = of(labels.check("x", {"train": chinese}))
     assert "half below 6 words or Chinese characters" in found["lengths"].found
     assert found["size"].advice == "None to validate on: scores vary by chance."
+    held = of(labels.check("x", {"train": chinese}, held_share=0.1))["size"]
+    assert (held.verdict, held.found) == ("ok", "train 300, of which plmctl finetune holds out 10%")
     few = of(labels.check("x", {"train": chinese[:9], "dev": chinese[:9]}))["size"].advice
     assert few == "Fewer than 200 examples to learn from: scores vary by chance."
 

@@ -88,7 +88,7 @@ def test_links_lead_through_redirects_to_entities(tmp_path: Path) -> None:
     assert known.types[:3] == [("countries",), ("poets", "poet"), ("planet",)]
     assert known[1].text == "Ada lived in the States."
     circle = f"{tmp_path}/wiki.xml: Loop A -> Loop B -> Loop A"
-    assert about["problems"] == [f"1 redirects in a circle: {circle}"]
+    assert about["problems"] == [f"1 redirect in a circle: {circle}"]
     counted = about["source"]["counted"]
     assert counted == {
         "redirects": 4,
@@ -144,7 +144,7 @@ def test_tables_bring_types_and_triples(tmp_path: Path) -> None:
     rome, states = known.ids["Rome"], known.ids["United States"]
     assert known.triples.tolist() == [[rome, 0, states], [rome, 1, states]]
     assert about["counts"]["triples"] == 2
-    assert f"1 types without members: {tmp_path}/types.tsv:3: island" in about["problems"]
+    assert f"1 type without members: {tmp_path}/types.tsv:3: island" in about["problems"]
     assert f"{tmp_path}/triples.tsv:2 (Q9)" in about["problems"][-1]
 
 
@@ -154,7 +154,7 @@ def test_a_cut_export_is_used_as_far_as_it_goes(tmp_path: Path) -> None:
     file.write_text(text[: text.index("<title>Mercury (pl")])
     about = link(make_job(file), tmp_path / "out", say=lambda *_: None, tell=lambda _: None)
     assert about["source"]["counted"]["articles"] == 2
-    assert "1 files that are cut off" in about["problems"][0]
+    assert "1 file cut off" in about["problems"][0]
     assert "line" in about["problems"][0]
 
 
@@ -217,7 +217,7 @@ def test_plain_text_is_linked_with_a_table(tmp_path: Path) -> None:
     assert row["size"] == [{"start": 0, "end": 3, "id": 1}, {"start": 4, "end": 9, "id": 2}]
     assert (tmp_path / "out/size.txt").read_text() == "\nlarge\nsmall\n"
     assert known[0] == ("New York", (("NYC", 7), ("Big Apple", 1)), ("city",), "")
-    assert about["problems"] == [f"1 aliases or entities without a name: {tmp_path}/names.tsv:3"]
+    assert about["problems"] == [f"1 line without an alias or a name: {tmp_path}/names.tsv:3"]
 
 
 def test_the_entities_of_a_second_directory_are_marked_too(tmp_path: Path) -> None:
@@ -245,8 +245,8 @@ def test_tables_of_another_language_are_told(tmp_path: Path) -> None:
     job = make_job(tmp_path / "plain.txt", **given)
     about = link(job, tmp_path / "out", say=lambda *_: None, tell=lambda _: None)
     assert about["problems"] == [
-        f"1 dictionaries with no name that the text has: {tmp_path}/names.tsv",
-        f"1 lexicons with no word that the text has: size:{tmp_path}/sizes.tsv",
+        f"1 dictionary with no name that the text has: {tmp_path}/names.tsv",
+        f"1 lexicon with no word that the text has: size:{tmp_path}/sizes.tsv",
     ]
     assert about["coverage"]["mentions"] == about["coverage"]["marks of size"] == 0
     assert "  other marks: size 0" in command.describe_links(about, "out")
@@ -325,7 +325,7 @@ def test_the_folder_of_an_export_and_an_export_with_a_dictionary(tmp_path: Path)
         make_job(tmp_path / "wiki")
     with pytest.raises(ConfigError, match="fix: dictionary=null"):
         make_job(tmp_path / "wiki/en.xml.bz2", dictionary=str(tmp_path / "names.tsv"))
-    with pytest.raises(ConfigError, match=r"there is no such file$"):
+    with pytest.raises(ConfigError, match=r"there is no such file\n  fix: check the path$"):
         make_job(tmp_path / "wiki/others.xml.bz2")
 
 

@@ -160,7 +160,7 @@ BAD = {
     ),
     "another key of an entity": (
         {"triples.tsv": TRAIN, "entities.jsonl": '{"name": "ann"}\n{"nam": "x"}\n'},
-        "entities.jsonl:2: an entity has no 'nam'",
+        "entities.jsonl:2: unknown key 'nam'",
     ),
     "no json": (
         {"triples.tsv": TRAIN, "entities.jsonl": '{"name": "ann"\n'},

@@ -199,7 +199,7 @@ def test_a_fix_can_be_pasted_into_a_shell(tmp_path):
     [
         (b"", "the file is empty"),
         (b"\n \n", "the file is empty"),
-        (b"sentence\tlabel\n", "no rows"),
+        (b"sentence\tlabel\n", r"no rows\n  fix: write an example behind the line of names"),
         (b"sentence\tlabel\nok\t1\n\xff\xfe\t0\n", r"train.tsv:3: not UTF-8: byte 0xff"),
     ],
 )
@@ -207,6 +207,12 @@ def test_bad_files(tmp_path, content, message):
     (tmp_path / "train.tsv").write_bytes(content)
     with pytest.raises(DataError, match=message):
         Table(splits=SPLITS).read(tmp_path, "train", NAMED)
+
+
+def test_a_row_is_shown_as_it_stands_in_the_file(tmp_path):
+    text = 'sentence,label\nok,1\n"one, two",\n'
+    with pytest.raises(DataError, match=r"""no label here: ."one, two","""):
+        _read(tmp_path, "train.csv", text, NAMED)
 
 
 def test_a_truncated_gz(tmp_path):

@@ -255,7 +255,8 @@ BAD = {
         {"entity": [{"start": 9, "end": 11}, {"start": 0, "end": 4}, {"start": 3, "end": 6}]},
         r"'entity'\[2\]: 3\.\.6 overlaps 0\.\.4 \(number 1\)(.|\n)*data.spans=\[outer,inner\]",
     ),
-    "no list": ({"entity": {"start": 0}}, "no list in a field 'entity'"),
+    "object": ({"entity": {"start": 0}}, "'entity' is an object, where a list is expected"),
+    "number": ({"entity": 3}, "'entity' is a number, where a list is expected"),
     "no field": ({"entities": []}, r"no list in a field 'entity' .*did you mean 'entities'"),
     "tag without id": (
         {"entity": [], "sense": [{"start": 0, "end": 4}]},
@@ -263,11 +264,15 @@ BAD = {
     ),
     "tag 0": (
         {"entity": [], "sense": [{"start": 0, "end": 4, "id": 0}]},
-        r"its id 0 is not in 1\.\.",
+        r"its id 0 is not in 1\.\.2147483647\n  fix: number them from 1 \(0: no tag\)",
     ),
     "large tag": (
         {"entity": [], "sense": [{"start": 0, "end": 4, "id": 1 << 31}]},
         "is not in 1..2147483647",
+    ),
+    "negative span": (
+        {"entity": [{"start": 0, "end": 4, "id": -4}]},
+        r"its id -4 is not in 0\.\.\d+\n  fix: number them from 0, as the lines of entities",
     ),
     "large span": (
         {"entity": [{"start": 0, "end": 4, "id": 1 << 63}]},

@@ -62,6 +62,7 @@ def check(
     skipped: Mapping[str, int] | None = None,
     classes: bool = True,
     remarks: Sequence[str] = (),
+    held_share: float = 0.0,
 ) -> Report:
     """Check the splits of a labelled set.
 
@@ -72,6 +73,7 @@ def check(
         skipped: broken rows that were left out, by file.
         classes: False if labels are texts, which examples need not share.
         remarks: further findings of the task on its files.
+        held_share: the share of `train` that fine-tuning validates on, where dev has no file.
 
     Raises:
         DataError: if there is no training split.
@@ -87,7 +89,7 @@ def check(
     lengths = LengthHistogram()
     lengths.add([_words(example) for example in train])
     findings = [
-        _sizes(splits, skipped or {}),
+        _sizes(splits, skipped or {}, held_share),
         *(_balance(splits) if classes else []),
         *_copies(splits, keys),
     ]
@@ -131,16 +133,17 @@ def _texts(example: LabelledExample) -> list[str]:
     return [_text(value) for name, value in example.fields.items() if name not in SKIPPED]
 
 
-def _sizes(splits: Splits, skipped: Mapping[str, int]) -> Finding:
+def _sizes(splits: Splits, skipped: Mapping[str, int], held_share: float) -> Finding:
     summary = ", ".join(f"{name} {len(examples):,}" for name, examples in splits.items())
     left = sum(skipped.values())
     numbers = {**{name: len(examples) for name, examples in splits.items()}, "passed over": left}
-    dev = any(name.startswith("dev") for name in splits)
+    dev = held_share > 0 or any(name.startswith("dev") for name in splits)
+    held = f", of which plmctl finetune holds out {held_share:.0%}" if held_share else ""
     few = f"fewer than {_LITTLE} examples to learn from" if len(splits["train"]) < _LITTLE else ""
     lacks = " and ".join(filter(None, [few, "" if dev else "none to validate on"]))
     return judge(
         "size",
-        summary + (f"; {left:,} broken rows are left out" if left else ""),
+        summary + held + (f"; {left:,} broken rows are left out" if left else ""),
         bool(lacks),
         look=0.5,
         bad=2,
