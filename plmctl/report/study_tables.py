@@ -98,10 +98,10 @@ def make_metric_table(rows: Sequence[Mapping[str, Any]]) -> TableBlock:
         ]
         line += [
             _interval(row["low"], row["high"]),
-            *([format_detectable(row.get("detectable"))] if power else []),
+            *([format_detectable(row)] if power else []),
             format_p(row),
             row["expected"],
-            _verdict(row["verdict"], row.get("detectable")),
+            describe_verdict(row),
         ]
         lines.append([*line, *([format_number(row["published"])] if unit is not None else [])])
     return TableBlock(head, lines)
@@ -179,14 +179,28 @@ def format_p(row: Mapping[str, Any]) -> str:
     return "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def format_detectable(value: float | None) -> str:
-    """`0.021`; "" for None."""
-    return "" if value is None else format_figures(value, 2)
+def format_detectable(row: Mapping[str, Any]) -> str:
+    """`0.021`; "none" where only more than the metric can differ would have been seen; "" where
+    nothing is known.
+    """
+    value = row.get("detectable")
+    return "" if value is None else "none" if _sees_nothing(row) else format_figures(value, 2)
 
 
-def _verdict(verdict: str, detectable: float | None) -> str:
+def _sees_nothing(row: Mapping[str, Any]) -> bool:
+    span = row.get("span")  # tables of older versions say nothing of it
+    return span is not None and row["detectable"] > span
+
+
+def describe_verdict(row: Mapping[str, Any]) -> str:
+    """The verdict on what is expected, with what could have been seen where there is none."""
+    verdict: str = row["verdict"]
+    if row["expected"] and not verdict:
+        return "not run" if row["difference"] is None else "no spread"
     if verdict != "undecided":
         return verdict
-    if detectable is None:
+    if row.get("detectable") is None:
         return "undecided at this scale"
-    return f"undecided (could have seen {format_detectable(detectable)})"
+    if _sees_nothing(row):
+        return "undecided (no difference could have been seen)"
+    return f"undecided (could have seen {format_detectable(row)})"

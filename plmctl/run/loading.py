@@ -50,8 +50,8 @@ from plmctl.training.processes.world import device_of
 # how names on Hugging Face's hub look: google-bert/bert-base-cased; old ones have no owner
 _HUB = re.compile(
     r"[\w-][\w.-]*/[\w-][\w.-]*"
-    r"|(albert|bart|bert|camembert|distilbert|distilroberta|electra|gpt2|roberta|t5|transfo|xlm|xlnet)"
-    r"(-[\w.-]+)?"
+    r"|(albert|bart|bert|camembert|distilbert|distilroberta|electra)(-[\w.-]+)?"
+    r"|(gpt2|roberta|t5|transfo|xlm|xlnet)(-[\w.-]+)?"
 )
 BESIDE = "beside"  # folder of a run: a checkpoint of each task beside its own
 SHOWN = 3  # folders that a message lists

@@ -15,7 +15,13 @@ from plmctl.core.terminal import print_parts, screen, tell
 from plmctl.jobs.job import without_seed
 from plmctl.jobs.journal import State
 from plmctl.report.statistics import ALPHA
-from plmctl.report.study_tables import format_detectable, format_number, format_p, list_equal
+from plmctl.report.study_tables import (
+    describe_verdict,
+    format_detectable,
+    format_number,
+    format_p,
+    list_equal,
+)
 from plmctl.run.groups import LENGTHS
 from plmctl.study.looks import Looks
 from plmctl.study.plan import StudyPlan
@@ -121,8 +127,9 @@ def _show_metric(rows: Sequence[Mapping[str, Any]]) -> None:
     for head, name in {"mean": "mean", "sd": "sd", "diff": "difference"}.items():
         columns[head] = [format_number(row[name]) for row in rows]
     columns["p"] = [format_number(row["p_holm"]) or format_p(row) for row in rows]
-    columns["detects"] = [format_detectable(row["detectable"]) for row in rows]
-    columns |= {name: [row[name] for row in rows] for name in ("expected", "verdict")}
+    columns["detects"] = [format_detectable(row) for row in rows]
+    columns["expected"] = [row["expected"] for row in rows]
+    columns["verdict"] = [row["verdict"] or describe_verdict(row) for row in rows]
     columns["published"] = [
         f"{format_number(row['published'])} {row['unit']}".strip() for row in rows
     ]

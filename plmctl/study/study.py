@@ -105,6 +105,10 @@ class Published:
     source: str = ""
 
 
+# {largest difference: metrics between 0 and 1, and correlations}
+SPANS = {1.0: ("accuracy", "f1", "macro_f1", "exact"), 2.0: ("matthews", "pearson", "spearman")}
+
+
 @dataclass(frozen=True)
 class Metric:
     """A column of results: `key` of pretraining's validation, of a task's dev split, or of an
@@ -130,6 +134,12 @@ class Metric:
     def unit(self) -> Callable[[float], float]:
         """What its values are shown in."""
         return math.exp if self.exp else float
+
+    @property
+    def span(self) -> float | None:
+        """The largest difference that two of its values can have; None where that is not known."""
+        spans = (span for span, keys in SPANS.items() if self.key in keys and not self.exp)
+        return next(spans, None)
 
     @property
     def series(self) -> str:

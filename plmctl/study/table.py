@@ -81,7 +81,9 @@ def _row(
     known = published is not None and arm in published.values
     limits = difference.interval(ALPHA * tested.share) if difference and tested else None
     low, high = limits or (None, None)
-    untested = difference is not None and difference.test == "no spread" and tested is None
+    judged = difference is not None and (difference.test != "no spread" or tested is not None)
+    # some tasks give a score in percent
+    span = metric.span if values and max(map(abs, values.values())) <= 1 else None
     return {
         "metric": name,
         "arm": arm,
@@ -92,11 +94,12 @@ def _row(
         "low": low,
         "high": high,
         "detectable": find_detectable(difference, tested.level if tested else None),
+        "span": span,
         "test": difference.test if difference else "",
         "p": tested.p if tested else None,
         "p_holm": tested.p_holm if tested else None,
         "expected": expected,
-        "verdict": "" if untested else judge_tested(expected, tested),
+        "verdict": judge_tested(expected, tested) if judged else "",
         "published": published.values[arm] if known else None,
         "unit": published.unit if known else "",
         "values": dict(values),

@@ -18,7 +18,7 @@ COUNTED = ("valid/unigram/", "valid/bigram/", "valid/reached/")
 PLACES = {"checkpoint", "folder", "dir", "predictions", "skipped", "bytes on disk"}  # of files
 TAKEN = {"footprint"}  # depends on the machine
 SENTENCES = {"measured on", "about", "notes", "unknown"}  # for people
-POWER = {"detectable"}  # follows from the values beside it
+POWER = {"detectable", "span"}  # follows from the values beside it
 IGNORED = CLOCK | PLACES | TAKEN | SENTENCES | POWER
 PARTS = ("weights", "curve", "output")
 

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from plmctl.cli.app import make_app
 from plmctl.report.build import make_blocks
 from plmctl.report.page import Chart, render_html
+from plmctl.report.panels import study_table
 from plmctl.report.studies import StudyFolder
 from plmctl.report.subject import find_subject
 from tests.report import fabricated, parsed
@@ -49,6 +50,22 @@ def test_a_finished_study(study: Path) -> None:
     assert "Of what it is; higher is better." in text
     assert text.count("<svg") == 2  # one metric, one curve
     assert text.count("<polyline") == 3
+
+
+def test_expectations_without_a_verdict_are_counted() -> None:
+    row = {"expected": "higher", "difference": 0.1, "detectable": None}
+    rows = [
+        {**row, "verdict": "held"},
+        {**row, "verdict": "", "difference": None},
+        {**row, "verdict": "", "expected": ""},
+    ]
+    (table,) = study_table._verdicts(rows)
+    assert table.rows == [
+        ["held", "1"],
+        ["not held", "0"],
+        ["undecided at this scale", "0"],
+        ["not run", "1"],
+    ]
 
 
 @pytest.mark.parametrize("former", [False, True])

@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,7 +23,8 @@ from plmctl.study.latex import format_latex
 from plmctl.study.plan import StudyPlan
 from plmctl.study.results import Results
 from plmctl.study.show import show_table
-from plmctl.study.table import write_table
+from plmctl.study.study import Metric
+from plmctl.study.table import make_rows, write_table
 from tests.study import toy_study
 
 Planned = Callable[..., StudyPlan]
@@ -355,6 +357,23 @@ def test_large_numbers_have_no_exponent(
     assert list(make_metric_table([row]).rows[0][2:5]) == shown
 
 
+def test_what_two_values_of_a_metric_can_differ_by() -> None:
+    assert Metric("toy", "accuracy").span == 1
+    assert Metric("toy", "matthews").span == 2
+    assert Metric("toy", "loss").span is Metric("pretrain", "accuracy", exp=True).span is None
+
+
+def test_an_arm_without_a_run_has_no_verdict(plan: StudyPlan, here: Path) -> None:
+    leave(plan, here)
+    made = results(plan, here)
+    found = SimpleNamespace(
+        values=lambda metric, arm: {} if arm == "fast" else made.values(metric, arm)
+    )
+    rows = {(row["metric"], row["arm"]): row for row in make_rows(plan.study, found)}
+    row = rows["perplexity", "fast"]
+    assert (row["n"], row["expected"], row["verdict"]) == (0, "lower", "")
+
+
 def test_an_undecided_verdict_says_what_could_have_been_seen() -> None:
     row = {
         "arm": "a",
@@ -377,6 +396,15 @@ def test_an_undecided_verdict_says_what_could_have_been_seen() -> None:
     assert line[-1] == "undecided (could have seen 0.021)"
     decided = make_metric_table([{**row, "verdict": "held"}]).rows[0]
     assert decided[-1] == "held"
+    # two seeds of an accuracy cannot show anything
+    blind = make_metric_table([{**row, "detectable": 2.4, "span": 1.0}]).rows[0]
+    assert (blind[5], blind[-1]) == ("none", "undecided (no difference could have been seen)")
+    seeing = make_metric_table([{**row, "detectable": 0.9, "span": 1.0}]).rows[0]
+    assert seeing[-1] == "undecided (could have seen 0.9)"
+    # an arm without a run, and one without a spread
+    absent = {**row, "detectable": None, "verdict": "", "difference": None, "n": 0}
+    assert make_metric_table([absent]).rows[0][-1] == "not run"
+    assert make_metric_table([{**absent, "difference": 0.1}]).rows[0][-1] == "no spread"
     # of one seed, and in a table of an older version
     assert make_metric_table([{**row, "detectable": None}]).rows[0][-1] == "undecided at this scale"
     del row["detectable"]

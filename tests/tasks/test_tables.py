@@ -211,7 +211,7 @@ def test_bad_files(tmp_path, content, message):
 
 def test_a_row_is_shown_as_it_stands_in_the_file(tmp_path):
     text = 'sentence,label\nok,1\n"one, two",\n'
-    with pytest.raises(DataError, match=r"""no label here: ."one, two","""):
+    with pytest.raises(DataError, match=r"""the label is empty: ."one, two","""):
         _read(tmp_path, "train.csv", text, NAMED)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from plmctl.report.bars import Level, draw_levels
 from plmctl.report.page import Block, Chart, Heading, Paragraph, TableBlock
-from plmctl.report.study_tables import explain_table, make_metric_table
+from plmctl.report.study_tables import describe_verdict, explain_table, make_metric_table
 from plmctl.report.subject import Subject
 
 ORDER = 1
@@ -48,13 +48,19 @@ def panel(subject: Subject) -> list[Block]:
 
 
 def _verdicts(rows: Sequence[Mapping[str, Any]]) -> list[Block]:
-    counts = Counter(row["verdict"] for row in rows if row["verdict"])
+    expected = [row for row in rows if row["expected"]]
+    counts = Counter(row["verdict"] or describe_verdict(row) for row in expected)
     if not counts:
         return []
-    names = {"held": "held", "not held": "not held", "undecided": "undecided at this scale"}
+    always = {"held": "held", "not held": "not held", "undecided": "undecided at this scale"}
+    names = {**always, "no spread": "without a spread", "not run": "not run"}
     return [
         TableBlock(
             ["expected direction", "comparisons"],
-            [[word, str(counts[name])] for name, word in names.items()],
+            [
+                [word, str(counts[name])]
+                for name, word in names.items()
+                if name in always or counts[name]
+            ],
         )
     ]
