@@ -25,7 +25,7 @@ from plmctl.run.assemble import build_model
 from plmctl.run.build import build
 from plmctl.run.compose import compose
 from plmctl.run.cost import Cost, cost
-from plmctl.run.estimate import spell_rate
+from plmctl.run.device_speed import spell_rate
 from plmctl.run.stand_in import TINY
 
 

@@ -25,6 +25,7 @@ from plmctl.run.assemble import without_weights
 from plmctl.run.build import build
 from plmctl.run.check import Outline, outline_pretraining
 from plmctl.run.cost import Cost, cost
+from plmctl.run.device_speed import Speed
 from plmctl.run.groups import Train
 from plmctl.run.model_facts import remark_on_model
 from plmctl.run.predict import ScoreTable
@@ -35,7 +36,6 @@ from plmctl.run.stage_settings import count_stages, share_of, stage_config, stag
 from plmctl.run.stand_in import TINY
 from plmctl.tasks import inference
 from plmctl.tasks.base import Task
-from plmctl.training.device.peak import peak_flops, usual_share
 from plmctl.training.device.precision import choose
 from plmctl.training.processes.world import device_of
 
@@ -151,8 +151,7 @@ def _report(
         train: its length.
         first: what else is known of the run.
     """
-    device = device_of(train.device)
-    precision = choose(train.precision, device)
+    precision = choose(train.precision, device_of(train.device))
     size = 4 if precision.name == "fp32" else 2
     memories = [stage.costs.memory(rows=stage.rows, activation_bytes=size) for stage in stages]
     memory = max(memories, key=lambda memory: sum(memory.values()))
@@ -169,8 +168,7 @@ def _report(
                 train,
                 stages,
                 spent,
-                peak_flops(precision),
-                usual_share(device),
+                Speed.find(train.device, train.precision),
                 unknown=_explain_unknown(spec),
             ),
         },
@@ -207,13 +205,7 @@ def _explain_unknown(spec: Pretrain | Finetune) -> str:
 
 
 def _run(
-    train: Train,
-    stages: Sequence[StageCost],
-    spent: Spent,
-    peak: float | None,
-    share: float,
-    *,
-    unknown: str,
+    train: Train, stages: Sequence[StageCost], spent: Spent, speed: Speed, *, unknown: str
 ) -> dict[str, Any]:
     """The numbers of all updates together."""
     numbers: dict[str, Any] = {
@@ -226,16 +218,10 @@ def _run(
         numbers["time"] = clock(60 * train.minutes)
     elif spent.tokens:
         numbers["training FLOPs"] = f"{spent.flops_per_token * spent.tokens:.3g}"
-        if peak:
-            work = (spent.flops_per_token + spent.recomputed_flops_per_token) * spent.tokens
-            title = f"time at {share:.0%} of this device's {spell_rate(peak)}"
-            numbers[title] = clock(work / (share * peak * train.processes))
+        work = (spent.flops_per_token + spent.recomputed_flops_per_token) * spent.tokens
+        if (seconds := speed.count_seconds(work, train.processes)) is not None:
+            numbers[f"time at {speed.describe()}"] = clock(seconds)
     return numbers
-
-
-def spell_rate(flops: float) -> str:
-    """`312.00 TFLOP/s`, or `4.20 GFLOP/s` of a slow device."""
-    return f"{flops / 1e12:.2f} TFLOP/s" if flops >= 1e11 else f"{flops / 1e9:.2f} GFLOP/s"
 
 
 def _print_tables(report: Mapping[str, dict[str, Any]]) -> None:

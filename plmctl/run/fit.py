@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +31,8 @@ from plmctl.training.stages import Stage
 from plmctl.training.strategy.choose import choose_strategy
 from plmctl.training.trainer import Evaluate, Remark, Result, Settings, Trainer
 
+SHORT = 50  # updates of a run
+
 
 def fit(
     session: Session,
@@ -53,15 +56,14 @@ def fit(
 
     Args:
         every: updates from one validation, and from one checkpoint, to the next, where `train`
-            leaves that open; None: a tenth of the run.
+            leaves that open; None: a tenth of the run (`space_validations`).
         unit: what the batches count as tokens.
         base: whose tensors checkpoints leave out.
         regulariser: what else an update learns from.
     """
     spec, world, train = session.spec, session.world, session.spec.train
     settings = replace(
-        # a tenth of the run: of one that is not measured by updates, the trainer finds it
-        _read_settings(session, every or (max(1, budget.steps // 10) if budget.steps else None)),
+        _read_settings(session, every, budget.steps),
         keep_best=keep_best if train.keep_best and evaluate else "",
         best_is_largest=best_is_largest,
         unit=unit,
@@ -108,17 +110,27 @@ def refuse_idle_patience(train: Any) -> None:
         raise ConfigError("train.eval_every", 0, allowed, fix="train.eval_every=null")
 
 
-def _read_settings(session: Session, every: int | None) -> Settings:
+def space_validations(steps: int) -> int:
+    """The updates between two validations where nobody says it: ten times a run, five times a
+    short one, whose single updates say little.
+    """
+    return steps // 10 if steps >= SHORT else math.ceil(steps / 5)
+
+
+def _read_settings(session: Session, every: int | None, steps: int | None) -> Settings:
     """What the spec and the machine say of the training; `every`: as for `fit`."""
     spec, train = session.spec, session.spec.train
+    # a tenth of the run: of one that is not measured by updates, the trainer finds it
+    save_every = every or (max(1, steps // 10) if steps else None)
+    eval_every = every or (space_validations(steps) if steps else None)
     return Settings(
         clip=train.clip,
         log_every=train.log_every,
         max_bad_steps=train.max_bad_steps,
         patience=train.patience or 0,
         seed=spec.seed,
-        eval_every=every if train.eval_every is None else train.eval_every,
-        save_every=every if train.save_every is None else train.save_every,
+        eval_every=eval_every if train.eval_every is None else train.eval_every,
+        save_every=save_every if train.save_every is None else train.save_every,
         peak_flops=(peak_flops(session.precision) or 0.0) * session.world.size,
     )
 

@@ -86,7 +86,8 @@ class Train(Record):
     deterministic: bool = False  # refuse GPU kernels whose result depends on the order of execution
     log_every: Whole = 10  # updates; 0: the first and the last only
     grad_norms: bool = False  # of every layer, in the first update: start/grad_norm/<layer>
-    eval_every: Whole | None = None  # updates; null: ten times a run; 0: at the end only
+    # updates; null: ten times a run, five times one below 50 updates; 0: at the end only
+    eval_every: Whole | None = None
     save_every: Whole | None = None  # updates; null: ten times a run; 0: at the end only
     keep_last: Count = 2  # checkpoints
     keep_best: bool = True  # and the one with the best validation score

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from rich.table import Table
 
 from plmctl.core.errors import first_with_fix
 from plmctl.core.progress import clock
-from plmctl.core.terminal import print_parts, screen, tell
+from plmctl.core.terminal import counted, print_parts, screen, tell
 from plmctl.jobs.job import without_seed
 from plmctl.jobs.journal import State
 from plmctl.report.statistics import ALPHA
@@ -22,6 +23,7 @@ from plmctl.report.study_tables import (
     format_p,
     list_equal,
 )
+from plmctl.run.device_speed import Speed
 from plmctl.run.groups import LENGTHS
 from plmctl.study.looks import Looks
 from plmctl.study.plan import StudyPlan
@@ -40,16 +42,11 @@ def show_plan(
     for verb, count in Counter(job.verb for job in plan.jobs.values()).items():
         table.add_row(verb, str(count), str(done[verb]))
     console.print(table)
-    head = ("arm", "parameters", "tokens", "training FLOPs", f"of all {seeds} seeds")
-    table = Table(*head, title="Pretraining, at most")
-    for arm in arms:
-        numbers = arm["tokens"], arm["flops"], arm["flops"] and arm["flops"] * seeds
-        table.add_row(arm["arm"], f"{arm['parameters']:,}", *map(format_number, numbers))
-    known = [arm["flops"] for arm in arms if arm["flops"] is not None]
-    if known:
-        table.add_section()
-        table.add_row("total", "", "", format_number(sum(known)), format_number(sum(known) * seeds))
-    console.print(table)
+    console.print(_make_cost_table(arms, seeds))
+    if speeds := dict.fromkeys(arm["speed"] for arm in arms if arm["seconds"]):
+        console.print(f"time: at {' or '.join(speeds)}; a first run tells the real one")
+    for line in _count_finetunings(plan):
+        console.print(line)
     if looks:
         _show_rounds(looks)
     if hours := plan.study.hours:
@@ -58,6 +55,47 @@ def show_plan(
         console.print(line)
     for line in plan.study.left_out:
         console.print(f"left out until it is given: {line}")
+
+
+def _make_cost_table(arms: Sequence[Mapping[str, Any]], seeds: int) -> Table:
+    """What the pretrainings of all arms cost."""
+    head = ("arm", "parameters", "tokens", "training FLOPs", "time")
+    table = Table(*head, title="Pretraining of one seed, at most")
+
+    def spell(rows: Sequence[Mapping[str, Any]], times: int = 1) -> list[str]:
+        flops = [row["flops"] for row in rows if row["flops"] is not None]
+        seconds = [row["seconds"] for row in rows if row["seconds"] is not None]
+        return [
+            format_number(sum(flops) * times) if flops else "",
+            clock(sum(seconds) * times) if seconds else "",
+        ]
+
+    for arm in arms:
+        parameters = f"{arm['parameters']:,}"
+        table.add_row(arm["arm"], parameters, format_number(arm["tokens"]), *spell([arm]))
+    if any(arm["flops"] is not None for arm in arms):
+        table.add_section()
+        table.add_row("total", "", "", *spell(arms))
+        table.add_row(f"of all {counted(seeds, 'seed')}", "", "", *spell(arms, seeds))
+    return table
+
+
+def _count_finetunings(plan: StudyPlan) -> list[str]:
+    """Why there are so many fine-tunings."""
+    study, lines = plan.study, []
+    for task in study.tasks:
+        arms = sum(task in composed.tuned for composed in plan.arms.values())
+        restarts = len(study.restarts.pairs(0))
+        product = {
+            "arm": arms,
+            "seed": len(study.seeds),
+            "setting": len(study.points),
+            "restart": restarts,
+        }
+        words = " x ".join(counted(number, noun) for noun, number in product.items())
+        whole = counted(math.prod(product.values()), "fine-tuning")
+        lines.append(f"{task}: {words} = {whole} (equal ones run once)")
+    return lines
 
 
 def describe_plan(
@@ -91,8 +129,8 @@ def _show_rounds(looks: Looks) -> None:
 
 
 def estimate_costs(plan: StudyPlan) -> list[dict[str, Any]]:
-    """Tokens and FLOPs of one seed's pretraining of each arm, at most; None where time is the
-    budget.
+    """Tokens, FLOPs and time of one seed's pretraining of each arm, at most; None where time is
+    the budget.
     """
     costs = []
     for name, composed in plan.arms.items():
@@ -103,6 +141,9 @@ def estimate_costs(plan: StudyPlan) -> list[dict[str, Any]]:
         costs.append(
             {"arm": name, "parameters": composed.parameters, "tokens": tokens, "flops": flops}
         )
+        speed = Speed.find(train["device"], train["precision"])
+        seconds = None if flops is None else speed.count_seconds(flops, train["processes"])
+        costs[-1] |= {"seconds": seconds, "speed": speed.describe()}
     return costs
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from plmctl.run.fit import space_validations
 from tests.command import plmctl
 
 SMALL = [
@@ -81,3 +82,11 @@ def test_mistakes_are_named_before_any_work(table: Path, tmp_path: Path) -> None
     said = tune(tmp_path / "x", table, "train.patience=2", "train.eval_every=0", code=2)
     assert "fix: train.eval_every=null" in said
     assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize(
+    ("steps", "validations"), [(1, 1), (5, 5), (10, 5), (20, 5), (49, 5), (50, 10), (1000, 10)]
+)
+def test_a_short_run_is_validated_five_times(steps: int, validations: int) -> None:
+    every = space_validations(steps)
+    assert len({*range(every, steps + 1, every), steps}) == validations
