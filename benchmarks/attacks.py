@@ -16,11 +16,11 @@ from typing import Any
 import torch
 
 from plmctl.attack.together import AskedOnce
-from plmctl.run import compose as config
-from plmctl.run.asked_task import choose_task, describe_model
+from plmctl.config import compose as config
+from plmctl.config.build import build
 from plmctl.run.attacking import Victim, attack_examples, build_parts
-from plmctl.run.build import build
-from plmctl.run.loading import load_for
+from plmctl.run.evaluation.asked_task import choose_task, describe_model
+from plmctl.run.weights.loading import load_for
 
 
 def main() -> None:

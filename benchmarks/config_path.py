@@ -26,7 +26,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from plmctl.run.spec import Part, Record
+from plmctl.config.spec import Part, Record
 
 GOAL = 12
 WORDS = (

@@ -29,7 +29,7 @@ from plmctl.core.batch import Batch, Seq
 from plmctl.generation.beam import Beam
 from plmctl.generation.decode import generate
 from plmctl.generation.greedy import Greedy
-from plmctl.run.stand_in import TINY
+from plmctl.run.checks.stand_in import TINY
 
 if TYPE_CHECKING:
     import transformers

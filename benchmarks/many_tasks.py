@@ -20,14 +20,14 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
+from plmctl.config.build import plain
+from plmctl.config.compose import compose
+from plmctl.config.recipes import load, part_files
 from plmctl.core.batch import Rows, Seq
 from plmctl.heads.classify import Classify
 from plmctl.models.base import Model
 from plmctl.nn.peft.routed import Routes, graft
 from plmctl.run.assemble import build_model
-from plmctl.run.build import plain
-from plmctl.run.compose import compose
-from plmctl.run.recipes import load, part_files
 from plmctl.tasks import inference
 from plmctl.tasks.classification import Classification
 from plmctl.tasks.tables import Table

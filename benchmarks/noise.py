@@ -21,11 +21,11 @@ from typing import Any
 
 import numpy as np
 
+from plmctl.config.build import build
+from plmctl.config.recipes import conf_dir, load
 from plmctl.core.batch import IGNORE, Rows, Seq
 from plmctl.core.draws import Draws
 from plmctl.noise.base import Noise
-from plmctl.run.build import build
-from plmctl.run.recipes import conf_dir, load
 from plmctl.text.vocab import Vocab
 from plmctl.training.device.allocator import keep_freed_memory
 

@@ -17,13 +17,13 @@ from pathlib import Path
 
 import torch
 
-from plmctl.run import compose as config
+from plmctl.config import compose as config
+from plmctl.config.build import build
 from plmctl.run.assemble import build_model
-from plmctl.run.build import build
-from plmctl.run.finetuning import encode_splits
 from plmctl.run.parents import build_task
-from plmctl.run.regularising import build_regulariser
 from plmctl.run.resolve import resolve_finetuning
+from plmctl.run.tuning.finetuning import encode_splits
+from plmctl.run.tuning.regularising import build_regulariser
 from plmctl.tasks.batches import Batches
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.training.carried_states import CarriedStates

@@ -77,8 +77,8 @@ def write_rows(folder: Path, words: list[str]) -> dict[str, Any]:
     """Rows of plmctl's corpus, and hidden tokens of its held-out rows, for the other side; what
     that side has to know.
     """
+    from plmctl.config.compose import compose
     from plmctl.core.batch import IGNORE
-    from plmctl.run.compose import compose
     from plmctl.run.corpus import open_corpus
     from plmctl.run.loaders import BatchFields, open_held_out
     from plmctl.training.processes.world import World

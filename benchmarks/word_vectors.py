@@ -24,10 +24,10 @@ from typing import Any
 
 import torch
 
+from plmctl.config.build import build
+from plmctl.config.compose import compose
 from plmctl.core.terminal import print_table
 from plmctl.knowledge.vector_files import read_static, write_static
-from plmctl.run.build import build
-from plmctl.run.compose import compose
 from plmctl.tasks.word_similarity import WordSimilarity
 from plmctl.text.reader import read_documents
 from plmctl.vectors.corpus import WordCorpus, count_corpus

@@ -22,14 +22,10 @@ import numpy as np
 
 from plmctl.chain.listing import UNMEASURED, list_parts, name_paper, name_system
 from plmctl.cli.app import commands
-from plmctl.core.batch import IGNORE, Rows, Seq
-from plmctl.core.draws import Draws
-from plmctl.interop.family import Family
-from plmctl.interop.hf import FAMILIES
-from plmctl.run.build import build
-from plmctl.run.glossary import known_fields
-from plmctl.run.headers import header
-from plmctl.run.recipes import (
+from plmctl.config.build import build
+from plmctl.config.glossary import known_fields
+from plmctl.config.headers import header
+from plmctl.config.recipes import (
     conf_dir,
     find_recipe,
     load,
@@ -38,8 +34,12 @@ from plmctl.run.recipes import (
     recipes_dir,
     studies,
 )
-from plmctl.run.schema import VERBS
-from plmctl.run.settings import Setting, list_plumbing
+from plmctl.config.schema import VERBS
+from plmctl.config.settings import Setting, list_plumbing
+from plmctl.core.batch import IGNORE, Rows, Seq
+from plmctl.core.draws import Draws
+from plmctl.interop.family import Family
+from plmctl.interop.hf import FAMILIES
 from plmctl.text.vocab import Vocab
 
 DOCS = Path(__file__).parent

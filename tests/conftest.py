@@ -129,10 +129,10 @@ def tokens_of(
     """`tokens_of("wordpiece")`: a token directory of `small_text`, with `pairs` of
     `translation`, with `spans` of `linked_text`; each is made once.
     """
+    from plmctl.config.build import build
+    from plmctl.config.compose import compose
     from plmctl.data.survey import TextSource
     from plmctl.data.tokenizing import TokenizingJob, tokenize
-    from plmctl.run.build import build
-    from plmctl.run.compose import compose
 
     made: dict[tuple[str | bool, ...], Path] = {}
 

@@ -404,8 +404,8 @@ def use(model: Path) -> object:
     import torch
 
     import plmctl
-    from plmctl.run.embedding import make_batch
-    from plmctl.run.embedding_lines import EmbeddingLine
+    from plmctl.run.embedding.embedding import make_batch
+    from plmctl.run.embedding.embedding_lines import EmbeddingLine
 
     loaded = plmctl.load(model)
     if not loaded.source.has_tokenizer or loaded.source.spelling is None:
@@ -660,8 +660,8 @@ def read_scored_pairs(folder: Path) -> object:
 
 @functools.cache
 def _task(name: str) -> Any:
-    from plmctl.run.build import build
-    from plmctl.run.compose import compose
+    from plmctl.config.build import build
+    from plmctl.config.compose import compose
 
     return build(
         compose("data", None, [f"task={name}", "task.path=x"]).task,
@@ -755,7 +755,7 @@ def read_answers(folder: Path) -> object:
 
 
 def recipe(folder: Path) -> None:
-    from plmctl.run.recipes import recipes_dir
+    from plmctl.config.recipes import recipes_dir
 
     shutil.copy(recipes_dir() / "bert.yaml", folder / "mine.yaml")
     shutil.copy(recipes_dir() / "studies/bert_masks.yaml", folder / "study.yaml")

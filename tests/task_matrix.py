@@ -22,11 +22,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from plmctl.config.action import perform
+from plmctl.config.compose import compose
+from plmctl.config.recipes import recipe_names
 from plmctl.core.errors import PlmctlError
 from plmctl.core.locate import locate
-from plmctl.run.action import perform
-from plmctl.run.compose import compose
-from plmctl.run.recipes import recipe_names
 from plmctl.text.corpus import extract_paragraphs, load_topics
 from plmctl.text.document import Document
 from tests.knowledge.tables import link_words

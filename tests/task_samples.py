@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from plmctl.config.build import plain
+from plmctl.config.compose import compose
+from plmctl.config.recipes import conf_dir
 from plmctl.core.errors import UsageError
-from plmctl.run.build import plain
-from plmctl.run.compose import compose
-from plmctl.run.recipes import conf_dir
 from tests import fuzz_readers
 from tests.knowledge.tables import link_words
 from tests.tasks.superglue_files import DIAGNOSTICS, XNLI

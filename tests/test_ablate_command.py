@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
-from plmctl.run.recipes import recipe_names, recipes_dir
+from plmctl.config.recipes import recipe_names, recipes_dir
 from plmctl.study import run as running
 from plmctl.study import tokenizers
 from tests.knowledge.tables import write_knowledge

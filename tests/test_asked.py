@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from plmctl.run.asked import is_asked
-from plmctl.run.spec import Provenance
+from plmctl.config.asked import is_asked
+from plmctl.config.spec import Provenance
 
 SIZE = "tokenizer.vocab_size"
 

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 import plmctl
+from plmctl.config.compose import compose
+from plmctl.config.recipes import load
 from plmctl.core.errors import ConfigError, DataError, UsageError
 from plmctl.nn import layout
-from plmctl.run.compose import compose
-from plmctl.run.recipes import load
 from plmctl.storage.reading import read_json
 from plmctl.storage.settings_file import read_settings
 from plmctl.tasks import files

@@ -15,17 +15,17 @@ import torch
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
+from plmctl.config import speed
+from plmctl.config.build import plain
+from plmctl.config.compose import Composition, attempt_jobs, compose, composed
+from plmctl.config.groups import Train
+from plmctl.config.recipes import load, recipes_dir
+from plmctl.config.spec import Provenance, thaw
 from plmctl.core.errors import ConfigErrors, UsageError
 from plmctl.core.spelling import spell
 from plmctl.jobs.key import compute_key
-from plmctl.run import speed
-from plmctl.run.build import plain
-from plmctl.run.compose import Composition, attempt_jobs, compose, composed
-from plmctl.run.contract import check_contract
-from plmctl.run.groups import Train
-from plmctl.run.recipes import load, recipes_dir
+from plmctl.run.checks.contract import check_contract
 from plmctl.run.resume import resume_spec
-from plmctl.run.spec import Provenance, thaw
 from plmctl.study.parse import parse
 from plmctl.study.plan import plan
 from plmctl.training.device.precision import choose

@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 import pytest
 
+from plmctl.config.build import build, check, entry, fit
 from plmctl.core.errors import ConfigError, ConfigErrors
-from plmctl.run.build import build, check, entry, fit
 
 PLUGIN = "probe_parts"
 SOURCE = """

@@ -25,12 +25,12 @@ from omegaconf import OmegaConf
 from typer.testing import CliRunner
 
 from plmctl.cli import app as cli
+from plmctl.config import action
+from plmctl.config.composer import HydraComposer
+from plmctl.config.saved import write_spec
 from plmctl.core.errors import DataError
 from plmctl.jobs.sweep_job import read_last_metrics, score
 from plmctl.report.sweeps import describe_end
-from plmctl.run import action
-from plmctl.run.composer import HydraComposer
-from plmctl.run.saved import write_spec
 from tests import probe
 
 Invoke = Callable[..., Any]
@@ -197,7 +197,7 @@ def test_convert_is_plain(plmctl: Invoke, monkeypatch: pytest.MonkeyPatch) -> No
     def convert(source: Path, out: Path, *, to: str, part: str, **_: Any) -> None:
         calls.append((source, out, to, part))
 
-    monkeypatch.setattr("plmctl.run.convert.convert", convert)
+    monkeypatch.setattr("plmctl.run.weights.convert.convert", convert)
     assert plmctl("convert", "in here", "out,there", "--to", "hf", own=False).exit_code == 0
     assert calls == [(Path("in here"), Path("out,there"), "hf", "model")]
     done = plmctl("convert", "one", "other", "--max-length", "4096", own=False)

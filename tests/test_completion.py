@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
 from plmctl.cli.completion import suggest_topics
-from plmctl.run.recipes import graph_recipes, part_files, recipe_names, slots, studies
+from plmctl.config.recipes import graph_recipes, part_files, recipe_names, slots, studies
 
 
 def complete(line: str, shell: str = "bash") -> list[str]:

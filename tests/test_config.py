@@ -15,15 +15,15 @@ import pytest
 from hydra.types import RunMode
 from omegaconf import OmegaConf
 
+from plmctl.config import schema
+from plmctl.config.compose import compose, composed
+from plmctl.config.composer import open_composer, store_recipe, to_plain
+from plmctl.config.make_spec import make_spec
+from plmctl.config.quoting import quote
+from plmctl.config.recipes import conf_dir, recipes_dir
+from plmctl.config.spec import Provenance, thaw
 from plmctl.core.errors import ConfigError, ConfigErrors, UsageError
 from plmctl.core.spelling import spell
-from plmctl.run import schema
-from plmctl.run.compose import compose, composed
-from plmctl.run.composer import open_composer, store_recipe, to_plain
-from plmctl.run.make_spec import make_spec
-from plmctl.run.quoting import quote
-from plmctl.run.recipes import conf_dir, recipes_dir
-from plmctl.run.spec import Provenance, thaw
 from tests import probe
 
 Compose = Callable[..., Any]

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from plmctl.config.compose import compose
+from plmctl.config.recipes import conf_dir, load
+from plmctl.config.references import work_out
 from plmctl.core.errors import ConfigError, ConfigErrors, UsageError
 from plmctl.core.fields import COMMON
 from plmctl.objectives.base import Facts
-from plmctl.run.compose import compose
-from plmctl.run.contract import check_contract, derive_targets, find_mismatches
-from plmctl.run.recipes import conf_dir, load
-from plmctl.run.references import work_out
-from plmctl.run.remedies import find_providers
+from plmctl.run.checks.contract import check_contract, derive_targets, find_mismatches
+from plmctl.run.checks.remedies import find_providers
 
 
 class Ask:

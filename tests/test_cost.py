@@ -9,6 +9,8 @@ import torch
 
 from plmctl.attention.patterns.base import Full
 from plmctl.attention.patterns.causal import Causal
+from plmctl.config.build import build
+from plmctl.config.compose import compose
 from plmctl.data.loader import row_lengths
 from plmctl.heads.lm import LMHead
 from plmctl.models.base import Model
@@ -22,11 +24,9 @@ from plmctl.nn.residual import PostNorm
 from plmctl.nn.stack import Stack
 from plmctl.noise.base import Chain
 from plmctl.run.assemble import build_model
-from plmctl.run.build import build
-from plmctl.run.compose import compose
-from plmctl.run.cost import Cost, cost
-from plmctl.run.device_speed import spell_rate
-from plmctl.run.stand_in import TINY
+from plmctl.run.checks.cost import Cost, cost
+from plmctl.run.checks.device_speed import spell_rate
+from plmctl.run.checks.stand_in import TINY
 
 
 def _cost(

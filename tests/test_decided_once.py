@@ -12,11 +12,11 @@ import yaml
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
+from plmctl.config.compose import compose
+from plmctl.config.saved import read_spec, write_spec
+from plmctl.config.spec import Part, thaw
 from plmctl.models.base import Model
-from plmctl.run.compose import compose
 from plmctl.run.resolve import resolve_pretraining
-from plmctl.run.saved import read_spec, write_spec
-from plmctl.run.spec import Part, thaw
 
 SMALL = ["size=tiny", "size.width=32", "size.inner_width=64", "train.device=cpu", "train.steps=1"]
 

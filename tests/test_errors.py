@@ -22,10 +22,10 @@ from safetensors import SafetensorError
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
+from plmctl.config.schema import VERBS, defaults
+from plmctl.config.settings import settings
 from plmctl.core.errors import DataError, PlmctlError
-from plmctl.run.schema import VERBS, defaults
 from plmctl.run.session import quoted
-from plmctl.run.settings import settings
 from plmctl.training import checkpoint, rundir
 from plmctl.training.checkpoint import Checkpoints, Snapshot
 from plmctl.training.stop import Stop

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
 from plmctl.core.batch import Batch, Seq
-from plmctl.run.extend import describe_unknown_words
-from plmctl.run.loading import Loaded, load
+from plmctl.run.weights.extend import describe_unknown_words
+from plmctl.run.weights.loading import Loaded, load
 
 GENERAL = [
     "the cat sat on the mat, near an old hat.",

@@ -10,14 +10,14 @@ import pytest
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
+from plmctl.config.build import build
+from plmctl.config.glossary import fields_in, known_fields
+from plmctl.config.part_help import targets
+from plmctl.config.recipes import load, part_files
 from plmctl.core.errors import UsageError
 from plmctl.core.fields import COMMON, Field, fields_of, glossary, held_by_data, sequences
 from plmctl.core.locate import locate
-from plmctl.run.build import build
-from plmctl.run.glossary import fields_in, known_fields
-from plmctl.run.part_help import targets
-from plmctl.run.recipes import load, part_files
-from plmctl.run.stand_in import TINY
+from plmctl.run.checks.stand_in import TINY
 
 SPOKEN_OF = ("provides", "reads", "writes", "removes", "needs", "uses")
 ROWS = ("format", "noise")  # slots whose parts are made of a vocabulary alone

@@ -12,15 +12,16 @@ import torch
 from safetensors.torch import load_file
 
 import plmctl
+from plmctl.config import compose as config
+from plmctl.config.action import perform
+from plmctl.config.saved import read_spec
+from plmctl.config.spec import Provenance
 from plmctl.core.errors import ConfigError
-from plmctl.run import adapt, finetuning
-from plmctl.run import compose as config
-from plmctl.run.action import perform
 from plmctl.run.assemble import build_model
-from plmctl.run.convert import convert
 from plmctl.run.resume import resume_spec
-from plmctl.run.saved import read_spec
-from plmctl.run.spec import Provenance
+from plmctl.run.tuning import finetuning
+from plmctl.run.weights.convert import convert
+from plmctl.run.weights.weights import adapt
 from plmctl.training.checkpoint import read
 from tests.marks import mark_slow
 
@@ -349,7 +350,7 @@ def test_embed_gives_the_logits_of_the_predictions(table, tmp_path):
 
 
 def test_pretraining_freezes_too(tmp_path):
-    from plmctl.run.contract import check_contract
+    from plmctl.run.checks.contract import check_contract
 
     cfg = config.compose("pretrain", "bert", ["train.frozen=[backbone.embedding.token]"])
     check_contract(cfg)

@@ -9,10 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
-from plmctl.run.compose import compose
-from plmctl.run.other_names import OURS, guess
-from plmctl.run.spec import thaw
-from plmctl.run.walks import paths
+from plmctl.config.compose import compose
+from plmctl.config.other_names import OURS, guess
+from plmctl.config.spec import thaw
+from plmctl.config.walks import paths
 from plmctl.text.undecodable import guess_encoding
 
 GLUE = ["task=sst2", "task.path=nowhere", "checkpoint=null"]

@@ -14,13 +14,13 @@ from typer.testing import CliRunner
 
 import plmctl
 from plmctl.cli.app import make_app
+from plmctl.config.compose import compose
+from plmctl.config.format_1 import TARGETS, upgrade
+from plmctl.config.saved import read_saved, refuse_former_settings
+from plmctl.config.spec import thaw
 from plmctl.core.errors import DataError
 from plmctl.core.locate import locate
 from plmctl.core.parts import declared
-from plmctl.run.compose import compose
-from plmctl.run.format_1 import TARGETS, upgrade
-from plmctl.run.saved import read_saved, refuse_former_settings
-from plmctl.run.spec import thaw
 
 
 @pytest.mark.parametrize(("old", "new"), TARGETS.items())

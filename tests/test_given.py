@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import pytest
 
+from plmctl.config.build import build
+from plmctl.config.references import portion
 from plmctl.core.errors import ConfigError, ConfigErrors
 from plmctl.nn.residual import PostNorm
-from plmctl.run.build import build
-from plmctl.run.references import portion
 
 NORM = {"_target_": "plmctl.nn.norm.layer_norm", "_partial_": True, "eps": 1e-5}
 NODE = {"_target_": "plmctl.nn.residual.PostNorm", "dropout": 0.0, "norm": NORM}

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 from plmctl.cli.app import commands, declared, make_app
 from plmctl.cli.schemas import schema_of
 from plmctl.cli.words import read_bare
+from plmctl.config.schema import VERBS, hints
 from plmctl.core.errors import UsageError
-from plmctl.run.schema import VERBS, hints
 
 FORMER = {"out"}  # options of data check that are taken with a warning
 
@@ -108,7 +108,8 @@ def test_former_spellings_warn_and_work(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.chdir(tmp_path)
     calls: list[Any] = []
     monkeypatch.setattr(
-        "plmctl.run.convert.convert", lambda source, out, **more: calls.append((source, out))
+        "plmctl.run.weights.convert.convert",
+        lambda source, out, **more: calls.append((source, out)),
     )
 
     def said(*words: str) -> str:

@@ -13,13 +13,13 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from plmctl.cli.app import make_app
+from plmctl.config.recipes import recipes_dir
 from plmctl.knowledge.graph import KnowledgeGraph
 from plmctl.knowledge.triples import read_graph
 from plmctl.knowledge.vectors import read_vectors
-from plmctl.run import graph_evaluation
-from plmctl.run.graph_evaluation import load_tables
+from plmctl.run.evaluation import graph_evaluation
+from plmctl.run.evaluation.graph_evaluation import load_tables
 from plmctl.run.graph_training import UpdateTime
-from plmctl.run.recipes import recipes_dir
 from tests.test_pretrain_command import same
 
 SMALL = ["width=8", "train.batch_size=16", "train.threads=1", "train.precision=fp32"]

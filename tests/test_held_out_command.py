@@ -12,9 +12,9 @@ import torch
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
-from plmctl.run.compose import compose
-from plmctl.run.held_out import is_other_text
-from plmctl.run.spec import thaw
+from plmctl.config.compose import compose
+from plmctl.config.spec import thaw
+from plmctl.run.evaluation.held_out import is_other_text
 
 SHAPE = (
     "size=tiny",

@@ -16,14 +16,14 @@ import yaml
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
+from plmctl.config.injected import ToNoises
+from plmctl.config.part_help import list_settings
+from plmctl.config.recipes import conf_dir, part_files
+from plmctl.config.settings import settings
 from plmctl.core.locate import parameters
 from plmctl.core.values import Amount, Count, describe_values
 from plmctl.noise.span_mask import SpanMask
 from plmctl.noise.token_mask import TokenMask
-from plmctl.run.injected import ToNoises
-from plmctl.run.part_help import list_settings
-from plmctl.run.recipes import conf_dir, part_files
-from plmctl.run.settings import settings
 
 SLOTS = sorted(place.name for place in conf_dir().iterdir() if place.is_dir())
 

@@ -24,7 +24,7 @@ ORDER = (  # the rooms of the package, lowest first: each may import those befor
     *("core", "storage", "text", "knowledge", "noise", "data", "attention", "nn", "models"),
     *("heads", "generation", "objectives", "graph", "vectors", "tasks", "distill", "attack"),
     *("training",),
-    *("interop", "run", "report", "jobs", "study", "chain", "api", "cli"),
+    *("interop", "config", "run", "report", "jobs", "study", "chain", "api", "cli"),
 )
 PARTS = ORDER[: ORDER.index("training")]  # built from configs, of which they know nothing
 NUMPY_ONLY = ("text", "knowledge", "noise", "data", "core", "storage", "cli")
@@ -36,12 +36,12 @@ HEAVY |= {"sacrebleu", "numpy", "multiprocessing", "pandas"}
 # and modules of ours that bring such a library into commands and pages that work without it
 LATE = {
     "__main__.py": {"plmctl.cli.app"},
-    "api/runs.py": {"plmctl.run.loading", "plmctl.api.loading"},
+    "api/runs.py": {"plmctl.run.weights.loading", "plmctl.api.loading"},
     "chain/demo.py": {"plmctl.data.baseline", "plmctl.data.shards", "plmctl.text"},
     "jobs/command.py": {"plmctl.run.resume", "plmctl.training.checkpoint"},
-    "jobs/sweep_job.py": {"plmctl.run.parents", "plmctl.run.side_tasks"},
+    "jobs/sweep_job.py": {"plmctl.run.parents", "plmctl.run.tuning.side_tasks"},
     "report/card.py": {"plmctl.run.model_facts", "plmctl.report.decided"},
-    "report/examples.py": {"plmctl.run"},
+    "report/examples.py": {"plmctl.config", "plmctl.run"},
     "report/panels/attention.py": {"plmctl.report"},
     "report/panels/buckets.py": {"plmctl.report"},
     "report/panels/density.py": {"plmctl.report"},
@@ -52,14 +52,14 @@ LATE = {
     "report/panels/probes.py": {"plmctl.report"},
     "report/panels/spans.py": {"plmctl.report"},
     "report/write.py": {"plmctl.run.assemble"},
-    "report/subject.py": {"plmctl.run.loading", "plmctl.report.decided"},
-    "run/compose.py": {"plmctl.run.speed"},
-    "run/composer.py": {"plmctl.run.part_files"},
-    "run/contract.py": {"plmctl.run.assemble", "plmctl.training.freezing"},
-    "run/data_check.py": {"plmctl.tasks"},
+    "report/subject.py": {"plmctl.run.weights.loading", "plmctl.report.decided"},
+    "config/compose.py": {"plmctl.config.speed"},
+    "config/composer.py": {"plmctl.config.part_files"},
+    "run/checks/contract.py": {"plmctl.run.assemble", "plmctl.training.freezing"},
+    "run/data_sets/data_check.py": {"plmctl.tasks"},
     "run/deciding.py": {"plmctl.run.parents"},
-    "run/distill_words.py": {"plmctl.run.resume"},
-    "run/loading.py": {"plmctl.run.shrinking"},
+    "run/teaching/distill_words.py": {"plmctl.run.resume"},
+    "run/weights/loading.py": {"plmctl.run.weights.shrinking"},
 }
 
 
@@ -180,8 +180,8 @@ def needless_late_imports(file: Path) -> set[str]:
 
 # who knows the libraries of settings: Hydra with its files, and OmegaConf with its references
 KNOWN_TO = {
-    "hydra": {"run/composer.py", "run/part_files.py"},
-    "omegaconf": {"run/composer.py", "run/references.py"},
+    "hydra": {"config/composer.py", "config/part_files.py"},
+    "omegaconf": {"config/composer.py", "config/references.py"},
 }
 
 
@@ -246,7 +246,7 @@ def test_tests_share_modules_of_the_package_tests() -> None:
 
 @pytest.mark.parametrize(
     "module",
-    ["plmctl", "plmctl.cli.app", "plmctl.run.compose", "plmctl.jobs.sweep", "plmctl.run.resume"],
+    ["plmctl", "plmctl.cli.app", "plmctl.config.compose", "plmctl.jobs.sweep", "plmctl.run.resume"],
 )
 def test_importing_it_loads_no_torch(module: str) -> None:
     code = f"import sys, {module}; sys.exit('torch' in sys.modules or 'hydra' in sys.modules)"

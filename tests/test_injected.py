@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from plmctl.config.injected import Injected, ToFormats, ToHeads, ToNoises, ToObjectives
+from plmctl.config.recipes import part_files
 from plmctl.core.locate import locate, parameters
-from plmctl.run.injected import Injected, ToFormats, ToHeads, ToNoises, ToObjectives
-from plmctl.run.recipes import part_files
 
 SLOTS: dict[str, tuple[type[Injected], ...]] = {
     "format": (ToFormats,),

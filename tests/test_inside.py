@@ -15,10 +15,10 @@ from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
+from plmctl.config.compose import compose
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.data.shards import Shards
 from plmctl.interop import weights
-from plmctl.run.compose import compose
 from plmctl.storage.paths import explain_outside, inside, refuse_links
 from plmctl.tasks.predictions import write_predictions, write_submission
 from plmctl.text.tokenizer import Tokenizer

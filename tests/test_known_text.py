@@ -16,13 +16,13 @@ import pytest
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
+from plmctl.config.headers import header
+from plmctl.config.recipes import find_recipe
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.knowledge.facts import FactTable
 from plmctl.knowledge.known import TextSample, describe_known
 from plmctl.knowledge.vectors import GraphVectors, find_vectors
 from plmctl.nn.entities import EntityVectors
-from plmctl.run.headers import header
-from plmctl.run.recipes import find_recipe
 from plmctl.tasks.base import Example
 from plmctl.tasks.marked import MarkedTask
 from tests.knowledge.tables import write_knowledge

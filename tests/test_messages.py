@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
-from plmctl.run.compose import compose
+from plmctl.config.compose import compose
 
 TINY = "size=tiny data.path=t.txt format.max_length=32 train.batch_size=4 train.steps=4"
 

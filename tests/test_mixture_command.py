@@ -13,8 +13,8 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
+from plmctl.config.recipes import recipes_dir
 from plmctl.run import pretraining
-from plmctl.run.recipes import recipes_dir
 from tests.test_recipes import tokenizer_of
 
 TINY = [
@@ -361,7 +361,7 @@ SHOWN = {  # what a preview of a recipe must show
 def test_preview_of_every_recipe(
     recipe: str, tokens_of: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from plmctl.run.compose import compose
+    from plmctl.config.compose import compose
 
     monkeypatch.chdir(tmp_path)
     cfg = compose("pretrain", recipe)

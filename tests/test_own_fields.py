@@ -18,6 +18,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from plmctl.attention.patterns.base import Full, Pattern
+from plmctl.config.compose import compose
+from plmctl.config.spec import thaw
 from plmctl.core.batch import IGNORE, Batch, Rows, Seq
 from plmctl.core.errors import UsageError
 from plmctl.core.fields import Field
@@ -29,13 +31,11 @@ from plmctl.noise.base import Noise
 from plmctl.objectives.base import Facts, Objective, Output, Term
 from plmctl.run import pretraining
 from plmctl.run.assemble import build_model
-from plmctl.run.compose import compose
-from plmctl.run.contract import check_contract
+from plmctl.run.checks.contract import check_contract
+from plmctl.run.checks.cost import cost
+from plmctl.run.checks.stand_in import TINY
 from plmctl.run.corpus import open_corpus
-from plmctl.run.cost import cost
 from plmctl.run.loaders import BatchFields, describe_unread, open_training_loader
-from plmctl.run.spec import thaw
-from plmctl.run.stand_in import TINY
 from plmctl.training.processes.world import World
 
 PLUGIN = __name__.partition(".")[0]  # the package of this module

@@ -97,7 +97,7 @@ def test_wheel_holds_every_part_and_recipe(site):
 
 def test_wheel_finds_them_from_an_empty_folder(site, tmp_path):
     code = (
-        "from plmctl.run import recipes; print(recipes.conf_dir(), recipes.recipes_dir(),"
+        "from plmctl.config import recipes; print(recipes.conf_dir(), recipes.recipes_dir(),"
         " sep='\\n')"
     )
     assert in_empty_folder(site, tmp_path, "-c", code).splitlines() == [

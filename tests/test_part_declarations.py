@@ -15,11 +15,11 @@ import pytest
 import yaml
 
 import plmctl
+from plmctl.config.build import build, check, parameters, slot_at
+from plmctl.config.recipes import conf_dir, recipes_dir
 from plmctl.core import parts
 from plmctl.core.errors import ConfigError
 from plmctl.core.locate import locate
-from plmctl.run.build import build, check, parameters, slot_at
-from plmctl.run.recipes import conf_dir, recipes_dir
 
 
 def modules() -> Iterator[str]:

@@ -11,9 +11,9 @@ from plmctl.attention.patterns.causal import Causal
 from plmctl.attention.patterns.dilated import Dilated
 from plmctl.attention.patterns.prefix import CausalWithPrefix
 from plmctl.attention.patterns.window import Window
+from plmctl.config.compose import compose
 from plmctl.core.errors import UsageError
-from plmctl.run.compose import compose
-from plmctl.run.contract import check_contract
+from plmctl.run.checks.contract import check_contract
 from plmctl.tasks import inference
 from plmctl.tasks.base import Example
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from plmctl.core.errors import DataError
-from plmctl.run.loading import load, open_source
+from plmctl.run.weights.loading import load, open_source
 from plmctl.storage.reading import read_tensors
 from plmctl.training.checkpoint import BASE, read, write
 from tests.command import plmctl

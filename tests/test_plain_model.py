@@ -15,13 +15,13 @@ from typer.testing import CliRunner
 
 from plmctl import load
 from plmctl.cli.app import make_app
+from plmctl.config.build import plain as unpack
+from plmctl.config.compose import compose
+from plmctl.config.make_spec import spec_of
+from plmctl.config.spec import Provenance
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import UsageError
-from plmctl.run.adapt import adapt
-from plmctl.run.build import plain as unpack
-from plmctl.run.compose import compose
-from plmctl.run.make_spec import spec_of
-from plmctl.run.spec import Provenance
+from plmctl.run.weights.adapt import adapt
 from plmctl.study import plan as planning
 from plmctl.study.parse import parse
 

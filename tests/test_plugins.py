@@ -18,9 +18,9 @@ from typer.testing import CliRunner
 
 import plmctl
 from plmctl.cli.app import make_app
+from plmctl.config.plugins import named, option, recorded
 from plmctl.core.errors import UsageError
-from plmctl.run import finetuning
-from plmctl.run.plugins import named, option, recorded
+from plmctl.run.tuning import finetuning
 
 PLUGIN = "plmctl_near"
 SOURCE = """

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
+from plmctl.config.compose import compose
+from plmctl.config.reached import Reached, losses_reached, read_reached
+from plmctl.config.recipes import load, recipe_names, recipes_dir
+from plmctl.config.spec import thaw
 from plmctl.core.errors import ConfigErrors
 from plmctl.report.build import make_blocks
 from plmctl.report.page import Chart
 from plmctl.report.subject import find_subject
-from plmctl.run.compose import compose
 from plmctl.run.floors import OTHERWISE, Floors
 from plmctl.run.pretraining import pretrain as train
-from plmctl.run.reached import Reached, losses_reached, read_reached
-from plmctl.run.recipes import load, recipe_names, recipes_dir
-from plmctl.run.spec import thaw
 from plmctl.training.log import format_line
 from plmctl.training.progress import Progress
 

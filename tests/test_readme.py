@@ -22,6 +22,10 @@ from plmctl.attention.patterns.base import Pattern
 from plmctl.chain.self_training import sort_words as sort_rounds
 from plmctl.cli import app as cli
 from plmctl.cli.words import read_bare, sort_words
+from plmctl.config import compose as config
+from plmctl.config.headers import header
+from plmctl.config.schema import VERBS as SCHEMAS
+from plmctl.config.spec import Provenance
 from plmctl.data.formats.base import Format
 from plmctl.distill.base import Signal
 from plmctl.heads.base import Head
@@ -29,11 +33,7 @@ from plmctl.nn.cells.base import Cell
 from plmctl.nn.positions import Position
 from plmctl.noise.base import Noise
 from plmctl.objectives.base import Objective
-from plmctl.run import compose as config
-from plmctl.run.distill_words import as_training
-from plmctl.run.headers import header
-from plmctl.run.schema import VERBS as SCHEMAS
-from plmctl.run.spec import Provenance
+from plmctl.run.teaching.distill_words import as_training
 from plmctl.study.study import Metric, Published
 
 ROOT = Path(__file__).resolve().parents[1]

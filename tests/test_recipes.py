@@ -13,18 +13,18 @@ import pytest
 import torch
 from omegaconf import DictConfig
 
+from plmctl.config.build import build
+from plmctl.config.compose import compose
+from plmctl.config.headers import header
+from plmctl.config.recipes import conf_dir, recipes_dir
 from plmctl.core.errors import UsageError
 from plmctl.core.locate import locate
 from plmctl.run.assemble import build_model, build_objective
-from plmctl.run.build import build
-from plmctl.run.compose import compose
-from plmctl.run.contract import check_contract
+from plmctl.run.checks.contract import check_contract
+from plmctl.run.checks.cost import cost
+from plmctl.run.checks.stand_in import TINY
 from plmctl.run.corpus import open_corpus
-from plmctl.run.cost import cost
-from plmctl.run.headers import header
 from plmctl.run.loaders import BatchFields, open_held_out, open_training_loader
-from plmctl.run.recipes import conf_dir, recipes_dir
-from plmctl.run.stand_in import TINY
 from plmctl.training.evaluation import mean_losses
 from plmctl.training.processes.world import World
 

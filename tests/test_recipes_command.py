@@ -20,17 +20,17 @@ from typer.testing import CliRunner
 from plmctl.chain.plan import plan
 from plmctl.chain.stages import plan_stages, sort_words
 from plmctl.cli.app import make_app
+from plmctl.config.build import plain
+from plmctl.config.compose import compose
+from plmctl.config.headers import header, source_of
+from plmctl.config.recipes import conf_dir, find_recipe, recipe_names, recipes_dir
+from plmctl.config.spec import Provenance
+from plmctl.config.walks import leaves
 from plmctl.jobs.job import locate_runs, resolve
 from plmctl.report.job_events import JobEvents
-from plmctl.run import evaluate as evaluating
 from plmctl.run import pretraining
-from plmctl.run.build import plain
-from plmctl.run.compose import compose
-from plmctl.run.estimate import estimate
-from plmctl.run.headers import header, source_of
-from plmctl.run.recipes import conf_dir, find_recipe, recipe_names, recipes_dir
-from plmctl.run.spec import Provenance
-from plmctl.run.walks import leaves
+from plmctl.run.checks.estimate import estimate
+from plmctl.run.evaluation import evaluate as evaluating
 from plmctl.tasks.builtin import write_builtin_task
 
 RECIPES = recipe_names()

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from plmctl.run.compose import compose
-from plmctl.run.references import UnresolvedReference, _ask_omegaconf, _Unusual, _Usual, work_out
-from plmctl.run.spec import thaw
+from plmctl.config.compose import compose
+from plmctl.config.references import UnresolvedReference, _ask_omegaconf, _Unusual, _Usual, work_out
+from plmctl.config.spec import thaw
 
 SIZE = {"size": {"width": 96, "share": 0.25, "rate": 1e-05, "off": None, "name": "small"}}
 PART = {"part": {"inner": {"a": "${..depth}", "b": [1, "${size.width}"]}, "depth": "${size.share}"}}

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from plmctl.config.compose import compose
+from plmctl.config.recipes import conf_dir
+from plmctl.config.saved import spec_text
+from plmctl.config.spec import Provenance
 from plmctl.core.errors import ConfigError, DataError, UsageError, flatten
-from plmctl.run.compose import compose
-from plmctl.run.recipes import conf_dir
 from plmctl.run.resume import resume_spec
-from plmctl.run.saved import spec_text
-from plmctl.run.spec import Provenance
 from plmctl.training import rundir
 
 MINE = """# @package _global_

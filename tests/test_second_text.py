@@ -11,9 +11,9 @@ from torch import Tensor
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
-from plmctl.run.adapt import with_second_text
 from plmctl.run.assemble import build_model
-from plmctl.run.loading import open_source
+from plmctl.run.weights.adapt import with_second_text
+from plmctl.run.weights.loading import open_source
 
 TABLE = "backbone.embedding.segment.weight"
 

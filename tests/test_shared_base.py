@@ -14,8 +14,8 @@ import torch
 
 import plmctl
 from plmctl.core.errors import ConfigError, DataError, UsageError
-from plmctl.run.loading import load
-from plmctl.run.shared_base import SharedBase
+from plmctl.run.evaluation.shared_base import SharedBase
+from plmctl.run.weights.loading import load
 from plmctl.tasks import inference
 from plmctl.training.checkpoint import BASE, fingerprint_tensors, read, write
 from tests.command import plmctl as run_plmctl

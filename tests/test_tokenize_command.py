@@ -12,11 +12,11 @@ import pytest
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
+from plmctl.config.action import perform
+from plmctl.config.compose import compose
+from plmctl.config.recipes import conf_dir
 from plmctl.core.errors import UsageError
 from plmctl.data.shards import Shards, read_manifest
-from plmctl.run.action import perform
-from plmctl.run.compose import compose
-from plmctl.run.recipes import conf_dir
 from plmctl.text.tokenizer import Tokenizer
 
 DATA = Path(__file__).resolve().parents[1] / "../shared/data/pretraining"

@@ -12,12 +12,12 @@ import pytest
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
+from plmctl.config.compose import compose
+from plmctl.config.spec import Part, thaw
 from plmctl.core.errors import ConfigError
 from plmctl.jobs.key import compute_key
 from plmctl.run import fit
-from plmctl.run.compose import compose
-from plmctl.run.shortness import describe_shortness
-from plmctl.run.spec import Part, thaw
+from plmctl.run.tuning.shortness import describe_shortness
 
 SMALL = ("checkpoint=null", "tokenizer=char", "size=tiny", "task.max_length=24")
 

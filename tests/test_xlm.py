@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
+from plmctl.config.compose import compose
 from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError
 from plmctl.data.formats.blocks import Blocks
@@ -21,7 +22,6 @@ from plmctl.data.formats.text_pair import TextPair
 from plmctl.data.mixture import Mixture
 from plmctl.data.shards import Shards
 from plmctl.data.sharing import share_sample
-from plmctl.run.compose import compose
 from plmctl.run.corpus import Corpus, check_data, open_corpus
 from plmctl.run.loaders import BatchFields, open_held_out, open_training_loader
 from plmctl.text.tokenizer import Tokenizer

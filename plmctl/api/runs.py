@@ -61,7 +61,7 @@ class RunFolder:
     @property
     def checkpoint(self) -> Path:
         """The checkpoint that was best, else the newest; DataError where there is none."""
-        from plmctl.run.loading import find
+        from plmctl.run.weights.loading import find
 
         return find(self.folder)
 

@@ -12,14 +12,14 @@ from plmctl.api.runs import RunFolder
 from plmctl.api.settings import Settings, check_path, to_words
 from plmctl.api.state import keep_state
 from plmctl.api.studies import StudyRecord, read_study
+from plmctl.config.action import ACTIONS
+from plmctl.config.action import perform as act
+from plmctl.config.plugins import Unconfirmed
+from plmctl.config.run_name import runs_of
+from plmctl.config.spec import Provenance, RunSpec
 from plmctl.core.errors import PlmctlError, UsageError, nearest
-from plmctl.run.action import ACTIONS
-from plmctl.run.action import perform as act
 from plmctl.run.deciding import advise, decide
-from plmctl.run.distill_words import as_training
-from plmctl.run.plugins import Unconfirmed
-from plmctl.run.run_name import runs_of
-from plmctl.run.spec import Provenance, RunSpec
+from plmctl.run.teaching.distill_words import as_training
 from plmctl.training import rundir
 from plmctl.training.stop import STOPPED
 

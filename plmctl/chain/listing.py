@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from plmctl.run.groups import LENGTHS
-from plmctl.run.headers import Header, header
-from plmctl.run.recipes import (
+from plmctl.config.groups import LENGTHS
+from plmctl.config.headers import Header, header
+from plmctl.config.recipes import (
     STUDIES,
     conf_dir,
     find_recipe,

@@ -19,6 +19,13 @@ from plmctl.chain.stages import (
     plan_stages,
     sort_words,
 )
+from plmctl.config import groups, schema
+from plmctl.config.budgets import NONE
+from plmctl.config.decision import Decision
+from plmctl.config.headers import Header
+from plmctl.config.keys import is_path
+from plmctl.config.recipes import conf_dir, load
+from plmctl.config.spec import Provenance, key_of, thaw
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.jobs.configs import (
     Configs,
@@ -30,16 +37,9 @@ from plmctl.jobs.configs import (
 )
 from plmctl.jobs.job import REFERENCE, Config, Job, locate_runs
 from plmctl.jobs.key import compute_key
-from plmctl.run import groups, schema
-from plmctl.run.adapt import refuse_another_model
-from plmctl.run.budgets import NONE
-from plmctl.run.decision import Decision
-from plmctl.run.headers import Header
-from plmctl.run.keys import is_path
-from plmctl.run.loading import open_source
 from plmctl.run.model_facts import reading
-from plmctl.run.recipes import conf_dir, load
-from plmctl.run.spec import Provenance, key_of, thaw
+from plmctl.run.weights.adapt import refuse_another_model
+from plmctl.run.weights.loading import open_source
 from plmctl.tasks.builtin import BUILTIN
 
 DOCSTRINGS = {"docstrings": BUILTIN}  # the labelled text that comes with Python: needs no download

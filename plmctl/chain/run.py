@@ -15,6 +15,8 @@ from typing import Any
 from plmctl.chain import page
 from plmctl.chain.plan import RecipeChain, plan
 from plmctl.chain.show import find_header, show_recipe
+from plmctl.config.spec import Provenance
+from plmctl.config.walks import leaves
 from plmctl.core.errors import UsageError
 from plmctl.core.progress import clock
 from plmctl.core.terminal import print_table, remark, tell
@@ -23,8 +25,6 @@ from plmctl.jobs.journal import JobJournal, hold_folder
 from plmctl.jobs.runners import run_here
 from plmctl.jobs.work import RECORD
 from plmctl.report.job_events import Event
-from plmctl.run.spec import Provenance
-from plmctl.run.walks import leaves
 
 OUT = "chains"  # where chains are, without out=
 

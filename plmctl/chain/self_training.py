@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.chain.page import read_scores
+from plmctl.config.other_names import did_you_mean
+from plmctl.config.spec import Provenance, key_of
 from plmctl.core.errors import ConfigError, UsageError, raise_all
 from plmctl.core.locate import locate
 from plmctl.core.progress import clock
@@ -26,9 +28,7 @@ from plmctl.jobs.journal import JobJournal, hold_folder
 from plmctl.jobs.key import compute_key
 from plmctl.jobs.runners import run_here
 from plmctl.report.job_events import Event
-from plmctl.run.other_names import did_you_mean
-from plmctl.run.pseudo_labels import name_only_label
-from plmctl.run.spec import Provenance, key_of
+from plmctl.run.data_sets.pseudo_labels import name_only_label
 from plmctl.storage.reading import read_json
 from plmctl.tasks.classification import Classification
 from plmctl.tasks.files import match_patterns

@@ -10,15 +10,15 @@ from itertools import count
 from pathlib import Path
 
 from plmctl.chain import listing
+from plmctl.config.compose import compose
+from plmctl.config.groups import LENGTHS
+from plmctl.config.headers import Header, header
+from plmctl.config.recipes import find_recipe, load, recipe_names, studies
+from plmctl.config.spec import Provenance, thaw
+from plmctl.config.walks import leaves
 from plmctl.core.errors import UsageError
 from plmctl.core.spelling import spell
 from plmctl.core.terminal import print_table, tell
-from plmctl.run.compose import compose
-from plmctl.run.groups import LENGTHS
-from plmctl.run.headers import Header, header
-from plmctl.run.recipes import find_recipe, load, recipe_names, studies
-from plmctl.run.spec import Provenance, thaw
-from plmctl.run.walks import leaves
 
 
 def show_list(given: Provenance, *, of_studies: bool) -> None:

@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from plmctl.config.headers import Header
+from plmctl.config.keys import is_path
+from plmctl.config.recipes import load
+from plmctl.config.spec import key_of
 from plmctl.core.errors import UsageError
 from plmctl.jobs.job import close_over
-from plmctl.run.headers import Header
-from plmctl.run.keys import is_path
-from plmctl.run.recipes import load
-from plmctl.run.spec import key_of
 
 OWN = "pretrain"  # the step of the recipe itself
 TUNING = "finetune"  # in front of a setting: of every fine-tuning

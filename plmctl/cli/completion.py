@@ -43,7 +43,7 @@ def suggest_recipes(ctx: typer.Context, incomplete: str) -> Suggested:
 
 def suggest_topics(ctx: typer.Context, incomplete: str) -> list[str]:
     """What `plmctl help` explains: slots, and parts of every slot."""
-    from plmctl.run.recipes import part_files, slots
+    from plmctl.config.recipes import part_files, slots
 
     groups = slots(tuple(ctx.params.get("config_dir") or ()))
     return sorted({*groups, *(name for group in groups for name in part_files(group))})
@@ -74,8 +74,8 @@ def _take_apart(words: list[str], incomplete: str) -> tuple[str, str, str]:
 
 def _list_recipes(command: str, folders: Sequence[str]) -> Iterator[tuple[str, str]]:
     """(name, what it is) of what the bare word of a command names."""
-    from plmctl.run import recipes
-    from plmctl.run.headers import header
+    from plmctl.config import recipes
+    from plmctl.config.headers import header
 
     files: dict[str, Path] = {}
     if command in ("pretrain", "distill"):
@@ -94,9 +94,9 @@ class SettingNames:
 
     def keys(self, verb: str, words: Sequence[str], incomplete: str) -> Iterator[tuple[str, str]]:
         """`key=` of the command's settings, and of the parts that the words choose."""
-        from plmctl.run.part_help import list_settings
-        from plmctl.run.schema import VERBS
-        from plmctl.run.settings import list_plumbing
+        from plmctl.config.part_help import list_settings
+        from plmctl.config.schema import VERBS
+        from plmctl.config.settings import list_plumbing
 
         if verb == "distill":
             chosen = any(word.startswith("task=") for word in words)
@@ -118,9 +118,9 @@ class SettingNames:
 
     def values(self, verb: str, key: str, value: str) -> Iterable[tuple[str, str]]:
         """What the value of a setting may be, with what is written of it already."""
-        from plmctl.run.keys import is_path
-        from plmctl.run.schema import VERBS
-        from plmctl.run.settings import list_plumbing
+        from plmctl.config.keys import is_path
+        from plmctl.config.schema import VERBS
+        from plmctl.config.settings import list_plumbing
 
         if is_path(key):
             return [(name, "") for name in _list_files(value)]
@@ -134,19 +134,19 @@ class SettingNames:
         return [(word, "") for word in _list_choices(kinds.get(key, "")) if word.startswith(value)]
 
     def _slots(self, verb: str) -> list[str]:
-        from plmctl.run.schema import VERBS, hints
+        from plmctl.config.schema import VERBS, hints
 
         return [name for name in hints(VERBS[verb]) if name != "recipe" and self._parts(name)]
 
     def _parts(self, slot: str) -> dict[str, Path]:
-        from plmctl.run.recipes import part_files
+        from plmctl.config.recipes import part_files
 
         return part_files(slot, self.folders) if slot.isidentifier() else {}
 
 
 def _read_default(verb: str, slot: str) -> str:
     """The parts that a command takes in a slot where nothing else is said; "" where none."""
-    from plmctl.run.recipes import conf_dir
+    from plmctl.config.recipes import conf_dir
 
     file = conf_dir() / f"{verb}.yaml"
     text = file.read_text(encoding="utf-8") if file.is_file() else ""

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 
 from plmctl.cli.declare import Command
 from plmctl.cli.schemas import schema_of
-from plmctl.run.headers import describe_options
-from plmctl.run.other_names import ours
-from plmctl.run.part_help import list_settings
-from plmctl.run.recipes import conf_dir, recipes_dir
-from plmctl.run.schema import VERBS as SCHEMAS
-from plmctl.run.settings import settings
+from plmctl.config.headers import describe_options
+from plmctl.config.other_names import ours
+from plmctl.config.part_help import list_settings
+from plmctl.config.recipes import conf_dir, recipes_dir
+from plmctl.config.schema import VERBS as SCHEMAS
+from plmctl.config.settings import settings
 
 SETTINGS = "Settings (key=value; plmctl help <part> explains those of a part)"
 BESIDES = "Settings (besides those of plmctl pretrain, or with task=<name> of plmctl finetune)"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from plmctl.run.schema import VERBS as SCHEMAS
+from plmctl.config.schema import VERBS as SCHEMAS
 
 
 def schema_of(command: str) -> str:

@@ -12,9 +12,9 @@ from typing import Any
 import typer
 
 from plmctl.cli.words import sort_words
+from plmctl.config.spec import Provenance, RunSpec, thaw
 from plmctl.core.errors import NotBegun, UsageError
 from plmctl.core.terminal import DETAIL, remark, tell
-from plmctl.run.spec import Provenance, RunSpec, thaw
 
 
 def start(
@@ -92,7 +92,7 @@ def _print_config(spec: RunSpec) -> int:
 
 
 def _import_action(spec: RunSpec) -> Callable[[RunSpec], Any]:
-    from plmctl.run.action import find_action
+    from plmctl.config.action import find_action
 
     return find_action(spec)
 

@@ -7,9 +7,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from plmctl.run import action
-from plmctl.run.make_spec import spec_of
-from plmctl.run.spec import Provenance, RunSpec, thaw
+from plmctl.config import action
+from plmctl.config.make_spec import spec_of
+from plmctl.config.spec import Provenance, RunSpec, thaw
 
 RESUMABLE = ("pretrain", "finetune")
 AFRESH = ("eval", "inject")  # what an earlier start has left is of no use to them

@@ -6,23 +6,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from plmctl.config.build import build
+from plmctl.config.compose import composed
+from plmctl.config.decision import Decision
+from plmctl.config.headers import naming_source
+from plmctl.config.schema import Pretrain
+from plmctl.config.spec import Provenance, RunSpec, key_of, thaw
 from plmctl.core.errors import AbsentData, ConfigError, DataError
 from plmctl.core.spelling import spell
 from plmctl.data.shards import is_tokens
 from plmctl.jobs.job import Config
-from plmctl.run.adapt import adapt
 from plmctl.run.assemble import settle_lengths
-from plmctl.run.build import build
-from plmctl.run.compose import composed
-from plmctl.run.contract import check_contract
+from plmctl.run.checks.contract import check_contract
+from plmctl.run.checks.stage_settings import check_updates
+from plmctl.run.checks.token_settings import refuse_decided
 from plmctl.run.corpus import check_data
-from plmctl.run.decision import Decision
-from plmctl.run.headers import naming_source
-from plmctl.run.schema import Pretrain
-from plmctl.run.spec import Provenance, RunSpec, key_of, thaw
-from plmctl.run.stage_settings import check_updates
-from plmctl.run.token_settings import refuse_decided
-from plmctl.run.tokenize import find_sources
+from plmctl.run.data_sets.tokenize import find_sources
+from plmctl.run.weights.adapt import adapt
 from plmctl.tasks.base import Task
 from plmctl.tasks.builtin import BUILTIN, write_builtin_task
 from plmctl.tasks.files import existing

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from plmctl.config.plugins import as_words
+from plmctl.config.spec import Provenance
+from plmctl.config.walks import scalars_in
 from plmctl.core.terminal import remark
-from plmctl.run.plugins import as_words
-from plmctl.run.spec import Provenance
-from plmctl.run.walks import scalars_in
 
 REFERENCE = "job:"  # in configs and words, "job:<name>" stands for the run of the job <name>
 RUN = "run"  # in the folder of a job: what the command makes

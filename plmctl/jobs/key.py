@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from plmctl.config.format_1 import ADDED, LATER_CELLS, SWITCHES, TARGETS
+from plmctl.config.keys import is_path
+from plmctl.config.walks import scalars_in
 from plmctl.data.shards import MANIFEST, is_tokens
 from plmctl.jobs.job import REFERENCE
-from plmctl.run.format_1 import ADDED, LATER_CELLS, SWITCHES, TARGETS
-from plmctl.run.keys import is_path
-from plmctl.run.walks import scalars_in
 
 WITHOUT_EFFECT = {  # on any figure of the table: another value makes no other job
     "recipe",

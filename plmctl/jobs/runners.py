@@ -18,13 +18,13 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+from plmctl.config.composer import open_composer
+from plmctl.config.quoting import quote
 from plmctl.data.encoding import count_processors
 from plmctl.jobs.command import execute
 from plmctl.jobs.job import Job
 from plmctl.jobs.journal import JobJournal
 from plmctl.jobs.work import LOG, Execute, LauncherTask, Outcome, enter, work
-from plmctl.run.composer import open_composer
-from plmctl.run.quoting import quote
 from plmctl.training.stop import listen
 
 PRELOAD = (  # what every job imports, some of it late: seconds of each

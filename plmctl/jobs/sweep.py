@@ -11,6 +11,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from plmctl.config.compose import Composition, attempt_jobs, composed
+from plmctl.config.composer import (
+    HydraComposer,
+    LauncherJob,
+    current_job,
+    open_composer,
+    store_recipe,
+)
+from plmctl.config.overrides import OverrideWord
+from plmctl.config.quoting import quote
+from plmctl.config.recipes import option_name
+from plmctl.config.spec import Provenance, RunSpec, key_of
 from plmctl.core.errors import PlmctlError, UsageError, collect, raise_all
 from plmctl.core.extras import require_library
 from plmctl.core.terminal import remark, screen, tell
@@ -18,12 +30,6 @@ from plmctl.jobs.job import remark_next
 from plmctl.jobs.sweep_job import SweepJob, score, write_end
 from plmctl.jobs.work import LauncherTask, Outcome, attempt
 from plmctl.report import sweeps
-from plmctl.run.compose import Composition, attempt_jobs, composed
-from plmctl.run.composer import HydraComposer, LauncherJob, current_job, open_composer, store_recipe
-from plmctl.run.overrides import OverrideWord
-from plmctl.run.quoting import quote
-from plmctl.run.recipes import option_name
-from plmctl.run.spec import Provenance, RunSpec, key_of
 
 SWEEP_DIR = "hydra.sweep.dir"
 SEARCHES = {"hydra/sweeper=optuna": "optuna"}  # the extra, and its library

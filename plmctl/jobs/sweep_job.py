@@ -12,16 +12,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from plmctl.config import action
+from plmctl.config.first_session import first_words
+from plmctl.config.saved import read_spec
+from plmctl.config.spec import RunSpec
 from plmctl.core.errors import UsageError, flatten
 from plmctl.jobs.work import Outcome, attempt
 from plmctl.report import sweeps
 from plmctl.report.job_events import Event, JobEvents, LastEvent
 from plmctl.report.runs import CONFIG
-from plmctl.run import action
-from plmctl.run.first_session import first_words
 from plmctl.run.resume import resume_spec
-from plmctl.run.saved import read_spec
-from plmctl.run.spec import RunSpec
 from plmctl.storage.atomic import write_json
 from plmctl.storage.lines import read_lines
 
@@ -136,7 +136,7 @@ class SweepJob:
         if spec is None:
             return None
         from plmctl.run.parents import build_task  # torch, which composing does not need
-        from plmctl.run.side_tasks import choose_metric
+        from plmctl.run.tuning.side_tasks import choose_metric
 
         name, larger = choose_metric(spec, build_task(spec))
         return f"valid/{name}", larger

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
+from plmctl.config.composer import to_plain
 from plmctl.core.children import follow_launcher, follow_maker
 from plmctl.core.errors import PlmctlError
 from plmctl.core.lacks import describe_lack
@@ -26,7 +27,6 @@ from plmctl.core.terminal import FAIL, remark
 from plmctl.core.unwritten import explain_unwritten
 from plmctl.jobs.job import RUN
 from plmctl.report.job_events import Event, JobEvents
-from plmctl.run.composer import to_plain
 from plmctl.training.stop import STOPPED
 
 RECORD, LOG, LOCK = "job.json", "log.txt", "lock"

@@ -11,7 +11,7 @@ from torch import Tensor
 from plmctl.nn.cells.lsh_attention import LSHAttention
 from plmctl.report.held_out import batch_held_out
 from plmctl.report.readers import find_readers, list_cells
-from plmctl.run.loading import Loaded
+from plmctl.run.weights.loading import Loaded
 
 
 @dataclass(frozen=True)

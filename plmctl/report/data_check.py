@@ -11,12 +11,12 @@ from plmctl.core.terminal import remark, tell
 from plmctl.report import checked
 from plmctl.report.checked import make_lines
 from plmctl.report.page import list_pages, refuse_foreign
-from plmctl.run.data_check import check_files
-from plmctl.run.tokenize import show_progress
+from plmctl.run.data_sets.data_check import check_files
+from plmctl.run.data_sets.tokenize import show_progress
 from plmctl.storage.atomic import is_stream
 
 if TYPE_CHECKING:
-    from plmctl.run.schema import Check
+    from plmctl.config.schema import Check
 
 
 def check(spec: Check) -> int:

@@ -9,7 +9,7 @@ import torch
 from plmctl.nn.entmax import Entmax
 from plmctl.nn.stack import Stack
 from plmctl.report.sentences import SENTENCES, batch_sentences
-from plmctl.run.loading import Loaded
+from plmctl.run.weights.loading import Loaded
 
 
 @torch.inference_mode()

@@ -59,9 +59,9 @@ def join_texts(fields: Mapping[str, Any]) -> str:
 
 
 def _fields(run: ReportedRun, split: str) -> Sequence[Mapping[str, Any]]:
-    from plmctl.run.build import build
+    from plmctl.config.build import build
+    from plmctl.config.plugins import confirm, named
     from plmctl.run.model_facts import reading  # brings torch
-    from plmctl.run.plugins import confirm, named
 
     node = run.log.config.get("task")
     if not node or "model" not in run.log.config:

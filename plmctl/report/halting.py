@@ -10,7 +10,7 @@ import torch
 
 from plmctl.nn.stack import Stack
 from plmctl.report.held_out import batch_held_out
-from plmctl.run.loading import Loaded
+from plmctl.run.weights.loading import Loaded
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from plmctl.run.format_1 import read_job_events
+from plmctl.config.format_1 import read_job_events
 from plmctl.storage.lines import append_line, read_lines
 
 JOURNAL = "journal.jsonl"

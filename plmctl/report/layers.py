@@ -13,7 +13,7 @@ from torch import Tensor
 
 from plmctl.core.errors import DataError
 from plmctl.report.sentences import SENTENCES, batch_sentences
-from plmctl.run.loading import Loaded
+from plmctl.run.weights.loading import Loaded
 
 
 @dataclass(frozen=True)

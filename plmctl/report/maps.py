@@ -14,7 +14,7 @@ from plmctl.core.errors import DataError, UsageError
 from plmctl.report.chart import draw_frame
 from plmctl.report.sentences import batch_sentences
 from plmctl.report.style import SERIES, draw_text
-from plmctl.run.loading import Loaded
+from plmctl.run.weights.loading import Loaded
 
 LONGEST = 40  # tokens of a sentence that is drawn
 FAINT = 0.03  # a weight below this has no line, unless it is among the strongest of its token

@@ -12,7 +12,7 @@ from typing import Any
 
 from plmctl.core.errors import DataError, UsageError, nearest
 from plmctl.report.decided import find_decided, read_task
-from plmctl.run.calibrating import decide_by_kept
+from plmctl.run.evaluation.calibrating import decide_by_kept
 from plmctl.storage.paths import find_near
 from plmctl.storage.reading import parse_json, parse_json_at
 from plmctl.tasks import files, metrics, rouge, squad_score

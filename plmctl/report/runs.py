@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from plmctl.config.plugins import option, recorded
+from plmctl.config.saved import read_spec
+from plmctl.config.spec import thaw
 from plmctl.core.errors import DataError
 from plmctl.report.chart import Curve
-from plmctl.run.plugins import option, recorded
-from plmctl.run.saved import read_spec
-from plmctl.run.spec import thaw
 from plmctl.storage.reading import parse_json, read_json
 
 METRICS, CONFIG, RESULT = "metrics.jsonl", "config.yaml", "result.json"

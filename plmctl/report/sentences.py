@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from plmctl.core.batch import Batch, Seq
-from plmctl.run.loading import Loaded
+from plmctl.run.weights.loading import Loaded
 
 SENTENCES = (  # the same for every run, so that runs compare
     "The river rose in the night, and by morning the lower fields were under water.",

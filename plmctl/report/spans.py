@@ -11,7 +11,7 @@ from torch import Tensor
 from plmctl.nn.spans import AdaptiveSpan, DynamicSpan
 from plmctl.nn.stack import Stack
 from plmctl.report.held_out import batch_held_out
-from plmctl.run.loading import Loaded
+from plmctl.run.weights.loading import Loaded
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from plmctl.storage.paths import find_near
 
 if TYPE_CHECKING:
     from plmctl.report.decided import DecidedRun
-    from plmctl.run.loading import Loaded
+    from plmctl.run.weights.loading import Loaded
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,9 @@ class ReportedRun:
         """Its model, from the best checkpoint if there is one; DataError if there is none, or the
         parts of another version.
         """
-        from plmctl.run.loading import load  # brings torch, which whoever reads logs does not need
+        from plmctl.run.weights.loading import (
+            load,  # brings torch, which whoever reads logs does not need
+        )
 
         try:
             return load(self.folder, plugins=self.plugins)

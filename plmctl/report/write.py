@@ -7,13 +7,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from plmctl.config.plugins import confirm, named
 from plmctl.core.errors import DataError, UsageError
 from plmctl.core.terminal import remark
 from plmctl.report.build import write_report
 from plmctl.report.card import make_card
 from plmctl.report.page import list_pages, refuse_foreign
 from plmctl.report.subject import ReportedRun, Subject, Wishes, find_subject
-from plmctl.run.plugins import confirm, named
 from plmctl.storage.atomic import is_stream, write_text
 
 SUFFIXES = (".html", ".md")

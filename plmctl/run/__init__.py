@@ -1,14 +1,13 @@
-"""From a command line to checked parts.
+"""From a checked specification to what a command does.
 
-compose.py    the config of `plmctl <verb> [recipe] [overrides]`, every problem at once
-recipes.py    where conf/ and recipes/ are, and what each file says of itself
-overrides.py  the words of the command line: paths quoted, shortcuts spelled out, unknown keys named
-schema.py     the plumbing of each command: keys, types, ranges, defaults
-groups.py     what they share: data, train, eval, run
-resolvers.py  the arithmetic in config files: ${portion:share,total}
-values.py     one value against one annotation
-finish.py     after composition: one length, no leftovers of replaced parts, types and signatures
-build.py      a node with `_target_` becomes an object
-contract.py   do the chosen parts fit together?
-resume.py     the saved config of a run, and what may change
+resolve.py     opens what a run starts from, and decides what is left open
+assemble.py    the model of a spec
+session.py     one sitting of a run: its directory, processes, device and last lines
+fit.py         the trainer of a session
+pretraining.py, tuning/, teaching/, graph_training.py   what is trained
+checks/        do the parts fit together, and what will it cost?
+weights/       models from wherever they lie, changed and written elsewhere
+evaluation/    `plmctl eval`; embedding/: `plmctl embed`
+data_sets/     `plmctl tokenize` and `plmctl data`
+peft/          adapters: what was trained beside a base, also in the layout of `peft`
 """

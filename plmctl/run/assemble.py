@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from plmctl.config.build import build, entry, parameters_of, plain
+from plmctl.config.injected import ToHeads, ToObjectives
 from plmctl.core.errors import ConfigError
 from plmctl.core.locate import locate, parameters
 from plmctl.heads.features import BEFORE_HEADS
@@ -20,8 +22,6 @@ from plmctl.models.base import Model
 from plmctl.nn.peft.base import Method
 from plmctl.objectives.costs import find_costs
 from plmctl.objectives.mix import Entry, Mix
-from plmctl.run.build import build, entry, parameters_of, plain
-from plmctl.run.injected import ToHeads, ToObjectives
 from plmctl.run.places import TARGET, Places
 from plmctl.text.vocab import Vocab
 

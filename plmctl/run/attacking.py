@@ -15,10 +15,14 @@ import numpy as np
 from plmctl.attack.base import AttackSearch, Constraint, Pair, WordCandidates
 from plmctl.attack.together import AskedOnce, attack_together
 from plmctl.attack.word_text import WordText
+from plmctl.config.build import build
+from plmctl.config.spec import thaw
+from plmctl.config.uses import Attack
 from plmctl.core.errors import ConfigError, nearest
 from plmctl.core.locate import locate, parameters
 from plmctl.core.rounding import round_floats
-from plmctl.run.asked_task import (
+from plmctl.run.embedding.sentence_vectors import choose_pooling, embed_texts
+from plmctl.run.evaluation.asked_task import (
     check_out,
     choose_task,
     describe_model,
@@ -26,12 +30,8 @@ from plmctl.run.asked_task import (
     name_file,
     write_results,
 )
-from plmctl.run.build import build
-from plmctl.run.loading import Loaded, load, load_for
-from plmctl.run.predict import ScoreTable, predict
-from plmctl.run.sentence_vectors import choose_pooling, embed_texts
-from plmctl.run.spec import thaw
-from plmctl.run.uses import Attack
+from plmctl.run.evaluation.predict import ScoreTable, predict
+from plmctl.run.weights.loading import Loaded, load, load_for
 from plmctl.tasks import inference
 from plmctl.tasks.base import Example, Task
 from plmctl.tasks.classification import Classification

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from plmctl.config.build import plain
 from plmctl.core.errors import ConfigError, DataError, UsageError, nearest, raise_all
 from plmctl.core.progress import show_bytes
 from plmctl.core.spelling import spell
@@ -19,10 +20,9 @@ from plmctl.data.sharing import share_tokenizer
 from plmctl.data.text_stream import TextStream
 from plmctl.data.tokenizing import TokenizingJob, open_or_tokenize
 from plmctl.data.verified import verify_once
-from plmctl.run.build import plain
-from plmctl.run.known_entities import refuse_other_entities, refuse_spare_entities
+from plmctl.run.checks.known_entities import refuse_other_entities, refuse_spare_entities
+from plmctl.run.data_sets.tokenize import make_job, show_progress
 from plmctl.run.streaming import check_stream, open_stream
-from plmctl.run.tokenize import make_job, show_progress
 from plmctl.storage.paths import find_cache_folder
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.unknown import refuse_unknown, unknown_share

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+from plmctl.config.advice import add_fixes
+from plmctl.config.compose import attempt
+from plmctl.config.spec import Provenance, RunSpec
 from plmctl.core.errors import UsageError, raise_all
-from plmctl.run.advice import add_fixes
-from plmctl.run.compose import attempt
 from plmctl.run.resume import resume_spec
-from plmctl.run.spec import Provenance, RunSpec
 
 
 def decide(given: Provenance) -> RunSpec:

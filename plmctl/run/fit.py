@@ -8,17 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+from plmctl.config.build import build
+from plmctl.config.groups import LENGTHS
+from plmctl.config.saved import write_spec
+from plmctl.config.spec import Part
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.models.base import Backbone, Model
 from plmctl.nn.last_maps import find_last_maps
 from plmctl.nn.stack import checkpoint_stacks
 from plmctl.objectives.base import Objective
-from plmctl.run.build import build
-from plmctl.run.groups import LENGTHS
 from plmctl.run.resume import compare_with_checkpoint
-from plmctl.run.saved import write_spec
 from plmctl.run.session import Session, quoted
-from plmctl.run.spec import Part
 from plmctl.training.budget import Budget
 from plmctl.training.checkpoint import Base, Checkpoints
 from plmctl.training.device.compiling import compile_backbone

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from plmctl.config.reached import Reached
+from plmctl.config.walks import select
 from plmctl.core.batch import IGNORE, Batch
 from plmctl.data.baseline import measure_bigram_baseline, measure_unigram_baseline
 from plmctl.data.shards import Shards
 from plmctl.run.corpus import Corpus
-from plmctl.run.reached import Reached
-from plmctl.run.walks import select
 from plmctl.text.vocab import Vocab
 from plmctl.training.progress import Progress
 

@@ -16,17 +16,17 @@ from pathlib import Path
 
 import torch
 
+from plmctl.config.build import build
+from plmctl.config.spec import Provenance, key_of
+from plmctl.config.uses import Generate
 from plmctl.core.errors import ConfigError, raise_all
 from plmctl.core.terminal import tell
 from plmctl.generation.answers import Answer, MaskAnswers, TextAnswers, answer_in_order
 from plmctl.generation.prompts import PromptReader
 from plmctl.generation.search import Search
 from plmctl.models.base import Backbone
-from plmctl.run.build import build
-from plmctl.run.loading import Loaded, load_for
 from plmctl.run.prompting import make_prompt_reader
-from plmctl.run.spec import Provenance, key_of
-from plmctl.run.uses import Generate
+from plmctl.run.weights.loading import Loaded, load_for
 from plmctl.storage.atomic import refuse_existing
 from plmctl.storage.growing import open_growing
 from plmctl.text.given import read_texts

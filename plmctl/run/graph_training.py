@@ -12,6 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from plmctl.config.build import build
+from plmctl.config.schema import Graph, GraphData
+from plmctl.config.spec import thaw
 from plmctl.core.errors import ConfigError, PlmctlError, collect, raise_all
 from plmctl.core.progress import clock
 from plmctl.core.rounding import round_floats
@@ -29,13 +32,10 @@ from plmctl.knowledge.vectors import VECTORS, GraphVectors
 from plmctl.models.base import Model
 from plmctl.nn.tables import count
 from plmctl.run.assemble import without_weights
-from plmctl.run.build import build
+from plmctl.run.evaluation.graph_evaluation import tabulate_ranks
 from plmctl.run.fit import budget_of, fit
-from plmctl.run.graph_evaluation import tabulate_ranks
 from plmctl.run.resolve import decide_place
-from plmctl.run.schema import Graph, GraphData
 from plmctl.run.session import Session, run_session
-from plmctl.run.spec import thaw
 from plmctl.storage.atomic import write_json
 from plmctl.training.checkpoint import load_exactly, read
 from plmctl.training.processes.threads import count_threads

@@ -9,6 +9,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from plmctl.config.build import build, plain
+from plmctl.config.injected import ToFormats, ToNoises
 from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError
 from plmctl.core.fields import COMMON
@@ -24,10 +26,8 @@ from plmctl.data.text_stream import TextStream
 from plmctl.models.base import Model
 from plmctl.noise.base import Chain
 from plmctl.objectives.base import Facts, Objective
-from plmctl.run.build import build, plain
+from plmctl.run.checks.stage_settings import micro_batch_rows, stage_config
 from plmctl.run.corpus import Corpus, sources
-from plmctl.run.injected import ToFormats, ToNoises
-from plmctl.run.stage_settings import micro_batch_rows, stage_config
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.vocab import Vocab
 from plmctl.training.processes.world import World

@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from plmctl.attention.patterns.base import Pattern
+from plmctl.config.build import build, plain
 from plmctl.core.errors import ConfigError, nearest, raise_all
 from plmctl.core.locate import locate
 from plmctl.heads.rows import POOLINGS
@@ -14,7 +15,6 @@ from plmctl.models.base import Backbone
 from plmctl.models.encoder import Encoder
 from plmctl.nn.stack import Stack
 from plmctl.run.assemble import row_lengths
-from plmctl.run.build import build, plain
 
 
 def pooling(config: Any, plugins: Sequence[str] = ()) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from plmctl.config.schema import Pretrain
 from plmctl.core.errors import ConfigError
 from plmctl.data.check.tokens import KEEP, MUCH
 from plmctl.data.described import warn_of_large_share, warn_of_poor_fit
@@ -13,12 +14,11 @@ from plmctl.data.words import warn_of_missing_words
 from plmctl.models.base import Model
 from plmctl.nn.tables import count
 from plmctl.objectives.base import Objective
+from plmctl.run.checks.cost import own_parameters
+from plmctl.run.checks.stage_settings import count_stages, share_of, stage_config
 from plmctl.run.corpus import Corpus
-from plmctl.run.cost import own_parameters
 from plmctl.run.model_facts import remark_on_model
-from plmctl.run.schema import Pretrain
 from plmctl.run.session import Session
-from plmctl.run.stage_settings import count_stages, share_of, stage_config
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.unknown import describe_unknown, unknown_share
 from plmctl.training.budget import Budget

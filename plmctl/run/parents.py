@@ -10,20 +10,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from plmctl.config.build import MISSING, build, plain
+from plmctl.config.headers import naming_source
+from plmctl.config.references import at_origin
+from plmctl.config.schema import Finetune, Graph, Pretrain, WriteTriples
+from plmctl.config.spec import RunSpec, thaw
 from plmctl.core.errors import ConfigError, PlmctlError, UsageError, collect, flatten, raise_all
 from plmctl.data.shards import is_tokens, read_manifest
-from plmctl.run.adapt import complete, fit_lengths
-from plmctl.run.alone import find_wrong_parts
-from plmctl.run.build import MISSING, build, plain
+from plmctl.run.checks.alone import find_wrong_parts
+from plmctl.run.checks.known_text import check_opened
 from plmctl.run.corpus import sources
-from plmctl.run.headers import naming_source
-from plmctl.run.known_text import check_opened
-from plmctl.run.loading import open_source
+from plmctl.run.data_sets.tokenize import find_sources
 from plmctl.run.model_facts import reading
-from plmctl.run.references import at_origin
-from plmctl.run.schema import Finetune, Graph, Pretrain, WriteTriples
-from plmctl.run.spec import RunSpec, thaw
-from plmctl.run.tokenize import find_sources
+from plmctl.run.weights.adapt import complete, fit_lengths
+from plmctl.run.weights.loading import open_source
 from plmctl.tasks import inference
 from plmctl.tasks.base import Reader, Task
 from plmctl.text.tokenizer import Tokenizer

@@ -7,6 +7,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from plmctl.config.build import build
+from plmctl.config.glossary import token_targets
+from plmctl.config.reached import Reached, losses_reached, read_reached
+from plmctl.config.schema import Pretrain
+from plmctl.config.spec import thaw
 from plmctl.core.batch import Batch
 from plmctl.core.fields import fields_of
 from plmctl.core.locate import locate
@@ -16,27 +21,11 @@ from plmctl.data.preview import preview
 from plmctl.models.base import Model
 from plmctl.nn.first_vectors import FirstVectors
 from plmctl.objectives.base import Objective
-from plmctl.run import estimate
 from plmctl.run.assemble import build_model, build_objective, without_weights
-from plmctl.run.build import build
-from plmctl.run.corpus import Corpus, open_corpus
-from plmctl.run.cost import cost
-from plmctl.run.fit import budget_of, fit
-from plmctl.run.floors import Floors, asks_for_text, count_corpus
-from plmctl.run.from_corpus import learn_lexicons, start_from_corpus
-from plmctl.run.glossary import token_targets
-from plmctl.run.init_differences import describe_differences
-from plmctl.run.known_text import describe_known
-from plmctl.run.loaders import BatchFields, describe_unread, open_held_out, open_training_loader
-from plmctl.run.model_facts import heads_about, pattern_of
-from plmctl.run.overview import check_languages, check_memory, describe_hidden_words, describe_run
-from plmctl.run.reached import Reached, losses_reached, read_reached
-from plmctl.run.regularising import build_regulariser
-from plmctl.run.resolve import resolve_pretraining
-from plmctl.run.schema import Pretrain
-from plmctl.run.session import After, Session, run_session
-from plmctl.run.spec import thaw
-from plmctl.run.stage_settings import (
+from plmctl.run.checks import estimate
+from plmctl.run.checks.cost import cost
+from plmctl.run.checks.known_text import describe_known
+from plmctl.run.checks.stage_settings import (
     STAGE_KEYS,
     count_stages,
     sets,
@@ -44,8 +33,19 @@ from plmctl.run.stage_settings import (
     stage_config,
     stage_pattern,
 )
-from plmctl.run.teachers import add_teacher
-from plmctl.run.weights import initialize
+from plmctl.run.corpus import Corpus, open_corpus
+from plmctl.run.fit import budget_of, fit
+from plmctl.run.floors import Floors, asks_for_text, count_corpus
+from plmctl.run.loaders import BatchFields, describe_unread, open_held_out, open_training_loader
+from plmctl.run.model_facts import heads_about, pattern_of
+from plmctl.run.overview import check_languages, check_memory, describe_hidden_words, describe_run
+from plmctl.run.resolve import resolve_pretraining
+from plmctl.run.session import After, Session, run_session
+from plmctl.run.teaching.teachers import add_teacher
+from plmctl.run.tuning.regularising import build_regulariser
+from plmctl.run.weights.from_corpus import learn_lexicons, start_from_corpus
+from plmctl.run.weights.init_differences import describe_differences
+from plmctl.run.weights.weights import initialize
 from plmctl.text.strings import Strings
 from plmctl.training.evaluation import Measured, measure
 from plmctl.training.processes.world import World, environment

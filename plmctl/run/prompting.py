@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from plmctl.config.build import build
 from plmctl.core.errors import UsageError
 from plmctl.core.locate import locate
 from plmctl.generation.decode import find_writing_head
 from plmctl.generation.prompts import PromptReader
 from plmctl.heads.base import heads_about
-from plmctl.run.build import build
-from plmctl.run.loading import Loaded
 from plmctl.run.model_facts import reading
+from plmctl.run.weights.loading import Loaded
 from plmctl.tasks.generation import Generation
 
 

@@ -7,17 +7,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TypeVar
 
+from plmctl.config.plugins import confirm
+from plmctl.config.run_name import runs_of
+from plmctl.config.schema import Finetune, Graph, Pretrain
 from plmctl.core.errors import PlmctlError, UsageError, flatten
-from plmctl.run.adapt import adapt, complete, fit_language_heads
-from plmctl.run.check import Outline, check_finetuning, check_pretraining, check_settings
-from plmctl.run.init_differences import naming_kind
-from plmctl.run.known_text import check_opened
+from plmctl.run.checks.check import Outline, check_finetuning, check_pretraining, check_settings
+from plmctl.run.checks.known_text import check_opened
 from plmctl.run.parents import build_task, check_splits, check_texts, checking_parents, shorten_rows
-from plmctl.run.plugins import confirm
-from plmctl.run.run_name import runs_of
-from plmctl.run.schema import Finetune, Graph, Pretrain
-from plmctl.run.side_tasks import with_side_tasks
-from plmctl.run.teachers import with_tokenizer
+from plmctl.run.teaching.teachers import with_tokenizer
+from plmctl.run.tuning.side_tasks import with_side_tasks
+from plmctl.run.weights.adapt import adapt, complete, fit_language_heads
+from plmctl.run.weights.init_differences import naming_kind
 from plmctl.tasks.base import Task
 from plmctl.training import rundir
 from plmctl.training.device.precision import choose

@@ -9,18 +9,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from plmctl.config.budgets import NONE, TABLE
+from plmctl.config.compose import composed
+from plmctl.config.first_session import read_first_session, refuse_elsewhere
+from plmctl.config.groups import LENGTHS
+from plmctl.config.keys import is_path
+from plmctl.config.plugins import Unconfirmed, confirm, option, recorded
+from plmctl.config.recipes import recipe_names
+from plmctl.config.saved import CONFIG, read_spec, refuse_former_settings
+from plmctl.config.spec import Provenance, RunSpec, key_of, thaw
+from plmctl.config.walks import leaves
 from plmctl.core.errors import ConfigError, DataError, UsageError, flatten, raise_all
 from plmctl.core.spelling import spell_word
-from plmctl.run.budgets import NONE, TABLE
-from plmctl.run.compose import composed
-from plmctl.run.first_session import read_first_session, refuse_elsewhere
-from plmctl.run.groups import LENGTHS
-from plmctl.run.keys import is_path
-from plmctl.run.plugins import Unconfirmed, confirm, option, recorded
-from plmctl.run.recipes import recipe_names
-from plmctl.run.saved import CONFIG, read_spec, refuse_former_settings
-from plmctl.run.spec import Provenance, RunSpec, key_of, thaw
-from plmctl.run.walks import leaves
 from plmctl.storage.paths import find_near
 
 Change = tuple[str, Any, Any]  # a setting, its value in the run, and the new one

@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
+from plmctl.config.plugins import as_words, option
+from plmctl.config.saved import spec_text
+from plmctl.config.spec import RunSpec, thaw
 from plmctl.core.terminal import DETAIL, WARN, remark, spell_level
-from plmctl.run.plugins import as_words, option
-from plmctl.run.saved import spec_text
-from plmctl.run.spec import RunSpec, thaw
 from plmctl.training import rundir
 from plmctl.training.device.allocator import keep_freed_memory
 from plmctl.training.device.precision import Precision, choose

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from plmctl.config.build import plain
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.data.shards import is_tokens
 from plmctl.data.text_stream import TextStream
-from plmctl.run.build import plain
 from plmctl.text.inputs import find_all
 
 LINES = (".jsonl", ".ndjson")

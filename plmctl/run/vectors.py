@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 import torch
 
+from plmctl.config.build import build, plain
+from plmctl.config.schema import Vectors
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.progress import ProgressLine
 from plmctl.core.terminal import remark, tell
 from plmctl.data.words import describe_runs
 from plmctl.knowledge.static_vectors import StaticVectors
 from plmctl.knowledge.vector_files import choose_writer, write_static
-from plmctl.run.build import build, plain
-from plmctl.run.loading import load
-from plmctl.run.schema import Vectors
-from plmctl.run.word_similarity import take_vectors
+from plmctl.run.evaluation.word_similarity import take_vectors
+from plmctl.run.weights.loading import load
 from plmctl.storage.atomic import refuse_existing
 from plmctl.text import segment
 from plmctl.text.reader import read_documents

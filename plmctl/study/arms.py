@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
+from plmctl.config.composer import open_composer
+from plmctl.config.quoting import quote
 from plmctl.core.errors import UsageError
-from plmctl.run.composer import open_composer
-from plmctl.run.quoting import quote
 from plmctl.study.study import Arm
 
 

@@ -8,10 +8,10 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from plmctl.config.walks import select
 from plmctl.core.errors import ConfigError, UsageError, nearest
 from plmctl.core.spelling import spell, spell_word
 from plmctl.jobs.job import Config
-from plmctl.run.walks import select
 from plmctl.study.composing import ComposedArm
 from plmctl.study.study import PRETRAIN, Metric, Study
 from plmctl.tasks.base import Task

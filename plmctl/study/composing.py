@@ -9,6 +9,14 @@ import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
+from plmctl.config import groups, schema
+from plmctl.config.budgets import NONE, find_given
+from plmctl.config.decision import Decision
+from plmctl.config.glossary import token_targets
+from plmctl.config.make_spec import spec_of
+from plmctl.config.overrides import OverrideWord
+from plmctl.config.schema import Pretrain
+from plmctl.config.spec import Provenance, key_of, thaw
 from plmctl.core.errors import ConfigError, PlmctlError, UsageError, flatten, raise_all
 from plmctl.data.encoding import count_processors
 from plmctl.jobs.configs import (
@@ -20,21 +28,13 @@ from plmctl.jobs.configs import (
 )
 from plmctl.jobs.job import Config
 from plmctl.nn.last_maps import find_last_maps
-from plmctl.run import groups, schema
-from plmctl.run.adapt import refuse_another_model
 from plmctl.run.assemble import build_model, without_weights
-from plmctl.run.budgets import NONE, find_given
-from plmctl.run.check import Outline, outline_pretraining
-from plmctl.run.decision import Decision
-from plmctl.run.estimate import estimate
-from plmctl.run.glossary import token_targets
-from plmctl.run.inject import build_maker
-from plmctl.run.loading import open_source
-from plmctl.run.make_spec import spec_of
-from plmctl.run.overrides import OverrideWord
-from plmctl.run.schema import Pretrain
-from plmctl.run.spec import Provenance, key_of, thaw
-from plmctl.run.teachers import check_teacher
+from plmctl.run.checks.check import Outline, outline_pretraining
+from plmctl.run.checks.estimate import estimate
+from plmctl.run.teaching.teachers import check_teacher
+from plmctl.run.weights.adapt import refuse_another_model
+from plmctl.run.weights.inject import build_maker
+from plmctl.run.weights.loading import open_source
 from plmctl.study.study import Arm, Study, StudyTask
 from plmctl.tasks.base import Task
 from plmctl.tasks.files import existing

@@ -10,14 +10,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from plmctl.config.build import MISSING
+from plmctl.config.spec import key_of
+from plmctl.config.walks import leaves
 from plmctl.core.errors import ConfigError, UsageError, nearest, raise_all
 from plmctl.core.spelling import spell, spell_word
 from plmctl.core.values import fit
 from plmctl.jobs.configs import spell_task
 from plmctl.report.sequences import FIRST
-from plmctl.run.build import MISSING
-from plmctl.run.spec import key_of
-from plmctl.run.walks import leaves
 from plmctl.study.arms import expand, make_arm
 from plmctl.study.study import (
     PRETRAIN,

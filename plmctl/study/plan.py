@@ -9,15 +9,15 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from plmctl.config import groups, schema
+from plmctl.config.decision import Decision
+from plmctl.config.spec import Provenance, key_of, thaw
+from plmctl.config.walks import select
 from plmctl.core.errors import ConfigError, UsageError, raise_all
 from plmctl.core.spelling import spell
 from plmctl.jobs.configs import is_tokenized_first
 from plmctl.jobs.job import REFERENCE, Config, Job, close_over
 from plmctl.jobs.key import compute_key
-from plmctl.run import groups, schema
-from plmctl.run.decision import Decision
-from plmctl.run.spec import Provenance, key_of, thaw
-from plmctl.run.walks import select
 from plmctl.study.checks import check_study
 from plmctl.study.composing import ComposedArm, Composer
 from plmctl.study.study import PRETRAIN, Study

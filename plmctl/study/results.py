@@ -14,7 +14,7 @@ from plmctl.jobs.job import RUN
 from plmctl.jobs.journal import State
 from plmctl.report.mean_curves import Run, read_curve
 from plmctl.report.runs import RESULT, RunLog
-from plmctl.run.predict import AVERAGE
+from plmctl.run.evaluation.predict import AVERAGE
 from plmctl.study.plan import StudyCell, StudyPlan
 from plmctl.study.study import PRETRAIN, Metric
 

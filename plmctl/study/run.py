@@ -8,15 +8,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from plmctl.config.build import plain
+from plmctl.config.recipes import studies
+from plmctl.config.schema import Ablate
 from plmctl.core.errors import ConfigError, UsageError
 from plmctl.core.terminal import remark, tell
 from plmctl.jobs.display import show_jobs
 from plmctl.jobs.job import Job, remark_next
 from plmctl.jobs.journal import JobJournal, hold_folder
 from plmctl.jobs.runners import Processes, run_launched
-from plmctl.run.build import plain
-from plmctl.run.recipes import studies
-from plmctl.run.schema import Ablate
 from plmctl.study.early import reason_to_stop
 from plmctl.study.looks import open_looks
 from plmctl.study.parse import parse

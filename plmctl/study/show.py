@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.table import Table
 
+from plmctl.config.groups import LENGTHS
 from plmctl.core.errors import first_with_fix
 from plmctl.core.progress import clock
 from plmctl.core.terminal import counted, print_parts, screen, tell
@@ -23,8 +24,7 @@ from plmctl.report.study_tables import (
     format_p,
     list_equal,
 )
-from plmctl.run.device_speed import Speed
-from plmctl.run.groups import LENGTHS
+from plmctl.run.checks.device_speed import Speed
 from plmctl.study.looks import Looks
 from plmctl.study.plan import StudyPlan
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
+from plmctl.config.spec import key_of
 from plmctl.core.values import Amount, Count, Rule
 from plmctl.report.sequences import Comparison
-from plmctl.run.spec import key_of
 
 PRETRAIN = "pretrain"  # as what a metric or an evaluation is of
 

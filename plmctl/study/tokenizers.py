@@ -12,18 +12,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from plmctl.config.asked import is_asked
+from plmctl.config.build import build, plain
+from plmctl.config.injected import ToNoises
+from plmctl.config.make_spec import spec_of
+from plmctl.config.spec import Provenance
 from plmctl.core.errors import ConfigError, PlmctlError, UsageError, raise_all
 from plmctl.core.terminal import remark
 from plmctl.data.shards import is_tokens
 from plmctl.data.tokenizing import choose_training_texts
-from plmctl.run.asked import is_asked
 from plmctl.run.assemble import build_model, build_objective, without_weights
-from plmctl.run.build import build, plain
 from plmctl.run.corpus import sources
-from plmctl.run.injected import ToNoises
-from plmctl.run.make_spec import spec_of
-from plmctl.run.spec import Provenance
-from plmctl.run.tokenize import find_sources
+from plmctl.run.data_sets.tokenize import find_sources
 from plmctl.study.plan import StudyPlan
 from plmctl.text.document import Document
 from plmctl.text.recipe import Recipe, TooLittleText

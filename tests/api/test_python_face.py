@@ -17,7 +17,7 @@ import torch
 
 import plmctl
 from plmctl.api.settings import to_words
-from plmctl.run.composer import open_composer
+from plmctl.config.composer import open_composer
 from tests.command import plmctl as command
 from tests.report import fabricated
 

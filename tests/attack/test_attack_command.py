@@ -12,13 +12,13 @@ import pytest
 from plmctl.attack.constraints import ChangedOnce
 from plmctl.attack.slips import LetterSlips
 from plmctl.attack.word_text import WordText
+from plmctl.config.build import build
 from plmctl.report.page import render_markdown
 from plmctl.report.panels.attacks import mark, panel
 from plmctl.report.subject import find_subject
-from plmctl.run.asked_task import describe_model
 from plmctl.run.attacking import Victim
-from plmctl.run.build import build
-from plmctl.run.loading import load
+from plmctl.run.evaluation.asked_task import describe_model
+from plmctl.run.weights.loading import load
 from plmctl.tasks.base import Task
 from plmctl.training.device.precision import choose
 from tests.attack.plain import attack_by_importance

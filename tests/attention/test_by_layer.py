@@ -17,12 +17,12 @@ from plmctl.attention.patterns.causal import Causal
 from plmctl.attention.patterns.dilated import Dilated
 from plmctl.attention.patterns.global_tokens import Global
 from plmctl.attention.patterns.window import Window
+from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError, UsageError
 from plmctl.models.base import Model
 from plmctl.run.assemble import build_model
-from plmctl.run.compose import compose
-from plmctl.run.contract import find_mismatches
+from plmctl.run.checks.contract import find_mismatches
 
 LENGTH = 24
 WORDS = [

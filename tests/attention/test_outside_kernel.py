@@ -16,15 +16,15 @@ from plmctl.attention.op import AttentionOp
 from plmctl.attention.patterns.base import MaskMod, Pattern
 from plmctl.attention.patterns.causal import Causal
 from plmctl.attention.patterns.window import Window
+from plmctl.config.compose import compose
 from plmctl.core.batch import Seq
 from plmctl.core.parts import part_of
 from plmctl.nn.cells.attention import Attention
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.positions import NoPosition
 from plmctl.run.assemble import build_model
-from plmctl.run.compose import compose
-from plmctl.run.cost import cost
-from plmctl.run.stand_in import TINY
+from plmctl.run.checks.cost import cost
+from plmctl.run.checks.stand_in import TINY
 
 B, T, W, H = 2, 96, 16, 2
 

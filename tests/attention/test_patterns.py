@@ -205,7 +205,7 @@ def test_a_prefix_looks_ahead_where_it_is_read_alone() -> None:
 
 
 def test_patterns_are_composed_in_yaml() -> None:
-    from plmctl.run.build import build
+    from plmctl.config.build import build
 
     home = "plmctl.attention.patterns"  # as settings of format 1 name them
     near = {"_target_": f"{home}.Window", "reach": 1}

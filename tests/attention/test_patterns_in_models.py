@@ -20,15 +20,15 @@ from plmctl.attention.patterns.causal import Causal
 from plmctl.attention.patterns.sparse_transformer import sparse_transformer
 from plmctl.attention.patterns.window import Window
 from plmctl.attention.patterns.windows import windows
+from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.models.base import Model
 from plmctl.models.encoder import Encoder
 from plmctl.nn.env import Env, Streams
 from plmctl.run.assemble import build_model
-from plmctl.run.compose import compose
+from plmctl.run.checks.stand_in import TINY
 from plmctl.run.model_facts import remark_on_model
-from plmctl.run.stand_in import TINY
 
 LENGTH, HEADS = 40, 2
 PARTS: list[Pattern] = [

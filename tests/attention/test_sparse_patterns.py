@@ -24,9 +24,9 @@ from plmctl.attention.patterns.strided import Strided
 from plmctl.attention.patterns.summaries import Summaries
 from plmctl.attention.patterns.window import Window
 from plmctl.attention.patterns.windows import windows
+from plmctl.config.build import build
 from plmctl.core.batch import Seq
 from plmctl.core.errors import ConfigError
-from plmctl.run.build import build
 
 T, H = 30, 4
 # (layer, head, query, key) -> may the query see the key?

@@ -24,15 +24,15 @@ from plmctl.attention.patterns.documents import Documents
 from plmctl.attention.patterns.padding import Padding
 from plmctl.attention.patterns.window import Window
 from plmctl.cli.app import make_app
+from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.models.base import Model
 from plmctl.nn.positions import ALiBi
 from plmctl.run.assemble import build_model
-from plmctl.run.compose import compose
-from plmctl.run.cost import cost
+from plmctl.run.checks.cost import cost
+from plmctl.run.checks.stand_in import TINY
 from plmctl.run.model_facts import remark_on_model
-from plmctl.run.stand_in import TINY
 from tests.attention import varlen_loop
 from tests.attention.test_banded import PATTERNS, B, H, T, inputs, positions, rows
 from tests.attention.varlen_loop import BANDS

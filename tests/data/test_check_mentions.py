@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from plmctl.config.build import build
+from plmctl.config.compose import compose
 from plmctl.core.errors import DataError
 from plmctl.data.check.finding import Finding
 from plmctl.data.check.mentions import check_mentions
 from plmctl.data.shards import Shards
 from plmctl.data.survey import TextSource
 from plmctl.data.tokenizing import TokenizingJob, tokenize
-from plmctl.run.build import build
-from plmctl.run.compose import compose
 from tests.knowledge.tables import ENTITIES, write_knowledge
 
 TEXT = "Paris saw London and Rome. Ada did not."

@@ -11,12 +11,12 @@ import pytest
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
+from plmctl.config.build import build
+from plmctl.config.compose import compose
 from plmctl.data.formats.base import Plan, count_lost
 from plmctl.data.shards import Shards
 from plmctl.data.survey import TextSource
 from plmctl.data.tokenizing import TokenizingJob, tokenize
-from plmctl.run.build import build
-from plmctl.run.compose import compose
 from plmctl.text.tokenizer import Tokenizer
 
 

@@ -5,9 +5,9 @@ from textwrap import dedent
 import numpy as np
 from rich.console import Console
 
+from plmctl.config.glossary import fields_in, known_fields
 from plmctl.core.batch import IGNORE, Rows, Seq
 from plmctl.data.preview import preview
-from plmctl.run.glossary import fields_in, known_fields
 
 FIELDS = fields_in(known_fields())
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

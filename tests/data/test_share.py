@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from plmctl.config.action import perform
+from plmctl.config.compose import compose
 from plmctl.core.errors import UsageError
 from plmctl.data.shards import Shards
-from plmctl.run.action import perform
-from plmctl.run.compose import compose
 from plmctl.run.corpus import open_corpus
 from plmctl.tasks.base import Example
 from plmctl.tasks.inference import take_share

@@ -20,8 +20,8 @@ from plmctl.data.shards import Shards
 from plmctl.data.stream_reader import StreamPosition, StreamReader
 from plmctl.data.text_stream import StreamPlace, TextStream, TextWindow
 from plmctl.report.held_out import HELD_OUT, batch_held_out
-from plmctl.run.loading import load
 from plmctl.run.pretraining import score_parts
+from plmctl.run.weights.loading import load
 from plmctl.text.inputs import find_all
 from plmctl.text.row_stream import stream_rows
 from plmctl.training.evaluation import Measured

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from plmctl.config.compose import compose
 from plmctl.core.errors import DataError
 from plmctl.data.shards import Shards
 from plmctl.data.verified import FOLDER, verify_once
-from plmctl.run.compose import compose
 from plmctl.run.corpus import open_corpus
 
 

@@ -14,12 +14,12 @@ from typer.testing import CliRunner
 
 import plmctl
 from plmctl.cli.app import make_app
+from plmctl.config import compose as config
+from plmctl.config.action import perform
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError, DataError, UsageError
 from plmctl.distill.augmentation import Augmenter, ReplaceableWord, make_copies, replace_words
 from plmctl.knowledge.word_vectors import Neighbours
-from plmctl.run import compose as config
-from plmctl.run.action import perform
 from plmctl.storage import resumable
 from plmctl.text.function_words import ENGLISH
 
@@ -278,7 +278,7 @@ def test_other_layouts_stay_what_they_are(run, tmp_path, name, columns):
         "candidates=40",
         f"out={tmp_path / 'out'}",
     )
-    from plmctl.run.build import build
+    from plmctl.config.build import build
 
     cfg = config.compose("augment", None, [*words, f"task.path={tmp_path / 'out'}", "out=x"])
     examples = build(cfg.task, {"pooling": "first"}, path="task").read("train")
@@ -324,7 +324,7 @@ def test_tags_stay_and_so_do_tagged_words_unless_asked(run, tmp_path, name, betw
         f"tagged_words={everything}",
     ]
     command(*given, f"task.path={tmp_path / 'in'}", f"out={tmp_path / 'out'}")
-    from plmctl.run.build import build
+    from plmctl.config.build import build
 
     cfg = config.compose("augment", None, [*given, f"task.path={tmp_path / 'out'}", "out=x"])
     examples = build(cfg.task, {"pooling": "first"}, path="task").read("train")

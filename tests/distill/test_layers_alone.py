@@ -17,6 +17,12 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from plmctl.config.action import perform
+from plmctl.config.compose import compose, composed
+from plmctl.config.headers import header
+from plmctl.config.recipes import find_recipe
+from plmctl.config.saved import read_spec
+from plmctl.config.spec import Provenance
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import UsageError
 from plmctl.distill.cache import Cached
@@ -27,21 +33,16 @@ from plmctl.distill.teachers import Frozen, Several
 from plmctl.models.base import Model
 from plmctl.nn.tables import count
 from plmctl.objectives.mlm import MLM
-from plmctl.run import loading, pretraining
-from plmctl.run.action import perform
+from plmctl.run import pretraining
 from plmctl.run.assemble import build_model, build_objective
-from plmctl.run.compose import compose, composed
+from plmctl.run.checks.cost import cost
+from plmctl.run.checks.estimate import estimate
 from plmctl.run.corpus import open_corpus
-from plmctl.run.cost import cost
-from plmctl.run.distill_words import as_training
-from plmctl.run.estimate import estimate
-from plmctl.run.headers import header
 from plmctl.run.loaders import BatchFields, open_held_out, open_training_loader
-from plmctl.run.recipes import find_recipe
 from plmctl.run.resume import resume_spec
-from plmctl.run.saved import read_spec
-from plmctl.run.spec import Provenance
-from plmctl.run.teachers import distillation
+from plmctl.run.teaching.distill_words import as_training
+from plmctl.run.teaching.teachers import distillation
+from plmctl.run.weights.weights import loading
 from plmctl.training.processes.world import World
 from tests.marks import mark_slow
 

@@ -9,12 +9,13 @@ import json
 import pytest
 from safetensors import safe_open
 
+from plmctl.config import compose as config
+from plmctl.config.spec import Provenance
 from plmctl.core.errors import UsageError
-from plmctl.run import compose as config
-from plmctl.run import finetuning, pretraining
-from plmctl.run.loading import load
+from plmctl.run import pretraining
 from plmctl.run.resume import resume_spec
-from plmctl.run.spec import Provenance
+from plmctl.run.tuning import finetuning
+from plmctl.run.weights.loading import load
 
 SMALL = [
     "size=tiny",

@@ -10,15 +10,15 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
+from plmctl.config.spec import Provenance
 from plmctl.core.errors import ConfigError
 from plmctl.distill.base import Measures
 from plmctl.distill.distillation import Distillation
 from plmctl.distill.logits import LogitMSE
 from plmctl.distill.self_ensemble import SelfEnsemble, find_tensors
 from plmctl.objectives.mlm import MLM
-from plmctl.run import finetuning
 from plmctl.run.resume import resume_spec
-from plmctl.run.spec import Provenance
+from plmctl.run.tuning import finetuning
 from tests.distill.lessons import batch, model
 from tests.distill.test_theseus import SMALL, tuned
 

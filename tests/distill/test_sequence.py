@@ -14,15 +14,15 @@ from omegaconf import OmegaConf
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
+from plmctl.config import compose as config
+from plmctl.config.action import perform
+from plmctl.config.build import build, plain
 from plmctl.core.errors import ConfigError, DataError, UsageError
 from plmctl.distill import rewriting
 from plmctl.distill.sequence import Nearest, pick_likeliest, sequence
 from plmctl.distill.teachers import Frozen
-from plmctl.run import compose as config
-from plmctl.run import finetuning
-from plmctl.run.action import perform
 from plmctl.run.assemble import build_model
-from plmctl.run.build import build, plain
+from plmctl.run.tuning import finetuning
 from plmctl.storage import resumable
 
 PAIRS = [

@@ -9,20 +9,20 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from plmctl.config import compose as config
+from plmctl.config.action import perform
+from plmctl.config.spec import Provenance
 from plmctl.core.batch import Batch, Seq, Targets
 from plmctl.core.errors import ConfigError, UsageError
 from plmctl.distill.teachers import Frozen, Several
 from plmctl.distill.theseus import Theseus
 from plmctl.objectives.mlm import MLM
 from plmctl.objectives.seq2seq import ConditionalLM
-from plmctl.run import compose as config
-from plmctl.run import finetuning
-from plmctl.run.action import perform
 from plmctl.run.assemble import build_model
-from plmctl.run.loading import find
+from plmctl.run.checks.stand_in import TINY
 from plmctl.run.resume import resume_spec
-from plmctl.run.spec import Provenance
-from plmctl.run.stand_in import TINY
+from plmctl.run.tuning import finetuning
+from plmctl.run.weights.loading import find
 from tests.distill.lessons import V, batch, model, pair
 
 LAYER = "backbone.stack.blocks."

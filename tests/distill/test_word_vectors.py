@@ -12,6 +12,7 @@ from torch.testing import assert_close
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
+from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.distill.mimicked import Mimicked, shuffle_contexts, split_context
@@ -22,8 +23,7 @@ from plmctl.knowledge.words import WordCounts
 from plmctl.models.base import Model
 from plmctl.objectives.mimic import Groups, make_vectors
 from plmctl.run.assemble import build_model
-from plmctl.run.compose import compose
-from plmctl.run.loading import load
+from plmctl.run.weights.loading import load
 from plmctl.text.tokenizer import Tokenizer
 
 WORDS = ["cat", "cats", "scatter", "concatenate", "dog", "dogs"]

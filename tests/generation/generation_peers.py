@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 import plmctl
+from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq
 from plmctl.generation.beam import Beam
 from plmctl.generation.decode import generate
@@ -22,8 +23,7 @@ from plmctl.generation.greedy import Greedy
 from plmctl.generation.search import Hypothesis, Search
 from plmctl.models.base import Model
 from plmctl.run.assemble import build_model
-from plmctl.run.compose import compose
-from plmctl.run.stand_in import TINY
+from plmctl.run.checks.stand_in import TINY
 from plmctl.text.vocab import Vocab
 
 SIZE, PAD, START, PLACES, NEW = 24, 1, 2, 24, 10

@@ -19,6 +19,7 @@ from plmctl.attention.patterns.documents import Documents
 from plmctl.attention.patterns.padding import Padding
 from plmctl.attention.patterns.prefix import CausalWithPrefix
 from plmctl.attention.patterns.window import Window
+from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import DataError, UsageError
 from plmctl.generation.beam import Beam
@@ -29,8 +30,7 @@ from plmctl.generation.search import Hypothesis
 from plmctl.generation.step import pad_left
 from plmctl.models.base import Model
 from plmctl.run.assemble import build_model
-from plmctl.run.compose import compose
-from plmctl.run.stand_in import TINY
+from plmctl.run.checks.stand_in import TINY
 
 SIZE, NEW = 19, 7
 VOCAB = replace(TINY, size=SIZE, special=np.zeros(SIZE, bool), word_start=np.zeros(SIZE, bool))

@@ -12,6 +12,8 @@ import pytest
 import torch
 from torch import nn
 
+from plmctl.config.part_help import targets
+from plmctl.config.recipes import conf_dir
 from plmctl.core.batch import IGNORE
 from plmctl.core.locate import locate
 from plmctl.heads.base import Head, heads_of_states
@@ -21,8 +23,6 @@ from plmctl.heads.pair import PairHead
 from plmctl.heads.pooler import Pooler
 from plmctl.heads.span import Span
 from plmctl.heads.tag import Tag
-from plmctl.run.part_help import targets
-from plmctl.run.recipes import conf_dir
 
 W, V, P = 6, 23, 150  # more positions than one block
 IDS = torch.randint(V, (P,), generator=torch.Generator().manual_seed(1))

@@ -18,7 +18,7 @@ import plmctl
 from plmctl.cli.app import make_app
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError, DataError, UsageError
-from plmctl.run.loading import open_source
+from plmctl.run.weights.loading import open_source
 
 h5py = pytest.importorskip("h5py")
 C, P, H, FILTERS = 4, 6, 10, [[1, 4], [2, 5], [3, 7]]

@@ -16,9 +16,9 @@ import plmctl
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.interop import hf
-from plmctl.run.convert import convert
-from plmctl.run.loading import Loaded
 from plmctl.run.model_facts import pooling
+from plmctl.run.weights.convert import convert
+from plmctl.run.weights.loading import Loaded
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.parity

@@ -14,8 +14,8 @@ from torch import Tensor
 import plmctl
 from plmctl.core.batch import Seq
 from plmctl.core.errors import DataError
-from plmctl.run.convert import convert
-from plmctl.run.loading import Loaded
+from plmctl.run.weights.convert import convert
+from plmctl.run.weights.loading import Loaded
 from tests.interop.publishing import publish
 from tests.interop.test_families import batch, inputs
 

@@ -12,8 +12,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import plmctl
-from plmctl.run import compose, finetuning
-from plmctl.run.convert import convert
+from plmctl.config import compose
+from plmctl.run.tuning import finetuning
+from plmctl.run.weights.convert import convert
 
 transformers = pytest.importorskip("transformers")
 # of pretraining, whose absence makes a masked model

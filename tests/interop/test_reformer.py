@@ -13,12 +13,12 @@ from torch import Tensor
 from torch.testing import assert_close
 
 import plmctl
+from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.interop import hf
 from plmctl.nn.tables import real
 from plmctl.run.assemble import build_model, settle_lengths
-from plmctl.run.compose import compose
 from tests.interop.test_families import assert_round_trip
 
 transformers = pytest.importorskip("transformers")
@@ -156,7 +156,7 @@ def test_our_recipe_is_a_published_class(tmp_path: Path) -> None:
 
 
 def _thaw(settings: Any) -> Any:
-    from plmctl.run.build import plain
+    from plmctl.config.build import plain
 
     return {name: plain(node) for name, node in settings.items()}
 

@@ -15,7 +15,7 @@ from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.heads.sbo import SBOHead
 from plmctl.interop import hf
-from plmctl.run.convert import convert
+from plmctl.run.weights.convert import convert
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.parity

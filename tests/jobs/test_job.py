@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from plmctl.config.format_1 import ADDED, TARGETS
+from plmctl.config.spec import Provenance
 from plmctl.jobs.configs import Configs
 from plmctl.jobs.job import Job, resolve
 from plmctl.jobs.key import compute_key
-from plmctl.run.format_1 import ADDED, TARGETS
-from plmctl.run.spec import Provenance
 
 RUNS = {"tokenize-1": "/a", "pretrain-2": "/b c"}
 
@@ -159,7 +159,7 @@ KEYS = {
 def test_keys_stay_what_they_were(
     line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where this fails, a part was renamed or a setting was added: plmctl/run/format_1.py says
+    """Where this fails, a part was renamed or a setting was added: plmctl/config/format_1.py says
     which.
     """
     monkeypatch.chdir(tmp_path)

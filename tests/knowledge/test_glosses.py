@@ -25,8 +25,8 @@ from plmctl.knowledge.glosses import (
     read_senses,
     weigh_senses,
 )
-from plmctl.run.loading import load
-from plmctl.run.polarity import VectorCosines, WordCosines
+from plmctl.run.data_sets.polarity import VectorCosines, WordCosines
+from plmctl.run.weights.loading import load
 from tests.command import plmctl
 
 LINES = [

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from plmctl.config.build import build
+from plmctl.config.compose import compose
+from plmctl.config.make_spec import spec_of
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.data.shards import Shards
 from plmctl.data.survey import TextSource
@@ -14,10 +17,7 @@ from plmctl.data.tokenizing import TokenizingJob, tokenize
 from plmctl.knowledge.layers import Lexicon, Treebank
 from plmctl.knowledge.linking import link
 from plmctl.knowledge.wordnet import SUPERSENSES
-from plmctl.run.build import build
-from plmctl.run.compose import compose
-from plmctl.run.link import describe_links, make_job
-from plmctl.run.make_spec import spec_of
+from plmctl.run.data_sets.link import describe_links, make_job
 
 BANK = """\
 # newdoc id = one

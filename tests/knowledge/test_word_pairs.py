@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from plmctl.config.build import build
+from plmctl.config.compose import compose
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.knowledge.spelled import Speller
 from plmctl.knowledge.word_pairs import PairTable, WordNetPairs
-from plmctl.run.build import build
-from plmctl.run.compose import compose
 from plmctl.text.roles import BERT, make_vocabulary
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.vocab import Vocab

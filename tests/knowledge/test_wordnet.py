@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from plmctl.config.compose import compose
 from plmctl.core.errors import AbsentData, DataError
 from plmctl.knowledge.wordnet import PARTS, SUPERSENSES, WordNet
-from plmctl.run.compose import compose
-from plmctl.run.contract import check_contract
+from plmctl.run.checks.contract import check_contract
 from tests.knowledge.tiny_wordnet import write
 
 SENSES = "model.embedding.table.senses"

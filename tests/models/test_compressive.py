@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq, Targets
 from plmctl.core.errors import ConfigError
 from plmctl.models.base import Model
@@ -25,9 +26,8 @@ from plmctl.nn.compression import (
     MostUsed,
 )
 from plmctl.run.assemble import build_model, build_objective
-from plmctl.run.compose import compose
-from plmctl.run.contract import check_contract
-from plmctl.run.stand_in import TINY
+from plmctl.run.checks.contract import check_contract
+from plmctl.run.checks.stand_in import TINY
 from tests.models.test_transformer_xl import sinusoid
 
 LENGTH, M, C, RATE, ROWS, W = 4, 6, 4, 2, 2, 8

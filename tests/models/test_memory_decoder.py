@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq, Targets
 from plmctl.core.errors import ConfigError
 from plmctl.generation.decode import generate
@@ -20,9 +21,8 @@ from plmctl.models.memory_decoder import RowMemory
 from plmctl.nn.spans import AdaptiveSpan, DynamicSpan
 from plmctl.nn.stack import checkpoint_stacks
 from plmctl.run.assemble import build_model, build_objective
-from plmctl.run.compose import compose
-from plmctl.run.contract import check_contract
-from plmctl.run.stand_in import TINY
+from plmctl.run.checks.contract import check_contract
+from plmctl.run.checks.stand_in import TINY
 
 LENGTH, ROWS, SPAN, RAMP = 8, 2, 100, 5
 SMALL = [

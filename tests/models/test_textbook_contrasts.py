@@ -9,15 +9,15 @@ import torch
 
 from plmctl.attention.patterns.base import Full
 from plmctl.attention.patterns.causal import Causal
+from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError, UsageError
 from plmctl.interop.hf import export
 from plmctl.models.base import Model
 from plmctl.run.assemble import build_model
-from plmctl.run.compose import compose
-from plmctl.run.contract import check_contract
-from plmctl.run.cost import cost
-from plmctl.run.stand_in import TINY
+from plmctl.run.checks.contract import check_contract
+from plmctl.run.checks.cost import cost
+from plmctl.run.checks.stand_in import TINY
 
 W, L, HIDDEN = 32, 2, 48
 SIZE = [

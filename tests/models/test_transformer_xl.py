@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.generation.beam import Beam
@@ -17,9 +18,8 @@ from plmctl.generation.greedy import Greedy
 from plmctl.generation.search import Search
 from plmctl.models.base import Model
 from plmctl.run.assemble import build_model
-from plmctl.run.compose import compose
+from plmctl.run.checks.stand_in import TINY
 from plmctl.run.generate import limit_memory
-from plmctl.run.stand_in import TINY
 
 LENGTH, MEMORY = 4, 6
 SMALL = [

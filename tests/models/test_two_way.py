@@ -7,11 +7,11 @@ from __future__ import annotations
 import pytest
 import torch
 
+from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq
 from plmctl.models.base import Model
 from plmctl.nn.tables import count
 from plmctl.run.assemble import build_model
-from plmctl.run.compose import compose
 
 V, T = 23, 6
 

@@ -11,6 +11,9 @@ import pytest
 import torch
 
 from plmctl.attention.patterns.base import Pattern
+from plmctl.config.build import build
+from plmctl.config.compose import compose
+from plmctl.config.recipes import conf_dir, load
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.data.formats.base import Plan
@@ -18,10 +21,7 @@ from plmctl.data.formats.blocks import Blocks
 from plmctl.data.formats.renumbered import Renumbered
 from plmctl.models.base import Model
 from plmctl.run.assemble import build_model
-from plmctl.run.build import build
-from plmctl.run.compose import compose
-from plmctl.run.recipes import conf_dir, load
-from plmctl.run.stand_in import TINY
+from plmctl.run.checks.stand_in import TINY
 
 T = 9
 ROWS = torch.tensor(  # pairs, left to right, right to left, source and target; padding is 0

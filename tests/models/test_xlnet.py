@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from plmctl.config.compose import compose
 from plmctl.core.batch import IGNORE, Batch, Seq, Targets
 from plmctl.core.errors import ConfigError, UsageError
 from plmctl.generation.decode import generate
@@ -16,10 +17,9 @@ from plmctl.generation.greedy import Greedy
 from plmctl.models.base import Hidden, Model
 from plmctl.models.segment_memory import Memory
 from plmctl.run.assemble import build_model
-from plmctl.run.compose import compose
-from plmctl.run.contract import check_contract
-from plmctl.run.cost import cost
-from plmctl.run.stand_in import TINY
+from plmctl.run.checks.contract import check_contract
+from plmctl.run.checks.cost import cost
+from plmctl.run.checks.stand_in import TINY
 from plmctl.training.carried_states import CarriedStates
 
 PLM = [

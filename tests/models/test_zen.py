@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 import plmctl
 from plmctl.attention.patterns.base import Full
 from plmctl.cli.app import make_app
+from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.models.encoder import Encoder
@@ -33,8 +34,7 @@ from plmctl.nn.residual import PostNorm, PreNorm
 from plmctl.nn.stack import Stack
 from plmctl.nn.tables import count
 from plmctl.run.assemble import build_model, without_weights
-from plmctl.run.compose import compose
-from plmctl.run.from_corpus import describe_empty_lexicons
+from plmctl.run.weights.from_corpus import describe_empty_lexicons
 from tests.models.test_encoder import perturbed
 
 V, W, INNER, HEADS, NGRAMS = 20, 16, 32, 2, 6

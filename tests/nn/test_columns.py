@@ -9,6 +9,7 @@ import torch
 
 from plmctl.attention.kernels.dense import Mask
 from plmctl.attention.op import BoundOp
+from plmctl.config.compose import compose
 from plmctl.core.errors import ConfigError
 from plmctl.nn.cache import Cache
 from plmctl.nn.cells.lightweight import DynamicConvolution
@@ -18,8 +19,7 @@ from plmctl.nn.positions import NoPosition
 from plmctl.nn.residual import PostNorm, PreNorm, SandwichNorm
 from plmctl.nn.stack import Stack
 from plmctl.run.assemble import build_model, without_weights
-from plmctl.run.compose import compose
-from plmctl.run.cost import cost
+from plmctl.run.checks.cost import cost
 from plmctl.run.model_facts import remark_on_model
 from tests.nn.stacks import HEADS, T, W, make_env, make_input, make_stack, run_stack
 

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from plmctl.attention.kernels.dense import Mask
 from plmctl.attention.op import BoundOp
+from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.models.base import Model
@@ -18,8 +19,7 @@ from plmctl.nn.env import Env, Streams
 from plmctl.nn.positions import NoPosition
 from plmctl.nn.relations import RelativeOp, make_relations
 from plmctl.run.assemble import build_model
-from plmctl.run.compose import compose
-from plmctl.run.stand_in import TINY
+from plmctl.run.checks.stand_in import TINY
 
 W, H, D, B, T = 8, 2, 3, 2, 6
 WORDS = ["size=tiny", "size.width=8", "size.num_heads=2", "data.path=x", "position=none"]

@@ -17,6 +17,7 @@ from plmctl.attention.op import AttentionOp, BoundOp
 from plmctl.attention.patterns.base import Pattern
 from plmctl.attention.patterns.causal import Causal
 from plmctl.attention.patterns.window import Window
+from plmctl.config.compose import compose
 from plmctl.core.batch import Seq
 from plmctl.core.errors import ConfigError
 from plmctl.nn.cells.attention import Attention
@@ -30,9 +31,8 @@ from plmctl.nn.positions import ALiBi, NoPosition
 from plmctl.nn.recorder import Recorder
 from plmctl.nn.relations import RelativeOp, make_relations
 from plmctl.run.assemble import build_model
-from plmctl.run.compose import compose
-from plmctl.run.contract import check_contract
-from plmctl.run.stand_in import TINY
+from plmctl.run.checks.contract import check_contract
+from plmctl.run.checks.stand_in import TINY
 
 B, H, T, D = 2, 3, 6, 4
 W = H * D

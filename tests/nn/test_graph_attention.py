@@ -13,13 +13,13 @@ from plmctl.attention.op import AttentionOp
 from plmctl.attention.patterns.base import Full
 from plmctl.attention.patterns.causal import Causal
 from plmctl.attention.patterns.linked import Linked
+from plmctl.config.compose import compose
 from plmctl.core.batch import Seq
 from plmctl.core.errors import ConfigError
 from plmctl.nn.cells.graph_attention import GraphAttention
 from plmctl.nn.env import Env, Streams
 from plmctl.run.assemble import build_model
-from plmctl.run.compose import compose
-from plmctl.run.contract import check_contract
+from plmctl.run.checks.contract import check_contract
 
 T, W, HEADS = 7, 8, 2
 

@@ -16,6 +16,7 @@ from plmctl.attention.kernels.dense import Mask
 from plmctl.attention.op import BoundOp
 from plmctl.attention.patterns.base import Full
 from plmctl.attention.patterns.padding import Padding
+from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq, Targets
 from plmctl.core.errors import ConfigError
 from plmctl.nn.cells.feedforward import FeedForward
@@ -27,8 +28,7 @@ from plmctl.nn.stack import Stack
 from plmctl.objectives.base import Facts, Objective, Output, Term
 from plmctl.objectives.costs import charge
 from plmctl.run.assemble import build_model, build_objective
-from plmctl.run.compose import compose
-from plmctl.run.stand_in import TINY
+from plmctl.run.checks.stand_in import TINY
 from tests.nn.stacks import INNER, B, T, W, make_env, make_input, make_stack, run_stack
 
 LAYERS = 6

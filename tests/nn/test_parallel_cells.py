@@ -7,12 +7,12 @@ from functools import partial
 import pytest
 import torch
 
+from plmctl.config.compose import compose
 from plmctl.core.errors import ConfigError
 from plmctl.nn.cells.feedforward import FeedForward
 from plmctl.nn.env import Streams
 from plmctl.nn.layout import count_copies, parse, split_rounds
 from plmctl.nn.residual import PostNorm, PreNorm, SandwichNorm
-from plmctl.run.compose import compose
 from tests.nn.stacks import INNER, W, make_env, make_input, make_stack, run_stack
 
 

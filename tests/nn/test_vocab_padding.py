@@ -18,14 +18,14 @@ from typer.testing import CliRunner
 
 import plmctl
 from plmctl.cli.app import make_app
+from plmctl.config.build import plain
+from plmctl.config.compose import compose
 from plmctl.core.batch import IGNORE, Batch, Seq
 from plmctl.heads.lm import LMHead
 from plmctl.models.base import Model
 from plmctl.nn import tables
 from plmctl.run.assemble import build_model
-from plmctl.run.build import plain
-from plmctl.run.compose import compose
-from plmctl.run.convert import convert
+from plmctl.run.weights.convert import convert
 from plmctl.training.checkpoint import tensors_of
 from plmctl.training.optim.adamw import AdamW
 from plmctl.training.optim.lamb import Lamb

@@ -7,12 +7,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from plmctl.config.build import build, plain
+from plmctl.config.recipes import conf_dir, load
 from plmctl.core.batch import IGNORE, Rows
 from plmctl.core.draws import Draws
 from plmctl.noise.base import Chain
 from plmctl.noise.masking import Masking
-from plmctl.run.build import build, plain
-from plmctl.run.recipes import conf_dir, load
 from tests.noise.plain_rows import make_vocab
 from tests.noise.worded import chosen_of, some, worded, words_of
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from plmctl.config.compose import compose
 from plmctl.core.batch import IGNORE, Batch, Rows, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.data.loader import collate
@@ -16,8 +17,7 @@ from plmctl.models.base import Model
 from plmctl.objectives.auxiliary_clm import AuxiliaryCLM
 from plmctl.objectives.clm import CLM
 from plmctl.run.assemble import build_model, build_objective
-from plmctl.run.compose import compose
-from plmctl.run.stand_in import TINY
+from plmctl.run.checks.stand_in import TINY
 
 LAYERS, UPDATES = 3, 60
 VOCAB = replace(TINY, size=20)

@@ -13,14 +13,14 @@ import pytest
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
+from plmctl.config.compose import compose
 from plmctl.core.batch import IGNORE, Rows, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.data.loader import collate
 from plmctl.objectives.bilm import BidirectionalLM
 from plmctl.run.assemble import build_model, build_objective
-from plmctl.run.compose import compose
-from plmctl.run.contract import check_contract
-from plmctl.run.stand_in import TINY
+from plmctl.run.checks.contract import check_contract
+from plmctl.run.checks.stand_in import TINY
 
 SMALL = [
     "size.width=16",

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import torch
 
+from plmctl.config.build import build, entry, plain
+from plmctl.config.compose import compose
 from plmctl.core.batch import Batch
 from plmctl.nn.restrained import Restrained
 from plmctl.objectives.base import Facts, Objective
@@ -19,9 +21,7 @@ from plmctl.objectives.mlm import MLM
 from plmctl.objectives.penalty import Penalties
 from plmctl.objectives.word_structure import WordStructure
 from plmctl.run.assemble import build_model, known_to_objectives
-from plmctl.run.build import build, entry, plain
-from plmctl.run.compose import compose
-from plmctl.run.stand_in import TINY
+from plmctl.run.checks.stand_in import TINY
 
 RECIPES = ("albert", "bart", "bert", "electra", "elmo", "gpt", "infoword", "simcse", "spanbert")
 OTHERS = ("structbert", "xlnet")

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.testing import assert_close
 
+from plmctl.config.compose import compose
 from plmctl.core.batch import IGNORE, Batch, Seq
 from plmctl.data.formats.word_contexts import MODES, SLOTS
 from plmctl.heads.mimic import AttentiveMimicking, FormVectors, MimicHead
@@ -24,8 +25,7 @@ from plmctl.knowledge.words import WordCounts
 from plmctl.models.base import Model
 from plmctl.objectives.mimic import Groups, Mimic, make_vectors
 from plmctl.run.assemble import build_model
-from plmctl.run.compose import compose
-from plmctl.run.stand_in import TINY
+from plmctl.run.checks.stand_in import TINY
 from plmctl.training.freezing import apply_freezing
 
 WORDS = ["cat", "cats", "scatter", "concatenate", "dog", "dogs"]

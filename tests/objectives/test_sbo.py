@@ -11,6 +11,9 @@ import pytest
 import torch
 from torch import nn
 
+from plmctl.config.build import build, plain
+from plmctl.config.compose import compose
+from plmctl.config.recipes import conf_dir, load
 from plmctl.core.batch import IGNORE, Batch, Rows, Seq
 from plmctl.core.draws import Draws
 from plmctl.core.errors import ConfigError, UsageError
@@ -18,10 +21,7 @@ from plmctl.data.loader import collate
 from plmctl.heads.sbo import SBOHead
 from plmctl.models.base import Backbone, Hidden, Model
 from plmctl.objectives.sbo import SBO
-from plmctl.run.build import build, plain
-from plmctl.run.compose import compose
-from plmctl.run.contract import check_contract
-from plmctl.run.recipes import conf_dir, load
+from plmctl.run.checks.contract import check_contract
 from tests.noise.plain_rows import make_vocab
 
 V, W, MOST = 90, 4, 3

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Rows, Seq
 from plmctl.core.errors import ConfigError, UsageError
 from plmctl.data.loader import collate
@@ -18,8 +19,7 @@ from plmctl.heads.lm import LMHead
 from plmctl.heads.mention import MentionHead
 from plmctl.models.base import Backbone, Hidden, Model
 from plmctl.objectives.wklm import WKLM
-from plmctl.run.compose import compose
-from plmctl.run.contract import check_contract
+from plmctl.run.checks.contract import check_contract
 from plmctl.run.corpus import open_corpus
 from plmctl.run.loaders import BatchFields, open_training_loader
 from plmctl.training.processes.world import World

@@ -15,6 +15,7 @@ from torch import nn
 from typer.testing import CliRunner
 
 from plmctl.cli import app as cli
+from plmctl.config.compose import compose
 from plmctl.core.batch import IGNORE, Batch, Rows, Seq, Targets
 from plmctl.core.draws import Draws
 from plmctl.heads.lm import LMHead
@@ -24,8 +25,7 @@ from plmctl.noise.token_shuffle import TokenShuffle
 from plmctl.objectives.mix import Entry, Mix
 from plmctl.objectives.mlm import MLM
 from plmctl.objectives.word_structure import WordStructure
-from plmctl.run.compose import compose
-from plmctl.run.contract import check_contract
+from plmctl.run.checks.contract import check_contract
 from plmctl.text.vocab import Vocab
 
 B, T, W, V = 4, 40, 6, 30

@@ -17,9 +17,9 @@ from plmctl.models.base import Backbone, Hidden, Model
 from plmctl.nn.init import normal
 from plmctl.nn.track_vectors import TrackVectors
 from plmctl.objectives.word_tags import WordTags
-from plmctl.run.embedding import make_batch
-from plmctl.run.embedding_lines import EmbeddingLine
-from plmctl.run.loading import load
+from plmctl.run.embedding.embedding import make_batch
+from plmctl.run.embedding.embedding_lines import EmbeddingLine
+from plmctl.run.weights.loading import load
 from tests.noise.test_sentiment_mask import ENTRIES, NAMES, VOCAB, V, Words
 
 LEXICON = Path(__file__).parents[1] / "fixtures" / "sentiment.tsv"

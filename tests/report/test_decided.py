@@ -12,7 +12,7 @@ from plmctl.report.card import make_card
 from plmctl.report.decided import decide_run
 from plmctl.report.runs import RunLog
 from plmctl.report.subject import find_subject
-from plmctl.run.kept_decision import write_decision
+from plmctl.run.evaluation.kept_decision import write_decision
 from plmctl.tasks.calibration import LabelDecision
 from tests.command import plmctl
 from tests.report import fabricated

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from plmctl.run.build import plain
-from plmctl.run.compose import compose
-from plmctl.run.spec import Provenance
+from plmctl.config.build import plain
+from plmctl.config.compose import compose
+from plmctl.config.spec import Provenance
 from plmctl.study import plan as planning
 from plmctl.study.parse import parse
 from plmctl.study.plan import StudyPlan

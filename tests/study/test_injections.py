@@ -11,14 +11,14 @@ import pytest
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
+from plmctl.config.build import plain
+from plmctl.config.compose import compose
+from plmctl.config.recipes import recipes_dir
+from plmctl.config.spec import Provenance
 from plmctl.core.errors import UsageError
 from plmctl.jobs.key import compute_key
 from plmctl.jobs.runners import run_here
-from plmctl.run.build import plain
-from plmctl.run.compose import compose
-from plmctl.run.loading import load
-from plmctl.run.recipes import recipes_dir
-from plmctl.run.spec import Provenance
+from plmctl.run.weights.loading import load
 from plmctl.study.parse import parse
 from plmctl.study.plan import StudyCell, StudyPlan, plan
 from plmctl.study.results import Results

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from plmctl.config.spec import Provenance
 from plmctl.core.errors import UsageError
 from plmctl.jobs.job import resolve
-from plmctl.run.spec import Provenance
 from plmctl.study import plan as planning
 from plmctl.study.plan import StudyPlan
 from plmctl.study.study import Study

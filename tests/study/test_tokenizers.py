@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
-from plmctl.run.asked import is_asked
-from plmctl.run.spec import Provenance
+from plmctl.config.asked import is_asked
+from plmctl.config.spec import Provenance
 from plmctl.study import tokenizers
 from plmctl.study.plan import StudyPlan
 from tests.study import toy_study

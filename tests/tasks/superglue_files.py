@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from plmctl.config.build import build, plain
+from plmctl.config.compose import compose
 from plmctl.core.errors import DataError
-from plmctl.run.build import build, plain
-from plmctl.run.compose import compose
 from plmctl.tasks.base import Example, Task
 
 PASSAGE = "Paris (CNN) Ana met Bo.\n@highlight\nAna is from Paris\n@highlight\nBo is not"

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from plmctl.config import compose as config
+from plmctl.config.build import build
 from plmctl.core.errors import DataError
-from plmctl.run import compose as config
-from plmctl.run.build import build
 from plmctl.tasks.base import Example, Task
 from plmctl.tasks.predictions import beside, describe_renamed, join_columns, write_rows
 from plmctl.tasks.table_rows import rows_of

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from plmctl.run import compose as config
-from plmctl.run.asked_task import ask_all, choose_out
-from plmctl.run.build import build
-from plmctl.run.spec import Provenance
+from plmctl.config import compose as config
+from plmctl.config.build import build
+from plmctl.config.spec import Provenance
+from plmctl.run.evaluation.asked_task import ask_all, choose_out
 
 
 def model(trained_on: object = None, run: Path | None = None) -> Any:

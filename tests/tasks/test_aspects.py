@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from plmctl.config import compose as config
+from plmctl.config.build import build
 from plmctl.core.errors import DataError
-from plmctl.run import compose as config
-from plmctl.run.build import build
 from plmctl.storage.xml_tree import parse_xml
 from plmctl.tasks.aspect_files import AspectFiles
 from plmctl.tasks.aspect_terms import AspectTerms, tag_words

@@ -13,7 +13,12 @@ import numpy as np
 import pytest
 
 from plmctl.core.errors import ConfigError, UsageError
-from plmctl.run.calibrating import calibrate, decide_again, describe_calibration, describe_loss
+from plmctl.run.evaluation.calibrating import (
+    calibrate,
+    decide_again,
+    describe_calibration,
+    describe_loss,
+)
 from plmctl.tasks import metrics
 from plmctl.tasks.calibration import (
     LabelDecision,

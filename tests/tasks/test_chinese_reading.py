@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from plmctl.config import compose as config
+from plmctl.config.action import perform
+from plmctl.config.build import build
 from plmctl.core.errors import DataError
-from plmctl.run import compose as config
-from plmctl.run.action import perform
-from plmctl.run.build import build
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "chinese"
 TINY = [

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from plmctl.config import compose as config
+from plmctl.config.build import build
 from plmctl.core.errors import ConfigError, DataError
-from plmctl.run import compose as config
-from plmctl.run.build import build
 from plmctl.tasks.base import Example
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"

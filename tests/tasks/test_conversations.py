@@ -16,11 +16,11 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from plmctl.config import compose as config
+from plmctl.config.action import perform
+from plmctl.config.build import build
 from plmctl.core.batch import IGNORE
 from plmctl.core.errors import ConfigError, DataError
-from plmctl.run import compose as config
-from plmctl.run.action import perform
-from plmctl.run.build import build
 from plmctl.tasks import batches, conversation
 from plmctl.tasks.base import Example
 from plmctl.tasks.coqa_files import find_best_part

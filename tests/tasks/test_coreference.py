@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 import torch
 
+from plmctl.config import compose as config
+from plmctl.config.build import build
 from plmctl.core.batch import IGNORE
 from plmctl.core.draws import Draws
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.heads.span_rank import SpanRank, bucket
 from plmctl.models.base import Hidden
-from plmctl.run import compose as config
-from plmctl.run.build import build
 from plmctl.tasks import batches
 from plmctl.tasks.base import Example
 from plmctl.tasks.coreference_files import CoreferenceFiles

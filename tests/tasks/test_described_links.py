@@ -15,8 +15,8 @@ import torch
 from plmctl.core.errors import DataError
 from plmctl.data.shards import Shards
 from plmctl.knowledge.triples import read_graph
-from plmctl.run.graph_evaluation import remark_on_few
-from plmctl.run.loading import load
+from plmctl.run.evaluation.graph_evaluation import remark_on_few
+from plmctl.run.weights.loading import load
 from plmctl.tasks.described_links import Described, DescribedLinks
 from plmctl.training.checkpoint import read
 from tests.command import plmctl

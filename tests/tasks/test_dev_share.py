@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from plmctl.config import compose as config
+from plmctl.config.action import perform
+from plmctl.config.build import build
 from plmctl.core.errors import ConfigError, DataError
-from plmctl.run import compose as config
-from plmctl.run import finetuning
-from plmctl.run.action import perform
-from plmctl.run.build import build
+from plmctl.run.tuning import finetuning
 from plmctl.tasks import inference
 from plmctl.tasks.base import Example, Task
 from plmctl.tasks.holding import hold_out

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
 from plmctl.core.errors import UsageError
-from plmctl.run.ensemble import refuse_misfit
+from plmctl.run.evaluation.ensemble import refuse_misfit
 from plmctl.tasks.calibration import LabelDecision, join_decisions
 from plmctl.tasks.ensemble import elect, join
 from plmctl.tasks.label_sets import LabelSets

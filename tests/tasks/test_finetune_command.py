@@ -10,15 +10,16 @@ import pytest
 import torch
 
 import plmctl
+from plmctl.config import compose as config
+from plmctl.config import schema
+from plmctl.config.action import perform
+from plmctl.config.saved import read_spec
+from plmctl.config.spec import Provenance
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError, ConfigErrors, DataError, UsageError
 from plmctl.core.rounding import round_floats
-from plmctl.run import compose as config
-from plmctl.run import finetuning, schema
-from plmctl.run.action import perform
 from plmctl.run.model_facts import pooling
-from plmctl.run.saved import read_spec
-from plmctl.run.spec import Provenance
+from plmctl.run.tuning import finetuning
 from plmctl.tasks import files
 from plmctl.tasks.classification import Classification
 from plmctl.tasks.predictions import write_submission
@@ -557,7 +558,7 @@ def test_eval_elsewhere_keeps_the_settings_of_training(tmp_path, capsys):
 
 
 def test_a_published_classifier_is_evaluated(trained, tmp_path, capsys):
-    from plmctl.run.convert import convert
+    from plmctl.run.weights.convert import convert
 
     folder, run = trained
     convert(run, tmp_path / "hf", to="hf")

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
+from plmctl.config import compose as config
 from plmctl.core.errors import ConfigError, ConfigErrors
 from plmctl.heads.features import read as features_of
-from plmctl.run import compose as config
-from plmctl.run.adapt import complete, fit_language_heads, fit_task
 from plmctl.run.assemble import build_model
 from plmctl.run.model_facts import pooling
 from plmctl.run.resolve import build_task
+from plmctl.run.weights.adapt import complete, fit_language_heads, fit_task
 from plmctl.tasks import batches, encode, inference
 from plmctl.tasks.base import Example
 from plmctl.text.tokenizer import Tokenizer

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from plmctl.config import compose as config
+from plmctl.config.build import build
 from plmctl.core.errors import DataError
-from plmctl.run import compose as config
-from plmctl.run.build import build
 from plmctl.tasks.base import Example, Task
 
 LONG = [f"this is a sentence about the number {n}" for n in range(12)]

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 import plmctl
+from plmctl.config import compose as config
+from plmctl.config.action import perform
+from plmctl.config.spec import Provenance
 from plmctl.core.errors import ConfigError
-from plmctl.run import compose as config
-from plmctl.run.action import perform
 from plmctl.run.resume import resume_spec
-from plmctl.run.spec import Provenance
 from tests.tasks.hotpot_questions import make_questions
 
 SMALL = [

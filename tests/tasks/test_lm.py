@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 
+from plmctl.config.compose import compose
 from plmctl.core.batch import IGNORE, Batch, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.heads.lm import LMHead
 from plmctl.models.base import Hidden
 from plmctl.noise.token_mask import TokenMask
 from plmctl.run.assemble import build_model
-from plmctl.run.compose import compose
 from plmctl.tasks.dynamic import RMSAdaptation, SGDAdaptation
 from plmctl.tasks.lm import LanguageModel, Text
 from plmctl.tasks.windows import causal_windows

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import plmctl
+from plmctl.config import compose as config
+from plmctl.config.action import perform
+from plmctl.config.build import build
 from plmctl.core.batch import Rows
-from plmctl.run import compose as config
-from plmctl.run.action import perform
-from plmctl.run.build import build
 from plmctl.tasks.base import Example
 
 KEYS = {"alpha": "red", "beta": "blue"}

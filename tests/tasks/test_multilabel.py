@@ -16,10 +16,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from plmctl.config import compose as config
+from plmctl.config.build import build
 from plmctl.core.batch import IGNORE
 from plmctl.core.errors import ConfigError, DataError, UsageError
-from plmctl.run import compose as config
-from plmctl.run.build import build
 from plmctl.tasks import multilabel_score
 from plmctl.tasks.base import Example
 from plmctl.tasks.baselines import score_baselines

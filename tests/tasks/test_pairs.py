@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from plmctl.config import compose as config
+from plmctl.config.build import build
 from plmctl.core.errors import ConfigError, DataError
-from plmctl.run import compose as config
-from plmctl.run.build import build
 from plmctl.tasks.dialogues import Dialogues
 from plmctl.tasks.pairs import Pairs
 

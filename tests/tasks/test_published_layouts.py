@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from plmctl.config.build import build, plain
+from plmctl.config.compose import compose
 from plmctl.core.errors import DataError
-from plmctl.run.build import build, plain
-from plmctl.run.compose import compose
 
 NAMES = [f"http://news.example/{n}" for n in range(4)]
 

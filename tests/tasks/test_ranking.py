@@ -16,12 +16,12 @@ import pytest
 import torch
 from sklearn.metrics import average_precision_score, ndcg_score
 
+from plmctl.config.build import build
+from plmctl.config.compose import compose
 from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError, DataError, UsageError
 from plmctl.heads.vector import Vector
 from plmctl.models.base import Model
-from plmctl.run.build import build
-from plmctl.run.compose import compose
 from plmctl.tasks import batches, encode
 from plmctl.tasks.ranking_files import find_corpus, read_qrels
 from plmctl.tasks.ranking_score import (

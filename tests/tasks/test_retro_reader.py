@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 import torch
 
+from plmctl.config import compose as config
+from plmctl.config.action import perform
 from plmctl.core.batch import IGNORE, Batch, Seq
 from plmctl.core.errors import ConfigError, DataError
-from plmctl.run import compose as config
-from plmctl.run.action import perform
 from plmctl.tasks.retro_reader import RetroReader, read_odds
 from plmctl.tasks.sketchy_reader import SketchyReader
 from plmctl.tasks.squad_files import SquadFiles

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from plmctl.config import compose as config
+from plmctl.config.build import build
 from plmctl.core.errors import ConfigError, DataError
-from plmctl.run import compose as config
-from plmctl.run.build import build
 from plmctl.tasks.conll import Columns
 from plmctl.tasks.metrics import entities, entity_scores
 from plmctl.tasks.schemes import LETTERS, canonical, iob1_to_iob2, spell

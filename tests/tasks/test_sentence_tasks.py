@@ -12,13 +12,13 @@ import torch
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
+from plmctl.config.build import build
+from plmctl.config.compose import compose
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.heads.classify import Classify
 from plmctl.models.base import Model
-from plmctl.run.build import build
-from plmctl.run.compose import compose
-from plmctl.run.loading import load
-from plmctl.run.semantic_search import VectorFile
+from plmctl.run.embedding.semantic_search import VectorFile
+from plmctl.run.weights.loading import load
 from plmctl.tasks import batches
 from plmctl.text.tokenizer import Tokenizer
 from tests.objectives.contrastive import W, encoder

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from plmctl.config.build import build
+from plmctl.config.compose import compose
 from plmctl.core.batch import IGNORE
 from plmctl.core.errors import ConfigError, DataError
-from plmctl.run.build import build
-from plmctl.run.compose import compose
 from plmctl.tasks.supersense import Supersense
 from plmctl.text.tokenizer import Tokenizer
 

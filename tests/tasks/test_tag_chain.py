@@ -14,10 +14,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from plmctl.config import compose as config
+from plmctl.config.build import build
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.heads.crf import LinearChain
-from plmctl.run import compose as config
-from plmctl.run.build import build
 from plmctl.tasks import batches
 from plmctl.tasks.base import Example
 from plmctl.tasks.metrics import entities

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from plmctl.config import compose as config
+from plmctl.config.build import build
+from plmctl.config.recipes import conf_dir
 from plmctl.core.locate import parameters
-from plmctl.run import compose as config
-from plmctl.run.build import build
-from plmctl.run.recipes import conf_dir
 from plmctl.tasks.base import Task
 from plmctl.tasks.choices import Choice
 from plmctl.tasks.classification import Classification

@@ -12,12 +12,12 @@ import pytest
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
+from plmctl.config.uses import Evaluate
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.knowledge.static_vectors import StaticVectors
 from plmctl.knowledge.subwords import Ngrams, Subwords
 from plmctl.knowledge.vector_files import write_static
-from plmctl.run.static_evaluation import refuse_analogies
-from plmctl.run.uses import Evaluate
+from plmctl.run.evaluation.static_evaluation import refuse_analogies
 from plmctl.tasks.word_analogies import WordAnalogies
 
 WORDS = [f"w{n}" for n in range(30)]

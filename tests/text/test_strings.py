@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from plmctl.config.compose import compose
 from plmctl.core.errors import DataError
 from plmctl.data.survey import TextSource
-from plmctl.run.compose import compose
 from plmctl.run.pretraining import commands_after
 from plmctl.text.inputs import find_all
 from plmctl.text.reader import read_documents, read_pairs

@@ -17,7 +17,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn, get_swa_m
 from plmctl.core.errors import ConfigError
 from plmctl.models.base import Model, Once
 from plmctl.objectives.base import Facts, Output, Term
-from plmctl.run.loading import load
+from plmctl.run.weights.loading import load
 from plmctl.storage.reading import read_tensors
 from plmctl.training.stabilisers.averages import MovingAverage, StochasticAverage
 from plmctl.training.stabilisers.base import Beginning, Stabilised

@@ -95,7 +95,7 @@ def convert(
     """
     from plmctl.core.errors import UsageError
     from plmctl.report.card import make_card
-    from plmctl.run.convert import convert as convert_model
+    from plmctl.run.weights.convert import convert as convert_model
 
     if (place := choose_place(f"convert {source}", former, out)) is None:
         raise UsageError("Missing option '--out': the folder to write\n  fix: --out converted")

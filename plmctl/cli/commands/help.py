@@ -31,6 +31,6 @@ def explain(
     Each setting is shown with its meaning, type and default. A slot lists its parts; without a
     name, all slots are listed.
     """
-    from plmctl.run.help import explain as explain_part
+    from plmctl.config.help import explain as explain_part
 
     explain_part(what, as_json=as_json, plugins=plugin or (), config_dirs=config_dir or ())

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from plmctl.config.walks import leaves
 from plmctl.report.page import Block, Folded, Heading, Paragraph, TableBlock
 from plmctl.report.subject import Subject
 from plmctl.report.text import format_setting
-from plmctl.run.walks import leaves
 
 ORDER = 10
 FIRST = (

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import torch
 
+from plmctl.config.build import plain
+from plmctl.config.compose import compose
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.models.base import Model
@@ -15,8 +17,6 @@ from plmctl.models.encoder import token_positions
 from plmctl.nn.peft.base import fold
 from plmctl.nn.peft.prompt import PromptTuning
 from plmctl.run.assemble import build_model
-from plmctl.run.build import plain
-from plmctl.run.compose import compose
 
 P = 3
 

@@ -1,0 +1,375 @@
+"""Hydra, for all of plmctl: it reads part files and recipes, parses overrides, and starts the jobs
+of a sweep. No other module knows it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from plmctl.config import schema
+from plmctl.config.reached import KEY as REACHED
+from plmctl.config.recipes import conf_dir, find_recipe, load, option_name
+from plmctl.config.references import register
+from plmctl.config.walks import scalars_in, select
+from plmctl.core.errors import ConfigError, UsageError, nearest
+from plmctl.core.spelling import spell
+from plmctl.storage.paths import find_near
+from plmctl.storage.settings_file import refuse_endless_files
+
+if TYPE_CHECKING:
+    from hydra._internal.hydra import Hydra
+    from hydra.core.override_parser.types import Override as HydraOverride
+    from omegaconf import DictConfig
+
+
+class Override:
+    """One word of a command line, as Hydra's grammar reads it."""
+
+    def __init__(self, parsed: HydraOverride) -> None:
+        self._parsed = parsed
+        self.key = parsed.key_or_group
+        self.of_hydra = parsed.is_hydra_override()
+        self.sweeps = parsed.is_sweep_override()
+        self.endless = self.sweeps and not parsed.is_discrete_sweep()  # an interval
+
+    @property
+    def removes(self) -> bool:
+        """Whether it takes the setting away: `~key`, or null."""
+        return self._parsed.is_delete() or self._parsed.value() is None
+
+    def choices(self) -> list[str]:
+        """The names of part files that it may choose."""
+        if self.removes:
+            return []
+        discrete = self._parsed.is_discrete_sweep()
+        values = list(self._parsed.sweep_iterator()) if discrete else [self._parsed.value()]
+        flat = [
+            option for value in values for option in (value if isinstance(value, list) else [value])
+        ]
+        return [str(getattr(option, "text", option)) for option in flat]
+
+    def words(self) -> Iterator[str]:
+        """The override of each job of a sweep; itself where it is none; the start of an interval,
+        where a search begins.
+        """
+        key = self._parsed.get_key_element()
+        if not self.sweeps:
+            yield str(self._parsed.input_line)
+        elif self.endless:
+            yield f"{key}={self._parsed.value().start}"  # type: ignore[union-attr]
+        else:
+            yield from (f"{key}={value}" for value in self._parsed.sweep_string_iterator())
+
+    def in_jobs(self) -> tuple[str, ...]:
+        """The override of each job of a sweep, spelled as Hydra does; none for an interval, whose
+        jobs a search chooses.
+        """
+        if self.endless:
+            return ()
+        if self._parsed.is_delete():
+            return (str(self._parsed.input_line),)
+        if self.sweeps:
+            return tuple(self.words())
+        value = self._parsed.get_value_element_as_str()
+        return (f"{self._parsed.get_key_element()}={value}",)
+
+
+@dataclass(frozen=True)
+class LauncherJob:
+    """The job of a sweep that runs in this process."""
+
+    number: int | None
+    folder: Path
+    words: list[str]  # its overrides, without those of Hydra
+    choices: Mapping[str, Any]  # {group: the part file that is chosen}
+
+
+class HydraComposer:
+    """Reads the part files and recipes of one command."""
+
+    def __init__(self, hydra: Hydra, verb: str) -> None:
+        self._hydra, self._loader, self.verb = hydra, hydra.config_loader, verb
+
+    def options(self, group: str) -> list[str]:
+        """The names of the part files of a group.
+
+        Hydra's own method makes a new repository for each question: most of a composition.
+        """
+        from hydra.core.object_type import ObjectType
+
+        repository: Any = self._loader.repository  # type: ignore[attr-defined]
+        return list(repository.get_group_options(group, ObjectType.CONFIG))
+
+    def settings_in(self, group: str, option: str) -> Mapping[str, Any]:
+        """What the file of one part states, its references as they stand."""
+        repository: Any = self._loader.repository  # type: ignore[attr-defined]
+        return to_plain(repository.load_config(f"{group}/{option}").config)
+
+    def parse(self, word: str) -> Override:
+        """ValueError with Hydra's reason where `word` cannot be read."""
+        from hydra.errors import HydraException
+
+        try:
+            return Override(replace(_parse(word), config_loader=self._loader))
+        except HydraException as error:
+            raise ValueError(str(error).splitlines()[0]) from None
+
+    def compose(self, words: Sequence[str]) -> DictConfig:
+        """One composition; `to_plain` says what is in it.
+
+        Raises:
+            UsageError: Hydra's reason, with the nearest name of an option that does not exist.
+        """
+        from hydra.errors import HydraException
+        from hydra.types import RunMode
+        from omegaconf.errors import OmegaConfBaseException
+
+        wrong = (HydraException, OmegaConfBaseException, ValueError)
+        with contextlib.suppress(*wrong):
+            if "hydra" not in (own := self._compose_own(words)):
+                return own
+        try:
+            return self._hydra.compose_config(self.verb, list(words), RunMode.RUN, from_shell=False)
+        except wrong as error:
+            raise UsageError(self._explain(error)) from None
+
+    def _compose_own(self, words: Sequence[str]) -> DictConfig:
+        """A composition without the settings of Hydra itself, which take longer to compose than
+        all of ours.
+        """
+        from hydra._internal.config_repository import CachingConfigRepository
+        from hydra._internal.defaults_list import create_defaults_list
+        from hydra.types import RunMode
+        from omegaconf import OmegaConf
+
+        loader: Any = self._loader
+        parsed, repository = list(map(_parse, words)), CachingConfigRepository(loader.repository)
+        loader._process_config_searchpath(self.verb, parsed, repository)
+        loader.validate_sweep_overrides_legal(parsed, RunMode.RUN, from_shell=False)
+        found = create_defaults_list(
+            repository, self.verb, parsed, prepend_hydra=False, skip_missing=False
+        )
+        config: DictConfig = loader._compose_config_from_defaults_list(found.defaults, repository)
+        OmegaConf.set_struct(config, True)
+        loader._apply_overrides_to_config(found.config_overrides, config)
+        return config
+
+    def compose_all(
+        self, fixed: list[str], words: Sequence[str]
+    ) -> tuple[DictConfig, list[UsageError]]:
+        """The composition with every word that works; Hydra stops at the first bad one, so each
+        is then tried alone.
+        """
+        try:
+            return self.compose([*fixed, *words]), []
+        except UsageError as error:
+            good: list[str] = []
+            bad: list[UsageError] = []
+            for word in words:
+                try:
+                    self.compose([*fixed, word])
+                    good.append(word)
+                except UsageError as alone:
+                    bad.append(alone)
+            if not good or not bad:
+                raise error
+            return self.compose([*fixed, *good]), bad
+
+    def sweep_folder(self, words: Sequence[str]) -> tuple[str, set[str]]:
+        """Where the jobs of a sweep stand, and the settings that the sweeper itself varies."""
+        from hydra.types import RunMode
+
+        with self._reworded():
+            own = self._hydra.compose_config(self.verb, list(words), RunMode.MULTIRUN).hydra
+        return str(own.sweep.dir), {str(key) for key in own.sweeper.get("params") or ()}
+
+    def multirun(
+        self, task: Callable[[Any], Any], words: Sequence[str], *, plain: bool = False
+    ) -> bool:
+        """Have Hydra's sweeper and launcher run a task; whether a signal interrupted it.
+
+        Args:
+            task: Is called with each job's composition, in a process of the launcher's.
+            words: The sweep, and the settings of sweeper and launcher.
+            plain: The jobs have these words alone, and no settings of the command.
+        """
+        with self._reworded():
+            try:
+                self._hydra.multirun(None if plain else self.verb, task, list(words))
+            except KeyboardInterrupt:
+                return True
+        return False
+
+    @contextlib.contextmanager
+    def _reworded(self) -> Iterator[None]:
+        """Hydra's complaints as ours."""
+        from hydra.errors import HydraException
+
+        try:
+            yield
+        except HydraException as error:
+            raise UsageError(self._explain(error)) from None
+
+    def _explain(self, error: Exception) -> str:
+        """Hydra's complaint in one or two lines, with the nearest option where one is unknown."""
+        place = re.search(r"(?:In '(.+?)': )?Could not (?:find|load) '(.+)/([^/]+?)'", str(error))
+        if group := re.search(r"Could not override '([\w/@.]+)'", str(error)):
+            return _name_owners(group[1], self.verb)
+        if place is None:
+            return f"{error}\n  {error.__cause__}".removesuffix("\n  None").strip()
+        file, slot, option = place.groups()
+        options = self._loader.get_group_options(slot)
+        listed = f"; there are {', '.join(options)}" if options else ""
+        return (
+            f"{file or 'config'}: there is no {slot} '{option}'{nearest(option, options)}{listed}"
+        )
+
+
+@contextlib.contextmanager
+def open_composer(verb: str, config_dirs: Sequence[str] = ()) -> Iterator[HydraComposer]:
+    """A composer that reads the user's folders first, then conf/, then the plumbing of `verb`;
+    leaves no global state.
+    """
+    from hydra import version
+    from hydra._internal.hydra import Hydra
+    from hydra._internal.utils import create_config_search_path
+    from hydra.core.global_hydra import GlobalHydra
+
+    from plmctl.config.part_files import PartFiles
+
+    for folder in config_dirs:
+        if not Path(folder).is_dir():
+            near = find_near(Path(folder))
+            fix = f"--config-dir {near or '<a folder with parts or recipes>'}"
+            raise UsageError(f"--config-dir {folder}: there is no such folder\n  fix: {fix}")
+        refuse_endless_files(Path(folder))
+    version.setbase("1.3")
+    register()
+    _store_plumbing(verb)
+    search = create_config_search_path(str(conf_dir()))
+    for place, folder in enumerate(reversed(config_dirs)):
+        search.prepend(f"user{place}", f"file://{Path(folder).resolve()}")
+    running = GlobalHydra.instance()
+    outer, running.hydra = running.hydra, None
+    hydra = Hydra.create_main_hydra2(f"plmctl-{verb}", search)
+    hydra.config_loader.repository = PartFiles(search)  # type: ignore[attr-defined]
+    try:
+        yield HydraComposer(hydra, verb)
+    finally:
+        running.hydra = outer
+
+
+@functools.lru_cache(maxsize=4096)
+def _parse(word: str) -> HydraOverride:
+    """An override as Hydra's grammar reads it; one composition asks several times."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    return OverridesParser.create().parse_overrides([word])[0]
+
+
+@functools.cache
+def _store_plumbing(verb: str) -> None:
+    """Make the settings that `verb` has without any part known to Hydra."""
+    from hydra.core.config_store import ConfigStore
+
+    ConfigStore.instance().store(
+        group="plumbing", name=verb, node=schema.defaults(verb), package="_global_"
+    )
+
+
+def store_recipe(name: str, config_dirs: Sequence[str] = ()) -> str:
+    """Make a recipe an option of the group `recipe`, wherever its file lies; the name of that
+    option.
+    """
+    from hydra.core.config_store import ConfigStore
+    from omegaconf.errors import OmegaConfBaseException
+
+    option, file = option_name(name), find_recipe(name, config_dirs)
+    settings = load(file)
+    settings.pop(REACHED, None)  # a fact of the recipe, and no setting of a run
+    try:
+        ConfigStore.instance().store(group="recipe", name=option, node=settings, package="_global_")
+    except OmegaConfBaseException as error:
+        raise UsageError(f"{file}: {str(error).splitlines()[0]}") from None
+    return option
+
+
+def set_values(config: DictConfig, words: Sequence[str]) -> list[UsageError]:
+    """Apply value overrides as Hydra does, one by one, so that each bad one is reported."""
+    from hydra._internal.config_loader_impl import ConfigLoaderImpl
+    from hydra.errors import HydraException
+
+    bad: list[UsageError] = []
+    for override in map(_parse, words):
+        try:
+            ConfigLoaderImpl._apply_overrides_to_config([override], config)
+        except HydraException as error:
+            if "Cannot merge DictConfig with ListConfig" in str(error.__cause__):
+                bad.append(_explain_list(override.key_or_group, override.value(), config))
+                continue
+            unknown = re.search(r"Key '(.+?)' is not in struct", str(error.__cause__))
+            why = (
+                f"there is no '{unknown[1]}' there"
+                if unknown
+                else f"{error} {error.__cause__ or ''}".strip()
+            )
+            bad.append(UsageError(f"{override.input_line}: {why}"))
+    return bad
+
+
+def _explain_list(key: str, value: Any, config: DictConfig) -> UsageError:
+    """A list as the value of a mapping: how one of its names is set, or for a mapping of parts how
+    the list of the slot is taken.
+    """
+    slot = key.rpartition(".")[2]
+    first = next(scalars_in(select(to_plain(config), key), key), (key, "{<name>:<value>}"))
+    fix = f"{key}='${{{slot}}}'" if slot in schema.MANY else f"{first[0]}={spell(first[1])}"
+    return ConfigError(key, value, "a mapping of names to values, not a list", fix=fix)
+
+
+def to_plain(config: DictConfig) -> dict[str, Any]:
+    """The settings of a composition as plain values, references as they stand, without Hydra's
+    own.
+    """
+    from omegaconf import OmegaConf
+
+    content = OmegaConf.to_container(config)
+    assert isinstance(content, dict)
+    return {str(key): value for key, value in content.items() if key != "hydra"}
+
+
+def current_job() -> LauncherJob:
+    """The job that a launcher runs here."""
+    from hydra.core.hydra_config import HydraConfig
+    from omegaconf import OmegaConf
+
+    own: Any = HydraConfig.get()
+    return LauncherJob(
+        number=OmegaConf.select(own, "job.num", throw_on_missing=False),
+        folder=Path(own.runtime.output_dir),
+        words=list(own.overrides.task),
+        choices=dict(own.runtime.choices),
+    )
+
+
+def _name_owners(group: str, verb: str) -> str:
+    """A choice of parts that another command has: which one, and how a study says it."""
+    slot = re.compile(rf"^  - (?:override /)?{re.escape(group)}:", re.MULTILINE)
+    owners = [
+        file.stem
+        for file in sorted(conf_dir().glob("*.yaml"))
+        if slot.search(file.read_text(encoding="utf-8"))
+    ]
+    known = f"it belongs to plmctl {', '.join(owners)}" if owners else "no command has it"
+    fix = (
+        f"\n  fix: pretrain.overrides=[{group}=...], which takes the place of the study's own list"
+        if verb == "ablate"
+        else ""
+    )
+    return f"{group}=: plmctl {verb} chooses no such part; {known}{fix}"

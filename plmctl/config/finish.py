@@ -1,0 +1,237 @@
+"""What Hydra leaves to us once a config is composed: one length, no leftovers of replaced parts,
+types, signatures.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from plmctl.config import groups, schema
+from plmctl.config.budgets import TABLE, check_table
+from plmctl.config.build import MISSING, check_parts, parameters_of
+from plmctl.config.keys import is_path
+from plmctl.config.make_spec import make_spec
+from plmctl.config.overrides import OverrideWord
+from plmctl.config.reached import KEY, check_reached
+from plmctl.config.recipes import conf_dir, find_recipe, load, part_files
+from plmctl.config.references import UnresolvedReference, at_origin, find_origin, work_out
+from plmctl.config.run_name import runs_of
+from plmctl.config.spec import Part, Provenance, RunSpec
+from plmctl.config.walks import leaves, references_in, select
+from plmctl.core.errors import ConfigError, PlmctlError, collect, nearest
+from plmctl.core.values import takes_mapping
+
+
+def finish(
+    settings: dict[str, Any], words: Sequence[OverrideWord], provenance: Provenance
+) -> tuple[RunSpec | None, list[PlmctlError]]:
+    """The spec of what Hydra composed, and every problem in it: one length, no leftovers, types,
+    signatures.
+
+    Args:
+        settings: What was composed, with its references; it is changed.
+        words: The overrides as Hydra was given them.
+        provenance: Its `recipe` names the run, where nothing else does.
+    """
+    errors: list[PlmctlError] = [*_empty_misshapen(settings), *_one_length(settings, words)]
+    errors += _take_values(settings)
+    plugins, recipe = provenance.plugins, provenance.recipe
+    removed = [*_drop_leftovers(settings, plugins), *_drop_foreign(settings, words, plugins)]
+    run = settings.get("run")
+    if recipe and "recipe" in settings:
+        settings["recipe"] = recipe
+    if recipe and isinstance(run, dict) and run.get("name") is None:
+        run["name"] = Path(recipe).stem
+    try:
+        content = work_out(settings)
+    except UnresolvedReference as error:
+        return None, [*errors, _explain_unresolved(settings, error, words)]
+    for path, value in leaves(content):
+        if isinstance(value, str) and value.startswith("~") and is_path(path):
+            for tree in (settings, content):
+                _set(tree, path, _home(value))
+    if (name := select(content, "run.name")) is not None:
+        with collect(errors):
+            runs_of(str(name))
+    errors += [
+        ConfigError(path, text, "a text without ${...}: what a run saves is worked out already")
+        for path, text in references_in(content)
+    ]
+    known = replace(provenance, removed=tuple(removed), written=Part(settings))
+    spec, misfits = make_spec(provenance.verb, content, known)
+    errors += [*misfits, *_size_keys(content), *check_table(content.get(TABLE))]
+    errors += [*check_parts(content, plugins), *_check_stated(provenance)]
+    return spec, at_origin(errors, settings)
+
+
+def _explain_unresolved(
+    settings: Mapping[str, Any], error: UnresolvedReference, words: Sequence[OverrideWord]
+) -> ConfigError:
+    """A setting that refers to another one, which the part chosen there does not have."""
+    missing = re.search(r"Interpolation key '(.+?)' not found", error.reason)
+    if missing is None:
+        return ConfigError(error.path, "${...}", error.reason)
+    slot, _, name = missing[1].rpartition(".")
+    chosen = next(
+        (word.sample for word in words if word.group and word.key == slot),
+        f"this {slot}" if slot else "the config",
+    )
+    text = select(settings, error.path) or "${...}"  # the item of a list: not shown
+    fix = f"{error.path}=<a value>" + (f", or leave out {chosen}" if "=" in chosen else "")
+    allowed = f"refers to {missing[1]}, and {chosen} has no {name}"
+    return ConfigError(error.path, text, allowed, fix=fix)
+
+
+def _empty_misshapen(settings: dict[str, Any]) -> Iterator[ConfigError]:
+    """Slots with a list or a text where parts belong; they are emptied, so that everything else
+    is still looked at.
+    """
+    for slot in (*schema.MANY, *schema.ONE):
+        node = _follow(settings, slot)
+        if node and node != MISSING and not isinstance(node, dict):
+            what = "settings" if slot in schema.ONE else "parts, each under its name"
+            yield ConfigError(slot, node, f"is a group of {what}")
+            _set(settings, slot, None)
+
+
+def _take_values(settings: dict[str, Any]) -> Iterator[ConfigError]:
+    """Values where a part stands beside others (`stabiliser.mixout=2`); they are taken out."""
+    for slot in schema.MANY:
+        parts = _follow(settings, slot) or {}
+        for name, value in list(parts.items()):
+            if value is not None and not isinstance(value, dict) and not any(references_in(value)):
+                allowed = f"a part, which has settings: {slot}.{name}.<a setting>={value}"
+                fix = f"plmctl help {name}"
+                yield ConfigError(f"{slot}.{name}", parts.pop(name), allowed, fix=fix)
+
+
+def _one_length(settings: dict[str, Any], words: Sequence[OverrideWord]) -> list[ConfigError]:
+    """Exactly one of train.steps|tokens|epochs|minutes: one given on the command line clears the
+    recipe's.
+    """
+    train = settings.get("train")
+    if not isinstance(train, dict):
+        return []
+    lengths = [name for name in groups.LENGTHS if train.get(name) is not None]
+    named = {word.key for word in words}
+    if given := [name for name in lengths if f"train.{name}" in named]:
+        train |= {name: None for name in lengths if name not in given}
+        lengths = given
+    if len(lengths) == 1:
+        return []
+    there = f"there are {' and '.join(f'train.{name}' for name in lengths)}"
+    there, fix = (
+        (there, f"leave out train.{lengths[-1]}")
+        if lengths
+        else ("there is none", "train.steps=1000")
+    )
+    allowed = f"exactly one of {', '.join(groups.LENGTHS)} is set; {there}"
+    return [ConfigError("train", ..., allowed, fix=fix)]
+
+
+def _drop_leftovers(settings: dict[str, Any], plugins: Sequence[str]) -> Iterator[str]:
+    """Settings of a part that nobody chose (its mapping has no `_target_`): a recipe's numbers
+    for a slot that was replaced.
+    """
+    for slot in schema.MANY:
+        parts = _follow(settings, slot) or {}
+        for name in list(parts):
+            part = _follow(settings, f"{slot}.{name}")
+            if not (isinstance(part, dict) and "_target_" in part):
+                yield from _lines(f"{slot}.{name}", parts.pop(name))
+    for slot in schema.ONE:
+        if isinstance(settings.get(slot), dict) and "_target_" not in settings[slot]:
+            yield from _lines(slot, settings[slot])
+            settings[slot] = None
+        for path, value in list(_find_inner(settings.get(slot), plugins, slot)):
+            yield from _lines(path, value)
+            _set(settings, path, None)
+
+
+def _find_inner(node: Any, plugins: Sequence[str], path: str) -> Iterator[tuple[str, Any]]:
+    """(path, value) of the same inside of a part: `eps` for the norm of an embedding that has
+    none.
+    """
+    wanted = parameters_of(node, plugins)
+    if wanted is None:
+        return
+    for key, child in node.items():
+        is_group = isinstance(child, Mapping) and "_target_" not in child
+        if is_group and key in wanted and not takes_mapping(wanted[key].annotation):
+            yield f"{path}.{key}", child
+        else:
+            yield from _find_inner(child, plugins, f"{path}.{key}")
+
+
+def _drop_foreign(
+    settings: Mapping[str, Any], words: Sequence[OverrideWord], plugins: Sequence[str]
+) -> Iterator[str]:
+    """A recipe's numbers for another part of a slot than the command line chose (`betas`, after
+    `optim=muon`).
+    """
+    named = {word.key for word in words}
+    for word in words:
+        node = settings.get(word.key)
+        if not (word.group and word.key in (*schema.ONE, "tokenizer") and isinstance(node, dict)):
+            continue
+        known = parameters_of(node, plugins) if "_target_" in node else {}
+        if known is None:
+            continue
+        for key in [key for key in node if key not in known and not str(key).startswith("_")]:
+            if f"{word.key}.{key}" not in named:
+                yield from _lines(f"{word.key}.{key}", node.pop(key))
+
+
+def _lines(path: str, value: Any) -> list[str]:
+    """`key=value` for each setting of a group."""
+    return [f"{key}={setting}" for key, setting in leaves(value, path) if setting != {}]
+
+
+def _check_stated(provenance: Provenance) -> Iterator[ConfigError]:
+    """Mistakes in what the recipe states of itself."""
+    if provenance.recipe:
+        stated = load(find_recipe(provenance.recipe, provenance.config_dirs)).get(KEY)
+        yield from check_reached(stated, part_files("size", provenance.config_dirs))
+
+
+def _size_keys(content: Mapping[str, Any]) -> list[ConfigError]:
+    """`size` is numbers without a signature: the shipped sizes say which there are."""
+    given = content.get("size")
+    if not isinstance(given, Mapping):
+        return []
+    known = _read_size_keys()
+    return [
+        ConfigError(f"size.{key}", value, f"no such number{nearest(key, known)}")
+        for key, value in given.items()
+        if key not in known
+    ]
+
+
+@functools.cache
+def _read_size_keys() -> set[str]:
+    return {str(key) for file in (conf_dir() / "size").glob("*.yaml") for key in load(file)}
+
+
+def _home(path: str) -> str:
+    """`~` as the home folder, unless a file of that very name is here."""
+    return path if os.path.exists(path) else os.path.expanduser(path)
+
+
+def _follow(settings: Mapping[str, Any], path: str) -> Any:
+    """The value at a dotted key, behind the references on the way (`${noise}`)."""
+    return select(settings, find_origin(settings, path))
+
+
+def _set(settings: Any, path: str, value: Any) -> None:
+    """Put a value at a dotted key, unless that is inside of what is only referred to."""
+    *above, last = path.split(".")
+    for key in above:
+        settings = settings[key] if isinstance(settings, dict) else None
+    if isinstance(settings, dict):
+        settings[last] = value

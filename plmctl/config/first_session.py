@@ -1,0 +1,85 @@
+"""How a run was started: its words, the folder, and the folders of --config-dir."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from plmctl.config.keys import is_path, is_written
+from plmctl.config.plugins import option
+from plmctl.config.spec import Provenance, RunSpec, thaw
+from plmctl.config.walks import leaves
+from plmctl.core.errors import UsageError
+from plmctl.storage.reading import read_text
+
+
+@dataclass(frozen=True)
+class FirstSession:
+    """What a run keeps of its start; runs of older versions do not say where that was.
+
+    Args:
+        words: the settings on the command line; its recipe is in the config.
+        folder: where the command was typed.
+        config_dirs: its folders of --config-dir.
+    """
+
+    words: tuple[str, ...]
+    folder: Path | None
+    config_dirs: tuple[str, ...]
+
+    def spell_resume(self, run: Path, given: Provenance) -> str:
+        """The command line that goes on with `run`, typed where it was started."""
+        place = self.folder or Path.cwd()
+        inside = run.resolve().is_relative_to(place)
+        there = os.path.relpath(run.resolve(), place) if inside else str(run.resolve())
+        line = f"plmctl {given.command} --resume run.dir={shlex.quote(there)}"
+        line += option(given.plugins, self.config_dirs)
+        return f"cd {shlex.quote(str(place))} && {line}" if place != Path.cwd() else line
+
+
+def read_first_session(run: Path) -> FirstSession:
+    """How the run in a folder was started."""
+    start: dict[str, Any] = {}
+    if (file := run / "env.json").is_file():
+        try:
+            start = dict(json.loads(read_text(file)))
+        except (ValueError, TypeError):  # it is not needed where the run goes on as it was
+            start = {}
+    folder = start.get("folder")
+    dirs = tuple(map(str, start.get("config_dirs") or ()))
+    return FirstSession(tuple(first_words(run)), Path(folder) if folder else None, dirs)
+
+
+def first_words(run: Path) -> list[str]:
+    """The settings on the command line that started the run; its recipe is in the config."""
+    file = run / "overrides.txt"
+    words = read_text(file).splitlines() if file.is_file() else []
+    return [word for word in words if "=" in word or word.startswith("~")]
+
+
+def refuse_elsewhere(spec: RunSpec, run: Path, given: Provenance) -> None:
+    """UsageError where files that the run names from the folder where it was started are not
+    here, but there.
+    """
+    started = read_first_session(run)
+    if started.folder is None or started.folder == Path.cwd():
+        return
+    for key, name in _named_files(spec):
+        path = Path(name).expanduser()
+        if not path.is_absolute() and not path.exists() and (started.folder / path).exists():
+            raise UsageError(
+                f"--resume: {key}={name} is not here: the run was started in {started.folder}\n"
+                f"  fix: {started.spell_resume(run, given)}"
+            )
+
+
+def _named_files(spec: RunSpec) -> Iterable[tuple[str, str]]:
+    """(key, path) of all that a run reads."""
+    for key, value in leaves(thaw(spec)):
+        if is_path(key) and not is_written(key) and isinstance(value, str) and value:
+            yield key, value

@@ -1,0 +1,169 @@
+"""`plmctl help <part>`: the settings of a part with their defaults, types and meanings."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+from pathlib import Path
+
+import yaml
+from rich.table import Table
+
+from plmctl.config.build import build
+from plmctl.config.glossary import known_fields
+from plmctl.config.headers import header
+from plmctl.config.other_names import did_you_mean, guess
+from plmctl.config.part_help import list_settings, targets
+from plmctl.config.recipes import part_files
+from plmctl.config.recipes import slots as list_slots
+from plmctl.config.schema import VERBS
+from plmctl.config.settings import Setting, list_plumbing
+from plmctl.core.errors import UsageError, nearest
+from plmctl.core.locate import locate
+from plmctl.core.terminal import screen, tell
+
+WIDEST = 48  # letters of a key up to which meanings stand below each other in a pipe
+FIELDS = "fields"  # the word that asks for the glossary
+
+
+def explain(
+    what: str | None, *, as_json: bool, plugins: Sequence[str] = (), config_dirs: Sequence[str] = ()
+) -> None:
+    """Show the slots, the parts of one slot (`noise`), one part (`noise=span_mask`, `span_mask`),
+    one setting or a group of them (`train.minutes`, `train`), or the names of what rows carry
+    (`fields`).
+    """
+    slots = {group: part_files(group, config_dirs) for group in list_slots(config_dirs)}
+    if what is None:
+        lines = {f"plmctl help {group}": ", ".join(files) for group, files in slots.items()}
+        lines[f"plmctl help {FIELDS}"] = "what rows and batches carry: names, shapes, meanings"
+    elif what == FIELDS:
+        lines = _describe_fields(config_dirs, plugins)
+    elif what in slots:
+        lines = {f"{what}={name}": header(file).about for name, file in slots[what].items()}
+    elif found := _find_settings(what, slots, plugins):
+        _show_settings(found, as_json=as_json)
+        return
+    else:
+        _explain_part(_find_file(what, slots), plugins, as_json=as_json)
+        return
+    if as_json:
+        tell(json.dumps(lines, indent=1, ensure_ascii=False))
+    else:
+        _print([*lines.items()])
+
+
+def _explain_part(file: Path, plugins: Sequence[str], *, as_json: bool) -> None:
+    settings = list_settings(file, plugins)
+    if as_json:
+        _show_settings(settings, as_json=True)
+        return
+    tell(f"{file}\n{header(file).about}")
+    for target in targets(file):
+        tell(f"\n{target.rpartition('.')[2]}: {inspect.getdoc(locate(target, plugins)) or ''}")
+    if picture := _draw(file, plugins):
+        tell(f"\n{picture}")
+    tell("")
+    _show_settings(settings, as_json=False)
+
+
+def _show_settings(settings: Sequence[Setting], *, as_json: bool) -> None:
+    if as_json:
+        nodes = [dataclasses.asdict(setting) for setting in settings]
+        tell(json.dumps(nodes, indent=1, ensure_ascii=False))
+    else:
+        _print([(f"{setting.path}={setting.default}", _describe(setting)) for setting in settings])
+
+
+def _find_settings(
+    what: str, slots: Mapping[str, Mapping[str, Path]], plugins: Sequence[str]
+) -> list[Setting]:
+    """The settings called `what`, or of a group of that name, of all commands; those of the parts
+    of its slot, each with the part whose it is.
+    """
+
+    def is_meant(path: str) -> bool:
+        return f"{path}.".startswith(f"{what}.")
+
+    owners: dict[Setting, list[str]] = {}
+    for verb in VERBS:
+        for setting in list_plumbing(verb):
+            if is_meant(setting.path):
+                owners.setdefault(setting, []).append(f"plmctl {verb}")
+    slot, _, name = what.partition(".")
+    for part, file in slots.get(slot, {}).items() if name else ():
+        for setting in list_settings(file, plugins):
+            # the parts of some slots stand under their names: noise.token_mask.rate
+            if is_meant(setting.path) or setting.path == f"{slot}.{part}.{name}":
+                owners.setdefault(setting, []).append(f"{slot}={part}")
+    return [replace(setting, owners=tuple(names)) for setting, names in owners.items()]
+
+
+def _draw(file: Path, plugins: Sequence[str]) -> str:
+    """What a part with its defaults draws of itself, if it can (`picture`)."""
+    node = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+    target = node.get("_target_") if isinstance(node, dict) else None
+    if target is None or not hasattr(locate(target, plugins), "picture"):
+        return ""
+    return str(build(node, plugins=plugins, path=file.parent.name).picture())
+
+
+def _describe_fields(config_dirs: Sequence[str], plugins: Sequence[str]) -> dict[str, str]:
+    """{name: what it is, and the parts that introduce it}."""
+    return {
+        name: f"{field.words} ({', '.join(parts)})" if parts else field.words
+        for name, (field, parts) in known_fields(config_dirs, plugins).items()
+    }
+
+
+def _find_file(what: str, slots: Mapping[str, Mapping[str, Path]]) -> Path:
+    """The file of `noise=span_mask`, or of a name that only one slot has."""
+    group, _, name = what.rpartition("=")
+    choices = {
+        f"{slot}={part}": file for slot, files in slots.items() for part, file in files.items()
+    }
+    matching = [
+        choice
+        for choice in choices
+        if choice == what or (not group and choice.endswith(f"={name}"))
+    ]
+    if len(matching) > 1:
+        fix = "\n  fix: " + " or ".join(f"plmctl help {choice}" for choice in matching)
+        raise UsageError(f"{what}: several slots have a part of this name{fix}")
+    if not matching:
+        parts = slots.get(group) or [part for files in slots.values() for part in files]
+        near = nearest(name, [*slots, FIELDS, *parts])
+        known = [setting.path for verb in VERBS for setting in list_plumbing(verb)]
+        meant = get_close_matches(name, [*slots, FIELDS, *parts], n=1)
+        meant = meant or guess(what, dict.fromkeys(known))[:1]
+        fix = f"plmctl help {meant[0]}" if meant else "plmctl help lists the slots"
+        near = near or did_you_mean(guess(what, dict.fromkeys(known)))
+        raise UsageError(f"{what}: there is no such slot, part or setting{near}\n  fix: {fix}")
+    return choices[matching[0]]
+
+
+def _describe(setting: Setting) -> str:
+    needed = "must be given" if not setting.default else ""
+    words = "; ".join(filter(None, [setting.meaning, setting.kind, needed]))
+    return f"{words} [{', '.join(setting.owners)}]" if setting.owners else words
+
+
+def _print(lines: Sequence[tuple[str, str]]) -> None:
+    """Two columns: keys, which are never broken, and what they mean, folded to the terminal; what
+    goes to a pipe has a line each.
+    """
+    console, longest = screen(), max((len(key) for key, _ in lines), default=0)
+    if not console.is_terminal:
+        for key, meaning in lines:
+            tell(f"{key:<{min(longest, WIDEST)}}  {meaning}".rstrip())
+        return
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column(no_wrap=True, overflow="ignore", min_width=longest)
+    table.add_column(overflow="fold")
+    for key, meaning in lines:
+        table.add_row(key, meaning)
+    console.print(table)

@@ -1,0 +1,43 @@
+"""The task that settings of an evaluation are of where none is named: that of its checkpoint."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from pathlib import Path
+
+from plmctl.config.composer import HydraComposer
+from plmctl.config.saved import CONFIG, read_saved
+from plmctl.config.spec import Provenance
+from plmctl.core.errors import PlmctlError
+
+
+def add_task(given: Provenance, composer: HydraComposer) -> Provenance:
+    """The command line of `eval` or `attack` with the task that its checkpoint was fine-tuned on,
+    where it has settings of a task and names none; as it is where that is not known.
+    """
+    words = {
+        key.lstrip("+~"): value for key, _, value in (w.partition("=") for w in given.overrides)
+    }
+    asks = any(key.startswith("task.") for key in words)
+    if (
+        given.verb not in ("eval", "attack")
+        or given.recipe
+        or not asks
+        or {"task", "by"} & {*words}
+    ):
+        return given
+    name = _find_task(words.get("checkpoint", ""))
+    if name not in composer.options("task"):
+        return given
+    return replace(given, overrides=(f"task={name}", *given.overrides))
+
+
+def _find_task(checkpoint: str) -> str:
+    """The name of the task of a run or a checkpoint, of several the first; "" where none is."""
+    place = checkpoint.strip("[]").partition(",")[0].strip("'\" ")
+    file = Path(place).expanduser() / CONFIG
+    with contextlib.suppress(PlmctlError):
+        task = read_saved(file).get("task") if place and file.is_file() else None
+        return str(task.get("name", "")) if isinstance(task, dict) else ""
+    return ""

@@ -1,0 +1,126 @@
+"""From plain settings to the spec of a command, with every setting that does not fit."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from difflib import get_close_matches
+from typing import Any, TypeVar
+
+from plmctl.config.build import MISSING, refuse_value
+from plmctl.config.other_names import did_you_mean, guess, ours
+from plmctl.config.schema import MANY, VERBS, hints
+from plmctl.config.spec import Provenance, Record, RunSpec, freeze
+from plmctl.core.errors import ConfigError, raise_all
+from plmctl.core.values import fit
+
+NAMED_TEXTS = ("data.mixture", "data.sources")  # {name: settings of a text}
+
+Group = TypeVar("Group", bound=Record)
+
+
+def make_spec(
+    verb: str,
+    settings: Mapping[str, Any],
+    provenance: Provenance | None = None,
+    *,
+    saved: bool = False,
+) -> tuple[RunSpec, list[ConfigError]]:
+    """The spec of a command from plain settings, and every one of them that does not fit.
+
+    Where `settings` lack a key, its default counts; a value that does not fit stays as it is. Of
+    `saved` settings nothing must be given: what is not there is null.
+    """
+    errors: list[ConfigError] = []
+    kind = VERBS[verb]
+    if saved:
+        needed = (field.name for field in dataclasses.fields(kind) if field.default == MISSING)
+        settings = {**dict.fromkeys(needed), **settings}
+    spec = _make_record(kind, settings, "", errors, top=hints(kind))
+    spec = replace(spec, provenance=provenance or Provenance(verb))
+    return spec, [error for error in errors if not saved or error.value is not ...]
+
+
+def spec_of(verb: str, settings: Mapping[str, Any], provenance: Provenance | None = None) -> Any:
+    """The spec of a command from plain settings; raises every one of them that does not fit."""
+    known = replace(provenance, verb=verb) if provenance else None
+    spec, errors = make_spec(verb, settings, known)
+    raise_all(errors)
+    return spec
+
+
+def _make_record(
+    kind: type[Group],
+    settings: Mapping[str, Any],
+    path: str,
+    errors: list[ConfigError],
+    *,
+    top: Collection[str],
+) -> Group:
+    """The record of one group of settings; `top`: the first words of all keys of the command."""
+    annotations, values = hints(kind), {}
+    for key, value in settings.items():
+        where = f"{path}{key}"
+        hint = annotations.get(key)
+        if hint is None:
+            other = ours(where, lambda name: name.partition(".")[0] in top)
+            known = [f"{path}{name}" for name in annotations]
+            near = did_you_mean([other.partition("=")[0]] if other else guess(where, known))
+            errors.append(ConfigError(where, value, f"there is no such setting{near}"))
+        elif not _is_group(hint):
+            values[key] = freeze(_fit_value(kind, key, where, value, hint, errors))
+        elif isinstance(value, Mapping):
+            values[key] = _make_record(hint, value, f"{where}.", errors, top=top)
+        else:
+            names = list(hints(hint))
+            allowed = f"is a group of settings: {', '.join(names)}"
+            meant = get_close_matches(str(value), names, n=1) or names
+            errors.append(ConfigError(where, value, allowed, fix=f"{where}.{meant[0]}=..."))
+    return kind(**values)
+
+
+def _fit_value(
+    kind: type[Record], key: str, where: str, value: Any, hint: Any, errors: list[ConfigError]
+) -> Any:
+    """`value` as its annotation wants it; with a problem, as it is."""
+    needed = hint is Any and getattr(kind, key) == MISSING
+    if (isinstance(value, str) and value == MISSING) or (needed and not _is_chosen(key, value)):
+        errors.append(ConfigError(where, ..., "must be given", fix=f"{where}=..."))
+        return value
+    try:
+        return fit(value, hint)
+    except ValueError as error:
+        if where in NAMED_TEXTS and isinstance(value, Mapping):
+            errors += _refuse_texts(where, value)
+        else:
+            errors.append(refuse_value(where, value, hint, error))
+        return value
+
+
+def _refuse_texts(where: str, value: Mapping[str, Any]) -> list[ConfigError]:
+    """Texts in place of the settings of a text."""
+    return [
+        ConfigError(
+            f"{where}.{name}",
+            node,
+            "a mapping of names to values",
+            fix=f"{where}.{name}.path={node}" if isinstance(node, str) else "",
+        )
+        for name, node in value.items()
+        if not isinstance(node, Mapping)
+    ]
+
+
+def _is_group(hint: Any) -> bool:
+    return inspect.isclass(hint) and issubclass(hint, Record)
+
+
+def _is_chosen(slot: str, value: Any) -> bool:
+    """Whether a slot holds something; what a recipe sets of a part that is not chosen is no
+    part.
+    """
+    return value is not None and (
+        slot in MANY or not isinstance(value, Mapping) or "_target_" in value
+    )

@@ -1,0 +1,336 @@
+"""The words of a command line made ready for Hydra: paths quoted, shortcuts spelled out, every
+mistake found and named.
+"""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from plmctl.config.build import parameters_of
+from plmctl.config.other_names import did_you_mean, guess, ours
+from plmctl.config.quoting import quote, quote_value
+from plmctl.config.recipes import recipe_names, slots
+from plmctl.config.schema import MANY, OF_THE_MODEL
+from plmctl.config.walks import paths, scalars_in, select
+from plmctl.core.errors import ConfigError, PlmctlError, UsageError, collect, nearest
+from plmctl.core.spelling import spell, spell_word
+
+if TYPE_CHECKING:
+    from plmctl.config.composer import HydraComposer
+
+KEY = re.compile(r"[+~]{0,2}[\w.@/:$-]+")
+NAMED = ("beside", "data.mixture", "data.sources")  # mappings from names that the user gives
+# the same, of a study, and groups of which its file leaves settings out
+IN_STUDIES = ("arms", "pretrain", "finetune", "stop", "eval", "metrics")
+
+
+@dataclass(frozen=True)
+class OverrideWord:
+    """One override: what Hydra is given, the key it sets, and one value of it (itself, or the
+    first of a sweep).
+    """
+
+    text: str
+    key: str
+    sample: str
+    group: bool = False  # chooses a part file, rather than setting a value
+    swept: bool = False
+    in_jobs: tuple[str, ...] = ()  # as each job of a sweep has it; none where a search chooses
+
+    @property
+    def mark(self) -> str:
+        """`+`, `++` or `~`, which stand before the key."""
+        return self.text[: len(self.text) - len(self.text.lstrip("+~"))]
+
+    @property
+    def value(self) -> str:
+        """What stands behind the equals sign."""
+        return self.text.partition("=")[2]
+
+    def of_job(self, text: str) -> OverrideWord:
+        """This word as one job of a sweep has it, one of `in_jobs`."""
+        return replace(self, text=text, sample=text)
+
+    def added(self) -> OverrideWord:
+        """This word for a key that is not there yet."""
+        return replace(self, text=f"+{self.text}", sample=f"+{self.sample}")
+
+    def renamed(self, key: str) -> OverrideWord:
+        """This word for another key."""
+        text, sample = (given.replace(self.key, key, 1) for given in (self.text, self.sample))
+        return replace(self, text=text, key=key, sample=sample)
+
+
+def read(
+    texts: Sequence[str], composer: HydraComposer, *, sweep: bool
+) -> tuple[list[OverrideWord], list[PlmctlError]]:
+    """The words that Hydra can parse and whose options exist, and what is wrong with the others."""
+    words: list[OverrideWord] = []
+    errors: list[PlmctlError] = []
+    for text in texts:
+        with collect(errors):
+            words.append(_read(text, composer, sweep))
+    return words, errors
+
+
+def settle(
+    words: Sequence[OverrideWord],
+    tree: Mapping[str, Any],
+    plugins: Sequence[str],
+    composer: HydraComposer,
+) -> tuple[list[OverrideWord], list[PlmctlError]]:
+    """Value overrides against the composed tree: `noise.rate` becomes `noise.token_mask.rate`,
+    unknown keys become errors.
+    """
+    given = {word.key: word.value for word in words}
+    starts = "checkpoint" in tree and given.get("checkpoint", "null") != "null"
+    settings = _Settings(tree, plugins, composer, starts)
+    settled: list[OverrideWord] = []
+    errors: list[PlmctlError] = []
+    for word in words:
+        with collect(errors):
+            settled.append(settings.settle(word))
+    added = {word.key: word for word in settled if word.mark == "+"}  # of two, the last counts
+    return [word for word in settled if added.get(word.key, word) is word], errors
+
+
+def _read(text: str, composer: HydraComposer, sweep: bool) -> OverrideWord:
+    if "=" not in text and not text.startswith("~"):
+        raise UsageError(
+            f"'{text}': an override is written key=value, and a recipe stands first and alone"
+            f"\n  fix: {text}=<a value>"
+        )
+    text = quote(text, sweep=sweep)
+    key, _, value = text.partition("=")
+    try:
+        override = composer.parse(text)
+    except ValueError as error:
+        if not KEY.fullmatch(key):
+            allowed = "on a command line a key has letters, digits, and the signs . _ - / @"
+            fix = "say it in a recipe of your own; only=[...] chooses arms of a study"
+            raise UsageError(f"{text}: {allowed}\n  fix: {fix}") from None
+        name = key.partition("@")[0]
+        if "." in name and "/" in name:
+            allowed = "names between the dots of a key have letters, digits, _ and -, and no /"
+            fix = f"{name.replace('/', '_')}={value}"
+            raise UsageError(f"{text}: {allowed}\n  fix: {fix}") from None
+        why = f"cannot be read ({error}); a value with special letters stands in quotes"
+        fix = spell_word(f"{key}={quote_value(value)}")
+        raise UsageError(f"{text}: {why}\n  fix: {fix}") from None
+    key = override.key
+    if override.of_hydra and not sweep:
+        raise UsageError(f"{text}: hydra's own settings need -m/--multirun\n  fix: add -m")
+    if override.of_hydra:
+        return OverrideWord(text, key, "")
+    if override.sweeps and not sweep:
+        fix = (
+            "add -m to run each value;"
+            f" write {key}=[a,b] for a list, {key}=\"'a,b'\" for a text with a comma"
+        )
+        raise ConfigError(key, value, "these are several values", fix=fix)
+    options = composer.options(key)
+    word = OverrideWord(
+        text,
+        key,
+        next(override.words()),
+        group=bool(options),
+        swept=override.sweeps,
+        in_jobs=override.in_jobs(),
+    )
+    if not options:
+        return word
+    chosen = override.choices()
+    if len(chosen) > 1 and key not in MANY and not override.sweeps:
+        allowed = f"one part, not {len(chosen)}"
+        raise ConfigError(key, f"[{','.join(chosen)}]", allowed, fix=f"{key}={chosen[0]}")
+    for place, option in enumerate(chosen):
+        if key in MANY and option in chosen[:place] and not override.sweeps:
+            fix = f"{key}=[{','.join(dict.fromkeys(chosen))}]"
+            twice = f"{option} is named twice, and counts once"
+            raise ConfigError(key, f"[{','.join(chosen)}]", twice, fix=fix)
+        if option not in options:
+            raise _explain_option(key, option, options, composer)
+    if override.removes:
+        # Hydra deletes no list of options, and takes no null
+        text = f"{key}=[]" if key in MANY else f"~{key}"
+        return replace(word, text=text, sample=text, in_jobs=(text,))
+    return word
+
+
+def _explain_option(
+    key: str, option: str, options: Sequence[str], composer: HydraComposer
+) -> ConfigError:
+    """A part that a slot does not have: the recipe, or the part of another slot, of that name."""
+    recipes = recipe_names() if composer.verb == "pretrain" else []
+    owners = [group for group in slots() if group != key and option in composer.options(group)]
+    known = f"there are {', '.join(options)}"
+    if option in recipes:
+        allowed, fix = f"{option} is a recipe, not a {key}", f"plmctl pretrain {option}"
+    elif owners:
+        allowed, fix = f"{option} is a part of '{owners[0]}'", f"{owners[0]}={option}"
+    else:
+        allowed = f"there is no such {key}{nearest(option, options)}"
+        meant = difflib.get_close_matches(option, options, n=1)
+        value = f"[{meant[0]}]" if meant and key in MANY else "".join(meant)
+        fix = f"{key}={value}" if meant else f"plmctl help {key.partition('@')[0]}"
+    return ConfigError(key, option, f"{allowed}; {known}", fix=fix)
+
+
+@dataclass(frozen=True)
+class _Settings:
+    """The settings that a command takes as its parts are chosen."""
+
+    tree: Mapping[str, Any]  # as they were composed
+    plugins: Sequence[str]
+    composer: HydraComposer
+    starts: bool  # from a checkpoint, which brings a model
+
+    def settle(self, word: OverrideWord) -> OverrideWord:
+        """The word for a setting that is there, or for a new name; ConfigError for any other."""
+        self._refuse_part(word)
+        if not word.mark and self._gives_names(word):
+            return word.added()
+        if word.mark.startswith("+") or self._has(word.key):
+            return word
+        return self._lengthen(word)
+
+    def _has(self, key: str) -> bool:
+        slot, _, name = key.rpartition(".")
+        parent = select(self.tree, slot) if slot else self.tree
+        if isinstance(parent, list):
+            return name.isdigit() and int(name) < len(parent)
+        return isinstance(parent, Mapping) and name in parent
+
+    def _refuse_part(self, word: OverrideWord) -> None:
+        """ConfigError for `task.search=beam`, the name of a part file as the value of a part."""
+        group = word.key.rpartition(".")[2]
+        if _is_part(select(self.tree, word.key)) and word.value in self.composer.options(group):
+            choice = f"{group}@{word.key}"
+            allowed = f"a part, not a value; parts inside of others are chosen by {choice}"
+            raise ConfigError(word.key, word.value, allowed, fix=f"{choice}={word.value}")
+
+    def _gives_names(self, word: OverrideWord) -> bool:
+        """Whether the word gives new names to a mapping of `NAMED`, or to one of a part that is
+        empty, or something to such a name.
+        """
+        named = (*NAMED, *IN_STUDIES) if "arms" in self.tree else NAMED
+        named = (*named, *self._find_empty(word.key))
+        if not f"{word.key}.".startswith(tuple(f"{name}." for name in named)):
+            return False
+        return word.value.startswith("{") or not (word.key in named or self._has(word.key))
+
+    def _find_empty(self, key: str) -> list[str]:
+        """The part of a dotted key that leads to an empty mapping of a part: `optim.scales`."""
+        keys = list(itertools.accumulate(key.split("."), "{}.{}".format))
+        return [
+            inner
+            for outer, inner in itertools.pairwise(keys)
+            if _is_part(select(self.tree, outer)) and select(self.tree, inner) == {}
+        ][:1]
+
+    def _lengthen(self, word: OverrideWord) -> OverrideWord:
+        """The word for the only part of a slot that has its key, or for a parameter that a file
+        leaves out; else an error.
+        """
+        slot, _, name = word.key.rpartition(".")
+        node = select(self.tree, slot) if slot else None
+        parts = node if isinstance(node, Mapping) and not _is_part(node) else {}
+        owners = [
+            f"{slot}.{part}.{name}"
+            for part, inner in parts.items()
+            if _is_part(inner) and name in inner
+        ]
+        if len(owners) == 1:
+            return word.renamed(owners[0])
+        if owners:
+            raise ConfigError(word.key, word.value, f"several have it: {', '.join(owners)}")
+        takes = parameters_of(node, self.plugins) or ()
+        if name in takes and not word.mark:
+            return word.added()
+        known = [*paths(self.tree), *(f"{slot}.{parameter}" for parameter in takes)]
+        raise self._explain_unknown(word, known)
+
+    def _explain_unknown(self, word: OverrideWord, known: Sequence[str]) -> ConfigError:
+        """A setting that the command does not take."""
+
+        def is_settable(key: str) -> bool:
+            return self._is_settable(key, known) or bool(self._find_choice(key))
+
+        allowed, value = "there is no such setting", word.value
+        if self.starts and word.key.partition(".")[0] in OF_THE_MODEL:
+            fix = "leave it out, or checkpoint=null to start without weights"
+            raise ConfigError(word.key, value, "checkpoint decides this", fix=fix)
+        if re.fullmatch(r"""(['"])[\w.+-]+\1""", value):  # no letter in it needs them
+            value = value[1:-1]
+        slot, _, name = word.key.rpartition(".")
+        choice, other = self._find_choice(word.key), ours(word.key, is_settable)
+        key, _, stated = other.partition("=")
+        # what another part of its own slot has is no foreign name of a setting elsewhere
+        elsewhere = bool(choice and slot) and not key.startswith(f"{slot}.")
+        if other and key != word.key and not elsewhere:
+            before = "" if self._is_settable(key, known) else self._find_choice(key)
+            fix = f"{before} {spell_word(f'{key}={stated or value}')}".strip()
+            return ConfigError(word.key, word.value, f"{allowed} (did you mean '{key}'?)", fix=fix)
+        if inside := self._find_inside(word.key):
+            fix = spell_word(f"{inside}={value}")
+            return ConfigError(word.key, value, f"{allowed} (did you mean '{inside}'?)", fix=fix)
+        if choice:
+            node = select(self.tree, slot)  # {}: the file `none` of a slot is empty
+            chosen = "" if node else f"={'null' if node is None else 'none'}, and has no settings"
+            allowed = f"{slot}{chosen or ' has no such setting as it is chosen'}"
+            fix = f"{choice} {spell_word(word.text)}"
+            return ConfigError(word.key, word.value, allowed, fix=fix)
+        node = select(self.tree, slot) if slot else None
+        if name.isdigit() and isinstance(node, Mapping) and node and not _is_part(node):
+            allowed = f"{allowed}; {slot} has names, not numbers: {', '.join(map(str, node))}"
+            path, first = next(scalars_in(node, slot))
+            raise ConfigError(word.key, value, allowed, fix=spell_word(f"{path}={spell(first)}"))
+        meant = guess(word.key, known)
+        fix = spell_word(f"{meant[0]}={value}") if len(meant) == 1 else ""
+        beside = select(self.tree, slot)
+        if word.value.startswith("{") and isinstance(beside, Mapping) and not _is_part(beside):
+            allowed, fix = f"{allowed}; a + before it adds one", spell_word(f"+{word.text}")
+        fix = fix or ("" if meant else "leave it out")
+        return ConfigError(word.key, word.value, f"{allowed}{did_you_mean(meant)}", fix=fix)
+
+    def _is_settable(self, key: str, known: Sequence[str]) -> bool:
+        """Whether the command takes the setting as its parts are chosen."""
+        slot, _, name = key.rpartition(".")
+        parts = select(self.tree, slot) if slot else None
+        inner = parts.values() if isinstance(parts, Mapping) and not _is_part(parts) else ()
+        return key in known or any(isinstance(part, Mapping) and name in part for part in inner)
+
+    def _find_inside(self, key: str) -> str:
+        """The only setting of the name of `key` in the parts inside of its part, in lists, too."""
+        slot, _, name = key.rpartition(".")
+        node = select(self.tree, slot) if slot else None
+        inner = scalars_in(node, slot) if _is_part(node) else ()
+        same = [path for path, _ in inner if path.endswith(f".{name}")]
+        return same[0] if len(same) == 1 else ""
+
+    def _find_choice(self, key: str) -> str:
+        """`search=sample`: the choices of another part for the slot of `key` whose files have this
+        setting; as a choice in a fix.
+        """
+        slot, _, name = key.rpartition(".")
+        node = select(self.tree, slot) if slot else {}
+        if not (_is_part(node) or (not node and slot in self.tree)):
+            return ""
+        group = slot.rpartition(".")[2]
+        owners = [
+            option
+            for option in self.composer.options(group)
+            if name in self.composer.settings_in(group, option)
+        ]
+        several = f"<{' or '.join(owners)}>" if len(owners) < 8 else f"<{owners[0]}, ...>"
+        one = owners[0] if len(owners) == 1 else several
+        return f"{group if group == slot else f'{group}@{slot}'}={one}" if owners else ""
+
+
+def _is_part(node: Any) -> bool:
+    return isinstance(node, Mapping) and "_target_" in node

@@ -1,0 +1,155 @@
+"""What the settings of a part mean: comments and defaults of its YAML file, types and further
+defaults of its signature.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from plmctl.config.build import MARKS, MISSING
+from plmctl.config.recipes import conf_dir, part_files
+from plmctl.config.settings import Setting, list_plumbing
+from plmctl.config.spec import RunSpec
+from plmctl.config.walks import parts_in
+from plmctl.core.locate import locate, parameters
+from plmctl.core.spelling import spell
+from plmctl.core.values import describe_values
+
+_PACKAGE = re.compile(r"^# @package (\S+)", re.MULTILINE)
+
+
+def list_settings(
+    file: Path, plugins: Sequence[str] = (), *, types: bool = True, at: str = ""
+) -> list[Setting]:
+    """The settings of a part file and of those that it is made of, by their config paths.
+
+    `types`: also look at signatures, which imports the parts. `at`: where the part stands, if not
+    where the file says.
+    """
+    text = file.read_text(encoding="utf-8")
+    package = _PACKAGE.search(text)
+    stated = package[1].replace("_global_", "") if package else file.parent.name
+    inherited = _list_inherited(file, plugins, types)
+    classes = {setting.path: setting.target for setting in inherited if setting.target}
+    reader = _Reader(text, plugins, types, classes)
+    by_path: dict[str, Setting] = {}
+    for setting in [*inherited, *reader.read(yaml.compose(text), at or stated, top=True)]:
+        before = by_path.get(setting.path, setting)
+        meaning = setting.meaning or before.meaning or _read_plumbing().get(setting.path, "")
+        by_path[setting.path] = replace(setting, kind=setting.kind or before.kind, meaning=meaning)
+    return list(by_path.values())
+
+
+def targets(file: Path) -> list[str]:
+    """The classes of the parts that the file chooses, the outermost of each."""
+    return list(_targets_in(file.read_text(encoding="utf-8")))
+
+
+def name_part(spec: RunSpec, slot: str) -> str:
+    """What a user calls the part in a slot of a spec: the name of its file, `regulariser=fgm`; of a
+    part without a file, its class.
+    """
+    target = str(spec[slot]["_target_"])
+    files = part_files(slot, spec.provenance.config_dirs)
+    named = (name for name, file in files.items() if target in targets(file)[:1])
+    return next(named, target.rpartition(".")[2])
+
+
+@functools.lru_cache(maxsize=1024)
+def _targets_in(text: str) -> tuple[str, ...]:
+    """Those of the text of a part file; all files are read whenever a field is lacking."""
+    content = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    return tuple(part["_target_"] for _, part in parts_in(content))
+
+
+@functools.cache
+def _read_plumbing() -> dict[str, str]:
+    """{path: meaning} of the settings that are no part's."""
+    listed = [*list_plumbing("finetune"), *list_plumbing("pretrain")]
+    return {setting.path: setting.meaning for setting in listed}
+
+
+def _list_inherited(file: Path, plugins: Sequence[str], types: bool) -> list[Setting]:
+    """Of the files in its list of defaults: `parts/bert`, `/search@task.search: beam`."""
+    content = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+    inherited: list[Setting] = []
+    for default in content.get("defaults") or ():
+        for group, name in default.items() if isinstance(default, dict) else [(".", default)]:
+            slot, _, at = group.removeprefix("override ").partition("@")
+            shipped = conf_dir() / (file.parent.name if slot == "." else slot.lstrip("/"))
+            folders = [file.parent, shipped] if slot == "." else [shipped]
+            others = [folder / f"{name}.yaml" for folder in folders if isinstance(name, str)]
+            if other := next((other for other in others if other.is_file()), None):
+                inherited += list_settings(other, plugins, types=types, at=at)
+    return inherited
+
+
+@dataclass
+class _Reader:
+    """Walks the nodes of a YAML text, which know where they stand in it."""
+
+    text: str
+    plugins: Sequence[str]
+    types: bool
+    classes: Mapping[str, str]  # {path: class} of the parts that the text changes
+
+    def read(
+        self, node: Any, path: str, outer: str = "", *, top: bool = False
+    ) -> Iterator[Setting]:
+        """The settings of a node; `outer`: the comment at the group that it stands in."""
+        if not isinstance(node, yaml.MappingNode):
+            return
+        content = {key.value: (key, value) for key, value in node.value}
+        wanted: Mapping[str, inspect.Parameter] = {}
+        if chosen := content.get("_target_"):
+            target = chosen[1].value
+            meaning = outer or self._comment(*chosen)
+            yield Setting(path, target.rpartition(".")[2], "a part", meaning, target)
+        else:
+            target = self.classes.get(path, "")
+        if target and self.types:
+            wanted = parameters(locate(target, self.plugins))
+        for name, (key, value) in content.items():
+            if name in MARKS or (top and name == "defaults"):  # those are Hydra's
+                continue
+            where = f"{path}.{name}" if path else name
+            meaning = self._comment(key, value) or outer
+            if isinstance(value, yaml.MappingNode) and value.value:
+                yield from self.read(value, where, meaning)
+                continue
+            kind = describe_values(wanted[name].annotation) if name in wanted else ""
+            yield Setting(where, self._default(value), kind, meaning)
+        for name, parameter in wanted.items() if chosen else ():
+            kind = describe_values(parameter.annotation)
+            if name in content or parameter.default is parameter.empty or not kind:
+                continue
+            if not kind.startswith("a part"):
+                yield Setting(f"{path}.{name}", spell(parameter.default) or '""', kind)
+
+    def _default(self, value: Any) -> str:
+        written = self.text[value.start_mark.index : value.end_mark.index].strip()
+        return "" if value.value == MISSING else written
+
+    def _comment(self, key: Any, value: Any) -> str:
+        """What stands behind a setting in its line, or else in lines of their own above it."""
+        nested = isinstance(value, yaml.MappingNode) and not value.flow_style
+        mark = key.end_mark if nested else value.end_mark
+        lines = [*self.text.splitlines(), ""]
+        rest = lines[mark.line][mark.column :]
+        if "#" in rest and not rest.lstrip().startswith((",", "}")):
+            return str(rest.partition("#")[2]).strip()
+        head = next((n for n, line in enumerate(lines) if line and line[0] != "#"), 0)
+        above = takewhile(
+            lambda line: line.lstrip().startswith("#"),
+            reversed(lines[head + 1 : key.start_mark.line]),
+        )
+        return " ".join(line.strip().lstrip("# ") for line in reversed([*above]))

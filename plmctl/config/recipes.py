@@ -1,0 +1,169 @@
+"""Where part files and recipes lie, and how a recipe's name, or a user's own file, becomes an
+option Hydra can choose.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from plmctl.config.walks import references_in
+from plmctl.core.errors import DataError, UsageError, nearest
+from plmctl.storage.paths import find_near
+from plmctl.storage.settings_file import read_settings
+
+STUDIES = "studies"  # the folder of studies among recipes
+GRAPHS = "graph"  # and that of recipes for plmctl graph
+
+
+def conf_dir() -> Path:
+    """The folder of part files: conf/ of a checkout, or its copy in an installed wheel."""
+    return _shipped("conf")
+
+
+def recipes_dir() -> Path:
+    """The folder of recipes: recipes/ of a checkout, or its copy in an installed wheel."""
+    return _shipped("recipes")
+
+
+def slots(config_dirs: Sequence[str] = ()) -> list[str]:
+    """The slots that have part files, in conf/ or in the user's folders."""
+    folders = [conf_dir(), *map(Path, config_dirs)]
+    groups = {place.name for folder in folders for place in folder.iterdir() if place.is_dir()}
+    return sorted(groups - {"recipes"})
+
+
+def part_files(group: str, config_dirs: Sequence[str] = ()) -> dict[str, Path]:
+    """{name: file} of the parts of a slot; a user's own hides one of conf/ that is called the
+    same.
+    """
+    folders = [conf_dir(), *map(Path, reversed(config_dirs))]
+    return {
+        file.stem: file for folder in folders for file in sorted((folder / group).glob("*.yaml"))
+    }
+
+
+def find_recipe(name: str, config_dirs: Sequence[str] = ()) -> Path:
+    """The file of a recipe: ./mine.yaml as it stands, a name from the user's folders, then from
+    recipes/.
+    """
+    if name.endswith((".yaml", ".yml")):
+        if not Path(name).is_file():
+            near = find_near(Path(name), folders=False)
+            fix = str(near) if near else "plmctl recipes ls shows those that have a name"
+            raise UsageError(f"{name}: there is no such file\n  fix: {fix}")
+        return Path(name)
+    for folder in [*_recipe_folders(config_dirs), recipes_dir()]:
+        if (folder / f"{name}.yaml").is_file():
+            return folder / f"{name}.yaml"
+    known = recipe_names(config_dirs)
+    meant = get_close_matches(name, known, n=1)
+    fix = meant[0] if meant else "plmctl recipes ls says what each one is"
+    raise UsageError(
+        f"there is no recipe '{name}'{nearest(name, known)};"
+        f" there are {', '.join(known)}, or give ./yours.yaml\n  fix: {fix}"
+    )
+
+
+def is_shipped(name: str) -> bool:
+    """Whether this name, or this file, is of recipes/; a user's folders are not looked into."""
+    return find_recipe(name).resolve().is_relative_to(recipes_dir())
+
+
+def find_study(name: str, config_dirs: Sequence[str] = ()) -> Path:
+    """The file of a study: ./mine.yaml as it stands, a name from studies/ of the user's recipes,
+    then of recipes/.
+    """
+    if name.endswith((".yaml", ".yml")):
+        return find_recipe(name)
+    files = studies(config_dirs)
+    if name not in files:
+        problem = f"there is no study '{name}'{nearest(name, files)}." if name else "which study?"
+        meant = get_close_matches(name, files, n=1)
+        listed = "plmctl recipes ls --studies says what each one is"
+        fix = meant[0] if meant else listed
+        there = f"There are {', '.join(files)}, or give ./yours.yaml"
+        raise UsageError(f"{problem} {there}\n  fix: {fix}")
+    return files[name]
+
+
+def find_graph_recipe(name: str, config_dirs: Sequence[str] = ()) -> Path:
+    """The file of a recipe of `plmctl graph`: ./mine.yaml as it stands, else as for a study."""
+    if name.endswith((".yaml", ".yml")):
+        return find_recipe(name)
+    files = graph_recipes(config_dirs)
+    if name not in files:
+        meant = get_close_matches(name, files, n=1)
+        raise UsageError(
+            f"there is no recipe '{name}' for plmctl graph{nearest(name, files)}; there are"
+            f" {', '.join(files)}, or give ./yours.yaml\n"
+            f"  fix: {meant[0] if meant else 'plmctl graph --help says what each one is'}"
+        )
+    return files[name]
+
+
+def studies(config_dirs: Sequence[str] = ()) -> dict[str, Path]:
+    """{name: file} of every study; a user's own hides one of recipes/ that is called the same."""
+    return _files_in(STUDIES, config_dirs)
+
+
+def graph_recipes(config_dirs: Sequence[str] = ()) -> dict[str, Path]:
+    """{name: file} of every recipe of `plmctl graph`, in the same way."""
+    return _files_in(GRAPHS, config_dirs)
+
+
+def _files_in(place: str, config_dirs: Sequence[str]) -> dict[str, Path]:
+    """{name: file} of one folder of recipes/ and of the user's recipes, whose files come first."""
+    folders = [
+        *(Path(folder, place) for folder in _recipe_folders(config_dirs)),
+        recipes_dir() / place,
+    ]
+    return {
+        file.stem: file for folder in reversed(folders) for file in sorted(folder.glob("*.yaml"))
+    }
+
+
+def recipe_names(config_dirs: Sequence[str] = ()) -> list[str]:
+    """Every recipe that has a name, the user's own first."""
+    folders = [*(Path(folder, "recipes") for folder in config_dirs), recipes_dir()]
+    names = [
+        file.relative_to(folder).with_suffix("")
+        for folder in folders
+        for file in sorted(folder.rglob("*.yaml"))
+    ]
+    return list(
+        dict.fromkeys(str(name) for name in names if name.parts[0] not in (STUDIES, GRAPHS))
+    )
+
+
+def option_name(recipe: str) -> str:
+    """A recipe's name, or a file's path, in letters that Hydra's grammar takes."""
+    return re.sub(r"\W", "_", recipe, flags=re.ASCII)
+
+
+def load(file: Path) -> dict[str, Any]:
+    """The settings that a recipe, a study or a part file writes; none may read the environment."""
+    try:
+        settings = read_settings(file, fix="correct it: settings as key: value")
+        for path, text in references_in(settings):
+            if "oc.env" in text:
+                fix = f"say it on the command line: {path}=$NAME"
+                raise DataError(
+                    f"{path}={text!r}: a file does not read the environment", file=file, fix=fix
+                )
+        return settings
+    except DataError as error:
+        raise UsageError(str(error)) from None
+
+
+def _recipe_folders(config_dirs: Sequence[str]) -> list[Path]:
+    return [place for base in config_dirs for place in (Path(base, "recipes"), Path(base))]
+
+
+def _shipped(name: str) -> Path:
+    package = Path(__file__).parents[1]
+    installed = package / f"_{name}"
+    return installed if installed.is_dir() else package.parent / name

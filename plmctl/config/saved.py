@@ -1,0 +1,93 @@
+"""The settings that a run or a user saved as YAML: plain values, in which nothing is worked out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from plmctl.config.build import UnknownSetting, check_parts
+from plmctl.config.format_1 import upgrade
+from plmctl.config.make_spec import make_spec
+from plmctl.config.spec import Provenance, RunSpec, thaw
+from plmctl.config.walks import references_in
+from plmctl.core.errors import DataError
+from plmctl.storage.atomic import write_text
+from plmctl.storage.reading import COPY
+from plmctl.storage.settings_file import read_settings, to_yaml
+
+CONFIG = "config.yaml"  # of a run and of a checkpoint
+VERSION = "version"  # the key of a saved spec that says how it is read
+
+
+def read_saved(file: Path, *, fix: str = COPY) -> dict[str, Any]:
+    """The settings that a run saved, as plain values: nothing in them is worked out, so nothing
+    leaks into them.
+    """
+    settings = read_settings(file, fix=fix)
+    refuse_references(settings, file=file)
+    return dict(upgrade(settings))
+
+
+def read_spec(folder: Path, given: Provenance | None = None) -> RunSpec | None:
+    """The spec of a run, or of a checkpoint; None where nothing was saved yet.
+
+    Args:
+        given: Who asks for it; the verb is that of the saved spec.
+
+    Raises:
+        DataError: The file is damaged, or has settings that plmctl does not know.
+    """
+    file = folder / CONFIG
+    settings = read_saved(file) if file.is_file() else {}
+    if not settings:
+        return None
+    version = settings.pop(VERSION, 1)
+    if version not in (1, 2):
+        fix = "a newer plmctl, which wrote it"
+        raise DataError(
+            f"a spec of version {version}, which this plmctl does not read", file=file, fix=fix
+        )
+    known_by = {"graph": "graph_score", "finetune": "task"}
+    verb = next((verb for verb, key in known_by.items() if key in settings), "pretrain")
+    verb = verb if "train" in settings else "convert"
+    known = replace(given or Provenance(verb), verb=verb)
+    spec, errors = make_spec(verb, settings, known, saved=True)
+    if errors:
+        raise DataError("; ".join(str(error) for error in errors[:3]), file=file, fix=COPY)
+    return spec
+
+
+def refuse_former_settings(parts: Mapping[str, Any], plugins: Sequence[str], *, file: Path) -> None:
+    """DataError where saved parts have settings that parts of these names have no more.
+
+    Args:
+        parts: {slot: node}.
+    """
+    found = check_parts(parts, plugins)
+    former = [error for error in found if isinstance(error, UnknownSetting)]
+    if former:
+        what = f"{former[0].path} is a setting of an older plmctl, which this one does not have"
+        more = f" (nor {len(former) - 1} more)" if len(former) > 1 else ""
+        fix = "train a new run of today's recipe, or use the plmctl that wrote it"
+        raise DataError(f"{what}{more}", file=file, fix=fix)
+
+
+def write_spec(spec: RunSpec, folder: Path) -> None:
+    """Save a spec as `read_spec` finds it."""
+    write_text(folder / CONFIG, spec_text(spec))
+
+
+def spec_text(spec: RunSpec) -> str:
+    """A spec as its file has it, with the version by which it is read."""
+    return to_yaml({VERSION: 2, **thaw(spec)})
+
+
+def refuse_references(settings: Any, *, file: object) -> None:
+    """DataError where a saved setting is no value but refers to another, or to the environment
+    (`${oc.env:HOME}`).
+    """
+    for path, value in references_in(settings):
+        fix = f"write its value there, if you trust the file; a run saves values alone ({path})"
+        raise DataError(f"{path}={value!r} refers to something else", file=file, fix=fix)

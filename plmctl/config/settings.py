@@ -1,0 +1,84 @@
+"""What --help says of settings: each with its default and its meaning, the comment behind it in
+the schema's file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from plmctl.config.build import MISSING
+from plmctl.config.schema import VERBS, hints
+from plmctl.config.spec import Record
+from plmctl.core.spelling import spell
+from plmctl.core.values import describe_values
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting as `plmctl help` shows it."""
+
+    path: str
+    default: str  # as a file writes it; empty: it must be given
+    kind: str = ""  # what its values are, in words
+    meaning: str = ""
+    target: str = ""  # of a part: its class
+    owners: tuple[str, ...] = ()  # the commands or parts that take it, where it is shown alone
+
+
+def settings(verb: str) -> list[tuple[str, str]]:
+    """(key=default, its meaning: the comment beside it in the file of its class) of the plumbing
+    of `verb`, for --help.
+    """
+    lines = []
+    for setting in list_plumbing(verb):
+        closed = setting.kind if setting.kind.startswith("one of ") else ""
+        needed = "" if setting.default else "must be given"
+        words = "; ".join(filter(None, [setting.meaning, closed, needed]))
+        lines.append((f"{setting.path}={setting.default}", words))
+    return lines
+
+
+def list_plumbing(verb: str) -> list[Setting]:
+    """The settings of `verb` that are no part's."""
+    return list(_list_group(VERBS[verb], ""))
+
+
+def _list_group(group: type[Record], path: str) -> Iterator[Setting]:
+    defaults = group()
+    for name, hint in hints(group).items():
+        value, key = defaults[name], f"{path}{name}"
+        if isinstance(value, Record):
+            yield from _list_group(type(value), f"{key}.")
+        # parts are listed by themselves
+        elif hint is not Any and name != "recipe" and key != "run.resume":
+            shown = "" if value == MISSING else spell(value)
+            yield Setting(key, shown, describe_values(hint), _comment(group, name))
+
+
+def _comment(group: type, name: str) -> str:
+    """What stands behind a field of a class in its line, or else in lines of their own above it."""
+    comments = (_comments(base).get(name) for base in group.__mro__)
+    return next(filter(None, comments), "")
+
+
+@functools.cache
+def _comments(group: type) -> dict[str, str]:
+    """{field: the comment beside it} of the fields that a class itself lists."""
+    if not dataclasses.is_dataclass(group):
+        return {}
+    comments: dict[str, str] = {}
+    above: list[str] = []
+    for line in inspect.getsource(group).splitlines():
+        if line.lstrip().startswith("# "):
+            above.append(line.lstrip().removeprefix("# "))
+            continue
+        if field := re.match(r"    (\w+): .*?(?:  # (.*))?$", line):
+            comments[field[1]] = field[2] or " ".join(above)
+        above = []
+    return comments

@@ -1,0 +1,187 @@
+"""A run as it was decided: frozen records and parts, in which a change makes a new value.
+
+A `Record` is a dataclass of settings (`spec.train.steps`), a `Part` a node of a config that names a
+class (`spec.optim["_target_"]`). Both are read like mappings, too: `spec["train"]["steps"]`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from plmctl.config.decision import Decision
+from plmctl.config.walks import select
+
+
+class Part(Mapping[str, Any]):
+    """A group of settings that no class of ours lists, read-only at every depth."""
+
+    __slots__ = ("_items",)
+
+    def __init__(self, items: Mapping[str, Any]) -> None:
+        object.__setattr__(self, "_items", {key: freeze(value) for key, value in items.items()})
+
+    def __getitem__(self, key: str) -> Any:
+        return self._items[key]
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_items" or (name.startswith("__") and name.endswith("__")):
+            raise AttributeError(name)
+        try:
+            return self._items[name]
+        except KeyError:
+            raise AttributeError(f"there is no setting '{name}'") from None
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{name}: a spec is never written to; `replace` makes a new one")
+
+    __delattr__ = __setattr__  # type: ignore[assignment]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __repr__(self) -> str:
+        return repr(self._items)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._items.items()))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Part, (self._items,)
+
+    def with_value(self, path: str, value: Any) -> Part:
+        """This part with another value at a dotted key, which need not be there yet."""
+        key, _, rest = path.partition(".")
+        return Part({**self._items, key: _within(self._items.get(key), rest, value)})
+
+
+class Record(Mapping[str, Any]):
+    """A base for frozen dataclasses of settings, whose fields are also the keys of a mapping."""
+
+    def __getitem__(self, key: str) -> Any:
+        if key not in self._keys():
+            raise KeyError(key)
+        return getattr(self, key)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._keys())
+
+    def __len__(self) -> int:
+        return len(self._keys())
+
+    def with_value(self, path: str, value: Any) -> Self:
+        """This record with another value at a dotted key; KeyError where it has no such field."""
+        key, _, rest = path.partition(".")
+        changed = {key: _within(self[key], rest, value)}
+        return dataclasses.replace(self, **changed)  # type: ignore[type-var]
+
+    def replace(self, changes: Mapping[str, Any]) -> Self:
+        """This record with the values of {dotted key: value}."""
+        changed = self
+        for path, value in changes.items():
+            changed = changed.with_value(path, value)
+        return changed
+
+    def select(self, path: str) -> Any:
+        """The value at a dotted key, or None where there is nothing."""
+        return select(self, path)
+
+    @classmethod
+    @functools.cache
+    def _keys(cls) -> tuple[str, ...]:
+        fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+        return tuple(field.name for field in fields if not field.metadata.get("beside"))
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What stood on the command line: where a spec comes from, and what is wanted of it."""
+
+    verb: str  # the command whose settings these are
+    recipe: str | None = None
+    overrides: tuple[str, ...] = ()
+    config_dirs: tuple[str, ...] = ()
+    plugins: tuple[str, ...] = ()
+    dry_run: bool = False
+    resume: bool = False
+    preview: int = 0  # rows to show
+    json: bool = False
+    submission: bool = False
+    within: bool = False  # a job of a sweep, study or chain, which says how to go on with all of it
+    launcher: tuple[str, ...] = ()  # of a study's jobs: hydra/launcher=... and its settings
+    changes: tuple[str, ...] = ()  # what --resume was allowed to change: "key: old -> new"
+    # the command that was typed, where its settings are those of another, `verb`: distill
+    front: str = ""
+    removed: tuple[str, ...] = ()  # settings of parts that are not chosen: "noise.x.rate=0.15"
+    decision: Decision | None = None  # what follows from train.minutes
+    # the settings with their references (${size.width}), before these were worked out
+    written: Part = field(default_factory=lambda: Part({}), repr=False, compare=False)
+
+    @property
+    def command(self) -> str:
+        """What stands behind `plmctl`."""
+        return self.front or self.verb
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """The settings that the command line names."""
+        return frozenset(map(key_of, self.overrides))
+
+
+@dataclass(frozen=True)
+class RunSpec(Record):
+    """What every command is given: its settings (the subclasses of config/schema.py), checked, and
+    where they come from.
+    """
+
+    provenance: Provenance = field(
+        default=Provenance(""), repr=False, compare=False, kw_only=True, metadata={"beside": True}
+    )
+
+    @property
+    def plugins(self) -> tuple[str, ...]:
+        """The packages outside plmctl whose parts may be named."""
+        return self.provenance.plugins
+
+    def asked(self, **wishes: Any) -> Self:
+        """This spec with other values in its provenance: `asked(dry_run=True)`."""
+        known = dataclasses.replace(self.provenance, **wishes)
+        return dataclasses.replace(self, provenance=known)
+
+
+def key_of(word: str) -> str:
+    """The setting that an override names: `optim.lr` of `+optim.lr=1`."""
+    return word.lstrip("+~").partition("=")[0]
+
+
+def freeze(value: Any) -> Any:
+    """`value` with parts for mappings and tuples for lists, at every depth."""
+    if isinstance(value, (Part, Record)):
+        return value
+    if isinstance(value, Mapping):
+        return Part(value)
+    return tuple(map(freeze, value)) if isinstance(value, (list, tuple)) else value
+
+
+def thaw(value: Any) -> Any:
+    """`value` as plain dicts and lists, which the caller may change."""
+    if isinstance(value, Mapping):
+        return {key: thaw(item) for key, item in value.items()}
+    return [thaw(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def _within(node: Any, path: str, value: Any) -> Any:
+    """`node` with another value at a dotted key; the value itself without one."""
+    if not path:
+        return freeze(value)
+    if isinstance(node, tuple):
+        place, _, rest = path.partition(".")
+        inner = _within(node[int(place)], rest, value)
+        return (*node[: int(place)], inner, *node[int(place) + 1 :])
+    return (node if isinstance(node, (Part, Record)) else Part({})).with_value(path, value)

@@ -1,0 +1,65 @@
+"""Which task reads files that have labels: the one whose columns have the names of theirs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from plmctl.config.part_help import list_settings
+from plmctl.config.plugins import as_words
+from plmctl.config.recipes import part_files
+from plmctl.core.errors import DataError
+from plmctl.tasks import files
+from plmctl.tasks.table_rows import rows_of
+
+COLUMNS = "task.columns."
+TABLES = (".tsv", ".csv")
+OBJECTS = (".jsonl", ".json")
+
+
+def describe_labels(path: Any, config_dirs: Sequence[str] = ()) -> str:
+    """How the labels of a file, or of the tables in a folder, are checked; empty where there are
+    no columns but a text.
+    """
+    names = _read_names(Path(path).expanduser()) if isinstance(path, str) else []
+    if len(names) < 2:
+        return ""
+    if task := find_task(names, config_dirs):
+        words = ["data", "check", str(path), f"task={task}", *as_words((), config_dirs)]
+        line = shlex.join(["plmctl", *words])
+        return f"{line}  checks the labels"
+    listed = ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
+    return f"labels are checked with task=, which names their columns ({listed}): plmctl help task"
+
+
+def find_task(names: Sequence[str], config_dirs: Sequence[str] = ()) -> str:
+    """The task that reads most of these columns by their names, and needs no other; the first of
+    equals, or nothing.
+    """
+    named: dict[str, int] = {}
+    for task, file in part_files("task", config_dirs).items():
+        settings = list_settings(file, types=False)
+        columns = [s.default for s in settings if s.path.startswith(COLUMNS)]
+        wanted = {name for column in columns for name in column.strip("[]").split(", ")} - {"null"}
+        if wanted and wanted <= set(names):
+            named[task] = len(wanted)
+    return max(named, key=lambda task: named[task], default="")
+
+
+def _read_names(path: Path) -> list[str]:
+    """The names of the columns of a file, or of the first table in a folder, best of train."""
+    kinds = (*TABLES, *OBJECTS)
+    inside = sorted(path.iterdir()) if path.is_dir() else [path]
+    tables = [file for file in inside if file.is_file() and files.suffix(file) in kinds]
+    for file in sorted(tables, key=lambda file: "train" not in file.name)[:1]:
+        with contextlib.suppress(DataError, ValueError, OSError):
+            if files.suffix(file) in OBJECTS:
+                _, line = next(files.lines(file))
+                row = json.loads(line)
+                return list(row) if isinstance(row, dict) else []
+            return next(iter(rows_of(file)))[1]
+    return []

@@ -1,0 +1,1 @@
+"""`plmctl embed`: vectors of texts, out of a model or a file."""

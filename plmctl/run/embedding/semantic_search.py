@@ -1,0 +1,118 @@
+"""`plmctl embed among=vectors.npz`: the lines of a file whose vectors are nearest to those of
+questions.
+
+A file that `plmctl embed` has written with one vector for each line has, beside these,
+
+    made      how they were made, and the texts: JSON, as bytes
+    weights   [V] what each token weighs, of poolings that weigh them
+
+so that questions become vectors in the same way.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from plmctl.config.uses import Embed
+from plmctl.core.errors import DataError
+from plmctl.core.terminal import counted, remark, tell
+from plmctl.core.values import fit
+from plmctl.heads.token_weights import TOKEN_WEIGHTS
+from plmctl.storage.atomic import write_text
+from plmctl.tasks.search import search_vectors
+
+MADE = "made"
+WEIGHTS = "weights"
+SHOWN = 10  # questions whose answers are printed
+_FIX = "plmctl embed checkpoint=... input=... out=vectors.npz pooling=trained normalize=true"
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How vectors were made: settings of `plmctl embed`."""
+
+    checkpoint: str
+    pooling: str
+    layers: int | str | list[int]
+    normalize: bool
+    texts: list[str]
+
+    def write(self, weights: np.ndarray | None = None) -> list[tuple[str, np.ndarray]]:
+        """The arrays that say so."""
+        text = json.dumps(vars(self), ensure_ascii=False)
+        made = (MADE, np.frombuffer(text.encode("utf-8", "replace"), np.uint8))
+        return [made] if weights is None else [made, (WEIGHTS, weights)]
+
+
+@dataclass(frozen=True)
+class VectorFile:
+    """One vector for each line of a text, [n, W], how they were made, and what tokens weigh."""
+
+    vectors: np.ndarray
+    manner: Manner
+    weights: np.ndarray | None = None  # [V]
+
+    @classmethod
+    def read(cls, file: Path) -> VectorFile:
+        """DataError for a file that is none, or has several vectors a line."""
+        try:
+            with np.load(file, allow_pickle=False) as found:
+                if MADE not in found:
+                    what = "these are not vectors with one for each line, which can be searched"
+                    raise DataError(what, file=file, fix=_FIX)
+                made = json.loads(bytes(found[MADE]).decode())
+                manner = Manner(**{key: made[key] for key in Manner.__annotations__})
+                count = len(fit(manner.texts, list[str]))
+                vectors = np.stack([found[f"hidden_{n}"][0] for n in range(count)])
+                weights = found[WEIGHTS] if manner.pooling in TOKEN_WEIGHTS else None
+        except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+            what = f"no file of vectors: {error}"
+            raise DataError(what, file=file, fix=_FIX) from error
+        return cls(vectors, manner, weights)
+
+
+def find_nearest(
+    spec: Embed, file: VectorFile, texts: Sequence[str], vectors: np.ndarray
+) -> Iterator[dict[str, Any]]:
+    """For each question its text and the `top` nearest lines, best first; of equal ones the first
+    line.
+    """
+    if vectors.shape[1] != file.vectors.shape[1]:
+        sizes = f"{file.vectors.shape[1]} numbers; those of the questions have {vectors.shape[1]}"
+        raise DataError(f"its vectors have {sizes}", file=spec.among, fix="the same checkpoint")
+    lines = np.flatnonzero(file.vectors.any(axis=1))  # lines with a text
+    names = [f"{len(lines) - place:09d}" for place in range(len(lines))]
+    ranked = search_vectors(vectors, file.vectors[lines], names, top=spec.top)
+    for text, own in zip(texts, ranked, strict=True):
+        found = [
+            {
+                "line": int(lines[number]) + 1,
+                "score": float(score),
+                "text": file.manner.texts[lines[number]],
+            }
+            for number, score in zip(own.numbers, own.scores, strict=True)
+        ]
+        yield {"query": text, "found": found}
+
+
+def write_found(spec: Embed, answers: Sequence[dict[str, Any]], count: int) -> None:
+    """Write an answer a line, and print the first ones, or how many there are as JSON."""
+    lines = (json.dumps(answer, ensure_ascii=False) + "\n" for answer in answers)
+    write_text(Path(spec.out), "".join(lines))
+    if spec.provenance.json:
+        counts = {"questions": len(answers), "among": count}
+        tell(json.dumps({"out": spec.out, **counts}))
+        return
+    for answer in answers[:SHOWN]:
+        tell(answer["query"])
+        for each in answer["found"]:
+            tell(f"  {each['score']:.4f}  line {each['line']}: {each['text'][:100]}")
+    asked = counted(len(answers), "question")
+    remark(f"{spec.out}: {asked}, among {counted(count, 'line')}")

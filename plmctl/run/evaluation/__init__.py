@@ -1,0 +1,1 @@
+"""`plmctl eval`: one module a question that a model is asked."""

@@ -1,0 +1,109 @@
+"""What a fine-tuned checkpoint answers to the examples of a split, or to new texts, with scores
+where there are labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from plmctl.config.uses import Evaluate
+from plmctl.run.evaluation.asked_task import read_examples
+from plmctl.run.evaluation.calibrating import (
+    calibrate,
+    decide_again,
+    describe_calibration,
+    describe_loss,
+)
+from plmctl.run.evaluation.predict import ScoreTable, predict
+from plmctl.run.weights.loading import Loaded
+from plmctl.tasks import inference
+from plmctl.tasks.base import Example, Task
+from plmctl.tasks.intervals import find_intervals
+from plmctl.tasks.predictions import beside
+from plmctl.text import unknown
+from plmctl.training.device.precision import Precision
+
+Predictions = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class AnsweredSplit:
+    """The predictions of one split, or of texts, and their metrics."""
+
+    name: str
+    examples: Sequence[Example]
+    predictions: Predictions
+    metrics: Mapping[str, float]  # empty where nothing is labelled
+    remarks: Mapping[str, Any]  # on what was read, by what they are about
+
+    def rows(self, source: str | None) -> Predictions:
+        """Each prediction behind the columns of its example in the file `source`, or its texts."""
+        return beside(source, self.examples, self.predictions)
+
+    def tabulate(self, task: Task, extra: Mapping[str, Any], *, seed: int) -> ScoreTable:
+        """The metrics with their intervals, and the remarks behind `extra`."""
+        scores = {self.name: self.metrics} if self.metrics else {}
+        intervals = {}
+        if scores:
+            intervals = {self.name: find_intervals(task, self.predictions, seed=seed)}
+        return ScoreTable(f"{task.name}: {self.name}", scores, {**extra, **self.remarks}, intervals)
+
+
+def answer_split(
+    spec: Evaluate, loaded: Loaded, task: Task, precision: Precision, *, whole: str = ""
+) -> AnsweredSplit:
+    """The answers to the split that is asked for, or to the texts of `input`.
+
+    `whole`: a remark on files of which no part is held out.
+    """
+    name, examples = read_examples(spec, task)
+    return answer_examples(spec, loaded, task, name, examples, precision, whole=whole)
+
+
+def answer_examples(
+    spec: Evaluate,
+    loaded: Loaded,
+    task: Task,
+    name: str,
+    examples: list[Example],
+    precision: Precision,
+    *,
+    whole: str = "",
+) -> AnsweredSplit:
+    """The answers to examples, as what was fitted to the checkpoint decides; `calibrate` fits it
+    before.
+    """
+    split = inference.encode_split(task, name, examples, loaded.tokenizer)
+    before, metrics = predict_split(spec, loaded, task, split, precision)
+    if spec.calibrate:
+        calibrate(spec, loaded, task, name, before)
+    predictions, decision = decide_again(loaded, task, before, precision.digits)
+    if decision and metrics:
+        metrics = {**metrics, **task.score(predictions)}
+    remarks = {
+        "empty": inference.describe_empty(examples),
+        "cut": inference.describe_truncation(split.rows),
+        "unknown": unknown.describe_unknown(inference.unknown(split.rows, loaded.vocab)),
+        "read": "; ".join(inference.describe_reading(task.reader)),
+        "files": "; ".join(task.remarks),
+        "split": whole if spec.input is None else "",
+        "signatures": task.signatures,
+        "decision": decision,
+        "log loss": describe_loss(before, predictions, task.metrics[0]) if spec.calibrate else "",
+        "calibration error": describe_calibration(before, predictions)
+        if decision and metrics
+        else "",
+    }
+    scored = spec.input is None or inference.is_answered(examples)
+    said = {key: remark for key, remark in remarks.items() if remark}
+    return AnsweredSplit(name, examples, predictions, metrics if scored else {}, said)
+
+
+def predict_split(
+    spec: Evaluate, loaded: Loaded, task: Task, split: inference.Split, precision: Precision
+) -> tuple[Predictions, dict[str, float]]:
+    """The predictions of one split, and its metrics, in the precision that was asked for."""
+    size, digits = spec.batch_size, precision.digits
+    return predict(loaded.model, task, split, precision=precision, batch_size=size, digits=digits)

@@ -1,0 +1,1 @@
+"""`plmctl distill`: teachers and their student."""

@@ -1,0 +1,1 @@
+"""`plmctl finetune`: a task, and those beside it."""

@@ -1,0 +1,62 @@
+"""The regulariser of a training (`regulariser=`), and whether a model and a task can have one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from plmctl.config.build import build
+from plmctl.config.part_help import name_part
+from plmctl.core.errors import ConfigError
+from plmctl.core.locate import locate, parameters
+from plmctl.distill.base import Question
+from plmctl.distill.questions import Nothing, make_question
+from plmctl.models.base import Model
+from plmctl.objectives.base import Objective
+from plmctl.tasks.base import Task
+from plmctl.training.regularisers.base import Regulariser
+
+
+def build_regulariser(spec: Any, model: Model, objective: Objective) -> Regulariser | None:
+    """The part `regulariser`; None without one.
+
+    Args:
+        objective: whose predictions it may compare, without its teachers.
+
+    Raises:
+        ConfigError: The model has no vectors of words, or there is nothing to compare.
+    """
+    if not spec.get("regulariser"):
+        return None
+    none, own = "regulariser=none", name_part(spec, "regulariser")
+    if model.backbone.token_embedding is None:
+        allowed = "none: this model reads characters and has no table of tokens"
+        raise ConfigError("regulariser", own, allowed, fix=none)
+    if spec.train.compile is True:
+        allowed = "false: a regulariser changes what a compiled model reads"
+        raise ConfigError("train.compile", True, allowed, fix="train.compile=false")
+    if (kept := spec.train.get("frozen_outputs", "batch")) != "batch":
+        allowed = "batch: a regulariser changes what frozen layers read"
+        fix = "train.frozen_outputs=batch"
+        raise ConfigError("train.frozen_outputs", kept, allowed, fix=fix)
+    question = make_question(objective, model, "predicted")
+    given = {"question": question} if _compares(objective, question) else {}
+    part = locate(spec.regulariser["_target_"], spec.plugins)
+    if not given and "question" in parameters(part):
+        allowed = "none, fgm, pgd or freelb: nothing is predicted here that could be compared"
+        raise ConfigError("regulariser", own, allowed, fix="regulariser=fgm")
+    if given and spec.get("beside") and "question" in parameters(part):
+        allowed = "none, fgm, pgd or freelb beside other tasks: it compares predictions of one task"
+        raise ConfigError("regulariser", own, allowed, fix="regulariser=fgm")
+    if isinstance(objective, Task) and "question" in parameters(part):
+        objective.check_compared()
+    built: Regulariser = build(spec.regulariser, given, spec.plugins, path="regulariser")
+    return built
+
+
+def _compares(objective: Objective, question: Question) -> bool:
+    """Whether the objective has predictions at known places: labels or targets of its head."""
+    if not isinstance(objective, Task):
+        return not isinstance(question, Nothing)
+    own = {f"labels.{objective.head}", f"targets.{objective.head}"}
+    changed = type(objective).flatten_logits is not Task.flatten_logits
+    return objective.has_classes and (changed or bool(own & objective.facts.needs))

@@ -1,0 +1,1 @@
+"""Models from wherever they lie: read, changed, and written elsewhere."""

@@ -1,0 +1,425 @@
+"""What trained weights and a task decide of a spec: the model, its heads, lengths and labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from plmctl.attention.patterns.base import And, Full
+from plmctl.config.asked import is_asked
+from plmctl.config.build import MISSING, parameters_of
+from plmctl.config.make_spec import spec_of
+from plmctl.config.references import UnresolvedReference, work_out
+from plmctl.config.schema import OF_THE_MODEL, Finetune, Pretrain
+from plmctl.config.spec import key_of, thaw
+from plmctl.core.errors import ConfigError, nearest, raise_all
+from plmctl.core.locate import locate, parameters
+from plmctl.core.terminal import remark
+from plmctl.heads.base import POOLER
+from plmctl.heads.rows import POOLINGS
+from plmctl.models.base import Model
+from plmctl.nn.embeddings import Embedding
+from plmctl.nn.tables import token_rows
+from plmctl.run.assemble import find_long_rows, row_lengths, settle_lengths
+from plmctl.run.loaders import build_format
+from plmctl.run.model_facts import networks, pooling, stated_pooling
+from plmctl.run.peft.base_model import refuse_methods
+from plmctl.run.peft.trained_adapters import find_adapters
+from plmctl.run.places import Places
+from plmctl.run.weights.loading import Source, open_source
+from plmctl.tasks.base import Task
+
+LANGUAGE_HEAD = {
+    "_target_": "plmctl.heads.lm.LMHead",
+    "tied": True,
+    "transform": False,
+    "bias": False,
+}
+Training = TypeVar("Training", Pretrain, Finetune)
+WHOLE = ("initializer", "classifier")  # of a whole model, none of a part's
+
+
+def adapt(spec: Pretrain) -> Pretrain:
+    """The spec with all that the model of `init` decides of it; as it is without one."""
+    if not spec.init:
+        return spec
+    return (graft if spec.init_into else adopt)(spec)
+
+
+def adopt(spec: Pretrain) -> Pretrain:
+    """The spec with size, model and position of the model that `init` names, its heads where both
+    have them, and its tokenizer.
+
+    The pattern, the objective and the data stay those of the run: that is what further training may
+    change. So do the parts of the model that `own` names, which are new: a plain model is taken by
+    a system whose model has more, where `own` has `_target_`, its kind.
+    """
+    kept = tuple(f"model.{name}" for name in spec.own)
+    words = [
+        word
+        for word in spec.provenance.overrides
+        if not any(f"{key_of(word)}.".startswith(f"{path}.") for path in kept)
+    ]
+    refuse_another_model(words, ("size", "position", "model", "tokenizer"), key="init")
+    assert spec.init
+    source = open_source(spec.init, thaw(spec.kept_layers), plugins=spec.plugins)
+    refuse_methods(source, "init")
+    nodes = {name: source.config[name] for name in ("size", "model", "position")}
+    if kept:
+        _check_kind(spec, nodes["model"])
+    _refuse_longer_rows(spec, Places.of(nodes))
+    heads = dict(spec.heads or {})
+    heads |= {
+        name: node for name, node in (source.config.get("heads") or {}).items() if name in heads
+    }
+    adopted = spec.replace({**nodes, "heads": heads, "tokenizer": _tokenizer(spec, source)})
+    written = spec.provenance.written or spec
+    for path in kept:  # with its references: its numbers are those of the adopted size
+        part: Any = written
+        for key in path.split("."):
+            part = part.get(key, MISSING) if isinstance(part, Mapping) else MISSING
+        if part is MISSING:
+            name = path.removeprefix("model.")
+            allowed = f"no part of this run's model{nearest(name, spec.model)}"
+            raise ConfigError("own", name, allowed)
+        adopted = adopted.with_value(path, part)
+    if kept:
+        try:
+            adopted = adopted.replace({"model": work_out(thaw(adopted))["model"]})
+        except UnresolvedReference as error:
+            kind = str(nodes["model"]["_target_"]).rpartition(".")[2]
+            allowed = f"a model with all that {error.path} refers to; this one is {kind} without it"
+            fix = "init=<a run of plmctl pretrain bert>"
+            raise ConfigError("init", spec.init, allowed, fix=fix) from error
+    # its layers and heads are those of the adopted size
+    return adopted.replace(
+        {"pattern": work_out({**thaw(adopted), "pattern": thaw(written)["pattern"]})["pattern"]}
+    )
+
+
+def graft(spec: Pretrain) -> Pretrain:
+    """The spec with the network that `init` names as `model.<init_into>`."""
+    return _graft(spec, "init", str(spec.init), str(spec.init_into))
+
+
+def _graft(spec: Training, key: str, origin: str, into: str) -> Training:
+    """The spec with the network of `origin` as `model.<into>`, its size and places for all of the
+    model, its tokenizer: an encoder-decoder whose encoder is BERT (Rothe et al., 2020,
+    arXiv:1907.12461).
+
+    What the config derives from that part (an encoder-decoder's decoder has the embeddings of its
+    encoder) follows; the rest of the model stays as it is written, and is new.
+
+    Args:
+        key: The setting that names `origin`.
+
+    Raises:
+        ConfigError: The model has no such part, or one of another kind.
+    """
+    path, words = f"model.{into}", spec.provenance.overrides
+    refuse_another_model(words, ("size", "position", "tokenizer"), key=key)
+    raise_all(
+        [
+            ConfigError(
+                key_of(word), word.partition("=")[2], f"{key} decides {path}", fix="leave it out"
+            )
+            for word in words
+            if word.lstrip("+~").startswith((f"{path}.", f"{path}="))
+        ]
+    )
+    parts = networks(spec.model)
+    if into not in parts:
+        known = f"a network inside the model: {', '.join(parts)}{nearest(into, parts)}"
+        fix = (
+            f"{key}_into={next(iter(parts))}"
+            if parts
+            else f"model=encoder_decoder, or {key}_into=null"
+        )
+        raise ConfigError(f"{key}_into", into, known if parts else "null here", fix=fix)
+    source = open_source(origin, thaw(spec.kept_layers), plugins=spec.plugins)
+    refuse_methods(source, key)
+    network = {key: node for key, node in source.config["model"].items() if key not in WHOLE}
+    kind = parts[into]["_target_"]
+    if network["_target_"] != kind:
+        allowed = f"a model of the kind of {path}, {kind}; this one is {network['_target_']}"
+        raise ConfigError(key, origin, allowed)
+    if isinstance(spec, Pretrain):
+        read = source.config["position"].get("max_length")
+        _refuse_longer_rows(spec, Places(read, read))
+    first = spec.model.get("start")
+    if isinstance(first, int) and not 0 <= first < source.vocab_size:
+        allowed = (
+            f"0 up to {source.vocab_size - 1}, the ids of the vocabulary of {origin}, or a role"
+        )
+        raise ConfigError("model.start", first, allowed, fix="model.start=bos")
+    # with its references: what refers to the new nodes follows them
+    tree = thaw(spec.provenance.written or spec)
+    tree["tokenizer"], tree["model"][into] = _tokenizer(spec, source), network
+    tree |= {name: source.config[name] for name in ("size", "position")}
+    verb = "pretrain" if isinstance(spec, Pretrain) else "finetune"
+    grafted: Training = spec_of(verb, work_out(tree), spec.provenance)
+    return grafted
+
+
+def complete(spec: Finetune) -> Finetune:
+    """The spec with the checkpoint's own model in it, and the heads that fit its kind of
+    backbone.
+    """
+    if spec.kept_layers and not spec.checkpoint:
+        allowed = "says which layers of checkpoint=... to take; there is none"
+        fix = "checkpoint=<run>, or size.num_layers=<number> for a new model"
+        raise ConfigError("kept_layers", thaw(spec.kept_layers), allowed, fix=fix)
+    if spec.checkpoint_into and not spec.checkpoint:
+        allowed = "says where the weights of checkpoint=... go, and there are none"
+        raise ConfigError("checkpoint_into", spec.checkpoint_into, allowed)
+    if spec.peft and not spec.checkpoint:
+        allowed = "few weights beside those of a trained model, and there is none: random weights"
+        fix = "checkpoint=<run>, or leave peft out to train all of a new model"
+        raise ConfigError("peft", list(spec.peft), f"{allowed} would stay as they are", fix=fix)
+    if spec.checkpoint_into:
+        spec = _graft(spec, "checkpoint", str(spec.checkpoint), spec.checkpoint_into)
+    elif spec.checkpoint is not None:
+        refuse_another_model(spec.provenance.overrides, OF_THE_MODEL, key="checkpoint")
+        source = open_source(spec.checkpoint, thaw(spec.kept_layers), plugins=spec.plugins)
+        refuse_methods(source, "checkpoint")
+        spec = spec.replace({name: source.config.get(name) for name in OF_THE_MODEL})
+        spec = find_adapters(spec, source)
+        templates = framing(source.config)
+        unset = [name for name in templates if spec.task.get(name, 0) is None]
+        spec = spec.replace({f"task.{name}": templates[name] for name in unset})
+        if "classifier" not in spec.model:
+            classifier = _classifier(spec, source.config.get("heads") or {})
+            spec = spec.with_value("model.classifier", classifier)
+    if spec.row_pooling:
+        spec = _choose_pooling(spec, spec.row_pooling)
+    return _fit_heads(spec) if POOLER in spec.heads else spec
+
+
+def _choose_pooling(spec: Finetune, name: str) -> Finetune:
+    """The spec whose model classifies rows by this pooling; with several vectors, which no pooler
+    reads, by a head with a layer of its own.
+    """
+    classifier = {**thaw(spec.model.get("classifier") or {}), "pooling": name}
+    if name in POOLINGS and POOLINGS[name].vectors > 1:
+        classifier |= {"pooler": False, "dense": True}
+    spec = spec.with_value("model.classifier", classifier)
+    if name not in POOLINGS:
+        allowed = f"one of {', '.join(POOLINGS)}{nearest(name, POOLINGS)}"
+        meant = get_close_matches(name, POOLINGS, n=1)
+        fix = f"row_pooling={meant[0] if meant else 'null'}"
+        raise ConfigError("row_pooling", name, allowed, fix=fix)
+    if not any(decides_about_rows(spec, node) for node in spec.heads.values()):
+        allowed = "null: this task decides about no rows"
+        raise ConfigError("row_pooling", name, allowed, fix="row_pooling=null")
+    return spec
+
+
+def framing(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Which special tokens stood around the sources and targets that a model was trained on, as
+    far as its config says so.
+    """
+    rows = config.get("format") or config.get("task") or {}
+    return {name: rows[name] for name in ("source_template", "target_template") if rows.get(name)}
+
+
+def fit_language_heads(spec: Finetune, task: Task) -> Finetune:
+    """The spec with the heads that the task looks up and its file does not make, those that
+    write: the checkpoint's own, else a tied one.
+    """
+    missing = sorted(task.facts.heads - set(spec.heads))
+    trained: Mapping[str, Any] = {}
+    if missing and spec.checkpoint and not spec.checkpoint_into:
+        trained = open_source(spec.checkpoint, plugins=spec.plugins).config.get("heads") or {}
+    new = {**LANGUAGE_HEAD, "about": task.language_heads_about}
+    return spec.replace({f"heads.{name}": trained.get(name) or new for name in missing})
+
+
+def fit_lengths(spec: Finetune, task: Task) -> dict[str, int]:
+    """{setting: the length that fits} where rows are longer than the positions that a checkpoint
+    has learned, and the user wrote no length; ConfigError where one did.
+    """
+    if not spec.checkpoint:
+        return {}
+    places = Places.of(open_source(spec.checkpoint, plugins=spec.plugins).config)
+    _, written = task.row_lengths
+    # one number for both is said below
+    if places.read != places.written and written > (places.written or written):
+        allowed = f"at most {places.written}, the longest text that {spec.checkpoint} writes"
+        error = ConfigError("task.max_target", written, allowed)
+        return _choose_lengths(spec, error, {"task.max_target": places.written or 0})
+    bound = places.read if written else places.both
+    if bound is None or task.longest <= bound:
+        return {}
+    fits = {
+        f"task.{name}": length
+        for name, length in task.fit_lengths(bound).items()
+        if length != getattr(task, name)
+    }
+    more = f"; with task.max_target a row has {task.longest} tokens"
+    more = "" if task.longest == task.max_length else more
+    allowed = f"at most {bound}, the longest row of {spec.checkpoint}{more}"
+    return _choose_lengths(spec, ConfigError("task.max_length", task.max_length, allowed), fits)
+
+
+def _choose_lengths(spec: Finetune, error: ConfigError, fits: Mapping[str, int]) -> dict[str, int]:
+    """`fits`, said in a line, unless the user wrote one of these lengths: then `error` with them as
+    its fix.
+    """
+    shown = " ".join(f"{key}={length}" for key, length in fits.items())
+    if any(is_asked(spec.provenance, key) for key in fits):
+        raise ConfigError(error.path, error.value, error.allowed, fix=shown)
+    remark(f"{shown} in place of {error.path}={error.value}: {error.allowed}")
+    return dict(fits)
+
+
+def fit_task(spec: Finetune, task: Task, *, longest: int = 0) -> Finetune:
+    """The spec with what labels and task decided: outputs, names, longest row.
+
+    Args:
+        longest: The longest row of the tasks beside it.
+    """
+    changes = {f"task.{name}": value for name, value in task.decided.items()}
+    head = locate(spec.heads[task.head]["_target_"], spec.plugins)
+    if "num_classes" in parameters(head):
+        changes[f"heads.{task.head}.num_classes"] = task.outputs
+    for name, value in task.head_settings.items():
+        changes[f"heads.{task.head}.{name}"] = value
+    if task.vectors:  # of the task's own choice, without a pooler
+        changes[f"heads.{task.head}.vectors"] = task.vectors
+        spec = spec.replace({"heads": {k: v for k, v in spec.heads.items() if k != POOLER}})
+    for path, value in task.model_settings.items():
+        part, _, name = f"model.{path}".rpartition(".")
+        if name in (parameters_of(spec.select(part), spec.plugins) or ()):
+            changes[f"{part}.{name}"] = value
+    if task.pattern:
+        changes["pattern"] = _narrow(thaw(spec.pattern), dict(task.pattern))
+    rows = {**thaw(spec), "format": {"max_length": max(longest, task.longest)}}
+    settled = settle_lengths(rows, plugins=spec.plugins)
+    return spec.replace({name: settled[name] for name in ("model", "position")} | changes)
+
+
+def _narrow(pattern: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    """The node of a pattern that sees what both see; itself if it is narrowed already."""
+    full, both = (f"{Full.__module__}.{part.__name__}" for part in (Full, And))
+    if pattern["_target_"] == full or pattern == more:
+        return more
+    if pattern["_target_"] == both and more in pattern["parts"]:
+        return pattern
+    return {"_target_": both, "parts": [pattern, more]}
+
+
+def with_new_tokens(model: Model, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """`tensors` of a checkpoint with as many rows of tokens as `model` has: those it lacks are
+    the model's first ones.
+    """
+    parameters, filled = dict(model.named_parameters(remove_duplicate=False)), dict(tensors)
+    for name, rows in token_rows(model).items():
+        table = tensors.get(name)
+        if table is not None and len(table) < rows:
+            new = parameters[name][len(table) : rows].detach()
+            filled[name] = torch.cat([table, new.to(table)])
+    return filled
+
+
+def with_second_text(
+    model: Model, source: Source, tensors: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """`tensors` in which the vector of a second text is that of the first one, where pretraining
+    from nothing read rows of one text alone: it was drawn and never trained, and such noise would
+    tell the two texts apart more than what they say.
+    """
+    filled, config, vocab = dict(tensors), source.config, source.vocab
+    format, begun = config.get("format") or {}, config.get("init") or config.get("task")
+    if source.published or begun or vocab is None or "_target_" not in format:
+        return filled
+    if "tracks.segment" in build_format(config, vocab, source.plugins).provides:
+        return filled
+    for name, part in model.named_modules():
+        table = filled.get(f"{name}.segment.weight") if isinstance(part, Embedding) else None
+        if table is not None:
+            filled[f"{name}.segment.weight"] = table[:1].expand_as(table).clone()
+    return filled
+
+
+def refuse_another_model(words: Sequence[str], decided: Sequence[str], *, key: str) -> None:
+    """`size=` and the like build from scratch; beside trained weights, which bring them, they
+    would be ignored.
+    """
+    fix = f"leave it out, or {key}=null to start without weights"
+    raise_all(
+        [
+            ConfigError(key_of(word), word.partition("=")[2], f"{key} decides this", fix=fix)
+            for word in words
+            if key_of(word).partition(".")[0] in decided
+        ]
+    )
+
+
+def _tokenizer(spec: Pretrain | Finetune, source: Source) -> dict[str, Any]:
+    """The node of the tokenizer with the path of the source's; DataError where it has none."""
+    return {**(spec.tokenizer or {}), "path": str(source.tokenizer and source.folder)}
+
+
+def _refuse_longer_rows(spec: Pretrain, places: Places) -> None:
+    known = f"the places that {spec.init} has learned"
+    raise_all(find_long_rows(row_lengths(thaw(spec)), places, known))
+
+
+def _check_kind(spec: Pretrain, model: Mapping[str, Any]) -> None:
+    """ConfigError where `own` would add parts to a model of another kind than the run's, or than
+    the plain one of that; and to layers that have other added cells.
+    """
+    kinds: Any = [locate(node["_target_"], spec.plugins) for node in (model, spec.model)]
+    theirs, ours = (kind.__name__ for kind in kinds)
+    added = [(node.get("stack") or {}).get("adds") or {} for node in (model, spec.model)]
+    if added[0] and thaw(added[1]) != added[0]:
+        allowed = f"a model without added cells, or with those of this run; this one is {theirs}"
+        raise ConfigError("init", spec.init, allowed, fix="init=<a run of plmctl pretrain bert>")
+    if kinds[0] is not kinds[1] and not ("_target_" in spec.own and issubclass(*kinds[::-1])):
+        lacks = [name for name in spec.model if name not in model and name not in spec.own]
+        without = f" without {', '.join(lacks)}" if lacks else ""
+        allowed = (
+            f"a model of the kind {ours}, to which own=[{', '.join(spec.own)}] adds;"
+            f" this one is {theirs}{without}"
+        )
+        plain = kinds[1].__mro__[1].__name__ if "_target_" in spec.own else ours
+        fix = f"init=<a run whose model is of the kind {plain}>"
+        raise ConfigError("init", spec.init, allowed, fix=fix)
+
+
+def _classifier(spec: Finetune, heads: Mapping[str, Any]) -> dict[str, bool]:
+    """What a checkpoint means that does not say it: BERT's pooler if it has one, GPT's bare
+    head, otherwise RoBERTa's.
+    """
+    causal, pooler = pooling(spec, spec.plugins) == "last", POOLER in heads
+    return {"pooler": pooler, "dense": not pooler and not causal, "bias": not causal}
+
+
+def _fit_heads(spec: Finetune) -> Finetune:
+    """Heads that decide about rows as `model.classifier` says: with the pooler or without, and with
+    its settings of the head.
+
+    What stands on the command line (`heads.class.dense=true`) stays.
+    """
+    settings = dict(spec.model.get("classifier") or {})
+    settings.pop("pooling", None)
+    vectors = POOLINGS[stated_pooling(spec) or "first"].vectors
+    settings |= {"vectors": vectors} if vectors > 1 else {}
+    pooled = settings.pop("pooler", False)
+    heads = {name: node for name, node in spec.heads.items() if name != POOLER or pooled}
+    changes = {
+        f"heads.{name}.{key}": value
+        for name, node in heads.items()
+        for key, value in settings.items()
+        if decides_about_rows(spec, node) and f"heads.{name}.{key}" not in spec.provenance.keys
+    }
+    return spec.replace({"heads": heads, **changes})
+
+
+def decides_about_rows(spec: Finetune, node: Mapping[str, Any]) -> bool:
+    part: Any = locate(node["_target_"], spec.plugins)
+    return bool(getattr(part, "of_task", False)) and part.about == "rows"

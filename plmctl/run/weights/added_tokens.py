@@ -1,0 +1,44 @@
+"""A model with rows of new tokens behind those that its tables have."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from torch import Tensor
+
+from plmctl.nn.tables import token_rows
+from plmctl.run.assemble import build_model
+from plmctl.run.weights.adapt import with_new_tokens
+from plmctl.run.weights.convert import to_plmctl
+from plmctl.run.weights.loading import Source
+from plmctl.text.tokenizer import Tokenizer
+
+# sets the rows of new tokens in a table [V, ...], where they are drawn as in a new model
+Fill = Callable[[Tensor, slice], None]
+
+
+def write_with_tokens(source: Source, tokenizer: Tokenizer, fill: Fill, out: Path) -> None:
+    """Write the model, whole or not at all, for a tokenizer that has the ids of its own and more
+    behind them.
+    """
+    known, size = source.tokenizer.vocab.size, tokenizer.vocab.size
+    rows = max(size, source.vocab_size)
+    model = build_model(source.config, vocab_size=rows, seed=0, plugins=source.plugins)
+    tensors = with_new_tokens(model, source.tensors)
+    for name in token_rows(model):
+        if name in tensors:
+            tensors[name] = tensors[name].clone()
+            fill(tensors[name], slice(known, size))
+    grown = replace(source, tensors=tensors)
+    grown.__dict__["tokenizer"] = tokenizer  # in place of what its folder holds
+    out.parent.mkdir(parents=True, exist_ok=True)
+    partial = out.with_name(f".{out.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)  # of an earlier start that was killed
+    partial.mkdir()
+    to_plmctl(grown, partial)
+    if out.is_dir():  # an empty one
+        out.rmdir()
+    partial.rename(out)
