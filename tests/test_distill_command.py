@@ -23,8 +23,8 @@ from plmctl.run.teaching import distilling
 from plmctl.run.teaching.distill_words import as_training
 from plmctl.run.teaching.side_by_side import ModelColumn, SideBySide, compute_share
 from plmctl.run.tuning import finetuning
+from plmctl.run.weights import loading
 from plmctl.run.weights.convert import convert
-from plmctl.run.weights.weights import loading
 
 TINY = ["size=tiny", "size.width=16", "size.num_heads=2", "size.inner_width=32"]
 TRAIN = ["train.precision=fp32", "train.threads=1", "train.batch_size=8", "train.log_every=1"]

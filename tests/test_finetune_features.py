@@ -20,8 +20,8 @@ from plmctl.core.errors import ConfigError
 from plmctl.run.assemble import build_model
 from plmctl.run.resume import resume_spec
 from plmctl.run.tuning import finetuning
+from plmctl.run.weights import adapt
 from plmctl.run.weights.convert import convert
-from plmctl.run.weights.weights import adapt
 from plmctl.training.checkpoint import read
 from tests.marks import mark_slow
 

@@ -45,7 +45,7 @@ from plmctl.run.teaching.teachers import add_teacher
 from plmctl.run.tuning.regularising import build_regulariser
 from plmctl.run.weights.from_corpus import learn_lexicons, start_from_corpus
 from plmctl.run.weights.init_differences import describe_differences
-from plmctl.run.weights.weights import initialize
+from plmctl.run.weights.taking import initialize
 from plmctl.text.strings import Strings
 from plmctl.training.evaluation import Measured, measure
 from plmctl.training.processes.world import World, environment

@@ -42,7 +42,7 @@ from plmctl.run.loaders import BatchFields, open_held_out, open_training_loader
 from plmctl.run.resume import resume_spec
 from plmctl.run.teaching.distill_words import as_training
 from plmctl.run.teaching.teachers import distillation
-from plmctl.run.weights.weights import loading
+from plmctl.run.weights import loading
 from plmctl.training.processes.world import World
 from tests.marks import mark_slow
 

@@ -21,8 +21,8 @@ from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.interop import hf
 from plmctl.run.assemble import build_model, settle_lengths
+from plmctl.run.weights import adapt
 from plmctl.run.weights.convert import convert
-from plmctl.run.weights.weights import adapt
 from plmctl.training.checkpoint import tensors_of
 from tests.interop.publishing import VOCAB, publish
 from tests.interop.test_families import assert_round_trip

@@ -23,7 +23,7 @@ from plmctl.run.assemble import build_model, longest, settle_lengths
 from plmctl.run.weights.adapt import adopt
 from plmctl.run.weights.convert import convert
 from plmctl.run.weights.loading import find, load, open_source
-from plmctl.run.weights.weights import initialize, name_parts, take
+from plmctl.run.weights.taking import initialize, name_parts, take
 from plmctl.training.checkpoint import Checkpoints, Snapshot, _seal, tensors_of
 from plmctl.training.progress import Progress
 

@@ -17,8 +17,8 @@ from plmctl.models.base import Backbone, Hidden, Model
 from plmctl.nn.init import normal
 from plmctl.nn.track_vectors import TrackVectors
 from plmctl.objectives.word_tags import WordTags
-from plmctl.run.embedding.embedding import make_batch
 from plmctl.run.embedding.embedding_lines import EmbeddingLine
+from plmctl.run.embedding.vectors import make_batch
 from plmctl.run.weights.loading import load
 from tests.noise.test_sentiment_mask import ENTRIES, NAMES, VOCAB, V, Words
 

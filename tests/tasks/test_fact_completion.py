@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
 from plmctl.core.errors import DataError
-from plmctl.run.embedding.embedding import make_batch
 from plmctl.run.embedding.embedding_lines import EmbeddingLine
+from plmctl.run.embedding.vectors import make_batch
 from plmctl.run.evaluation.fact_completion import Scorer, score_relation
 from plmctl.run.weights.loading import Loaded, load
 from plmctl.tasks.fact_completion import FactCompletion, Query, Relation, rank

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
 from plmctl.core.errors import DataError
-from plmctl.run.embedding.embedding import make_batch
 from plmctl.run.embedding.embedding_lines import EmbeddingLine
+from plmctl.run.embedding.vectors import make_batch
 from plmctl.run.evaluation.word_similarity import find_occurrences, read_states, read_table
 from plmctl.run.weights.loading import Loaded, load
 from plmctl.tasks.word_similarity import WordSimilarity

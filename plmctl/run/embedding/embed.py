@@ -37,7 +37,6 @@ from plmctl.config.uses import Embed
 from plmctl.core.errors import ConfigError
 from plmctl.core.terminal import remark, tell
 from plmctl.heads.sentences import REDUCTIONS
-from plmctl.run.embedding.embedding import choose_layers, count_states, embed
 from plmctl.run.embedding.embedding_lines import EmbeddingLine, read, read_texts
 from plmctl.run.embedding.semantic_search import Manner, VectorFile, find_nearest, write_found
 from plmctl.run.embedding.sentence_vectors import (
@@ -47,6 +46,7 @@ from plmctl.run.embedding.sentence_vectors import (
     count_weights,
 )
 from plmctl.run.embedding.static_embedding import embed_static
+from plmctl.run.embedding.vectors import choose_layers, count_states, embed
 from plmctl.run.evaluation.static_evaluation import find_static
 from plmctl.run.weights.loading import Loaded, load_for
 from plmctl.storage.arrays import write_npz

@@ -21,8 +21,8 @@ from plmctl.heads.features import HIDDEN
 from plmctl.heads.sentences import TEXT_POOLINGS, embed_text, pool_text
 from plmctl.heads.token_weights import TOKEN_WEIGHTS, TokenFrequencies, pool_weighted
 from plmctl.models.base import Hidden, Model
-from plmctl.run.embedding.embedding import group_lines, make_batch
 from plmctl.run.embedding.embedding_lines import EmbeddingLine, lay_out_text
+from plmctl.run.embedding.vectors import group_lines, make_batch
 from plmctl.run.weights.loading import Loaded
 from plmctl.training.device.precision import Precision
 

@@ -15,8 +15,8 @@ from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError
 from plmctl.heads.mention import MentionHead
 from plmctl.objectives.wklm import take_states
-from plmctl.run.embedding.embedding import group_lines, make_batch
 from plmctl.run.embedding.embedding_lines import EmbeddingLine
+from plmctl.run.embedding.vectors import group_lines, make_batch
 from plmctl.run.evaluation.predict import AVERAGE, ScoreTable
 from plmctl.run.weights.loading import Loaded
 from plmctl.tasks import encode

@@ -19,8 +19,8 @@ from plmctl.config.uses import Evaluate
 from plmctl.core.errors import ConfigError
 from plmctl.heads.features import HIDDEN
 from plmctl.knowledge.vector_files import read_static
-from plmctl.run.embedding.embedding import choose_layers, count_states, group_lines, make_batch
 from plmctl.run.embedding.embedding_lines import EmbeddingLine
+from plmctl.run.embedding.vectors import choose_layers, count_states, group_lines, make_batch
 from plmctl.run.evaluation.predict import ScoreTable
 from plmctl.run.weights.loading import Loaded
 from plmctl.tasks import encode

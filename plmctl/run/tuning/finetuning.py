@@ -55,7 +55,7 @@ from plmctl.run.tuning.unfreezing import make_stages
 from plmctl.run.weights.adapt import fit_task, with_new_tokens, with_second_text
 from plmctl.run.weights.from_corpus import describe_empty_lexicons, start_tables
 from plmctl.run.weights.loading import Source, find, open_source
-from plmctl.run.weights.weights import initialize, take
+from plmctl.run.weights.taking import initialize, take
 from plmctl.storage.atomic import write_json
 from plmctl.tasks import inference
 from plmctl.tasks.base import Task
