@@ -70,7 +70,7 @@ def test_the_command_ranks_held_out_entities(run: Path, tokens: Path) -> None:
     assert scores["chance/hits@10"] == pytest.approx(10 / said["entities"], rel=1e-4)
     control = evaluate(run, tokens, "task.relations=fitted")
     assert control["relations"] == "fitted"
-    assert control["triples"] == said["triples"] > 50
+    assert control["triples"] == said["triples"] > 30  # of the text of this Python
     assert control["metrics"]["valid"]["mrr"] != scores["mrr"]
     assert evaluate(run, tokens, "split=train")["entities"] > said["entities"]
 
