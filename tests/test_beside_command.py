@@ -70,7 +70,7 @@ def test_its_files_may_be_a_list(data: Path, tmp_path: Path) -> None:
     files = ",".join(f"{data}/many/{name}.tsv" for name in ("train", "dev"))
     other = ["beside.many.task=classification", f"beside.many.path=[{files}]"]
     words = [f"task.path={data}/films", f"run.dir={tmp_path}/run", "task.max_length=32"]
-    plmctl("finetune", *SCRATCH, *SHORT, *words, *other, "--dry-run")
+    assert "many_class" in plmctl("finetune", *SCRATCH, *SHORT, *words, *other, "--dry-run")
 
 
 def test_each_task_has_its_head_its_scores_and_its_predictions(run: Path) -> None:

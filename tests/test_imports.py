@@ -41,7 +41,7 @@ LATE = {
     "jobs/command.py": {"plmctl.run.resume", "plmctl.training.checkpoint"},
     "jobs/sweep_job.py": {"plmctl.run.parents", "plmctl.run.tuning.side_tasks"},
     "report/card.py": {"plmctl.run.model_facts", "plmctl.report.decided"},
-    "report/examples.py": {"plmctl.config", "plmctl.run"},
+    "report/examples.py": {"plmctl.report.decided"},
     "report/panels/attention.py": {"plmctl.report"},
     "report/panels/buckets.py": {"plmctl.report"},
     "report/panels/density.py": {"plmctl.report"},

@@ -64,11 +64,8 @@ def share_tokenizer(
             ]
             jobs[0].say("training the tokenizer", 0, 0)
             read_texts = partial(_read_samples, surveys, parts, recipe)
-            if at_most:
-                tokenizer = Tokenizer.learn_most(read_texts, recipe, jobs[0].tell)
-            else:
-                tokenizer = Tokenizer.learn(read_texts(), recipe)
-            tokenizer.save(journal.folder)
+            tell = jobs[0].tell if at_most else None
+            Tokenizer.learn_most(read_texts, recipe, tell).save(journal.folder)
             journal.finish(folder)
     return folder
 

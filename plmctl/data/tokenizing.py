@@ -216,10 +216,8 @@ def _tokenizer(job: TokenizingJob, journal: Journal) -> Tokenizer:
     else:
         job.say("training the tokenizer", 0, 0)
         texts = partial(_read_sample, journal.scratch / SAMPLE)
-        if job.at_most:
-            tokenizer = Tokenizer.learn_most(texts, job.recipe, job.tell)
-        else:
-            tokenizer = Tokenizer.learn(texts(), job.recipe)
+        tell = job.tell if job.at_most else None
+        tokenizer = Tokenizer.learn_most(texts, job.recipe, tell)
     tokenizer.save(folder)
     journal.commit(tokenizer=tokenizer.fingerprint)
     return tokenizer

@@ -82,7 +82,7 @@ def _read_scores(folder: Path, plugins: Sequence[str]) -> tuple[dict[str, Any], 
         from plmctl.report.decided import decide_run  # brings torch
 
         if decided := decide_run(folder, plugins):
-            return decided.result, decided.how
+            return decided.result, decided.describe()
     return read_result(folder) or {}, ""
 
 
@@ -186,7 +186,7 @@ def _body(
     if evaluated:
         tables += [Heading("Evaluation"), TableBlock(["data", "metric", "value"], evaluated)]
     if evaluated and how:
-        tables.append(Paragraph(f"Scores are those of calibrated answers: {how}."))
+        tables.append(Paragraph(f"Scores are {how}."))
     counts = {split: len(rows) for split, rows in read_predictions(folder).items()}
     if counts:
         tables.append(

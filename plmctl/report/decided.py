@@ -29,12 +29,18 @@ class DecidedRun(NamedTuple):
     Args:
         result: as result.json has it, with the scores and intervals of these predictions.
         predictions: of each split.
-        how: which predictions these are, in words.
+        how: what was decided, in words; "": nothing was.
+        applied: whether they are by that decision; else `how` says why not.
     """
 
     result: dict[str, Any]
     predictions: dict[str, list[dict[str, Any]]]
     how: str
+    applied: bool
+
+    def describe(self, answers: str = "calibrated answers") -> str:
+        """Which scores these are, behind "scores are"; "" where nothing was decided."""
+        return f"those of {answers}: {self.how}" if self.how and self.applied else self.how
 
 
 def find_decided(run: Path) -> Path | None:
@@ -62,7 +68,7 @@ def decide_run(run: Path, plugins: Sequence[str] = ()) -> DecidedRun | None:
         task = None
     if task is None:
         how = f"from before calibration; plmctl eval checkpoint={run} has those with it"
-        return DecidedRun(result, found, how)
+        return DecidedRun(result, found, how, applied=False)
     metrics, intervals, how = dict(result.get("metrics", {})), dict(result.get("intervals", {})), ""
     for split, rows in found.items():
         decided, said = decide_by_kept(checkpoint, task, rows)
@@ -70,7 +76,8 @@ def decide_run(run: Path, plugins: Sequence[str] = ()) -> DecidedRun | None:
             found[split], how = decided, said
             metrics[split] = round_floats({**metrics[split], **task.score(decided)})
             intervals[split] = round_floats(find_intervals(task, decided))
-    return DecidedRun({**result, "metrics": metrics, "intervals": intervals}, found, how)
+    result = {**result, "metrics": metrics, "intervals": intervals}
+    return DecidedRun(result, found, how, applied=True)
 
 
 def read_task(folder: Path, plugins: Sequence[str] = ()) -> Task | None:

@@ -59,25 +59,16 @@ def join_texts(fields: Mapping[str, Any]) -> str:
 
 
 def _fields(run: ReportedRun, split: str) -> Sequence[Mapping[str, Any]]:
-    from plmctl.config.build import build
-    from plmctl.config.plugins import confirm, named
-    from plmctl.run.model_facts import reading  # brings torch
+    from plmctl.report.decided import read_task  # brings torch
 
-    node = run.log.config.get("task")
-    if not node or "model" not in run.log.config:
+    task = read_task(run.folder, run.plugins)
+    if task is None:
         raise DataError("its config.yaml names no task or no model", file=run.folder)
-    confirm(
-        named([run.log.config.get(name) for name in ("task", "model", "pattern")]),
-        run.plugins,
-        of=run.folder,
-    )
-    examples = build(node, reading(run.log.config, run.plugins), run.plugins, path="task").read(
-        split
-    )
+    examples = task.read(split)
     if [example.id for example in examples] != [
         prediction["id"] for prediction in run.predictions[split]
     ]:
         raise DataError(
-            f"the files of the task are other ones by now: {node.get('path')}", file=run.folder
+            f"the files of the task are other ones by now: {task.path}", file=run.folder
         )
     return [example.fields for example in examples]

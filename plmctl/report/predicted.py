@@ -73,13 +73,9 @@ def read_predicted(
     if not rows:
         raise DataError("no predictions", file=file, fix="name a file with some")
     if task is not None and file.parent == place / FOLDERS[0] and (kept := find_decided(place)):
-        return Predicted(file, *_decide(kept, task, rows))
+        rows, how = decide_by_kept(kept, task, rows)
+        return Predicted(file, rows, task, how)
     return Predicted(file, rows, task)
-
-
-def _decide(kept: Path, task: Task, rows: list[Row]) -> tuple[list[Row], Task, str]:
-    decided, how = decide_by_kept(kept, task, rows)
-    return decided, task, how
 
 
 def _find_file(place: Path, split: str) -> Path:

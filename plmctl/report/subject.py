@@ -75,9 +75,8 @@ class ReportedRun:
         """Its model, from the best checkpoint if there is one; DataError if there is none, or the
         parts of another version.
         """
-        from plmctl.run.weights.loading import (
-            load,  # brings torch, which whoever reads logs does not need
-        )
+        # brings torch, which whoever reads logs does not need
+        from plmctl.run.weights.loading import load
 
         try:
             return load(self.folder, plugins=self.plugins)

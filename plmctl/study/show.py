@@ -138,12 +138,18 @@ def estimate_costs(plan: StudyPlan) -> list[dict[str, Any]]:
         steps = train["steps"] and train["steps"] * train["batch_size"] * length
         tokens = (train["tokens"] or steps) if composed.arm.pretrain else 0
         flops = None if tokens is None else tokens * composed.flops_per_token
-        costs.append(
-            {"arm": name, "parameters": composed.parameters, "tokens": tokens, "flops": flops}
-        )
         speed = Speed.find(train["device"], train["precision"])
         seconds = None if flops is None else speed.count_seconds(flops, train["processes"])
-        costs[-1] |= {"seconds": seconds, "speed": speed.describe()}
+        costs.append(
+            {
+                "arm": name,
+                "parameters": composed.parameters,
+                "tokens": tokens,
+                "flops": flops,
+                "seconds": seconds,
+                "speed": speed.describe(),
+            }
+        )
     return costs
 
 

@@ -5,9 +5,8 @@ beginning of its text, and the parts that read the vocabulary.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -97,8 +96,7 @@ def _learn(config: Mapping[str, Any], given: Provenance, *, free: bool) -> _Trie
     part, beginning = replace(recipe, sample_bytes=PART), _Beginning(source.documents())
     texts = list(choose_training_texts(beginning, part))
     if beginning.is_all or recipe.sample_bytes <= PART:
-        learn = partial(Tokenizer.learn_most, tell=remark) if free else _learn_all
-        vocab = learn(lambda: texts, recipe).vocab
+        vocab = Tokenizer.learn_most(lambda: texts, recipe, remark if free else None).vocab
         return _Tried(vocab, vocab.size)
     few = texts[: max(1, len(texts) // FEWER)]
     try:
@@ -111,10 +109,6 @@ def _learn(config: Mapping[str, Any], given: Provenance, *, free: bool) -> _Trie
         return _Tried(Tokenizer.learn(few, smaller).vocab, recipe.vocab_size, question)
     except ConfigError:  # a size that no tokenizer of so little text can have
         return _Tried(None, question="the tokenizer, of which little text says nothing")
-
-
-def _learn_all(texts: Callable[[], Iterable[str]], recipe: Recipe) -> Tokenizer:
-    return Tokenizer.learn(texts(), recipe)
 
 
 class _Beginning:

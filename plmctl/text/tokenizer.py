@@ -135,17 +135,22 @@ class Tokenizer:
 
     @classmethod
     def learn_most(
-        cls, texts: Callable[[], Iterable[str]], recipe: Recipe, tell: Callable[[str], object]
+        cls,
+        texts: Callable[[], Iterable[str]],
+        recipe: Recipe,
+        tell: Callable[[str], object] | None,
     ) -> Tokenizer:
         """As `learn`, with as many tokens as the texts yield where the recipe asks for more.
 
         Args:
             texts: The same texts at each call.
-            tell: Is told of a smaller size.
+            tell: Is told of a smaller size; None: there may be none, as in `learn`.
         """
         try:
             return cls.learn(texts(), recipe)
         except TooLittleText as most:
+            if tell is None:
+                raise
             size = most.size
         tell(
             f"tokenizer.vocab_size={size} in place of {recipe.vocab_size}: the text yields no more"

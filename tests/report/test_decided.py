@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from plmctl.report.card import make_card
-from plmctl.report.decided import decide_run
+from plmctl.report.decided import DecidedRun, decide_run
 from plmctl.report.runs import RunLog
 from plmctl.report.subject import find_subject
 from plmctl.run.evaluation.kept_decision import write_decision
@@ -87,3 +87,10 @@ def test_reports_card_and_comparison_have_the_scores_of_the_decision(
     assert found["metrics"]["accuracy"]["second"] == 1
     assert found["decided"] == {"b": HOW}
     assert f"dev.jsonl, decided anew: {HOW}" in plmctl("compare", str(run), str(run))
+
+
+def test_scores_that_are_not_decided_are_not_called_calibrated() -> None:
+    found = DecidedRun({}, {}, "from before calibration", applied=False)
+    assert found.describe() == "from before calibration"
+    assert DecidedRun({}, {}, HOW, applied=True).describe() == f"those of calibrated answers: {HOW}"
+    assert DecidedRun({}, {}, "", applied=True).describe() == ""

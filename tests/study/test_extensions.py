@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from plmctl.cli.app import make_app
 from plmctl.config.build import plain
 from plmctl.config.compose import compose
 from plmctl.config.recipes import recipes_dir
@@ -22,6 +20,7 @@ from plmctl.study.plan import StudyPlan, plan
 from plmctl.study.results import Results
 from plmctl.study.run import make_journal
 from plmctl.study.table import make_rows
+from tests.command import plmctl
 from tests.study import toy_study
 
 SIZE = ["size=tiny", "size.width=16", "size.inner_width=32", "size.num_heads=2"]
@@ -31,12 +30,6 @@ WORDS = [
     "finetune.overrides=[task.max_length=16,train.steps=1,train.batch_size=4]",
     *("budget.steps=1", "seeds=[0,1]", "data.valid_share=0.1"),
 ]
-
-
-def plmctl(*words: str) -> str:
-    done = CliRunner().invoke(make_app(), list(words))
-    assert done.exit_code == 0, (done.output, done.exception)
-    return done.stdout
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from plmctl.cli.app import make_app
 from plmctl.config.build import plain
 from plmctl.config.compose import compose
 from plmctl.config.recipes import recipes_dir
@@ -25,16 +23,11 @@ from plmctl.study.results import Results
 from plmctl.study.run import make_journal
 from plmctl.study.study import Study
 from plmctl.study.table import make_rows
+from tests.command import plmctl
 from tests.study import toy_study
 
 RARE = ["treehouse", "moonstone", "birdriver"]
 SMALL = ["size=tiny", "size.width=16", "size.inner_width=32", "size.num_heads=2"]
-
-
-def plmctl(*words: str) -> str:
-    done = CliRunner().invoke(make_app(), list(words))
-    assert done.exit_code == 0, (done.output, done.exception)
-    return done.stdout
 
 
 @pytest.fixture(scope="module")

@@ -52,9 +52,9 @@ def panel(subject: Subject) -> list[Block]:
         Heading("Scores"),
         *([Paragraph(ABOUT)] if intervals else []),
         *(
-            Paragraph(f"Scores of {run.name} are those of its calibrated answers: {how}.")
+            Paragraph(f"Scores of {run.name} are {which}.")
             for run in runs
-            if (how := run.decided.how if run.decided else "")
+            if run.decided and (which := run.decided.describe("its calibrated answers"))
         ),
         TableBlock(["task", "split", "metric", *names], rows),
         *(without if simple else []),

@@ -143,9 +143,8 @@ def _tokenizer(spec: Finetune) -> Tokenizer:
         tasks = [build_task(spec), *(side.task for side in open_side_tasks(spec))]
         texts = [str(t) for task in tasks for e in task.read("train") for t in task.texts(e)]
     recipe = build(spec.tokenizer, plugins=spec.plugins, path="tokenizer")
-    if is_asked(spec.provenance, "tokenizer.vocab_size"):
-        return Tokenizer.learn(texts, recipe)
-    return Tokenizer.learn_most(lambda: texts, recipe, remark)
+    tell = None if is_asked(spec.provenance, "tokenizer.vocab_size") else remark
+    return Tokenizer.learn_most(lambda: texts, recipe, tell)
 
 
 def train(session: Session) -> Result:
