@@ -55,6 +55,7 @@ ADDED: dict[str, Any] = {
     "kernel._target_": "plmctl.attention.kernels.auto.Auto",
     "qk_norm": False,
     "prior": False,
+    "relation_weight": 0.0,
     "adjacent": 0.0,
     "first_vectors": None,
     "discriminator.activation": "gelu",

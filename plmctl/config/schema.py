@@ -302,6 +302,8 @@ class Graph(RunSpec):
     reciprocal: bool = True
     # what a triple is asked for
     sides: tuple[Literal["head", "tail"], ...] = ("head", "tail")
+    # of the question for the relation, beside that for an entity; 0: it is not asked for
+    relation_weight: Number = 0.0
     # of the entity and the relation of a question
     dropout: DropoutRate = 0.0
     optim: Any = MISSING

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from plmctl.core.batch import Batch
 from plmctl.core.fields import Field, Fields
-from plmctl.graph.losses.base import FullLoss, GraphLoss, SampledLoss
+from plmctl.graph.losses.base import FullLoss, GraphLoss, SampledLoss, widen
 from plmctl.graph.losses.one_vs_all import OneVsAll
 from plmctl.graph.penalties.base import Penalty
 from plmctl.graph.tables import GraphTables
@@ -19,22 +19,28 @@ from plmctl.knowledge.graph import SIDES, Side
 from plmctl.models.base import Model
 from plmctl.objectives.base import Facts, Objective, Output, Term
 
-LINK, PENALTY = "link", "penalty"
+LINK, RELATION, PENALTY = "link", "relation", "penalty"
 
 
 class LinkPrediction(Objective):
-    """Asks each triple for its head and for its tail, or for one of them.
+    """Asks each triple for its head and for its tail, or for one of them, and for its relation.
+
+    The relation is asked for by a softmax over all relations (Chen et al., 2021, arXiv:2110.02834,
+    eq. 4): `-log P(t | h, r) - log P(h | r, t) - 2 w log P(r | h, t)`, or with reciprocal
+    relations, `-log P(t | h, r) - w log P(r | h, t)` of a triple and of its inverse.
 
     Args:
         loss: of a question.
         sides: what is asked for.
+        relation_weight: w, of the question for the relation beside that for an entity; 0: not
+            asked.
         penalty: beside the loss; None: none.
         dropout: share of the numbers of a question's entity and relation that are 0 in training.
     """
 
     facts = Facts(
         needs=frozenset({"values.head", "values.relation", "values.tail"}),
-        terms=frozenset({LINK, PENALTY}),
+        terms=frozenset({LINK, RELATION, PENALTY}),
     )
     # head, relation and tail of grouped triples are [sides, B]
     fields: Fields = {  # noqa: RUF012
@@ -52,15 +58,18 @@ class LinkPrediction(Objective):
         loss: GraphLoss,
         *,
         sides: Sequence[Side] = SIDES,
+        relation_weight: float = 0.0,
         penalty: Penalty | None = None,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
+        self.relation_weight = relation_weight
         self.loss, self.sides, self.penalty, self.dropout = loss, tuple(sides), penalty, dropout
 
     def counts(self, batch: Batch) -> dict[str, int]:
         asked = len(batch.key) * len(self.sides)
-        return {LINK: asked} | ({} if self.penalty is None else {PENALTY: asked})
+        terms = {LINK: True, RELATION: self.relation_weight > 0, PENALTY: self.penalty is not None}
+        return {term: asked for term, there in terms.items() if there}
 
     def forward(self, model: Model, batch: Batch, state: Any = None) -> Output:
         tables = model.backbone
@@ -90,6 +99,9 @@ class LinkPrediction(Objective):
             answers.append(ends[answer, number])
         lost = self._lose(tables, torch.cat(questions), torch.cat(answers), torch.cat(rows), batch)
         terms = {LINK: Term(lost)}
+        if self.relation_weight > 0:
+            wrong = self._lose_relations(tables, heads, tails, relations)
+            terms[RELATION] = Term(wrong, self.relation_weight)
         if self.penalty is not None:
             moduli = tables.score.moduli
             cost = sum(self.penalty.total(moduli(end)) for end in vectors) * shared
@@ -119,6 +131,18 @@ class LinkPrediction(Objective):
             return self.loss.total_of_groups(score, question, entity, answer, row)
         assert isinstance(self.loss, FullLoss)
         return self.loss.total(score, question, entity, answer, self._find_known(batch))
+
+    def _lose_relations(
+        self, tables: GraphTables, heads: Tensor, tails: Tensor, relations: Tensor
+    ) -> Tensor:
+        """[] the summed loss of questions for relations [S, B] between ends [S, B, W]."""
+        scores = []
+        for number, side in enumerate(self.sides):
+            ends = heads[number], tails[number]
+            if side == "head" and tables.reciprocal:  # an inverse goes from the tail to the head
+                ends = ends[::-1]
+            scores.append(tables.score.compare_relations(*ends, tables.relation))
+        return F.cross_entropy(widen(torch.cat(scores)), relations.flatten(), reduction="sum")
 
     def _find_known(self, batch: Batch) -> tuple[Tensor, Tensor] | None:
         """([m] the question, [m] a known answer to it), if the loss wants them."""

@@ -105,7 +105,13 @@ def build_objective(spec: Graph) -> LinkPrediction:
     penalty: Penalty | None = None
     if spec.graph_penalty:
         penalty = build(spec.graph_penalty, plugins=spec.plugins, path="graph_penalty")
-    return LinkPrediction(loss, sides=spec.sides, penalty=penalty, dropout=spec.dropout)
+    return LinkPrediction(
+        loss,
+        sides=spec.sides,
+        relation_weight=spec.relation_weight,
+        penalty=penalty,
+        dropout=spec.dropout,
+    )
 
 
 def open_batches(

@@ -4,19 +4,23 @@ tokenizers and task files to decide something, and fills in what they say.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from plmctl.config.plugins import confirm
 from plmctl.config.run_name import runs_of
 from plmctl.config.schema import Finetune, Graph, Pretrain
+from plmctl.config.spec import thaw
 from plmctl.core.errors import PlmctlError, UsageError, flatten
 from plmctl.run.checks.check import Outline, check_finetuning, check_pretraining, check_settings
 from plmctl.run.checks.known_text import check_opened
+from plmctl.run.model_facts import reading
 from plmctl.run.parents import build_task, check_splits, check_texts, checking_parents, shorten_rows
 from plmctl.run.teaching.teachers import with_tokenizer
 from plmctl.run.tuning.side_tasks import with_side_tasks
-from plmctl.run.weights.adapt import adapt, complete, fit_language_heads
+from plmctl.run.weights.adapt import adapt, complete, fit_language_heads, fit_to
 from plmctl.run.weights.init_differences import naming_kind
 from plmctl.tasks.base import Task
 from plmctl.training import rundir
@@ -71,6 +75,25 @@ def resolve_finetuning(spec: Finetune) -> tuple[Finetune, Task, Outline]:
         spec = with_tokenizer(with_side_tasks(spec, task), spec.checkpoint)
     with checking_parents(spec):
         return spec, task, check_finetuning(spec, task)
+
+
+def check_tuning_of(spec: Finetune, config: Mapping[str, Any], tasks: dict[str, Task]) -> None:
+    """Raise what does not fit together in the fine-tuning of a model that is trained later.
+
+    Args:
+        spec: of the fine-tuning; its checkpoint is null.
+        config: of the run that will make the model.
+        tasks: those whose files were read, by all that decides how; a new one is added.
+    """
+    with checking_parents(spec):
+        spec = fit_to(spec, config)
+        task = build_task(spec)
+        key = json.dumps([thaw(spec.task), reading(spec, spec.plugins)], sort_keys=True)
+        if key not in tasks:
+            check_splits(spec, task)
+            tasks[key] = task
+        task = tasks[key]
+        check_finetuning(with_side_tasks(fit_language_heads(spec, task), task), task)
 
 
 def decide_place(spec: Training) -> Training:

@@ -31,6 +31,7 @@ from plmctl.nn.last_maps import find_last_maps
 from plmctl.run.assemble import build_model, without_weights
 from plmctl.run.checks.check import Outline, outline_pretraining
 from plmctl.run.checks.estimate import estimate
+from plmctl.run.resolve import check_tuning_of
 from plmctl.run.teaching.teachers import check_teacher
 from plmctl.run.weights.adapt import refuse_another_model
 from plmctl.run.weights.inject import build_maker
@@ -74,6 +75,7 @@ class Composer:
         self._wrong: dict[str, list[str]] = {}  # {a problem: where it is}
         self._costs: dict[str, tuple[float, int, frozenset[str]]] = {}
         self._sizes: dict[str, int] = {}
+        self._read: dict[str, Task] = {}  # tasks of arms, by what decides how they read
 
     def compose_arms(self) -> dict[str, ComposedArm]:
         """Every arm; raises what is wrong with any of them, or with what they share."""
@@ -218,6 +220,11 @@ class Composer:
             allowed = f"at most {bound}, the longest row of the arm's pretraining"
             fix = f"finetune.overrides: [task.max_length={bound}]"
             raise ConfigError(path, length, allowed, fix=fix)
+        if arm.checkpoint is not None:
+            model = open_source(arm.checkpoint, plugins=self.plugins).config
+        # a teacher may be an arm, too
+        alone = spec_of("finetune", config | {"distill": None, "teacher": None}, self.given)
+        check_tuning_of(alone, model, self._read)
         return config
 
     def _compose_task(self, task: StudyTask, words: Sequence[str]) -> Config:

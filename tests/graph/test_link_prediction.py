@@ -17,6 +17,7 @@ from plmctl.graph.losses.margin import Margin
 from plmctl.graph.losses.one_vs_all import OneVsAll
 from plmctl.graph.objective import LinkPrediction
 from plmctl.graph.penalties.power import Power
+from plmctl.graph.scores.base import Score
 from plmctl.graph.scores.complex import ComplEx
 from plmctl.graph.scores.transe import TransE
 from plmctl.knowledge.graph import HEAD, RELATION, TAIL, KnowledgeGraph, Side
@@ -82,6 +83,30 @@ def test_one_side_alone() -> None:
     }
     assert losses["head",] + losses["tail",] == pytest.approx(losses["head", "tail"])
     assert LinkPrediction(OneVsAll(), sides=("head",)).counts(batch) == {"link": 3}
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+@pytest.mark.parametrize("reciprocal", [False, True])
+@pytest.mark.parametrize("score", [ComplEx(), TransE(norm=1)])
+def test_a_triple_is_asked_for_its_relation(score: Score, reciprocal: bool, grouped: bool) -> None:
+    """Chen et al., 2021, eq. 4; with reciprocal relations the inverse triple is one of its own."""
+    tables = make_tables(score, reciprocal=reciprocal)
+    model, loss = Model(backbone=tables, heads={}), OneVsAll(grouped=grouped)
+    source = batches(loss, batch_size=len(TRAIN))
+    batch = source.make(np.arange(len(TRAIN)), 0) if not grouped else next(source)[0]
+    output = LinkPrediction(loss, relation_weight=4.0)(model, batch)
+
+    expected = 0.0
+    for h, r, t in TRAIN.tolist():
+        for head, right, tail in ((h, r, t), (t, r + 3, h) if reciprocal else (h, r, t)):
+            start, end = tables.entity[head], tables.entity[tail]
+            asked = [score.ask_tail(start, relation) for relation in tables.relation]
+            scores = torch.stack([score.compare(question, end) for question in asked])
+            expected -= scores.log_softmax(0)[right].item()
+    assert output.terms["relation"].total.item() == pytest.approx(expected)
+    assert output.terms["relation"].weight == 4.0
+    asked = LinkPrediction(loss, relation_weight=4.0).counts(batch)
+    assert asked == {"link": 2 * len(TRAIN), "relation": 2 * len(TRAIN)}
 
 
 def test_dropout_is_for_training_alone() -> None:

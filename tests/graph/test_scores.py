@@ -73,11 +73,15 @@ def test_all_ways_to_score_are_the_formula(name: str) -> None:
             tails = tables.rank_scores("tail", head, relation)[0]
             heads = tables.rank_scores("head", head, relation)[0]
             question = score.ask_tail(*vectors)
+            relations = score.compare_relations(
+                vectors[0].expand(E, -1), tables.entity, tables.relation
+            )  # [E, R]
             for t in range(E):
                 other = tables.entity[t]
                 expected = formula(*(v.tolist() for v in (*vectors, other)))
                 backwards = formula(*(v.tolist() for v in (other, vectors[1], vectors[0])))
                 assert tails[t].item() == pytest.approx(expected, abs=1e-9)
+                assert relations[t, r].item() == pytest.approx(expected, abs=1e-9)
                 assert heads[t].item() == pytest.approx(backwards, abs=1e-9)
                 assert score.compare(question, other).item() == pytest.approx(expected, abs=1e-9)
 

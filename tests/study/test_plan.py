@@ -177,6 +177,21 @@ def test_flops_become_each_arms_tokens(planned: Planned) -> None:
     assert tokens["fast"] < tokens["slow"]
 
 
+def test_arms_that_their_model_cannot_take(planned: Planned) -> None:
+    """What a job would refuse at its start is said before any job, all of it at once."""
+    arms = {
+        "full": {},
+        "biases": {"finetune": ["peft=bitfit"]},
+        "frozen": {"finetune": ["train.frozen=[towers]"]},
+    }
+    pretrain = {"recipe": "modern_encoder", "overrides": ["size=tiny"]}
+    error = message(
+        planned, arms=arms, baseline="full", pretrain=pretrain, metrics=metrics("loss/mlm")
+    )
+    assert "arm 'biases': peft.bitfit.biases=True: something to train" in error
+    assert "arm 'frozen': train.frozen='towers': matches no parameter" in error
+
+
 def test_all_arms_that_do_not_compose(planned: Planned) -> None:
     arms = {
         "slow": [],

@@ -54,6 +54,21 @@ class Score(ABC):
     def compare_all(self, question: Tensor, table: Tensor) -> Tensor:
         """[B, E] the scores of [B, W] with every row of [E, W]."""
 
+    def compare_relations(self, head: Tensor, tail: Tensor, table: Tensor) -> Tensor:
+        """[B, R] the scores of the triples that each row of `table` [R, W'] makes of the entities.
+
+        Args:
+            head: [B, W].
+            tail: [B, W].
+            table: [R, W'] the relations that are compared.
+        """
+        size = max(1, BLOCK // max(1, len(table) * head.shape[-1]))
+        parts = [
+            self.compare(self.ask_tail(some[:, None], table), ends[:, None])  # [b, R]
+            for some, ends in zip(head.split(size), tail.split(size), strict=True)
+        ]
+        return torch.cat(parts)
+
     def moduli(self, vectors: Tensor) -> Tensor:
         """[..., W or W / 2] the absolute values of the numbers of an entity or a relation."""
         if not self.complex:
@@ -79,8 +94,15 @@ class Product(Score):
         for table in (entity, relation):
             torch.nn.init.normal_(table, std=self.spread, generator=generator)
 
+    @abstractmethod
+    def ask_relation(self, head: Tensor, tail: Tensor) -> Tensor:
+        """[..., W] the question for the relation: its product with one is the triple's score."""
+
     def compare(self, question: Tensor, candidate: Tensor) -> Tensor:
         return (question * candidate).sum(-1)
+
+    def compare_relations(self, head: Tensor, tail: Tensor, table: Tensor) -> Tensor:
+        return self.ask_relation(head, tail) @ table.T
 
     def compare_all(self, question: Tensor, table: Tensor) -> Tensor:
         return question @ table.T

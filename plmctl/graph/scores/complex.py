@@ -21,3 +21,6 @@ class ComplEx(Product):
 
     def ask_head(self, relation: Tensor, tail: Tensor) -> Tensor:
         return multiply(relation, tail, conjugate=True)
+
+    def ask_relation(self, head: Tensor, tail: Tensor) -> Tensor:
+        return multiply(head, tail, conjugate=True)

@@ -20,3 +20,6 @@ class DistMult(Product):
 
     def ask_head(self, relation: Tensor, tail: Tensor) -> Tensor:
         return relation * tail
+
+    def ask_relation(self, head: Tensor, tail: Tensor) -> Tensor:
+        return head * tail

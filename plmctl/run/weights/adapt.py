@@ -186,17 +186,24 @@ def complete(spec: Finetune) -> Finetune:
         refuse_another_model(spec.provenance.overrides, OF_THE_MODEL, key="checkpoint")
         source = open_source(spec.checkpoint, thaw(spec.kept_layers), plugins=spec.plugins)
         refuse_methods(source, "checkpoint")
-        spec = spec.replace({name: source.config.get(name) for name in OF_THE_MODEL})
-        spec = find_adapters(spec, source)
-        templates = framing(source.config)
-        unset = [name for name in templates if spec.task.get(name, 0) is None]
-        spec = spec.replace({f"task.{name}": templates[name] for name in unset})
-        if "classifier" not in spec.model:
-            classifier = _classifier(spec, source.config.get("heads") or {})
-            spec = spec.with_value("model.classifier", classifier)
-    if spec.row_pooling:
-        spec = _choose_pooling(spec, spec.row_pooling)
-    return _fit_heads(spec) if POOLER in spec.heads else spec
+        spec = _take_model(find_adapters(spec, source), source.config)
+    return _fit_heads(spec)
+
+
+def fit_to(spec: Finetune, config: Mapping[str, Any]) -> Finetune:
+    """The spec as `complete` makes it for a checkpoint that a run of `config` will have written."""
+    return _fit_heads(_take_model(spec, config))
+
+
+def _take_model(spec: Finetune, config: Mapping[str, Any]) -> Finetune:
+    """The spec with the model of `config`, and with how its texts were framed."""
+    spec = spec.replace({name: config.get(name) for name in OF_THE_MODEL})
+    templates = framing(config)
+    unset = [name for name in templates if spec.task.get(name, 0) is None]
+    spec = spec.replace({f"task.{name}": templates[name] for name in unset})
+    if "classifier" in spec.model:
+        return spec
+    return spec.with_value("model.classifier", _classifier(spec, config.get("heads") or {}))
 
 
 def _choose_pooling(spec: Finetune, name: str) -> Finetune:
@@ -405,6 +412,10 @@ def _fit_heads(spec: Finetune) -> Finetune:
 
     What stands on the command line (`heads.class.dense=true`) stays.
     """
+    if spec.row_pooling:
+        spec = _choose_pooling(spec, spec.row_pooling)
+    if POOLER not in spec.heads:
+        return spec
     settings = dict(spec.model.get("classifier") or {})
     settings.pop("pooling", None)
     vectors = POOLINGS[stated_pooling(spec) or "first"].vectors
