@@ -77,8 +77,11 @@ def resolve_finetuning(spec: Finetune) -> tuple[Finetune, Task, Outline]:
         return spec, task, check_finetuning(spec, task)
 
 
-def check_tuning_of(spec: Finetune, config: Mapping[str, Any], tasks: dict[str, Task]) -> None:
-    """Raise what does not fit together in the fine-tuning of a model that is trained later.
+def outline_later(
+    spec: Finetune, config: Mapping[str, Any], tasks: dict[str, Task]
+) -> tuple[Finetune, Task, Outline]:
+    """The fine-tuning of a model that is trained later, its task and itself without weights; raise
+    what does not fit together.
 
     Args:
         spec: of the fine-tuning; its checkpoint is null.
@@ -93,7 +96,8 @@ def check_tuning_of(spec: Finetune, config: Mapping[str, Any], tasks: dict[str, 
             check_splits(spec, task)
             tasks[key] = task
         task = tasks[key]
-        check_finetuning(with_side_tasks(fit_language_heads(spec, task), task), task)
+        spec = with_side_tasks(fit_language_heads(spec, task), task)
+        return spec, task, check_finetuning(spec, task)
 
 
 def decide_place(spec: Training) -> Training:

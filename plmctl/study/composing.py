@@ -30,8 +30,8 @@ from plmctl.jobs.job import Config
 from plmctl.nn.last_maps import find_last_maps
 from plmctl.run.assemble import build_model, without_weights
 from plmctl.run.checks.check import Outline, outline_pretraining
-from plmctl.run.checks.estimate import estimate
-from plmctl.run.resolve import check_tuning_of
+from plmctl.run.checks.estimate import count_flops, estimate
+from plmctl.run.resolve import outline_later
 from plmctl.run.teaching.teachers import check_teacher
 from plmctl.run.weights.adapt import refuse_another_model
 from plmctl.run.weights.inject import build_maker
@@ -55,6 +55,7 @@ class ComposedArm:
     pretrain: Config  # of an arm without pretraining: whose model it is
     inject: Config | None  # None: no tokens are added
     tuned: Mapping[str, Sequence[Config]]  # task -> one for each point of the grid
+    tuning_flops: Mapping[str, float]  # task -> of all points, at most
     evals: Mapping[str, Config]
     flops_per_token: float
     parameters: int
@@ -104,12 +105,14 @@ class Composer:
         if budget and budget[0] == "flops" and arm.pretrain:
             tokens = max(1, round(arm.times * budget[1] / rate))
             config = {**config, "train": {**config["train"], "tokens": tokens}}
-        tuned = {
+        all_points = {
             name: [self._compose_finetuning(arm, name, task, point, model) for point in points]
             for name, task in self.study.tasks.items()
         }
+        tuned = {name: [each for each, _ in pairs] for name, pairs in all_points.items()}
+        flops = {name: sum(each for _, each in pairs) for name, pairs in all_points.items()}
         inject = self._compose_injection(arm, model)
-        return ComposedArm(arm, config, inject, tuned, evals, rate, parameters, measured)
+        return ComposedArm(arm, config, inject, tuned, flops, evals, rate, parameters, measured)
 
     def _compose_pretraining(self, arm: Arm) -> Config:
         """Validation is on all held-out rows, since fewer would be other text under another
@@ -206,7 +209,8 @@ class Composer:
 
     def _compose_finetuning(
         self, arm: Arm, name: str, task: StudyTask, point: Sequence[str], model: Config
-    ) -> Config:
+    ) -> tuple[Config, float]:
+        """The config of a fine-tuning, and its FLOPs, at most."""
         own = (*self.study.finetune, *task.overrides, *point, *arm.finetune)
         refuse_another_model(own, schema.OF_THE_MODEL, key="arms")
         config = self._compose_task(task, own)
@@ -224,8 +228,8 @@ class Composer:
             model = open_source(arm.checkpoint, plugins=self.plugins).config
         # a teacher may be an arm, too
         alone = spec_of("finetune", config | {"distill": None, "teacher": None}, self.given)
-        check_tuning_of(alone, model, self._read)
-        return config
+        spec, built, outline = outline_later(alone, model, self._read)
+        return config, count_flops(spec, outline, built)
 
     def _compose_task(self, task: StudyTask, words: Sequence[str]) -> Config:
         task_words = spell_task(task.task, task.path, self.study.data.get("cache_dir"))

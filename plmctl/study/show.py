@@ -45,7 +45,7 @@ def show_plan(
     console.print(_make_cost_table(arms, seeds))
     if speeds := dict.fromkeys(arm["speed"] for arm in arms if arm["seconds"]):
         console.print(f"time: at {' or '.join(speeds)}; a first run tells the real one")
-    for line in _count_finetunings(plan):
+    for line in _count_finetunings(plan, arms):
         console.print(line)
     if looks:
         _show_rounds(looks)
@@ -80,8 +80,8 @@ def _make_cost_table(arms: Sequence[Mapping[str, Any]], seeds: int) -> Table:
     return table
 
 
-def _count_finetunings(plan: StudyPlan) -> list[str]:
-    """Why there are so many fine-tunings."""
+def _count_finetunings(plan: StudyPlan, costs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Why there are so many fine-tunings, and how long they take."""
     study, lines = plan.study, []
     for task in study.tasks:
         arms = sum(task in composed.tuned for composed in plan.arms.values())
@@ -94,7 +94,9 @@ def _count_finetunings(plan: StudyPlan) -> list[str]:
         }
         words = " x ".join(counted(number, noun) for noun, number in product.items())
         whole = counted(math.prod(product.values()), "fine-tuning")
-        lines.append(f"{task}: {words} = {whole} (equal ones run once)")
+        seconds = [time for cost in costs if (time := cost["tuning"].get(task))]
+        taken = f", at most {clock(sum(seconds) * len(study.seeds) * restarts)}" if seconds else ""
+        lines.append(f"{task}: {words} = {whole} (equal ones run once){taken}")
     return lines
 
 
@@ -129,10 +131,10 @@ def _show_rounds(looks: Looks) -> None:
 
 
 def estimate_costs(plan: StudyPlan) -> list[dict[str, Any]]:
-    """Tokens, FLOPs and time of one seed's pretraining of each arm, at most; None where time is
-    the budget.
+    """Tokens, FLOPs and time of one seed's pretraining of each arm, at most, and the time of its
+    fine-tunings on each task; None where time is the budget.
     """
-    costs = []
+    costs: list[dict[str, Any]] = []
     for name, composed in plan.arms.items():
         train, length = composed.pretrain["train"], composed.pretrain["format"]["max_length"]
         steps = train["steps"] and train["steps"] * train["batch_size"] * length
@@ -140,6 +142,7 @@ def estimate_costs(plan: StudyPlan) -> list[dict[str, Any]]:
         flops = None if tokens is None else tokens * composed.flops_per_token
         speed = Speed.find(train["device"], train["precision"])
         seconds = None if flops is None else speed.count_seconds(flops, train["processes"])
+        tuning = {task: speed.count_seconds(each) for task, each in composed.tuning_flops.items()}
         costs.append(
             {
                 "arm": name,
@@ -147,6 +150,7 @@ def estimate_costs(plan: StudyPlan) -> list[dict[str, Any]]:
                 "tokens": tokens,
                 "flops": flops,
                 "seconds": seconds,
+                "tuning": tuning,
                 "speed": speed.describe(),
             }
         )

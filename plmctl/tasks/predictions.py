@@ -106,6 +106,14 @@ def _choose_name(name: str, taken: Collection[str]) -> str:
     return name if name not in taken else next(each for each in free if each not in taken)
 
 
+def _part(names: Sequence[str]) -> list[str]:
+    """The names of columns, with a number behind one that another has, too."""
+    different: list[str] = []
+    for name in names:
+        different.append(_choose_name(name, different))
+    return different
+
+
 def _rows(file: Path, examples: Sequence[Example]) -> dict[str, Row]:
     """{file:line: the columns of the user} of a table; nothing for lines of text, and for a JSON
     file that is one value.
@@ -136,7 +144,8 @@ def read_columns(
         }
     rows = {f"{file}:{line}": cells for line, cells in rows_of(file)}
     first = next(iter(rows))
-    names = rows.pop(first) if named else [str(place) for place in range(len(rows[first]))]
+    width = len(rows[first])
+    names = _part(rows.pop(first)) if named else [str(place) for place in range(width)]
     return {
         place: dict(zip_longest(names, cells[: len(names)], fillvalue=""))
         for place, cells in rows.items()

@@ -70,6 +70,14 @@ def test_columns_of_a_table_are_kept(tmp_path: Path) -> None:
     assert found[1]["probabilities.good"] == "0.75"
 
 
+def test_columns_with_the_same_name_are_kept_apart(tmp_path: Path) -> None:
+    file = tmp_path / "new.csv"
+    file.write_text("note,body,note\na,fine,b\n", encoding="utf-8")
+    _, examples = read_unlabelled(task("classification", "task.columns.text=body"), str(file))
+    rows, _ = join_columns(str(file), examples, said(examples))
+    assert rows == [{"note": "a", "body": "fine", "note_2": "b", "id": "0", **SAID}]
+
+
 @pytest.mark.parametrize("old", [("good", "good"), ("good", "bad"), ("bad", None)])
 def test_a_column_guess_of_the_user_is_kept_and_every_row_has_the_prediction(
     tmp_path: Path, old: tuple[str, str | None]

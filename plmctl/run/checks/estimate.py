@@ -108,18 +108,34 @@ def estimate_task(
     """The same of a fine-tuning of so many updates an epoch, whose rows are at most as long as
     the task allows.
     """
+    tensors = real(outline.model, dict(outline.model.named_parameters())).values()
+    trained = sum(tensor.numel() for tensor in tensors if tensor.requires_grad)
+    train, stage = _measure_task(spec, outline, task, updates)
+    first = {"parameters that are trained": trained}
+    report = _report(spec, [stage], train, first=first)
+    report["memory"] |= {"gradients": 4 * trained, "optimizer": 8 * trained}
+    return report
+
+
+def count_flops(spec: Finetune, outline: Outline, task: Task) -> float:
+    """Training FLOPs of a whole fine-tuning, at most; 0 where no length is given."""
+    examples = len(inference.take_share(task.read("train"), spec.train.share))
+    train, stage = _measure_task(spec, outline, task, count_updates(spec, examples))
+    spent = spend([stage], train)
+    return (spent.flops_per_token + spent.recomputed_flops_per_token) * (spent.tokens or 0)
+
+
+def _measure_task(
+    spec: Finetune, outline: Outline, task: Task, updates: int
+) -> tuple[Train, StageCost]:
+    """The length of a fine-tuning of so many updates an epoch, and what an update costs."""
     train, lengths = spec.train, task.row_lengths
     if train.epochs and not train.steps:
         train = replace(train, steps=max(train.least_steps, math.ceil(train.epochs * updates)))
     if train.checkpoint_activations:
         checkpoint_stacks(*outline)
-    tensors = real(outline.model, dict(outline.model.named_parameters())).values()
-    trained = sum(tensor.numel() for tensor in tensors if tensor.requires_grad)
     costs = _measure(outline, lengths, task.most_written / sum(lengths))
-    first = {"parameters that are trained": trained}
-    report = _report(spec, [StageCost.of(train, costs, sum(lengths))], train, first=first)
-    report["memory"] |= {"gradients": 4 * trained, "optimizer": 8 * trained}
-    return report
+    return train, StageCost.of(train, costs, sum(lengths))
 
 
 def _measure(outline: Outline, lengths: tuple[int, int], asked: float) -> Cost:
