@@ -48,6 +48,9 @@ STRATEGIES: dict[str, tuple[str, ...]] = {
     "stable": ("tuning=stable", "train.least_steps=0"),
     "auxiliary": ("transform@task.transform=gpt",),
     "k_adapter": ("features=k_adapter", "train.frozen=[backbone]"),
+    "adapters": ("peft=adapter",),
+    "lora": ("peft=lora",),
+    "prefix": ("peft=prefix",),
     "freelb": ("regulariser=freelb",),
     "smart": ("regulariser=smart",),
 }
