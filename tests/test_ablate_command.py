@@ -177,7 +177,8 @@ def test_dry_run_shows_jobs_and_cost(here: Path) -> None:
         "fine-tuning on ",
         "time: at ",
         "of this device's",
-        "toy: 2 arms x 2 seeds x 1 setting x 1 restart = 4 fine-tunings (equal ones run once), at most ",
+        "toy: 2 arms x 2 seeds x 1 setting x 1 restart = 4 fine-tunings",
+        "(equal ones run once), at most ",
     ):
         assert words in " ".join(shown.split())
     assert sorted(here.rglob("*")) == before

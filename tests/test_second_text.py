@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
 from plmctl.run.assemble import build_model
-from plmctl.run.weights.adapt import with_second_text
+from plmctl.run.weights.added_rows import with_second_text
 from plmctl.run.weights.loading import open_source
 
 TABLE = "backbone.embedding.segment.weight"

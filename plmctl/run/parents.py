@@ -22,7 +22,8 @@ from plmctl.run.checks.known_text import check_opened
 from plmctl.run.corpus import sources
 from plmctl.run.data_sets.tokenize import find_sources
 from plmctl.run.model_facts import reading
-from plmctl.run.weights.adapt import complete, fit_lengths
+from plmctl.run.tuning.task_fit import fit_lengths
+from plmctl.run.weights.adapt import complete
 from plmctl.run.weights.loading import open_source
 from plmctl.tasks import inference
 from plmctl.tasks.base import Reader, Task

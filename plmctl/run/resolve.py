@@ -20,7 +20,8 @@ from plmctl.run.model_facts import reading
 from plmctl.run.parents import build_task, check_splits, check_texts, checking_parents, shorten_rows
 from plmctl.run.teaching.teachers import with_tokenizer
 from plmctl.run.tuning.side_tasks import with_side_tasks
-from plmctl.run.weights.adapt import adapt, complete, fit_language_heads, fit_to
+from plmctl.run.tuning.task_fit import fit_language_heads
+from plmctl.run.weights.adapt import adapt, complete, fit_to
 from plmctl.run.weights.init_differences import naming_kind
 from plmctl.tasks.base import Task
 from plmctl.training import rundir

@@ -51,8 +51,9 @@ from plmctl.run.tuning.side_training import (
     score_sides,
 )
 from plmctl.run.tuning.stabilising import read_epoch, stabilise
+from plmctl.run.tuning.task_fit import fit_task
 from plmctl.run.tuning.unfreezing import make_stages
-from plmctl.run.weights.adapt import fit_task, with_new_tokens, with_second_text
+from plmctl.run.weights.added_rows import with_new_tokens, with_second_text
 from plmctl.run.weights.from_corpus import describe_empty_lexicons, start_tables
 from plmctl.run.weights.loading import Source, find, open_source
 from plmctl.run.weights.taking import initialize, take

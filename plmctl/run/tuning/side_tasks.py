@@ -29,8 +29,10 @@ from plmctl.core.spelling import spell
 from plmctl.heads.features import BEFORE_HEADS
 from plmctl.models.base import Model
 from plmctl.run.parents import build_task, check_splits, shorten_rows
-from plmctl.run.weights.adapt import complete, decides_about_rows, fit_language_heads, fit_task
+from plmctl.run.tuning.task_fit import fit_language_heads, fit_task
+from plmctl.run.weights.adapt import complete
 from plmctl.run.weights.loading import BESIDE
+from plmctl.run.weights.row_heads import decides_about_rows
 from plmctl.tasks import inference
 from plmctl.tasks.base import Task
 from plmctl.tasks.mixing.base import Mixing

@@ -1,44 +1,25 @@
-"""What trained weights and a task decide of a spec: the model, its heads, lengths and labels."""
+"""What trained weights decide of a spec: the model, its positions and its tokenizer."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any, TypeVar
 
-import torch
-from torch import Tensor
-
-from plmctl.attention.patterns.base import And, Full
-from plmctl.config.asked import is_asked
-from plmctl.config.build import MISSING, parameters_of
+from plmctl.config.build import MISSING
 from plmctl.config.make_spec import spec_of
 from plmctl.config.references import UnresolvedReference, work_out
 from plmctl.config.schema import OF_THE_MODEL, Finetune, Pretrain
 from plmctl.config.spec import key_of, thaw
 from plmctl.core.errors import ConfigError, nearest, raise_all
-from plmctl.core.locate import locate, parameters
-from plmctl.core.terminal import remark
-from plmctl.heads.base import POOLER
-from plmctl.heads.rows import POOLINGS
-from plmctl.models.base import Model
-from plmctl.nn.embeddings import Embedding
-from plmctl.nn.tables import token_rows
-from plmctl.run.assemble import find_long_rows, row_lengths, settle_lengths
-from plmctl.run.loaders import build_format
-from plmctl.run.model_facts import networks, pooling, stated_pooling
+from plmctl.core.locate import locate
+from plmctl.run.assemble import find_long_rows, row_lengths
+from plmctl.run.model_facts import networks
 from plmctl.run.peft.base_model import refuse_methods
 from plmctl.run.peft.trained_adapters import find_adapters
 from plmctl.run.places import Places
 from plmctl.run.weights.loading import Source, open_source
-from plmctl.tasks.base import Task
+from plmctl.run.weights.row_heads import find_classifier, fit_row_heads
 
-LANGUAGE_HEAD = {
-    "_target_": "plmctl.heads.lm.LMHead",
-    "tied": True,
-    "transform": False,
-    "bias": False,
-}
 Training = TypeVar("Training", Pretrain, Finetune)
 WHOLE = ("initializer", "classifier")  # of a whole model, none of a part's
 
@@ -187,12 +168,12 @@ def complete(spec: Finetune) -> Finetune:
         source = open_source(spec.checkpoint, thaw(spec.kept_layers), plugins=spec.plugins)
         refuse_methods(source, "checkpoint")
         spec = _take_model(find_adapters(spec, source), source.config)
-    return _fit_heads(spec)
+    return fit_row_heads(spec)
 
 
 def fit_to(spec: Finetune, config: Mapping[str, Any]) -> Finetune:
     """The spec as `complete` makes it for a checkpoint that a run of `config` will have written."""
-    return _fit_heads(_take_model(spec, config))
+    return fit_row_heads(_take_model(spec, config))
 
 
 def _take_model(spec: Finetune, config: Mapping[str, Any]) -> Finetune:
@@ -203,26 +184,7 @@ def _take_model(spec: Finetune, config: Mapping[str, Any]) -> Finetune:
     spec = spec.replace({f"task.{name}": templates[name] for name in unset})
     if "classifier" in spec.model:
         return spec
-    return spec.with_value("model.classifier", _classifier(spec, config.get("heads") or {}))
-
-
-def _choose_pooling(spec: Finetune, name: str) -> Finetune:
-    """The spec whose model classifies rows by this pooling; with several vectors, which no pooler
-    reads, by a head with a layer of its own.
-    """
-    classifier = {**thaw(spec.model.get("classifier") or {}), "pooling": name}
-    if name in POOLINGS and POOLINGS[name].vectors > 1:
-        classifier |= {"pooler": False, "dense": True}
-    spec = spec.with_value("model.classifier", classifier)
-    if name not in POOLINGS:
-        allowed = f"one of {', '.join(POOLINGS)}{nearest(name, POOLINGS)}"
-        meant = get_close_matches(name, POOLINGS, n=1)
-        fix = f"row_pooling={meant[0] if meant else 'null'}"
-        raise ConfigError("row_pooling", name, allowed, fix=fix)
-    if not any(decides_about_rows(spec, node) for node in spec.heads.values()):
-        allowed = "null: this task decides about no rows"
-        raise ConfigError("row_pooling", name, allowed, fix="row_pooling=null")
-    return spec
+    return spec.with_value("model.classifier", find_classifier(spec, config.get("heads") or {}))
 
 
 def framing(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -231,125 +193,6 @@ def framing(config: Mapping[str, Any]) -> dict[str, Any]:
     """
     rows = config.get("format") or config.get("task") or {}
     return {name: rows[name] for name in ("source_template", "target_template") if rows.get(name)}
-
-
-def fit_language_heads(spec: Finetune, task: Task) -> Finetune:
-    """The spec with the heads that the task looks up and its file does not make, those that
-    write: the checkpoint's own, else a tied one.
-    """
-    missing = sorted(task.facts.heads - set(spec.heads))
-    trained: Mapping[str, Any] = {}
-    if missing and spec.checkpoint and not spec.checkpoint_into:
-        trained = open_source(spec.checkpoint, plugins=spec.plugins).config.get("heads") or {}
-    new = {**LANGUAGE_HEAD, "about": task.language_heads_about}
-    return spec.replace({f"heads.{name}": trained.get(name) or new for name in missing})
-
-
-def fit_lengths(spec: Finetune, task: Task) -> dict[str, int]:
-    """{setting: the length that fits} where rows are longer than the positions that a checkpoint
-    has learned, and the user wrote no length; ConfigError where one did.
-    """
-    if not spec.checkpoint:
-        return {}
-    places = Places.of(open_source(spec.checkpoint, plugins=spec.plugins).config)
-    _, written = task.row_lengths
-    # one number for both is said below
-    if places.read != places.written and written > (places.written or written):
-        allowed = f"at most {places.written}, the longest text that {spec.checkpoint} writes"
-        error = ConfigError("task.max_target", written, allowed)
-        return _choose_lengths(spec, error, {"task.max_target": places.written or 0})
-    bound = places.read if written else places.both
-    if bound is None or task.longest <= bound:
-        return {}
-    fits = {
-        f"task.{name}": length
-        for name, length in task.fit_lengths(bound).items()
-        if length != getattr(task, name)
-    }
-    more = f"; with task.max_target a row has {task.longest} tokens"
-    more = "" if task.longest == task.max_length else more
-    allowed = f"at most {bound}, the longest row of {spec.checkpoint}{more}"
-    return _choose_lengths(spec, ConfigError("task.max_length", task.max_length, allowed), fits)
-
-
-def _choose_lengths(spec: Finetune, error: ConfigError, fits: Mapping[str, int]) -> dict[str, int]:
-    """`fits`, said in a line, unless the user wrote one of these lengths: then `error` with them as
-    its fix.
-    """
-    shown = " ".join(f"{key}={length}" for key, length in fits.items())
-    if any(is_asked(spec.provenance, key) for key in fits):
-        raise ConfigError(error.path, error.value, error.allowed, fix=shown)
-    remark(f"{shown} in place of {error.path}={error.value}: {error.allowed}")
-    return dict(fits)
-
-
-def fit_task(spec: Finetune, task: Task, *, longest: int = 0) -> Finetune:
-    """The spec with what labels and task decided: outputs, names, longest row.
-
-    Args:
-        longest: The longest row of the tasks beside it.
-    """
-    changes = {f"task.{name}": value for name, value in task.decided.items()}
-    head = locate(spec.heads[task.head]["_target_"], spec.plugins)
-    if "num_classes" in parameters(head):
-        changes[f"heads.{task.head}.num_classes"] = task.outputs
-    for name, value in task.head_settings.items():
-        changes[f"heads.{task.head}.{name}"] = value
-    if task.vectors:  # of the task's own choice, without a pooler
-        changes[f"heads.{task.head}.vectors"] = task.vectors
-        spec = spec.replace({"heads": {k: v for k, v in spec.heads.items() if k != POOLER}})
-    for path, value in task.model_settings.items():
-        part, _, name = f"model.{path}".rpartition(".")
-        if name in (parameters_of(spec.select(part), spec.plugins) or ()):
-            changes[f"{part}.{name}"] = value
-    if task.pattern:
-        changes["pattern"] = _narrow(thaw(spec.pattern), dict(task.pattern))
-    rows = {**thaw(spec), "format": {"max_length": max(longest, task.longest)}}
-    settled = settle_lengths(rows, plugins=spec.plugins)
-    return spec.replace({name: settled[name] for name in ("model", "position")} | changes)
-
-
-def _narrow(pattern: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
-    """The node of a pattern that sees what both see; itself if it is narrowed already."""
-    full, both = (f"{Full.__module__}.{part.__name__}" for part in (Full, And))
-    if pattern["_target_"] == full or pattern == more:
-        return more
-    if pattern["_target_"] == both and more in pattern["parts"]:
-        return pattern
-    return {"_target_": both, "parts": [pattern, more]}
-
-
-def with_new_tokens(model: Model, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """`tensors` of a checkpoint with as many rows of tokens as `model` has: those it lacks are
-    the model's first ones.
-    """
-    parameters, filled = dict(model.named_parameters(remove_duplicate=False)), dict(tensors)
-    for name, rows in token_rows(model).items():
-        table = tensors.get(name)
-        if table is not None and len(table) < rows:
-            new = parameters[name][len(table) : rows].detach()
-            filled[name] = torch.cat([table, new.to(table)])
-    return filled
-
-
-def with_second_text(
-    model: Model, source: Source, tensors: Mapping[str, Tensor]
-) -> dict[str, Tensor]:
-    """`tensors` in which the vector of a second text is that of the first one, where pretraining
-    from nothing read rows of one text alone: it was drawn and never trained, and such noise would
-    tell the two texts apart more than what they say.
-    """
-    filled, config, vocab = dict(tensors), source.config, source.vocab
-    format, begun = config.get("format") or {}, config.get("init") or config.get("task")
-    if source.published or begun or vocab is None or "_target_" not in format:
-        return filled
-    if "tracks.segment" in build_format(config, vocab, source.plugins).provides:
-        return filled
-    for name, part in model.named_modules():
-        table = filled.get(f"{name}.segment.weight") if isinstance(part, Embedding) else None
-        if table is not None:
-            filled[f"{name}.segment.weight"] = table[:1].expand_as(table).clone()
-    return filled
 
 
 def refuse_another_model(words: Sequence[str], decided: Sequence[str], *, key: str) -> None:
@@ -396,41 +239,3 @@ def _check_kind(spec: Pretrain, model: Mapping[str, Any]) -> None:
         plain = kinds[1].__mro__[1].__name__ if "_target_" in spec.own else ours
         fix = f"init=<a run whose model is of the kind {plain}>"
         raise ConfigError("init", spec.init, allowed, fix=fix)
-
-
-def _classifier(spec: Finetune, heads: Mapping[str, Any]) -> dict[str, bool]:
-    """What a checkpoint means that does not say it: BERT's pooler if it has one, GPT's bare
-    head, otherwise RoBERTa's.
-    """
-    causal, pooler = pooling(spec, spec.plugins) == "last", POOLER in heads
-    return {"pooler": pooler, "dense": not pooler and not causal, "bias": not causal}
-
-
-def _fit_heads(spec: Finetune) -> Finetune:
-    """Heads that decide about rows as `model.classifier` says: with the pooler or without, and with
-    its settings of the head.
-
-    What stands on the command line (`heads.class.dense=true`) stays.
-    """
-    if spec.row_pooling:
-        spec = _choose_pooling(spec, spec.row_pooling)
-    if POOLER not in spec.heads:
-        return spec
-    settings = dict(spec.model.get("classifier") or {})
-    settings.pop("pooling", None)
-    vectors = POOLINGS[stated_pooling(spec) or "first"].vectors
-    settings |= {"vectors": vectors} if vectors > 1 else {}
-    pooled = settings.pop("pooler", False)
-    heads = {name: node for name, node in spec.heads.items() if name != POOLER or pooled}
-    changes = {
-        f"heads.{name}.{key}": value
-        for name, node in heads.items()
-        for key, value in settings.items()
-        if decides_about_rows(spec, node) and f"heads.{name}.{key}" not in spec.provenance.keys
-    }
-    return spec.replace({"heads": heads, **changes})
-
-
-def decides_about_rows(spec: Finetune, node: Mapping[str, Any]) -> bool:
-    part: Any = locate(node["_target_"], spec.plugins)
-    return bool(getattr(part, "of_task", False)) and part.about == "rows"

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from plmctl.nn.tables import token_rows
 from plmctl.run.assemble import build_model
-from plmctl.run.weights.adapt import with_new_tokens
+from plmctl.run.weights.added_rows import with_new_tokens
 from plmctl.run.weights.convert import to_plmctl
 from plmctl.run.weights.loading import Source
 from plmctl.text.tokenizer import Tokenizer
