@@ -20,7 +20,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.run.assemble import build_model
 from plmctl.run.resume import resume_spec
 from plmctl.run.tuning import finetuning
-from plmctl.run.weights import adapt
+from plmctl.run.weights import row_heads
 from plmctl.run.weights.convert import convert
 from plmctl.training.checkpoint import read
 from tests.marks import mark_slow
@@ -169,6 +169,20 @@ def test_squad_has_them_too(tmp_path):
         task="squad",
     )
     assert plmctl.load(run_dir).model.heads["span"].linear.in_features == 8
+
+
+def test_a_head_over_the_vocabulary_is_as_wide_as_the_states() -> None:
+    """A language model beside a task reads what it was trained on, not features of two layers."""
+    words = ["task=classification", "task.path=x", "features=concat", *SMALL]
+    spec = config.compose(
+        "finetune", None, [*words, "heads.features.layers=[-2,-1]", "position.max_length=32"]
+    )
+    lm = {"_target_": "plmctl.heads.lm.LMHead", "tied": True, "transform": False, "bias": False}
+    spec = spec.replace({"heads.lm": lm, "heads.class.num_classes": 2})
+    model = build_model(spec, vocab_size=40)
+    assert model.heads["class"].linear.in_features == 64
+    states = torch.zeros(3, 32)
+    assert model.heads["lm"](states).shape == (3, 40)
 
 
 @pytest.mark.parametrize("words_of", [["train.frozen=[backbone]"], ["train.trainable=[heads.*]"]])
@@ -321,7 +335,7 @@ def test_what_the_command_line_says_of_the_head_stays(table, tmp_path):
 def test_checkpoints_from_before_it_was_said_mean_the_same(recipe, heads, wanted):
     cfg = config.compose("pretrain", recipe)
     assert dict(cfg.model.classifier) == wanted
-    assert adapt._classifier(cfg, dict.fromkeys(heads)) == wanted
+    assert row_heads.find_classifier(cfg, dict.fromkeys(heads)) == wanted
 
 
 def test_embed_gives_the_logits_of_the_predictions(table, tmp_path):

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from plmctl.core.batch import IGNORE, Batch
 from plmctl.distill.base import Logits, Question, count_tokens, find_written
-from plmctl.heads.base import about_of
+from plmctl.heads.base import WORDS, about_of
 from plmctl.models.base import Model
 from plmctl.objectives.base import Objective
 from plmctl.tasks.base import Task
@@ -118,5 +118,5 @@ def find_token_heads(objective: Objective, model: Model) -> list[str]:
     return [
         name
         for name in with_targets
-        if about_of(model.heads[name]) in ("text", "next") and "query" not in model.backbone.streams
+        if about_of(model.heads[name]) in WORDS and "query" not in model.backbone.streams
     ]

@@ -17,6 +17,8 @@ from plmctl.models.base import Model
 # logits over the vocabulary); or nothing: "features" turns features into features
 About = Literal["rows", "tokens", "spans", "text", "next", "features"]
 
+WORDS: tuple[About, ...] = ("text", "next")  # those over the vocabulary
+
 POOLER = "pooler"  # of `Model.heads`: what stands before heads about rows
 
 

@@ -17,6 +17,7 @@ from plmctl.config.build import build, entry, parameters_of, plain
 from plmctl.config.injected import ToHeads, ToObjectives
 from plmctl.core.errors import ConfigError
 from plmctl.core.locate import locate, parameters
+from plmctl.heads.base import WORDS
 from plmctl.heads.features import BEFORE_HEADS
 from plmctl.models.base import Model
 from plmctl.nn.peft.base import Method
@@ -95,7 +96,10 @@ def build_model(
         for name in dict.fromkeys([*BEFORE_HEADS, *nodes]):
             if nodes.get(name) is None:
                 continue
-            built[name] = build(nodes[name], given | known.by_name(), plugins, path=f"heads.{name}")
+            predicts = getattr(locate(nodes[name]["_target_"], plugins), "about", None)
+            # heads over the vocabulary read the states that they were trained on
+            facts = replace(known, width=backbone.width) if predicts in WORDS else known
+            built[name] = build(nodes[name], given | facts.by_name(), plugins, path=f"heads.{name}")
             if name in BEFORE_HEADS:  # it decides how wide the next ones are
                 known = replace(known, width=built[name].width)  # type: ignore[arg-type]
         model = Model(backbone=backbone, heads=built)

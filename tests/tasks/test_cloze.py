@@ -192,6 +192,15 @@ def test_labels_that_are_left_out_of_train_are_not_shown(folder: Path) -> None:
     assert not (folder / "none").exists()
 
 
+@pytest.mark.parametrize("part", ["features=mix", "head_encoder=bilstm"])
+def test_nothing_stands_before_a_head_over_the_vocabulary(folder: Path, part: str) -> None:
+    given = [f"task.path={folder}/data", f"checkpoint={folder}/model", f"run.dir={folder}/none"]
+    words = "task.label_words={bad: terrible, good: great}"
+    told = plmctl("finetune", "task=cloze", words, *given, "task.max_length=32", part, code=2)
+    assert "null: heads over the vocabulary, which this task asks, read the last states" in told
+    assert not (folder / "none").exists()
+
+
 def test_without_label_words_labels_are_the_words() -> None:
     task = make(label_words=None, path="x")
     task.fit_labels([Example(str(n), {"text": "a"}, label) for n, label in enumerate("ba")])

@@ -10,6 +10,8 @@ from plmctl.config.spec import thaw
 from plmctl.core.errors import ConfigError, PlmctlError, collect, raise_all
 from plmctl.core.locate import locate
 from plmctl.data.shards import is_tokens
+from plmctl.heads.base import WORDS, about_of
+from plmctl.heads.features import BEFORE_HEADS
 from plmctl.models.base import Model
 from plmctl.nn.tables import Lookup, TokenTable
 from plmctl.objectives.base import Objective
@@ -128,11 +130,18 @@ def _check_tuning(spec: Finetune, model: Model, task: Task) -> None:
 
 
 def _check_heads(model: Model) -> None:
-    """ConfigError for a head that stands behind one which is not there."""
+    """ConfigError for a head that stands behind one which is not there, and for one before the
+    others that none of them reads.
+    """
+    before = [name for name in BEFORE_HEADS if name in model.heads]
+    others = [head for name, head in model.heads.items() if name not in before]
+    if before and all(about_of(head) in WORDS for head in others):
+        what = "null: heads over the vocabulary, which this task asks, read the last states"
+        raise ConfigError(f"heads.{before[0]}", ..., what, fix="leave features, head_encoder out")
     for name, head in model.heads.items():
-        for before, choice in getattr(head, "after", {}).items():
-            if before not in model.heads:
-                what = f"it stands behind heads.{before}, and there is none"
+        for other, choice in getattr(head, "after", {}).items():
+            if other not in model.heads:
+                what = f"it stands behind heads.{other}, and there is none"
                 raise ConfigError(f"heads.{name}", ..., what, fix=choice)
 
 

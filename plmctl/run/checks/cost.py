@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from torch import nn
 
-from plmctl.heads.base import Head, about_of
+from plmctl.heads.base import WORDS, Head, about_of
 from plmctl.heads.lm import LMHead
 from plmctl.models.base import Backbone, Model
 from plmctl.nn.stack import Stack
@@ -109,7 +109,7 @@ def _learning(
     macs, saved, recomputed = _backbone(model.backbone, length, target_length, asked)
     everywhere = objective.facts.at_every_token if objective else frozenset()
     for name, head in model.heads.items():
-        language = _tables(head) or about_of(head) in ("text", "next")
+        language = _tables(head) or about_of(head) in WORDS
         seldom = predicted.get(name, 0.0) if language else 1 / tokens
         work, kept = _head(head, 1.0 if name in everywhere else seldom, tokens)
         macs["heads"] += work
