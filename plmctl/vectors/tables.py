@@ -15,18 +15,18 @@ from plmctl.knowledge.subwords import Ngrams, Subwords
 
 class StepBound:
     """Makes the steps of rows that stand often in one update smaller, so that the weights of one
-    row, over all places where it stands, do not add up to more than `bound`.
+    row, over all places where it stands, times the rate do not add up to more than `bound`.
     """
 
     def __init__(self, rows: int, bound: float) -> None:
         self.totals, self.bound = torch.zeros(rows), bound
 
-    def factors(self, rows: Tensor, weights: Tensor) -> Tensor:
-        """[n] `bound / total` of each row [n], at most 1."""
+    def find_steps(self, rows: Tensor, weights: Tensor, rate: float) -> Tensor:
+        """[n] `- min(rate, bound / total)`, how far each row, [n], goes along its gradient."""
         self.totals.index_add_(0, rows, weights)
-        found = self.bound / self.totals.index_select(0, rows).clamp_(min=self.bound)
+        totals = self.totals.index_select(0, rows).clamp_(min=self.bound / rate)
         self.totals.index_fill_(0, rows, 0)
-        return found
+        return totals.reciprocal_().mul_(-self.bound)
 
 
 class WordTables:
@@ -64,31 +64,38 @@ class WordTables:
         bags = embedding_bag(rows, self.inputs, lengths.cumsum(0) - lengths, mode="mean")
         return bags.index_select(0, back)
 
-    def move_inputs(self, words: Tensor, steps: Tensor, weights: Tensor) -> None:
-        """Add a step, [n, D], to the input vector of each word: with n-grams to all of its rows, so
-        that their mean moves by it (fastText's Model::update).
+    def move_inputs(self, words: Tensor, gradients: Tensor, weights: Tensor, rate: float) -> None:
+        """Go against the gradient of the input vector of each word: with n-grams all of its rows
+        do, so that their mean does (fastText's Model::update).
 
         Args:
             words: int64 [n].
-            steps: is changed.
+            gradients: [..., D], n together.
             weights: [n] of the pairs of a step, for `StepBound`.
+            rate: how far.
         """
         if self.ngrams is None:
-            steps.mul_(self.input_bound.factors(words, weights)[:, None])
-            self.inputs.index_add_(0, words, steps)
+            steps = self.input_bound.find_steps(words, weights, rate)
+            _add_scaled(self.inputs, words, gradients, steps)
             return
         different, back = torch.unique(words, return_inverse=True)
-        together = torch.zeros(len(different), steps.shape[1]).index_add_(0, back, steps)
+        together = torch.zeros(len(different), gradients.shape[-1])
+        together.index_add_(0, back, gradients.reshape(-1, gradients.shape[-1]))
         total = torch.zeros(len(different)).index_add_(0, back, weights)
         rows, lengths = self._rows_of(different)
-        factors = self.input_bound.factors(rows, total.repeat_interleave(lengths))
-        spread = together.repeat_interleave(lengths, 0).mul_(factors[:, None])
+        steps = self.input_bound.find_steps(rows, total.repeat_interleave(lengths), rate)
+        spread = together.repeat_interleave(lengths, 0).mul_(steps[:, None])
         self.inputs.index_add_(0, rows, spread)
 
-    def move_outputs(self, words: Tensor, steps: Tensor, weights: Tensor) -> None:
-        """Add a step to the output vector of each word; as `move_inputs`."""
-        steps.mul_(self.output_bound.factors(words, weights)[:, None])
-        self.outputs.index_add_(0, words, steps)
+    def move_outputs(self, words: Tensor, gradients: Tensor, steps: Tensor) -> None:
+        """Go along the gradient of the output vector of each word.
+
+        Args:
+            words: int64 [n].
+            gradients: [..., D], n together.
+            steps: [n] how far, of `output_bound`.
+        """
+        _add_scaled(self.outputs, words, gradients, steps)
 
     def _rows_of(self, words: Tensor) -> tuple[Tensor, Tensor]:
         """(the rows of all words, one word after the other; how many each has)."""
@@ -104,3 +111,9 @@ class WordTables:
         if self.ngrams:
             subwords = Subwords(self.ngrams, self.inputs[len(self.words) :].numpy())
         return StaticVectors(self.words, made, subwords)
+
+
+def _add_scaled(table: Tensor, rows: Tensor, vectors: Tensor, factors: Tensor) -> None:
+    """Add to each row, int64 [n], one of n vectors, [..., D], times a factor, [n]."""
+    scaled = vectors * factors.view(*vectors.shape[:-1], 1)
+    table.index_add_(0, rows, scaled.view(-1, vectors.shape[-1]))

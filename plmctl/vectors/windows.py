@@ -1,6 +1,4 @@
-"""A text in pieces whose windows are products of matrices: rows of words beside the words around
-them.
-"""
+"""A text in pieces for an update each: rows of words that share negatives, and their windows."""
 
 from __future__ import annotations
 
@@ -11,10 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from plmctl.vectors.bands import Bands
 from plmctl.vectors.corpus import WordCorpus
 from plmctl.vectors.noise_words import NoiseWords
 
-BLOCK = 1 << 20  # words that are prepared at the same time
+BLOCK = 1 << 18  # words that are prepared at the same time
 
 
 @dataclass(frozen=True)
@@ -24,9 +23,11 @@ class WindowSettings:
     Args:
         reach: words on each side of a window at most.
         sample: t of `share_kept`; 0: all words stay.
-        row: words of a row, T.
+        row: words of a row, R.
         rows: of an update, M.
         shared: negatives that the words of a row share, N.
+        negatives: k, how many of them count for a prediction.
+        single: a word is predicted once, from its window, and not once for each word near it.
     """
 
     reach: int
@@ -34,29 +35,59 @@ class WindowSettings:
     row: int
     rows: int
     shared: int
+    negatives: int
+    single: bool
 
 
 @dataclass(frozen=True, eq=False)
 class WordRows:
-    """Rows of words, and which others are in the window of each.
+    """The L = M R words of an update, as rows that share negatives, and the window of each.
 
     Args:
-        around: int64 [M, T + 2 W] the words, with the W before and behind each row.
-        inside: bool [M, T, T + 2 W] whether a word is in the window of another.
-        negatives: int64 [M, N].
+        asked: int64 [C T + M N] the words, with those around them, and then the negatives of all
+            rows.
+        left: int64 [L] for `Bands.find_inside`.
+        right: the same.
+        near: float [L] how many words are in the window of each.
+        made: float [L] predictions of a word.
+        share: float [L] how much each negative of its row counts for a word.
+        of_inputs: float [L], of single predictions [C T]; how much the steps of a word count,
+            for `StepBound`.
+        of_outputs: float [C T + M N] the same.
+        bands: cuts the words.
         done: words of the text that have been read so far.
     """
 
-    around: Tensor
-    inside: Tensor
-    negatives: Tensor
+    asked: Tensor
+    left: Tensor
+    right: Tensor
+    near: Tensor
+    made: Tensor
+    share: Tensor
+    of_inputs: Tensor
+    of_outputs: Tensor
+    bands: Bands
     done: int
 
     @property
+    def around(self) -> Tensor:
+        """int64 [C T] the words, with those around them."""
+        return self.asked[: self.bands.around]
+
+    @property
     def words(self) -> Tensor:
-        """int64 [M, T] the words themselves."""
-        reach = (self.around.shape[1] - self.inside.shape[1]) // 2
-        return self.around[:, reach : reach + self.inside.shape[1]]
+        """int64 [L] the words themselves."""
+        return self.asked[self.bands.reach : self.bands.reach + self.bands.length]
+
+    @property
+    def drawn(self) -> Tensor:
+        """int64 [M N] the negatives."""
+        return self.asked[self.bands.around :]
+
+    @property
+    def inside(self) -> Tensor:
+        """float [B, T, T + 2 W] of `Bands.find_inside`."""
+        return self.bands.find_inside(self.left, self.right)
 
 
 def share_kept(counts: np.ndarray, sample: float) -> np.ndarray:
@@ -75,14 +106,15 @@ def read_rows(
     """Rows of one pass over the text: frequent words are left out by chance, then each word draws
     the reach of its window from 1 .. W.
     """
-    kept, done = share_kept(corpus.counts, settings.sample), 0
+    kept, done = share_kept(corpus.counts, settings.sample).astype(np.float32), 0
+    bands = Bands(settings.reach, settings.row * settings.rows)
     for words, sentences in corpus.read_blocks(BLOCK):
         stay = np.flatnonzero(generator.random(len(words), np.float32) < kept[words])
         if len(stay):
             left, right = draw_reaches(sentences[stay], settings.reach, generator)
-            negatives = -(-len(stay) // settings.row), settings.shared
-            drawn = noise.draw(generator, negatives)
-            yield from _cut(words[stay], left, right, drawn, settings, done + stay)
+            updates = -(-len(stay) // (settings.row * settings.rows))
+            drawn = noise.draw(generator, (updates, settings.rows, settings.shared))
+            yield from cut_rows(words[stay], left, right, drawn, bands, settings, done + stay)
         done += len(words)
 
 
@@ -92,38 +124,77 @@ def draw_reaches(
     """How many words on its left and right are in the window of each word, int64 [n] both: a reach
     drawn from 1 .. W, which ends where the sentence ends.
     """
-    drawn = generator.integers(1, reach + 1, len(sentences))
-    begins = np.concatenate([[True], sentences[1:] != sentences[:-1]])
-    starts = np.flatnonzero(begins)
-    lengths = np.diff(np.append(starts, len(sentences)))
-    before = np.arange(len(sentences)) - np.repeat(starts, lengths)
-    behind = np.repeat(lengths, lengths) - before - 1
+    drawn, count = generator.integers(1, reach + 1, len(sentences)), len(sentences)
+    borders = np.flatnonzero(sentences[1:] != sentences[:-1]) + 1
+    starts, ends = np.append(0, borders), np.append(borders, count)
+    lengths = ends - starts
+    places = np.arange(count)
+    before = places - np.repeat(starts, lengths)
+    behind = np.repeat(ends - 1, lengths) - places
     return np.minimum(drawn, before), np.minimum(drawn, behind)
 
 
-def _cut(
+def cut_rows(
     words: np.ndarray,
     left: np.ndarray,
     right: np.ndarray,
-    negatives: np.ndarray,
+    drawn: np.ndarray,
+    bands: Bands,
     settings: WindowSettings,
     places: np.ndarray,
 ) -> Iterator[WordRows]:
-    """The rows of a block of words, of which the last is filled with words without a window."""
-    row, reach, count = settings.row, settings.reach, len(words)
-    size = len(negatives) * row
-    padded = np.zeros(size + 2 * reach, np.int64)
+    """The updates of a block of words, of which the last is filled with words without a window.
+
+    Args:
+        words: [n].
+        left: int64 [n] words on its left that are in the window of each.
+        right: the same for its right.
+        drawn: int64 [updates, M, N].
+        bands: of L words.
+        settings: how it is cut.
+        places: [n] of the words in the text.
+    """
+    updates, reach, length, count = len(drawn), bands.reach, bands.length, len(words)
+    padded = np.zeros((updates - 1) * length + bands.around, np.int64)
     padded[reach : reach + count] = words
-    sides = np.zeros((2, size, 1), np.int64)
-    sides[0, :count, 0], sides[1, :count, 0] = left, right
-    around = torch.from_numpy(padded).unfold(0, row + 2 * reach, row)  # [all rows, T + 2 W]
-    before, behind = torch.from_numpy(sides).view(2, -1, row, 1)
-    drawn = torch.from_numpy(negatives)
-    # [T, T + 2 W] how far each column is from each row
-    offset = torch.arange(row + 2 * reach)[None] - reach - torch.arange(row)[:, None]
-    near = (offset != 0)[None]
-    for start in range(0, len(negatives), settings.rows):
-        some = slice(start, start + settings.rows)
-        inside = (offset >= -before[some]) & (offset <= behind[some]) & near
-        last = min(count, (start + settings.rows) * row) - 1
-        yield WordRows(around[some], inside, drawn[some], int(places[last]) + 1)
+    around = np.lib.stride_tricks.sliding_window_view(padded, bands.around)[::length]
+    asked = np.concatenate([around, drawn.reshape(updates, -1)], 1)
+    sides = np.zeros((2, updates, length), np.int64)
+    sides.reshape(2, -1)[:, :count] = left, right
+    near = sides.sum(0).astype(np.float32)
+    weights = _weigh(near, _count_windows(*sides, bands), settings)
+    sides += np.tile(np.arange(bands.band) * (reach + 1), length // bands.band)
+    names = ("asked", "left", "right", "near", "made", "share", "of_inputs", "of_outputs")
+    arrays = zip(names, (asked, *sides, near, *weights), strict=True)
+    tensors = {name: torch.from_numpy(each) for name, each in arrays}
+    for n in range(updates):
+        read = int(places[min(count, (n + 1) * length) - 1]) + 1
+        some = {name: each[n] for name, each in tensors.items()}
+        yield WordRows(**some, bands=bands, done=read)
+
+
+def _weigh(near: np.ndarray, met: np.ndarray, settings: WindowSettings) -> tuple[np.ndarray, ...]:
+    """`WordRows.made`, `share`, `of_inputs` and `of_outputs` of updates, [updates, ...]."""
+    made, positive = near, met
+    if settings.single:
+        made = np.minimum(near, 1)
+        positive = np.zeros_like(met)
+        positive[:, settings.reach : settings.reach + made.shape[1]] = made
+    share = made * np.float32(settings.negatives / settings.shared)
+    rows = share.reshape(len(near), settings.rows, -1).sum(2)
+    negative = np.repeat(rows, settings.shared, 1)
+    of_inputs = (met if settings.single else near) * np.float32(1 + settings.negatives)
+    return made, share, of_inputs, np.concatenate([positive, negative], 1)
+
+
+def _count_windows(left: np.ndarray, right: np.ndarray, bands: Bands) -> np.ndarray:
+    """float32 [updates, C T] in how many windows of its update each word around it is, for windows
+    int64 [updates, L].
+    """
+    first, size = np.arange(len(left))[:, None] * bands.around, len(left) * bands.around
+    places = first + np.arange(bands.reach, bands.reach + bands.length)
+    met = np.bincount((places - left).ravel(), minlength=size)
+    met -= np.bincount((places + right + 1).ravel(), minlength=size + 1)[:size]
+    np.cumsum(met, out=met)
+    met[places] -= 1  # itself
+    return met.astype(np.float32).reshape(-1, bands.around)

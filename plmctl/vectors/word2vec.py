@@ -5,7 +5,8 @@ matrices (Ji et al., 2016).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -29,11 +30,12 @@ LAST = 1e-4  # of the learning rate, at the end (word2vec's own code)
 class Word2vec(VectorMethod):
     """Vectors of words by prediction, against words that are drawn.
 
-    The rate falls linearly over all words of all epochs. A row of T words shares its N negatives,
+    The rate falls linearly over all words of all epochs. A row of R words shares its N negatives,
     each of which counts k / N (Ji et al., 2016, arXiv:1604.04661, share them within a window); one
-    update is M rows. Differs: the published code makes an update after each word, with k negatives
-    of its own, and passes over a negative that is the right word. Words that stand often in one
-    update would be moved too far by the sum of their steps, so `StepBound` makes these smaller.
+    update is M rows, all of whose words are read first and moved then. Differs: the published code
+    makes an update after each word, with k negatives of its own, and passes over a negative that is
+    the right word. Words that stand often in one update would be moved too far by the sum of their
+    steps, so `StepBound` makes these smaller.
 
     Args:
         epochs: passes over the text.
@@ -43,7 +45,7 @@ class Word2vec(VectorMethod):
         sample: t; of a word with the share f of the text, sqrt(t / f) + t / f stays.
         lr: the first learning rate.
         shared: N.
-        row: T.
+        row: R.
         rows: M.
         least_ngram: characters of the shortest n-gram of a word.
         most_ngram: of the longest; 0: words have no n-grams.
@@ -64,6 +66,7 @@ class Word2vec(VectorMethod):
     most_ngram: Whole
     buckets: Count
     bound: Amount
+    single: ClassVar[bool]  # a word is predicted once, from its window
 
     def learn(self, corpus: WordCorpus, *, width: int, seed: int, show: Show) -> StaticVectors:
         ngrams = Ngrams(self.least_ngram, self.most_ngram, self.buckets)
@@ -76,16 +79,35 @@ class Word2vec(VectorMethod):
                 show(rows.done)
             return tables.finish()
 
+    @property
+    def settings(self) -> WindowSettings:
+        return WindowSettings(
+            reach=self.window,
+            sample=self.sample,
+            row=self.row,
+            rows=self.rows,
+            shared=self.shared,
+            negatives=self.negatives,
+            single=self.single,
+        )
+
     def schedule(self, corpus: WordCorpus, seed: int) -> Iterator[tuple[WordRows, float]]:
         """The rows of all epochs, each with its learning rate."""
-        settings = WindowSettings(self.window, self.sample, self.row, self.rows, self.shared)
         noise, total = NoiseWords(corpus.counts, self.power), self.epochs * corpus.total
         done = 0
         for epoch in range(self.epochs):
-            for rows in read_rows(corpus, settings, noise, np.random.default_rng([seed, epoch])):
+            for rows in read_rows(
+                corpus, self.settings, noise, np.random.default_rng([seed, epoch])
+            ):
                 rate = self.lr * max(1 - done / total, LAST)
                 done = epoch * corpus.total + rows.done
-                yield WordRows(rows.around, rows.inside, rows.negatives, done), rate
+                yield replace(rows, done=done), rate
+
+    def _look_up(self, tables: WordTables, rows: WordRows) -> tuple[Tensor, Tensor]:
+        """The output vectors of the words around, [C T, D], and of the negatives, [M, N, D]."""
+        found = tables.outputs.index_select(0, rows.asked)
+        around = rows.bands.around
+        return found[:around], found[around:].view(-1, self.shared, found.shape[1])
 
     def update(self, tables: WordTables, rows: WordRows, rate: float) -> None:
         """One step against the gradient of `loss`, of size `rate`."""
@@ -104,30 +126,30 @@ class SkipGram(Word2vec):
     arXiv:1310.4546, eq. 4).
     """
 
-    def update(self, tables: WordTables, rows: WordRows, rate: float) -> None:
-        words, columns = rows.words.reshape(-1), _columns(rows)
-        seen = tables.look_up(words).view(*rows.words.shape, -1)  # [M, T, D]
-        asked = _gather(tables.outputs, columns)
-        weight = self._weigh(rows).mul_(rate)  # [M, T, C]
-        steps = torch.bmm(seen, asked.mT).sigmoid_()
-        steps[..., : rows.around.shape[1]].sub_(1)
-        steps.mul_(weight).neg_()
-        of_inputs, of_outputs = torch.bmm(steps, asked), torch.bmm(steps.mT, seen)
-        width = seen.shape[2]
-        tables.move_inputs(words, of_inputs.view(-1, width), weight.sum(2).view(-1))
-        tables.move_outputs(columns.view(-1), of_outputs.view(-1, width), weight.sum(1).view(-1))
+    single: ClassVar[bool] = False
 
-    def _weigh(self, rows: WordRows) -> Tensor:
-        """[M, T, T + 2 W + N] how much each pair counts."""
-        inside = rows.inside.float()
-        share = inside.sum(2, keepdim=True) * (self.negatives / rows.negatives.shape[1])
-        return torch.cat([inside, share.expand(-1, -1, rows.negatives.shape[1])], 2)
+    def update(self, tables: WordTables, rows: WordRows, rate: float) -> None:
+        bands, seen = rows.bands, tables.look_up(rows.words)  # [L, D]
+        around, drawn = self._look_up(tables, rows)
+        near = bands.cut(around)  # [B, T + 2 W, D]
+        groups = seen.view(len(drawn), -1, seen.shape[1])  # [M, R, D]
+        tiles = seen.view(len(near), -1, seen.shape[1])  # [B, T, D]
+        hits = torch.bmm(near, tiles.mT).sigmoid_().sub_(1).mul_(rows.inside.mT)
+        misses = torch.bmm(drawn, groups.mT).sigmoid_()  # [M, N, R]
+        misses.mul_(rows.share.view(len(drawn), 1, -1))
+        of_seen = torch.bmm(hits.mT, near).view(groups.shape).baddbmm_(misses.mT, drawn)
+        tables.move_inputs(rows.words, of_seen, rows.of_inputs, rate)
+        steps = tables.output_bound.find_steps(rows.asked, rows.of_outputs, rate)
+        tables.move_outputs(rows.around, bands.add_up(hits, tiles), steps[: bands.around])
+        tables.move_outputs(rows.drawn, torch.bmm(misses, groups), steps[bands.around :])
 
     def loss(self, tables: WordTables, rows: WordRows) -> Tensor:
-        seen = tables.look_up(rows.words.reshape(-1)).view(*rows.words.shape, -1)
-        scores = torch.bmm(seen, tables.outputs[_columns(rows)].mT)
-        scores[..., rows.around.shape[1] :].neg_()
-        return -(self._weigh(rows) * logsigmoid(scores)).sum()
+        seen = tables.look_up(rows.words)
+        near, drawn = self._look_up(tables, rows)
+        near = rows.bands.cut(near)
+        hits = logsigmoid(torch.bmm(seen.view(len(near), -1, seen.shape[1]), near.mT))
+        misses = logsigmoid(-torch.bmm(seen.view(len(drawn), -1, seen.shape[1]), drawn.mT))
+        return -(rows.inside * hits).sum() - (rows.share * misses.flatten(0, 1).sum(1)).sum()
 
 
 @part_of("method")
@@ -138,44 +160,34 @@ class CBOW(Word2vec):
     h_t is added to each word of the window, and not its share of it.
     """
 
-    def update(self, tables: WordTables, rows: WordRows, rate: float) -> None:
-        columns, inside = rows.around.reshape(-1), rows.inside.float()
-        near, mean = self._average(tables, rows)  # [M, T, 1], [M, T, D]
-        right, wrong = (_gather(tables.outputs, ids) for ids in (rows.words, rows.negatives))
-        known = near.gt(0).float().mul_(rate)
-        hit = (mean * right).sum(2, keepdim=True).sigmoid_().neg_().add_(1).mul_(known)  # [M, T, 1]
-        miss = torch.bmm(mean, wrong.mT).sigmoid_().mul_(known)  # [M, T, N]
-        miss.mul_(-self.negatives / rows.negatives.shape[1])
-        steps = torch.baddbmm(hit * right, miss, wrong)  # [M, T, D]
-        width = steps.shape[2]
-        weights = torch.bmm(inside.mT, known.mul(1 + self.negatives)).view(-1)
-        tables.move_inputs(columns, torch.bmm(inside.mT, steps).view(-1, width), weights)
-        asked = torch.cat([rows.words, rows.negatives], 1).view(-1)
-        share = known.sum(1).mul(self.negatives / rows.negatives.shape[1])  # [M, 1]
-        weights = torch.cat([known.squeeze(2), share.expand_as(rows.negatives)], 1).view(-1)
-        moved = torch.cat([hit * mean, torch.bmm(miss.mT, mean)], 1).view(-1, width)
-        tables.move_outputs(asked, moved, weights)
+    single: ClassVar[bool] = True
 
-    def _average(self, tables: WordTables, rows: WordRows) -> tuple[Tensor, Tensor]:
-        """(words in each window [M, T, 1], the mean of their inputs [M, T, D])."""
-        inside = rows.inside.float()
-        around = tables.look_up(rows.around.reshape(-1)).view(*rows.around.shape, -1)
-        near = inside.sum(2, keepdim=True)
-        return near, torch.bmm(inside / near.clamp(min=1), around)
+    def update(self, tables: WordTables, rows: WordRows, rate: float) -> None:
+        bands, inside, scale = rows.bands, rows.inside, rows.near.clamp(min=1).reciprocal_()
+        total = torch.bmm(inside, bands.cut(tables.look_up(rows.around))).flatten(0, 1)  # [L, D]
+        around, drawn = self._look_up(tables, rows)
+        right = around[bands.reach : bands.reach + bands.length]
+        groups = total.view(len(drawn), -1, total.shape[1])  # [M, R, D]
+        hits = torch.from_numpy(np.einsum("ld,ld->l", total.numpy(), right.numpy()))
+        hits = hits.mul_(scale).sigmoid_().sub_(1).mul_(rows.made)  # [L]
+        scales = scale.view(len(drawn), 1, -1)
+        misses = torch.bmm(drawn, groups.mT).mul_(scales).sigmoid_()  # [M, N, R]
+        misses.mul_(rows.share.view(len(drawn), 1, -1))
+        of_mean = right.mul_(hits[:, None]).view(groups.shape).baddbmm_(misses.mT, drawn)
+        of_near = bands.add_up(inside.mT, of_mean.view(len(inside), -1, total.shape[1]))
+        tables.move_inputs(rows.around, of_near, rows.of_inputs, rate)
+        steps = tables.output_bound.find_steps(rows.asked, rows.of_outputs, rate)
+        of_drawn = torch.bmm(misses.mul_(scales), groups)
+        tables.move_outputs(rows.drawn, of_drawn, steps[bands.around :])
+        hits.mul_(scale).mul_(steps[bands.reach : bands.reach + bands.length])
+        tables.move_outputs(rows.words, total, hits)
 
     def loss(self, tables: WordTables, rows: WordRows) -> Tensor:
-        near, mean = self._average(tables, rows)
-        right = (mean * tables.outputs[rows.words]).sum(2)
-        wrong = torch.bmm(mean, tables.outputs[rows.negatives].mT)
-        of_wrong = logsigmoid(-wrong).sum(2) * (self.negatives / rows.negatives.shape[1])
-        return -((logsigmoid(right) + of_wrong) * near.squeeze(2).gt(0)).sum()
-
-
-def _gather(table: Tensor, words: Tensor) -> Tensor:
-    """[..., D] the rows of words of any shape."""
-    return table.index_select(0, words.reshape(-1)).view(*words.shape, -1)
-
-
-def _columns(rows: WordRows) -> Tensor:
-    """[M, T + 2 W + N] the words that the words of a row are compared with."""
-    return torch.cat([rows.around, rows.negatives], 1)
+        bands, scale = rows.bands, rows.near.clamp(min=1).reciprocal()
+        around, drawn = self._look_up(tables, rows)
+        total = torch.bmm(rows.inside, bands.cut(tables.look_up(rows.around))).flatten(0, 1)
+        mean = total * scale[:, None]
+        hits = logsigmoid((mean * around[bands.reach : bands.reach + bands.length]).sum(1))
+        groups = mean.view(len(drawn), -1, mean.shape[1])
+        misses = logsigmoid(-torch.bmm(groups, drawn.mT)).flatten(0, 1).sum(1)
+        return -(rows.made * hits).sum() - (rows.share * misses).sum()

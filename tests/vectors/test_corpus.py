@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from plmctl.core.errors import DataError
 from plmctl.vectors.cooccurrence import count_near
@@ -80,12 +81,21 @@ def test_rows_hold_every_window(tmp_path: Path) -> None:
     corpus = make_corpus(text, tmp_path)
     found = []
     for row, rows in ((4, 3), (32, 64)):
-        settings = WindowSettings(reach=3, sample=0, row=row, rows=rows, shared=2)
+        settings = WindowSettings(
+            reach=3, sample=0, row=row, rows=rows, shared=2, negatives=5, single=False
+        )
         pairs: Counter[tuple[int, int]] = Counter()
         noise = NoiseWords(corpus.counts, 1)
         for each in read_rows(corpus, settings, noise, np.random.default_rng(5)):
-            for m, t, c in each.inside.nonzero().tolist():
-                pairs[int(each.words[m, t]), int(each.around[m, c])] += 1
+            near, met = torch.zeros(row * rows), torch.zeros(len(each.around))
+            for b, t, c in each.inside.nonzero().tolist():
+                word, other = b * each.bands.band + t, b * each.bands.band + c
+                pairs[int(each.words[word]), int(each.around[other])] += 1
+                near[word] += 1
+                met[other] += 1
+            assert torch.equal(each.near, near)
+            assert torch.equal(each.of_outputs[: len(met)], met)
+            assert len(each.drawn) == 2 * rows
         assert each.done == corpus.total
         found.append(pairs)
     generator = np.random.default_rng(5)
