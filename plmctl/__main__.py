@@ -27,6 +27,8 @@ def main() -> None:
     except SystemExit as end:
         end_beside_threads(end.code)
         raise
+    except KeyboardInterrupt:  # while the words of the command are read
+        _end(signal.SIGINT, None)
 
 
 def _end(number: int, frame: object) -> None:

@@ -5,15 +5,20 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
 
 import typer
 
-from plmctl.core.errors import NotBegun, PlmctlError, UsageError
+from plmctl.core.errors import PlmctlError, UsageError
 from plmctl.core.lacks import describe_lack
 from plmctl.core.terminal import FAIL, remark
 from plmctl.core.unwritten import explain_unwritten
+
+_TYPED: ContextVar[str] = ContextVar("_TYPED", default="plmctl")  # the command line
 
 
 @contextlib.contextmanager
@@ -23,14 +28,12 @@ def report_mistakes(typed: str) -> Iterator[None]:
     Args:
         typed: The command line.
     """
+    before = _TYPED.set(typed)
     try:
         yield
     except PlmctlError as error:
         remark(f"plmctl: {error}", FAIL)
         raise typer.Exit(error.exit_code) from None
-    except NotBegun:
-        remark(f"plmctl: stopped before it began. To go on:\n  {typed}", FAIL)
-        raise typer.Exit(130) from None
     except KeyboardInterrupt:
         remark("plmctl: stopped", FAIL)
         raise typer.Exit(130) from None
@@ -39,6 +42,31 @@ def report_mistakes(typed: str) -> Iterator[None]:
             raise
         remark(f"plmctl: {why}", FAIL)
         raise typer.Exit(1) from None
+    finally:
+        _TYPED.reset(before)
+
+
+@contextlib.contextmanager
+def end_at_once() -> Iterator[None]:
+    """Let Ctrl-C end the process with the line that goes on: for work before anything is written,
+    such as imports, in which Python may lose an exception.
+    """
+    usual = signal.getsignal(signal.SIGINT)
+    alone = threading.current_thread() is threading.main_thread()
+    if not alone or usual is not signal.default_int_handler:
+        yield
+        return
+    line = f"plmctl: stopped before it began. To go on:\n  {_TYPED.get()}\n".encode()
+
+    def end(number: int, frame: object) -> None:
+        os.write(2, line)
+        os._exit(130)
+
+    signal.signal(signal.SIGINT, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)
 
 
 def find_plugins(plugins: Sequence[str]) -> None:

@@ -11,9 +11,10 @@ from typing import Any
 
 import typer
 
+from plmctl.cli.mistakes import end_at_once
 from plmctl.cli.words import sort_words
 from plmctl.config.spec import Provenance, RunSpec, thaw
-from plmctl.core.errors import NotBegun, UsageError
+from plmctl.core.errors import UsageError
 from plmctl.core.terminal import DETAIL, remark, tell
 
 
@@ -69,10 +70,10 @@ def _go(given: Provenance, print_config: bool, multirun: bool) -> int:
                 "\n  fix: name the run.dir or the settings of one job"
             )
         return sweep(given)
-    with _saying_what_was_begun():
+    with end_at_once():
         from plmctl.run.deciding import advise, decide
     with advise(given):
-        with _saying_what_was_begun(), _without_collector():
+        with end_at_once(), _without_collector():
             spec = decide(given)
             remark(f"composed the settings of plmctl {given.command}", DETAIL)
             action = _print_config if print_config else _import_action(spec)
@@ -95,15 +96,6 @@ def _import_action(spec: RunSpec) -> Callable[[RunSpec], Any]:
     from plmctl.config.action import find_action
 
     return find_action(spec)
-
-
-@contextlib.contextmanager
-def _saying_what_was_begun() -> Iterator[None]:
-    """Turn Ctrl-C into NotBegun."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise NotBegun from None
 
 
 @contextlib.contextmanager

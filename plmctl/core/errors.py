@@ -17,10 +17,6 @@ class PlmctlError(Exception):
     exit_code = 1
 
 
-class NotBegun(KeyboardInterrupt):
-    """Ctrl-C before the work of a command has begun."""
-
-
 def first_with_fix(text: str, *, told: set[str] | None = None) -> str:
     """Of the text of an error the first problem, and its fix on a line of its own, unless it is
     among those that are `told`, which takes it.

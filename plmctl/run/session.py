@@ -21,7 +21,7 @@ from plmctl.training.device.allocator import keep_freed_memory
 from plmctl.training.device.precision import Precision, choose
 from plmctl.training.log import Log
 from plmctl.training.processes.launch import launch
-from plmctl.training.processes.threads import THREADS, count_threads
+from plmctl.training.processes.threads import THREADS, count_threads, describe_busy
 from plmctl.training.processes.world import World, environment, join, leave
 from plmctl.training.trackers.choose import open_trackers
 from plmctl.training.trainer import Result
@@ -99,6 +99,9 @@ def _sitting(
         if not world.main:
             spec, prepared = prepare(spec)
         session = _session(spec, world, prepared)
+        busy = describe_busy(torch.get_num_threads()) if world.device.type == "cpu" else ""
+        if world.main and busy:
+            session.say(busy)
         try:
             result = train(session)
         finally:  # whatever ends it, what is sent to a service has an end

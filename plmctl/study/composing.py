@@ -73,7 +73,8 @@ class Composer:
         self.configs = Configs(given)
         self.tasks: dict[str, Task] = {}
         self.decisions: dict[str, Decision] = {}
-        self._wrong: dict[str, list[str]] = {}  # {a problem: where it is}
+        # {a problem: {where it is: the tasks with which it is, none for all}}
+        self._wrong: dict[str, dict[str, set[str]]] = {}
         self._costs: dict[str, tuple[float, int, frozenset[str]]] = {}
         self._sizes: dict[str, int] = {}
         self._read: dict[str, Task] = {}  # tasks of arms, by what decides how they read
@@ -93,7 +94,7 @@ class Composer:
         for name, arm in self.study.arms.items():
             with self._collect(f"arm '{name}'"):
                 arms[name] = self._compose_arm(arm, evals)
-        raise_all(UsageError(f"{_join(where)}: {what}") for what, where in self._wrong.items())
+        raise_all(UsageError(f"{self._name(where)}: {what}") for what, where in self._wrong.items())
         return arms
 
     def _compose_arm(self, arm: Arm, evals: Mapping[str, Config]) -> ComposedArm:
@@ -228,20 +229,31 @@ class Composer:
             model = open_source(arm.checkpoint, plugins=self.plugins).config
         # a teacher may be an arm, too
         alone = spec_of("finetune", config | {"distill": None, "teacher": None}, self.given)
-        spec, built, outline = outline_later(alone, model, self._read)
-        return config, count_flops(spec, outline, built)
+        flops = 0.0
+        with self._collect(f"arm '{arm.name}'", task=name):
+            flops = count_flops(*outline_later(alone, model, self._read))
+        return config, flops
 
     def _compose_task(self, task: StudyTask, words: Sequence[str]) -> Config:
         task_words = spell_task(task.task, task.path, self.study.data.get("cache_dir"))
         return self.configs.compose("finetune", (*task_words, "checkpoint=null", *words))
 
     @contextlib.contextmanager
-    def _collect(self, what: str) -> Iterator[None]:
+    def _collect(self, what: str, task: str | None = None) -> Iterator[None]:
         try:
             yield
         except PlmctlError as error:
             for each in flatten(error):
-                self._wrong.setdefault(str(each), []).append(what)
+                tasks = self._wrong.setdefault(str(each), {}).setdefault(what, set())
+                tasks |= set(self.study.tasks) if task is None else {task}
+
+    def _name(self, where: Mapping[str, set[str]]) -> str:
+        """`arm 'a' and arm 'b' on task 'c'`: a task is named where it is not so with all."""
+        every, places = set(self.study.tasks), []
+        for what, tasks in where.items():
+            names = _join([f"task '{task}'" for task in sorted(tasks)])
+            places.append(what if tasks >= every else f"{what} on {names}")
+        return _join(places)
 
 
 def _join(names: Sequence[str]) -> str:

@@ -45,6 +45,7 @@ def show_plan(
     console.print(_make_cost_table(arms, seeds))
     if speeds := dict.fromkeys(arm["speed"] for arm in arms if arm["seconds"]):
         console.print(f"time: at {' or '.join(speeds)}; a first run tells the real one")
+        console.print("not counted: the start of each job, tokenizing, validation and evaluation")
     for line in _count_finetunings(plan, arms):
         console.print(line)
     if looks:
@@ -71,12 +72,14 @@ def _make_cost_table(arms: Sequence[Mapping[str, Any]], seeds: int) -> Table:
         ]
 
     for arm in arms:
-        parameters = f"{arm['parameters']:,}"
-        table.add_row(arm["arm"], parameters, format_number(arm["tokens"]), *spell([arm]))
+        parameters, other = f"{arm['parameters']:,}", arm["same_as"]
+        cells = ["", f"as {other}"] if other else spell([arm])
+        table.add_row(arm["arm"], parameters, format_number(arm["tokens"]), *cells)
     if any(arm["flops"] is not None for arm in arms):
         table.add_section()
-        table.add_row("total", "", "", *spell(arms))
-        table.add_row(f"of all {counted(seeds, 'seed')}", "", "", *spell(arms, seeds))
+        own = [arm for arm in arms if not arm["same_as"]]
+        table.add_row("total", "", "", *spell(own))
+        table.add_row(f"of all {counted(seeds, 'seed')}", "", "", *spell(own, seeds))
     return table
 
 
@@ -95,7 +98,8 @@ def _count_finetunings(plan: StudyPlan, costs: Sequence[Mapping[str, Any]]) -> l
         words = " x ".join(counted(number, noun) for noun, number in product.items())
         whole = counted(math.prod(product.values()), "fine-tuning")
         seconds = [time for cost in costs if (time := cost["tuning"].get(task))]
-        taken = f", at most {clock(sum(seconds) * len(study.seeds) * restarts)}" if seconds else ""
+        whole_time = clock(sum(seconds) * len(study.seeds) * restarts)
+        taken = f", at most {whole_time} of updates" if seconds else ""
         lines.append(f"{task}: {words} = {whole} (equal ones run once){taken}")
     return lines
 
@@ -132,9 +136,12 @@ def _show_rounds(looks: Looks) -> None:
 
 def estimate_costs(plan: StudyPlan) -> list[dict[str, Any]]:
     """Tokens, FLOPs and time of one seed's pretraining of each arm, at most, and the time of its
-    fine-tunings on each task; None where time is the budget.
+    fine-tunings on each task; None where time is the budget. `same_as`: the arm before it whose
+    pretraining it has.
     """
     costs: list[dict[str, Any]] = []
+    jobs = {cell.arm: cell.pretrain for cell in reversed(plan.cells)}  # of the first seed
+    first: dict[str, str] = {}  # arm of each pretraining
     for name, composed in plan.arms.items():
         train, length = composed.pretrain["train"], composed.pretrain["format"]["max_length"]
         steps = train["steps"] and train["steps"] * train["batch_size"] * length
@@ -143,9 +150,12 @@ def estimate_costs(plan: StudyPlan) -> list[dict[str, Any]]:
         speed = Speed.find(train["device"], train["precision"])
         seconds = None if flops is None else speed.count_seconds(flops, train["processes"])
         tuning = {task: speed.count_seconds(each) for task, each in composed.tuning_flops.items()}
+        job = jobs[name]
+        owner = first.setdefault(job, name) if job else name
         costs.append(
             {
                 "arm": name,
+                "same_as": None if owner == name else owner,
                 "parameters": composed.parameters,
                 "tokens": tokens,
                 "flops": flops,

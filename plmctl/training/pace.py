@@ -51,5 +51,9 @@ class Pace:
 
     @staticmethod
     def eta(progress: Progress, share: float) -> float | None:
-        """Seconds left at the run's mean pace, when `share` of it is done."""
-        return progress.seconds * (1 - share) / share if share > 0 and progress.seconds else None
+        """Seconds left at the run's mean pace, when `share` of it is done; None after one update,
+        which says little of the others.
+        """
+        if progress.step < 2 or not progress.seconds or share <= 0:
+            return None
+        return progress.seconds * (1 - share) / share

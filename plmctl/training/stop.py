@@ -16,6 +16,8 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 STOPPED = tuple(128 + number for number in SIGNALS)
 ASKED = b"\nsaving after this update, then ending; once more ends at once\n"
 
+AT_ONCE = b"ended at once; --resume goes on from the last checkpoint\n"
+
 
 @contextlib.contextmanager
 def listen(hear: Callable[[int, FrameType | None], object]) -> Iterator[None]:
@@ -58,6 +60,8 @@ class Stop:
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
         if self._heard is not None:
+            if self.loud:
+                os.write(2, AT_ONCE)
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
         self._heard = number

@@ -192,6 +192,25 @@ def test_arms_that_their_model_cannot_take(planned: Planned) -> None:
     assert "arm 'frozen': train.frozen='towers': matches no parameter" in error
 
 
+def test_a_task_is_named_where_an_arm_fits_the_others(planned: Planned, here: Path) -> None:
+    (here / "tags").mkdir()
+    for split in ("train", "dev"):
+        (here / "tags" / f"{split}.txt").write_text("Anna B-PER\nsings O\n\n", encoding="utf-8")
+    tasks = {
+        **toy_study.STUDY["finetune"]["tasks"],
+        "tags": {"task": "tagging", "path": str(here / "tags")},
+    }
+    arms = {"first": {}, "mean": {"finetune": ["row_pooling=mean"]}}
+    error = message(
+        planned,
+        arms=arms,
+        baseline="first",
+        finetune=finetune(tasks=tasks),
+        metrics=metrics("loss/mlm"),
+    )
+    assert error.startswith("arm 'mean' on task 'tags': row_pooling='mean': null: this task")
+
+
 def test_all_arms_that_do_not_compose(planned: Planned) -> None:
     arms = {
         "slow": [],

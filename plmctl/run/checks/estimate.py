@@ -117,7 +117,7 @@ def estimate_task(
     return report
 
 
-def count_flops(spec: Finetune, outline: Outline, task: Task) -> float:
+def count_flops(spec: Finetune, task: Task, outline: Outline) -> float:
     """Training FLOPs of a whole fine-tuning, at most; 0 where no length is given."""
     examples = len(inference.take_share(task.read("train"), spec.train.share))
     train, stage = _measure_task(spec, outline, task, count_updates(spec, examples))

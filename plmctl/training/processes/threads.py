@@ -17,3 +17,17 @@ def count_threads(wanted: int | None, processes: int) -> int:
     if THREADS in os.environ:
         return torch.get_num_threads()
     return wanted or max(1, torch.get_num_threads() // processes)
+
+
+def describe_busy(threads: int) -> str:
+    """That other work has most of this machine, where the threads of a process wait for each other;
+    empty where it is not so, or where it cannot be told.
+    """
+    processors = os.cpu_count() or 1
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    if threads < 2 or load < 1.5 * processors:
+        return ""
+    return (
+        f"this machine is busy (load {load:.0f} on {processors} processors), and {threads} threads"
+        " wait for each other: train.threads=1 may be faster"
+    )
