@@ -162,7 +162,7 @@ def cut_rows(
     sides = np.zeros((2, updates, length), np.int64)
     sides.reshape(2, -1)[:, :count] = left, right
     near = sides.sum(0).astype(np.float32)
-    weights = _weigh(near, _count_windows(*sides, bands), settings)
+    weights = _weigh(near, _count_windows(sides[0], sides[1], bands), settings)
     sides += np.tile(np.arange(bands.band) * (reach + 1), length // bands.band)
     names = ("asked", "left", "right", "near", "made", "share", "of_inputs", "of_outputs")
     arrays = zip(names, (asked, *sides, near, *weights), strict=True)
