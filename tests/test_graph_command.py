@@ -72,6 +72,7 @@ def test_a_run_leaves_vectors_and_scores(run: Path, data: Path) -> None:
     assert max(record.get("triples", 0) for record in records) == 6 * 78
     assert any("valid/mrr" in record for record in records)
     assert list(run.glob("events.out.tfevents.*"))
+    assert not (run / "vectors/valid.tsv").exists()  # the graph has one
 
 
 def test_the_best_vectors_are_those_that_are_written(run: Path) -> None:
@@ -101,6 +102,43 @@ def test_eval_ranks_again(run: Path, data: Path, tmp_path: Path) -> None:
     assert written["metrics"]["test"]["mrr"] == pytest.approx(
         scores_of(output)["test"]["mrr"], rel=1e-4
     )
+
+
+def test_one_side_of_one_file_is_ranked_alone_and_can_be_ranked_by_hand(
+    data: Path, tmp_path: Path
+) -> None:
+    run, file = tmp_path / "run", tmp_path / "all.tsv"
+    file.write_text((data / "train.tsv").read_text(encoding="utf-8"), encoding="utf-8")
+    words = [f"data.path={file}", "sides=[tail]", "train.epochs=2", *SMALL, f"run.dir={run}"]
+    said = plmctl("graph", *words)
+    assert said.output.count("tails alone are ranked") == 2  # as it begins, beside the scores
+    vectors = read_vectors(run / "vectors")
+    entity, relation = map(list, (vectors.entities, vectors.relations))
+    known = {tuple(line.split("\t")) for line in file.read_text(encoding="utf-8").splitlines()}
+    text = (run / "vectors/valid.tsv").read_text(encoding="utf-8")
+    valid = [tuple(line.split("\t")) for line in text.splitlines()]
+    assert len(valid) == 4  # 0.05 of 78
+    assert known > {*valid}
+    ranks = []
+    for head, name, tail in valid:
+        # ComplEx (Trouillon et al., 2016, eq. 9): the real part of <h, r, conj(t)>
+        h, r, everything = (
+            part[..., :4] + 1j * part[..., 4:]
+            for part in (
+                vectors.entity[entity.index(head)],
+                vectors.relation[relation.index(name)],
+                vectors.entity,
+            )
+        )
+        scores = dict(zip(entity, ((h * r) * everything.conj()).sum(-1).real, strict=True))
+        others = [scores[e] for e in entity if (head, name, e) not in known]
+        ranks.append(1 + sum(score > scores[tail] for score in others))
+    (scores,) = vectors.record["metrics"].values()
+    assert scores["mrr"] == scores["tail/mrr"] == pytest.approx(np.mean(1 / np.array(ranks)), 1e-3)
+    assert not [name for name in scores if "head" in name]
+    again = json.loads(plmctl("eval", f"checkpoint={run}", "--json").stdout)
+    assert again["sides"].startswith("tails alone")
+    assert again["metrics"]["valid"] == scores
 
 
 def test_eval_answers_mistakes(run: Path, data: Path, tmp_path: Path) -> None:

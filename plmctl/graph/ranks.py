@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,11 +34,11 @@ class Ranks:
     relation: np.ndarray
 
     def summarize(self) -> dict[str, float]:
-        """Filtered mr, mrr and hits of both sides together."""
+        """Filtered mr, mrr and hits of all sides together."""
         return describe(np.concatenate(list(self.filtered.values())))
 
     def tabulate(self, kinds: np.ndarray) -> dict[str, float]:
-        """All scores: filtered and raw, of both sides and of each, and by the kind of relation.
+        """All scores: filtered and raw, of all sides and of each, and by the kind of relation.
 
         Args:
             kinds: int64 [relations] as `KnowledgeGraph.kinds` says.
@@ -72,19 +72,25 @@ def prefix(name: str, scores: Mapping[str, float]) -> dict[str, float]:
 
 @torch.no_grad()
 def rank(
-    tables: GraphTables, triples: np.ndarray, graph: KnowledgeGraph, *, batch_size: int = 128
+    tables: GraphTables,
+    triples: np.ndarray,
+    graph: KnowledgeGraph,
+    *,
+    sides: Sequence[Side] = SIDES,
+    batch_size: int = 128,
 ) -> Ranks:
-    """Rank the right head and the right tail of each triple.
+    """Rank the right head and the right tail of each triple, or those of `sides` alone.
 
     Args:
         tables: the vectors, and their score.
         triples: int64 [n, 3].
         graph: whose triples, of all splits, are the known answers.
+        sides: what is asked for.
         batch_size: questions at the same time.
     """
     raw: dict[Side, np.ndarray] = {}
     filtered: dict[Side, np.ndarray] = {}
-    for side in SIDES:
+    for side in sides:
         ranks = list(_rank_side(tables, triples, graph, side, batch_size))
         raw[side] = np.concatenate([first for first, _ in ranks] or [np.empty(0)])
         filtered[side] = np.concatenate([second for _, second in ranks] or [np.empty(0)])

@@ -29,6 +29,7 @@ class KnowledgeGraph:
         texts: {entity: its description}, where the files have some.
         relation_texts: {relation: its description}.
         remarks: what the reader noticed, in words, each with file and line.
+        held_out: whether valid was held out of the training file by us.
     """
 
     entities: tuple[str, ...]
@@ -37,6 +38,7 @@ class KnowledgeGraph:
     texts: Mapping[int, str] = field(default_factory=dict, repr=False)
     relation_texts: Mapping[int, str] = field(default_factory=dict, repr=False)
     remarks: tuple[str, ...] = ()
+    held_out: bool = False
 
     @cached_property
     def triples(self) -> np.ndarray:
@@ -53,6 +55,13 @@ class KnowledgeGraph:
             digest.update(f"{name} {len(triples)}".encode())
             digest.update(np.ascontiguousarray(triples).data)
         return digest.hexdigest()
+
+    def spell(self, split: str) -> str:
+        """The triples of a split by name, one a line with tabs between, as such files have them."""
+        return "".join(
+            f"{self.entities[head]}\t{self.relations[relation]}\t{self.entities[tail]}\n"
+            for head, relation, tail in self.splits[split].tolist()
+        )
 
     def kinds(self) -> np.ndarray:
         """int64 [relations] the index in `KINDS` of each, by the training triples.

@@ -24,6 +24,7 @@ from plmctl.text.inputs import read_lines
 BUILTIN = "builtin"
 NAMES = {"valid": ("valid", "validation", "dev"), "train": ("train",), "test": ("test",)}
 ENDS = (".tsv", ".txt", ".tsv.gz", ".txt.gz")
+SHOWN = 5  # broken lines that a message names
 Unseen = Literal["keep", "drop"]
 
 
@@ -48,6 +49,7 @@ class _Files:
     relations: dict[str, None] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
     relation_texts: dict[str, str] = field(default_factory=dict)
+    held_out: bool = False  # whether valid is a part of the training file
 
 
 def read_graph(
@@ -121,32 +123,48 @@ def _find(place: Path, stems: Sequence[str]) -> Path | None:
 def _read_triples(file: Path) -> _Split:
     """The triples of a file of three columns."""
     split = _Split(file)
-    for number, line in _lines(file):
+    broken: list[tuple[int, str]] = []
+    for number, line in _lines(file, tabs=True):
         cells = tuple(cell.strip() for cell in line.split("\t"))
         if len(cells) != 3 or not all(cells):
-            raise _explain_line(file, number, line, cells)
+            broken.append((number, _explain_line(line, cells)))
+            continue
         split.triples.append((cells[0], cells[1], cells[2]))
         split.lines.append(number)
+    if broken:
+        fix = "write head, relation and tail with a tab between them, or remove the line"
+        raise _explain_broken(file, broken, fix)
     return split
 
 
-def _explain_line(file: Path, number: int, line: str, cells: Sequence[str]) -> DataError:
-    """A line that is no triple."""
-    fix = "write head, relation and tail with a tab between them, or remove the line"
+def _explain_line(line: str, cells: Sequence[str]) -> str:
+    """Why a line is no triple."""
     if len(cells) == 3:
-        what = f"the {('head', 'relation', 'tail')[cells.index('')]} is empty"
-    else:
-        what = f"{counted(len(cells), 'column')} where a triple has 3"
-        if len(cells) == 1 and len(line.split()) == 3:
-            what += ": they stand between spaces, not tabs"
-    return DataError(what, file=file, line=number, fix=fix)
+        named = zip(("head", "relation", "tail"), cells, strict=True)
+        empty = [name for name, cell in named if not cell]
+        return f"the {', '.join(empty)} {'is' if len(empty) == 1 else 'are'} empty"
+    what = f"{counted(len(cells), 'column')} where a triple has 3"
+    if len(cells) == 1 and len(line.split()) == 3:
+        what += ": they stand between spaces, not tabs"
+    return what
 
 
-def _lines(file: Path) -> Iterator[tuple[int, str]]:
-    """(number, text) of each line that is not blank; DataError for a file without one."""
+def _explain_broken(file: Path, broken: Sequence[tuple[int, str]], fix: str) -> DataError:
+    """The error of (line, what is wrong with it) of a file; the first ones are told together."""
+    (line, first), *others = broken
+    told = [f"\n  {file}:{number}: {what}" for number, what in others[: SHOWN - 1]]
+    if more := len(others) - len(told):
+        told.append(f"\n  and {counted(more, 'line')} more")
+    return DataError(f"{first}{''.join(told)}", file=file, line=line, fix=fix)
+
+
+def _lines(file: Path, *, tabs: bool = False) -> Iterator[tuple[int, str]]:
+    """(number, text) of each line that is not blank, and with `tabs` of those that have nothing
+    but these; DataError for a file without one.
+    """
     empty = True
     for number, line in read_lines(file, cut=False):
-        if line.strip():
+        if line.strip() or (tabs and "\t" in line):
             empty = False
             yield number, line
     if empty:
@@ -197,17 +215,20 @@ def _read_numbered(place: Path) -> _Files:
         if not file.is_file():
             continue
         found = files.splits[split] = _Split(file)
+        broken: list[tuple[int, str]] = []
         for number, line in _skip_count(file):
             cells = line.split()
             try:
                 head, tail, relation = (int(cell) for cell in cells)
                 triple = names["entity"][head], names["relation"][relation], names["entity"][tail]
             except (ValueError, KeyError):
-                what = "not the numbers of a head, a tail and a relation"
-                fix = "write three numbers of entity2id.txt and relation2id.txt"
-                raise DataError(what, file=file, line=number, fix=fix) from None
+                broken.append((number, "not the numbers of a head, a tail and a relation"))
+                continue
             found.triples.append(triple)
             found.lines.append(number)
+        if broken:
+            fix = "write three numbers of entity2id.txt and relation2id.txt"
+            raise _explain_broken(file, broken, fix)
     return files
 
 
@@ -287,6 +308,7 @@ def _hold_out(files: _Files, share: float) -> None:
             held.add(number)
     if not held:
         return
+    files.held_out = True
     numbers = range(len(hashes))
     for name, chosen in (("valid", held), ("train", set(numbers) - held)):
         rows = [n for n in numbers if n in chosen]
@@ -362,4 +384,5 @@ def _number(files: _Files, remarks: list[str]) -> KnowledgeGraph:
         {entity_ids[name]: text for name, text in files.texts.items()},
         {relation_ids[name]: text for name, text in files.relation_texts.items()},
         tuple(remarks),
+        files.held_out,
     )

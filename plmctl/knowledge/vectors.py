@@ -4,6 +4,8 @@ entities.txt, relations.txt   one name a line; line n (from 0) belongs to row n
 vectors.safetensors           entity [E, d], relation [R, e], and inverse_relation [R, e] where
                               a relation that is asked for its head has a vector of its own
 graph.json                    score, settings, metrics
+valid.tsv                     head, relation and tail of the triples that were held out of the
+                              training file, where it had no valid beside it
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from plmctl.core.errors import AbsentData, DataError
 from plmctl.storage.durable import sync
 from plmctl.storage.reading import blame_file, read_json, read_text
 
-TABLE, RECORD = "vectors.safetensors", "graph.json"
+TABLE, RECORD, HELD_OUT = "vectors.safetensors", "graph.json", "valid.tsv"
 VECTORS = "vectors"  # of a run
 AGAIN = "write it again: plmctl graph"
 Control = Literal["none", "shuffled", "random"]
@@ -65,8 +67,13 @@ class GraphVectors:
         drawn = generator.standard_normal(self.entity.shape, np.float32)
         return replace(self, entity=drawn * self.entity.std(0) + self.entity.mean(0))
 
-    def write(self, folder: Path) -> None:
-        """Write the directory; an earlier one stays until this one is complete."""
+    def write(self, folder: Path, *, held_out: str = "") -> None:
+        """Write the directory; an earlier one stays until this one is complete.
+
+        Args:
+            folder: its place.
+            held_out: lines of valid.tsv; none: there is no such file.
+        """
         from safetensors.numpy import save_file
 
         partial = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
@@ -82,6 +89,8 @@ class GraphVectors:
             save_file({k: np.ascontiguousarray(v) for k, v in tensors.items()}, partial / TABLE)
             text = json.dumps(dict(self.record), indent=1, ensure_ascii=False) + "\n"
             (partial / RECORD).write_text(text, encoding="utf-8")
+            if held_out:
+                (partial / HELD_OUT).write_text(held_out, encoding="utf-8")
             for file in partial.iterdir():
                 sync(file)
             if folder.exists():

@@ -32,7 +32,7 @@ from plmctl.knowledge.vectors import VECTORS, GraphVectors
 from plmctl.models.base import Model
 from plmctl.nn.tables import count
 from plmctl.run.assemble import without_weights
-from plmctl.run.evaluation.graph_evaluation import tabulate_ranks
+from plmctl.run.evaluation.graph_evaluation import describe_sides, tabulate_ranks
 from plmctl.run.fit import budget_of, fit
 from plmctl.run.resolve import decide_place
 from plmctl.run.session import Session, run_session
@@ -137,7 +137,7 @@ def train(session: Session) -> Result:
     tables, objective = build_tables(spec, graph), build_objective(spec)
     model = Model(backbone=tables, heads={})
     batches = open_batches(spec, graph, objective, world.size, world.rank)
-    for line in (*describe_graph(graph), *graph.remarks):
+    for line in (*describe_graph(graph), *graph.remarks, *describe_sides(spec.sides).values()):
         session.say(line)
     valid = graph.splits.get("valid")
     if valid is None or not len(valid):
@@ -148,7 +148,8 @@ def train(session: Session) -> Result:
         if not world.main or valid is None:
             return {}
         some = valid[: spec.eval.rows]
-        return rank(tables, some, graph, batch_size=spec.eval.batch_size).summarize()
+        size = spec.eval.batch_size
+        return rank(tables, some, graph, sides=spec.sides, batch_size=size).summarize()
 
     budget = budget_of(spec, updates_per_epoch=batches.updates_per_epoch)
     result = fit(
@@ -184,17 +185,18 @@ def _conclude(session: Session, model: Model, progress: Progress, graph: Knowled
     step = progress.step if progress.best_step is None else progress.best_step
     best = session.folder / "checkpoints" / f"step-{step}"
     load_exactly(model, read(best).model, file=best)
-    kinds = graph.kinds()
+    kinds, size = graph.kinds(), spec.eval.batch_size
     metrics = {
-        name: rank(tables, triples, graph, batch_size=spec.eval.batch_size).tabulate(kinds)
+        name: rank(tables, triples, graph, sides=spec.sides, batch_size=size).tabulate(kinds)
         for name, triples in graph.splits.items()
         if name != "train" and len(triples)
     }
     folder = session.folder / VECTORS
-    vectors_of(tables, graph, spec, metrics, step).write(folder)
+    held_out = graph.spell("valid") if graph.held_out else ""
+    vectors_of(tables, graph, spec, metrics, step).write(folder, held_out=held_out)
     record = {"checkpoint": str(best), "vectors": str(folder), "metrics": round_floats(metrics)}
     write_json(session.folder / "result.json", record)
-    extra = {"vectors": str(folder), "checkpoint": str(best)}
+    extra = {"vectors": str(folder), "checkpoint": str(best), **describe_sides(spec.sides)}
     tabulate_ranks("link prediction", metrics, extra).show(as_json=spec.provenance.json)
     return best
 
@@ -216,6 +218,7 @@ def vectors_of(
         "penalty": thaw(spec.graph_penalty),
         "width": spec.width,
         "reciprocal": spec.reciprocal,
+        "sides": list(spec.sides),
         "data": thaw(spec.data),
         "updates": step,
         "seed": spec.seed,

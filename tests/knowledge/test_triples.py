@@ -190,6 +190,26 @@ def test_bad_input_is_answered_with_its_place_and_a_fix(tmp_path: Path, name: st
     assert "fix:" in str(error.value)
 
 
+def test_broken_lines_are_told_together(tmp_path: Path) -> None:
+    lines = ["a\tr\tb", "a\tr", "\t\t", "", "a\t\tb", "\t", *["a r b"] * 4]
+    file = write(tmp_path, {"all.tsv": "\n".join(lines) + "\n"}) / "all.tsv"
+    with pytest.raises(DataError) as error:
+        read_graph(file)
+    assert str(error.value).splitlines() == [
+        f"{file}:2: 2 columns where a triple has 3",
+        f"  {file}:3: the head, relation, tail are empty",
+        f"  {file}:5: the relation is empty",
+        f"  {file}:6: 2 columns where a triple has 3",
+        f"  {file}:7: 1 column where a triple has 3: they stand between spaces, not tabs",
+        "  and 3 lines more",
+        "  fix: write head, relation and tail with a tab between them, or remove the line",
+    ]
+    openke = {"entity2id.txt": "1\na\t0\n", "relation2id.txt": "1\nr\t0\n"}
+    openke["train2id.txt"] = "4\n0 0 0\n0 9 0\n0 0\n0 0 0\n"
+    with pytest.raises(DataError, match=r"train2id.txt:3: (?s:.*)\n  .*train2id.txt:4: not the"):
+        read_graph(write(tmp_path / "openke", openke))
+
+
 def test_another_encoding(tmp_path: Path) -> None:
     (tmp_path / "train.tsv").write_bytes("ann\tknows\tbob\nann\tknows\tJosé\n".encode("latin1"))
     with pytest.raises(DataError, match=r"train.tsv:2: not UTF-8.*\n  fix: iconv") as error:

@@ -15,7 +15,7 @@ from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.values import Count
 from plmctl.graph.ranks import rank
 from plmctl.graph.tables import GraphTables
-from plmctl.knowledge.graph import KnowledgeGraph
+from plmctl.knowledge.graph import SIDES, KnowledgeGraph, Side
 from plmctl.knowledge.triples import BUILTIN, read_graph
 from plmctl.knowledge.vectors import AGAIN, RECORD, GraphVectors, match_names, read_vectors
 from plmctl.run.evaluation.predict import ScoreTable
@@ -47,8 +47,12 @@ def evaluate_vectors(spec: Evaluate, folder: Path) -> ScoreTable:
         raise ConfigError("split", spec.split, f"one that the graph has: {known}", fix=fix)
     graph, triples, lost = align(graph, split, vectors)
     tables = load_tables(vectors, spec.plugins, folder).to(device_of(spec.device, "device"))
-    scores = rank(tables, triples, graph, batch_size=spec.batch_size).tabulate(graph.kinds())
+    asked = vectors.record.get("sides", list(SIDES))
+    sides = fit_stored(asked, list[Side], file=folder / RECORD, fix=AGAIN) or SIDES
+    ranks = rank(tables, triples, graph, sides=sides, batch_size=spec.batch_size)
+    scores = ranks.tabulate(graph.kinds())
     extra: dict[str, Any] = {"checkpoint": str(folder), "triples": len(triples)}
+    extra |= describe_sides(sides)
     extra |= remark_on_few(len(triples))
     if lost:
         extra["left out"] = f"{lost:,} triples with names that have no vector"
@@ -63,6 +67,14 @@ def remark_on_few(triples: int) -> dict[str, str]:
         return {}
     several = f"of {triples} triples" if triples > 1 else "of one triple"
     return {"remark": f"ranks {several} say little: those of others may be far from them"}
+
+
+def describe_sides(sides: Sequence[Side]) -> dict[str, str]:
+    """What to say of vectors that were trained to answer one side; nothing of both."""
+    if {*sides} == {*SIDES}:
+        return {}
+    (side,) = {*sides}
+    return {"sides": f"{side}s alone are ranked, as they alone were trained: sides=[{side}]"}
 
 
 def tabulate_ranks(
