@@ -13,6 +13,7 @@ import numpy as np
 
 from plmctl.core.errors import DataError, UsageError
 from plmctl.tasks.base import Example, Task
+from plmctl.tasks.tables import AbsentColumn
 from plmctl.tasks.unlabelled import read_unlabelled
 
 # a text, the two texts of a pair, or {column: value} as in a JSON line
@@ -53,6 +54,9 @@ def read_items(task: Task, items: Sequence[Item]) -> Iterator[tuple[str | None, 
         file.write_text("".join(lines), encoding="utf-8")
         try:
             examples = read_unlabelled(task, str(file))[1]
+        except AbsentColumn as error:
+            fix = f"name it '{error.column}'"
+            raise DataError(error.message, file=PLACE, line=error.line, fix=fix) from None
         except DataError as error:
             raise DataError(str(error).replace(str(file), PLACE)) from None
         yield str(file), examples

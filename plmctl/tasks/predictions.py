@@ -23,6 +23,7 @@ from plmctl.storage.reading import parse_json, parse_json_at
 from plmctl.tasks import files
 from plmctl.tasks.base import Example
 from plmctl.tasks.table_rows import PARQUET, objects_of, rows_of
+from plmctl.text.separators import COMMA
 
 NAMED = (".json", ".jsonl", ".csv", ".tsv", PARQUET)  # tables, whose columns have names
 TABLES = (".csv", ".tsv")
@@ -69,6 +70,18 @@ def describe_renamed(names: Mapping[str, str]) -> str:
         if old != new
     )
     return "; ".join(renamed)
+
+
+def describe_doubled(source: str | None, examples: Sequence[Example]) -> str:
+    """Which columns of the table `source` have a number behind their names in what is written,
+    since another one has the name; else "".
+    """
+    file = Path(source or "-")
+    if files.suffix(file) not in TABLES or not _has_names(file, examples):
+        return ""
+    _, names = next(rows_of(file))
+    pairs = zip(names, _part(names), strict=True)
+    return "; ".join(f"'{old}' comes again: it is '{new}'" for old, new in pairs if old != new)
 
 
 def _name_columns(
@@ -120,11 +133,15 @@ def _rows(file: Path, examples: Sequence[Example]) -> dict[str, Row]:
     """
     if files.suffix(file) not in NAMED:
         return {}
-    places = {example.place for example in examples}
     if files.suffix(file) not in TABLES:
-        return read_columns(file, places)
+        return read_columns(file, {example.place for example in examples})
+    return read_columns(file, named=_has_names(file, examples))
+
+
+def _has_names(file: Path, examples: Sequence[Example]) -> bool:
+    """Whether the first line of a table is none of its examples."""
     first = next(f"{file}:{line}" for line, _ in rows_of(file))
-    return read_columns(file, named=first not in places)
+    return all(example.place != first for example in examples)
 
 
 def read_columns(
@@ -152,8 +169,14 @@ def read_columns(
     }
 
 
-def write_rows(file: Path, rows: Sequence[Row]) -> Path:
-    """A table for .csv and .tsv, otherwise an object a line; standard output for "-"."""
+def write_rows(file: Path, rows: Sequence[Row], *, sign: str = COMMA) -> Path:
+    """A table for .csv and .tsv, otherwise an object a line; standard output for "-".
+
+    Args:
+        file: its place.
+        rows: {column: value}.
+        sign: what stands between the cells of a .csv.
+    """
     if file == STDOUT:
         for row in rows:
             tell(json.dumps(row, ensure_ascii=False))
@@ -162,7 +185,9 @@ def write_rows(file: Path, rows: Sequence[Row]) -> Path:
     if file.suffix in TABLES:
         flat = [dict(_cells(row)) for row in rows]
         names = list(dict.fromkeys(name for row in flat for name in row))
-        spell = _spell_csv if file.suffix == ".csv" else partial(_spell_tsv, file)
+        spell = partial(_spell_tsv, file)
+        if file.suffix == ".csv":
+            spell = partial(_spell_csv, sign)
         cells = [[row.get(name, "") for name in names] for row in flat]
         write_text(file, spell([names, *cells]))
     else:
@@ -170,9 +195,9 @@ def write_rows(file: Path, rows: Sequence[Row]) -> Path:
     return file
 
 
-def _spell_csv(rows: Sequence[Sequence[Any]]) -> str:
+def _spell_csv(sign: str, rows: Sequence[Sequence[Any]]) -> str:
     stream = io.StringIO()
-    csv.writer(stream, lineterminator="\n").writerows(rows)
+    csv.writer(stream, delimiter=sign, lineterminator="\n").writerows(rows)
     return stream.getvalue()
 
 

@@ -14,7 +14,7 @@ from plmctl.tasks import files
 from plmctl.text.bounds import longest_line
 from plmctl.text.inputs import read_rows
 from plmctl.text.quotes import read_cells
-from plmctl.text.separators import divide_rows
+from plmctl.text.separators import COMMA, divide_rows
 
 PARQUET = ".parquet"
 OBJECTS = (".jsonl", ".json", PARQUET)  # whose rows name their values
@@ -69,9 +69,18 @@ def show_row(file: Path, cells: Sequence[str]) -> str:
 
 def csv_rows(file: Path, *, lenient: bool = False) -> Iterator[Row]:
     """(number of its last line, its cells) of every row that is not empty."""
-    csv.field_size_limit(longest_line())  # a cell may be as long as a document
-    lines, sign = divide_rows(file, (f"{line}\n" for _, line in files.lines(file)))
+    lines, sign = _divide(file)
     return read_cells(file, lines, sign, lenient=lenient)
+
+
+def sign_of(file: Path) -> str:
+    """What stands between the cells of a CSV file; a comma for a file of another kind."""
+    return _divide(file)[1] if files.suffix(file) == ".csv" else COMMA
+
+
+def _divide(file: Path) -> tuple[Iterator[str], str]:
+    csv.field_size_limit(longest_line())  # a cell may be as long as a document
+    return divide_rows(file, (f"{line}\n" for _, line in files.lines(file)))
 
 
 def _tab_rows(file: Path) -> Iterator[Row]:

@@ -127,18 +127,38 @@ class Table(SplitFiles):
             header = any(
                 isinstance(column, str) for column in columns.values()
             ) or self._begins_with_names(file, rows, columns)
-        names = rows.pop(0)[1] if header else None
+        line, names = rows.pop(0) if header else (None, None)
+        if names is not None:
+            self._refuse_doubled(file, line, columns, names)
         known = [str(n) for n in range(len(rows[0][1]))] if names is None else names
         try:
             return names, rows, _find_columns(file, columns, known, rows, labelled)
         except _NoColumn as missing:
             raise self._refuse(missing, file) from None
 
-    def _refuse(self, missing: _NoColumn, file: Path, line: int | None = None) -> DataError:
+    def _refuse(self, missing: _NoColumn, file: Path, line: int | None = None) -> AbsentColumn:
         """The error of a column that is not there; the fix is the nearest one, if there is one."""
         role = self.label_setting if missing.role == "label" else missing.role
         fix = spell_word(f"task.columns.{role}={missing.near or missing.otherwise}")
-        return DataError(str(missing), file=file, line=line, fix=fix)
+        return AbsentColumn(str(missing), missing.column, file=file, line=line, fix=fix)
+
+    def _refuse_doubled(
+        self, file: Path, line: int | None, columns: Mapping[str, Column], names: Sequence[str]
+    ) -> None:
+        """DataError for a name in `columns` that several columns have: which one would be read?"""
+        for role, column in columns.items():
+            places = [str(n) for n, name in enumerate(names) if name == column]
+            if len(places) < 2:
+                continue
+            list_of = (name for name in self.several if role.removeprefix(name[:-1]).isdigit())
+            setting = f"task.columns.{self.label_setting if role == 'label' else role}"
+            fix = f"{setting}={places[0]}"
+            if whole := next(list_of, ""):
+                fix = f"{places[0]} in place of {column} in task.columns.{whole}"
+            if not any(isinstance(c, str) for other, c in columns.items() if other != role):
+                fix += " task.reader.header=true"  # numbers alone would not say that there is one
+            what = f"{len(places)} columns are named '{column}': numbers {' and '.join(places)}"
+            raise DataError(what, file=file, line=line, fix=fix)
 
     def _begins_with_names(
         self, file: Path, rows: Sequence[Row], columns: Mapping[str, Column]
@@ -237,6 +257,16 @@ class Table(SplitFiles):
             raise explain_broken(file, {EMPTY: empty}, EMPTY, lenient=False)
 
 
+class AbsentColumn(DataError):
+    """A table without this `column`."""
+
+    def __init__(
+        self, message: str, column: str, *, file: object, line: int | None, fix: str
+    ) -> None:
+        super().__init__(message, file=file, line=line, fix=fix)
+        self.column, self.line = column, line
+
+
 class _NoColumn(Exception):
     """A column that is not there: whose it is, and those that are."""
 
@@ -253,7 +283,7 @@ class _NoColumn(Exception):
         self.near = next(iter(get_close_matches(column, found, n=1, cutoff=0.75)), "")
         meant = f" (did you mean '{self.near}'?)" if self.near else ""
         super().__init__(f"{what}; found {', '.join(found)}{meant}{more}")
-        self.role, self.otherwise = role, otherwise
+        self.role, self.column, self.otherwise = role, column, otherwise
 
 
 def _kind(cell: Any) -> str:

@@ -7,6 +7,7 @@ import io
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,8 +15,15 @@ import pytest
 from plmctl.config import compose as config
 from plmctl.config.build import build
 from plmctl.core.errors import DataError
+from plmctl.run.evaluation.asked_task import write_split
 from plmctl.tasks.base import Example, Task
-from plmctl.tasks.predictions import beside, describe_renamed, join_columns, write_rows
+from plmctl.tasks.predictions import (
+    beside,
+    describe_doubled,
+    describe_renamed,
+    join_columns,
+    write_rows,
+)
 from plmctl.tasks.table_rows import rows_of
 from plmctl.tasks.unlabelled import read_unlabelled
 
@@ -76,6 +84,25 @@ def test_columns_with_the_same_name_are_kept_apart(tmp_path: Path) -> None:
     _, examples = read_unlabelled(task("classification", "task.columns.text=body"), str(file))
     rows, _ = join_columns(str(file), examples, said(examples))
     assert rows == [{"note": "a", "body": "fine", "note_2": "b", "id": "0", **SAID}]
+    assert describe_doubled(str(file), examples) == "'note' comes again: it is 'note_2'"
+
+
+@pytest.mark.parametrize("sign", [";", "\t", "|", ","])
+def test_a_csv_keeps_what_stands_between_its_cells(
+    tmp_path: Path, sign: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, out = tmp_path / "new.csv", tmp_path / "out.csv"
+    names = ["note", "text", "note"]
+    lines = [names, ["a", f'"fine{sign} this"', "b"]]
+    file.write_text("".join(sign.join(line) + "\n" for line in lines), encoding="utf-8")
+    _, examples = read_unlabelled(task(), str(file))
+    spec: Any = SimpleNamespace(input=str(file), overwrite=False)
+    write_split(spec, out, "new", examples, said(examples))
+    head, first = out.read_text(encoding="utf-8").splitlines()
+    assert head.split(sign)[:4] == ["note", "text", "note_2", "id"]
+    assert first.startswith(sign.join([*lines[1], "0"]))
+    assert "column 'note' comes again: it is 'note_2'" in capsys.readouterr().err
+    assert [cells[:3] for _, cells in rows_of(out)][1] == ["a", f"fine{sign} this", "b"]
 
 
 @pytest.mark.parametrize("old", [("good", "good"), ("good", "bad"), ("bad", None)])

@@ -118,6 +118,57 @@ def test_several_columns_of_a_text_are_refused_with_the_pair(tmp_path, columns, 
     assert str(caught.value) == f"task.columns.text='[title,body]': one column\n  fix: {fix}"
 
 
+@pytest.mark.parametrize(
+    ("names", "columns", "told", "fix"),
+    [
+        (
+            "body,body,team",
+            ("body", "team"),
+            "2 columns are named 'body': numbers 0 and 1",
+            "text=0",
+        ),
+        (
+            "team,body,team",
+            ("body", "team"),
+            "2 columns are named 'team': numbers 0 and 2",
+            "label=0",
+        ),
+        (
+            "team,team,team",
+            (1, "team"),
+            "3 .* numbers 0 and 1 and 2",
+            "label=0 task.reader.header=true",
+        ),
+    ],
+)
+def test_a_column_that_is_read_and_there_twice_is_refused(tmp_path, names, columns, told, fix):
+    asked = dict(zip(("text", "label"), columns, strict=True))
+    table = f"{names}\na,b,c\nd,e,f\n"
+    with pytest.raises(DataError, match=rf"train.csv:1: {told}\n  fix: task.columns.{fix}$"):
+        _read(tmp_path, "train.csv", table, asked)
+    role, number = fix.split()[0].split("=")
+    found = _read(tmp_path, "train.csv", table, asked | {role: int(number)}, header=True)
+    assert [example.fields["text"] for example in found] in (["a", "d"], ["b", "e"])
+    assert (
+        len(
+            _read(
+                tmp_path, "train.csv", "x,body,x,team\na,b,c,d\n", {"text": "body", "label": "team"}
+            )
+        )
+        == 1
+    )
+
+
+def test_a_column_of_several_that_is_there_twice_is_refused(tmp_path):
+    reader = Choices(splits=SPLITS)
+    (tmp_path / "train.csv").write_text("q,a,b,b,label\n1,2,3,4,0\n", encoding="utf-8")
+    columns = {"text": "q", "choices": ["a", "b"], "label": "label"}
+    with pytest.raises(
+        DataError, match=r"csv:1: .* 2 and 3\n  fix: 2 in place of b in task.columns.c"
+    ):
+        reader.read(tmp_path, "train", columns)
+
+
 def test_a_reader_states_which_roles_may_be_in_several_columns(tmp_path):
     with pytest.raises(ConfigError, match=r"task.columns.id=.*\[a,b\].*one column"):
         _read(tmp_path, "train.tsv", "text\tlabel\n", {**NAMED, "id": ["a", "b"]})

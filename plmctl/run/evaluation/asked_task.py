@@ -25,6 +25,7 @@ from plmctl.tasks.base import Example, Task
 from plmctl.tasks.predictions import (
     FILES,
     STDOUT,
+    describe_doubled,
     describe_renamed,
     join_columns,
     predictions_file,
@@ -32,7 +33,9 @@ from plmctl.tasks.predictions import (
     write_rows,
     write_submission,
 )
+from plmctl.tasks.table_rows import sign_of
 from plmctl.tasks.unlabelled import read_unlabelled
+from plmctl.text.separators import COMMA
 
 ALSO = {"valid": "dev", "validation": "dev"}  # other words for the default split
 # what training decided about a task, which counts in evaluation whatever is asked for
@@ -88,20 +91,24 @@ def write_split(
     rows: Sequence[dict[str, Any]] = predictions
     if is_file(out) or spec.input is not None:
         rows, names = join_columns(spec.input, examples, predictions)
-        if renamed := describe_renamed(names):
+        doubled = describe_doubled(spec.input, examples)
+        for renamed in filter(None, (doubled, describe_renamed(names))):
             remark(f"column {renamed}")
-    return write_results(out, name, rows, overwrite=spec.overwrite)
+    sign = COMMA if spec.input is None else sign_of(Path(spec.input))
+    return write_results(out, name, rows, overwrite=spec.overwrite, sign=sign)
 
 
-def write_results(out: Path, name: str, rows: Sequence[dict[str, Any]], *, overwrite: bool) -> Path:
-    """Write rows to the file `out`, or as `<name>.jsonl` into this folder, where earlier ones are
-    kept without `overwrite`; return the file.
+def write_results(
+    out: Path, name: str, rows: Sequence[dict[str, Any]], *, overwrite: bool, sign: str = COMMA
+) -> Path:
+    """Write rows to the file `out`, of a .csv with `sign` between cells, or as `<name>.jsonl` into
+    this folder, where earlier ones are kept without `overwrite`; return the file.
     """
     if out == STDOUT:
         return write_rows(out, rows)
     file = out if is_file(out) else predictions_file(out, name)
     with keep_earlier(file, overwrite=overwrite):
-        return write_rows(file, rows)
+        return write_rows(file, rows, sign=sign)
 
 
 def write_for_board(out: Path, name: str, content: str, *, overwrite: bool) -> Path:
