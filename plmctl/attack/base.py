@@ -122,8 +122,8 @@ def find_best(scores: Sequence[np.ndarray], gold: int) -> int:
     """The first text that fools the model with the least probability of `gold`, else the first
     with the least.
     """
-    holds = [int(np.argmax(each)) == gold for each in scores]
-    return min(range(len(scores)), key=lambda n: (holds[n], scores[n][gold], n))
+    whole = np.stack(scores)  # [n, K]
+    return int(np.lexsort((whole[:, gold], whole.argmax(1) == gold))[0])
 
 
 def may_change(

@@ -66,7 +66,7 @@ class AttackBeam(AttackSearch):
             if not changed:
                 break
             first = find_best(scores, gold)
-            if int(np.argmax(scores[first])) != gold:
+            if int(scores[first].argmax()) != gold:
                 return Attacked(changed[first], scores[first], fooled=True)
             if scores[first][gold] < least[gold]:
                 best, least = changed[first], scores[first]

@@ -40,10 +40,8 @@ class ByImportance(AttackSearch):
     ) -> Steps:
         free = [n for n in range(len(text)) if may_change(constraints, text, text, n)]
         without = yield ScoreTexts([text.delete(n) for n in free])
-        weights = [measure_importance(probabilities, each, gold) for each in without]
-        order = sorted(range(len(free)), key=lambda n: (-weights[n], n))
         now, least = text, probabilities
-        for number in (free[n] for n in order):
+        for number in order_words(free, probabilities, without, gold):
             if not may_change(constraints, text, now, number):
                 continue
             (words,) = yield ProposeWords([(now, number)])
@@ -52,15 +50,26 @@ class ByImportance(AttackSearch):
             if not changed:
                 continue
             best = find_best(scores, gold)
-            if int(np.argmax(scores[best])) != gold:
+            if int(scores[best].argmax()) != gold:
                 return Attacked(changed[best], scores[best], fooled=True)
             if scores[best][gold] < least[gold]:
                 now, least = changed[best], scores[best]
         return Attacked(now, least, fooled=False)
 
 
-def measure_importance(whole: np.ndarray, without: np.ndarray, gold: int) -> float:
-    """I_w from the probabilities [K] of the text, and of the text without w."""
-    guess = int(np.argmax(without))
-    weight = float(whole[gold] - without[gold])
-    return weight if guess == gold else weight + float(without[guess] - whole[guess])
+def order_words(
+    words: Sequence[int], whole: np.ndarray, without: Sequence[np.ndarray], gold: int
+) -> list[int]:
+    """The `words`, the most important first; `without`: [K] for each, of the text without it."""
+    if not words:
+        return []
+    weights = measure_importance(whole, np.stack(without), gold)
+    return [words[n] for n in np.argsort(-weights, kind="stable")]
+
+
+def measure_importance(whole: np.ndarray, without: np.ndarray, gold: int) -> np.ndarray:
+    """[n] I_w from the probabilities [K] of the text, and [n, K] of the text without each w."""
+    guess = without.argmax(1)
+    gained = without[np.arange(len(without)), guess] - whole[guess]
+    lost = whole[gold] - without[:, gold]
+    return np.where(guess == gold, lost, lost + gained)

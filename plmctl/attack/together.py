@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from plmctl.attack.base import Attacked, KeepTexts, ProposeWords, ScoreTexts, Steps, Wish
@@ -82,12 +83,10 @@ def attack_together(
             run.go_on(None)
             active.append(run)
         for kind, answer in answers.items():
-            some = [run for run in active if isinstance(run.wish, kind)]
-            items = [item for run in some for item in run.items]
-            found = list(answer(items)) if items else []
-            for run in some:
-                count = len(run.items)
-                own, found = found[:count], found[count:]
-                run.go_on(own)
+            some = [(run, run.items) for run in active if isinstance(run.wish, kind)]
+            items = [item for _, own in some for item in own]
+            found = iter(answer(items)) if items else iter(())
+            for run, own in some:
+                run.go_on(list(islice(found, len(own))))
         active = [run for run in active if run.end is None]
     return [(run.end, len(run.texts)) for run in runs if run.end is not None]

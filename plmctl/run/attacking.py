@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from plmctl.attack.base import AttackSearch, Constraint, Pair, WordCandidates
 from plmctl.attack.together import AskedOnce, attack_together
@@ -30,10 +31,10 @@ from plmctl.run.evaluation.asked_task import (
     name_file,
     write_results,
 )
-from plmctl.run.evaluation.predict import ScoreTable, predict
+from plmctl.run.evaluation.predict import ScoreTable
 from plmctl.run.weights.loading import Loaded, load, load_for
 from plmctl.tasks import inference
-from plmctl.tasks.base import Example, Task
+from plmctl.tasks.base import Example
 from plmctl.tasks.classification import Classification
 from plmctl.training.device.precision import Precision
 
@@ -51,7 +52,7 @@ class Victim:
     def __init__(
         self,
         loaded: Loaded,
-        task: Task,
+        task: Classification,
         precision: Precision,
         examples: Sequence[Example],
         *,
@@ -65,7 +66,7 @@ class Victim:
     def score(self, items: Sequence[tuple[int, str]]) -> list[np.ndarray]:
         """[K] for each (number of an example, its text)."""
         examples = [
-            replace(own, fields={**own.fields, self.field: text})
+            replace(own, fields={**own.fields, self.field: text}, label=None)  # no loss is wanted
             for own, text in ((self.examples[number], text) for number, text in items)
         ]
         tokenizer = self.loaded.tokenizer
@@ -73,12 +74,10 @@ class Victim:
             split = inference.encode_split(self.task, "attack", examples, tokenizer)
         else:  # a text with slips may be unknown to a large part
             split = inference.Split("attack", examples, self.task.encode(examples, tokenizer))
-        how: dict[str, Any] = {"precision": self.precision, "batch_size": self.batch_size}
-        predictions, _ = predict(self.loaded.model, self.task, split, **how)
-        return [
-            np.round([each["probabilities"][name] for name in self.names], DIGITS)
-            for each in predictions
-        ]
+        how: dict[str, Any] = {"batch_size": self.batch_size, "device": self.precision.device}
+        with torch.no_grad(), self.precision.autocast():
+            logits, _ = inference.run(self.loaded.model, self.task, split.rows, **how)
+        return list(np.round(self.task.measure_probabilities(logits, split.rows), DIGITS))
 
 
 def attack(spec: Attack) -> int:
@@ -130,13 +129,14 @@ def attack_examples(
     examples, names = victim.examples, victim.names
     texts = [WordText.of(str(example.fields[victim.field])) for example in examples]
     golds = [names.index(str(example.label)) for example in examples]
+    keepers = [each for each in constraints if type(each).keep is not Constraint.keep]
     before = model([(n, text.text) for n, text in enumerate(texts)])
     right = [n for n, own in enumerate(before) if int(np.argmax(own)) == golds[n]]
     found = attack_together(
         [search.search(texts[n], golds[n], before[n], constraints) for n in right],
         score=lambda items: model([(right[place], text) for place, text in items]),
         propose=AskedOnce(candidates.propose),
-        keep=AskedOnce(partial(_keep, constraints)),
+        keep=AskedOnce(partial(_keep, keepers)) if keepers else _keep_all,
         window=window,
     )
     ends = dict(zip(right, found, strict=True))
@@ -164,7 +164,11 @@ def attack_examples(
 
 def _keep(constraints: Sequence[Constraint], pairs: Sequence[Pair]) -> list[bool]:
     answers = [constraint.keep(pairs) for constraint in constraints]
-    return [all(own) for own in zip(*answers, strict=True)] if answers else [True] * len(pairs)
+    return [all(own) for own in zip(*answers, strict=True)]
+
+
+def _keep_all(pairs: Sequence[Pair]) -> list[bool]:
+    return [True] * len(pairs)
 
 
 def _describe(probabilities: np.ndarray, names: Sequence[str]) -> dict[str, Any]:

@@ -167,9 +167,8 @@ class Classification(Task):
     def predict(
         self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
     ) -> list[dict[str, Any]]:
-        own = logits["class"][encode.firsts(rows)]
-        probabilities = torch.from_numpy(own).double().softmax(-1).tolist()
-        guesses = own.argmax(-1).tolist()
+        probabilities = self.measure_probabilities(logits, rows)
+        guesses = probabilities.argmax(-1).tolist()
         return [
             {
                 "id": e.id,
@@ -178,8 +177,13 @@ class Classification(Task):
                 "probabilities": dict(zip(self.names, p, strict=True)),
                 **label_score.name_sets(e),
             }
-            for e, guess, p in zip(examples, guesses, probabilities, strict=True)
+            for e, guess, p in zip(examples, guesses, probabilities.tolist(), strict=True)
         ]
+
+    def measure_probabilities(self, logits: Mapping[str, np.ndarray], rows: Rows) -> np.ndarray:
+        """[n, K] of the classes of each example."""
+        own = torch.from_numpy(logits["class"][encode.firsts(rows)])
+        return own.double().softmax(-1).numpy()
 
     def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         return label_score.score_labels(predictions, self.metrics, self.positive)

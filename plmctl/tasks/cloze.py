@@ -169,14 +169,12 @@ class Cloze(Classification):
             self._pool = Demonstrations(pool, self.names, similar=share, seed=seed)
         return self._pool.draw(example, self.shown)
 
-    def predict(
-        self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]
-    ) -> list[dict[str, Any]]:
+    def measure_probabilities(self, logits: Mapping[str, np.ndarray], rows: Rows) -> np.ndarray:
         own, first = logits["class"], encode.firsts(rows)  # [n, K], as many rows for each example
         mean = own.reshape(len(first), -1, own.shape[-1]).mean(1)
         means = own.copy()
         means[first] = mean
-        return super().predict({"class": means}, rows, examples)
+        return super().measure_probabilities({"class": means}, rows)
 
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
         assert batch.anchors is not None

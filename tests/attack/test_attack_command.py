@@ -19,7 +19,7 @@ from plmctl.report.subject import find_subject
 from plmctl.run.attacking import Victim
 from plmctl.run.evaluation.asked_task import describe_model
 from plmctl.run.weights.loading import load
-from plmctl.tasks.base import Task
+from plmctl.tasks.classification import Classification
 from plmctl.training.device.precision import choose
 from tests.attack.plain import attack_by_importance
 from tests.command import plmctl
@@ -29,10 +29,10 @@ def read(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
-def open_victim(run: Path) -> tuple[Victim, Task]:
+def open_victim(run: Path) -> tuple[Victim, Classification]:
     loaded = load(run)
     node = {**loaded.own_task(), "pooling": "first"}
-    task: Task = build(node, describe_model(loaded, ()), path="task")
+    task: Classification = build(node, describe_model(loaded, ()), path="task")
     precision = choose("fp32", next(loaded.model.parameters()).device)
     examples = task.read("dev")
     return Victim(loaded, task, precision, examples, field="text", batch_size=1), task
