@@ -70,12 +70,16 @@ def test_the_fix_names_settings_that_give_the_field() -> None:
             "nsp": Ask({"labels.pair"}),
             "mlm": Ask({"targets.mlm"}),
             "odd": Ask({"targets.nothing"}),
+            "near": Ask({"targets.mlmm"}),
         }
     )
     assert "fix: format=sentence_pair" in errors[0]
     assert "fix: noise=[token_mask]" in errors[1]
     assert "no part in conf/ gives it" in errors[2]
+    assert "fix: a format of your own that provides 'targets.nothing'" in errors[2]
     assert "a name that `fields` of no part introduces" in errors[2]
+    assert "(did you mean 'targets.mlm'?)" in errors[3]
+    assert "fix: 'targets.mlm' in facts.needs of objective.near" in errors[3]
 
 
 def test_noise_order_counts() -> None:

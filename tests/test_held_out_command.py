@@ -143,7 +143,9 @@ def test_of_another_text_all_is_read_and_of_its_own_what_was_held_out(
         Path(name).write_text("".join(lines))
     words = ["data.path=own.txt", "data.valid_share=0.2", "train.steps=1", "run.dir=run"]
     words += ["tokenizer=byte_bpe", "tokenizer.vocab_size=300", "objective=[mlm]", "format=blocks"]
-    assert CliRunner().invoke(make_app(), ["pretrain", "bert", *words, *SHAPE[:-1]]).exit_code == 0
+    done = CliRunner().invoke(make_app(), ["pretrain", "bert", *words, *SHAPE[:-1]])
+    assert done.exit_code == 0, done.output
+    assert "plmctl eval task=held_out checkpoint=run" in done.output
     run = Path("run")
     assert scores(run, "data.path=other.txt") == pytest.approx(
         scores(run, "data.path=third.txt", "data.valid_path=other.txt")
@@ -163,6 +165,8 @@ def test_a_run_that_held_nothing_out_is_asked_for_a_text(
     tokenizer = f"tokenizer.path={tokens_of('wordpiece')}"
     done = CliRunner().invoke(make_app(), ["pretrain", "bert", *words, tokenizer, *SHAPE])
     assert done.exit_code == 0, done.output
+    assert "plmctl report" in done.output
+    assert "task=held_out" not in done.output
     asked = CliRunner().invoke(make_app(), ["eval", f"checkpoint={folder}", "task=held_out"])
     assert asked.exit_code == 3
     assert "has held no document out" in asked.output

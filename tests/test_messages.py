@@ -29,6 +29,11 @@ MISTAKES = [
     ),
     (f"pretrain {TINY} kernel=dens", "there is no such kernel", "kernel=dense"),
     (f"pretrain {TINY} kernel=zzz", "there are auto, banded", "plmctl help kernel"),
+    (
+        f"pretrain {TINY} kernel=zzz",
+        "needs --config-dir <folder> (and --plugin <module>)",
+        "plmctl",
+    ),
     (f"pretrain {TINY} noise=tken_mask", "there is no such noise", "noise=[token_mask]"),
     (f"pretrain {TINY} noise.rat=0.2", "there is no such setting", "noise.token_mask.rate=0.2"),
     (

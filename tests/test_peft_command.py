@@ -120,7 +120,8 @@ def test_methods_that_no_weights_compute_are_evaluated_and_not_folded(
     found = predictions(tmp_path / "x", run)
     assert [one["probabilities"] for one in found] == [one["probabilities"] for one in saved]
     said = plmctl("convert", str(run), str(tmp_path / "folded"), "--to", "plmctl", code=2)
-    assert "not to be put into the weights" in said
+    assert "what it has learned is keys and values that it puts before those of the tokens" in said
+    assert "fix: use it as it is: plmctl eval" in said
 
 
 @pytest.mark.slow  # tests/nn/peft/test_prompt.py compares with the text before

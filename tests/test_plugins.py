@@ -188,6 +188,18 @@ def test_a_mistake_in_a_part_of_ones_own_names_it(
     shutil.rmtree("wrong", ignore_errors=True)
 
 
+def test_a_misspelt_class_is_named_with_the_line_that_names_it(home: Path) -> None:
+    Path("own/pattern").mkdir(parents=True)
+    near = "# @package pattern\n# near\n_target_: plmctl_near.Naer\nreach: 2\n"
+    Path("own/pattern/closest.yaml").write_text(near)
+    words = ["pattern=closest", "--config-dir", "own", "--plugin", PLUGIN, "--dry-run"]
+    done = CliRunner().invoke(make_app(), ["pretrain", "bert", *words])
+    shutil.rmtree("own")
+    assert done.exit_code == 2
+    assert "plmctl_near has no 'Naer' (did you mean 'Near'?)" in done.stderr
+    assert "fix: _target_: plmctl_near.Near in own/pattern/closest.yaml:3" in done.stderr
+
+
 @pytest.fixture(scope="module")
 def tuned(run: str) -> str:
     words = [

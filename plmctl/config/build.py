@@ -24,7 +24,7 @@ from plmctl.config.format_1 import TARGETS
 from plmctl.config.spec import Part, Record, thaw
 from plmctl.config.walks import parts_in, scalars_in, targets_in
 from plmctl.core.errors import ConfigError, UsageError, nearest, raise_all
-from plmctl.core.locate import Undeclared, locate, parameters, takes_any
+from plmctl.core.locate import Misspelt, Undeclared, locate, parameters, takes_any
 from plmctl.core.parts import asks_for_factory, declared, misfit, slot_of
 from plmctl.core.spelling import spell, spell_word
 from plmctl.core.values import NO_MAPPING, fit
@@ -239,11 +239,13 @@ def _check(
     try:
         part = _locate(node, plugins)
     except ValueError as error:
-        own = isinstance(error, Undeclared) and error.own
-        name = str(node["_target_"]).rpartition(".")[2]
-        fix = f'@part_of("{slot}"), of plmctl.core.parts, above the definition of {name}'
-        where = _join(path, "_target_")
-        return [ConfigError(where, node["_target_"], str(error), fix=fix if own else "")]
+        where, fix = _join(path, "_target_"), ""
+        if isinstance(error, Misspelt) and error.meant:
+            fix = f"{where}={error.meant}"
+        if isinstance(error, Undeclared) and error.own:
+            name = str(node["_target_"]).rpartition(".")[2]
+            fix = f'@part_of("{slot}"), of plmctl.core.parts, above the definition of {name}'
+        return [ConfigError(where, node["_target_"], str(error), fix=fix)]
     allowed = misfit(part, annotation)
     if declared(part) != slot:
         allowed = f"a part of the slot '{slot}', and this one is of '{declared(part)}'"

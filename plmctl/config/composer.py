@@ -93,8 +93,17 @@ class LauncherJob:
 class HydraComposer:
     """Reads the part files and recipes of one command."""
 
-    def __init__(self, hydra: Hydra, verb: str) -> None:
+    def __init__(self, hydra: Hydra, verb: str, config_dirs: Sequence[str] = ()) -> None:
         self._hydra, self._loader, self.verb = hydra, hydra.config_loader, verb
+        self._config_dirs = config_dirs
+
+    def hint_at_own(self, option: str, options: Sequence[str]) -> str:
+        """What a part of the user's own needs, where `option` is like none of `options` and no
+        folder was given; else "".
+        """
+        if self._config_dirs or nearest(option, options):
+            return ""
+        return "; a part of your own needs --config-dir <folder> (and --plugin <module>)"
 
     def options(self, group: str) -> list[str]:
         """The names of the part files of a group.
@@ -226,9 +235,8 @@ class HydraComposer:
         file, slot, option = place.groups()
         options = self._loader.get_group_options(slot)
         listed = f"; there are {', '.join(options)}" if options else ""
-        return (
-            f"{file or 'config'}: there is no {slot} '{option}'{nearest(option, options)}{listed}"
-        )
+        hint = listed + self.hint_at_own(option, options)
+        return f"{file or 'config'}: there is no {slot} '{option}'{nearest(option, options)}{hint}"
 
 
 @contextlib.contextmanager
@@ -260,7 +268,7 @@ def open_composer(verb: str, config_dirs: Sequence[str] = ()) -> Iterator[HydraC
     hydra = Hydra.create_main_hydra2(f"plmctl-{verb}", search)
     hydra.config_loader.repository = PartFiles(search)  # type: ignore[attr-defined]
     try:
-        yield HydraComposer(hydra, verb)
+        yield HydraComposer(hydra, verb, config_dirs)
     finally:
         running.hydra = outer
 

@@ -19,12 +19,12 @@ from plmctl.config.keys import is_path
 from plmctl.config.make_spec import make_spec
 from plmctl.config.overrides import OverrideWord
 from plmctl.config.reached import KEY, check_reached
-from plmctl.config.recipes import conf_dir, find_recipe, load, part_files
+from plmctl.config.recipes import conf_dir, find_line, find_recipe, load, part_files
 from plmctl.config.references import UnresolvedReference, at_origin, find_origin, work_out
 from plmctl.config.run_name import runs_of
 from plmctl.config.spec import Part, Provenance, RunSpec
 from plmctl.config.walks import leaves, references_in, select
-from plmctl.core.errors import ConfigError, PlmctlError, collect, nearest
+from plmctl.core.errors import ConfigError, PlmctlError, UsageError, collect, nearest
 from plmctl.core.values import takes_mapping
 
 
@@ -66,8 +66,24 @@ def finish(
     known = replace(provenance, removed=tuple(removed), written=Part(settings))
     spec, misfits = make_spec(provenance.verb, content, known)
     errors += [*misfits, *_size_keys(content), *check_table(content.get(TABLE))]
-    errors += [*check_parts(content, plugins), *_check_stated(provenance)]
+    wrong = check_parts(content, plugins)
+    errors += [_name_file(error, provenance.config_dirs) for error in wrong]
+    errors += _check_stated(provenance)
     return spec, at_origin(errors, settings)
+
+
+def _name_file(error: UsageError, config_dirs: Sequence[str]) -> UsageError:
+    """The error of a `_target_` with the place where a file of the user's folders states it, which
+    is what has to be corrected.
+    """
+    if not (isinstance(error, ConfigError) and error.path.endswith("._target_")):
+        return error
+    place, (key, _, meant) = find_line(str(error.value), config_dirs), error.fix.partition("=")
+    if not place:
+        return error
+    named = f"_target_: {meant} in {place}" if key == error.path else ""
+    fix = named or error.fix or f"correct {place}"
+    return ConfigError(error.path, error.value, f"{error.allowed}; {place} names it", fix=fix)
 
 
 def _explain_unresolved(

@@ -178,6 +178,7 @@ def _explain_option(
         meant = difflib.get_close_matches(option, options, n=1)
         value = f"[{meant[0]}]" if meant and key in MANY else "".join(meant)
         fix = f"{key}={value}" if meant else f"plmctl help {key.partition('@')[0]}"
+        known += composer.hint_at_own(option, options)
     return ConfigError(key, option, f"{allowed}; {known}", fix=fix)
 
 

@@ -17,6 +17,7 @@ from plmctl.storage.settings_file import read_settings
 
 STUDIES = "studies"  # the folder of studies among recipes
 GRAPHS = "graph"  # and that of recipes for plmctl graph
+LISTED = "plmctl recipes ls says what each one is"
 
 
 def conf_dir() -> Path:
@@ -46,6 +47,31 @@ def part_files(group: str, config_dirs: Sequence[str] = ()) -> dict[str, Path]:
     }
 
 
+def find_line(target: str, config_dirs: Sequence[str]) -> str:
+    """`file:line` of the first of the user's own files that names the part `target`; "" if none
+    does.
+    """
+    for folder in map(Path, config_dirs):
+        for file in sorted([*folder.glob("*.yaml"), *folder.glob("*/*.yaml")]):
+            lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+            for number, line in enumerate(lines, 1):
+                if re.search(rf"_target_: *[\"']?{re.escape(target)}(?![\w.])", line):
+                    return f"{file}:{number}"
+    return ""
+
+
+class UnknownRecipe(UsageError):
+    """There is no recipe of this name; `meant` is the one that is spelt alike, or ""."""
+
+    def __init__(self, name: str, known: Sequence[str]) -> None:
+        self.meant = "".join(get_close_matches(name, known, n=1))
+        fix = self.meant or LISTED
+        super().__init__(
+            f"there is no recipe '{name}'{nearest(name, known)};"
+            f" there are {', '.join(known)}, or give ./yours.yaml\n  fix: {fix}"
+        )
+
+
 def find_recipe(name: str, config_dirs: Sequence[str] = ()) -> Path:
     """The file of a recipe: ./mine.yaml as it stands, a name from the user's folders, then from
     recipes/.
@@ -59,13 +85,7 @@ def find_recipe(name: str, config_dirs: Sequence[str] = ()) -> Path:
     for folder in [*_recipe_folders(config_dirs), recipes_dir()]:
         if (folder / f"{name}.yaml").is_file():
             return folder / f"{name}.yaml"
-    known = recipe_names(config_dirs)
-    meant = get_close_matches(name, known, n=1)
-    fix = meant[0] if meant else "plmctl recipes ls says what each one is"
-    raise UsageError(
-        f"there is no recipe '{name}'{nearest(name, known)};"
-        f" there are {', '.join(known)}, or give ./yours.yaml\n  fix: {fix}"
-    )
+    raise UnknownRecipe(name, recipe_names(config_dirs))
 
 
 def is_shipped(name: str) -> bool:

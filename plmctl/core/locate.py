@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import inspect
 import pkgutil
@@ -22,6 +23,15 @@ class Undeclared(ValueError):
     def __init__(self, message: str, *, own: bool) -> None:
         super().__init__(message)
         self.own = own
+
+
+class Misspelt(ValueError):
+    """A module has no part of this name; `meant`: the target that is spelt alike, or ""."""
+
+    def __init__(self, module: str, name: str, names: Sequence[str]) -> None:
+        super().__init__(f"{module} has no '{name}'{nearest(name, names)}")
+        found = difflib.get_close_matches(name, names, n=1)
+        self.meant = f"{module}.{found[0]}" if found else ""
 
 
 def locate(target: Any, plugins: Sequence[str] = ()) -> Callable[..., Any]:
@@ -83,7 +93,7 @@ def _attribute(module: str, name: str) -> Any:
             raise  # the module exists, but something that it imports does not
         raise ValueError(f"there is no module {error.name}{_near_module(error.name)}") from None
     if name not in vars(loaded):
-        raise ValueError(f"{module} has no '{name}'{nearest(name, vars(loaded))}")
+        raise Misspelt(module, name, list(vars(loaded)))
     return vars(loaded)[name]
 
 

@@ -59,7 +59,7 @@ def train_graph(spec: Graph) -> int:
         spec,
         prepare=lambda spec: (spec, open_graph(spec.data)),
         train=train,
-        then=lambda spec: {"plmctl eval checkpoint={run}": "of its best vectors, on valid"},
+        then=lambda session: {"plmctl eval checkpoint={run}": "of its best vectors, on valid"},
     )
 
 

@@ -78,13 +78,18 @@ def pretrain(spec: Pretrain, after: After = lambda session, result: result) -> i
         spec,
         prepare=lambda spec: (spec, open_corpus(spec)),
         train=lambda session: after(session, train(session)),
-        then=commands_after,
+        then=lambda session: commands_after(
+            session.spec, held_out=bool(session.prepared.held_out())
+        ),
     )
 
 
-def commands_after(spec: Pretrain) -> dict[str, str]:
+def commands_after(spec: Pretrain, *, held_out: bool = True) -> dict[str, str]:
     """What one does with a pretrained model: by its heads, whether it reads one text and writes
     another, and in which rows; {a command: a remark on it}.
+
+    Args:
+        held_out: Whether any text is held out, on which its objective can be measured.
     """
     pairs = bool(spec.data.target_path or spec.data.fields)
     commands: dict[str, str] = {}
@@ -99,7 +104,7 @@ def commands_after(spec: Pretrain) -> dict[str, str]:
     predicted = {part.facts.asks_next for part in parts if hasattr(part, "facts")} - {None}
     if predicted:
         commands[f'plmctl generate checkpoint={{run}} prompt="{_choose_prompt(spec)}"'] = ""
-    if spec.objective and (spec.data.valid_path or spec.data.valid_share):
+    if spec.objective and held_out:
         lm = "text" in {*predicted, *heads_about(spec, spec.plugins)}
         text = "data.path and data.target_path" if pairs else "data.path"
         about = f"of another text: task={'lm' if lm else 'held_out'} and its {text}"

@@ -14,7 +14,7 @@ import torch
 
 from plmctl.config.plugins import as_words, option
 from plmctl.config.saved import spec_text
-from plmctl.config.spec import RunSpec, thaw
+from plmctl.config.spec import thaw
 from plmctl.core.terminal import DETAIL, WARN, remark, spell_level
 from plmctl.training import rundir
 from plmctl.training.device.allocator import keep_freed_memory
@@ -47,8 +47,8 @@ class Session:
 
 
 After = Callable[[Session, Result], Result]  # what another command does once the training is over
-# {a command that goes on from a spec's run, with {run} for its folder: a remark on it, or ""}
-Next = Callable[[Any], Mapping[str, str]]
+# {a command that goes on from a session's run, with {run} for its folder: a remark on it, or ""}
+Next = Callable[[Session], Mapping[str, str]]
 
 
 def run_session(spec: Any, prepare: Prepare, train: Callable[[Session], Result], then: Next) -> int:
@@ -109,7 +109,7 @@ def _sitting(
     finally:
         leave()
     if world.main:
-        _say_farewell(result, spec, then)
+        _say_farewell(result, session, then)
     return result.exit_code
 
 
@@ -170,9 +170,9 @@ def _session(spec: Any, world: World, prepared: Any) -> Session:
     return Session(spec, folder, world, precision, log, prepared)
 
 
-def _say_farewell(result: Result, spec: RunSpec, then: Next) -> None:
+def _say_farewell(result: Result, session: Session, then: Next) -> None:
     """The last lines: where everything is, or how to go on after a signal."""
-    folder, given = Path(spec["run"].dir), spec.provenance
+    folder, given = session.folder, session.spec.provenance
     run, plugins = quoted(folder), option(given.plugins)
     options = option(given.plugins, given.config_dirs)
     if result.exit_code:
@@ -184,6 +184,6 @@ def _say_farewell(result: Result, spec: RunSpec, then: Next) -> None:
     lines = (  # a command with settings reads them from those folders, too
         f"  {command.format(run=run)}{options if '=' in command else plugins}"
         + (f"  # {about}" if about else "")
-        for command, about in then(spec).items()
+        for command, about in then(session).items()
     )
     remark("\n".join(["next:", *lines]))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from plmctl.config.composer import open_composer
 from plmctl.config.quoting import quote
-from plmctl.core.errors import UsageError
+from plmctl.config.recipes import LISTED, UnknownRecipe, find_recipe
+from plmctl.core.errors import ConfigError, UsageError
+from plmctl.core.spelling import spell_word
 from plmctl.study.study import Arm
 
 
@@ -39,3 +42,31 @@ def expand(words: Sequence[str], config_dirs: Sequence[str] = ()) -> list[tuple[
                 raise UsageError(f"grid: {word}: {problem}")
             dimensions.append(list(override.words()) if override.sweeps else [word])
     return list(itertools.product(*dimensions))
+
+
+def find_unknown_recipes(
+    arms: Mapping[str, Arm], rows: Mapping[str, Any], shared: str, config_dirs: Sequence[str] = ()
+) -> Iterator[ConfigError]:
+    """Every recipe of `arms` that there is none of, at the key of the file that names it.
+
+    Args:
+        rows: The arms as the file has them; the others are of its grid.
+        shared: The recipe of those that name none.
+    """
+    for recipe in dict.fromkeys(str(arm.recipe) for arm in arms.values()):
+        try:
+            find_recipe(recipe, config_dirs)
+        except UnknownRecipe as error:
+            own = [
+                f"arms.{name}.recipe"
+                for name, row in rows.items()
+                if isinstance(row, Mapping) and row.get("recipe") == recipe
+            ]
+            elsewhere = "pretrain.recipe" if recipe == shared else "recipe"  # a word of the grid
+            near = f" (did you mean '{error.meant}'?)" if error.meant else ""
+            allowed = f"there is no such recipe{near}; {LISTED}"
+            for path in own or [elsewhere]:
+                fix = spell_word(f"{path}={error.meant}") if error.meant else LISTED
+                yield ConfigError(path, recipe, allowed, fix=fix)
+        except UsageError:  # a file that is not there: the arms say which
+            continue

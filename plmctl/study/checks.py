@@ -5,9 +5,10 @@ once.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from plmctl.config.spec import key_of
 from plmctl.config.walks import select
 from plmctl.core.errors import ConfigError, UsageError, nearest
 from plmctl.core.spelling import spell, spell_word
@@ -23,9 +24,16 @@ MEASURED = ("eval.noise", "eval.seed", "eval.rows")
 
 
 def check_study(
-    study: Study, arms: Mapping[str, ComposedArm], tasks: Mapping[str, Task]
+    study: Study,
+    arms: Mapping[str, ComposedArm],
+    tasks: Mapping[str, Task],
+    can_measure: Callable[[str, str], bool],
 ) -> list[UsageError]:
-    """Everything that would make a figure meaningless."""
+    """Everything that would make a figure meaningless.
+
+    Args:
+        can_measure: Whether a task, by its name, takes a word like task.metrics=[f1,accuracy].
+    """
     errors: list[UsageError] = []
     pretrained = {name: arm for name, arm in arms.items() if arm.arm.pretrain}
     # what can be asked for by a metric of each source; of an evaluation of text nothing is known
@@ -37,7 +45,13 @@ def check_study(
     metrics = study.metrics.items()
     for name, metric in metrics:
         errors += [
-            _no_metric(f"metrics.{name}.key", metric.key, owner, names)
+            _no_metric(
+                f"metrics.{name}.key",
+                metric.key,
+                owner,
+                names,
+                fix=_add_metric(metric, study, tasks, can_measure),
+            )
             for owner, names in known.get(metric.of, {}).items()
             if metric.key not in names
         ]
@@ -114,9 +128,27 @@ def _other_tokens(metrics: Mapping[str, Metric], arms: Mapping[str, Config]) -> 
     ]
 
 
-def _no_metric(path: str, key: str, owner: str, has: Collection[str]) -> ConfigError:
+def _no_metric(
+    path: str, key: str, owner: str, has: Collection[str], *, fix: str = ""
+) -> ConfigError:
     known = f"it has {', '.join(sorted(has))}"
-    return ConfigError(path, key, f"{owner} does not produce it{nearest(key, has)}; {known}")
+    why = f"{owner} does not produce it{nearest(key, has)}; {known}"
+    return ConfigError(path, key, why, fix=fix)
+
+
+def _add_metric(
+    metric: Metric, study: Study, tasks: Mapping[str, Task], can_measure: Callable[[str, str], bool]
+) -> str:
+    """The line of the study's file by which a task has a metric, too; "" where it never has it."""
+    name = metric.of if metric.of in tasks or metric.of == PRETRAIN else study.evals[metric.of].of
+    if name not in tasks:
+        return ""
+    word = f"task.metrics=[{','.join([*tasks[name].metrics, metric.key])}]"
+    if not can_measure(name, word):
+        return ""
+    own = [each for each in study.tasks[name].overrides if key_of(each) != "task.metrics"]
+    # as JSON, which YAML reads as it stands
+    return f"overrides: {json.dumps([*own, word], ensure_ascii=False)} in finetune.tasks.{name}"
 
 
 def _short(value: Any) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from plmctl.config import groups, schema
 from plmctl.config.budgets import NONE, find_given
+from plmctl.config.build import build
 from plmctl.config.decision import Decision
 from plmctl.config.glossary import token_targets
 from plmctl.config.make_spec import spec_of
@@ -96,6 +97,16 @@ class Composer:
                 arms[name] = self._compose_arm(arm, evals)
         raise_all(UsageError(f"{self._name(where)}: {what}") for what, where in self._wrong.items())
         return arms
+
+    def can_measure(self, name: str, metrics: str) -> bool:
+        """Whether a task of the study takes a word like task.metrics=[f1,accuracy]."""
+        task = self.study.tasks[name]
+        try:
+            config = self._compose_task(task, (*self.study.finetune, *task.overrides, metrics))
+            build(config["task"], {"pooling": "first"}, self.plugins, path="task")
+        except PlmctlError:
+            return False
+        return True
 
     def _compose_arm(self, arm: Arm, evals: Mapping[str, Config]) -> ComposedArm:
         budget, points = self.study.budget, self.study.points

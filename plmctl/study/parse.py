@@ -18,7 +18,7 @@ from plmctl.core.spelling import spell, spell_word
 from plmctl.core.values import fit
 from plmctl.jobs.configs import spell_task
 from plmctl.report.sequences import FIRST
-from plmctl.study.arms import expand, make_arm
+from plmctl.study.arms import expand, find_unknown_recipes, make_arm
 from plmctl.study.study import (
     PRETRAIN,
     Arm,
@@ -78,6 +78,8 @@ class _Parser:
         number = finetune.restarts
         restarts = number if isinstance(number, Mapping) else {"order": number}
         arms = self._arms(pretrain.recipe)
+        shared = pretrain.recipe
+        self.errors += find_unknown_recipes(arms, cfg["arms"], shared, self.config_dirs)
         if self.cfg["checkpoint"]:
             arms = self._without_pretraining(arms, self.cfg["checkpoint"])
         start = pretrain.new_model
@@ -298,7 +300,9 @@ class _Parser:
         others = [arm for arm in arms if arm != str(self.cfg["baseline"])]
         for name, metric in metrics.items():
             self._known(f"metrics.{name}.of", [metric.of], [*sources, *self.cfg["eval"]])
-            self._known(f"metrics.{name}.expect", metric.expect, others)
+            self._known(
+                f"metrics.{name}.expect", metric.expect, others, none="no arm beside the baseline"
+            )
 
     def _published(self, name: str, metric: Metric, arms: Collection[str]) -> Metric:
         if metric.published is None:
@@ -353,11 +357,14 @@ class _Parser:
                 self._wrong(f"{path}.{field.name}", ..., "must be given")
         return given
 
-    def _known(self, path: str, names: Collection[str], known: Collection[str]) -> None:
+    def _known(
+        self, path: str, names: Collection[str], known: Collection[str], none: str = "no such name"
+    ) -> None:
+        """Each of `names` is among `known`; `none`: what there is not, where nothing is known."""
         for name in names:
             if name not in known:
-                there = f"there are {', '.join(known) or 'none'}"
-                self._wrong(path, name, f"there is no such name{nearest(name, known)}; {there}")
+                there = f"no such name{nearest(name, known)}; there are {', '.join(known)}"
+                self._wrong(path, name, f"there is {there if known else none}")
 
     def _wrong(self, path: str, value: object, allowed: str, fix: str = "") -> None:
         self.errors.append(ConfigError(path, value, allowed, fix=fix))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from plmctl.config.spec import Provenance
 from plmctl.core.errors import UsageError
@@ -283,6 +284,15 @@ def test_what_would_make_figures_meaningless(
 ) -> None:
     found = message(planned, **changes)
     assert all(word in found for word in words), found
+
+
+def test_a_metric_that_a_task_could_have_is_added_by_a_line_of_the_file(planned: Planned) -> None:
+    told = message(planned, metrics=metrics("matthews", "toy"))
+    line, _, place = told.partition("fix: ")[2].partition(" in ")
+    assert place == "finetune.tasks.toy"
+    toy = {**toy_study.STUDY["finetune"]["tasks"]["toy"], **yaml.safe_load(line)}
+    planned(metrics=metrics("matthews", "toy"), finetune=finetune(tasks={"toy": toy}))
+    assert "fix:" not in message(planned, metrics=metrics("bleu", "toy"))
 
 
 def test_arms_may_make_other_rows_of_a_source_but_not_hold_out_others(planned: Planned) -> None:

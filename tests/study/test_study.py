@@ -230,6 +230,25 @@ def test_a_task_without_a_path_waits_with_its_metrics(parsed: Parsed) -> None:
             ["metrics.a.expect='slow'", "are fast"],
         ),
         (
+            {
+                "arms": {"slow": []},
+                "metrics": {"a": {"of": "toy", "key": "f1", "expect": {"fst": "higher"}}},
+            },
+            ["metrics.a.expect='fst': there is no arm beside the baseline"],
+        ),
+        (
+            {"pretrain": {"recipe": "robreta"}},
+            [
+                "pretrain.recipe='robreta': there is no such recipe (did you mean 'roberta'?);"
+                " plmctl recipes ls says what each one is\n  fix: pretrain.recipe=roberta"
+            ],
+        ),
+        ({"arms": {"slow": [], "fast": {"recipe": "albrt"}}}, ["fix: arms.fast.recipe=albert"]),
+        (
+            {"arms": {}, "grid": ["recipe=bert,albrt"], "baseline": "bert"},
+            ["recipe='albrt': there is no such recipe", "fix: recipe=albert"],
+        ),
+        (
             {"metrics": {"a": {"of": "toy", "key": "f1", "expect": {"fast": "up"}}}},
             ["metrics.a.expect", "higher, lower"],
         ),

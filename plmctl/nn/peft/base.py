@@ -47,6 +47,11 @@ class Method:
     def check_folding(self) -> None:
         """Raise ConfigError where no weights of a model compute what it adds."""
 
+    def refuse_folding(self, learned: str) -> ConfigError:
+        """The error of a method that cannot be put into the weights; `learned`: what it is."""
+        allowed = f"not to be put into the weights of the model: what it has learned is {learned}"
+        return ConfigError("peft", self.mark, allowed)
+
 
 class Added(Starting):
     """A module that a method adds to another one, whose input or result it changes."""

@@ -172,5 +172,4 @@ class Bottleneck(Method):
         ]
 
     def check_folding(self) -> None:
-        allowed = "not to be put into the weights: it is a network of its own"
-        raise ConfigError("peft", self.mark, allowed)
+        raise self.refuse_folding("a network of its own, not a change of a matrix of the model")

@@ -126,8 +126,7 @@ class TrainedAdapters(Method):
         return f"{before}.{self.mark}.adapters.{number}.{after}"
 
     def check_folding(self) -> None:
-        allowed = "not to be put into the weights: adapters are networks of their own"
-        raise ConfigError("peft", self.mark, allowed)
+        raise self.refuse_folding("networks beside those of the model, and attention over them")
 
 
 @part_of("peft")

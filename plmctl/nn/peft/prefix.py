@@ -156,5 +156,7 @@ class PrefixTuning(Method):
         own.offset = self.length
 
     def check_folding(self) -> None:
-        allowed = "not to be put into the weights: keys of no token stand in none"
-        raise ConfigError("peft", self.mark, allowed)
+        raise self.refuse_folding(
+            "keys and values that it puts before those of the tokens, which no weight of the model"
+            " makes"
+        )

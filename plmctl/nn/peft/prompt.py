@@ -140,5 +140,4 @@ class PromptTuning(Method):
         reader.prompt.ids = torch.tensor(ids)[places]
 
     def check_folding(self) -> None:
-        allowed = "not to be put into the weights: its vectors stand before the tokens"
-        raise ConfigError("peft", self.mark, allowed)
+        raise self.refuse_folding("vectors that it puts before the tokens of a row, in no table")

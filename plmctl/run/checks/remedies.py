@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from plmctl.run.checks.stand_in import TINY
 SHOWN = 2  # settings of a fix that are written out
 # slot -> the attribute that says what its parts add
 GIVERS = {"format": "provides", "noise": "writes"}
+# the first word of a config path -> where a part that stands there says what it reads
+READS = {"noise": "reads", "objective": "facts.needs"}
 
 
 def find_objectives(outputs: int, config_dirs: Sequence[str]) -> list[str]:
@@ -105,8 +108,23 @@ def report_lack(
         return ConfigError(asker, ..., gone, fix=fix)
     settings = givers.get(field, ())
     without = known[field].without if field in known else ""
-    fix = " or ".join(settings[:SHOWN]) or without or "no part in conf/ gives it"
+    fix = " or ".join(settings[:SHOWN]) or without
     others = ", ".join(setting.partition("=")[2].strip("[]") for setting in settings[SHOWN:])
     fix += f" (or {others})" if others else ""
     allowed = f"needs '{field}'{explain_field(field, known)}, which nothing here gives"
+    meant = "" if fix or field in known else _find_meant(field, {*known, *givers})
+    if meant:
+        allowed += f" (did you mean '{meant}'?)"
+        fix = f"'{meant}' in {READS.get(asker.partition('.')[0], 'needs')} of {asker}"
+    elif not fix:
+        allowed += "; no part in conf/ gives it"
+        fix = f"a format of your own that provides '{field}', or a noise that writes it"
     return ConfigError(asker, ..., allowed, fix=fix)
+
+
+def _find_meant(field: str, names: Iterable[str]) -> str:
+    """The field of the same group (`targets.`) that is spelt alike; "" if there is none."""
+    group, dot, name = field.rpartition(".")
+    same = [other.rpartition(".")[2] for other in names if other.rpartition(".")[0] == group]
+    found = difflib.get_close_matches(name, sorted(same), n=1, cutoff=0.7)
+    return f"{group}{dot}{found[0]}" if found else ""

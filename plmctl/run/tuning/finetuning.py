@@ -107,7 +107,7 @@ def finetune(spec: Finetune, after: After = lambda session, result: result) -> i
         spec,
         prepare=prepare,
         train=lambda session: after(session, train(session)),
-        then=commands_after,
+        then=lambda session: commands_after(session.spec),
     )
 
 
