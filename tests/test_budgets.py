@@ -293,7 +293,9 @@ def study_of(arms: dict[str, Any], *words: str, processes: int = 1) -> Any:
     lines |= {"baseline": "plain", "budget": {"minutes": 1}}
     lines |= {"metrics": {"loss": {"of": "pretrain", "key": "loss"}}}
     Path("study.yaml").write_text(f"# @package _global_\n{json.dumps(lines)}\n", encoding="utf-8")
-    study = parse(plain(compose("ablate", "./study.yaml", words)), name="study")
+    study = parse(
+        plain(compose("ablate", "./study.yaml", words)), name="study", config_dirs=("conf",)
+    )
     return plan(study, Provenance("ablate", config_dirs=("conf",)), processes)
 
 

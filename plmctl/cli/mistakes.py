@@ -53,20 +53,23 @@ def end_at_once() -> Iterator[None]:
     """
     usual = signal.getsignal(signal.SIGINT)
     alone = threading.current_thread() is threading.main_thread()
-    if not alone or usual is not signal.default_int_handler:
-        yield
-        return
-    line = f"plmctl: stopped before it began. To go on:\n  {_TYPED.get()}\n".encode()
+    line = f"plmctl: stopped before it began. To go on:\n  {_TYPED.get()}"
 
     def end(number: int, frame: object) -> None:
-        os.write(2, line)
+        os.write(2, f"{line}\n".encode())
         os._exit(130)
 
-    signal.signal(signal.SIGINT, end)
+    changes = alone and usual is signal.default_int_handler
+    if changes:
+        signal.signal(signal.SIGINT, end)
     try:
         yield
+    except KeyboardInterrupt:
+        remark(line, FAIL)
+        raise typer.Exit(130) from None
     finally:
-        signal.signal(signal.SIGINT, usual)
+        if changes:
+            signal.signal(signal.SIGINT, usual)
 
 
 def find_plugins(plugins: Sequence[str]) -> None:

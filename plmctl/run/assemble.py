@@ -96,9 +96,9 @@ def build_model(
         for name in dict.fromkeys([*BEFORE_HEADS, *nodes]):
             if nodes.get(name) is None:
                 continue
-            predicts = getattr(locate(nodes[name]["_target_"], plugins), "about", None)
             # heads over the vocabulary read the states that they were trained on
-            facts = replace(known, width=backbone.width) if predicts in WORDS else known
+            words = _predicts_words(nodes[name], plugins)
+            facts = replace(known, width=backbone.width) if words else known
             built[name] = build(nodes[name], given | facts.by_name(), plugins, path=f"heads.{name}")
             if name in BEFORE_HEADS:  # it decides how wide the next ones are
                 known = replace(known, width=built[name].width)  # type: ignore[arg-type]
@@ -115,6 +115,14 @@ def build_model(
             )
         backbone.initializer(model, generator=torch.Generator().manual_seed(seed))
     return model
+
+
+def _predicts_words(node: Any, plugins: Sequence[str]) -> bool:
+    """Whether a node is a head over the vocabulary; what is wrong with it, building it tells."""
+    try:
+        return getattr(locate(node["_target_"], plugins), "about", None) in WORDS
+    except (ValueError, KeyError, TypeError):
+        return False
 
 
 def add_method(model: Model, node: Any, name: str, plugins: Sequence[str] = ()) -> None:
