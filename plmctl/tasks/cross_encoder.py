@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from shlex import quote
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from plmctl.core.batch import IGNORE, Batch, Rows
+from plmctl.core.errors import DataError
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.core.values import Count
@@ -64,6 +66,15 @@ class CrossEncoder(RankingTask):
         own = self.Settings(**settings)
         super().__init__(own)
         self.first, self.candidates = own.first, own.candidates
+
+    def describe_known(self, examples: Sequence[Example]) -> list[str]:
+        """Nothing; DataError where no text is wrong, from which a model learns to say yes."""
+        if any(self.documents_of(e).keys() - e.fields["positives"].keys() for e in examples):
+            return []
+        mine = f"plmctl data mine task=bi_encoder task.path={quote(str(self.path))} out=mined"
+        fix = f"{mine}, then task.path=mined" if self.negatives else "task.negatives=1"
+        what = "no question has a text that does not answer it, and nothing tells right from wrong"
+        raise DataError(what, file=self.path, fix=fix)
 
     def encode_pairs(self, pairs: Sequence[tuple[str, str]], tokenizer: Any) -> Rows:
         """A row for each question with a text."""

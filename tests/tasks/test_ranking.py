@@ -22,7 +22,7 @@ from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError, DataError, UsageError
 from plmctl.heads.vector import Vector
 from plmctl.models.base import Model
-from plmctl.tasks import batches, encode
+from plmctl.tasks import batches, encode, inference
 from plmctl.tasks.ranking_files import find_corpus, read_qrels
 from plmctl.tasks.ranking_score import (
     check_ranking_metrics,
@@ -235,6 +235,20 @@ def test_squad(tmp_path: Path) -> None:
     (only,) = task.read("train")
     assert only.fields["query"] == "Who?"
     assert only.fields["positives"] == {"0": "A cat."}
+
+
+@pytest.mark.parametrize(("negatives", "fix"), [(1, "plmctl data mine"), (0, "task.negatives=1")])
+def test_a_cross_encoder_needs_texts_that_are_wrong(
+    tmp_path: Path, negatives: int, fix: str
+) -> None:
+    """From right ones alone it learns to say yes, and each question ranks its one text first."""
+    wrong = ["a dog"] if negatives == 0 else []
+    rows = [{"query": f"q{n}", "positive": f"a cat {n}", "negatives": wrong} for n in range(9)]
+    file = write_rows(tmp_path / "pairs.jsonl", rows)
+    task = make_task("cross_encoder", file, "task.dev_share=0", f"task.negatives={negatives}")
+    with pytest.raises(DataError, match="no question has a text that does not answer it") as error:
+        inference.check_splits(task)
+    assert fix in str(error.value)
 
 
 def test_inference_data(tmp_path: Path) -> None:
