@@ -117,6 +117,8 @@ class Composer:
         if budget and budget[0] == "flops" and arm.pretrain:
             tokens = max(1, round(arm.times * budget[1] / rate))
             config = {**config, "train": {**config["train"], "tokens": tokens}}
+        if arm.checkpoint is not None:
+            model = open_source(arm.checkpoint, plugins=self.plugins).config
         all_points = {
             name: [self._compose_finetuning(arm, name, task, point, model) for point in points]
             for name, task in self.study.tasks.items()
@@ -206,7 +208,7 @@ class Composer:
         return self._sizes[checkpoint]
 
     def _compose_injection(self, arm: Arm, model: Config) -> Config | None:
-        """None for an arm without; `model`: whose pretraining it is, if it has one."""
+        """None for an arm without; `model`: the config of what tokens are added to."""
         if arm.inject is None:
             return None
         words = ("checkpoint=later", "out=later", *self.study.inject, *arm.inject)
@@ -214,8 +216,6 @@ class Composer:
         for path in (config["words"], config["into"], config["word_vectors"].get("path")):
             if path is not None:
                 existing(path)
-        if arm.checkpoint is not None:
-            model = open_source(arm.checkpoint, plugins=self.plugins).config
         build_maker(config["word_vectors"], model, self.plugins)
         return config
 
@@ -230,14 +230,13 @@ class Composer:
             raise_all(find_missing_files(config))
         teacher = {"teacher": arm.teacher} if arm.teacher and config["distill"] else {}
         check_teacher(spec_of("finetune", config | teacher, self.given))
-        bound, length = self.configs.max_length(model), config["task"]["max_length"]
-        if bound is not None and length > bound and arm.checkpoint is None:
+        bound = self.configs.max_length(model) if arm.checkpoint is None else None
+        length = config["task"]["max_length"]
+        if bound is not None and length > bound:
             path = f"finetune.tasks.{name}: task.max_length"
             allowed = f"at most {bound}, the longest row of the arm's pretraining"
             fix = f"finetune.overrides: [task.max_length={bound}]"
             raise ConfigError(path, length, allowed, fix=fix)
-        if arm.checkpoint is not None:
-            model = open_source(arm.checkpoint, plugins=self.plugins).config
         # a teacher may be an arm, too
         alone = spec_of("finetune", config | {"distill": None, "teacher": None}, self.given)
         flops = 0.0
