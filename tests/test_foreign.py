@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+import plmctl
 from plmctl.cli.app import make_app
 from plmctl.config.compose import compose
 from plmctl.config.other_names import OURS, guess
 from plmctl.config.spec import thaw
 from plmctl.config.walks import paths
+from plmctl.core.errors import did_you_mean, find_alike, find_meant, find_meant_beside, nearest
 from plmctl.text.undecodable import guess_encoding
 
 GLUE = ["task=sst2", "task.path=nowhere", "checkpoint=null"]
@@ -261,3 +263,24 @@ def test_a_wrong_name_means_the_setting_nearest_in_the_tree() -> None:
     assert guess("model.decoder.stack.rate", known) == ["model.decoder.rate"]
     assert guess("noise.rate", known) == ["model.encoder.rate", "model.decoder.rate"]
     assert guess("optim.lrr", known) == ["optim.lr"]
+
+
+def test_near_names_are_found_in_one_place_for_all_messages() -> None:
+    assert find_meant("seeed", ["steps", "seed"]) == "seed"
+    assert find_meant("zzz", ["steps", "seed"]) == ""
+    assert find_alike("step", ["stop", "steps", "lr"], most=2) == ["steps", "stop"]
+    assert find_meant("step", ["stop"], least=0.8) == ""
+    assert nearest("step", ["steps"]) == did_you_mean(["steps"]) == " (did you mean 'steps'?)"
+    assert did_you_mean(["a", "b"]) == " (did you mean 'a' or 'b'?)"
+    assert did_you_mean([]) == nearest("zzz", ["steps"]) == ""
+    keys = ["train.seed", "optim.seeds", "seeded"]
+    assert find_meant_beside("train.sed", keys) == "train.seed"
+    assert find_meant_beside("data.seed", keys) == ""
+    assert find_meant_beside("sedded", keys) == "seeded"
+    package = Path(plmctl.__file__).parent
+    users = [
+        file.relative_to(package).as_posix()
+        for file in package.rglob("*.py")
+        if "get_close_matches" in file.read_text(encoding="utf-8")
+    ]
+    assert users == ["core/errors.py"]

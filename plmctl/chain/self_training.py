@@ -5,7 +5,6 @@ next teacher.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import json
 import sys
 import typing
@@ -15,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.chain.page import read_scores
-from plmctl.config.other_names import did_you_mean
 from plmctl.config.spec import Provenance, key_of
-from plmctl.core.errors import ConfigError, UsageError, raise_all
+from plmctl.core.errors import ConfigError, UsageError, did_you_mean, find_alike, raise_all
 from plmctl.core.locate import locate
 from plmctl.core.progress import clock
 from plmctl.core.terminal import print_table, remark, tell
@@ -113,7 +111,7 @@ def sort_words(words: Sequence[str]) -> tuple[SelfTraining, list[str]]:
         elif key in ("run.dir", "resume"):
             allowed, fix = "none: each round has a folder of its own", "out=<a folder for all>"
             wrong.append(ConfigError(key, value, allowed, fix=fix))
-        elif meant := difflib.get_close_matches(key, hints, n=1, cutoff=MISSPELT):
+        elif meant := find_alike(key, hints, least=MISSPELT):
             allowed, fix = f"there is no such setting{did_you_mean(meant)}", f"{meant[0]}={value}"
             wrong.append(ConfigError(key, value, allowed, fix=fix))
         else:

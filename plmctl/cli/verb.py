@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from difflib import get_close_matches
 from itertools import pairwise, takewhile
 from typing import Any
 
@@ -15,7 +14,7 @@ from typer.core import TyperCommand
 
 from plmctl.cli import mistakes
 from plmctl.cli.words import read_bare
-from plmctl.core.errors import nearest
+from plmctl.core.errors import find_meant, nearest
 
 TYPED = "plmctl.typed"  # of what Typer carries along: the words of the command line
 # what Typer says of an option's value, and what it must be
@@ -45,8 +44,8 @@ def _explain_value(message: str) -> tuple[str, str]:
     if not (listed := re.search(r"'(.*)' is not one of (.+?)\.?$", message)):
         return "", ""
     words = re.findall(r"'([^']*)'", listed[2])
-    meant = get_close_matches(listed[1], words, n=1) or [f"<{' or '.join(words)}>"]
-    return f"one of {', '.join(words)}{nearest(listed[1], words)}", meant[0]
+    meant = find_meant(listed[1], words) or f"<{' or '.join(words)}>"
+    return f"one of {', '.join(words)}{nearest(listed[1], words)}", meant
 
 
 class Verb(TyperCommand):

@@ -13,7 +13,6 @@ network).
 from __future__ import annotations
 
 import contextlib
-import difflib
 import functools
 import inspect
 import re
@@ -23,7 +22,7 @@ from typing import Any
 from plmctl.config.format_1 import TARGETS
 from plmctl.config.spec import Part, Record, thaw
 from plmctl.config.walks import parts_in, scalars_in, targets_in
-from plmctl.core.errors import ConfigError, UsageError, nearest, raise_all
+from plmctl.core.errors import ConfigError, UsageError, find_alike, nearest, raise_all
 from plmctl.core.locate import Misspelt, Undeclared, locate, parameters, takes_any
 from plmctl.core.parts import asks_for_factory, declared, misfit, slot_of
 from plmctl.core.spelling import spell, spell_word
@@ -295,7 +294,7 @@ def _rename(
     """The setting of a part that is meant by an unknown one: spelt alike, or the only one of this
     name in the parts inside; empty where there is none, or its value is no single one.
     """
-    near = difflib.get_close_matches(key, known, n=1)
+    near = find_alike(key, known)
     inside = [inner for inner, _ in scalars_in(settings) if inner.endswith(f".{key}")]
     meant = near or (inside if len(inside) == 1 else [])
     if not (meant and _is_plain(value)):

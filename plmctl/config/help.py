@@ -7,7 +7,6 @@ import inspect
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from pathlib import Path
 
 import yaml
@@ -16,13 +15,13 @@ from rich.table import Table
 from plmctl.config.build import build
 from plmctl.config.glossary import known_fields
 from plmctl.config.headers import header
-from plmctl.config.other_names import did_you_mean, guess
+from plmctl.config.other_names import guess
 from plmctl.config.part_help import list_settings, targets
 from plmctl.config.recipes import part_files
 from plmctl.config.recipes import slots as list_slots
 from plmctl.config.schema import VERBS
 from plmctl.config.settings import Setting, list_plumbing
-from plmctl.core.errors import UsageError, nearest
+from plmctl.core.errors import UsageError, did_you_mean, find_alike
 from plmctl.core.locate import locate
 from plmctl.core.terminal import screen, tell
 
@@ -136,12 +135,10 @@ def _find_file(what: str, slots: Mapping[str, Mapping[str, Path]]) -> Path:
         raise UsageError(f"{what}: several slots have a part of this name{fix}")
     if not matching:
         parts = slots.get(group) or [part for files in slots.values() for part in files]
-        near = nearest(name, [*slots, FIELDS, *parts])
         known = [setting.path for verb in VERBS for setting in list_plumbing(verb)]
-        meant = get_close_matches(name, [*slots, FIELDS, *parts], n=1)
-        meant = meant or guess(what, dict.fromkeys(known))[:1]
+        meant = find_alike(name, [*slots, FIELDS, *parts]) or guess(what, dict.fromkeys(known))
         fix = f"plmctl help {meant[0]}" if meant else "plmctl help lists the slots"
-        near = near or did_you_mean(guess(what, dict.fromkeys(known)))
+        near = did_you_mean(meant)
         raise UsageError(f"{what}: there is no such slot, part or setting{near}\n  fix: {fix}")
     return choices[matching[0]]
 

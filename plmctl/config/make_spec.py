@@ -6,14 +6,13 @@ import dataclasses
 import inspect
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import Any, TypeVar
 
 from plmctl.config.build import MISSING, refuse_value
-from plmctl.config.other_names import did_you_mean, guess, ours
+from plmctl.config.other_names import guess, ours
 from plmctl.config.schema import MANY, VERBS, hints
 from plmctl.config.spec import Provenance, Record, RunSpec, freeze
-from plmctl.core.errors import ConfigError, raise_all
+from plmctl.core.errors import ConfigError, did_you_mean, find_meant, raise_all
 from plmctl.core.values import fit
 
 NAMED_TEXTS = ("data.mixture", "data.sources")  # {name: settings of a text}
@@ -76,8 +75,8 @@ def _make_record(
         else:
             names = list(hints(hint))
             allowed = f"is a group of settings: {', '.join(names)}"
-            meant = get_close_matches(str(value), names, n=1) or names
-            errors.append(ConfigError(where, value, allowed, fix=f"{where}.{meant[0]}=..."))
+            meant = find_meant(value, names) or names[0]
+            errors.append(ConfigError(where, value, allowed, fix=f"{where}.{meant}=..."))
     return kind(**values)
 
 

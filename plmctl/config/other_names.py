@@ -4,9 +4,10 @@ right here.
 
 from __future__ import annotations
 
-import difflib
 import itertools
 from collections.abc import Callable, Iterable
+
+from plmctl.core.errors import find_alike, find_meant, find_meant_beside
 
 SPELT_ALIKE = 0.7  # of the letters of two last words; less is another word
 MISSPELT = 0.93  # of a whole key; a letter is wrong
@@ -117,11 +118,10 @@ def guess(key: str, known: Iterable[str]) -> list[str]:
     """
     keys = list(known)
     group, dot, name = key.rpartition(".")
-    if alike := difflib.get_close_matches(key, keys, n=1, cutoff=MISSPELT):
+    if alike := find_alike(key, keys, least=MISSPELT):
         return alike
-    siblings = [other.rpartition(".")[2] for other in keys if other.rpartition(".")[0] == group]
-    if alike := difflib.get_close_matches(name, siblings, n=1, cutoff=BESIDE):
-        return [f"{group}{dot}{alike[0]}"]
+    if meant := find_meant_beside(key, keys, least=BESIDE):
+        return [meant]
     same = [other for other in keys if other.endswith(f".{key}")]
     same = same or [other for other in keys if other.rpartition(".")[2] == name]
     nearest = max((_count_shared(key, other) for other in same), default=0)
@@ -135,18 +135,12 @@ def guess(key: str, known: Iterable[str]) -> list[str]:
     for other in keys:
         if other.startswith(f"{group}{dot}"):
             beside.setdefault(other.rpartition(".")[2], other)
-    if alike := difflib.get_close_matches(name, beside, n=1, cutoff=SPELT_ALIKE):
-        return [beside[alike[0]]]
-    return difflib.get_close_matches(key, keys, n=1, cutoff=0.85)
+    if meant := find_meant(name, beside, least=SPELT_ALIKE):
+        return [beside[meant]]
+    return find_alike(key, keys, least=0.85)
 
 
 def _count_shared(key: str, other: str) -> int:
     """How many groups, from the top, both stand in."""
     pairs = zip(key.split("."), other.split("."), strict=False)
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
-
-
-def did_you_mean(keys: Iterable[str]) -> str:
-    """` (did you mean 'a' or 'b'?)`, or the empty string."""
-    words = " or ".join(f"'{key}'" for key in keys)
-    return f" (did you mean {words}?)" if words else ""

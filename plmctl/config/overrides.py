@@ -4,7 +4,6 @@ mistake found and named.
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import re
 from collections.abc import Mapping, Sequence
@@ -12,12 +11,20 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from plmctl.config.build import parameters_of
-from plmctl.config.other_names import did_you_mean, guess, ours
+from plmctl.config.other_names import guess, ours
 from plmctl.config.quoting import quote, quote_value
 from plmctl.config.recipes import recipe_names, slots
 from plmctl.config.schema import MANY, OF_THE_MODEL
 from plmctl.config.walks import paths, scalars_in, select
-from plmctl.core.errors import ConfigError, PlmctlError, UsageError, collect, nearest
+from plmctl.core.errors import (
+    ConfigError,
+    PlmctlError,
+    UsageError,
+    collect,
+    did_you_mean,
+    find_alike,
+    nearest,
+)
 from plmctl.core.spelling import spell, spell_word
 
 if TYPE_CHECKING:
@@ -175,7 +182,7 @@ def _explain_option(
         allowed, fix = f"{option} is a part of '{owners[0]}'", f"{owners[0]}={option}"
     else:
         allowed = f"there is no such {key}{nearest(option, options)}"
-        meant = difflib.get_close_matches(option, options, n=1)
+        meant = find_alike(option, options)
         value = f"[{meant[0]}]" if meant and key in MANY else "".join(meant)
         fix = f"{key}={value}" if meant else f"plmctl help {key.partition('@')[0]}"
         known += composer.hint_at_own(option, options)

@@ -6,12 +6,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from plmctl.config.walks import references_in
-from plmctl.core.errors import DataError, UsageError, nearest
+from plmctl.core.errors import DataError, UsageError, find_meant, nearest
 from plmctl.storage.paths import find_near
 from plmctl.storage.settings_file import read_settings
 
@@ -64,7 +63,7 @@ class UnknownRecipe(UsageError):
     """There is no recipe of this name; `meant` is the one that is spelt alike, or ""."""
 
     def __init__(self, name: str, known: Sequence[str]) -> None:
-        self.meant = "".join(get_close_matches(name, known, n=1))
+        self.meant = find_meant(name, known)
         fix = self.meant or LISTED
         super().__init__(
             f"there is no recipe '{name}'{nearest(name, known)};"
@@ -102,9 +101,7 @@ def find_study(name: str, config_dirs: Sequence[str] = ()) -> Path:
     files = studies(config_dirs)
     if name not in files:
         problem = f"there is no study '{name}'{nearest(name, files)}." if name else "which study?"
-        meant = get_close_matches(name, files, n=1)
-        listed = "plmctl recipes ls --studies says what each one is"
-        fix = meant[0] if meant else listed
+        fix = find_meant(name, files) or "plmctl recipes ls --studies says what each one is"
         there = f"There are {', '.join(files)}, or give ./yours.yaml"
         raise UsageError(f"{problem} {there}\n  fix: {fix}")
     return files[name]
@@ -116,11 +113,11 @@ def find_graph_recipe(name: str, config_dirs: Sequence[str] = ()) -> Path:
         return find_recipe(name)
     files = graph_recipes(config_dirs)
     if name not in files:
-        meant = get_close_matches(name, files, n=1)
+        fix = find_meant(name, files) or "plmctl graph --help says what each one is"
         raise UsageError(
             f"there is no recipe '{name}' for plmctl graph{nearest(name, files)}; there are"
             f" {', '.join(files)}, or give ./yours.yaml\n"
-            f"  fix: {meant[0] if meant else 'plmctl graph --help says what each one is'}"
+            f"  fix: {fix}"
         )
     return files[name]
 

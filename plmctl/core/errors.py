@@ -8,6 +8,8 @@ import contextlib
 import difflib
 from collections.abc import Iterable, Iterator, Sequence
 
+ALIKE = 0.6  # how much two words are alike, in difflib's measure, if one may stand for the other
+
 
 class PlmctlError(Exception):
     """An error that a user reads as one message, not as a traceback; `exit_code` is that of the
@@ -107,7 +109,41 @@ def flatten(error: PlmctlError) -> list[PlmctlError]:
     return error.errors if isinstance(error, ConfigErrors) else [error]
 
 
-def nearest(word: str, choices: Iterable[str]) -> str:
+def find_alike(
+    word: object, choices: Iterable[str], *, least: float = ALIKE, most: int = 1
+) -> list[str]:
+    """The `most` of `choices` that are spelt most like a wrong word, the closest first.
+
+    Args:
+        word: What a user wrote.
+        choices: What is there.
+        least: How much they must be alike, in difflib's measure; 1 is the same word.
+        most: How many.
+    """
+    return difflib.get_close_matches(str(word), list(choices), n=most, cutoff=least)
+
+
+def find_meant(word: object, choices: Iterable[str], *, least: float = ALIKE) -> str:
+    """The first of `find_alike`; "" if there is none."""
+    return next(iter(find_alike(word, choices, least=least)), "")
+
+
+def find_meant_beside(key: str, keys: Iterable[str], *, least: float = ALIKE) -> str:
+    """Of the `keys` in the group of a wrong one (`train` of `train.sed`) that whose last word is
+    spelt most like its own; "" if there is none.
+    """
+    group, dot, name = key.rpartition(".")
+    beside = (other.rpartition(".")[2] for other in keys if other.rpartition(".")[0] == group)
+    meant = find_meant(name, beside, least=least)
+    return f"{group}{dot}{meant}" if meant else ""
+
+
+def did_you_mean(names: Iterable[object]) -> str:
+    """` (did you mean 'a' or 'b'?)`, or the empty string."""
+    words = " or ".join(f"'{name}'" for name in names)
+    return f" (did you mean {words}?)" if words else ""
+
+
+def nearest(word: object, choices: Iterable[str]) -> str:
     """` (did you mean 'x'?)` for the closest of `choices`, or the empty string."""
-    matches = difflib.get_close_matches(str(word), list(choices), n=1, cutoff=0.6)
-    return f" (did you mean '{matches[0]}'?)" if matches else ""
+    return did_you_mean(find_alike(word, choices))

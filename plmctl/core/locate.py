@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import inspect
 import pkgutil
@@ -13,7 +12,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any
 
-from plmctl.core.errors import nearest
+from plmctl.core.errors import find_meant, nearest
 from plmctl.core.parts import declared
 
 
@@ -30,8 +29,8 @@ class Misspelt(ValueError):
 
     def __init__(self, module: str, name: str, names: Sequence[str]) -> None:
         super().__init__(f"{module} has no '{name}'{nearest(name, names)}")
-        found = difflib.get_close_matches(name, names, n=1)
-        self.meant = f"{module}.{found[0]}" if found else ""
+        meant = find_meant(name, names)
+        self.meant = f"{module}.{meant}" if meant else ""
 
 
 def locate(target: Any, plugins: Sequence[str] = ()) -> Callable[..., Any]:

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from plmctl.core.errors import DataError, UsageError, nearest
+from plmctl.core.errors import DataError, UsageError, did_you_mean, nearest
 from plmctl.report.decided import find_decided, read_task
 from plmctl.run.evaluation.calibrating import decide_by_kept
 from plmctl.storage.paths import find_near
@@ -86,7 +86,7 @@ def _find_file(place: Path, split: str) -> Path:
         return place
     if not place.is_dir():
         near = find_near(place, folders=False)
-        hint = f" (did you mean '{near}'?)" if near else ""
+        hint = did_you_mean([near] if near else [])
         raise DataError(
             f"there is no such run or file{hint}",
             file=place,

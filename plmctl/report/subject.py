@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plmctl.core.errors import DataError, UsageError
+from plmctl.core.errors import DataError, UsageError, did_you_mean
 from plmctl.report.runs import (
     CONFIG,
     METRICS,
@@ -176,7 +176,7 @@ def _name_runs(folders: Sequence[Path], plugins: Sequence[str]) -> list[Reported
 def _check(folder: Path) -> None:
     if not folder.is_dir():
         near = None if folder.exists() else find_near(folder)
-        hint = f" (did you mean '{near}'?)" if near else ""
+        hint = did_you_mean([near] if near else [])
         raise DataError(
             "is a file, but a folder is needed"
             if folder.exists()

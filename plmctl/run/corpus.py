@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from plmctl.config.build import plain
-from plmctl.core.errors import ConfigError, DataError, UsageError, nearest, raise_all
+from plmctl.core.errors import ConfigError, DataError, UsageError, find_meant, nearest, raise_all
 from plmctl.core.progress import show_bytes
 from plmctl.core.spelling import spell
 from plmctl.core.terminal import DETAIL, remark
@@ -271,8 +270,8 @@ def _check_targets(spec: Any, target: Any) -> list[ConfigError]:
 
 def _refuse_key(path: str, key: str, value: Any, known: str) -> ConfigError:
     """A setting that no source has."""
-    meant = get_close_matches(key, SOURCE_KEYS, n=1)
-    fix = f"{path}.{meant[0]}={spell(value)}" if meant else ""
+    meant = find_meant(key, SOURCE_KEYS)
+    fix = f"{path}.{meant}={spell(value)}" if meant else ""
     return ConfigError(f"{path}.{key}", value, known + nearest(key, SOURCE_KEYS), fix=fix)
 
 

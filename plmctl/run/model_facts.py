@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 from plmctl.attention.patterns.base import Pattern
 from plmctl.config.build import build, plain
-from plmctl.core.errors import ConfigError, nearest, raise_all
+from plmctl.core.errors import ConfigError, find_meant, nearest, raise_all
 from plmctl.core.locate import locate
 from plmctl.heads.rows import POOLINGS
 from plmctl.models.base import Backbone
@@ -32,8 +31,7 @@ def stated_pooling(config: Any) -> str | None:
     stated = (config["model"].get("classifier") or {}).get("pooling")
     if stated and stated not in POOLINGS:
         allowed = f"one of {', '.join(POOLINGS)}{nearest(str(stated), POOLINGS)}"
-        meant = get_close_matches(str(stated), POOLINGS, n=1)
-        fix = f"model.classifier.pooling={meant[0] if meant else 'null'}"
+        fix = f"model.classifier.pooling={find_meant(stated, POOLINGS) or 'null'}"
         raise ConfigError("model.classifier.pooling", stated, allowed, fix=fix)
     return str(stated) if stated else None
 

@@ -6,10 +6,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from difflib import get_close_matches
 from pathlib import Path
 
-from plmctl.core.errors import DataError, PlmctlError
+from plmctl.core.errors import DataError, PlmctlError, find_alike, find_meant
 
 
 def inside(
@@ -56,9 +55,9 @@ def find_near(place: Path, *, folders: bool = True) -> Path | None:
     if not missing.parent.is_dir():
         return None
     entries = (entry for entry in missing.parent.iterdir() if entry.is_dir() or not folders)
-    names = get_close_matches(missing.name, [entry.name for entry in entries], n=3)
+    names = find_alike(missing.name, [entry.name for entry in entries], most=3)
     # endings that are alike say nothing
-    alike = [name for name in names if get_close_matches(_stem(missing.name), [_stem(name)])]
+    alike = [name for name in names if find_meant(_stem(missing.name), [_stem(name)])]
     meant = [missing.with_name(name) for name in alike]
     whole = (path / place.relative_to(missing) for path in meant)
     return next((path for path in (*whole, *meant) if path.exists()), None)

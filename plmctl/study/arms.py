@@ -9,7 +9,7 @@ from typing import Any
 from plmctl.config.composer import open_composer
 from plmctl.config.quoting import quote
 from plmctl.config.recipes import LISTED, UnknownRecipe, find_recipe
-from plmctl.core.errors import ConfigError, UsageError
+from plmctl.core.errors import ConfigError, UsageError, did_you_mean
 from plmctl.core.spelling import spell_word
 from plmctl.study.study import Arm
 
@@ -63,7 +63,7 @@ def find_unknown_recipes(
                 if isinstance(row, Mapping) and row.get("recipe") == recipe
             ]
             elsewhere = "pretrain.recipe" if recipe == shared else "recipe"  # a word of the grid
-            near = f" (did you mean '{error.meant}'?)" if error.meant else ""
+            near = did_you_mean([error.meant] if error.meant else [])
             allowed = f"there is no such recipe{near}; {LISTED}"
             for path in own or [elsewhere]:
                 fix = spell_word(f"{path}={error.meant}") if error.meant else LISTED

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
 import typing
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -13,7 +12,7 @@ from typing import Any, TypeVar
 from plmctl.config.build import MISSING
 from plmctl.config.spec import key_of
 from plmctl.config.walks import leaves
-from plmctl.core.errors import ConfigError, UsageError, nearest, raise_all
+from plmctl.core.errors import ConfigError, UsageError, find_alike, nearest, raise_all
 from plmctl.core.spelling import spell, spell_word
 from plmctl.core.values import fit
 from plmctl.jobs.configs import spell_task
@@ -173,7 +172,7 @@ class _Parser:
             known = f"there are {_list(others)}"
             for name in unknown:
                 allowed = f"there is no arm of this name{nearest(name, others)}; {known}"
-                close = difflib.get_close_matches(name, others, n=1) or others[:1]
+                close = find_alike(name, others) or others[:1]
                 right = [*(arm for arm in wanted if arm in arms), *close]
                 self._wrong("only", name, allowed, _only(right))
         elif set(wanted) == {baseline}:

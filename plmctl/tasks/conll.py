@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from plmctl.core.errors import DataError, nearest
+from plmctl.core.errors import DataError, find_meant, nearest
 from plmctl.core.parts import part_of
 from plmctl.storage.reading import parse_json_at
 from plmctl.tasks import files, schemes
@@ -175,12 +174,11 @@ def _json_lists(file: Path, columns: Mapping[str, Column], labelled: bool) -> It
         names = [name if isinstance(name := columns[role], str) else role for role in ROLES]
         for role, name in zip(ROLES[: 1 + labelled], names, strict=False):
             if name not in row:
-                near = get_close_matches(name, row, n=1)
                 raise DataError(
                     f"no field {name}; found {', '.join(row)}{nearest(name, row)}",
                     file=file,
                     line=number,
-                    fix=f"task.columns.{role}={near[0] if near else '<one of those found>'}",
+                    fix=f"task.columns.{role}={find_meant(name, row) or '<one of those found>'}",
                 )
         for name in names:
             if not isinstance(row.get(name, []), list | None):

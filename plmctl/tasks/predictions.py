@@ -80,7 +80,7 @@ def describe_doubled(source: str | None, examples: Sequence[Example]) -> str:
     if files.suffix(file) not in TABLES or not _has_names(file, examples):
         return ""
     _, names = next(rows_of(file))
-    pairs = zip(names, _part(names), strict=True)
+    pairs = zip(names, _tell_apart(names), strict=True)
     return "; ".join(f"'{old}' comes again: it is '{new}'" for old, new in pairs if old != new)
 
 
@@ -119,7 +119,7 @@ def _choose_name(name: str, taken: Collection[str]) -> str:
     return name if name not in taken else next(each for each in free if each not in taken)
 
 
-def _part(names: Sequence[str]) -> list[str]:
+def _tell_apart(names: Sequence[str]) -> list[str]:
     """The names of columns, with a number behind one that another has, too."""
     different: list[str] = []
     for name in names:
@@ -162,7 +162,7 @@ def read_columns(
     rows = {f"{file}:{line}": cells for line, cells in rows_of(file)}
     first = next(iter(rows))
     width = len(rows[first])
-    names = _part(rows.pop(first)) if named else [str(place) for place in range(width)]
+    names = _tell_apart(rows.pop(first)) if named else [str(place) for place in range(width)]
     return {
         place: dict(zip_longest(names, cells[: len(names)], fillvalue=""))
         for place, cells in rows.items()

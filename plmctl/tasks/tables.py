@@ -7,11 +7,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, ClassVar
 
-from plmctl.core.errors import ConfigError, DataError
+from plmctl.core.errors import ConfigError, DataError, did_you_mean, find_meant
 from plmctl.core.parts import part_of
 from plmctl.core.spelling import spell_word
 from plmctl.core.terminal import counted
@@ -280,8 +279,8 @@ class _NoColumn(Exception):
         more: str = "",
     ) -> None:
         # another column taken for it would be read as texts in silence: the name has to be close
-        self.near = next(iter(get_close_matches(column, found, n=1, cutoff=0.75)), "")
-        meant = f" (did you mean '{self.near}'?)" if self.near else ""
+        self.near = find_meant(column, found, least=0.75)
+        meant = did_you_mean([self.near] if self.near else [])
         super().__init__(f"{what}; found {', '.join(found)}{meant}{more}")
         self.role, self.column, self.otherwise = role, column, otherwise
 

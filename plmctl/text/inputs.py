@@ -12,12 +12,11 @@ import os
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from difflib import get_close_matches
 from glob import escape, glob
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from plmctl.core.errors import DataError, nearest
+from plmctl.core.errors import DataError, find_meant, nearest
 from plmctl.core.extras import require_library
 from plmctl.core.spelling import spell_word
 from plmctl.storage.paths import find_near
@@ -70,11 +69,10 @@ def find_files(path: str | Path, setting: str = "data.path") -> list[Path]:
         chosen = sorted(Path(name) for name in _matches(source) if Path(name).is_file())
     if not chosen:
         names = [str(file) for file in source.parent.iterdir()] if source.parent.is_dir() else []
-        meant = get_close_matches(str(source), names, n=1)
         raise DataError(
-            f"no such file, folder or pattern{nearest(str(source), names)}",
+            f"no such file, folder or pattern{nearest(source, names)}",
             file=source,
-            fix=f"{setting}={meant[0] if meant else '<an existing one>'}",
+            fix=f"{setting}={find_meant(source, names) or '<an existing one>'}",
         )
     for file in chosen:
         if file.stat().st_size == 0:

@@ -10,14 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from difflib import get_close_matches
 from hashlib import blake2b
 from string import ascii_letters
 from typing import Any, ClassVar
 
 import numpy as np
 
-from plmctl.core.errors import DataError, nearest
+from plmctl.core.errors import DataError, find_meant, nearest
 
 COUNT = 20_000  # rows, if the name of a data set does not say how many
 # 127 letters, Latin, Cyrillic and Greek: as many symbols as Kitaev et al. have
@@ -106,8 +105,8 @@ class Strings:
         kind, *numbers = self.path.removeprefix(self.PREFIX).split(":")
         if kind not in RULES:
             kinds = f"{', '.join(RULES)}{nearest(kind, RULES)}"
-            known = get_close_matches(kind, RULES, n=1) or ["copy"]
-            fix = f"data.path={self.PREFIX}{':'.join([known[0], *(numbers or ['20'])])}"
+            known = find_meant(kind, RULES) or "copy"
+            fix = f"data.path={self.PREFIX}{':'.join([known, *(numbers or ['20'])])}"
             raise DataError(f"strings are one of {kinds}", file=self, fix=fix)
         match = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?(?::(\d{1,9}))?", ":".join(numbers))
         shortest, longest, count = (

@@ -6,13 +6,12 @@ from __future__ import annotations
 
 import types
 from collections.abc import Sequence
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Protocol, runtime_checkable
 
 from torch import nn
 
-from plmctl.core.errors import ConfigError, nearest
+from plmctl.core.errors import ConfigError, find_alike, nearest
 
 
 @runtime_checkable
@@ -38,7 +37,7 @@ def apply_freezing(
         for pattern in patterns:
             if not any(_match(name, [pattern]) for name in named):
                 known = _prefixes(named)
-                meant = get_close_matches(pattern, known, n=1)
+                meant = find_alike(pattern, known)
                 others = [other for other in patterns if other != pattern]
                 fix = f"train.{path}=[{','.join([*others, *meant])}]"
                 allowed = f"matches no parameter{nearest(pattern, known)}"

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, Protocol
 
 from plmctl.attention.patterns.base import Pattern
 from plmctl.core.batch import Batch
-from plmctl.core.errors import ConfigError, nearest
+from plmctl.core.errors import ConfigError, find_alike, nearest
 from plmctl.training.optim.schedule import Schedule
 
 
@@ -74,10 +73,7 @@ def check_losses(losses: Sequence[str], terms: Collection[str]) -> None:
     """Raise ConfigError for a loss of a stage that is none of the `terms` of the objective."""
     for loss in losses:
         if loss not in terms:
-            meant = [
-                *(each for each in losses if each in terms),
-                *get_close_matches(loss, terms, 1),
-            ]
+            meant = [*(each for each in losses if each in terms), *find_alike(loss, terms)]
             allowed = f"one of {', '.join(sorted(terms))}{nearest(loss, sorted(terms))}"
             fix = f"losses=[{','.join(dict.fromkeys(meant or sorted(terms)))}]"
             raise ConfigError("losses", list(losses), allowed, fix=fix)

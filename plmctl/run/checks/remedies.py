@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from plmctl.config.build import build
 from plmctl.config.recipes import conf_dir, load, part_files, recipes_dir
 from plmctl.config.references import work_out
-from plmctl.core.errors import ConfigError, UsageError
+from plmctl.core.errors import ConfigError, UsageError, did_you_mean, find_meant_beside
 from plmctl.core.fields import Fields
 from plmctl.run.checks.stand_in import TINY
 
@@ -112,19 +111,11 @@ def report_lack(
     others = ", ".join(setting.partition("=")[2].strip("[]") for setting in settings[SHOWN:])
     fix += f" (or {others})" if others else ""
     allowed = f"needs '{field}'{explain_field(field, known)}, which nothing here gives"
-    meant = "" if fix or field in known else _find_meant(field, {*known, *givers})
+    meant = "" if fix or field in known else find_meant_beside(field, {*known, *givers}, least=0.7)
     if meant:
-        allowed += f" (did you mean '{meant}'?)"
+        allowed += did_you_mean([meant])
         fix = f"'{meant}' in {READS.get(asker.partition('.')[0], 'needs')} of {asker}"
     elif not fix:
         allowed += "; no part in conf/ gives it"
         fix = f"a format of your own that provides '{field}', or a noise that writes it"
     return ConfigError(asker, ..., allowed, fix=fix)
-
-
-def _find_meant(field: str, names: Iterable[str]) -> str:
-    """The field of the same group (`targets.`) that is spelt alike; "" if there is none."""
-    group, dot, name = field.rpartition(".")
-    same = [other.rpartition(".")[2] for other in names if other.rpartition(".")[0] == group]
-    found = difflib.get_close_matches(name, sorted(same), n=1, cutoff=0.7)
-    return f"{group}{dot}{found[0]}" if found else ""

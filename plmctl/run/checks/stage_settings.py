@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeGuard
 
 from plmctl.config.build import build, check_parts, plain
 from plmctl.config.make_spec import make_spec
-from plmctl.config.other_names import did_you_mean
 from plmctl.config.recipes import load, part_files
 from plmctl.config.stage_mistakes import at_stage, change_stage, is_in, spell_stages
 from plmctl.config.walks import references_in
-from plmctl.core.errors import ConfigError, PlmctlError, collect, raise_all
+from plmctl.core.errors import (
+    ConfigError,
+    PlmctlError,
+    collect,
+    did_you_mean,
+    find_alike,
+    raise_all,
+)
 from plmctl.core.spelling import spell, spell_word
 from plmctl.models.base import Model
 from plmctl.training.stages import check_shares
@@ -55,7 +60,7 @@ def _explain_key(cfg: Any, number: int, key: str, value: Any) -> ConfigError:
     stages = plain(cfg.train.stages)
     known = (*STAGE_KEYS, *STAGE_OVERRIDES, *(f"format.{name}" for name in cfg.format))
     settable = ", ".join((*STAGE_KEYS, *(of if "." in of else f"{of}.*" for of in STAGE_OVERRIDES)))
-    meant = difflib.get_close_matches(key, known, n=1, cutoff=0.7)
+    meant = find_alike(key, known, least=0.7)
     fix = change_stage(stages, number, dict.fromkeys(meant, value), without=[key])
     allowed = f"a stage may set {settable}{did_you_mean(meant)}"
     return ConfigError(f"train.stages.{number}.{key}", value, allowed, fix=fix)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,6 +19,7 @@ from plmctl.core.errors import (
     DataError,
     PlmctlError,
     UsageError,
+    find_meant,
     flatten,
     nearest,
     raise_all,
@@ -119,8 +119,7 @@ def choose_metric(spec: Finetune, task: Task) -> tuple[str, bool]:
     asked = spec.train.best_metric or task.metrics[0]
     if asked not in known:
         allowed = f"one of {', '.join(known)}, what is scored here{nearest(asked, known)}"
-        meant = next(iter(get_close_matches(asked, known, n=1)), task.metrics[0])
-        fix = f"train.best_metric={meant}"
+        fix = f"train.best_metric={find_meant(asked, known) or task.metrics[0]}"
         raise ConfigError("train.best_metric", asked, allowed, fix=fix)
     owner, name = known[asked]
     return asked, owner.is_better_larger(name)

@@ -19,7 +19,7 @@ from plmctl.config.saved import read_spec, refuse_former_settings, refuse_refere
 from plmctl.config.schema import Converted, Graph
 from plmctl.config.spec import Provenance, thaw
 from plmctl.config.uses import Attack, Embed, Evaluate, Generate
-from plmctl.core.errors import DataError, UsageError
+from plmctl.core.errors import DataError, UsageError, did_you_mean
 from plmctl.core.terminal import DETAIL, WARN, remark
 from plmctl.interop import elmo, hf
 from plmctl.interop.elmo import make_tokenizer
@@ -377,7 +377,7 @@ def _explain_missing(path: str, place: Path) -> DataError:
     others = sorted(nearby.glob("*/"))[:SHOWN] if nearby else []
     problem, fix = "there is no such run, checkpoint or Hugging Face folder", "check the path"
     if near:
-        problem, fix = f"{problem} (did you mean '{near}'?)", f"give {near}"
+        problem, fix = f"{problem}{did_you_mean([near])}", f"give {near}"
     elif others:
         fix = f"give one that is there, such as {', '.join(map(str, others))}"
     elif of_hub:

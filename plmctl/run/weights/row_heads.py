@@ -5,12 +5,11 @@ many layers.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any
 
 from plmctl.config.schema import Finetune
 from plmctl.config.spec import thaw
-from plmctl.core.errors import ConfigError, nearest
+from plmctl.core.errors import ConfigError, find_meant, nearest
 from plmctl.core.locate import locate
 from plmctl.heads.base import POOLER
 from plmctl.heads.rows import POOLINGS
@@ -52,8 +51,7 @@ def _choose_pooling(spec: Finetune, name: str) -> Finetune:
     spec = spec.with_value("model.classifier", classifier)
     if name not in POOLINGS:
         allowed = f"one of {', '.join(POOLINGS)}{nearest(name, POOLINGS)}"
-        meant = get_close_matches(name, POOLINGS, n=1)
-        fix = f"row_pooling={meant[0] if meant else 'null'}"
+        fix = f"row_pooling={find_meant(name, POOLINGS) or 'null'}"
         raise ConfigError("row_pooling", name, allowed, fix=fix)
     if not any(decides_about_rows(spec, node) for node in spec.heads.values()):
         allowed = "null: this task decides about no rows"
