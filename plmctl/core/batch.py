@@ -84,6 +84,20 @@ class Rows:
         """Name of the sequence that noise changes: `source` if there is one, else `text`."""
         return "source" if "source" in self.seqs else "text"
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of its fields; a track counts whatever sequence it stands beside."""
+        tracks = {name for seq in self.seqs.values() for name in seq.tracks}
+        groups = {
+            "tracks": tracks,
+            "targets": self.targets,
+            "labels": self.labels,
+            "spans": self.spans,
+            "values": self.values,
+        }
+        beside = {f"{group}.{name}" for group, names in groups.items() for name in names}
+        return frozenset({*self.seqs, *beside, *([] if self.anchors is None else ["anchors"])})
+
     def with_seq(self, name: str, seq: Seq) -> Rows:
         """These rows with another sequence `name`."""
         return replace(self, seqs={**self.seqs, name: seq})

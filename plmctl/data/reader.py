@@ -17,6 +17,7 @@ from plmctl.core.batch import Rows
 from plmctl.core.draws import Draws
 from plmctl.core.errors import DataError
 from plmctl.core.fields import glossary, held_by_data
+from plmctl.core.ungiven import check_given
 from plmctl.core.values import Whole, fit
 from plmctl.data.formats.base import Format, Plan
 from plmctl.data.plans import cache_plan, hash_code
@@ -214,6 +215,9 @@ class RowReader:
             raise
         for seq in rows.seqs.values():
             self._refuse_unknown(seq.ids)
+        provides = self.format.provides
+        stated = provides if self.wanted is None else provides & self.wanted
+        check_given(self.format, stated, rows.names, said="provides", method="rows")
         return rows
 
     def _refuse_unknown(self, ids: np.ndarray) -> None:

@@ -12,6 +12,7 @@ from plmctl.core.draws import Draws
 from plmctl.core.errors import ConfigError
 from plmctl.core.fields import Field, fields_of
 from plmctl.core.parts import base_of
+from plmctl.core.ungiven import check_given
 from plmctl.text.vocab import TokenLack, Vocab
 
 
@@ -38,7 +39,9 @@ class Noise:
     positions: int | None = None
 
     def __call__(self, rows: Rows, draws: Draws) -> Rows:
-        """Return new rows with noise; every random number comes from `draws`."""
+        """Return new rows with noise; every random number comes from `draws`. What is in `writes`
+        has to be there, which each batch is asked.
+        """
         raise NotImplementedError(type(self).__name__)
 
     def capacity(self, length: int) -> dict[str, int]:
@@ -120,6 +123,7 @@ class Chain(Noise):
     def __call__(self, rows: Rows, draws: Draws) -> Rows:
         for index, noise in enumerate(self.noises):
             rows = noise(rows, draws.child(index))
+            check_given(noise, noise.writes, rows.names, said="writes", method="__call__")
         return rows
 
     def capacity(self, length: int) -> dict[str, int]:

@@ -35,7 +35,7 @@ class Sentences(Format):
     def __init__(self, *, vocab: Vocab, max_length: int, min_tokens: int) -> None:
         self.vocab, self.max_length, self.min_tokens = vocab, max_length, min_tokens
         self.kinds = find_wraps(vocab, vocab.single)
-        self.provides = frozenset({"text", *self.carried})
+        self.provides = frozenset({"text", "anchors", *self.carried})
         if min_tokens < 1:
             raise ConfigError("format.min_tokens", min_tokens, "at least 1")
         if max_length < min_tokens + self.kinds[0].size:

@@ -109,7 +109,9 @@ class WordContexts(Format):
         ),
         "values.mode": Field("[n]", "int", "how the form of the word enters, as in `format.mode`"),
     }
-    provides = frozenset({"text", "labels.word", "labels.token", "values.group", "values.mode"})
+    provides = frozenset(
+        {"text", "anchors", "labels.word", "labels.token", "values.group", "values.mode"}
+    )
 
     def __init__(
         self,

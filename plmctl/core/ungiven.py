@@ -1,0 +1,28 @@
+"""What a part states that it gives, and does not."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from plmctl.core.errors import ConfigError, nearest
+from plmctl.core.parts import declared
+from plmctl.core.unwritten import place_of
+
+
+def check_given(
+    part: object, stated: Iterable[str], given: Collection[str], *, said: str, method: str
+) -> None:
+    """Raise ConfigError for the first field that a part states, and that is not there.
+
+    Args:
+        part: a noise or a format.
+        stated: the fields that it states.
+        given: the names of what its rows have.
+        said: the attribute in which it states them.
+        method: the one that makes its rows.
+    """
+    for field in sorted(set(stated).difference(given)):
+        has = f"`{method}` makes rows without it{nearest(field, given)}"
+        allowed = f"{place_of(type(part))} states '{field}' in `{said}`, but {has}"
+        fix = f"write '{field}' in `{method}`, or leave it out of `{said}`"
+        raise ConfigError(declared(type(part)) or said, ..., allowed, fix=fix)
