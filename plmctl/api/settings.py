@@ -7,9 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from plmctl.config.quoting import quote_value
 from plmctl.core.errors import UsageError
-from plmctl.core.spelling import spell
+from plmctl.core.spelling import quote_value, spell
 
 Settings = Mapping[str, Any]  # {"optim.lr": 1e-3, "data.path": Path("notes.txt")}
 

@@ -22,10 +22,9 @@ from typing import Any
 from plmctl.config.decision import Decision, shorten
 from plmctl.config.groups import LENGTHS
 from plmctl.config.overrides import OverrideWord
-from plmctl.config.quoting import quote_value
 from plmctl.config.walks import select
 from plmctl.core.errors import ConfigError, PlmctlError
-from plmctl.core.spelling import spell
+from plmctl.core.spelling import quote_value, spell
 
 TABLE = "budgets"  # the key of the table
 UP_TO = "up_to"  # of a row: the largest budget that it is for, in FLOPs

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from plmctl.config.build import parameters_of
 from plmctl.config.other_names import guess, ours
-from plmctl.config.quoting import quote, quote_value
+from plmctl.config.quoting import quote
 from plmctl.config.recipes import recipe_names, slots
 from plmctl.config.schema import MANY, OF_THE_MODEL
 from plmctl.config.walks import paths, scalars_in, select
@@ -25,7 +25,7 @@ from plmctl.core.errors import (
     find_alike,
     nearest,
 )
-from plmctl.core.spelling import spell, spell_word
+from plmctl.core.spelling import quote_value, spell, spell_word
 
 if TYPE_CHECKING:
     from plmctl.config.composer import HydraComposer

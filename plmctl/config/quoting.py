@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 
 from plmctl.config.keys import is_literal, is_path, is_written
+from plmctl.core.spelling import quote_value
 
 # of Hydra's sweep grammar
 FUNCTION = re.compile(r"(choice|glob|range|interval|sort|shuffle|tag)\(.*\)", re.DOTALL)
@@ -45,13 +46,6 @@ def quote(text: str, *, sweep: bool = False) -> str:
     if listed and value.startswith("[") and value.endswith("]"):
         return f"{key}=[{_each(_split(value[1:-1]))}]"
     return f"{key}={_each(_split(value) if sweep else [value])}"
-
-
-def quote_value(text: str) -> str:
-    """`text` in single quotes as Hydra reads them: only backslashes before a quote are special."""
-    text = re.sub(r"(\\*)'", r"\1\1\\'", text)
-    tail = len(text) - len(text.rstrip("\\"))
-    return f"'{text}{chr(92) * tail}'"
 
 
 def _each(parts: Sequence[str]) -> str:

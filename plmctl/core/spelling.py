@@ -19,6 +19,13 @@ def spell(value: Any) -> str:
     return f"[{','.join(map(spell, value))}]" if isinstance(value, (list, tuple)) else str(value)
 
 
+def quote_value(text: str) -> str:
+    """`text` in single quotes as Hydra reads them: only backslashes before a quote are special."""
+    text = re.sub(r"(\\*)'", r"\1\1\\'", text)
+    tail = len(text) - len(text.rstrip("\\"))
+    return f"'{text}{chr(92) * tail}'"
+
+
 def spell_word(text: str) -> str:
     """An override as one types it into a shell: in quotes where the shell would change it.
 

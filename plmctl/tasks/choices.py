@@ -21,7 +21,8 @@ from plmctl.models.base import Model
 from plmctl.objectives.base import Facts, Output, Term
 from plmctl.tasks import encode, label_score
 from plmctl.tasks.base import Example, Task, TaskSettings
-from plmctl.tasks.tables import Column, Table
+from plmctl.tasks.column_settings import Column
+from plmctl.tasks.tables import Table
 from plmctl.tasks.transform import Transform
 
 

@@ -11,9 +11,10 @@ from plmctl.core.parts import part_of
 from plmctl.storage.reading import parse_json_at
 from plmctl.tasks import files, schemes
 from plmctl.tasks.base import Example
+from plmctl.tasks.column_settings import Column
 from plmctl.tasks.schemes import PlacedTags
 from plmctl.tasks.split_files import SplitFiles
-from plmctl.tasks.tables import Column, Table
+from plmctl.tasks.tables import Table
 
 
 class TagTable(Table):

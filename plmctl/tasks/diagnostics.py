@@ -11,8 +11,9 @@ from plmctl.core.parts import part_of
 from plmctl.storage.reading import parse_json
 from plmctl.tasks import files
 from plmctl.tasks.base import Example
+from plmctl.tasks.column_settings import Column
 from plmctl.tasks.table_rows import rows_of
-from plmctl.tasks.tables import Column, Table
+from plmctl.tasks.tables import Table
 
 # the kinds of phenomena, which are columns of the table (Wang et al., 2019, arXiv:1804.07461, table
 # 2), and their names as fields of JSON

@@ -12,7 +12,8 @@ from typing import Any
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.parts import part_of
 from plmctl.tasks.base import Example
-from plmctl.tasks.tables import Column, Table
+from plmctl.tasks.column_settings import Column
+from plmctl.tasks.tables import Table
 
 
 @part_of("reader")

@@ -11,8 +11,9 @@ from plmctl.core.errors import DataError
 from plmctl.core.parts import part_of
 from plmctl.tasks import files
 from plmctl.tasks.base import Example
+from plmctl.tasks.column_settings import Column
 from plmctl.tasks.ranking_files import collect_texts, make_question
-from plmctl.tasks.tables import Column, Table
+from plmctl.tasks.tables import Table
 
 
 @part_of("reader")

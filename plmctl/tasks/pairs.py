@@ -13,8 +13,9 @@ from plmctl.core.errors import DataError, nearest
 from plmctl.core.parts import part_of
 from plmctl.tasks import files, sgm, wmt
 from plmctl.tasks.base import Example
+from plmctl.tasks.column_settings import Column
 from plmctl.tasks.table_rows import OBJECTS, objects_of, rows_of
-from plmctl.tasks.tables import Column, Table
+from plmctl.tasks.tables import Table
 
 Columns = Mapping[str, Column]
 _UNCHOSEN = ("source", "target")  # the columns, if nobody chose them

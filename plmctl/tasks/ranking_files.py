@@ -13,9 +13,10 @@ from plmctl.core.parts import part_of
 from plmctl.core.values import fit
 from plmctl.tasks import files
 from plmctl.tasks.base import Example
+from plmctl.tasks.column_settings import Column
 from plmctl.tasks.squad_files import SquadFiles
 from plmctl.tasks.table_rows import objects_of
-from plmctl.tasks.tables import Column, Table
+from plmctl.tasks.tables import Table
 
 SHOWN = '{"_id": "d1", "title": "...", "text": "..."}'
 QRELS = "question <tab> document <tab> grade, or question <tab> 0 <tab> document <tab> grade"

@@ -14,7 +14,8 @@ from typing import Any
 
 from plmctl.tasks import files
 from plmctl.tasks.base import Task
-from plmctl.tasks.tables import TEXTS, Column, Table
+from plmctl.tasks.column_settings import Column
+from plmctl.tasks.tables import TEXTS, Table
 
 
 @dataclass(frozen=True)

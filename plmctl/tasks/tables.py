@@ -6,23 +6,22 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from plmctl.core.errors import ConfigError, DataError, did_you_mean, find_meant
+from plmctl.core.errors import DataError, did_you_mean, find_meant
 from plmctl.core.parts import part_of
-from plmctl.core.spelling import spell_word
 from plmctl.core.terminal import counted
 from plmctl.storage.reading import parse_json_at
 from plmctl.tasks import files
 from plmctl.tasks.base import Example
 from plmctl.tasks.broken_rows import EMPTY, explain_broken, list_broken
+from plmctl.tasks.column_settings import Column, refuse_lists, spell_column, spell_setting
 from plmctl.tasks.header import names_columns
 from plmctl.tasks.split_files import SplitFiles
 from plmctl.tasks.table_rows import OBJECTS, Row, objects_of, rows_of, show_row
 
-Column = str | int
 TEXTS = ("text", "text2")  # the roles of the columns that are read
 SHARES = "probabilities"  # the role of a column with {label: its probability}
 
@@ -64,7 +63,7 @@ class Table(SplitFiles):
 
     def read(self, path: files.Where, split: str, columns: Mapping[str, Column]) -> list[Example]:
         """The examples of `split`; the label is None where the columns of a test file have none."""
-        _refuse_lists(columns, self.several)
+        refuse_lists(columns, self.several)
         file = self.need(path, split)
         labelled = split.startswith(("train", "dev"))
         if not split.startswith("train"):
@@ -85,7 +84,7 @@ class Table(SplitFiles):
         """The examples of one file; a `label` column that is absent is an error only where
         `labelled`.
         """
-        _refuse_lists(columns, self.several)
+        refuse_lists(columns, self.several)
         columns = {role: column for role, column in columns.items() if column is not None}
         if files.suffix(file) in OBJECTS:
             examples = list(self._objects(file, columns, labelled))
@@ -133,12 +132,18 @@ class Table(SplitFiles):
         try:
             return names, rows, _find_columns(file, columns, known, rows, labelled)
         except _NoColumn as missing:
-            raise self._refuse(missing, file) from None
+            raise self._refuse(missing, columns, file) from None
 
-    def _refuse(self, missing: _NoColumn, file: Path, line: int | None = None) -> AbsentColumn:
+    def _refuse(
+        self, missing: _NoColumn, columns: Mapping[str, Column], file: Path, line: int | None = None
+    ) -> AbsentColumn:
         """The error of a column that is not there; the fix is the nearest one, if there is one."""
-        role = self.label_setting if missing.role == "label" else missing.role
-        fix = spell_word(f"task.columns.{role}={missing.near or missing.otherwise}")
+        fix = spell_setting(
+            self.label_setting if missing.role == "label" else missing.role,
+            spell_column(missing.near) if missing.near else missing.otherwise,
+            columns,
+            self.several,
+        )
         return AbsentColumn(str(missing), missing.column, file=file, line=line, fix=fix)
 
     def _refuse_doubled(
@@ -149,11 +154,8 @@ class Table(SplitFiles):
             places = [str(n) for n, name in enumerate(names) if name == column]
             if len(places) < 2:
                 continue
-            list_of = (name for name in self.several if role.removeprefix(name[:-1]).isdigit())
-            setting = f"task.columns.{self.label_setting if role == 'label' else role}"
-            fix = f"{setting}={places[0]}"
-            if whole := next(list_of, ""):
-                fix = f"{places[0]} in place of {column} in task.columns.{whole}"
+            setting = self.label_setting if role == "label" else role
+            fix = spell_setting(setting, places[0], columns, self.several)
             if not any(isinstance(c, str) for other, c in columns.items() if other != role):
                 fix += " task.reader.header=true"  # numbers alone would not say that there is one
             what = f"{len(places)} columns are named '{column}': numbers {' and '.join(places)}"
@@ -231,7 +233,10 @@ class Table(SplitFiles):
                 what = f"no field {', '.join(missing)}"
                 found = [str(name) for name in row]
                 raise self._refuse(
-                    _NoColumn(what, role, missing[0], found, "<one of those found>"), file, line
+                    _NoColumn(what, role, missing[0], found, "<one of those found>"),
+                    columns,
+                    file,
+                    line,
                 )
             cells = {role: row[column] for role, column in read.items()}
             absent = (None,) if self.empty_labels else (None, "")
@@ -323,19 +328,6 @@ def _refuse_more_cells(file: Path, line: int, cells: list[str], names: Sequence[
         raise DataError(what, file=file, line=line, fix=fix)
 
 
-def _refuse_lists(columns: Mapping[str, Any], several: Collection[str]) -> None:
-    """ConfigError for several columns of a role that is none of `several`; two texts are a pair."""
-    for role, column in columns.items():
-        if role in several or not isinstance(column, list | tuple):
-            continue
-        setting = f"task.columns.{role}"
-        fix = f"{setting}={column[0] if column else role}"
-        if role == "text" and len(column) == 2:
-            pairs = "" if "text2" in columns else "task=pair_classification "
-            fix = f"{pairs}{fix} task.columns.text2={column[1]}"
-        raise ConfigError(setting, f"[{','.join(map(str, column))}]", "one column", fix=fix)
-
-
 def _leave_out_shares(file: Path, columns: Mapping[str, Column]) -> Mapping[str, Column]:
     """The columns without that of probabilities where the first row of a file has none."""
     column = columns.get(SHARES)
@@ -369,6 +361,6 @@ def _find_columns(
         )
         wanted = ", ".join(map(str, missing.values()))
         what = f"expected column{'s' if len(missing) > 1 else ''} {wanted}"
-        otherwise = "<one of the columns found>, or a number from 0"
+        otherwise = "<one of the columns found, or a number from 0>"
         raise _NoColumn(what, role, str(column), names, otherwise, sample)
     return positions

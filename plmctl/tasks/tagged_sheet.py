@@ -12,8 +12,8 @@ from typing import Any
 
 from plmctl.tasks import files
 from plmctl.tasks.base import Task
+from plmctl.tasks.column_settings import Column
 from plmctl.tasks.conll import Columns
-from plmctl.tasks.tables import Column
 from plmctl.tasks.tagging import Tagging
 
 ROLE = "text"  # of the words of a sentence, with one space between them

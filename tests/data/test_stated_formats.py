@@ -45,7 +45,7 @@ def sentences(*, pairs: bool) -> MemoryShards:
     return shards
 
 
-def check(layout: Format, shards: MemoryShards) -> None:
+def check(layout: Format, shards: Any) -> None:
     plan = layout.plan(shards, seed=0, epoch=0, input_length=LENGTH)
     brought = {f"spans.{name}" for name in shards.spans}
     brought |= {f"tracks.{name}" for name in shards.tracks}

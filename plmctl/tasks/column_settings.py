@@ -1,0 +1,56 @@
+"""Settings that say in which column of a table a role is, such as `task.columns.text=body`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from plmctl.core.errors import ConfigError
+from plmctl.core.spelling import quote_value, spell_word
+
+Column = str | int
+
+
+def spell_setting(
+    role: str, column: str, columns: Mapping[str, Column], several: Collection[str] = ()
+) -> str:
+    """The setting by which a role is in this column, as one types it into a shell.
+
+    Args:
+        role: `text`, or `choice1` of `choices`.
+        column: as `spell_column` writes it, or a placeholder.
+        columns: {role: its column}.
+        several: the roles that may be in more than one column: a list names those of all.
+    """
+    for whole in several:
+        numbers = [other for other in columns if other.removeprefix(whole[:-1]).isdigit()]
+        if role in numbers:
+            own = (column if other == role else spell_column(columns[other]) for other in numbers)
+            return spell_word(f"task.columns.{whole}=[{','.join(own)}]")
+    return spell_word(f"task.columns.{role}={column}")
+
+
+def spell_column(column: Column) -> str:
+    """A column as an override writes it: a name that looks like a number, or has letters of
+    Hydra's grammar, in quotes.
+    """
+    if isinstance(column, int):
+        return str(column)
+    named = re.fullmatch(r"[^\W\d]([\w .-]*[\w.-])?", column)
+    meant = column.lower() in ("null", "true", "false")  # these are no names
+    return column if named and not meant else quote_value(column)
+
+
+def refuse_lists(columns: Mapping[str, Any], several: Collection[str]) -> None:
+    """ConfigError for several columns of a role that is none of `several`; two texts are a pair."""
+    for role, column in columns.items():
+        if role in several or not isinstance(column, list | tuple):
+            continue
+        setting = f"task.columns.{role}"
+        own = [*map(spell_column, column)] or [role]
+        fix = spell_word(f"{setting}={own[0]}")
+        if role == "text" and len(column) == 2:
+            pairs = "" if "text2" in columns else "task=pair_classification "
+            fix = f"{pairs}{fix} {spell_word(f'task.columns.text2={own[1]}')}"
+        raise ConfigError(setting, f"[{','.join(map(str, column))}]", "one column", fix=fix)
