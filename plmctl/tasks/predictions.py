@@ -4,8 +4,6 @@ board.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -22,7 +20,7 @@ from plmctl.storage.paths import inside
 from plmctl.storage.reading import parse_json, parse_json_at
 from plmctl.tasks import files
 from plmctl.tasks.base import Example
-from plmctl.tasks.table_rows import PARQUET, objects_of, rows_of
+from plmctl.tasks.table_rows import PARQUET, objects_of, rows_of, spell_row
 from plmctl.text.separators import COMMA
 
 NAMED = (".json", ".jsonl", ".csv", ".tsv", PARQUET)  # tables, whose columns have names
@@ -185,20 +183,14 @@ def write_rows(file: Path, rows: Sequence[Row], *, sign: str = COMMA) -> Path:
     if file.suffix in TABLES:
         flat = [dict(_cells(row)) for row in rows]
         names = list(dict.fromkeys(name for row in flat for name in row))
-        spell = partial(_spell_tsv, file)
+        cells = [names, *([row.get(name, "") for name in names] for row in flat)]
         if file.suffix == ".csv":
-            spell = partial(_spell_csv, sign)
-        cells = [[row.get(name, "") for name in names] for row in flat]
-        write_text(file, spell([names, *cells]))
+            write_text(file, "".join(f"{spell_row(row, sign)}\n" for row in cells))
+        else:
+            write_text(file, _spell_tsv(file, cells))
     else:
         write_text(file, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
     return file
-
-
-def _spell_csv(sign: str, rows: Sequence[Sequence[Any]]) -> str:
-    stream = io.StringIO()
-    csv.writer(stream, delimiter=sign, lineterminator="\n").writerows(rows)
-    return stream.getvalue()
 
 
 def _spell_tsv(file: Path, rows: Sequence[Sequence[Any]]) -> str:

@@ -4,8 +4,6 @@ them.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +13,9 @@ from typing import Any
 from plmctl.tasks import files
 from plmctl.tasks.base import Task
 from plmctl.tasks.column_settings import Column
+from plmctl.tasks.table_rows import sign_of, spell_row
 from plmctl.tasks.tables import TEXTS, Table
+from plmctl.text.separators import COMMA
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class Sheet:
     header: list[str] | None
     rows: list[Any]
     positions: Mapping[str, Any]
+    sign: str = COMMA  # between the cells of a .csv
 
     @classmethod
     def read(cls, reader: Table, file: Path, columns: Mapping[str, Column]) -> Sheet:
@@ -44,6 +45,7 @@ class Sheet:
             header,
             [cells for _, cells in numbered],
             {role: positions[role] for role in TEXTS if role in positions},
+            sign_of(file),
         )
 
     @classmethod
@@ -78,6 +80,4 @@ class Sheet:
             return json.dumps(changed, ensure_ascii=False) + "\n"
         if self.kind != ".csv":
             return "\t".join(changed) + "\n"
-        stream = io.StringIO()
-        csv.writer(stream, lineterminator="\n").writerow(changed)
-        return stream.getvalue()
+        return f"{spell_row(changed, self.sign)}\n"

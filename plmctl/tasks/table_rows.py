@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -60,11 +59,20 @@ def rows_of(file: Path, *, lenient: bool = False) -> Iterator[Row]:
 
 def show_row(file: Path, cells: Sequence[str]) -> str:
     """A row as it stands in a file of this name."""
-    if files.suffix(file) != ".csv":
-        return "\t".join(cells)
-    text = io.StringIO()
-    csv.writer(text, lineterminator="").writerow(cells)
-    return text.getvalue()
+    return spell_row(cells, sign_of(file)) if files.suffix(file) == ".csv" else "\t".join(cells)
+
+
+def spell_row(cells: Sequence[Any], sign: str = COMMA) -> str:
+    """A row of a CSV file, without its end, with `sign` between its cells; one with a comma in it
+    is in quotes, whatever the sign, so that nobody takes the comma for it.
+    """
+    texts = ("" if cell is None else str(cell) for cell in cells)
+    return sign.join(_quote(text, sign) for text in texts) or '""'
+
+
+def _quote(text: str, sign: str) -> str:
+    needed = any(mark in text for mark in (sign, COMMA, '"', "\n", "\r"))
+    return '"{}"'.format(text.replace('"', '""')) if needed else text
 
 
 def csv_rows(file: Path, *, lenient: bool = False) -> Iterator[Row]:

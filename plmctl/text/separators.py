@@ -16,8 +16,8 @@ LOOKED = 100  # lines
 
 
 def find_separator(lines: Sequence[str], *, whole: bool = True) -> str:
-    """A comma, unless no comma divides the first row and one other sign divides all rows into as
-    many cells; signs in quotes divide nothing.
+    """The sign that divides all rows, the first one among them, into as many cells, where it is
+    the only one that does; else a comma. Signs in quotes divide nothing.
 
     Args:
         lines: the first ones, each with its end.
@@ -30,9 +30,7 @@ def find_separator(lines: Sequence[str], *, whole: bool = True) -> str:
         except csv.Error:
             return COMMA
         counts[sign] = [len(row) for row in (rows if whole else rows[:-1])]
-    if not counts[COMMA] or counts[COMMA][0] > 1:
-        return COMMA
-    fitting = [sign for sign in OTHERS if len({*counts[sign]}) == 1 and counts[sign][0] > 1]
+    fitting = [sign for sign in counts if len({*counts[sign]}) == 1 and counts[sign][0] > 1]
     return fitting[0] if len(fitting) == 1 else COMMA
 
 

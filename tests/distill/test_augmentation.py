@@ -251,16 +251,22 @@ def test_goes_on_where_it_was_stopped(run, tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    ("name", "columns"), [("train.jsonl", "text"), ("train.csv", "text"), ("train.tsv", "0")]
+    ("name", "columns", "sign"),
+    [
+        ("train.jsonl", "text", ","),
+        ("train.csv", "text", ","),
+        ("train.csv", "text", ";"),
+        ("train.tsv", "0", ","),
+    ],
 )
-def test_other_layouts_stay_what_they_are(run, tmp_path, name, columns):
+def test_other_layouts_stay_what_they_are(run, tmp_path, name, columns, sign):
     (tmp_path / "in").mkdir()
     texts, label = ['a "list", of value', "return value"], "label" if columns == "text" else "1"
     content = {
         "train.jsonl": "".join(
             json.dumps({"id": n, "text": t, "label": n}) + "\n" for n, t in enumerate(texts)
         ),
-        "train.csv": 'text,label\n"a ""list"", of value",0\nreturn value,1\n',
+        "train.csv": f'text{sign}label\n"a ""list"", of value"{sign}0\nreturn value{sign}1\n',
         "train.tsv": f"{texts[0]}\t0\n{texts[1]}\t1\n",
     }[name]
     (tmp_path / "in" / name).write_text(content)
@@ -284,6 +290,9 @@ def test_other_layouts_stay_what_they_are(run, tmp_path, name, columns):
     examples = build(cfg.task, {"pooling": "first"}, path="task").read("train")
     assert [e.fields["text"] for e in examples if e.fields["text"] in texts] == texts
     assert len(examples) > 4
+    if name == "train.csv":
+        written = (tmp_path / "out" / name).read_text().splitlines()
+        assert {*content.splitlines()} <= {*written}
     first = [e for e in examples if e.label == "0"]
     assert all('"' in e.fields["text"] and e.fields["text"].startswith("a ") for e in first)
 

@@ -22,6 +22,9 @@ from plmctl.text.separators import LOOKED, find_separator
         ('"semi;colon"\n"a;b"\n', ","),
         ('"text, whole";label\n"a ""b""; c, d";e\n', ";"),
         ("text\na; b\nc\n", ","),  # not in every row
+        ("text;a, or b\nc;d\ne, f, g;h\n", ";"),  # nor are commas
+        ("text,a; b\nc; d,e\n", ","),  # both are: most files have commas
+        ("text,label\na,b;c\nd\n", ","),
         ("text; label\na; b; c\n", ","),
         ("a;b|c\nd;e|f\n", ","),  # either may be meant
         ('text;label\n"one\ntwo";x\n', ";"),
