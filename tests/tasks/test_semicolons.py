@@ -73,7 +73,7 @@ def test_predictions_stand_beside_the_columns_between_semicolons(run: Path, tmp_
     # what was written is a table of labels again, in the order of the file
     task = [f"task.path={out}", "task.columns.label=guess", f"out={tmp_path / 'again'}"]
     said = command("eval", f"checkpoint={run}", *task, "--json").splitlines()[-1]
-    assert json.loads(said)["accuracy"] == 1
+    assert json.loads(said)["metrics"]["dev"]["accuracy"] == 1
 
 
 def test_runs_are_compared(run: Path) -> None:
