@@ -11,6 +11,7 @@ import json
 import os
 import re
 import zlib
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Sequence
 from glob import escape, glob
 from pathlib import Path
@@ -190,13 +191,14 @@ def read_lines(file: Path, *, cut: bool = True) -> Iterator[tuple[int, str]]:
 def read_stream(
     stream: BinaryIO, file: Path | str, *, cut: bool = True
 ) -> Iterator[tuple[int, str]]:
-    """`read_lines` for a stream that is open already; `file` is its name in messages."""
+    """`read_lines` for a stream that is open already; `file` is its name in messages.
+
+    A byte order mark at the start of a line is left out: there one file was joined to another.
+    """
     limit = _LINE if cut else longest_line() + 1
-    number, rest, started, blank = 1, b"", False, 0
+    number, rest, blank = 1, b"", 0
     while chunk := stream.readline(limit):
-        if not started:
-            chunk, started = chunk.removeprefix(b"\xef\xbb\xbf"), True
-        line, rest = rest + chunk, b""
+        line, rest = rest + chunk if rest else chunk.removeprefix(BOM_UTF8), b""
         complete = line.endswith(b"\n")
         if not complete and len(chunk) == limit:
             if not cut:

@@ -46,7 +46,7 @@ def count_lines(file: Path, byte: int) -> int:
 def _parse(line: bytes, file: Path, start: int) -> dict[str, Any]:
     fix = "one JSON object a line"
     try:
-        row = parse_json_at(line.decode("utf-8" if start else "utf-8-sig"), file=file, fix=fix)
+        row = parse_json_at(line.decode("utf-8-sig"), file=file, fix=fix)
     except UnicodeDecodeError as error:
         number = count_lines(file, start)
         raise undecodable_error(error, file=file, line=number, content=line) from error
