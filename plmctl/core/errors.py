@@ -49,7 +49,7 @@ class DataError(PlmctlError):
     def __init__(
         self, message: str, *, file: object = None, line: int | None = None, fix: str = ""
     ) -> None:
-        self.message = message
+        self.message, self.file = message, file
         place = "" if file is None else f"{file}:{line}: " if line is not None else f"{file}: "
         super().__init__(f"{place}{message}" + (f"\n  fix: {fix}" if fix else ""))
 

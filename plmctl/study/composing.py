@@ -37,6 +37,7 @@ from plmctl.run.teaching.teachers import check_teacher
 from plmctl.run.weights.adapt import refuse_another_model
 from plmctl.run.weights.inject import build_maker
 from plmctl.run.weights.loading import open_source
+from plmctl.study.before import name_maker
 from plmctl.study.study import Arm, Study, StudyTask
 from plmctl.tasks.base import Task
 from plmctl.tasks.files import existing
@@ -254,7 +255,8 @@ class Composer:
             yield
         except PlmctlError as error:
             for each in flatten(error):
-                tasks = self._wrong.setdefault(str(each), {}).setdefault(what, set())
+                told = str(name_maker(each, self.study.makers))
+                tasks = self._wrong.setdefault(told, {}).setdefault(what, set())
                 tasks |= set(self.study.tasks) if task is None else {task}
 
     def _name(self, where: Mapping[str, set[str]]) -> str:

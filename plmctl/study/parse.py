@@ -7,6 +7,7 @@ import re
 import typing
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 from plmctl.config.build import MISSING
@@ -18,6 +19,7 @@ from plmctl.core.values import fit
 from plmctl.jobs.configs import spell_task
 from plmctl.report.sequences import FIRST
 from plmctl.study.arms import expand, find_unknown_recipes, make_arm
+from plmctl.study.before import list_makers, refuse_without_init
 from plmctl.study.study import (
     PRETRAIN,
     Arm,
@@ -46,10 +48,14 @@ def parse(cfg: Mapping[str, Any], *, name: str, config_dirs: Sequence[str] = ())
     Raises:
         UsageError: all problems together.
     """
+    file = Path(str(cfg["recipe"]))
+    makers = list_makers(file, cfg) if file.is_file() else {}
+    if file.is_file():
+        refuse_without_init(file, cfg, makers)
     parser = _Parser(cfg, config_dirs)
     study = parser.study(name)
     raise_all(parser.errors)
-    return study
+    return replace(study, makers=makers)
 
 
 def _list(names: Iterable[str], comma: str = ", ") -> str:
@@ -150,7 +156,7 @@ class _Parser:
                 self._wrong(path, value, allowed, f"{path}=[{inner}]")
                 continue
             node = value if isinstance(value, Mapping) else {"overrides": value}
-            if injects and node.get("checkpoint", ...) is None:  # ${init} is not given
+            if injects and node.get("checkpoint", ...) is None:
                 allowed = "must be given: a run, a checkpoint or a folder"
                 self._wrong(f"{path}.checkpoint", ..., allowed, "init=<a run>")
             arm = self._node(Arm, node, path, name=name)

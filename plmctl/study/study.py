@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
@@ -186,6 +186,7 @@ class Study:
         keep: whether checkpoints of fine-tuning are kept.
         until: "decided": seeds are spent in rounds until every expectation is decided.
         hours: of wall-clock time for the whole study; None where there is no limit.
+        makers: {a path: the command that makes what is there}, as its file says.
     """
 
     name: str
@@ -209,6 +210,7 @@ class Study:
     keep: bool
     until: str | None = None
     hours: float | None = None
+    makers: Mapping[str, str] = field(default_factory=dict)
 
     def tokenizer_words(self, arm: Arm) -> list[str]:
         """The overrides that choose the tokenizer of an arm."""

@@ -4,6 +4,7 @@ share, and one update of two of them.
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ from plmctl.config.build import plain
 from plmctl.config.compose import compose
 from plmctl.config.recipes import recipes_dir
 from plmctl.config.spec import Provenance
+from plmctl.core.errors import ConfigError, UsageError
 from plmctl.jobs.runners import run_here
 from plmctl.run.weights.loading import load
+from plmctl.study.before import list_makers
 from plmctl.study.parse import parse
 from plmctl.study.plan import StudyPlan, plan
 from plmctl.study.results import Results
@@ -78,3 +81,53 @@ def test_bits_of_all_vocabularies_are_of_the_same_text(made: StudyPlan, folder: 
     old, new = (means["bits a byte", arm] for arm in ("old", "pieces"))
     assert 0 < new != old > 0
     assert all(means["docstrings", arm] is not None for arm in ("old", "pieces"))
+
+
+MAKERS = {
+    "runs/wiki": "plmctl pretrain gpt2 data.path=corpus.txt run.dir=runs/wiki",
+    "runs/wiki-pieces": "plmctl extend runs/wiki data.path=law.txt tokens=1000"
+    " out=runs/wiki-pieces",
+    "runs/wiki-random": "plmctl extend runs/wiki data.path=law.txt tokens=1000 rows=random"
+    " out=runs/wiki-random",
+}
+
+
+def test_makers_are_the_commands_of_the_file_with_what_the_study_is_given() -> None:
+    file = recipes_dir() / "studies/extend.yaml"
+    assert list_makers(file, {"data": {"path": "law.txt"}}) == MAKERS
+    own = list_makers(file, {"init": "my runs/a", "data": {"path": None}})
+    assert own["my runs/a-random"] == (
+        "plmctl extend 'my runs/a' tokens=1000 rows=random 'out=my runs/a-random'"
+    )
+    facts = list_makers(recipes_dir() / "studies/k_adapter.yaml", {})
+    assert shlex.split(facts["runs/facts"])[-2:] == [
+        "train.frozen=[backbone]",
+        "run.dir=runs/facts",
+    ]
+    assert list_makers(recipes_dir() / "studies/bert_sizes.yaml", {}) == {}
+
+
+def test_without_init_it_says_what_comes_before() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(plain(compose("ablate", str(recipes_dir() / "studies/extend.yaml"), [])), name="x")
+    commands = " && ".join(command.replace("data.path=law.txt ", "") for command in MAKERS.values())
+    told = "init: must be given: the run, checkpoint or folder that the arms begin with\n  fix: "
+    assert str(caught.value) == f"{told}init=<a run>; what comes before: {commands}"
+
+
+def test_what_is_not_made_yet_is_told_with_the_command_that_makes_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    (folder / "other").symlink_to(folder / "base")
+    file = str(recipes_dir() / "studies/extend.yaml")
+    settings: Any = plain(compose("ablate", file, ["init=other", *WORDS[1:]]))
+    with pytest.raises(UsageError) as caught:
+        plan(parse(settings, name="extend"), Provenance("ablate"))
+    told = str(caught.value)
+    assert "arm 'old'" not in told
+    for name in ("pieces", "random"):
+        rows = "rows=random " if name == "random" else ""
+        command = f"plmctl extend other data.path=corpus.txt tokens=1000 {rows}out=other-{name}"
+        assert f"arm '{name}': other-{name}: there is no such run" in told
+        assert f"\n  fix: {command}\n" in f"{told}\n"

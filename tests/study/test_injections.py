@@ -156,7 +156,7 @@ def test_settings_that_no_arm_can_have(word: str, answer: str, here: Path) -> No
 
 
 def test_the_model_of_all_arms_must_be_given() -> None:
-    with pytest.raises(UsageError, match=r"arms.without.checkpoint: must be .*\n  fix: init="):
+    with pytest.raises(UsageError, match=r"^init: must be given: .*\n  fix: init=.*before: p"):
         parsed("bertram")
 
 

@@ -1,0 +1,66 @@
+"""What a study needs that other commands make: the lines `# Before:` of its file."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from plmctl.config.headers import Header, header
+from plmctl.config.recipes import load
+from plmctl.config.walks import references_in, select
+from plmctl.core.errors import ConfigError, DataError, PlmctlError
+from plmctl.core.spelling import spell
+
+MADE = ("out", "run.dir")  # where a command writes
+
+
+def list_makers(file: Path, given: Mapping[str, Any]) -> dict[str, str]:
+    """{a path: the command that makes what is there}, of the lines `# Before:` of a study's file.
+
+    What its line `# Launch:` has, too, stands there as the study is given it: the model of
+    `init=runs/wiki`, and `data.path=law.txt`.
+    """
+    head = header(file)
+    launch = dict(word.split("=", 1) for word in head.command() if "=" in word)
+    usual, init = launch.pop("init", ""), given.get("init")
+    makers: dict[str, str] = {}
+    for command in _list_commands(head):
+        words = []
+        for word in command:
+            key, _, value = word.partition("=")
+            if launch.get(key) == value and value:
+                own = select(given, key)
+                words += [] if own is None else [f"{key}={spell(own)}"]
+            else:
+                words.append(word.replace(usual, init) if usual and init else word)
+        made = [value for key, _, value in (word.partition("=") for word in words) if key in MADE]
+        makers |= dict.fromkeys(made, shlex.join(words))
+    return makers
+
+
+def _list_commands(head: Header) -> Iterator[list[str]]:
+    """The words of each command behind `# Before:`; remarks in brackets are left out."""
+    for text in head.texts("Before"):
+        for line in text.split("plmctl ")[1:]:
+            yield ["plmctl", *head.words(line)]
+
+
+def refuse_without_init(file: Path, given: Mapping[str, Any], makers: Mapping[str, str]) -> None:
+    """ConfigError for a study without `init` whose file refers to it."""
+    if given.get("init") is not None:
+        return
+    if any("${init}" in text for _, text in references_in(load(file))):
+        allowed = "must be given: the run, checkpoint or folder that the arms begin with"
+        fix = "init=<a run>"
+        fix += f"; what comes before: {' && '.join(makers.values())}" if makers else ""
+        raise ConfigError("init", ..., allowed, fix=fix)
+
+
+def name_maker(error: PlmctlError, makers: Mapping[str, str]) -> PlmctlError:
+    """The error of a file or folder that is not there, with the command that makes it."""
+    if not isinstance(error, DataError) or Path(str(error.file)).exists():
+        return error
+    command = makers.get(str(error.file))
+    return DataError(error.message, file=error.file, fix=command) if command else error
