@@ -23,6 +23,7 @@ from plmctl.knowledge.facts import FactTable
 from plmctl.knowledge.known import TextSample, describe_known
 from plmctl.knowledge.vectors import GraphVectors, find_vectors
 from plmctl.nn.entities import EntityVectors
+from plmctl.noise.entity_tokens import EntityTokenMask
 from plmctl.tasks.base import Example
 from plmctl.tasks.marked import MarkedTask
 from tests.knowledge.tables import write_knowledge
@@ -105,6 +106,18 @@ def test_mentions_with_a_vector(tmp_path: Path) -> None:
     random = EntityVectors(entity_width=8, count=2)
     told = random.describe_known(sample([0, 0], [1, 2]))
     assert told.startswith("1 of 2 mentions of entities have a random vector (50.0%): model.entit")
+
+
+def test_entities_beyond_the_table_of_luke_are_said() -> None:
+    text = sample([0, 0, 0, 1], [0, 2, 3, 7])
+    told = EntityTokenMask(count=3).describe_known(text)
+    assert told.startswith("2 of 4 mentions are of the first 3 entities (50.0%); the others are")
+    assert ": model.entities.count=8, for all" in told
+    all_known = EntityTokenMask(count=8).describe_known(text)
+    assert all_known == "4 of 4 mentions are of the first 8 entities (100.0%)"
+    with pytest.raises(DataError, match=r"none of 1 mentions .*\n  fix: model.entities.count=9,"):
+        EntityTokenMask(count=8).describe_known(sample([0], [8]))
+    assert EntityTokenMask(count=1, control="random").describe_known(text) == ""
 
 
 def test_vectors_of_a_second_base_send_to_its_own_settings(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.core.values import Count, Share
 from plmctl.knowledge.directory import KnowledgeDirectory
+from plmctl.knowledge.known import TextSample, describe_known
 from plmctl.noise.base import Noise
 from plmctl.noise.units import find_spans
 
@@ -102,6 +103,19 @@ class EntityTokenMask(Noise):
         length = np.bincount(at[0], minlength=n).astype(np.int64)
         sequence = Seq(ids, length, tracks, view=True)
         return rows.with_seq("entities", sequence).with_targets(entities=target)
+
+    def describe_known(self, text: TextSample) -> str:
+        """A line on how many mentions of a text are of the first `count` entities; DataError where
+        none is.
+        """
+        if self.control == "random":
+            return ""
+        known, there = int((text.entities < self.count).sum()), len(text.entities)
+        needed = 1 + int(text.entities.max(initial=0))
+        fix = f"model.entities.count={needed}, for all that the marks of the text name"
+        what = f"mentions are of the first {self.count:,} entities"
+        line = describe_known(known, there, what, fix=fix)
+        return line if known == there else f"{line}; the others are unknown to the model: {fix}"
 
     def capacity(self, length: int) -> dict[str, int]:
         return {"entities": self.most}
