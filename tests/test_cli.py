@@ -154,7 +154,7 @@ def test_print_config_stops_and_shows_what_was_removed(plmctl: Invoke, command: 
     ("failure", "code", "message"),
     [
         (DataError("empty", file="a.txt"), 3, "plmctl: a.txt: empty"),
-        (OSError(errno.ENOSPC, "No space left on device", "x.bin"), 1, "x.bin"),
+        (OSError(errno.ENOSPC, "No space left on device", "x.bin"), 1, "x.bin\n  fix: free some"),
         (PermissionError(errno.EACCES, "Permission denied", "runs"), 1, "Permission denied: runs"),
         (KeyboardInterrupt(), 130, ""),
         (MemoryError(), 1, "plmctl: out of memory\n  fix: a smaller train.micro_batch_size"),

@@ -97,6 +97,8 @@ MISTAKES = [
         "no such tokenizer",
         "tokenizer=wordpiece",
     ),
+    ("vectors data.path=t.txt run.dir=a/b", "run.dir='a/b': there is no such setting", "out=a/b"),
+    (f"pretrain {TINY} out=a/b", "out='a/b': there is no such setting", "run.dir=a/b"),
     ("tokenize data.path=t.txt", "out: must be given", "out=..."),
     ("finetune task=sst checkpoint=runs/first", "there is no such task", "task=sst2"),
     (

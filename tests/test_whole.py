@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import os
 import threading
@@ -113,3 +114,14 @@ def test_a_stopped_write_leaves_what_was_there(tmp_path: Path) -> None:
         raise KeyboardInterrupt
     assert file.read_text() == "old"
     assert list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.parametrize("named", [None, ".file.{pid}", "other"])
+def test_a_failed_write_names_the_file_that_was_asked_for(
+    tmp_path: Path, named: str | None
+) -> None:
+    file = tmp_path / "file"
+    place = None if named is None else str(tmp_path / named.format(pid=os.getpid()))
+    with pytest.raises(OSError, match="No space") as raised, open_atomic(file):
+        raise OSError(errno.ENOSPC, "No space left on device", place)
+    assert raised.value.filename == str(tmp_path / "other" if named == "other" else file)

@@ -79,8 +79,8 @@ OURS = {
         " dataset_name"
     ),
     "data.valid_path": "validation_file valid_file valid_path val_path eval_data_file",
-    "run.dir": "output_dir out_dir save_dir",
-    "out": "output_dir out_dir save_dir",
+    "run.dir": "out output_dir out_dir save_dir",
+    "out": "run.dir output_dir out_dir save_dir",
     "checkpoint": (
         "model_name_or_path model_name model_path pretrained pretrained_model from_pretrained"
     ),

@@ -273,7 +273,7 @@ class _Settings:
         if self.starts and word.key.partition(".")[0] in OF_THE_MODEL:
             fix = "leave it out, or checkpoint=null to start without weights"
             raise ConfigError(word.key, value, "checkpoint decides this", fix=fix)
-        if re.fullmatch(r"""(['"])[\w.+-]+\1""", value):  # no letter in it needs them
+        if re.fullmatch(r"""(['"])[\w.+/-]+\1""", value):  # no letter in it needs them
             value = value[1:-1]
         slot, _, name = word.key.rpartition(".")
         choice, other = self._find_choice(word.key), ours(word.key, is_settable)
@@ -283,7 +283,7 @@ class _Settings:
         if other and key != word.key and not elsewhere:
             before = "" if self._is_settable(key, known) else self._find_choice(key)
             fix = f"{before} {spell_word(f'{key}={stated or value}')}".strip()
-            return ConfigError(word.key, word.value, f"{allowed} (did you mean '{key}'?)", fix=fix)
+            return ConfigError(word.key, value, f"{allowed} (did you mean '{key}'?)", fix=fix)
         if inside := self._find_inside(word.key):
             fix = spell_word(f"{inside}={value}")
             return ConfigError(word.key, value, f"{allowed} (did you mean '{inside}'?)", fix=fix)
@@ -292,7 +292,7 @@ class _Settings:
             chosen = "" if node else f"={'null' if node is None else 'none'}, and has no settings"
             allowed = f"{slot}{chosen or ' has no such setting as it is chosen'}"
             fix = f"{choice} {spell_word(word.text)}"
-            return ConfigError(word.key, word.value, allowed, fix=fix)
+            return ConfigError(word.key, value, allowed, fix=fix)
         node = select(self.tree, slot) if slot else None
         if name.isdigit() and isinstance(node, Mapping) and node and not _is_part(node):
             allowed = f"{allowed}; {slot} has names, not numbers: {', '.join(map(str, node))}"
@@ -304,7 +304,7 @@ class _Settings:
         if word.value.startswith("{") and isinstance(beside, Mapping) and not _is_part(beside):
             allowed, fix = f"{allowed}; a + before it adds one", spell_word(f"+{word.text}")
         fix = fix or ("" if meant else "leave it out")
-        return ConfigError(word.key, word.value, f"{allowed}{did_you_mean(meant)}", fix=fix)
+        return ConfigError(word.key, value, f"{allowed}{did_you_mean(meant)}", fix=fix)
 
     def _is_settable(self, key: str, known: Sequence[str]) -> bool:
         """Whether the command takes the setting as its parts are chosen."""

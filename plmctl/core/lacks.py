@@ -14,6 +14,8 @@ USERS_FILES = {
     errno.EISDIR,
     errno.ENOTDIR,
 }
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+OTHER_PLACE = "another path, or the right to read and write there"
 LESS_MEMORY = (
     "a smaller train.micro_batch_size (the same training, in smaller pieces), shorter rows"
     " (format.max_length, task.max_length), or train.checkpoint_activations=true"
@@ -23,7 +25,8 @@ LESS_MEMORY = (
 def describe_lack(error: BaseException) -> str:
     """What is lacking, with a fix where there is one; "" for any other error."""
     if isinstance(error, OSError) and error.errno in USERS_FILES:
-        return f"{error.strerror}: {error.filename or 'while writing'}"
+        fix = "free some space, or write to another place" if error.errno in FULL else OTHER_PLACE
+        return f"{error.strerror}: {error.filename or 'while writing'}\n  fix: {fix}"
     if not _is_lack_of_memory(error):
         return ""
     first = "".join(f": {line}" for line in str(error).strip().splitlines()[:1])

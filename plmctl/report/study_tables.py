@@ -152,6 +152,23 @@ def format_figures(value: float, digits: int, sign: str = "-") -> str:
     return f"{value:{sign},.0f}" if large else f"{value:{sign}.{digits}g}"
 
 
+def format_aligned(values: Sequence[float | None], digits: int, sign: str = "-") -> list[str]:
+    """A column of numbers with as many digits behind the point as that of them has which needs most
+    for `digits` significant ones; numbers with an exponent stay by themselves; "" for None.
+    """
+    known = {value: format_figures(value, digits, sign) for value in values if value is not None}
+    behind = max((len(_behind(text)) for text in known.values()), default=0)
+    plain = not any("e" in text for text in known.values())
+    return [
+        "" if value is None else f"{value:{sign},.{behind}f}" if plain else known[value]
+        for value in values
+    ]
+
+
+def _behind(number: str) -> str:
+    return number.partition(".")[2]
+
+
 def _format_signed(value: float | None) -> str:
     return "" if value is None else format_figures(value, 4, "+")
 

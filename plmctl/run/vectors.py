@@ -23,7 +23,7 @@ from plmctl.knowledge.static_vectors import StaticVectors
 from plmctl.knowledge.vector_files import choose_writer, write_static
 from plmctl.run.evaluation.word_similarity import take_vectors
 from plmctl.run.weights.loading import load
-from plmctl.storage.atomic import refuse_existing
+from plmctl.storage.atomic import name_written, refuse_existing
 from plmctl.text import segment
 from plmctl.text.reader import read_documents
 from plmctl.text.segmented import space_words
@@ -33,6 +33,7 @@ from plmctl.vectors.base import VectorMethod
 from plmctl.vectors.corpus import SPLITS, WordCorpus, count_corpus
 from plmctl.vectors.distilled import Distilled
 
+ASIDE = ".words-"  # what the name of the folder of words begins with
 LOOKED = 1000  # sentences, in which runs of Chinese characters are looked for
 
 
@@ -46,7 +47,10 @@ def make_vectors(spec: Vectors) -> int:
     if line := describe_runs(islice(read_sentences(spec), LOOKED), SPLITS[spec.split]):
         remark(line)
     out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".words-", dir=out.parent) as folder:
+    with (
+        name_written(out, out.parent / ASIDE),
+        tempfile.TemporaryDirectory(prefix=ASIDE, dir=out.parent) as folder,
+    ):
         began = time.monotonic()
         corpus = count_corpus(
             read_sentences(spec),

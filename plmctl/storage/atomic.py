@@ -29,11 +29,25 @@ def open_atomic(file: Path, mode: str = "w") -> Iterator[IO[Any]]:
     target = end_of(file)
     partial = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        with partial.open(mode, encoding=encoding) as stream:
-            yield stream
-        os.replace(partial, target)
+        with name_written(file, partial):
+            with partial.open(mode, encoding=encoding) as stream:
+                yield stream
+            os.replace(partial, target)
     finally:
         partial.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def name_written(file: Path, aside: Path) -> Iterator[None]:
+    """Errors of what is written to `aside`, or to what begins so, name `file`, which the user
+    knows, also where they name nothing, as that of a full disk.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None or str(error.filename).startswith(str(aside)):
+            error.filename, error.filename2 = str(file), None
+        raise
 
 
 def write_text(file: Path, text: str) -> None:

@@ -9,10 +9,9 @@ from typing import Any
 from plmctl.report.study_tables import (
     count_seeds,
     count_tested,
-    format_figures,
+    format_aligned,
     format_number,
     format_p,
-    format_spread,
     name_level,
 )
 from plmctl.text.sentences import CJK
@@ -56,7 +55,8 @@ def format_latex(record: Mapping[str, Any], lower: Collection[str]) -> str:
     for name, arms in metrics.items():
         arrow = r"$\downarrow$" if name in lower else r"$\uparrow$"
         title = rf"\multicolumn{{{len(head)}}}{{l}}{{\emph{{{escape(name)}}} {arrow}}}"
-        lines = [[escape(row["arm"]), *_list_cells(row, best[name], counted)] for row in arms]
+        cells = _list_cells(arms, best[name], counted)
+        lines = [[escape(row["arm"]), *own] for row, own in zip(arms, cells, strict=True)]
         body += [r"\midrule", title + r" \\", *(" & ".join(line) + r" \\" for line in lines)]
     caption = f"{escape(str(record['title']))}. {_explain(record, any(best.values()))}"
     text = "\n".join(
@@ -104,21 +104,34 @@ def _find_best(rows: Sequence[Mapping[str, Any]], lower: bool, whole: bool) -> s
     return format_number(best) if len(shown) > 1 else None
 
 
-def _list_cells(row: Mapping[str, Any], best: str | None, counted: bool) -> list[str]:
-    """The cells of an arm behind its name; `best`: the mean that is bold."""
-    number = [f"${row['n']}$"] if counted else []
-    if row["mean"] is None:
-        return [*number, "--", "", ""]
-    spread = _spell(format_spread(row["mean"], row["sd"]).replace("±", r"\pm"))
-    spread = rf"\mathbf{{{spread}}}" if format_number(row["mean"]) == best else spread
-    difference = ""
-    if row["difference"] is not None:
-        difference = _spell(format_figures(row["difference"], 4, "+"))
-        if row["low"] is not None:
-            low, high = (_spell(format_figures(row[side], 3, "+")) for side in ("low", "high"))
-            difference += rf"\ [{low}, {high}]"
-    p = {"": "", "-": "--"}.get(shown := format_p(row), f"${shown}$")
-    return [*number, f"${spread}$", f"${difference}$" if difference else "", p]
+def _list_cells(
+    rows: Sequence[Mapping[str, Any]], best: str | None, counted: bool
+) -> list[list[str]]:
+    """The cells of the arms of a metric behind their names; `best`: the mean that is bold."""
+
+    def align(digits: int, *names: str, sign: str = "-") -> list[list[str]]:
+        values = [row[name] for name in names for row in rows]
+        shown = [_spell(text) for text in format_aligned(values, digits, sign)]
+        return [shown[start : start + len(rows)] for start in range(0, len(shown), len(rows))]
+
+    (means,), (deviations,) = align(4, "mean"), align(2, "sd")
+    (differences,), (lows, highs) = (
+        align(3, "difference", sign="+"),
+        align(3, "low", "high", sign="+"),
+    )
+    cells = []
+    for place, row in enumerate(rows):
+        number = [f"${row['n']}$"] if counted else []
+        if row["mean"] is None:
+            cells.append([*number, "--", "", ""])
+            continue
+        spread = means[place] + (rf" \pm {deviations[place]}" if deviations[place] else "")
+        spread = rf"\mathbf{{{spread}}}" if format_number(row["mean"]) == best else spread
+        between = rf"\ [{lows[place]}, {highs[place]}]" if lows[place] else ""
+        difference = f"${differences[place]}{between}$" if differences[place] else ""
+        p = {"": "", "-": "--"}.get(shown := format_p(row), f"${shown}$")
+        cells.append([*number, f"${spread}$", difference, p])
+    return cells
 
 
 def _spell(number: str) -> str:

@@ -20,8 +20,7 @@ from plmctl.storage.paths import inside
 from plmctl.storage.reading import parse_json, parse_json_at
 from plmctl.tasks import files
 from plmctl.tasks.base import Example
-from plmctl.tasks.table_rows import PARQUET, objects_of, rows_of, spell_row
-from plmctl.text.separators import COMMA
+from plmctl.tasks.table_rows import PARQUET, TableSpelling, objects_of, rows_of, spell_row
 
 NAMED = (".json", ".jsonl", ".csv", ".tsv", PARQUET)  # tables, whose columns have names
 TABLES = (".csv", ".tsv")
@@ -167,13 +166,13 @@ def read_columns(
     }
 
 
-def write_rows(file: Path, rows: Sequence[Row], *, sign: str = COMMA) -> Path:
+def write_rows(file: Path, rows: Sequence[Row], *, spelling: TableSpelling | None = None) -> Path:
     """A table for .csv and .tsv, otherwise an object a line; standard output for "-".
 
     Args:
         file: its place.
         rows: {column: value}.
-        sign: what stands between the cells of a .csv.
+        spelling: how a table is written; None: as usual.
     """
     if file == STDOUT:
         for row in rows:
@@ -184,18 +183,18 @@ def write_rows(file: Path, rows: Sequence[Row], *, sign: str = COMMA) -> Path:
         flat = [dict(_cells(row)) for row in rows]
         names = list(dict.fromkeys(name for row in flat for name in row))
         cells = [names, *([row.get(name, "") for name in names] for row in flat)]
-        if file.suffix == ".csv":
-            write_text(file, "".join(f"{spell_row(row, sign)}\n" for row in cells))
-        else:
-            write_text(file, _spell_tsv(file, cells))
+        how = spelling or TableSpelling()
+        csv_kind = file.suffix == ".csv"
+        lines = [spell_row(row, how.sign) for row in cells] if csv_kind else _spell_tsv(file, cells)
+        write_text(file, how.start + "".join(f"{line}{how.end}" for line in lines))
     else:
         write_text(file, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
     return file
 
 
-def _spell_tsv(file: Path, rows: Sequence[Sequence[Any]]) -> str:
-    """Cells as they stand, as `.tsv` is read: without quotes, with a space for a tab or the end of
-    a line, which is said.
+def _spell_tsv(file: Path, rows: Sequence[Sequence[Any]]) -> list[str]:
+    """Lines of cells as they stand, as `.tsv` is read: without quotes, with a space for a tab or
+    the end of a line, which is said.
     """
     cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
     changed = sum(bool(_BETWEEN.search(cell)) for row in cells for cell in row)
@@ -203,7 +202,7 @@ def _spell_tsv(file: Path, rows: Sequence[Sequence[Any]]) -> str:
         what = f"{counted(changed, 'cell')} with a tab or the end of a line in it"
         fix = "out=<file>.csv keeps them"
         remark(f"{file}: {what}, which .tsv has no sign for: a space stands there; {fix}")
-    return "".join("\t".join(_BETWEEN.sub(" ", cell) for cell in row) + "\n" for row in cells)
+    return ["\t".join(_BETWEEN.sub(" ", cell) for cell in row) for row in cells]
 
 
 def _cells(row: Row, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,25 @@ from plmctl.core.errors import DataError
 from plmctl.storage.reading import parse_json_at
 from plmctl.tasks import files
 from plmctl.text.bounds import longest_line
-from plmctl.text.inputs import read_rows
+from plmctl.text.inputs import open_unpacked, read_rows
 from plmctl.text.quotes import read_cells
 from plmctl.text.separators import COMMA, divide_rows
 
 PARQUET = ".parquet"
 OBJECTS = (".jsonl", ".json", PARQUET)  # whose rows name their values
+MARK = "\ufeff"  # before the first line: by it programs of Windows know UTF-8
 Row = tuple[int, list[Any]]  # line number, cells
+
+
+@dataclass(frozen=True)
+class TableSpelling:
+    """How a table is written: the sign between the cells of a .csv, what stands before its first
+    line, and the end of each.
+    """
+
+    sign: str = COMMA
+    start: str = ""
+    end: str = "\n"
 
 
 def objects_of(file: Path, fields: Sequence[str] = ()) -> Iterator[tuple[int, dict[Any, Any]]]:
@@ -84,6 +97,16 @@ def csv_rows(file: Path, *, lenient: bool = False) -> Iterator[Row]:
 def sign_of(file: Path) -> str:
     """What stands between the cells of a CSV file; a comma for a file of another kind."""
     return _divide(file)[1] if files.suffix(file) == ".csv" else COMMA
+
+
+def spelling_of(file: Path) -> TableSpelling:
+    """How a table is written; the usual of a file of another kind."""
+    if files.suffix(file) not in (".csv", ".tsv"):
+        return TableSpelling()
+    with open_unpacked(file) as stream:
+        first = stream.readline(longest_line())
+    start = MARK if first.startswith(MARK.encode()) else ""
+    return TableSpelling(sign_of(file), start, "\r\n" if first.endswith(b"\r\n") else "\n")
 
 
 def _divide(file: Path) -> tuple[Iterator[str], str]:

@@ -202,7 +202,7 @@ def test_the_table_for_a_paper() -> None:
         r"arm & mean $\pm$ sd & difference [95\% interval] & $p$ \\",
         r"\midrule",
         r"\multicolumn{4}{l}{\emph{loss} $\downarrow$} \\",
-        r"a\_b \& c & $2 \pm 0.1$ &  &  \\",
+        r"a\_b \& c & $2.0 \pm 0.10$ &  &  \\",
         r"50\% \textbackslash{} \#1 & $\mathbf{1.5 \pm 0.25}$ & $-0.5\ [-0.625, -0.375]$"
         r" & $< 0.001$ \\",
         r"\midrule",
@@ -218,6 +218,22 @@ def test_the_table_for_a_paper() -> None:
     assert "bold" not in alone
     assert "mathbf" not in alone
     assert "Difference from" not in alone
+
+
+def test_the_numbers_of_a_column_have_equally_many_digits_behind_the_point() -> None:
+    rows = [
+        _row("accuracy", "a", 0.5, 0.03333),
+        _row("accuracy", "b", 0.55556, 0.002, **_found(0.05556, -0.07093, 0.182, 0.2)),
+        _row("accuracy", "c", 12.34567, 0.01, **_found(11.84567, 11.8, 11.9001, 0.01)),
+        _row("accuracy", "d", None, None),
+    ]
+    lines = format_latex({**RECORD, "rows": rows}, []).splitlines()
+    assert [line for line in lines if line.startswith(("a &", "b &", "c &", "d &"))] == [
+        r"a & $0.5000 \pm 0.033$ &  &  \\",
+        r"b & $0.5556 \pm 0.002$ & $+0.0556\ [-0.0709, +0.1820]$ & $0.200$ \\",
+        r"c & $\mathbf{12.3457 \pm 0.010}$ & $+11.8457\ [+11.8000, +11.9001]$ & $0.010$ \\",
+        r"d & -- &  &  \\",
+    ]
 
 
 def test_nothing_is_bold_where_nothing_is_best() -> None:

@@ -105,6 +105,23 @@ def test_a_csv_keeps_what_stands_between_its_cells(
     assert [cells[:3] for _, cells in rows_of(out)][1] == ["a", f"fine{sign} this", "b"]
 
 
+@pytest.mark.parametrize("kind", ["csv", "tsv"])
+@pytest.mark.parametrize(("start", "end"), [(b"\xef\xbb\xbf", b"\r\n"), (b"", b"\n")])
+def test_a_table_keeps_its_mark_and_the_ends_of_its_lines(
+    tmp_path: Path, kind: str, start: bytes, end: bytes
+) -> None:
+    file, out = tmp_path / f"new.{kind}", tmp_path / f"out.{kind}"
+    sign = "," if kind == "csv" else "\t"
+    file.write_bytes(start + end.join([f"text{sign}note".encode(), f"好{sign}a".encode(), b""]))
+    _, examples = read_unlabelled(task(), str(file))
+    spec: Any = SimpleNamespace(input=str(file), overwrite=False)
+    write_split(spec, out, "new", examples, said(examples))
+    written = out.read_bytes()
+    assert written.startswith(start + b"text")
+    assert written.count(end) == written.count(b"\n") == 2
+    assert written.endswith(end)
+
+
 @pytest.mark.parametrize("old", [("good", "good"), ("good", "bad"), ("bad", None)])
 def test_a_column_guess_of_the_user_is_kept_and_every_row_has_the_prediction(
     tmp_path: Path, old: tuple[str, str | None]

@@ -33,9 +33,8 @@ from plmctl.tasks.predictions import (
     write_rows,
     write_submission,
 )
-from plmctl.tasks.table_rows import sign_of
+from plmctl.tasks.table_rows import TableSpelling, spelling_of
 from plmctl.tasks.unlabelled import read_unlabelled
-from plmctl.text.separators import COMMA
 
 ALSO = {"valid": "dev", "validation": "dev"}  # other words for the default split
 # what training decided about a task, which counts in evaluation whatever is asked for
@@ -94,21 +93,26 @@ def write_split(
         doubled = describe_doubled(spec.input, examples)
         for renamed in filter(None, (doubled, describe_renamed(names))):
             remark(f"column {renamed}")
-    sign = COMMA if spec.input is None else sign_of(Path(spec.input))
-    return write_results(out, name, rows, overwrite=spec.overwrite, sign=sign)
+    spelling = None if spec.input is None else spelling_of(Path(spec.input))
+    return write_results(out, name, rows, overwrite=spec.overwrite, spelling=spelling)
 
 
 def write_results(
-    out: Path, name: str, rows: Sequence[dict[str, Any]], *, overwrite: bool, sign: str = COMMA
+    out: Path,
+    name: str,
+    rows: Sequence[dict[str, Any]],
+    *,
+    overwrite: bool,
+    spelling: TableSpelling | None = None,
 ) -> Path:
-    """Write rows to the file `out`, of a .csv with `sign` between cells, or as `<name>.jsonl` into
-    this folder, where earlier ones are kept without `overwrite`; return the file.
+    """Write rows to the file `out`, a table by `spelling`, or as `<name>.jsonl` into this folder,
+    where earlier ones are kept without `overwrite`; return the file.
     """
     if out == STDOUT:
         return write_rows(out, rows)
     file = out if is_file(out) else predictions_file(out, name)
     with keep_earlier(file, overwrite=overwrite):
-        return write_rows(file, rows, sign=sign)
+        return write_rows(file, rows, spelling=spelling)
 
 
 def write_for_board(out: Path, name: str, content: str, *, overwrite: bool) -> Path:
