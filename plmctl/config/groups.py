@@ -84,7 +84,8 @@ class Train(Record):
     # about a third more time, the same numbers
     checkpoint_activations: bool = False
     deterministic: bool = False  # refuse GPU kernels whose result depends on the order of execution
-    log_every: Whole = 10  # updates; 0: the first and the last only
+    # updates; null: 10, or ten lines of a run below 100 updates; 0: the first and the last only
+    log_every: Whole | None = None
     grad_norms: bool = False  # of every layer, in the first update: start/grad_norm/<layer>
     # updates; null: ten times a run, five times one below 50 updates; 0: at the end only
     eval_every: Whole | None = None

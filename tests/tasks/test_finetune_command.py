@@ -93,6 +93,8 @@ def test_learns_keeps_the_best_and_writes_what_it_says(trained):
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     scores = [record["valid/accuracy"] for record in records if "valid/accuracy" in record]
     assert len(scores) == 8  # once an epoch
+    lines = [record["step"] for record in records if "lr" in record]
+    assert lines == [1, *range(9, 97, 9), 96]  # ten lines of 96 updates, the first and the last
     assert result["metrics"]["dev"]["accuracy"] == pytest.approx(max(scores), abs=1e-6)
     baselines = json.loads((run / "baselines.json").read_text())["dev"]
     assert (baselines["most frequent in train"]["accuracy"], baselines["words"]["accuracy"]) == (

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from plmctl.run.fit import space_validations
+from plmctl.run.fit import space_lines, space_validations
 from tests.command import plmctl
 
 SMALL = [
     *("task=classification", "size=tiny", "size.width=32", "size.inner_width=64", "tokenizer=char"),
     *("train.precision=fp32", "train.threads=1", "train.batch_size=8", "task.max_length=32"),
     *("train.epochs=null", "train.steps=40", "train.eval_every=2", "checkpoint=null"),
-    *("schedule=constant", "optim.lr=1e-9", "train.save_every=4"),
+    *("schedule=constant", "optim.lr=1e-9", "train.save_every=4", "train.log_every=10"),
 ]
 
 
@@ -90,3 +90,13 @@ def test_mistakes_are_named_before_any_work(table: Path, tmp_path: Path) -> None
 def test_a_short_run_is_validated_five_times(steps: int, validations: int) -> None:
     every = space_validations(steps)
     assert len({*range(every, steps + 1, every), steps}) == validations
+
+
+@pytest.mark.parametrize(
+    ("steps", "lines"), [(1, 1), (5, 5), (12, 12), (30, 11), (48, 13), (99, 12), (100, 11)]
+)
+def test_a_short_run_has_about_ten_lines(steps: int, lines: int) -> None:
+    """The first, each `space_lines` and the last one."""
+    every = space_lines(steps)
+    assert len({1, *range(every, steps + 1, every), steps}) == lines
+    assert space_lines(100) == space_lines(5000) == space_lines(None) == 10
