@@ -32,7 +32,6 @@ from plmctl.training.strategy.choose import choose_strategy
 from plmctl.training.trainer import Evaluate, Remark, Result, Settings, Trainer
 
 SHORT = 50  # updates of a run
-LINE = 10  # updates between two lines of the log
 
 
 def fit(
@@ -118,13 +117,6 @@ def space_validations(steps: int) -> int:
     return steps // 10 if steps >= SHORT else math.ceil(steps / 5)
 
 
-def space_lines(steps: int | None) -> int:
-    """The updates between two lines of the log where nobody says it: 10, and fewer in a run of
-    less than 100, so that it has ten lines, too.
-    """
-    return LINE if steps is None else min(LINE, max(1, steps // 10))
-
-
 def _read_settings(session: Session, every: int | None, steps: int | None) -> Settings:
     """What the spec and the machine say of the training; `every`: as for `fit`."""
     spec, train = session.spec, session.spec.train
@@ -133,7 +125,7 @@ def _read_settings(session: Session, every: int | None, steps: int | None) -> Se
     eval_every = every or (space_validations(steps) if steps else None)
     return Settings(
         clip=train.clip,
-        log_every=space_lines(steps) if train.log_every is None else train.log_every,
+        log_every=train.log_every,
         max_bad_steps=train.max_bad_steps,
         patience=train.patience or 0,
         seed=spec.seed,

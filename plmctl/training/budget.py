@@ -23,6 +23,12 @@ class Budget:
     tokens: int | None = None
     minutes: float | None = None
 
+    def space_lines(self) -> int:
+        """The updates between two lines of the log where nobody says it: 10, and fewer in a run of
+        less than 100, so that it has ten lines, too.
+        """
+        return 10 if self.steps is None else min(10, max(1, self.steps // 10))
+
     @classmethod
     def of(
         cls,

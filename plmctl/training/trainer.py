@@ -58,7 +58,7 @@ class Settings:
     """
 
     clip: float = 1.0  # largest global gradient norm; 0 = no clipping
-    log_every: int = 50
+    log_every: int | None = 50  # None: `Budget.space_lines`
     eval_every: int | None = 0
     save_every: int | None = 0
     max_bad_steps: int = 10  # updates in a row without a finite gradient that end the run
@@ -106,6 +106,8 @@ class Trainer:
     ) -> None:
         check_shares([stage.share for stage in stages])
         self.settings = settings or Settings()
+        every = self.settings.log_every
+        self.log_every = budget.space_lines() if every is None else every
         self.strategy, world = strategy, strategy.world
         self.model, self.objective = strategy.place(model), strategy.place(objective)
         self.schedule, self.budget, self.stages = schedule, budget, stages
@@ -177,7 +179,7 @@ class Trainer:
                 better = self._validate(finished or self._due(settings.eval_every, tenth))
                 if not finished and self._exhausted():
                     finished = True
-                    if not self._due(settings.log_every):
+                    if not self._due(self.log_every):
                         self._report(finished)
                     self.log.say(self._describe_exhaustion())
                 stopped = self.stop.number is not None
@@ -281,7 +283,7 @@ class Trainer:
 
     def _report(self, finished: bool) -> None:
         """Log every `log_every` updates; the first and the last line do not reset the sums."""
-        p, due = self.progress, self._due(self.settings.log_every)
+        p, due = self.progress, self._due(self.log_every)
         if not (due or p.step == 1 or finished):
             return
         sums = sum_parts(self.world.gather(self.meter.sums()))

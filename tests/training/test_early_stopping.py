@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from plmctl.run.fit import space_lines, space_validations
+from plmctl.run.fit import space_validations
+from plmctl.training.budget import Budget
 from tests.command import plmctl
 
 SMALL = [
@@ -97,6 +98,7 @@ def test_a_short_run_is_validated_five_times(steps: int, validations: int) -> No
 )
 def test_a_short_run_has_about_ten_lines(steps: int, lines: int) -> None:
     """The first, each `space_lines` and the last one."""
-    every = space_lines(steps)
+    every = Budget(steps=steps).space_lines()
     assert len({1, *range(every, steps + 1, every), steps}) == lines
-    assert space_lines(100) == space_lines(5000) == space_lines(None) == 10
+    others = (Budget(steps=100), Budget(steps=5000), Budget(tokens=20), Budget(minutes=0.1))
+    assert {budget.space_lines() for budget in others} == {10}
