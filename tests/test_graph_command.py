@@ -136,6 +136,7 @@ def test_one_side_of_one_file_is_ranked_alone_and_can_be_ranked_by_hand(
     (scores,) = vectors.record["metrics"].values()
     assert scores["mrr"] == scores["tail/mrr"] == pytest.approx(np.mean(1 / np.array(ranks)), 1e-3)
     assert not [name for name in scores if "head" in name]
+    assert vectors.inverse is None  # no head was asked for, and reciprocal=true is the default
     again = json.loads(plmctl("eval", f"checkpoint={run}", "--json").stdout)
     assert again["sides"].startswith("tails alone")
     assert again["metrics"]["valid"] == scores
@@ -225,6 +226,7 @@ MISTAKES = {
     "graph_loss=one_vs_al": "fix: graph_loss=one_vs_all",
     "graph_score=transe graph_score.norm=3": "must be one of 1, 2",
     "sides=[]": "fix: sides=[head,tail]",
+    "sides=[head]": "reciprocal=True: false where only heads",
     "sides=[up]": "must be one of head, tail",
     "dropout=1": "less than 1",
     "data.path=nowhere": "no such file",

@@ -75,6 +75,9 @@ def check_graph(spec: Graph) -> None:
                 build(spec[slot], plugins=spec.plugins, path=slot)
     if not spec.sides:
         errors.append(ConfigError("sides", [], "head, tail, or both", fix="sides=[head,tail]"))
+    if spec.reciprocal and spec.sides == ("head",):
+        allowed = "false where only heads are asked for: nothing would train the relations"
+        errors.append(ConfigError("reciprocal", True, allowed, fix="reciprocal=false"))
     if spec.train.stages:
         allowed = "none: a graph is trained in one stage"
         errors.append(ConfigError("train.stages", ..., allowed, fix="train.stages=[]"))
@@ -208,7 +211,9 @@ def vectors_of(
     metrics: Mapping[str, Mapping[str, float]],
     step: int,
 ) -> GraphVectors:
-    """The vectors of a model, with what is needed to rank with them."""
+    """The vectors of a model, with what is needed to rank with them; without those of relations
+    that are asked for their heads, where no head was.
+    """
     relation = tables.relation.detach().cpu().numpy()
     rows = len(graph.relations)
     record = {
@@ -229,7 +234,7 @@ def vectors_of(
         graph.relations,
         tables.entity.detach().cpu().numpy(),
         relation[:rows],
-        relation[rows:] if spec.reciprocal else None,
+        relation[rows:] if spec.reciprocal and "head" in spec.sides else None,
         record,
     )
 
