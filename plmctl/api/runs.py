@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from plmctl.api.records import BySplit, RowList
 from plmctl.api.settings import check_path
-from plmctl.report.runs import METRICS, RunLog, read_predictions, read_result
-from plmctl.report.subject import find_subject
+from plmctl.report.runs import METRICS, RunLog
+from plmctl.report.subject import ReportedRun, find_subject
 from plmctl.storage.lines import read_lines
 
 if TYPE_CHECKING:
@@ -40,10 +40,11 @@ class RunFolder:
 
     @cached_property
     def scores(self) -> dict[str, dict[str, float]]:
-        """{split: {metric: value}} of what was kept: of a fine-tuning those of result.json, of a
+        """{split: {metric: value}} of what was kept: of a fine-tuning those of result.json, after
+        `calibrate=` those of calibrated answers, as reports have them (`decision`); of a
         pretraining the last ones on held-out text, as "valid".
         """
-        if (result := read_result(self.folder)) is not None:
+        if (result := self._reported.result) is not None:
             return BySplit(result["metrics"])
         last = {
             name.removeprefix(VALID): curve[-1][1]
@@ -54,9 +55,14 @@ class RunFolder:
 
     @cached_property
     def predictions(self) -> dict[str, RowList]:
-        """{split: its predictions} of a fine-tuning."""
-        found = read_predictions(self.folder).items()
+        """{split: its predictions} of a fine-tuning, by the same decision as `scores`."""
+        found = self._reported.predictions.items()
         return BySplit((name, RowList(rows)) for name, rows in found)
+
+    @property
+    def decision(self) -> str:
+        """What `plmctl eval calibrate=` kept in its checkpoint, in words; "" where nothing."""
+        return self._reported.decided.how if self._reported.decided else ""
 
     @property
     def checkpoint(self) -> Path:
@@ -70,6 +76,10 @@ class RunFolder:
         from plmctl.api.loading import load
 
         return load(self.folder, plugins=self.plugins, **how)
+
+    @cached_property
+    def _reported(self) -> ReportedRun:
+        return ReportedRun(self.folder.name, self._log, plugins=self.plugins)
 
     @cached_property
     def _log(self) -> RunLog:
@@ -92,7 +102,7 @@ def read_runs(*paths: str | os.PathLike[str]) -> RowList:
     for path in paths:
         check_path("path", path)
     for run in find_subject([Path(path).expanduser() for path in paths]).runs:
-        scores = RunFolder(run.folder).scores
+        scores = RunFolder(run.folder, run.plugins).scores
         flat = {f"{s}/{name}": value for s, own in scores.items() for name, value in own.items()}
         rows.append({"run": run.name, "folder": str(run.folder), **flat})
     return rows

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from plmctl import read_run, read_runs
 from plmctl.report.card import make_card
 from plmctl.report.decided import DecidedRun, decide_run
 from plmctl.report.runs import RunLog
@@ -61,6 +62,8 @@ def compare(*words: object) -> dict[str, Any]:
 
 def test_a_run_without_a_decision_is_as_training_left_it(run: Path) -> None:
     assert decide_run(run) is None
+    read = read_run(run)
+    assert (read.scores["dev"]["accuracy"], read.decision) == (0.5, "")
     file = run / "predictions/dev.jsonl"
     found = compare(run, file)
     assert "decided" not in found
@@ -82,6 +85,11 @@ def test_reports_card_and_comparison_have_the_scores_of_the_decision(
     card = make_card(run, RunLog.read_started(run).config)
     assert f"Scores are those of calibrated answers: {HOW}." in card
     assert "value: 1.0" in card
+    read = read_run(run)
+    assert (read.scores, read.decision) == (reported.result["metrics"], HOW)
+    assert [row["guess"] for row in read.predictions["dev"]] == [*GOLD]
+    (row,) = read_runs(run)
+    assert (row["dev/accuracy"], row["dev/loss"]) == (1.0, 0.7)
     found = compare(run / "predictions/dev.jsonl", run)
     assert found["metrics"]["accuracy"]["first"] == 0.5
     assert found["metrics"]["accuracy"]["second"] == 1
