@@ -62,6 +62,20 @@ def test_report_in_the_site_follows_its_switch() -> None:
     assert "frame.contentWindow.postMessage({ scheme }" in (DOCS / "site.js").read_text()
 
 
+def test_search_runs_in_a_page_that_is_opened_from_a_file(tmp_path: Path) -> None:
+    hook = read_script("search_order")
+    page = '<body><script src="../assets/javascripts/bundle.1.min.js"></script><script src="b.js">'
+    scripts = re.findall('src="([^"]*)"', hook.on_post_page(page))
+    assert scripts == ["../search_file.js", "../assets/javascripts/bundle.1.min.js", "b.js"]
+    with pytest.raises(ValueError, match="bundle"):
+        hook.on_post_page('<script src="site.js"></script>')
+    index = tmp_path / "search/search_index.json"
+    index.parent.mkdir()
+    index.write_text('{"docs": []}', encoding="utf-8")
+    hook.on_post_build({"site_dir": str(tmp_path)})
+    assert (tmp_path / "search/search_index.js").read_text() == 'var __index = {"docs": []}'
+
+
 def test_every_column_of_a_table_has_a_name() -> None:
     """A screen reader says it before each cell."""
     nameless = [

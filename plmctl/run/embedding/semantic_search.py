@@ -31,7 +31,10 @@ from plmctl.tasks.search import search_vectors
 MADE = "made"
 WEIGHTS = "weights"
 SHOWN = 10  # questions whose answers are printed
-_FIX = "plmctl embed checkpoint=... input=... out=vectors.npz pooling=trained normalize=true"
+_FIX = (
+    "plmctl embed checkpoint=... input=... out=vectors.npz layers=-1 pooling=mean normalize=true, or"
+    " pooling=trained of a model that was trained for it"
+)
 
 
 @dataclass(frozen=True)
