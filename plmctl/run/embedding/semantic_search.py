@@ -32,8 +32,8 @@ MADE = "made"
 WEIGHTS = "weights"
 SHOWN = 10  # questions whose answers are printed
 _FIX = (
-    "plmctl embed checkpoint=... input=... out=vectors.npz layers=-1 pooling=mean normalize=true, or"
-    " pooling=trained of a model that was trained for it"
+    "plmctl embed checkpoint=... input=... out=vectors.npz layers=-1 pooling=mean normalize=true,"
+    " or pooling=trained of a model that was trained for it"
 )
 
 
