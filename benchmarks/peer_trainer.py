@@ -1,5 +1,5 @@
-"""The other side of pretrain_cpu.py: a run of `transformers`' Trainer with its defaults;
-settings are JSON in argument 1.
+"""The other side of pretrain_cpu.py and pretrain_gpu.py: a run of `transformers`' Trainer with
+its defaults; settings are JSON in argument 1.
 """
 
 from __future__ import annotations
@@ -73,12 +73,15 @@ def main(settings: dict[str, Any]) -> None:
         arguments = TrainingArguments(
             output_dir=folder,
             per_device_train_batch_size=settings["batch"],
+            gradient_accumulation_steps=settings.get("passes", 1),
+            dataloader_num_workers=settings.get("workers", 0),
+            torch_compile=settings.get("compile", False),
             max_steps=settings["warm"] + settings["updates"],
             learning_rate=settings["lr"],
             lr_scheduler_type="constant",
             weight_decay=0.01,
             bf16=settings["bf16"],
-            use_cpu=True,
+            use_cpu=settings.get("cpu", True),
             logging_steps=1,
             save_strategy="no",
             report_to="none",
@@ -92,8 +95,9 @@ def main(settings: dict[str, Any]) -> None:
         Trainer(model, arguments, collator, Rows(settings["rows"]), callbacks=[clock]).train()
     seconds = clock.ends[-1] - clock.ends[settings["warm"] - 1]
     warm = clock.ends[settings["warm"] - 1] - settings["warm"] * seconds / settings["updates"]
+    rows = settings["updates"] * settings["batch"] * settings.get("passes", 1)
     figures = {
-        "tokens_per_second": settings["updates"] * settings["batch"] * settings["length"] / seconds,
+        "tokens_per_second": rows * settings["length"] / seconds,
         "compile_seconds": warm,
         "losses": clock.losses,
         "vocab_size": vocab["size"],

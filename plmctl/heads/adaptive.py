@@ -15,7 +15,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.core.values import Count
 from plmctl.heads.base import About, Head, widen
-from plmctl.heads.lm import cross_entropy_of_table
+from plmctl.heads.table_loss import cross_entropy_of_table
 from plmctl.nn.adaptive import AdaptiveTable, Projection
 from plmctl.nn.tables import Padded, with_spare
 
@@ -204,7 +204,10 @@ class AdaptiveSoftmax(Head):
         """The summed loss of labels inside a cluster."""
         rows, bias, count = self._rows(cluster)
         states = self._project(features, cluster)
-        return cross_entropy_of_table(states, rows, bias, labels, count, self.chunk)[0]
+        compiled = self.compiled
+        return cross_entropy_of_table(
+            states, rows, bias, labels, count, self.chunk, compiled=compiled
+        )[0]
 
 
 def _harmonic(count: int) -> float:

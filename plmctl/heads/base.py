@@ -27,11 +27,12 @@ class Head(nn.Module):
     """Features `[..., W]` to logits `[..., K]`.
 
     `about`: what it predicts. `of_task`: fine-tuning makes it, so it tells what a fine-tuned
-    model is for.
+    model is for. `compiled`: what its loss does with logits over a vocabulary is compiled.
     """
 
     about: About
     of_task: bool = False
+    compiled: bool = False
 
     def work(self) -> tuple[float, float] | None:
         """(multiply-adds, logits) of one position, on average; None: all of its matrices and

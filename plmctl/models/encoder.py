@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from plmctl.attention.kernels.auto import Auto
-from plmctl.attention.kernels.base import Kernel
+from plmctl.attention.kernels.base import Bias, Kernel
 from plmctl.attention.op import AttentionOp
 from plmctl.attention.patterns.base import Pattern
 from plmctl.attention.patterns.causal import Causal
@@ -30,7 +30,7 @@ from plmctl.core.parts import part_of
 from plmctl.models.base import Backbone, Hidden
 from plmctl.nn.cache import Cache
 from plmctl.nn.cells.attention import Attention
-from plmctl.nn.cells.base import RowSize
+from plmctl.nn.cells.base import Cell, RowSize
 from plmctl.nn.embeddings import Embedding
 from plmctl.nn.env import Env, SourceStates, Streams
 from plmctl.nn.halting import Halting
@@ -85,6 +85,8 @@ class Encoder(Backbone):
         _check_position(stack, position)
         self.set_pattern(pattern)
         self.kernel = attention_kernel or Auto()
+        if (rates := self._find_rates()) and len(rates) == len(self._list_attention()):
+            self.kernel = self.kernel.settle(bias=self._find_bias(), dropout=max(rates.values()))
         self.initializer, self.classifier = initializer, dict(classifier or {})
         self.needs = frozenset({"text"}) | self.pattern.needs
         self.max_length = position.max_length
@@ -160,17 +162,12 @@ class Encoder(Backbone):
 
     def find_kernel_problem(self, length: int) -> ConfigError | None:
         """What keeps the kernel from training this model in rows of up to `length` tokens."""
-        rates = {
-            letter: cell.dropout
-            for letter, blocks in self.stack.blocks.items()
-            if isinstance(cell := blocks[0].cell, Attention)  # type: ignore[index]
-        }
+        rates = self._find_rates()
         if not rates:
             return None
-        changes = type(self.position).bias is not Position.bias
-        bias = self.position.bias if changes else None
+        dropout, bias = max(rates.values()), self._find_bias()
         problems = (
-            self.kernel.problem(pattern, length, bias=bias, dropout=max(rates.values()))
+            self.kernel.problem(pattern, length, bias=bias, dropout=dropout)
             for pattern in self.layer_patterns
         )
         problem = next(filter(None, problems), None)
@@ -179,6 +176,26 @@ class Encoder(Backbone):
         own = [f"model.stack.cells.{letter}.dropout" for letter, rate in rates.items() if rate]
         fix = f"{problem.fix} or {' '.join(f'{setting}=0' for setting in own)}"
         return ConfigError(own[0], problem.value, problem.allowed, fix=fix)
+
+    def _find_rates(self) -> dict[str, float]:
+        """{letter of the layout: rate of dropout on probabilities} of its cells of attention."""
+        cells = self._list_attention()
+        return {
+            letter: cell.dropout for letter, cell in cells.items() if isinstance(cell, Attention)
+        }
+
+    def _list_attention(self) -> dict[str, Cell]:
+        """{letter of the layout: its first cell} of those that compute attention."""
+        cells: dict[str, Cell] = {
+            letter: blocks[0].cell  # type: ignore[index, misc]
+            for letter, blocks in self.stack.blocks.items()
+        }
+        return {letter: cell for letter, cell in cells.items() if cell.computes == "attention"}
+
+    def _find_bias(self) -> Bias | None:
+        """What positions add to scores; None: nothing."""
+        changes = type(self.position).bias is not Position.bias
+        return self.position.bias if changes else None
 
     def fresh_cache(self, batch: Batch) -> Cache:
         return Cache.of(len(self.stack.steps))

@@ -88,7 +88,7 @@ class EntityVectors(nn.Module):
         """[...] the row of each number of `tracks.entity`; 0 where there is no vector."""
         rows = torch.where(ids < 0, 1 + (-ids - 1) % self.count, ids).long()
         rows = rows.masked_fill(rows > self.count, 0)
-        return rows * self.known[rows]
+        return rows * self.known.to(rows.device)[rows]  # counts are made on the CPU
 
     def forward(self, ids: Tensor) -> tuple[Tensor, Tensor]:
         """ids [B, T] -> (vectors [B, T, E], [B, T] bool: there is one)."""

@@ -17,6 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from plmctl.core.batch import Batch, Targets
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
+from plmctl.core.reach import within_reach
 from plmctl.heads.lm import LMHead
 from plmctl.models.base import Model
 from plmctl.models.encoder import Encoder
@@ -121,7 +122,8 @@ class Generator(nn.Module):
 def initialize(part: nn.Module, backbone: Encoder) -> None:
     """First weights of `part` by the rule of `backbone`, from torch's global generator."""
     if backbone.initializer is not None:
-        backbone.initializer(part, generator=torch.default_generator)
+        with within_reach(part, torch.default_generator):
+            backbone.initializer(part, generator=torch.default_generator)
 
 
 def tie(backbone: Encoder, model: Model, tied: Tied) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from plmctl.config.build import build
-from plmctl.config.groups import LENGTHS
+from plmctl.config.groups import LENGTHS, Train
 from plmctl.config.saved import write_spec
 from plmctl.config.spec import Part
 from plmctl.core.errors import ConfigError, DataError
@@ -21,8 +21,8 @@ from plmctl.run.resume import compare_with_checkpoint
 from plmctl.run.session import Session, quoted
 from plmctl.training.budget import Budget
 from plmctl.training.checkpoint import Base, Checkpoints
-from plmctl.training.device.compiling import compile_backbone
-from plmctl.training.device.peak import peak_flops
+from plmctl.training.device.compiling import compile_backbone, compile_losses, describe_waste
+from plmctl.training.device.peak import peak_flops, usual_share
 from plmctl.training.log import METRICS, cut_back
 from plmctl.training.optim.groups import OptimizerFactory
 from plmctl.training.regularisers.base import Regulariser
@@ -32,6 +32,7 @@ from plmctl.training.strategy.choose import choose_strategy
 from plmctl.training.trainer import Evaluate, Remark, Result, Settings, Trainer
 
 SHORT = 50  # updates of a run
+ROW = 128  # tokens
 
 
 def fit(
@@ -98,8 +99,11 @@ def fit(
     rewritten = isinstance(objective, Stabilised) and objective.rewrites
     # both change what a compiled model reads
     mode = False if regulariser or rewritten else train.compile
+    rate = usual_share(world.device) * settings.peak_flops / world.size
+    waste = foresee_waste(budget, train, model, processes=world.size, rate=rate)
     for backbone in dict.fromkeys([model.backbone, *inner]):
-        compile_backbone(backbone, mode, world.device, say=session.say)
+        if compile_backbone(backbone, mode, world.device, waste=waste, say=session.say):
+            compile_losses([model, objective], world.device)
     return trainer.fit()
 
 
@@ -108,6 +112,29 @@ def refuse_idle_patience(train: Any) -> None:
     if train.patience and train.eval_every == 0:
         allowed = "1 or more, or null: train.patience counts validations before the end of the run"
         raise ConfigError("train.eval_every", 0, allowed, fix="train.eval_every=null")
+
+
+def foresee_waste(
+    budget: Budget, train: Train, model: Model, *, processes: int, rate: float
+) -> str:
+    """Why compiling would not pay in this run, or "".
+
+    Every weight counts 6 operations a token, and rows as long as positions allow, or `ROW` tokens.
+
+    Args:
+        rate: FLOP/s that one process reaches; 0: not known.
+    """
+    if not rate:
+        return ""
+    share = train.batch_size // processes
+    rows, length = train.micro_batch_size or share, model.backbone.max_length or ROW
+    seconds = 6 * sum(p.numel() for p in model.parameters()) * length / rate  # of a row
+    run = None if budget.minutes is None else 60 * budget.minutes
+    if budget.steps is not None:
+        run = budget.steps * share * seconds
+    elif budget.tokens is not None:
+        run = budget.tokens / processes / length * seconds
+    return describe_waste(of_pass=rows * seconds, of_run=run)
 
 
 def space_validations(steps: int) -> int:

@@ -223,16 +223,19 @@ def test_auto_leaves_rows_alone_where_nothing_is_gained() -> None:
     assert told == f"kernel banded: 2% of the scores are computed {why}"
 
 
-def test_auto_says_what_else_a_gpu_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, pattern = Auto(), Window(reach=16)
-    told = [made.remark(pattern, length) for length in (LEAST - 1, LEAST)]
+def test_auto_takes_flex_on_a_gpu_where_it_can_train(monkeypatch: pytest.MonkeyPatch) -> None:
+    pattern, bias = Window(reach=16), RelativeBuckets(num_heads=H, bidirectional=True).bias
+    for dropout, added, fits in [(0.0, None, True), (0.1, None, False), (0.0, bias, True)]:
+        made = Auto().settle(bias=added, dropout=dropout)
+        assert made.choose(pattern, LEAST) is made.banded
+        chosen = made.choose(pattern, LEAST, "cuda")
+        assert chosen is (made.flex if fits else made.banded)
+        assert made.choose(pattern, LEAST - 1, "cuda") is made.dense
+        assert made.choose(Full(), LEAST, "cuda") is made.dense
+    made = Auto().settle(bias=None, dropout=0.0)
+    assert "kernel banded" in made.remark(pattern, LEAST)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    for before, length in zip(told, (LEAST - 1, LEAST), strict=True):
-        now = made.remark(pattern, length)
-        assert now.startswith(f"{before}; kernel=flex and kernel=varlen")
-        assert now.endswith("not chosen by kernel=auto before they are measured")
-    assert made.remark(Full(), LEAST) == ""
-    assert made.choose(pattern, LEAST) is made.banded
+    assert made.remark(pattern, LEAST).startswith("kernel flex: ")
 
 
 def test_a_text_that_is_read_on_is_computed_by_the_dense_kernel() -> None:

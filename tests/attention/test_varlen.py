@@ -336,3 +336,14 @@ def test_its_cost_has_no_stored_scores() -> None:
     assert share == pytest.approx((8 + 2 * 7) / 64)
     scores = cost(banded, length=1024, predicted={}).macs_per_token["attention scores"]
     assert scores == pytest.approx(share * dense.macs_per_token["attention scores"])
+
+
+def test_a_model_settles_its_kernel() -> None:
+    """Dropout on probabilities, or cells that flex does not know, leave the banded kernel."""
+    for words, fits in [
+        ([], True),
+        (["model.stack.cells.a.dropout=0.1"], False),
+        (["model.stack.cells.o.dropout=0", "model.stack.layout=of*2", "position=none"], False),
+    ]:
+        backbone: Any = small_model(*words, kernel="auto").backbone
+        assert (backbone.kernel.flex is not None) is fits

@@ -6,9 +6,12 @@ import pytest
 import torch
 from torch import nn
 
+from plmctl.config.groups import Train
 from plmctl.core.errors import ConfigError, DataError, UsageError
 from plmctl.core.progress import clock
+from plmctl.run.fit import foresee_waste
 from plmctl.training import rundir
+from plmctl.training.budget import Budget
 from plmctl.training.device import compiling, precision
 from plmctl.training.device.peak import peak_flops
 from plmctl.training.freezing import apply_freezing
@@ -108,6 +111,62 @@ def test_compiled_gives_the_same_numbers_under_the_same_names(tmp_path):
     batch = make_batch([0, 1, 2])
     torch.testing.assert_close(model(batch).last, other(batch).last)
     assert model.state_dict().keys() == other.state_dict().keys()
+
+
+def test_auto_compiles_where_it_pays_on_a_gpu(monkeypatch):
+    said, gpu = [], torch.device("cuda")
+    monkeypatch.setattr(compiling, "_find_compiler", lambda: "g++")
+    short = compiling.describe_waste(of_pass=0.1, of_run=59.0)
+    small = compiling.describe_waste(of_pass=2e-3, of_run=1e6)
+    for waste, compiled in [(short, False), (small, False), ("", True)]:
+        backbone = make_model().backbone
+        assert compiling.compile_backbone(backbone, "auto", gpu, waste=waste, say=said.append) is (
+            compiled
+        )
+    assert "59 s of computing in this run" in said[0]
+    assert "2 ms of computing a pass" in said[1]
+    assert compiling.describe_waste(of_pass=0.1, of_run=None) == ""
+    assert compiling.compile_backbone(make_model().backbone, True, gpu, waste=short)
+
+
+def test_waste_of_compiling_is_foreseen_from_weights_and_tokens():
+    model = make_model()
+    model.backbone.max_length = 16
+    of_row = 6 * sum(p.numel() for p in model.parameters()) * 16
+    train = Train(batch_size=64, micro_batch_size=8)
+    rate = of_row * 8 / 4e-3  # a pass of 8 rows takes 4 ms, an update of 32 rows of a process 16 ms
+
+    def foresee(rate=rate, **length):
+        return foresee_waste(Budget(**length), train, model, processes=2, rate=rate)
+
+    assert foresee(steps=3751) == "" == foresee(minutes=1.1)
+    assert "in this run" in foresee(steps=3749)
+    assert foresee(tokens=2 * 32 * 16 * 3751) == ""
+    assert "in this run" in foresee(tokens=2 * 32 * 16 * 3749)
+    assert "in this run" in foresee(minutes=0.9)
+    assert "a pass" in foresee(rate=2 * rate, steps=10**9)
+    assert foresee(rate=0.0, steps=1) == ""  # of an unknown card
+
+
+def test_rare_kinds_of_batches_are_not_compiled_for():
+    """The first kind at once, another one when it has come up often, whatever its rows' length."""
+    ran = []
+    call = compiling.PatientCall(
+        lambda *given: ran.append("plain"), lambda *given: ran.append("compiled")
+    )
+    full, padded = make_batch([0, 1]), make_batch([0, 1, 2])
+    call(full)
+    for _ in range(compiling.OFTEN + 1):
+        call(padded)
+    call(full)
+    assert ran == ["compiled", *["plain"] * compiling.OFTEN, "compiled", "compiled"]
+    ran.clear()
+    with torch.no_grad():  # another graph
+        call(full)
+    assert ran == ["plain"]
+    assert compiling.describe_kind(full, None, frozenset()) == compiling.describe_kind(
+        make_batch([3, 4]), None, frozenset()
+    )
 
 
 def test_line_of_a_record():

@@ -97,6 +97,12 @@ class Kernel(ABC):
         tokens.
         """
 
+    def settle(self, *, bias: Bias | None, dropout: float) -> Kernel:
+        """The kernel for layers to whose scores positions add `bias`, with this rate of dropout on
+        probabilities: itself, unless it chooses among others.
+        """
+        return self
+
     def problem(
         self, pattern: Pattern, length: int, *, bias: Bias | None, dropout: float
     ) -> ConfigError | None:

@@ -118,15 +118,20 @@ def attend(
     if fused and q.device.type == "cpu" and not torch.compiler.is_compiling():
         add, allowed = mask.derive(q, k) or (None, None)
         return _Attend.apply(q, k, v, bias, add, allowed, dropout)
-    if bias is None:
-        return F.scaled_dot_product_attention(
-            q, k, v, attn_mask=mask.mask, is_causal=mask.causal, dropout_p=dropout
-        )
-    if mask.causal:
+    blind, seen = None, mask.mask
+    if seen is not None and q.device.type == "cuda":  # whose kernels give NaN for such queries
+        blind = ~seen.any(-1, keepdim=True)
+        seen = seen | blind
+    if bias is not None and mask.causal:
         bias = bias.masked_fill(torch.ones_like(bias[0, 0], dtype=torch.bool).triu(1), -torch.inf)
-    elif mask.mask is not None:
-        bias = bias.masked_fill(~mask.mask, -torch.inf)
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=dropout)
+    elif bias is not None and seen is not None:
+        bias = bias.masked_fill(~seen, -torch.inf)
+    causal = mask.causal and bias is None
+    added = seen if bias is None else bias
+    y = F.scaled_dot_product_attention(
+        q, k, v, attn_mask=added, is_causal=causal, dropout_p=dropout
+    )
+    return y if blind is None else y.masked_fill(blind, 0)
 
 
 def attend_part(

@@ -179,7 +179,8 @@ def count_states(loaded: Loaded) -> int:
     stack.
     """
     with torch.inference_mode():
-        hidden = loaded.model(make_batch([EmbeddingLine([0])]), record=HIDDEN)
+        device = next(loaded.model.parameters()).device
+        hidden = loaded.model(make_batch([EmbeddingLine([0])]).to(device), record=HIDDEN)
     return len(hidden.recorded["hidden"])
 
 

@@ -9,6 +9,7 @@ from torch import nn
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
+from plmctl.core.reach import within_reach
 from plmctl.core.values import Count
 from plmctl.heads.base import POOLER
 from plmctl.training.stabilisers.base import Beginning, Stabiliser
@@ -47,7 +48,8 @@ class Reinitialised(Stabiliser):
             return
         draws = torch.Generator().manual_seed(given.seed)
         for part in [*top.values(), *heads]:
-            backbone.initializer(part, generator=draws)  # type: ignore[operator]
+            with within_reach(part, draws):
+                backbone.initializer(part, generator=draws)  # type: ignore[operator]
 
 
 def _refuse_frozen(given: Beginning, layers: Sequence[Sequence[nn.Module]]) -> None:
