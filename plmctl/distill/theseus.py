@@ -122,7 +122,7 @@ class Theseus(Objective):
             return output
         self.drawn[:] = self.draw()
         output = self.objective(self._mixed[0], batch, state)
-        replaced = torch.tensor(float(sum(map(np.sum, self.drawn))))
+        replaced = torch.tensor(float(sum(map(np.sum, self.drawn))), device=self.step.device)
         return replace(output, logs={**output.logs, "replaced": (replaced, sum(self.modules_of))})
 
     def after_step(self, model: Model, step: int) -> None:

@@ -233,6 +233,7 @@ def test_auto_takes_flex_on_a_gpu_where_it_can_train(monkeypatch: pytest.MonkeyP
         assert made.choose(pattern, LEAST - 1, "cuda") is made.dense
         assert made.choose(Full(), LEAST, "cuda") is made.dense
     made = Auto().settle(bias=None, dropout=0.0)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert "kernel banded" in made.remark(pattern, LEAST)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert made.remark(pattern, LEAST).startswith("kernel flex: ")
