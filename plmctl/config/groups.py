@@ -76,7 +76,8 @@ class Train(Record):
     max_bad_steps: Count = 10  # non-finite updates in a row before the run ends
     # of the computation; weights stay fp32
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
-    compile: Literal["auto", True, False] = "auto"  # by torch.compile
+    # by torch.compile; auto: on a GPU, in runs that compute longer than it takes
+    compile: Literal["auto", True, False] = "auto"
     device: Literal["auto", "cpu", "cuda"] = "auto"
     processes: Count = 1  # on this machine, data-parallel
     threads: Count | None = None  # of the CPU, for each process; null: what torch takes
