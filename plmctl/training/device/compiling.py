@@ -21,7 +21,7 @@ from plmctl.models.base import Backbone, Hidden
 # seconds, and of one pass: a shorter one waits for Python, compiled or not (H200: 4,096 tokens of
 # models of 2 and 4 layers became slower, 65,536 of 12 layers faster)
 RUN, PASS = 60, 3e-3
-OFTEN = 8  # batches of a kind after which it is compiled for, too
+OFTEN = 100  # batches of a kind after which it is compiled for, too: about as long as it takes
 
 
 def compile_backbone(
