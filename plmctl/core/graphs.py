@@ -5,6 +5,9 @@ imports the whole compiler, which takes as long as torch itself; a mark costs no
 from __future__ import annotations
 
 import functools
+import importlib.util
+import os
+import shutil
 import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -32,3 +35,14 @@ def break_graphs() -> None:
         *owners, name = function.__qualname__.split(".")
         owner = functools.reduce(getattr, owners, sys.modules[function.__module__])
         setattr(owner, name, torch.compiler.disable(function))
+
+
+def find_compiler() -> str | None:
+    """The C++ compiler that torch's own needs; None: there is none."""
+    names = (os.environ.get("CXX", ""), "g++", "c++", "clang++")
+    return next((path for name in names if name and (path := shutil.which(name))), None)
+
+
+def can_compile_for_gpu() -> bool:
+    """Whether graphs can be compiled for a GPU here: with Triton and a C++ compiler."""
+    return importlib.util.find_spec("triton") is not None and find_compiler() is not None

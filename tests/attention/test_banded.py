@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from plmctl.attention.kernels import auto
 from plmctl.attention.kernels.auto import LEAST, Auto
 from plmctl.attention.kernels.banded import Banded, BlockPlan
 from plmctl.attention.kernels.base import Bias, Kernel
@@ -225,6 +226,10 @@ def test_auto_leaves_rows_alone_where_nothing_is_gained() -> None:
 
 def test_auto_takes_flex_on_a_gpu_where_it_can_train(monkeypatch: pytest.MonkeyPatch) -> None:
     pattern, bias = Window(reach=16), RelativeBuckets(num_heads=H, bidirectional=True).bias
+    monkeypatch.setattr(auto, "can_compile_for_gpu", lambda: False)
+    made = Auto().settle(bias=None, dropout=0.0)
+    assert made.choose(pattern, LEAST, "cuda") is made.banded
+    monkeypatch.setattr(auto, "can_compile_for_gpu", lambda: True)
     for dropout, added, fits in [(0.0, None, True), (0.1, None, False), (0.0, bias, True)]:
         made = Auto().settle(bias=added, dropout=dropout)
         assert made.choose(pattern, LEAST) is made.banded

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.attention import varlen as torch_varlen
 from typer.testing import CliRunner
 
-from plmctl.attention.kernels import varlen
+from plmctl.attention.kernels import auto, varlen
 from plmctl.attention.kernels.banded import HeadsPlan
 from plmctl.attention.kernels.base import Kernel
 from plmctl.attention.kernels.dense import Dense, Mask
@@ -338,8 +338,9 @@ def test_its_cost_has_no_stored_scores() -> None:
     assert scores == pytest.approx(share * dense.macs_per_token["attention scores"])
 
 
-def test_a_model_settles_its_kernel() -> None:
+def test_a_model_settles_its_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """Dropout on probabilities, or cells that flex does not know, leave the banded kernel."""
+    monkeypatch.setattr(auto, "can_compile_for_gpu", lambda: True)
     for words, fits in [
         ([], True),
         (["model.stack.cells.a.dropout=0.1"], False),

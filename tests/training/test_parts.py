@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from plmctl.config.groups import Train
+from plmctl.core import graphs
 from plmctl.core.errors import ConfigError, DataError, UsageError
 from plmctl.core.progress import clock
 from plmctl.run.fit import foresee_waste
@@ -94,7 +95,7 @@ def test_peak_of_this_cpu():
 
 def test_compile_falls_back_without_a_compiler(monkeypatch):
     said = []
-    monkeypatch.setattr(compiling.shutil, "which", lambda name: None)
+    monkeypatch.setattr(graphs.shutil, "which", lambda name: None)
     model = make_model()
     assert compiling.compile_backbone(model.backbone, True, CPU, say=said.append) is False
     assert "no C++ compiler" in said[0]
@@ -115,7 +116,7 @@ def test_compiled_gives_the_same_numbers_under_the_same_names(tmp_path):
 
 def test_auto_compiles_where_it_pays_on_a_gpu(monkeypatch):
     said, gpu = [], torch.device("cuda")
-    monkeypatch.setattr(compiling, "_find_compiler", lambda: "g++")
+    monkeypatch.setattr(compiling, "find_compiler", lambda: "g++")
     short = compiling.describe_waste(of_pass=0.1, of_run=59.0)
     small = compiling.describe_waste(of_pass=2e-3, of_run=1e6)
     for waste, compiled in [(short, False), (small, False), ("", True)]:

@@ -13,7 +13,7 @@ from plmctl.attention.kernels.flex import Flex
 from plmctl.attention.patterns.base import Full, Pattern
 from plmctl.attention.patterns.key import make_key
 from plmctl.core.batch import Seq
-from plmctl.core.graphs import outside_graphs
+from plmctl.core.graphs import can_compile_for_gpu, outside_graphs
 from plmctl.core.parts import part_of
 
 # Leaving out blocks pays in rows of at least so many tokens, if at most this share of the scores
@@ -27,9 +27,9 @@ class Auto(Kernel):
     GPU and `banded` elsewhere; otherwise `dense`.
 
     The pattern is judged in a full row of one document: the choice depends on the settings and the
-    length of a row, not on its content. `flex` is chosen where it can train the layers of the model
-    (`settle`), `banded` in its place otherwise. A window of 513 tokens in 8,192, bf16, H200,
-    forward and backward: dense 5.7 ms, banded 2.6, varlen 0.9, flex 0.8.
+    length of a row, not on its content. `flex` is chosen where it can be compiled and can train the
+    layers of the model (`settle`), `banded` in its place otherwise. A window of 513 tokens in
+    8,192, bf16, H200, forward and backward: dense 5.7 ms, banded 2.6, varlen 0.9, flex 0.8.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,8 @@ class Auto(Kernel):
 
     def settle(self, *, bias: Bias | None, dropout: float) -> Auto:
         made, flex = Auto(), Flex()
-        if flex.problem(Full(), LEAST, bias=bias, dropout=dropout) is None:
+        problem = flex.problem(Full(), LEAST, bias=bias, dropout=dropout)
+        if problem is None and can_compile_for_gpu():
             made.flex = flex
         return made
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any
@@ -13,6 +11,7 @@ from torch import nn
 
 from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError
+from plmctl.core.graphs import find_compiler
 from plmctl.core.terminal import tell
 from plmctl.heads.base import Head
 from plmctl.models.base import Backbone, Hidden
@@ -46,7 +45,7 @@ def compile_backbone(
     if mode == "auto" and waste:
         say(f"train.compile=auto: not compiled, {waste} (train.compile=true compiles)")
         return False
-    if not _find_compiler():
+    if not find_compiler():
         say("train.compile: no C++ compiler found, continuing without (set CXX, or install g++)")
         return False
     # a graph that cannot be compiled runs as it is, with torch's warning
@@ -108,14 +107,3 @@ def compile_losses(modules: Iterable[nn.Module], device: torch.device) -> None:
     for part in (part for module in modules for part in module.modules()):
         if isinstance(part, Head):
             part.compiled = device.type == "cuda"
-
-
-def _find_compiler() -> str | None:
-    return next(
-        (
-            path
-            for name in (os.environ.get("CXX", ""), "g++", "c++", "clang++")
-            if name and (path := shutil.which(name))
-        ),
-        None,
-    )
