@@ -125,3 +125,8 @@ def test_a_failed_write_names_the_file_that_was_asked_for(
     with pytest.raises(OSError, match="No space") as raised, open_atomic(file):
         raise OSError(errno.ENOSPC, "No space left on device", place)
     assert raised.value.filename == str(tmp_path / "other" if named == "other" else file)
+
+
+def test_an_error_without_a_number_keeps_its_message(tmp_path: Path) -> None:
+    with pytest.raises(TimeoutError, match=r"^timed out$"), open_atomic(tmp_path / "file"):
+        raise TimeoutError("timed out")

@@ -41,15 +41,21 @@ class UsageError(PlmctlError):
 
 class DataError(PlmctlError):
     """A file is missing, malformed or too small (exit code 3); the message names file and line, if
-    there are any.
+    there are any. `exact`: the fix is for this very file, and no other is better.
     """
 
     exit_code = 3
 
     def __init__(
-        self, message: str, *, file: object = None, line: int | None = None, fix: str = ""
+        self,
+        message: str,
+        *,
+        file: object = None,
+        line: int | None = None,
+        fix: str = "",
+        exact: bool = False,
     ) -> None:
-        self.message, self.file = message, file
+        self.message, self.file, self.exact = message, file, exact
         place = "" if file is None else f"{file}:{line}: " if line is not None else f"{file}: "
         super().__init__(f"{place}{message}" + (f"\n  fix: {fix}" if fix else ""))
 

@@ -39,13 +39,12 @@ def open_atomic(file: Path, mode: str = "w") -> Iterator[IO[Any]]:
 
 @contextlib.contextmanager
 def name_written(file: Path, aside: Path) -> Iterator[None]:
-    """Errors of what is written to `aside`, or to what begins so, name `file`, which the user
-    knows, also where they name nothing, as that of a full disk.
-    """
+    """If writing to `aside` fails, the error names `file`, the path that the user gave."""
     try:
         yield
     except OSError as error:
-        if error.filename is None or str(error.filename).startswith(str(aside)):
+        unnamed = error.filename is None and error.errno is not None  # of a full disk, say
+        if unnamed or str(error.filename).startswith(str(aside)):
             error.filename, error.filename2 = str(file), None
         raise
 

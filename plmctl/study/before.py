@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -34,10 +35,16 @@ def list_makers(file: Path, given: Mapping[str, Any]) -> dict[str, str]:
                 own = select(given, key)
                 words += [] if own is None else [f"{key}={spell(own)}"]
             else:
-                words.append(word.replace(usual, init) if usual and init else word)
+                words.append(_rename(word, usual, init) if usual and init else word)
         made = [value for key, _, value in (word.partition("=") for word in words) if key in MADE]
         makers |= dict.fromkeys(made, shlex.join(words))
     return makers
+
+
+def _rename(word: str, usual: str, init: str) -> str:
+    """A word or setting that is `usual`, or a path beside or below it, with `init` in its place."""
+    start = re.match(rf"([^=]*=)?{re.escape(usual)}(?=[-/]|$)", word)
+    return f"{start[1] or ''}{init}{word[start.end() :]}" if start else word
 
 
 def _list_commands(head: Header) -> Iterator[list[str]]:
@@ -59,8 +66,14 @@ def refuse_without_init(file: Path, given: Mapping[str, Any], makers: Mapping[st
 
 
 def name_maker(error: PlmctlError, makers: Mapping[str, str]) -> PlmctlError:
-    """The error of a file or folder that is not there, with the command that makes it."""
-    if not isinstance(error, DataError) or Path(str(error.file)).exists():
+    """The error of a file or folder that is not there, with the command that makes it, unless its
+    fix is better: of a name that a user gave, a near one that is there, or a download.
+    """
+    path = str(error.file) if isinstance(error, DataError) else ""
+    command = makers.get(path)
+    if not isinstance(error, DataError) or not command or Path(path).exists():
         return error
-    command = makers.get(str(error.file))
-    return DataError(error.message, file=error.file, fix=command) if command else error
+    given = not any(path.startswith(f"{word}-") for word in shlex.split(command))
+    if error.exact and given:
+        return error
+    return DataError(error.message, file=error.file, fix=command)

@@ -32,13 +32,13 @@ def spell_setting(
 
 
 def spell_column(column: Column) -> str:
-    """A column as an override writes it: a name that looks like a number, or has letters of
-    Hydra's grammar, in quotes.
+    """A column as an override writes it: a name that Hydra reads as a number, or that has letters
+    of its grammar, in quotes.
     """
     if isinstance(column, int):
         return str(column)
     named = re.fullmatch(r"[^\W\d]([\w .-]*[\w.-])?", column)
-    meant = column.lower() in ("null", "true", "false")  # these are no names
+    meant = column.lower() in ("null", "true", "false", "nan", "inf")  # these are no names
     return column if named and not meant else quote_value(column)
 
 

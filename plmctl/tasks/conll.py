@@ -11,7 +11,7 @@ from plmctl.core.parts import part_of
 from plmctl.storage.reading import parse_json_at
 from plmctl.tasks import files, schemes
 from plmctl.tasks.base import Example
-from plmctl.tasks.column_settings import Column
+from plmctl.tasks.column_settings import Column, spell_column, spell_setting
 from plmctl.tasks.schemes import PlacedTags
 from plmctl.tasks.split_files import SplitFiles
 from plmctl.tasks.tables import Table
@@ -175,11 +175,14 @@ def _json_lists(file: Path, columns: Mapping[str, Column], labelled: bool) -> It
         names = [name if isinstance(name := columns[role], str) else role for role in ROLES]
         for role, name in zip(ROLES[: 1 + labelled], names, strict=False):
             if name not in row:
+                meant = find_meant(name, row)
                 raise DataError(
                     f"no field {name}; found {', '.join(row)}{nearest(name, row)}",
                     file=file,
                     line=number,
-                    fix=f"task.columns.{role}={find_meant(name, row) or '<one of those found>'}",
+                    fix=spell_setting(
+                        role, spell_column(meant) if meant else "<one of those found>", columns
+                    ),
                 )
         for name in names:
             if not isinstance(row.get(name, []), list | None):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import chain, islice
@@ -13,11 +14,14 @@ from plmctl.core.terminal import remark
 COMMA = ","
 OTHERS = {";": "semicolons", "\t": "tabs", "|": "bars"}  # as programs for tables write them
 LOOKED = 100  # lines
+DIVIDING = re.compile(r"(?<!\d),\S|,[^\s\d]")  # no comma of prose, nor of a decimal number
+QUOTED = re.compile(r'"[^"]*("|$)')
 
 
 def find_separator(lines: Sequence[str], *, whole: bool = True) -> str:
     """The sign that divides all rows, the first one among them, into as many cells, where it is
-    the only one that does; else a comma. Signs in quotes divide nothing.
+    the only one that does; else a comma, as where one stands in the first row without a space
+    behind it. Signs in quotes divide nothing.
 
     Args:
         lines: the first ones, each with its end.
@@ -31,7 +35,9 @@ def find_separator(lines: Sequence[str], *, whole: bool = True) -> str:
             return COMMA
         counts[sign] = [len(row) for row in (rows if whole else rows[:-1])]
     fitting = [sign for sign in counts if len({*counts[sign]}) == 1 and counts[sign][0] > 1]
-    return fitting[0] if len(fitting) == 1 else COMMA
+    first = next((line for line in lines if line.strip()), "")
+    divided = DIVIDING.search(QUOTED.sub('""', first))
+    return fitting[0] if len(fitting) == 1 and not divided else COMMA
 
 
 def divide_rows(file: Path, lines: Iterator[str]) -> tuple[Iterator[str], str]:

@@ -14,10 +14,10 @@ from plmctl.config.build import plain
 from plmctl.config.compose import compose
 from plmctl.config.recipes import recipes_dir
 from plmctl.config.spec import Provenance
-from plmctl.core.errors import ConfigError, UsageError
+from plmctl.core.errors import ConfigError, DataError, UsageError
 from plmctl.jobs.runners import run_here
-from plmctl.run.weights.loading import load
-from plmctl.study.before import list_makers
+from plmctl.run.weights.loading import find, load
+from plmctl.study.before import list_makers, name_maker
 from plmctl.study.parse import parse
 from plmctl.study.plan import StudyPlan, plan
 from plmctl.study.results import Results
@@ -105,6 +105,43 @@ def test_makers_are_the_commands_of_the_file_with_what_the_study_is_given() -> N
         "run.dir=runs/facts",
     ]
     assert list_makers(recipes_dir() / "studies/bert_sizes.yaml", {}) == {}
+
+
+def test_a_command_has_the_given_model_for_the_usual_one_alone(tmp_path: Path) -> None:
+    file = tmp_path / "own.yaml"
+    file.write_text(
+        "# Before: plmctl pretrain gpt2 data.path=wiki.txt run.dir=wiki\n"
+        "#         plmctl extend wiki/best data.path=old/wiki tokens=9 out=wiki-9\n"
+        "# Launch: plmctl ablate own init=wiki\n"
+    )
+    assert list_makers(file, {"init": "my"}) == {
+        "my": "plmctl pretrain gpt2 data.path=wiki.txt run.dir=my",
+        "my-9": "plmctl extend my/best data.path=old/wiki tokens=9 out=my-9",
+    }
+
+
+@pytest.mark.parametrize(
+    ("init", "fix"),
+    [
+        ("runs/wikj", "give runs/wiki"),
+        ("bert-base-uncased", "download it first: hf download bert-base-uncased"),
+        ("runs/toys", "plmctl pretrain gpt2 data.path=corpus.txt run.dir=runs/toys"),
+        ("runs/wiki-random", "plmctl extend runs/wiki data.path=corpus.txt"),
+    ],
+)
+def test_a_near_name_or_a_download_is_better_than_a_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, init: str, fix: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs/wiki").mkdir(parents=True)
+    usual = "runs/wiki" if init == "runs/wiki-random" else init
+    given = {"init": usual, "data": {"path": "corpus.txt"}}
+    makers = list_makers(recipes_dir() / "studies/extend.yaml", given)
+    with pytest.raises(DataError) as caught:
+        find(init)
+    told = str(name_maker(caught.value, makers))
+    assert f"{init}: there is no such run" in told
+    assert f"\n  fix: {fix}" in told
 
 
 def test_without_init_it_says_what_comes_before() -> None:

@@ -95,7 +95,22 @@ def test_so_it_is_of_json_lines(tmp_path: Path) -> None:
 
 def test_columns_are_spelt_as_hydra_reads_them() -> None:
     plain = ["body", "Message Body", "größe"]
-    odd = ["a, b", "it's", "2020", "null", "-x", " x", "a\\", 'b"', "a=b", "a:b", "[a]", "${a}"]
+    odd = [
+        "a, b",
+        "it's",
+        "2020",
+        "null",
+        "NaN",
+        "inf",
+        "-x",
+        " x",
+        "a\\",
+        'b"',
+        "a=b",
+        "a:b",
+        "[a]",
+        "${a}",
+    ]
     assert [spell_column(name) for name in [*plain, 3, -1]] == [*plain, "3", "-1"]
     for name in [*plain, *odd]:
         words = shlex.split(spell_setting("text", spell_column(name), {}))

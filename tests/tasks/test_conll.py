@@ -43,6 +43,14 @@ def test_tags_of_another_name_are_asked_for_by_the_nearest_one(tmp_path, name, l
     assert found.label is None
 
 
+def test_a_field_with_a_comma_is_proposed_in_quotes(tmp_path):
+    (tmp_path / "train.jsonl").write_text('{"tokens": ["a"], "tags, all": ["O"]}\n')
+    columns = {"tokens": "tokens", "tags": "tags all"}
+    with pytest.raises(DataError) as told:
+        Columns(splits=SPLITS).read(tmp_path, "train", columns)
+    assert str(told.value).endswith("""fix: "task.columns.tags='tags, all'\"""")
+
+
 @pytest.mark.parametrize(
     ("name", "layout", "columns", "content"),
     [

@@ -28,6 +28,9 @@ from plmctl.text.separators import LOOKED, find_separator
         ("text; label\na; b; c\n", ","),
         ("a;b|c\nd;e|f\n", ","),  # either may be meant
         ('text;label\n"one\ntwo";x\n', ";"),
+        ("id;note,label\nx;good one,a\ny;bad, very bad,b\nz;fine,a\n", ","),
+        ('label;"a,b";c\nx;good;d\n', ";"),
+        ("it is 3,5 long, at most;a\nb;c\n", ";"),
         ("text\na\n", ","),
         ("", ","),
     ],

@@ -382,7 +382,7 @@ def _explain_missing(path: str, place: Path) -> DataError:
         fix = f"give one that is there, such as {', '.join(map(str, others))}"
     elif of_hub:
         fix = f"download it first: hf download {path} --local-dir {path}"
-    return DataError(problem, file=place, fix=fix)
+    return DataError(problem, file=place, fix=fix, exact=bool(near or of_hub))
 
 
 def _best(checkpoints: Path) -> Path:
