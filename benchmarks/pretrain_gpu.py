@@ -83,7 +83,7 @@ def main() -> None:
         vocab = describe_vocab(tokens, work)
         print(f"{describe_card()}, V={vocab:,}, bf16, no dropout")
         print(f"{'case':12} {'side':22} {'tokens/s':>10} {'MFU':>6} {'ours / it':>9}", end="")
-        print(f" {'first s':>8} {'GiB':>6} {'loss':>6}", flush=True)
+        print(f" {'first s':>8} {'loss':>6}", flush=True)
         for name in given.cases:
             run_case(name, tokens, work, vocab, given)
 
@@ -148,7 +148,7 @@ def show(
     mfu = f"{rate * case.flops(vocab) / peak():6.1%}" if case.peer else f"{found['mfu']:6.1%}"
     print(
         f"{name:12} {side:22} {rate:10,.0f} {mfu} {ratio} {found['compile_seconds']:8.1f}"
-        f" {found.get('gib', 0):6.1f} {found['losses'][-1]:6.3f}",
+        f" {found['losses'][-1]:6.3f}",
         flush=True,
     )
 

@@ -76,7 +76,8 @@ class Train(Record):
     max_bad_steps: Count = 10  # non-finite updates in a row before the run ends
     # of the computation; weights stay fp32
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
-    # by torch.compile; auto: on a GPU, in runs that compute longer than it takes
+    # by torch.compile; auto: on a GPU, where the run is long enough and its passes are large enough
+    # to gain time
     compile: Literal["auto", True, False] = "auto"
     device: Literal["auto", "cpu", "cuda"] = "auto"
     processes: Count = 1  # on this machine, data-parallel

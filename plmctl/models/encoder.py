@@ -86,7 +86,11 @@ class Encoder(Backbone):
         self.set_pattern(pattern)
         self.kernel = attention_kernel or Auto()
         if (rates := self._find_rates()) and len(rates) == len(self._list_attention()):
-            self.kernel = self.kernel.settle(bias=self._find_bias(), dropout=max(rates.values()))
+            self.kernel = self.kernel.settle(
+                bias=self._find_bias(),
+                dropout=max(rates.values()),
+                head_width=self._find_head_width(),
+            )
         self.initializer, self.classifier = initializer, dict(classifier or {})
         self.needs = frozenset({"text"}) | self.pattern.needs
         self.max_length = position.max_length
@@ -165,6 +169,12 @@ class Encoder(Backbone):
         rates = self._find_rates()
         if not rates:
             return None
+        if (narrowest := self._find_head_width()) < self.kernel.least_head_width:
+            name, least = type(self.kernel).__name__.lower(), self.kernel.least_head_width
+            allowed = f"heads of {least} columns or more for kernel={name}"
+            return ConfigError(
+                "size.num_heads", f"heads of {narrowest}", allowed, fix="kernel=auto"
+            )
         dropout, bias = max(rates.values()), self._find_bias()
         problems = (
             self.kernel.problem(pattern, length, bias=bias, dropout=dropout)
@@ -191,6 +201,11 @@ class Encoder(Backbone):
             for letter, blocks in self.stack.blocks.items()
         }
         return {letter: cell for letter, cell in cells.items() if cell.computes == "attention"}
+
+    def _find_head_width(self) -> int:
+        """Columns of the narrowest head of its cells of attention."""
+        cells = self._list_attention().values()
+        return min(cell.head_width for cell in cells if isinstance(cell, Attention))
 
     def _find_bias(self) -> Bias | None:
         """What positions add to scores; None: nothing."""

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from plmctl.core.batch import Batch, Targets
+from plmctl.core.draw_device import on_device_of
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
-from plmctl.core.reach import within_reach
 from plmctl.heads.lm import LMHead
 from plmctl.models.base import Model
 from plmctl.models.encoder import Encoder
@@ -122,7 +122,7 @@ class Generator(nn.Module):
 def initialize(part: nn.Module, backbone: Encoder) -> None:
     """First weights of `part` by the rule of `backbone`, from torch's global generator."""
     if backbone.initializer is not None:
-        with within_reach(part, torch.default_generator):
+        with on_device_of(part, torch.default_generator):
             backbone.initializer(part, generator=torch.default_generator)
 
 

@@ -160,7 +160,12 @@ def train(session: Session) -> Result:
         model=model,
         objective=objective,
         stages=[
-            Stage(batches=lambda: batches, trainable=spec.train.trainable, frozen=spec.train.frozen)
+            Stage(
+                batches=lambda: batches,
+                trainable=spec.train.trainable,
+                frozen=spec.train.frozen,
+                row_tokens=1,
+            )
         ],
         budget=budget,
         evaluate=None if valid is None else evaluate,

@@ -166,6 +166,7 @@ def train(session: Session) -> Result:
         Stage(
             batches=loader.__iter__,
             flops_per_token=_flops_of_stage(spec, model, objective, loader, number),
+            row_tokens=max(sum(source.lengths()) for source in loader.sources.values()),
             **_stage_settings(spec, number),
         )
         for number, loader in enumerate(loaders)

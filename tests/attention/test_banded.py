@@ -227,17 +227,19 @@ def test_auto_leaves_rows_alone_where_nothing_is_gained() -> None:
 def test_auto_takes_flex_on_a_gpu_where_it_can_train(monkeypatch: pytest.MonkeyPatch) -> None:
     pattern, bias = Window(reach=16), RelativeBuckets(num_heads=H, bidirectional=True).bias
     monkeypatch.setattr(auto, "can_compile_for_gpu", lambda: False)
-    made = Auto().settle(bias=None, dropout=0.0)
+    made = Auto().settle(bias=None, dropout=0.0, head_width=16)
     assert made.choose(pattern, LEAST, "cuda") is made.banded
     monkeypatch.setattr(auto, "can_compile_for_gpu", lambda: True)
     for dropout, added, fits in [(0.0, None, True), (0.1, None, False), (0.0, bias, True)]:
-        made = Auto().settle(bias=added, dropout=dropout)
+        made = Auto().settle(bias=added, dropout=dropout, head_width=16)
         assert made.choose(pattern, LEAST) is made.banded
         chosen = made.choose(pattern, LEAST, "cuda")
         assert chosen is (made.flex if fits else made.banded)
         assert made.choose(pattern, LEAST - 1, "cuda") is made.dense
         assert made.choose(Full(), LEAST, "cuda") is made.dense
-    made = Auto().settle(bias=None, dropout=0.0)
+    narrow = Auto().settle(bias=None, dropout=0.0, head_width=15)
+    assert narrow.choose(pattern, LEAST, "cuda") is narrow.banded
+    made = Auto().settle(bias=None, dropout=0.0, head_width=16)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert "kernel banded" in made.remark(pattern, LEAST)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -252,3 +254,12 @@ def test_a_text_that_is_read_on_is_computed_by_the_dense_kernel() -> None:
 def test_a_block_has_tokens() -> None:
     with pytest.raises(ConfigError, match="block=0"):
         Banded(block=0)
+
+
+def test_queries_that_see_nothing_are_opened_and_named() -> None:
+    """As kernels of GPUs need it: with the others' masks as they are."""
+    seen = torch.tensor([[True, False], [False, False]])[None, None]
+    opened, blind = Mask(seen).open_blind() or (seen, seen)
+    assert opened.tolist() == [[[[True, False], [True, True]]]]
+    assert blind.tolist() == [[[[False], [True]]]]
+    assert Mask(None).open_blind() is None

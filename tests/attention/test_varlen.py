@@ -338,12 +338,20 @@ def test_its_cost_has_no_stored_scores() -> None:
     assert scores == pytest.approx(share * dense.macs_per_token["attention scores"])
 
 
+def test_narrow_heads_are_refused_for_flex() -> None:
+    backbone: Any = small_model(kernel="flex").backbone
+    assert "heads of 16 columns or more" in str(backbone.find_kernel_problem(T))
+    wide: Any = small_model("size.width=32", kernel="flex").backbone
+    assert wide.find_kernel_problem(T) is None
+
+
 def test_a_model_settles_its_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """Dropout on probabilities, or cells that flex does not know, leave the banded kernel."""
     monkeypatch.setattr(auto, "can_compile_for_gpu", lambda: True)
     for words, fits in [
-        ([], True),
-        (["model.stack.cells.a.dropout=0.1"], False),
+        (["size.width=32"], True),
+        ([], False),  # heads of 8 columns
+        (["size.width=32", "model.stack.cells.a.dropout=0.1"], False),
         (["model.stack.cells.o.dropout=0", "model.stack.layout=of*2", "position=none"], False),
     ]:
         backbone: Any = small_model(*words, kernel="auto").backbone

@@ -96,19 +96,19 @@ def test_peak_of_this_cpu():
 def test_compile_falls_back_without_a_compiler(monkeypatch):
     said = []
     monkeypatch.setattr(graphs.shutil, "which", lambda name: None)
-    model = make_model()
-    assert compiling.compile_backbone(model.backbone, True, CPU, say=said.append) is False
+    assert compiling.find_whether(True, CPU, say=said.append) is False
     assert "no C++ compiler" in said[0]
-    assert compiling.compile_backbone(model.backbone, "auto", CPU) is False
+    assert compiling.find_whether("auto", CPU) is False
     with pytest.raises(ConfigError, match="auto, true or false"):
-        compiling.compile_backbone(model.backbone, "maybe", CPU)
+        compiling.find_whether("maybe", CPU)
 
 
 @pytest.mark.slow
 def test_compiled_gives_the_same_numbers_under_the_same_names(tmp_path):
     model, other = make_model(dropout=0.0), make_model(dropout=0.0)
-    if not compiling.compile_backbone(model.backbone, "true", CPU):
+    if not compiling.find_whether("true", CPU):
         pytest.skip("no C++ compiler")
+    compiling.compile_parts([model], CPU)
     batch = make_batch([0, 1, 2])
     torch.testing.assert_close(model(batch).last, other(batch).last)
     assert model.state_dict().keys() == other.state_dict().keys()
@@ -120,25 +120,22 @@ def test_auto_compiles_where_it_pays_on_a_gpu(monkeypatch):
     short = compiling.describe_waste(of_pass=0.1, of_run=59.0)
     small = compiling.describe_waste(of_pass=2e-3, of_run=1e6)
     for waste, compiled in [(short, False), (small, False), ("", True)]:
-        backbone = make_model().backbone
-        assert compiling.compile_backbone(backbone, "auto", gpu, waste=waste, say=said.append) is (
-            compiled
-        )
+        assert compiling.find_whether("auto", gpu, waste=waste, say=said.append) is compiled
     assert "59 s of computing in this run" in said[0]
     assert "2 ms of computing a pass" in said[1]
     assert compiling.describe_waste(of_pass=0.1, of_run=None) == ""
-    assert compiling.compile_backbone(make_model().backbone, True, gpu, waste=short)
+    assert compiling.find_whether(True, gpu, waste=short)
 
 
 def test_waste_of_compiling_is_foreseen_from_weights_and_tokens():
     model = make_model()
-    model.backbone.max_length = 16
     of_row = 6 * sum(p.numel() for p in model.parameters()) * 16
     train = Train(batch_size=64, micro_batch_size=8)
     rate = of_row * 8 / 4e-3  # a pass of 8 rows takes 4 ms, an update of 32 rows of a process 16 ms
 
     def foresee(rate=rate, **length):
-        return foresee_waste(Budget(**length), train, model, processes=2, rate=rate)
+        budget = Budget(**length)
+        return foresee_waste(budget, train, model, length=16, processes=2, rate=rate)
 
     assert foresee(steps=3751) == "" == foresee(minutes=1.1)
     assert "in this run" in foresee(steps=3749)
@@ -150,24 +147,24 @@ def test_waste_of_compiling_is_foreseen_from_weights_and_tokens():
 
 
 def test_rare_kinds_of_batches_are_not_compiled_for():
-    """The first kind at once, another one when it has come up often, whatever its rows' length."""
+    """The first kind at once, another one when it has come up often."""
     ran = []
     call = compiling.PatientCall(
         lambda *given: ran.append("plain"), lambda *given: ran.append("compiled")
     )
-    full, padded = make_batch([0, 1]), make_batch([0, 1, 2])
-    call(full)
-    for _ in range(compiling.OFTEN + 1):
-        call(padded)
-    call(full)
-    assert ran == ["compiled", *["plain"] * compiling.OFTEN, "compiled", "compiled"]
-    ran.clear()
+
+    def run(*numbers):
+        ran.clear()
+        for number in numbers:
+            call(make_batch(list(range(number))))
+        return ran
+
+    assert run(2, 2) == ["compiled"] * 2
+    others = [3 + n % 5 for n in range(compiling.OFTEN)]  # rows: together one kind
+    assert run(*others) == ["plain"] * compiling.OFTEN
+    assert run(2, 4, 9) == ["compiled"] * 3
     with torch.no_grad():  # another graph
-        call(full)
-    assert ran == ["plain"]
-    assert compiling.describe_kind(full, None, frozenset()) == compiling.describe_kind(
-        make_batch([3, 4]), None, frozenset()
-    )
+        assert run(2) == ["plain"]
 
 
 def test_line_of_a_record():

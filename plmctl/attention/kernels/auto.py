@@ -37,10 +37,10 @@ class Auto(Kernel):
         self.flex: Flex | None = None
         self._shares: dict[Hashable, float] = {}
 
-    def settle(self, *, bias: Bias | None, dropout: float) -> Auto:
+    def settle(self, *, bias: Bias | None, dropout: float, head_width: int) -> Auto:
         made, flex = Auto(), Flex()
         problem = flex.problem(Full(), LEAST, bias=bias, dropout=dropout)
-        if problem is None and can_compile_for_gpu():
+        if problem is None and head_width >= flex.least_head_width and can_compile_for_gpu():
             made.flex = flex
         return made
 
@@ -70,6 +70,7 @@ class Auto(Kernel):
         kernel = self.choose(pattern, length, "cuda" if torch.cuda.is_available() else "cpu")
         if kernel is not self.dense:
             why = f"kernel=auto: at most half, in rows of {LEAST:,} tokens or more"
+            why += "; on the CPU banded" if kernel is self.flex else ""
             return f"{kernel.remark(pattern, length)} ({why})"
         return (
             f"kernel dense: all pairs are computed, under a mask; in rows of {LEAST:,} tokens"

@@ -90,6 +90,7 @@ class Kernel(ABC):
 
     # whether the backward pass needs all scores that it computes
     stores_scores: bool = True
+    least_head_width: int = 1  # columns of a head that it can compute
 
     @abstractmethod
     def plan(self, pattern: Pattern, seq: Seq, *, start: int = 0) -> KernelPlan:
@@ -97,9 +98,9 @@ class Kernel(ABC):
         tokens.
         """
 
-    def settle(self, *, bias: Bias | None, dropout: float) -> Kernel:
+    def settle(self, *, bias: Bias | None, dropout: float, head_width: int) -> Kernel:
         """The kernel for layers to whose scores positions add `bias`, with this rate of dropout on
-        probabilities: itself, unless it chooses among others.
+        probabilities and heads of at least so many columns: itself, unless it chooses among others.
         """
         return self
 

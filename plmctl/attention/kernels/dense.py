@@ -82,6 +82,20 @@ class Mask(KernelPlan):
             self._derived[q.dtype] = (add, -allowed.to(torch.int16))
         return self._derived[q.dtype]
 
+    def open_blind(self) -> tuple[Tensor, Tensor] | None:
+        """(the mask, in which queries that see nothing see everything; which those are), made once
+        for all layers.
+        """
+        if self.mask is None:
+            return None
+        if torch.compiler.is_compiling():  # which makes it once by itself
+            blind = ~self.mask.any(-1, keepdim=True)
+            return self.mask | blind, blind
+        if torch.bool not in self._derived:
+            blind = ~self.mask.any(-1, keepdim=True)
+            self._derived[torch.bool] = (self.mask | blind, blind)
+        return self._derived[torch.bool]
+
     def hidden(self, like: Tensor) -> Tensor | None:
         if self.causal:
             return torch.ones(like.shape[-2:], dtype=torch.bool, device=like.device).triu(1)
@@ -118,10 +132,9 @@ def attend(
     if fused and q.device.type == "cpu" and not torch.compiler.is_compiling():
         add, allowed = mask.derive(q, k) or (None, None)
         return _Attend.apply(q, k, v, bias, add, allowed, dropout)
-    blind, seen = None, mask.mask
-    if seen is not None and q.device.type == "cuda":  # whose kernels give NaN for such queries
-        blind = ~seen.any(-1, keepdim=True)
-        seen = seen | blind
+    # kernels of GPUs give NaN for queries that see nothing
+    opened = mask.open_blind() if q.device.type == "cuda" else None
+    seen, blind = opened or (mask.mask, None)
     if bias is not None and mask.causal:
         bias = bias.masked_fill(torch.ones_like(bias[0, 0], dtype=torch.bool).triu(1), -torch.inf)
     elif bias is not None and seen is not None:

@@ -63,6 +63,7 @@ class Flex(Kernel):
     """
 
     stores_scores = False
+    least_head_width = 16
     devices: ClassVar[frozenset[str]] = frozenset({"cuda"})
 
     def __init__(self) -> None:

@@ -192,7 +192,14 @@ def train(session: Session) -> Result:
     short = describe_shortness(spec, budget.steps, model.backbone.width, epoch)
     for line in (*short, *describe_empty_lexicons(model)):
         session.say(line)
-    stages = [Stage(batches=lambda: batches, trainable=trainable, frozen=spec.train.frozen)]
+    stages = [
+        Stage(
+            batches=lambda: batches,
+            trainable=trainable,
+            frozen=spec.train.frozen,
+            row_tokens=task.max_length,
+        )
+    ]
     if spec.train.unfreeze:
         stages, line = make_stages(spec, model, lambda: batches, epoch=epoch, steps=budget.steps)
         session.say(line)

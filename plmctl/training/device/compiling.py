@@ -23,15 +23,10 @@ RUN, PASS = 60, 3e-3
 OFTEN = 100  # batches of a kind after which it is compiled for, too: about as long as it takes
 
 
-def compile_backbone(
-    backbone: Backbone,
-    mode: str | bool,
-    device: torch.device,
-    *,
-    waste: str = "",
-    say: Callable[[str], None] = tell,
+def find_whether(
+    mode: str | bool, device: torch.device, *, waste: str = "", say: Callable[[str], None] = tell
 ) -> bool:
-    """Compile `backbone` in place (at its first call) and return whether it will be compiled.
+    """Whether models are compiled.
 
     `auto`: on a GPU, unless it is a `waste` (`describe_waste`); not on a CPU, where compiling takes
     longer than short runs gain. Without a C++ compiler one line says so and the run continues
@@ -48,11 +43,21 @@ def compile_backbone(
     if not find_compiler():
         say("train.compile: no C++ compiler found, continuing without (set CXX, or install g++)")
         return False
+    return True
+
+
+def compile_parts(modules: Iterable[nn.Module], device: torch.device) -> None:
+    """Compile the backbones in `modules` in place, each at its first call; on a GPU also what the
+    losses of their heads do with logits, which on a CPU go by its caches.
+    """
     # a graph that cannot be compiled runs as it is, with torch's warning
     torch._dynamo.config.suppress_errors = True
-    backbone.compile()
-    backbone._compiled_call_impl = PatientCall(backbone._call_impl, backbone._compiled_call_impl)
-    return True
+    for part in dict.fromkeys(part for module in modules for part in module.modules()):
+        if isinstance(part, Backbone):
+            part.compile()
+            part._compiled_call_impl = PatientCall(part._call_impl, part._compiled_call_impl)
+        elif isinstance(part, Head):
+            part.compiled = device.type == "cuda"
 
 
 def describe_waste(*, of_pass: float, of_run: float | None) -> str:
@@ -74,36 +79,29 @@ class PatientCall:
     times; for others `plain`, the same computation.
 
     A new kind is compiled anew, which takes as long as hundreds of updates: it is not worth it for
-    the one row of a corpus that is not full, or for a short validation. Only the length of its rows
-    does not make another kind.
+    the one row of a corpus that is not full, or for a short validation. Batches of a kind may have
+    rows of any length; all of them that have another number of rows than the first one are a kind
+    of their own.
     """
 
     def __init__(self, plain: Callable[..., Hidden], compiled: Any) -> None:
         self.plain, self.compiled = plain, compiled
         self.seen: Counter[Hashable] = Counter()
+        self.rows: dict[Hashable, int] = {}  # of the first batch of a kind
 
     def __call__(
         self, batch: Batch, state: Any = None, record: frozenset[str] = frozenset()
     ) -> Hidden:
-        kind = describe_kind(batch, state, record)
-        self.seen[kind] += 1
-        known = self.seen[kind] > OFTEN or kind == next(iter(self.seen))
+        kind, rows = describe_kind(batch, state, record), len(batch.key)
+        key = (kind, rows == self.rows.setdefault(kind, rows))
+        self.seen[key] += 1
+        known = self.seen[key] > OFTEN or key == next(iter(self.seen))
         return (self.compiled if known else self.plain)(batch, state, record)
 
 
 def describe_kind(batch: Batch, state: Any, record: frozenset[str]) -> Hashable:
-    """What a compiled graph is made for, beside the length of rows."""
+    """What a compiled graph is made for, beside the number and the length of rows."""
     seqs = tuple(
-        (name, len(seq.ids), seq.full, tuple(sorted(seq.tracks)))
-        for name, seq in sorted(batch.seqs.items())
+        (name, seq.full, tuple(sorted(seq.tracks))) for name, seq in sorted(batch.seqs.items())
     )
     return seqs, tuple(sorted(batch.spans)), state is None, record, torch.is_grad_enabled()
-
-
-def compile_losses(modules: Iterable[nn.Module], device: torch.device) -> None:
-    """Have the heads in `modules` compile what their losses do with logits; only on a GPU: on a CPU
-    they go by its caches.
-    """
-    for part in (part for module in modules for part in module.modules()):
-        if isinstance(part, Head):
-            part.compiled = device.type == "cuda"

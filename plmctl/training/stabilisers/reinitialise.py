@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
+from plmctl.core.draw_device import on_device_of
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
-from plmctl.core.reach import within_reach
 from plmctl.core.values import Count
 from plmctl.heads.base import POOLER
 from plmctl.training.stabilisers.base import Beginning, Stabiliser
@@ -48,7 +48,7 @@ class Reinitialised(Stabiliser):
             return
         draws = torch.Generator().manual_seed(given.seed)
         for part in [*top.values(), *heads]:
-            with within_reach(part, draws):
+            with on_device_of(part, draws):
                 backbone.initializer(part, generator=draws)  # type: ignore[operator]
 
 

@@ -1,4 +1,4 @@
-"""Weights where a generator of random numbers can reach them."""
+"""Weights on the device of the generator that draws them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def within_reach(module: Module, generator: Generator) -> Iterator[None]:
+def on_device_of(module: Module, generator: Generator) -> Iterator[None]:
     """Have the parameters of `module` where `generator` draws, so that a seed gives the same
     weights on every device; then where they were.
     """
