@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from plmctl.api.records import BySplit, RowList
 from plmctl.api.settings import check_path
+from plmctl.core.terminal import remark
 from plmctl.report.runs import METRICS, RunLog
 from plmctl.report.subject import ReportedRun, find_subject
 from plmctl.storage.lines import read_lines
@@ -40,9 +41,9 @@ class RunFolder:
 
     @cached_property
     def scores(self) -> dict[str, dict[str, float]]:
-        """{split: {metric: value}} of what was kept: of a fine-tuning those of result.json, after
-        `calibrate=` those of calibrated answers, as reports have them (`decision`); of a
-        pretraining the last ones on held-out text, as "valid".
+        """{split: {metric: value}} of what was kept: of a fine-tuning those of result.json, or of
+        calibrated answers where there is a `decision`, as reports have them; of a pretraining the
+        last ones on held-out text, as "valid".
         """
         if (result := self._reported.result) is not None:
             return BySplit(result["metrics"])
@@ -61,8 +62,11 @@ class RunFolder:
 
     @property
     def decision(self) -> str:
-        """What `plmctl eval calibrate=` kept in its checkpoint, in words; "" where nothing."""
-        return self._reported.decided.how if self._reported.decided else ""
+        """What `plmctl eval calibrate=` kept in its checkpoint, in words, if `scores` are by it;
+        else "", also where its task cannot be built, which is said.
+        """
+        decided = self._reported.decided
+        return decided.how if decided and decided.applied else ""
 
     @property
     def checkpoint(self) -> Path:
@@ -79,7 +83,10 @@ class RunFolder:
 
     @cached_property
     def _reported(self) -> ReportedRun:
-        return ReportedRun(self.folder.name, self._log, plugins=self.plugins)
+        run = ReportedRun(self.folder.name, self._log, plugins=self.plugins)
+        if run.decided and not run.decided.applied:
+            remark(f"{self.folder}: its scores are {run.decided.describe()}")
+        return run
 
     @cached_property
     def _log(self) -> RunLog:

@@ -40,7 +40,7 @@ class Noise:
 
     def __call__(self, rows: Rows, draws: Draws) -> Rows:
         """Return new rows with noise; every random number comes from `draws`. What is in `writes`
-        has to be there, which each batch is asked.
+        has to be there, which each batch of a pretraining is asked.
         """
         raise NotImplementedError(type(self).__name__)
 

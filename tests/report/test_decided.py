@@ -97,6 +97,20 @@ def test_reports_card_and_comparison_have_the_scores_of_the_decision(
     assert f"dev.jsonl, decided anew: {HOW}" in plmctl("compare", str(run), str(run))
 
 
+def test_from_python_a_decision_is_one_by_which_scores_are(
+    run: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    calibrate(run, monkeypatch)
+    config = (run / "config.yaml").read_text()
+    gone = config.replace("classification.Classification", "classification.Gone")
+    assert gone != config
+    (run / "config.yaml").write_text(gone)
+    read = read_run(run)
+    assert (read.scores["dev"]["accuracy"], read.decision) == (0.5, "")
+    how = f"from before calibration; plmctl eval checkpoint={run} has those with it"
+    assert caplog.text.count(f"{run}: its scores are {how}") == 1
+
+
 def test_scores_that_are_not_decided_are_not_called_calibrated() -> None:
     found = DecidedRun({}, {}, "from before calibration", applied=False)
     assert found.describe() == "from before calibration"
