@@ -54,7 +54,10 @@ RATE = 1e11  # FLOP/s that training reaches, as the tests have it: 6e12 FLOPs a 
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the recipe `mine` and a cache of its own, in which this machine is known."""
+    """A folder with the recipe `mine` and a cache of its own, in which this machine is known; it
+    has no GPU.
+    """
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PLMCTL_CACHE", str(tmp_path / "cache"))
     write_recipe(TABLE)
@@ -422,8 +425,6 @@ def test_settings_of_a_table_that_do_not_exist() -> None:
 
 
 def test_a_device_that_is_not_there_is_said() -> None:
-    if torch.cuda.is_available():
-        pytest.skip("there is one")
     with pytest.raises(UsageError, match=r"train\.device='cuda': this torch sees no GPU"):
         mine("train.minutes=1", "train.device=cuda")
 

@@ -201,7 +201,7 @@ def train(session: Session) -> Result:
         )
     ]
     if spec.train.unfreeze:
-        stages, line = make_stages(spec, model, lambda: batches, epoch=epoch, steps=budget.steps)
+        stages, line = make_stages(spec, model, stages[0], epoch=epoch, steps=budget.steps)
         session.say(line)
     best, largest = choose_metric(spec, task)
     result = fit(

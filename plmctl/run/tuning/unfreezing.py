@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from plmctl.core.errors import ConfigError
 from plmctl.models.base import Model
-from plmctl.training.stages import BatchSource, Stage
+from plmctl.training.stages import Stage
 
 SETTING = "train.unfreeze"
 
@@ -36,7 +36,7 @@ def group_layers(model: Model) -> list[list[str]]:
 
 
 def make_stages(
-    spec: Any, model: Model, batches: Callable[[], BatchSource], *, epoch: int, steps: int | None
+    spec: Any, model: Model, whole: Stage, *, epoch: int, steps: int | None
 ) -> tuple[list[Stage], str]:
     """One stage for each epoch, of which each trains one group more than the one before; and a
     line on it.
@@ -44,6 +44,7 @@ def make_stages(
     (Howard and Ruder, 2018, arXiv:1801.06146, sec. 3.3.)
 
     Args:
+        whole: the run as one stage.
         epoch: updates of an epoch.
         steps: updates of the run.
     """
@@ -55,11 +56,10 @@ def make_stages(
     starts = list(range(0, steps, epoch))[: len(groups)]
     ends = [*starts[1:], steps]
     stages = [
-        Stage(
-            batches=batches,
+        replace(
+            whole,
             share=(end - start) / steps,
             trainable=[name for group in groups[: number + 1] for name in group],
-            frozen=spec.train.frozen,
         )
         for number, (start, end) in enumerate(zip(starts, ends, strict=True))
     ]
