@@ -10,6 +10,7 @@ from plmctl.config.groups import Train
 from plmctl.core import graphs
 from plmctl.core.errors import ConfigError, DataError, UsageError
 from plmctl.core.progress import clock
+from plmctl.models.base import Backbone
 from plmctl.run.fit import foresee_waste
 from plmctl.training import rundir
 from plmctl.training.budget import Budget
@@ -125,6 +126,15 @@ def test_auto_compiles_where_it_pays_on_a_gpu(monkeypatch):
     assert "2 ms of computing a pass" in said[1]
     assert compiling.describe_waste(of_pass=0.1, of_run=None) == ""
     assert compiling.find_whether(True, gpu, waste=short)
+
+
+def test_a_backbone_inside_another_is_compiled_with_it(monkeypatch):
+    compiled = []
+    monkeypatch.setattr(Backbone, "compile", lambda self: compiled.append(self))
+    outer, other = make_model().backbone, make_model().backbone
+    outer.inner = make_model().backbone
+    compiling.compile_parts([outer, nn.ModuleList([other, outer])], CPU)
+    assert compiled == [outer, other]
 
 
 def test_waste_of_compiling_is_foreseen_from_weights_and_tokens():

@@ -47,13 +47,16 @@ def find_whether(
 
 
 def compile_parts(modules: Iterable[nn.Module], device: torch.device) -> None:
-    """Compile the backbones in `modules` in place, each at its first call; on a GPU also what the
-    losses of their heads do with logits, which on a CPU go by its caches.
+    """Compile the backbones in `modules` in place, each at its first call and with those inside it;
+    on a GPU also what the losses of their heads do with logits, which on a CPU go by its caches.
     """
     # a graph that cannot be compiled runs as it is, with torch's warning
     torch._dynamo.config.suppress_errors = True
-    for part in dict.fromkeys(part for module in modules for part in module.modules()):
-        if isinstance(part, Backbone):
+    parts = dict.fromkeys(part for module in modules for part in module.modules())
+    whole = [part for part in parts if isinstance(part, Backbone)]
+    inside = {inner for part in whole for inner in part.modules() if inner is not part}
+    for part in parts:
+        if isinstance(part, Backbone) and part not in inside:
             part.compile()
             part._compiled_call_impl = PatientCall(part._call_impl, part._compiled_call_impl)
         elif isinstance(part, Head):
