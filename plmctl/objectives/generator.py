@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from plmctl.core.batch import Batch, Targets
-from plmctl.core.draw_device import on_device_of
+from plmctl.core.draw_device import draw_weights
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.heads.lm import LMHead
@@ -122,8 +122,7 @@ class Generator(nn.Module):
 def initialize(part: nn.Module, backbone: Encoder) -> None:
     """First weights of `part` by the rule of `backbone`, from torch's global generator."""
     if backbone.initializer is not None:
-        with on_device_of(part, torch.default_generator):
-            backbone.initializer(part, generator=torch.default_generator)
+        draw_weights(part, backbone.initializer, torch.default_generator)
 
 
 def tie(backbone: Encoder, model: Model, tied: Tied) -> None:

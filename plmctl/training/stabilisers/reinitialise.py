@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from plmctl.core.draw_device import on_device_of
+from plmctl.core.draw_device import draw_weights
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.core.values import Count
@@ -48,8 +48,7 @@ class Reinitialised(Stabiliser):
             return
         draws = torch.Generator().manual_seed(given.seed)
         for part in [*top.values(), *heads]:
-            with on_device_of(part, draws):
-                backbone.initializer(part, generator=draws)  # type: ignore[operator]
+            draw_weights(part, backbone.initializer, draws)  # type: ignore[arg-type]
 
 
 def _refuse_frozen(given: Beginning, layers: Sequence[Sequence[nn.Module]]) -> None:
