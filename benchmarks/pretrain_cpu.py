@@ -226,16 +226,21 @@ def ours(job: Job) -> dict:
         f"run.dir={folder}",
         threads=job.options.threads,
     )
+    figures = read_figures(folder, kind.term, warm=warm, updates=job.updates)
+    return figures | {"process_seconds": time.perf_counter() - start}
+
+
+def read_figures(folder: Path, term: str, *, warm: int, updates: int) -> dict:
+    """Of a run of plmctl with a line in its log for each update; the first `warm` are not timed."""
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    steps = {line["step"]: line for line in lines if f"loss/{kind.term}" in line}
-    first, last = steps[warm], steps[warm + job.updates]
+    steps = {line["step"]: line for line in lines if f"loss/{term}" in line}
+    first, last = steps[warm], steps[warm + updates]
     seconds = last["seconds"] - first["seconds"]
-    rate = (last["tokens"] - first["tokens"]) / seconds
     return {
-        "tokens_per_second": rate,
-        "compile_seconds": first["seconds"] - warm * seconds / job.updates,
-        "process_seconds": time.perf_counter() - start,
-        "losses": [steps[step][f"loss/{kind.term}"] for step in sorted(steps)],
+        "tokens_per_second": (last["tokens"] - first["tokens"]) / seconds,
+        "compile_seconds": first["seconds"] - warm * seconds / updates,
+        "losses": [steps[step][f"loss/{term}"] for step in sorted(steps)],
+        "mfu": last.get("mfu", float("nan")),
     }
 
 

@@ -27,7 +27,7 @@ from pathlib import Path
 
 import numpy as np
 from peers import need
-from pretrain_cpu import HERE, child, plmctl
+from pretrain_cpu import HERE, child, plmctl, read_figures
 
 ROWS = ("format=blocks", "format.crossing=true", "format.specials=false")
 BERT = ("roberta", "noise.token_mask.rate=0.15", *ROWS)
@@ -184,16 +184,7 @@ def ours(case: Case, side: str, tokens: Path, work: Path, given: argparse.Namesp
         f"run.dir={folder}",
         *given.set,
     )
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    steps = {line["step"]: line for line in lines if f"loss/{case.term}" in line}
-    first, last = steps[WARM], steps[WARM + given.timed]
-    seconds = last["seconds"] - first["seconds"]
-    return {
-        "tokens_per_second": (last["tokens"] - first["tokens"]) / seconds,
-        "compile_seconds": first["seconds"] - WARM * seconds / given.timed,
-        "losses": [steps[step][f"loss/{case.term}"] for step in sorted(steps)],
-        "mfu": last.get("mfu", float("nan")),
-    }
+    return read_figures(folder, case.term, warm=WARM, updates=given.timed)
 
 
 def peer(case: Case, side: str, tokens: Path, work: Path, given: argparse.Namespace) -> dict:
