@@ -156,7 +156,7 @@ def show(
 def peak() -> float:
     from plmctl.training.device.peak import find_card_peak
 
-    return find_card_peak(describe_card()) or float("nan")
+    return find_card_peak(describe_card(), "bf16") or float("nan")
 
 
 def ours(case: Case, side: str, tokens: Path, work: Path, given: argparse.Namespace) -> dict:

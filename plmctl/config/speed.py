@@ -62,9 +62,10 @@ def keep(name: str, measure: Callable[[], float], folder: Path) -> float:
 def _find_peak(precision: Precision, threads: int, cache_dir: str | None) -> float:
     """The peak of a card by its name, else the rate that was measured on this machine."""
     device = precision.device
-    known = find_card_peak(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
-    if known:
-        return known
+    if device.type == "cuda":
+        known = find_card_peak(torch.cuda.get_device_name(device), precision.name)
+        if known:
+            return known
 
     def measure() -> float:
         before = torch.get_num_threads()

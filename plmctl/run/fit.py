@@ -33,7 +33,6 @@ from plmctl.training.trainer import Evaluate, Remark, Result, Settings, Trainer
 
 SHORT = 50  # updates of a run
 ROW = 128  # tokens of a row, where nothing says it
-FP32 = 15  # times as long as in 16 bits: 67 of 989 TFLOP/s on an H100
 
 
 def fit(
@@ -70,10 +69,8 @@ def fit(
         best_is_largest=best_is_largest,
         unit=unit,
     )
-    if train.patience and not settings.keep_best:
-        why = "it is not measured" if train.keep_best else "train.keep_best=false"
-        allowed = f"null: nothing says which checkpoint is best, {why}"
-        raise ConfigError("train.patience", train.patience, allowed, fix="train.patience=null")
+    if not settings.keep_best:
+        _refuse_blind_patience(train)
     refuse_idle_patience(train)
     if train.checkpoint_activations:
         checkpoint_stacks(model, objective)
@@ -96,16 +93,17 @@ def fit(
     )
     if spec.provenance.resume:
         _go_on(session, trainer)
-    rewritten = isinstance(objective, Stabilised) and objective.rewrites
-    # both change what a compiled model reads
-    mode = False if regulariser or rewritten else train.compile
-    rate = usual_share(world.device) * settings.peak_flops / world.size
-    rate = rate / FP32 if session.precision.name == "fp32" else rate
-    length = max(stage.row_tokens for stage in stages) or model.backbone.max_length or ROW
-    waste = foresee_waste(budget, train, model, length=length, processes=world.size, rate=rate)
-    if find_whether(mode, world.device, waste=waste, say=session.say):
-        compile_parts([model, objective], world.device)
+    # a regulariser changes what a compiled model reads
+    _compile_where_it_pays(session, trainer, mode=False if regulariser else train.compile)
     return trainer.fit()
+
+
+def _refuse_blind_patience(train: Any) -> None:
+    """ConfigError where `train.patience` waits and nothing says which checkpoint is best."""
+    if train.patience:
+        why = "it is not measured" if train.keep_best else "train.keep_best=false"
+        allowed = f"null: nothing says which checkpoint is best, {why}"
+        raise ConfigError("train.patience", train.patience, allowed, fix="train.patience=null")
 
 
 def refuse_idle_patience(train: Any) -> None:
@@ -113,6 +111,23 @@ def refuse_idle_patience(train: Any) -> None:
     if train.patience and train.eval_every == 0:
         allowed = "1 or more, or null: train.patience counts validations before the end of the run"
         raise ConfigError("train.eval_every", 0, allowed, fix="train.eval_every=null")
+
+
+def _compile_where_it_pays(session: Session, trainer: Trainer, *, mode: Any) -> None:
+    """Compile the model and its objective if `mode` says so, or, left to plmctl, if it pays."""
+    world, model, objective = session.world, trainer.model, trainer.objective
+    if isinstance(objective, Stabilised) and objective.rewrites:
+        mode = False  # it changes what a compiled model reads
+    waste = foresee_waste(
+        trainer.budget,
+        session.spec.train,
+        model,
+        length=max(s.row_tokens for s in trainer.stages) or model.backbone.max_length or ROW,
+        processes=world.size,
+        rate=usual_share(world.device) * trainer.settings.peak_flops / world.size,
+    )
+    if find_whether(mode, world.device, waste=waste, say=session.say):
+        compile_parts([model, objective], world.device)
 
 
 def foresee_waste(

@@ -7,15 +7,17 @@ import torch
 from torch import nn
 
 from plmctl.config.groups import Train
+from plmctl.config.speed import estimate_rate
 from plmctl.core import graphs
 from plmctl.core.errors import ConfigError, DataError, UsageError
 from plmctl.core.progress import clock
 from plmctl.models.base import Backbone
+from plmctl.run.checks.device_speed import Speed
 from plmctl.run.fit import foresee_waste
 from plmctl.training import rundir
 from plmctl.training.budget import Budget
 from plmctl.training.device import compiling, precision
-from plmctl.training.device.peak import peak_flops
+from plmctl.training.device.peak import find_card_peak, peak_flops
 from plmctl.training.freezing import apply_freezing
 from plmctl.training.log import Log, cut_back, format_line, read_metrics
 from plmctl.training.processes.world import device_of, join
@@ -92,6 +94,28 @@ def test_auto_precision_probes_the_cpu(monkeypatch):
 
 def test_peak_of_this_cpu():
     assert peak_flops(precision.choose("fp32", CPU)) > 1e9
+
+
+def test_peak_of_a_card_is_that_of_its_number_type(monkeypatch):
+    """Of a run, of the dry run's estimate, and of `train.minutes`: on an H200 NVIDIA's data sheet
+    has 989 TFLOP/s in 16 bits and 67 in fp32; training reaches 0.3 of it.
+    """
+    gpu = torch.device("cuda")
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H200")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    for name, peak in (("bf16", 989e12), ("fp16", 989e12), ("fp32", 67e12)):
+        assert peak_flops(precision.Precision(name, gpu)) == peak
+        assert Speed.find("cuda", name).count_seconds(0.3 * peak) == pytest.approx(1)
+        rate = estimate_rate(Train(device="cuda", precision=name))
+        assert rate == pytest.approx(0.3 * peak)
+
+
+def test_peak_of_a_card_goes_by_the_longest_name():
+    assert find_card_peak("NVIDIA H100 PCIe", "fp32") == 51e12
+    assert find_card_peak("NVIDIA H100 80GB HBM3", "fp32") == 67e12
+    assert find_card_peak("NVIDIA L40S", "bf16") == 362e12
+    assert find_card_peak("GeForce RTX 4090", "bf16") is None
 
 
 def test_compile_falls_back_without_a_compiler(monkeypatch):

@@ -11,33 +11,33 @@ from plmctl.training.device.precision import Precision
 
 # of the peak, what training reaches: the run itself prints its real share (MFU)
 USUAL_SHARES = {"cpu": 0.5, "cuda": 0.3}
-# dense bf16/fp16 tensor-core peaks, FLOP/s, from NVIDIA's data sheets; the longest matching name
-# counts
+# peaks of graphics cards, FLOP/s, from NVIDIA's data sheets: of dense bf16 and fp16 products on
+# tensor cores, and of fp32 ones without TF32; the longest matching name counts
 CARDS = {
-    "A100": 312e12,
-    "H100": 989e12,
-    "H200": 989e12,
-    "H100 PCIe": 756e12,
-    "L4": 121e12,
-    "L40S": 362e12,
-    "A10": 125e12,
-    "V100": 125e12,
+    "A100": (312e12, 19.5e12),
+    "H100": (989e12, 67e12),
+    "H200": (989e12, 67e12),
+    "H100 PCIe": (756e12, 51e12),
+    "L4": (121e12, 30.3e12),
+    "L40S": (362e12, 91.6e12),
+    "A10": (125e12, 31.2e12),
+    "V100": (125e12, 15.7e12),
 }
 
 
 def peak_flops(precision: Precision) -> float | None:
-    """FLOP/s: the card's dense 16-bit peak by its name, or None; on a CPU the measured rate of a
-    matrix product.
+    """FLOP/s: a card's dense peak by its name, or None; on a CPU the measured rate of a matrix
+    product.
     """
     if precision.device.type == "cuda":
-        return find_card_peak(torch.cuda.get_device_name(precision.device))
+        return find_card_peak(torch.cuda.get_device_name(precision.device), precision.name)
     return _measure_once(precision.device, precision.name, torch.get_num_threads())
 
 
-def find_card_peak(name: str) -> float | None:
-    """The dense 16-bit peak of a graphics card, FLOP/s, if it is known."""
+def find_card_peak(name: str, precision: str) -> float | None:
+    """The dense peak of a graphics card in this number type, FLOP/s, if it is known."""
     names = [card for card in CARDS if card in name]
-    return CARDS[max(names, key=len)] if names else None
+    return CARDS[max(names, key=len)][precision == "fp32"] if names else None
 
 
 def usual_share(device: torch.device) -> float:
