@@ -1,4 +1,4 @@
-"""What a part states that it gives, and does not."""
+"""What a part states that it gives, or asks for, and is not there."""
 
 from __future__ import annotations
 
@@ -26,3 +26,18 @@ def check_given(
         allowed = f"{place_of(type(part))} states '{field}' in `{said}`, but {has}"
         fix = f"write '{field}' in `{method}`, or leave it out of `{said}`"
         raise ConfigError(declared(type(part)) or said, ..., allowed, fix=fix)
+
+
+def check_found(part: object, asked: Iterable[str], there: Collection[str]) -> None:
+    """Raise ConfigError for the first field that a noise asks for, and that a task does not give.
+
+    Args:
+        part: the noise.
+        asked: the fields that it reads.
+        there: the names of what the rows of the task have.
+    """
+    for field in sorted(set(asked).difference(there)):
+        lack = f"which the rows of this task lack{nearest(field, there)}"
+        allowed = f"{place_of(type(part))} reads '{field}', {lack}"
+        fix = f"a noise that does not read it, or write '{field}' in `encode` of the task"
+        raise ConfigError(declared(type(part)) or "noise", ..., allowed, fix=fix)

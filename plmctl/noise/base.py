@@ -12,7 +12,7 @@ from plmctl.core.draws import Draws
 from plmctl.core.errors import ConfigError
 from plmctl.core.fields import Field, fields_of
 from plmctl.core.parts import base_of
-from plmctl.core.ungiven import check_given
+from plmctl.core.ungiven import check_found, check_given
 from plmctl.text.vocab import TokenLack, Vocab
 
 
@@ -40,7 +40,7 @@ class Noise:
 
     def __call__(self, rows: Rows, draws: Draws) -> Rows:
         """Return new rows with noise; every random number comes from `draws`. What is in `writes`
-        has to be there, which each batch of a pretraining is asked.
+        has to be there, which each batch is asked.
         """
         raise NotImplementedError(type(self).__name__)
 
@@ -102,6 +102,18 @@ def split_source(rows: Rows) -> Rows:
         )
     seqs = {name: seq for name, seq in rows.seqs.items() if name != "text"}
     return replace(rows, seqs={**seqs, "source": rows.seqs["text"], "target": rows.seqs["text"]})
+
+
+def add_noise(noise: Noise, rows: Rows, draws: Draws) -> Rows:
+    """Rows of a task after its noise.
+
+    Raises:
+        ConfigError: They lack a field that it states.
+    """
+    check_found(noise, noise.reads - {"input"}, rows.names)
+    noised = noise(rows, draws)
+    check_given(noise, noise.writes, noised.names, said="writes", method="__call__")
+    return noised
 
 
 class Chain(Noise):

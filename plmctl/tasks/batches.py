@@ -17,7 +17,7 @@ from plmctl.core.draws import Draws
 from plmctl.core.values import Whole, fit
 from plmctl.data import loader
 from plmctl.data.reader import check_stage, stage_of
-from plmctl.noise.base import Noise
+from plmctl.noise.base import Noise, add_noise
 from plmctl.text.characters import CharacterRows
 
 REACH = 50  # batches of a shuffled order that are sorted by length together
@@ -204,7 +204,8 @@ class Batches:
         parts = [
             own[at : at + self.micro_batch_size] for at in range(0, len(own), self.micro_batch_size)
         ]
-        hide = None if self.noise is None else partial(self.noise, draws=Draws(self.seed, epoch))
+        draws = Draws(self.seed, epoch)
+        hide = None if self.noise is None else partial(add_noise, self.noise, draws=draws)
         return [collate(self.rows, self.units.rows(part), hide) for part in parts]
 
     @cached_property

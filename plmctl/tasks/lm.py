@@ -23,7 +23,7 @@ from plmctl.data.encoding import close_lines
 from plmctl.data.formats.blocks import make_closing_wrap
 from plmctl.heads.base import about_of, language_heads
 from plmctl.models.base import Backbone, Model
-from plmctl.noise.base import Noise
+from plmctl.noise.base import Noise, add_noise
 from plmctl.tasks import encode
 from plmctl.tasks.dynamic import Adaptation, Learner
 from plmctl.tasks.windows import Window, WindowReader, causal_windows, make_rows
@@ -267,7 +267,10 @@ class LanguageModel:
 
     def _measure_masked(self, run: WindowReader, text: Text, window: int) -> dict[str, float]:
         rows = make_rows([row for row, _ in _frame(text, run.vocab, window)], run.vocab)
-        noised = self.noise()(rows, Draws(self.seed, 0))
+        noised = add_noise(self.noise(), rows, Draws(self.seed, 0))
+        if not noised.names >= {"text", "targets.mlm"}:
+            allowed = "a noise that hides tokens of the text and asks for them (targets.mlm)"
+            raise ConfigError("task.noise", ..., allowed, fix="noise@task.noise=token_mask")
         ids, target = noised.seqs["text"].ids, noised.targets["mlm"]
         loss, tokens = run.loss(
             [(ids[r, :n], target[r, :n]) for r, n in enumerate(rows.seqs["text"].length.tolist())]

@@ -18,6 +18,7 @@ from plmctl.core.draws import Draws
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.parts import part_of
 from plmctl.noise.base import Chain, Noise
+from plmctl.tasks.batches import Batches
 from plmctl.text.tokenizer import Tokenizer
 from tests.knowledge.tables import write_knowledge
 from tests.noise import test_entity_replace as replacing
@@ -132,3 +133,31 @@ def test_a_field_that_is_stated_and_not_given_is_told_with_part_and_field() -> N
         Chain([make("token_mask"), Silent()])(rows_with(frozenset({"text"})), Draws(0, 0))
     near = r" \(did you mean 'spans.chosen'\?\)"
     assert caught.match(f"^noise: {place} {problem}{near}\n  fix: {fix}$")
+
+
+def batches(noise: Noise) -> Batches:
+    """Those of a task whose rows have a text and nothing else."""
+    rows = rows_with(frozenset({"text"}))
+    return Batches(rows, batch_size=4, micro_batch_size=None, seed=0, noise=noise)
+
+
+def test_so_it_is_in_fine_tuning() -> None:
+    with pytest.raises(ConfigError, match=r"Silent \(.*\) states 'spans.choosen' in `writes`"):
+        next(batches(Silent()))
+
+
+@part_of("noise")
+class Hungry(Noise):
+    reads = frozenset({"input", "tracks.word_start"})
+
+
+def test_a_field_that_a_task_lacks_is_told_with_the_noise_that_reads_it() -> None:
+    place = rf"{__name__}.Hungry \(.*test_stated_fields.py:\d+\)"
+    problem = "reads 'tracks.word_start', which the rows of this task lack"
+    fix = "a noise that does not read it, or write 'tracks.word_start' in `encode` of the task"
+    with pytest.raises(ConfigError, match=f"^noise: {place} {problem}\n  fix: {fix}$"):
+        next(batches(Hungry()))
+
+
+def test_a_noise_that_finds_what_it_reads_changes_the_rows_of_a_task() -> None:
+    assert all("mlm" in batch.targets for batch in next(batches(make("token_mask"))))

@@ -15,7 +15,9 @@ from plmctl.core.batch import IGNORE, Batch, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.heads.lm import LMHead
 from plmctl.models.base import Hidden
+from plmctl.noise.autoencode import Autoencode
 from plmctl.noise.token_mask import TokenMask
+from plmctl.noise.whole_word_mask import WholeWordMask
 from plmctl.run.assemble import build_model
 from plmctl.tasks.dynamic import RMSAdaptation, SGDAdaptation
 from plmctl.tasks.lm import LanguageModel, Text
@@ -103,6 +105,20 @@ def test_units_of_a_causal_model(gpt_toy):
     )
     assert found["bits_per_character"] == pytest.approx(nll / math.log(2) / len(joined))
     assert found["bits_per_byte"] == pytest.approx(nll / math.log(2) / len(joined.encode()))
+
+
+def test_a_noise_that_does_not_fit_the_task_is_told(toy):
+    """One that reads what the rows of this task lack, and one that asks for no token."""
+    text, model = Text.of(DOCUMENTS, toy), Tiny("mlm", causal=False)
+
+    def measure(kind, **settings):
+        part, device = LanguageModel(noise=lambda: kind(**settings)), torch.device("cpu")
+        part.measure(model, text, toy.vocab, batch_size=3, device=device)
+
+    with pytest.raises(ConfigError, match=r"WholeWordMask .* reads 'tracks\.word_start', which"):
+        measure(WholeWordMask, vocab=toy.vocab, rate=0.15)
+    with pytest.raises(ConfigError, match=r"(?s)task\.noise: a noise that hides.*=token_mask"):
+        measure(Autoencode)
 
 
 def test_pseudo_perplexity_hides_one_token_at_a_time(toy):
