@@ -28,6 +28,7 @@ from plmctl.noise.base import Noise
 from plmctl.objectives.base import Objective, Output
 from plmctl.tasks import files
 from plmctl.tasks.holding import hold_out, take_fold
+from plmctl.tasks.label_text import spell_label
 from plmctl.tasks.transform import Transform, add_rows
 from plmctl.text.vocab import Vocab
 
@@ -186,7 +187,7 @@ class Task(Objective):
         self.name, self.reader, self.path = settings.name, settings.reader, settings.path
         self.columns, self.max_length = dict(settings.columns or {}), settings.max_length
         self.metrics, self.pooling = list(metrics), settings.pooling
-        self.label_names = [str(label) for label in label_names] if label_names else None
+        self.label_names = [spell_label(label) for label in label_names] if label_names else None
         # split -> the file name that a leader board asks for
         self.submission = dict(submission or {})
         self.transform = transform or Transform()

@@ -13,6 +13,7 @@ from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.parts import part_of
 from plmctl.tasks.base import Example
 from plmctl.tasks.column_settings import Column
+from plmctl.tasks.label_text import spell_label
 from plmctl.tasks.tables import Table
 
 
@@ -59,9 +60,9 @@ class LabelTable(Table):
 
     def cell(self, role: str, value: Any) -> Any:
         if role == "label" and isinstance(value, list):
-            if not all(isinstance(each, str | int) for each in value):
+            if not all(isinstance(each, str | int | float) for each in value):
                 raise ValueError("a list of other things than labels")
-            return tuple(str(each).strip() for each in value)
+            return tuple(map(spell_label, value))
         return super().cell(role, value)
 
     def _split(self, example: Example) -> list[str]:

@@ -19,6 +19,7 @@ from plmctl.tasks.base import Example
 from plmctl.tasks.broken_rows import EMPTY, explain_broken, list_broken
 from plmctl.tasks.column_settings import Column, refuse_lists, spell_column, spell_setting
 from plmctl.tasks.header import names_columns
+from plmctl.tasks.label_text import LabelKinds, spell_label
 from plmctl.tasks.split_files import SplitFiles
 from plmctl.tasks.table_rows import OBJECTS, Row, objects_of, rows_of, show_row
 
@@ -221,6 +222,7 @@ class Table(SplitFiles):
         self, file: Path, columns: Mapping[str, Column], labelled: bool
     ) -> Iterator[Example]:
         empty: list[int] = []  # lines without a label
+        kinds = LabelKinds(file)
         for number, (line, row) in enumerate(objects_of(file, list(map(str, columns.values())))):
             read = {
                 r: c
@@ -243,6 +245,7 @@ class Table(SplitFiles):
             if labelled and cells.get("label", 0) in absent:
                 empty.append(line)
                 continue
+            kinds.add(cells.get("label"), line)
             for role, cell in cells.items():
                 try:
                     cells[role] = self.cell(role, cell)
@@ -299,7 +302,7 @@ def _kind(cell: Any) -> str:
 def _example(cells: dict[str, Any], number: int, place: str) -> Example:
     label = cells.pop("label", None)
     if label is not None and not isinstance(label, tuple):
-        label = (str(label).lower() if isinstance(label, bool) else str(label)).strip()
+        label = spell_label(label)
     of, apart = str(cells.pop("bundle", "")), str(cells.pop("slice", ""))
     number_or_name = str(cells.pop("id", number))
     slices = (apart,) if apart else ()

@@ -11,6 +11,7 @@ import pytest
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.tasks.choices import Choices
 from plmctl.tasks.inference import describe_empty, describe_single, describe_skipped
+from plmctl.tasks.label_text import spell_label
 from plmctl.tasks.predictions import beside
 from plmctl.tasks.ranking_files import RankingFiles
 from plmctl.tasks.tables import Table
@@ -75,10 +76,31 @@ def test_a_line_separator_inside_text_does_not_end_the_line(tmp_path):
     )
 
 
-def test_booleans_and_numbers_of_json_are_labels(tmp_path):
-    rows = [{"sentence": "a", "label": True}, {"sentence": "b", "label": 3}]
+def _read_labels(tmp_path, *labels):
+    rows = [{"sentence": "a", "label": label} for label in labels]
     found = _read(tmp_path, "train.jsonl", "\n".join(map(json.dumps, rows)))
-    assert [e.label for e in found] == ["true", "3"]
+    return [e.label for e in found]
+
+
+def test_booleans_and_numbers_of_json_are_labels(tmp_path):
+    assert _read_labels(tmp_path, True, False, "true") == ["true", "false", "true"]
+    assert _read_labels(tmp_path, 1, 1.0, "1", -2.0, 0.5) == ["1", "1", "1", "-2", "0.5"]
+
+
+def test_true_and_false_beside_numbers_are_refused(tmp_path):
+    """Nobody knows whether true is the label 1."""
+    fix = "one kind in all lines: true and false, or 1 and 0"
+    for labels, is_and_was in (
+        (("x", 1.0, True), "true, but 1 on line 2"),
+        (("x", False, 0), "0, but false on line 2"),
+    ):
+        what = rf"train\.jsonl:3: the label is {is_and_was}: true and false are no numbers\n"
+        with pytest.raises(DataError, match=f"{what}  fix: {fix}"):
+            _read_labels(tmp_path, *labels)
+
+
+def test_label_names_of_a_setting_are_spelled_as_those_of_json():
+    assert [spell_label(name) for name in (True, 1, 1.0, "1.0")] == ["true", "1", "1", "1.0"]
 
 
 def test_test_files_have_their_own_columns_and_no_label(tmp_path):

@@ -39,6 +39,7 @@ from plmctl.run.weights.loading import Loaded, load
 from plmctl.storage.atomic import write_json, write_text
 from plmctl.tasks import batches, inference
 from plmctl.tasks.base import Task
+from plmctl.tasks.label_text import spell_label
 from plmctl.training.device.precision import Precision, choose
 from plmctl.training.evaluation import Measured, measure
 from plmctl.training.processes.world import World
@@ -159,7 +160,7 @@ def _answers(task: Task, loaded: Loaded) -> bool:
     """Whether a model has the heads of a task, and answers with the same labels."""
     known = (loaded.config.get("task") or {}).get("label_names")
     return task.facts.heads <= set(loaded.model.heads) and (
-        not known or task.label_names in (None, [str(label) for label in known])
+        not known or task.label_names in (None, [spell_label(label) for label in known])
     )
 
 

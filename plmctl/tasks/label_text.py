@@ -1,0 +1,45 @@
+"""What a label is called that is a number, or true or false, in JSON, Parquet or a setting."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from plmctl.core.errors import DataError
+
+
+def spell_label(label: Any) -> str:
+    """`label` as text: true and false as JSON has them, and a whole number without a fraction, so
+    that 1 and 1.0, one number of JSON, are one label.
+    """
+    if isinstance(label, float) and label.is_integer():
+        return str(int(label))
+    return json.dumps(label) if isinstance(label, bool) else str(label).strip()
+
+
+class LabelKinds:
+    """Refuses a file in which some labels are true or false, and others numbers."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self._first: dict[bool, tuple[int, str]] = {}  # whether true or false -> line, label
+
+    def add(self, label: Any, line: int) -> None:
+        """A label of this line, or a list of them; DataError where an earlier line has the other
+        kind.
+        """
+        for each in label if isinstance(label, list) else [label]:
+            if not isinstance(each, bool | int | float):
+                continue
+            kind, name = isinstance(each, bool), spell_label(each)
+            self._first.setdefault(kind, (line, name))
+            if (not kind) in self._first:
+                where, other = self._first[not kind]
+                raise DataError(
+                    f"the label is {name}, but {other} on line {where}: true and false are no"
+                    " numbers",
+                    file=self.file,
+                    line=line,
+                    fix="one kind in all lines: true and false, or 1 and 0",
+                )
