@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
 from plmctl.training.checkpoint import Checkpoints
+from plmctl.training.rundir import lock_folder
 
 TINY = [
     "size=tiny",
@@ -265,6 +266,8 @@ def test_a_second_run_in_the_same_folder_is_refused(
     words = ["gpt", *TINY, tokens("gpt", tokens_of), "train.steps=1", f"run.dir={tmp_path / 'run'}"]
     pretrain(*words)
     assert "not empty" in pretrain(*words, code=2)
+    with lock_folder(tmp_path / "run"):
+        assert "a run is going on there" in pretrain(*words, code=2)
     assert "finished" in pretrain("--resume", f"run.dir={tmp_path / 'run'}")
 
 

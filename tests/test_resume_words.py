@@ -4,6 +4,9 @@ first time.
 
 from __future__ import annotations
 
+import os
+import platform
+import re
 import shlex
 import shutil
 from dataclasses import replace
@@ -228,11 +231,14 @@ def test_ctrl_c_while_the_folder_is_made_leaves_nothing(
 def test_one_process_at_a_time_trains_in_a_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    rundir.refuse_live(tmp_path)
+    this, machine = os.getpid(), re.escape(platform.node())
+    who = rf"{re.escape(str(tmp_path))}: another process is training there, process {this} on"
     with rundir.lock_folder(tmp_path) as given:
         with (
             pytest.raises(
                 UsageError,
-                match=r"(?s)another process is training there.*fix: wait until it has ended",
+                match=rf"{who} {machine}\n  fix: wait until it has ended, or end it: kill {this}$",
             ),
             rundir.lock_folder(tmp_path),
         ):
@@ -244,6 +250,22 @@ def test_one_process_at_a_time_trains_in_a_folder(
         monkeypatch.undo()
     with rundir.lock_folder(tmp_path):
         pass
+    rundir.refuse_live(tmp_path)
+
+
+def test_a_new_run_is_told_of_one_that_is_going_on(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    rundir.create(folder, config="a: 1", overrides=[])
+    going_on = f"run.dir={folder}: a run is going on there"
+    with rundir.lock_folder(folder):
+        with pytest.raises(UsageError) as error:
+            rundir.refuse_live(folder)
+        who = f", process {os.getpid()} on {platform.node()}"
+        assert str(error.value) == f"{going_on}{who}\n  fix: another run.dir"
+        (folder / "lock").write_text("", encoding="utf-8")  # that of an earlier version
+        with pytest.raises(UsageError) as error:
+            rundir.refuse_live(folder)
+        assert str(error.value) == f"{going_on}\n  fix: another run.dir"
 
 
 def test_a_file_system_without_locks_is_told(

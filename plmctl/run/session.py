@@ -126,6 +126,7 @@ def _open(
     if given.resume:
         lock(folder)
         return *prepare(spec), None
+    rundir.refuse_live(folder)
     rundir.refuse_used(folder)
     spec, prepared = prepare(spec)
     decided = given.decision.words if given.decision else ()

@@ -16,7 +16,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import torch
 
@@ -54,6 +54,23 @@ def refuse_used(folder: Path) -> None:
         started = file.is_file() and file.stat().st_size > 0
         go_on = "--resume to continue that run, or " if started else ""
         raise UsageError(f"run.dir={folder} is not empty\n  fix: {go_on}another run.dir")
+
+
+def refuse_live(folder: Path) -> None:
+    """Raise UsageError if another process trains in `folder`, before a new run asks for it."""
+    with contextlib.suppress(OSError), (folder / LOCK).open(encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            where = f"run.dir={folder}: a run is going on there{_name_holder(file)[0]}"
+            raise UsageError(f"{where}\n  fix: another run.dir") from None
+
+
+def _name_holder(file: TextIO) -> tuple[str, str]:
+    """(who has the lock, how one ends it): of a process that has not said who it is, ""."""
+    file.seek(0)
+    number, _, machine = file.read().partition(" ")
+    return (f", process {number} on {machine}", f": kill {number}") if machine else ("", "")
 
 
 def _holds_only_a_start(folder: Path) -> bool:
@@ -123,13 +140,14 @@ def lock_folder(folder: Path) -> Iterator[dict[str, int]]:
     if LOCKED in os.environ:
         yield {}
         return
-    with (folder / LOCK).open("w") as file:
+    with (folder / LOCK).open("a+", encoding="utf-8") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            fix = "wait until it has ended, or end it"
+            who, end = _name_holder(file)
             raise UsageError(
-                f"run.dir={folder}: another process is training there\n  fix: {fix}"
+                f"run.dir={folder}: another process is training there{who}\n"
+                f"  fix: wait until it has ended, or end it{end}"
             ) from None
         except OSError as error:  # a network file system without locks
             message = (
@@ -137,6 +155,9 @@ def lock_folder(folder: Path) -> Iterator[dict[str, int]]:
                 " make sure that no other process trains there"
             )
             remark(f"plmctl: {message}")
+        file.truncate(0)
+        file.write(f"{os.getpid()} {platform.node()}")
+        file.flush()
         yield {LOCKED: file.fileno()}
 
 
