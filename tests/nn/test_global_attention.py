@@ -28,6 +28,8 @@ from plmctl.nn.cells.base import RowSize
 from plmctl.nn.cells.global_attention import GlobalAttention
 from plmctl.nn.env import Env, Streams
 from plmctl.nn.init import fan_in, normal
+from plmctl.nn.peft.base import attach
+from plmctl.nn.peft.lora import LowRankChange
 from plmctl.nn.positions import NoPosition, Rotary
 from plmctl.nn.recorder import Recorder
 
@@ -166,6 +168,18 @@ def test_copies_give_what_attention_gives() -> None:
         with torch.no_grad():
             cell.global_maps.q.weight.add_(0.5)
         assert not torch.allclose(cell(Streams({"text": stream()}), env), near)
+
+
+def test_copies_have_nothing_of_what_lora_adds_to_the_first_map() -> None:
+    cell = make()
+    maps = {name: part for name, part in cell.list_maps().items() if name in {"query", "value"}}
+    attach(cell.qkv, "lora", LowRankChange(maps, rank=2, scale=2.0, dropout=0.0))
+    normal(cell, std=0.5, generator=torch.Generator().manual_seed(3))
+    far = cell.global_maps
+    assert set(dict(far.named_parameters())) == {"q.weight", "q.bias", "kv.weight", "kv.bias"}
+    for name in ("weight", "bias"):
+        copied = torch.cat([far.q.get_parameter(name), far.kv.get_parameter(name)])
+        torch.testing.assert_close(copied, cell.qkv.get_parameter(name), rtol=0, atol=0)
 
 
 def test_recorded_maps_have_the_global_rows() -> None:

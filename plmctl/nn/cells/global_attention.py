@@ -31,9 +31,10 @@ class GlobalMaps(Starting):
     def start(self, generator: Generator) -> None:
         (first,) = self._first
         inner = self.q.out_features
-        for name, parameter in first.named_parameters():
-            self.q.get_parameter(name).copy_(parameter[:inner])
-            self.kv.get_parameter(name).copy_(parameter[inner : 3 * inner])
+        for name, parameter in self.q.named_parameters():  # `first` may have LoRA's, too
+            q, kv = first.get_parameter(name).split([inner, 2 * inner])
+            parameter.copy_(q)
+            self.kv.get_parameter(name).copy_(kv)
 
 
 @part_of("cells")
