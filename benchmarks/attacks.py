@@ -7,8 +7,9 @@ All attack the same examples and must end with the same texts. One by one: the m
 candidates of one place of one text as a batch, with a cache for each text. Side by side, as `plmctl
 attack` does it: the wishes of `window` texts are one batch, and the cache is common. TextAttack
 runs in the Python of `--peer`, which has `textattack` beside plmctl (text_attack.py says with which
-parts). All in turn, with one thread, `--rounds` times; the best time of each counts, without that
-for reading the model and the texts.
+parts); with `--exported`, the folder of `plmctl convert runs/sst2 --to hf`, once more with its own
+wrapper of models. All in turn, with one thread, `--rounds` times; the best time of each counts,
+without that for reading the model and the texts.
 """
 
 from __future__ import annotations
@@ -105,6 +106,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--peer", help="a Python that has textattack; none: plmctl alone")
+    parser.add_argument("--exported", help="the same model in Hugging Face's layout, for the peer")
     given = parser.parse_intermixed_args()
     torch.set_num_threads(1)
     words = [f"checkpoint={given.run}", *given.words]
@@ -118,13 +120,16 @@ def main() -> None:
         "one by one": partial(here, alone=True),
     }
     with ExitStack() as stack:
-        if given.peer:
-            command = [given.peer, str(PEER), "--rows", str(given.rows), *words]
+        peers: dict[str, list[str]] = {"TextAttack": []} if given.peer else {}
+        if given.peer and given.exported:
+            peers["TextAttack, its own wrapper"] = ["--exported", given.exported]
+        for name, more in peers.items():
+            command = [given.peer, str(PEER), "--rows", str(given.rows), *more, *words]
             pipe = subprocess.PIPE
             process = stack.enter_context(
                 subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
             )
-            turns["TextAttack"] = partial(attack_there, process)
+            turns[name] = partial(attack_there, process)
         rounds: dict[str, list[Round]] = {name: [] for name in turns}
         for _ in range(given.rounds):
             for name, turn in turns.items():

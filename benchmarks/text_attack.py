@@ -1,6 +1,9 @@
 """TextAttack's side of attacks.py, which starts this script in an environment that has `textattack`
 beside plmctl: the same model, the same texts, and TextAttack's own parts.
 
+plmctl reads the model, or with `--exported` TextAttack's `HuggingFaceModelWrapper`, which pads each
+text to the length of the tokenizer, 32 texts at a time.
+
 Each line of standard input begins a round; a line of JSON on standard output ends it.
 """
 
@@ -30,7 +33,8 @@ from plmctl.run.weights.loading import load_for
 from plmctl.tasks import batches
 from plmctl.tasks.base import Example
 
-Score = Callable[[list[str]], np.ndarray]  # texts -> [n, K]
+Score = Callable[[list[str]], np.ndarray | torch.Tensor]  # texts -> [n, K]
+SHIPPED_BATCH = 32  # `model_batch_size` of TextAttack, where nothing is set
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,7 @@ def make_attack(
         model = None
 
         def __call__(self, texts: list[str]) -> torch.Tensor:
-            return torch.from_numpy(score(texts))
+            return torch.as_tensor(score(texts))
 
     class ListedSwap(transformations.WordSwap):
         def _get_replacement_words(self, word: str) -> list[str]:
@@ -132,9 +136,20 @@ def translate(
     return {"words": words, "stop_words": stop.words, "width": width}
 
 
+def wrap_exported(folder: str) -> Score:
+    """TextAttack's own wrapper of a model in Hugging Face's layout; its answers are logits."""
+    from textattack.models.wrappers import HuggingFaceModelWrapper
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    wrapper: Score = HuggingFaceModelWrapper(model, AutoTokenizer.from_pretrained(folder))
+    return wrapper
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=100)
+    parser.add_argument("--exported", help="the folder of `plmctl convert ... --to hf`")
     parser.add_argument("words", nargs="*", help="those of plmctl attack")
     given = parser.parse_args()
     torch.set_num_threads(1)
@@ -144,20 +159,28 @@ def main() -> None:
     examples = task.read(spec.split)[: given.rows]
     texts = [str(example.fields[spec.field]) for example in examples]
     golds = [task.names.index(str(example.label)) for example in examples]
-    read = 0
 
-    def score(some: list[str]) -> np.ndarray:
-        nonlocal read
-        read += len(some)
+    def score_here(some: list[str]) -> np.ndarray:
         rows = task.encode([Example("", {"text": text}) for text in some], loaded.tokenizer)
         with torch.no_grad(), precision.autocast():
             batch = batches.collate(rows, np.arange(len(some))).to(precision.device)
             logits = task.logits(loaded.model, batch)["class"].float().cpu().numpy()
         return np.round(task.measure_probabilities({"class": logits}, rows), DIGITS)
 
+    ask: Score = score_here
+    batch_size = spec.batch_size
+    if given.exported:
+        ask, batch_size = wrap_exported(given.exported), SHIPPED_BATCH
+    read = 0
+
+    def score(some: list[str]) -> np.ndarray | torch.Tensor:
+        nonlocal read
+        read += len(some)
+        return ask(some)
+
     for _ in sys.stdin:
         parts = translate(*build_parts(spec, loaded, precision))
-        attack = make_attack(score, **parts, batch_size=spec.batch_size)
+        attack = make_attack(score, **parts, batch_size=batch_size)
         read = 0
         clock, work = time.perf_counter(), time.process_time()
         rows = attack_texts(attack, texts, golds)
