@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import string
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -10,7 +11,9 @@ import numpy as np
 
 from plmctl.attack.base import Place, WordCandidates
 from plmctl.core.parts import part_of
+from plmctl.text.sentences import CJK
 
+CHINESE = re.compile(f"[{CJK}]")
 ROWS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")  # of a keyboard, each half a key to the right
 
 
@@ -41,7 +44,7 @@ class LetterSlips(Slips):
     """Two neighbouring letters swapped, one replaced, one left out, one put in: one of each, at
     places that are drawn (DeepWordBug: Gao et al., 2018, arXiv:1801.04354, sec. III-C).
 
-    Words of one letter stay.
+    Words of one letter stay. In a Chinese word two characters are swapped, or one is left out.
     """
 
     def slip(self, word: str, draws: np.random.Generator) -> list[str]:
@@ -50,12 +53,12 @@ class LetterSlips(Slips):
         swap, place, gone = (int(draws.integers(len(word) - off)) for off in (1, 0, 0))
         between = int(draws.integers(len(word) + 1))
         other, more = (string.ascii_lowercase[int(draws.integers(26))] for _ in range(2))
-        return [
-            word[:swap] + word[swap + 1] + word[swap] + word[swap + 2 :],
-            word[:place] + other + word[place + 1 :],
-            word[:gone] + word[gone + 1 :],
-            word[:between] + more + word[between:],
-        ]
+        swapped = word[:swap] + word[swap + 1] + word[swap] + word[swap + 2 :]
+        shorter = word[:gone] + word[gone + 1 :]
+        if CHINESE.search(word):
+            return [swapped, shorter]
+        replaced = word[:place] + other + word[place + 1 :]
+        return [swapped, replaced, shorter, word[:between] + more + word[between:]]
 
 
 @part_of("attack_candidates")

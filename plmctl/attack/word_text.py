@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from plmctl.text.segment import Segmenter
 from plmctl.text.sentences import CJK
 
-# don't and well-made are one word each, and so is a Chinese character
-WORD = re.compile(rf"[{CJK}]|[^\W_{CJK}]+(?:['’-][^\W_{CJK}]+)*")
+# don't and well-made are one word each, and Chinese characters beside each other one stretch
+STRETCH = re.compile(rf"([{CJK}]+)|[^\W_{CJK}]+(?:['’-][^\W_{CJK}]+)*")
 
 
 @dataclass(frozen=True)
@@ -19,17 +21,19 @@ class WordText:
     places: tuple[int, ...]
 
     @classmethod
-    def of(cls, text: str) -> WordText:
-        """The words of a text, and what is between them."""
+    def of(cls, text: str, segment: Segmenter | None = None) -> WordText:
+        """The words of a text, and what is between them; a Chinese character is a word, or those
+        are that `segment` finds.
+        """
         pieces: list[str] = []
         places: list[int] = []
-        end = 0
-        for word in WORD.finditer(text):
-            pieces.append(text[end : word.start()])
+        last = 0
+        for start, end in _find_words(text, segment):
+            pieces.append(text[last:start])
             places.append(len(pieces))
-            pieces.append(word[0])
-            end = word.end()
-        return cls((*pieces, text[end:]), tuple(places))
+            pieces.append(text[start:end])
+            last = end
+        return cls((*pieces, text[last:]), tuple(places))
 
     @property
     def text(self) -> str:
@@ -41,6 +45,10 @@ class WordText:
     def word(self, number: int) -> str:
         """The word of this number, from 0."""
         return self.pieces[self.places[number]]
+
+    def start(self, number: int) -> int:
+        """Where the word of this number begins in the text."""
+        return sum(map(len, self.pieces[: self.places[number]]))
 
     def replace(self, number: int, word: str) -> WordText:
         """This text with another word there."""
@@ -61,3 +69,15 @@ class WordText:
     def differing(self, other: WordText) -> list[int]:
         """The numbers of the words that are others there."""
         return [n for n in range(len(self)) if self.word(n) != other.word(n)]
+
+
+def _find_words(text: str, segment: Segmenter | None) -> Iterator[tuple[int, int]]:
+    """(start, end) of each word."""
+    for found in STRETCH.finditer(text):
+        start, end = found.span()
+        if found[1] is None:
+            yield start, end
+        elif segment is None:
+            yield from ((n, n + 1) for n in range(start, end))
+        else:
+            yield from ((start + a, start + b) for a, b in segment(found[1]))

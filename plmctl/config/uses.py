@@ -60,6 +60,8 @@ class Attack(RunSpec):
     split: str = "dev"  # whose examples are attacked, those that the model answers right
     rows: Count | None = 200  # of the split, the first of them; null: all
     field: str = "text"  # which text of an example is changed: text, text2
+    # the words of Chinese texts: jieba, or a plugin's text -> (start, end); null: each character
+    segment: str | None = None
     attack_candidates: Any = MISSING  # words that may stand in place of a word
     # what a changed text must not do: [changed_once,similarity]; [] or null: nothing
     constraint: Any = None

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from plmctl.attack.base import AttackSearch, Constraint, Pair, WordCandidates
+from plmctl.attack.slips import CHINESE
 from plmctl.attack.together import AskedOnce, attack_together
 from plmctl.attack.word_text import WordText
 from plmctl.config.build import build
@@ -36,6 +37,8 @@ from plmctl.run.weights.loading import Loaded, load, load_for
 from plmctl.tasks import inference
 from plmctl.tasks.base import Example
 from plmctl.tasks.classification import Classification
+from plmctl.text.segment import Segmenter
+from plmctl.text.segment import find as find_segmenter
 from plmctl.training.device.precision import Precision
 
 DIGITS = 6  # of probabilities: what differs by less is equal, so that no batch decides
@@ -47,6 +50,7 @@ class Victim:
     Args:
         examples: whose texts are changed.
         field: the text that is changed.
+        segment: finds the words of Chinese texts.
     """
 
     def __init__(
@@ -58,10 +62,13 @@ class Victim:
         *,
         field: str,
         batch_size: int,
+        segment: Segmenter | None = None,
     ) -> None:
         self.loaded, self.task, self.precision = loaded, task, precision
         self.examples, self.field, self.batch_size = examples, field, batch_size
         self.names = tuple(task.label_names or ())
+        self.segmented = segment is not None
+        self.texts = [WordText.of(str(example.fields[field]), segment) for example in examples]
 
     def score(self, items: Sequence[tuple[int, str]]) -> list[np.ndarray]:
         """[K] for each (number of an example, its text)."""
@@ -84,11 +91,13 @@ def attack(spec: Attack) -> int:
     """Attack the examples of a split that the model answers right; show and write what happens."""
     if spec.out is not None:
         check_out(Path(spec.out), spec.overwrite)
+    segment = find_segmenter(spec.segment, spec.plugins, "segment") if spec.segment else None
     loaded, precision = load_for(spec)
     given = describe_model(loaded, spec.plugins)
     task = build(choose_task(spec, loaded), given, spec.plugins, path="task")
     examples = _read(spec, task)
-    victim = Victim(loaded, task, precision, examples, field=spec.field, batch_size=spec.batch_size)
+    how: dict[str, Any] = {"field": spec.field, "batch_size": spec.batch_size}
+    victim = Victim(loaded, task, precision, examples, segment=segment, **how)
     candidates, constraints, search = build_parts(spec, loaded, precision)
     started, model = time.perf_counter(), AskedOnce(victim.score)
     rows = attack_examples(victim, model, candidates, constraints, search, window=spec.window)
@@ -126,19 +135,20 @@ def attack_examples(
         victim: says which examples.
         model: its answers.
     """
-    examples, names = victim.examples, victim.names
-    texts = [WordText.of(str(example.fields[victim.field])) for example in examples]
+    examples, names, texts = victim.examples, victim.names, victim.texts
     golds = [names.index(str(example.label)) for example in examples]
     keepers = [each for each in constraints if type(each).keep is not Constraint.keep]
     before = model([(n, text.text) for n, text in enumerate(texts)])
     right = [n for n, own in enumerate(before) if int(np.argmax(own)) == golds[n]]
+    proposals = AskedOnce(candidates.propose)
     found = attack_together(
         [search.search(texts[n], golds[n], before[n], constraints) for n in right],
         score=lambda items: model([(right[place], text) for place, text in items]),
-        propose=AskedOnce(candidates.propose),
+        propose=proposals,
         keep=AskedOnce(partial(_keep, keepers)) if keepers else _keep_all,
         window=window,
     )
+    _refuse_idle(victim, proposals)
     ends = dict(zip(right, found, strict=True))
     rows = []
     for n, (example, text) in enumerate(zip(examples, texts, strict=True)):
@@ -148,7 +158,8 @@ def attack_examples(
             rows.append({**row, "result": "wrong before"})
             continue
         end, queries = ends[n]
-        changes = [[k, text.word(k), end.text.word(k)] for k in text.differing(end.text)]
+        numbers = text.differing(end.text)
+        changes = [[k, text.word(k), end.text.word(k), text.start(k)] for k in numbers]
         rows.append(
             {
                 **row,
@@ -160,6 +171,19 @@ def attack_examples(
             }
         )
     return rows
+
+
+def _refuse_idle(victim: Victim, proposals: AskedOnce) -> None:
+    """ConfigError where no word that was asked for has another one that may stand there."""
+    if not proposals.known or any(proposals.known.values()):
+        return
+    chinese = any(CHINESE.search(text.text) for text in victim.texts)
+    allowed = "these propose nothing for any word of these texts"
+    fix = "attack_candidates=<others>"
+    if chinese and not victim.segmented:
+        allowed += ", of which each Chinese character is one"
+        fix = "attack_candidates=letters segment=jieba"
+    raise ConfigError("attack_candidates", ..., allowed, fix=fix)
 
 
 def _keep(constraints: Sequence[Constraint], pairs: Sequence[Pair]) -> list[bool]:

@@ -22,13 +22,14 @@ def jieba(text: str) -> Iterator[tuple[int, int]]:
     return ((start, end) for _, start, end in _jieba().tokenize(text, HMM=False))
 
 
-def find(name: str, plugins: Sequence[str] | None = None) -> Segmenter:
+def find(name: str, plugins: Sequence[str] | None = None, path: str = "data.segment") -> Segmenter:
     """Find the function of this file called `name`, or the one at a dotted path.
 
     Args:
         name: `jieba`, or `<module>.<function>`; a function of a plug-in declares itself by
             `@part_of("segment")`.
         plugins: the packages that it may lie in; None: any.
+        path: the setting that names it.
 
     Raises:
         ConfigError: if there is no such segmenter.
@@ -39,25 +40,23 @@ def find(name: str, plugins: Sequence[str] | None = None) -> Segmenter:
         segmenter: Segmenter = globals()[function]
         next(iter(segmenter("")), None)  # a missing library is reported now, not after an hour
         return segmenter
-    fix = "" if module else f"data.segment={_OWN[0]}"
+    fix = "" if module else f"{path}={_OWN[0]}"
     allowed = (
         f"must be {', '.join(_OWN)}, or <module>.<function> (text -> start,"
         " end of words) of a --plugin package"
     )
-    error = ConfigError("data.segment", name, allowed + nearest(name, _OWN), fix=fix)
+    error = ConfigError(path, name, allowed + nearest(name, _OWN), fix=fix)
     if not module:
         raise error
     if plugins is not None and name.partition(".")[0] not in plugins:
-        raise ConfigError(
-            "data.segment", name, error.allowed, fix=f"--plugin {name.partition('.')[0]}"
-        )
+        raise ConfigError(path, name, error.allowed, fix=f"--plugin {name.partition('.')[0]}")
     try:
         segmenter = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError) as missing:
-        raise ConfigError("data.segment", name, f"cannot be imported ({missing})") from missing
+        raise ConfigError(path, name, f"cannot be imported ({missing})") from missing
     if declared(segmenter) != "segment":
         fix = '@part_of("segment") of plmctl.core.parts above its definition'
-        raise ConfigError("data.segment", name, "does not declare itself a segmenter", fix=fix)
+        raise ConfigError(path, name, "does not declare itself a segmenter", fix=fix)
     return segmenter
 
 

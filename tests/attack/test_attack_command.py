@@ -22,6 +22,7 @@ from plmctl.run.weights.loading import load
 from plmctl.tasks.classification import Classification
 from plmctl.training.device.precision import choose
 from tests.attack.plain import attack_by_importance
+from tests.attack.test_slips import pairs
 from tests.command import plmctl
 
 
@@ -77,7 +78,7 @@ def test_texts_are_those_of_a_loop_over_one_text_at_a_time(run: Path, tmp_path: 
         assert (row["attacked"], row["queries"]) == (text, asked)
         assert (row["result"] == "fooled") is changed
         fooled += changed
-        for place, before, after in row["changes"]:
+        for place, before, after, _ in row["changes"]:
             assert WordText.of(row["text"]).word(place) == before
             assert WordText.of(text).word(place) == after
     assert fooled
@@ -112,7 +113,7 @@ def test_other_parts_attack_too(run: Path, tmp_path: Path, words: list[str]) -> 
     assert any(row["changes"] for row in rows)
     stop = {"this", "is"}
     if "attack_candidates=keyboard" not in words:
-        assert not any(before in stop for row in rows for _, before, _ in row["changes"])
+        assert not any(before in stop for row in rows for _, before, *_ in row["changes"])
 
 
 def test_a_stricter_similarity_leaves_less(run: Path, tmp_path: Path) -> None:
@@ -151,6 +152,41 @@ def test_mistakes_are_told_before_work(run: Path, words: list[str], reason: str)
     assert reason in " ".join(said.split())
 
 
+def write_chinese(folder: Path) -> Path:
+    text = "text\tlabel\n这部电影很好看\tgood\n这部电影不好看\tbad\n"
+    file = folder / "dev.tsv"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def test_candidates_that_propose_nothing_are_refused(run: Path, tmp_path: Path) -> None:
+    """A Chinese character has no slips, and none of its keys lies on a keyboard."""
+    words = [f"checkpoint={run}", f"task.path={write_chinese(tmp_path).parent}", "constraint=[]"]
+    for name in ("letters", "keyboard"):
+        said = plmctl("attack", *words, f"attack_candidates={name}", code=2)
+        assert "attack_candidates: these propose nothing for any word of these texts" in said
+        assert "fix: attack_candidates=letters segment=jieba" in said
+
+
+def test_words_of_a_segmenter_are_attacked_and_marked(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("plmctl.run.attacking.find_segmenter", lambda *_: pairs)
+    words = [f"checkpoint={run}", f"task.path={write_chinese(tmp_path).parent}", "constraint=[]"]
+    out = tmp_path / "rows.jsonl"
+    plmctl("attack", *words, "attack_candidates=letters", "segment=jieba", f"out={out}")
+    rows = read(out)
+    assert [row["words"] for row in rows] == [4, 4]
+    changed = {**rows[0], "changes": [[0, "这部", "部这", 0], [2, "很好", "好", 4]]}
+    assert mark(changed) == "⟦这部 → 部这⟧电影⟦很好 → 好⟧看"
+
+
+def test_a_segmenter_that_is_none_is_told(run: Path) -> None:
+    said = plmctl("attack", f"checkpoint={run}", "segment=jeiba", code=2)
+    assert "segment='jeiba': must be jieba" in said
+    assert "fix: segment=jieba" in said
+
+
 def test_a_report_marks_the_changed_words(run: Path) -> None:
     words = ["attack_candidates=letters", "constraint=[changed_once]"]
     plmctl("attack", f"checkpoint={run}", "rows=12", *words)
@@ -160,7 +196,8 @@ def test_a_report_marks_the_changed_words(run: Path) -> None:
         key=lambda row: len(row["changes"]) / row["words"],
     )
     page = render_markdown(panel(find_subject([run])), charts="")
-    _, before, after = row["changes"][0]
+    _, before, after, _ = row["changes"][0]
+    assert mark({**row, "changes": [change[:3] for change in row["changes"]]}) == mark(row)
     assert f"⟦{before} → {after}⟧" in page
     assert mark({**row, "changes": []}) == row["text"]
     file.unlink()

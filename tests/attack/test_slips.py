@@ -31,6 +31,30 @@ def test_there_is_one_slip_of_each_kind() -> None:
     assert propose(LetterSlips(), "a") == [[]]
 
 
+def pairs(text: str) -> list[tuple[int, int]]:
+    """Two characters make a word, as a segmenter finds them."""
+    return [(n, min(n + 2, len(text))) for n in range(0, len(text), 2)]
+
+
+def test_a_chinese_word_is_cut_by_a_segmenter_and_has_slips_of_its_own_characters() -> None:
+    text = "非常好看，5 stars 好"
+    assert WordText.of(text, pairs).pieces[1::2] == ("非常", "好看", "5", "stars", "好")
+    alone = WordText.of(text)
+    assert alone.pieces[1::2] == ("非", "常", "好", "看", "5", "stars", "好")
+    for words in (alone, WordText.of(text, pairs)):
+        assert words.text == text
+        for n in range(len(words)):
+            assert text[words.start(n) :].startswith(words.word(n))
+    words = WordText.of(text, pairs)
+    for seed in range(4):
+        first, second, *_, last = LetterSlips(seed=seed).propose([(words, n) for n in range(5)])
+        assert first[0] == "常非"
+        assert first[1] in ("非", "常")
+        assert second[0] == "看好"
+        assert second[1] in ("好", "看")
+        assert last == []
+
+
 def test_a_word_has_the_same_slips_everywhere_and_others_by_the_seed() -> None:
     first = propose(LetterSlips(seed=1), "great film")
     assert propose(LetterSlips(seed=1), "a film so great")[::-1][:1] == first[:1]

@@ -49,7 +49,9 @@ def _blocks(rows: Sequence[Mapping[str, Any]]) -> list[Block]:
 
 def mark(row: Mapping[str, Any]) -> str:
     """The text, with each changed word beside what it was changed to."""
-    text = WordText.of(row["text"])
-    for number, before, after in row["changes"]:
-        text = text.replace(number, f"⟦{before} → {after}⟧")
-    return text.text
+    text: str = row["text"]
+    words = WordText.of(text)
+    for number, before, after, *place in reversed(row["changes"]):
+        start = place[0] if place else words.start(number)  # older files say the number alone
+        text = f"{text[:start]}⟦{before} → {after}⟧{text[start + len(before) :]}"
+    return text
