@@ -246,6 +246,8 @@ def test_the_path_that_is_missing_is_the_one_that_is_named() -> None:
         ("./bert", "check the path"),
         ("/no/bert", "check the path"),
         ("a/b/c", "check the path"),
+        ("wiki/", "give one that is there, such as runs/other"),
+        ("org/bert/", "download it first: hf download org/bert --local-dir org/bert"),
     ],
 )
 def test_a_checkpoint_that_is_not_there(name: str, fix: str) -> None:

@@ -5,6 +5,7 @@ reports every problem at once.
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -124,7 +125,10 @@ def _with_study(given: Provenance) -> Provenance:
         file = find_graph_recipe(given.recipe, given.config_dirs)
         return replace(given, recipe=str(file))
     if given.verb == "ablate":
-        return replace(given, recipe=str(find_study(given.recipe or "", given.config_dirs)))
+        # its file may have ${init}-pieces: runs/wiki/ is runs/wiki
+        words = tuple(re.sub(r"^(init=.*[^/])/+$", r"\1", word) for word in given.overrides)
+        study = str(find_study(given.recipe or "", given.config_dirs))
+        return replace(given, recipe=study, overrides=words)
     recipe = given.recipe
     if recipe and given.verb != "pretrain" and not recipe.endswith((".yaml", ".yml")):
         raise UsageError(

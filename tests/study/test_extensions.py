@@ -144,6 +144,15 @@ def test_a_near_name_or_a_download_is_better_than_a_command(
     assert f"\n  fix: {fix}" in told
 
 
+def test_a_slash_behind_init_is_none_of_its_name() -> None:
+    """The file writes `${init}-pieces`."""
+    file = str(recipes_dir() / "studies/extend.yaml")
+    cfg: Any = plain(compose("ablate", file, ["init=runs/wikj/"]))
+    assert cfg["init"] == "runs/wikj"
+    assert cfg["arms"]["pieces"] == ["init=runs/wikj-pieces"]
+    assert "runs/wikj-pieces" in list_makers(Path(file), cfg)
+
+
 def test_without_init_it_says_what_comes_before() -> None:
     with pytest.raises(ConfigError) as caught:
         parse(plain(compose("ablate", str(recipes_dir() / "studies/extend.yaml"), [])), name="x")

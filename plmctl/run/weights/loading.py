@@ -342,7 +342,7 @@ def find(path: str | os.PathLike[str]) -> Path:
     """
     place = Path(path).expanduser()
     if not place.exists():
-        raise _explain_missing(str(path), place)
+        raise _explain_missing(str(path).rstrip("/"), place)
     if not place.is_dir():
         inside = any((place.parent / name).is_file() for name in ("config.yaml", "config.json"))
         folder = place.parent if inside else "the folder of a run or a model"
