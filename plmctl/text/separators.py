@@ -9,12 +9,15 @@ from functools import cache
 from itertools import chain, islice
 from pathlib import Path
 
+from plmctl.core.errors import DataError
 from plmctl.core.terminal import remark
 
 COMMA = ","
 OTHERS = {";": "semicolons", "\t": "tabs", "|": "bars"}  # as programs for tables write them
 LOOKED = 100  # lines
+FEW = 10  # rows: signs of a text divide fewer of them alike by chance
 DIVIDING = re.compile(r"(?<!\d),\S|,[^\s\d]")  # no comma of prose, nor of a decimal number
+BETWEEN_WORDS = re.compile(r"(?<!\d),|,(?!\d)")  # no comma of a decimal number
 QUOTED = re.compile(r'"[^"]*("|$)')
 
 
@@ -35,20 +38,44 @@ def find_separator(lines: Sequence[str], *, whole: bool = True) -> str:
             return COMMA
         counts[sign] = [len(row) for row in (rows if whole else rows[:-1])]
     fitting = [sign for sign in counts if len({*counts[sign]}) == 1 and counts[sign][0] > 1]
-    first = next((line for line in lines if line.strip()), "")
-    divided = DIVIDING.search(QUOTED.sub('""', first))
+    divided = DIVIDING.search(_first_outside_quotes(lines))
     return fitting[0] if len(fitting) == 1 and not divided else COMMA
+
+
+def _first_outside_quotes(lines: Sequence[str]) -> str:
+    """The first line that is not empty, with "" for what is in quotes."""
+    return QUOTED.sub('""', next((line for line in lines if line.strip()), ""))
 
 
 def divide_rows(file: Path, lines: Iterator[str]) -> tuple[Iterator[str], str]:
     """The lines of a file, each with its end, and what stands between their cells; what is no comma
     is said.
+
+    Raises:
+        DataError: of few rows, where it may be a comma as well.
     """
     first = list(islice(lines, LOOKED))
-    separator = find_separator(first, whole=len(first) < LOOKED)
+    whole = len(first) < LOOKED
+    separator = find_separator(first, whole=whole)
     if separator != COMMA:
+        if whole:
+            _refuse_chance(file, first, separator)
         _say(file, separator)
     return chain(first, lines), separator
+
+
+def _refuse_chance(file: Path, lines: Sequence[str], sign: str) -> None:
+    """DataError where few rows are divided by `sign`, and a comma stands in the first one, too:
+    rows between commas, of which some have too many, look the same.
+    """
+    rows = [row for row in csv.reader(lines, delimiter=sign) if row]
+    if len(rows) < FEW and BETWEEN_WORDS.search(_first_outside_quotes(lines)):
+        raise DataError(
+            f"do {OTHERS[sign]} or commas stand between the cells? Both are in the first row, and"
+            f" {len(rows)} rows are too few to tell",
+            file=file,
+            fix="put cells with commas in them into quotes, or name the columns in a first line",
+        )
 
 
 @cache

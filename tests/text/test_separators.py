@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from plmctl.core.errors import DataError
 from plmctl.tasks.table_rows import rows_of
 from plmctl.text.inputs import read_rows
-from plmctl.text.separators import LOOKED, find_separator
+from plmctl.text.separators import FEW, LOOKED, find_separator
 
 
 @pytest.mark.parametrize(
@@ -50,3 +51,21 @@ def test_a_row_may_go_on_behind_what_is_looked_at(
     table = list(read_rows(tmp_path / "a.csv", ["text"]))
     assert table[-1] == (LOOKED + 1, {"text": "two\nlines", "label": "last"})
     assert caplog.text.count("a.csv: its cells stand between semicolons") == 1
+
+
+def test_few_rows_that_commas_or_other_signs_may_divide_are_refused(tmp_path: Path) -> None:
+    """Rows between commas, the second with one too many, and rows of two cells between
+    semicolons, which both have commas in their texts, are the same file.
+    """
+    file, rows = tmp_path / "a.csv", ["I came, I saw; fine", "well, yes, no; good"]
+    file.write_text("\n".join(rows), encoding="utf-8")
+    what = r"a\.csv: do semicolons or commas stand .*, and 2 rows are too few to tell\n"
+    fix = "  fix: put cells with commas in them into quotes, or name the columns in a first line$"
+    with pytest.raises(DataError, match=what + fix):
+        list(rows_of(file))
+    named = ["text;label", *rows]
+    quoted = ['"I came, I saw"; fine', rows[1]]
+    decimal = ["it is 3,5 long;fine", rows[1]]
+    for sure in (named, quoted, decimal, rows * (FEW // 2)):
+        file.write_text("\n".join(sure), encoding="utf-8")
+        assert {len(cells) for _, cells in rows_of(file)} == {2}
