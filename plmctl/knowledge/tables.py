@@ -11,7 +11,10 @@ from pathlib import Path
 
 from plmctl.core.errors import DataError
 from plmctl.core.terminal import counted
+from plmctl.text.bounds import longest_line
 from plmctl.text.inputs import read_lines
+from plmctl.text.quotes import read_cells
+from plmctl.text.separators import divide_rows
 
 _EXAMPLES = 3
 
@@ -47,7 +50,7 @@ def read_table(
     A first line that has the names of columns, and nothing else, says their order.
 
     Args:
-        file: has tabs between its columns, a .csv commas.
+        file: has tabs between its columns, a .csv commas, or what else divides all its rows.
         columns: the names of those that each line has.
         optional: of those that may stand behind them.
 
@@ -68,12 +71,22 @@ def read_table(
 
 
 def _split_lines(file: Path) -> Iterator[tuple[int, list[str]]]:
-    """(number, cells) of each line that is not empty."""
-    commas = ".csv" in file.suffixes
+    """(number, cells) of each row that is not empty."""
+    for number, cells in _read_csv(file) if ".csv" in file.suffixes else _read_tabs(file):
+        if cells != [""]:
+            yield number, cells
+
+
+def _read_csv(file: Path) -> Iterator[tuple[int, list[str]]]:
+    csv.field_size_limit(longest_line())
+    lines, sign = divide_rows(file, (f"{line}\n" for _, line in read_lines(file, cut=False)))
+    for number, cells in read_cells(file, lines, sign, otherwise=""):
+        yield number, [cell.strip() for cell in cells]
+
+
+def _read_tabs(file: Path) -> Iterator[tuple[int, list[str]]]:
     for number, line in read_lines(file, cut=False):
-        if line.strip():
-            cells = next(csv.reader([line])) if commas else line.rstrip("\r\n").split("\t")
-            yield number, [cell.strip() for cell in cells]
+        yield number, [cell.strip() for cell in line.split("\t")] if line.strip() else [""]
 
 
 def _read_header(

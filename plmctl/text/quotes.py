@@ -90,14 +90,23 @@ def find_long_cells(lines: Sequence[str], first: int, separator: str) -> Iterato
 
 
 def read_cells(
-    file: Path, lines: Iterable[str], separator: str, *, lenient: bool = False
+    file: Path,
+    lines: Iterable[str],
+    separator: str,
+    *,
+    lenient: bool = False,
+    otherwise: str = f"; {LENIENT}",
 ) -> Iterator[tuple[int, list[str]]]:
     """(number of its last line, its cells) of every row that is not empty.
 
+    Args:
+        lenient: where a quote is left open, this is said, and no error.
+        otherwise: how a user asks for that.
+
     Raises:
-        DataError: where a quote is left open, by the rest of its row or by the lines in the cell;
-            `lenient` says it and goes on.
+        DataError: where a quote is left open, by the rest of its row or by the lines in the cell.
     """
+    fix = FIX + otherwise
     held: list[str] = []  # the lines of one row
     reader = csv.reader(hold(lines, held), delimiter=separator)
     rows: list[list[str]] = []
@@ -107,7 +116,7 @@ def read_cells(
             if len(held) > 1 or "".join(held).count('"') % 2:
                 for cell in find_long_cells(held, reader.line_num - len(held) + 1, separator):
                     if problem := cell.describe_break():
-                        _complain(file, cell, problem, lenient)
+                        _complain(file, cell, problem, lenient, fix)
                     long.append(cell)
             held.clear()
             if cells:
@@ -118,7 +127,7 @@ def read_cells(
     for cell in long:
         if not cell.describe_break() and cell.looks_like_rows(len(rows[0]), rows):
             holds = f"the quote that opens here holds {counted(len(cell.lines), 'line')}"
-            _complain(file, cell, f"{holds} that look like rows of the table", lenient)
+            _complain(file, cell, f"{holds} that look like rows of the table", lenient, fix)
 
 
 def explain_break(
@@ -145,8 +154,8 @@ def hold(lines: Iterable[str], held: list[str]) -> Iterator[str]:
         yield line
 
 
-def _complain(file: Path, cell: LongCell, problem: str, lenient: bool) -> None:
+def _complain(file: Path, cell: LongCell, problem: str, lenient: bool, fix: str) -> None:
     if lenient:
         remark(f"{file}:{cell.line}: {problem}")
         return
-    raise DataError(problem, file=file, line=cell.line, fix=f"{FIX}; {LENIENT}")
+    raise DataError(problem, file=file, line=cell.line, fix=fix)

@@ -304,6 +304,8 @@ def test_a_broken_table_is_named_by_line(tmp_path: Path, table: str, what: str) 
     [
         ("names.csv", 'Big Apple,"New York, NY"\nNYC,"New York, NY",7\n'),
         ("names.csv", 'name,count,alias\n"New York, NY",,Big Apple\n"New York, NY",7,NYC\n'),
+        ("names.csv", "\ufeffname;alias\r\nNew York, NY;Big Apple\r\nNew York, NY;NYC\r\n"),
+        ("names.csv", "alias|name\nBig Apple|New York, NY\nNYC|New York, NY\n"),
         ("names.tsv", "Alias\tName\tCount\nBig Apple\tNew York, NY\t\nNYC\tNew York, NY\t7\n"),
         ("names.tsv", "name\talias\nNew York, NY\tBig Apple\nNew York, NY\tNYC\n"),
     ],
@@ -311,9 +313,16 @@ def test_a_broken_table_is_named_by_line(tmp_path: Path, table: str, what: str) 
 def test_a_table_of_names_has_tabs_or_commas_and_maybe_a_header(
     tmp_path: Path, name: str, table: str
 ) -> None:
-    (tmp_path / name).write_text(table)
+    (tmp_path / name).write_text(table, encoding="utf-8")
     found = {(alias, name) for alias, name, _ in read_aliases(tmp_path / name, Problems())}
     assert found == {("Big Apple", "New York, NY"), ("NYC", "New York, NY")}
+
+
+def test_an_open_quote_in_a_table_of_names_is_told(tmp_path: Path) -> None:
+    (tmp_path / "names.csv").write_text('NYC,"New York, NY\nBig Apple,New York\n')
+    told = r"names\.csv:1: the quote that opens here is not closed\n  fix: [^;]*$"
+    with pytest.raises(DataError, match=told):
+        list(read_aliases(tmp_path / "names.csv", Problems()))
 
 
 def test_the_folder_of_an_export_and_an_export_with_a_dictionary(tmp_path: Path) -> None:
