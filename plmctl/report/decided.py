@@ -40,7 +40,9 @@ class DecidedRun(NamedTuple):
 
     def describe(self, answers: str = "calibrated answers") -> str:
         """Which scores these are, behind "scores are"; "" where nothing was decided."""
-        return f"those of {answers}: {self.how}" if self.how and self.applied else self.how
+        if not (self.how and self.applied):
+            return self.how
+        return f"those of {answers}: {self.how}; the loss is without that"
 
 
 def find_decided(run: Path) -> Path | None:

@@ -81,9 +81,12 @@ def test_reports_card_and_comparison_have_the_scores_of_the_decision(
     assert [row["guess"] for row in reported.predictions["dev"]] == [*GOLD]
     plmctl("report", str(run), "--out", f"{run}/page.md")
     page = (run / "page.md").read_text()
-    assert f"Scores of run are those of its calibrated answers: {HOW}." in page
+    assert (
+        f"Scores of run are those of its calibrated answers: {HOW}; the loss is without that."
+        in page
+    )
     card = make_card(run, RunLog.read_started(run).config)
-    assert f"Scores are those of calibrated answers: {HOW}." in card
+    assert f"Scores are those of calibrated answers: {HOW}; the loss is without that." in card
     assert "value: 1.0" in card
     read = read_run(run)
     assert (read.scores, read.decision) == (reported.result["metrics"], HOW)
@@ -114,5 +117,6 @@ def test_from_python_a_decision_is_one_by_which_scores_are(
 def test_scores_that_are_not_decided_are_not_called_calibrated() -> None:
     found = DecidedRun({}, {}, "from before calibration", applied=False)
     assert found.describe() == "from before calibration"
-    assert DecidedRun({}, {}, HOW, applied=True).describe() == f"those of calibrated answers: {HOW}"
+    told = f"those of calibrated answers: {HOW}; the loss is without that"
+    assert DecidedRun({}, {}, HOW, applied=True).describe() == told
     assert DecidedRun({}, {}, "", applied=True).describe() == ""

@@ -18,6 +18,7 @@ from plmctl.run.evaluation.calibrating import (
     decide_again,
     describe_calibration,
     describe_loss,
+    warn_of_fit,
 )
 from plmctl.tasks import metrics
 from plmctl.tasks.calibration import (
@@ -157,13 +158,14 @@ def test_the_loss_is_said_and_what_the_calibration_error_hides(
     odds = math.sqrt(0.9 / 0.1)
     new = -(math.log(odds / (1 + odds)) + math.log(1 / (1 + odds))) / 2
     old = -(math.log(0.9) + math.log(0.1)) / 2
+    assert describe_loss(rows, after) == f"{new:.4f}, without the temperature {old:.4f}"
     with caplog.at_level("INFO", logger="plmctl"):
-        assert describe_loss(rows, after, "f1") == f"{new:.4f}, without the temperature {old:.4f}"
+        warn_of_fit(rows, after, "f1")
     assert "fitted to 2 examples, which say little of others" in caplog.text
     assert "rises" not in caplog.text  # half of the guesses are right, and they became less sure
     right = [row("yes", 0.9)] * 100
     with caplog.at_level("INFO", logger="plmctl"):
-        describe_loss(right, apply_decision(task(), right, LabelDecision(2.0)), "f1")
+        warn_of_fit(right, apply_decision(task(), right, LabelDecision(2.0)), "f1")
     assert "the calibration error rises from 0.1000 to 0.2500" in caplog.text
     assert caplog.text.count("say little") == 1
 
@@ -172,4 +174,4 @@ def test_the_loss_of_several_labels_is_that_of_each() -> None:
     rows: list[dict[str, Any]] = [
         {"gold": ["a"], "guess": [], "probabilities": {"a": 0.4, "b": 0.1}}
     ]
-    assert describe_loss(rows, rows, "f1") == f"{-math.log(0.4) - math.log(0.9):.4f}"
+    assert describe_loss(rows, rows) == f"{-math.log(0.4) - math.log(0.9):.4f}"

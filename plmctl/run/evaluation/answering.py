@@ -15,6 +15,7 @@ from plmctl.run.evaluation.calibrating import (
     decide_again,
     describe_calibration,
     describe_loss,
+    warn_of_fit,
 )
 from plmctl.run.evaluation.predict import ScoreTable, predict
 from plmctl.run.weights.loading import Loaded
@@ -80,7 +81,10 @@ def answer_examples(
     if spec.calibrate:
         calibrate(spec, loaded, task, name, before)
     predictions, decision = decide_again(loaded, task, before, precision.digits)
-    if decision and metrics:
+    if spec.calibrate:
+        warn_of_fit(before, predictions, task.metrics[0])
+    changed = bool(decision and metrics)
+    if changed:
         metrics = {**metrics, **task.score(predictions)}
     remarks = {
         "empty": inference.describe_empty(examples),
@@ -91,10 +95,9 @@ def answer_examples(
         "split": whole if spec.input is None else "",
         "signatures": task.signatures,
         "decision": decision,
-        "log loss": describe_loss(before, predictions, task.metrics[0]) if spec.calibrate else "",
-        "calibration error": describe_calibration(before, predictions)
-        if decision and metrics
-        else "",
+        "log loss": describe_loss(before, predictions) if changed or spec.calibrate else "",
+        "calibration error": describe_calibration(before, predictions) if changed else "",
+        "loss": "of the answers without the decision" if changed else "",
     }
     scored = spec.input is None or inference.is_answered(examples)
     said = {key: remark for key, remark in remarks.items() if remark}

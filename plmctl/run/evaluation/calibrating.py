@@ -62,11 +62,10 @@ def decide_by_kept(
     return decided if digits is None else round_floats(decided, digits), decision.describe()
 
 
-def describe_loss(
+def warn_of_fit(
     before: Sequence[dict[str, Any]], after: Sequence[dict[str, Any]], metric: str
-) -> str:
-    """The loss that the temperature makes least, before and after; a warning where the calibration
-    error rises all the same, or the examples are few.
+) -> None:
+    """Warn where the calibration error rises though the loss falls, or the examples are few.
 
     `metric`: that of a threshold.
     """
@@ -79,6 +78,10 @@ def describe_loss(
             rises = f"the calibration error rises from {was:.4f} to {now:.4f}"
             fitted = f"a temperature is fitted to the log loss, a threshold to {metric}"
             remark(f"calibrate: {rises}: {fitted}", WARN)
+
+
+def describe_loss(before: Sequence[dict[str, Any]], after: Sequence[dict[str, Any]]) -> str:
+    """The loss that the temperature makes least, with it and without."""
     old, new = measure_loss(before), measure_loss(after)
     return f"{new:.4f}" if old == new else f"{new:.4f}, without the temperature {old:.4f}"
 
