@@ -94,11 +94,6 @@ class Exported:
     notes: list[str] = field(default_factory=list)
 
 
-def list_supported() -> list[str]:
-    """The names of the published classes that are read and written."""
-    return list(dict.fromkeys(a.name for family in FAMILIES for a in family.architectures))
-
-
 def read(
     folder: Path, *, over: Mapping[str, Tensor] = MappingProxyType({}), end: str = ""
 ) -> Imported:

@@ -31,7 +31,7 @@ class PageReading:
     """How the pages of an encyclopedia are read.
 
     Args:
-        types: where types come from, `kinds.SOURCES`.
+        types: where types come from: heads, categories, infobox, qualifier.
         lists: whether lines of lists are text.
         without: headings of sections that are left out.
     """

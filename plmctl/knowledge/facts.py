@@ -15,7 +15,6 @@ from plmctl.core.parts import Opens, part_of
 from plmctl.knowledge.directory import TRIPLES, KnowledgeDirectory, confirm
 from plmctl.knowledge.known import TextSample, describe_known
 
-CONTROLS = ("none", "shuffled", "random")
 RANDOM_RELATIONS = 8
 COUNTED = 1000  # documents in which facts are counted
 LINKED = 0.2  # of the pairs of entities, with random facts

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from plmctl.core.errors import ConfigError, nearest
 from plmctl.knowledge.wikitext import Article
 
 _PREPOSITION = re.compile(
@@ -34,7 +33,6 @@ _CHOICE_BOX = re.compile(
 _LIST = re.compile(
     r"^(?:Lists? of |Index of |Outline of |Timeline of |Glossary of |Comparison of )|列表$|年表$"
 )
-SOURCES = ("heads", "categories", "infobox", "qualifier")
 
 
 def find_types(title: str, article: Article, sources: Sequence[str]) -> list[str]:
@@ -86,11 +84,3 @@ def strip_qualifier(title: str) -> str:
     """A title as texts write it: "Mercury (planet)" without what tells it apart from others."""
     short = re.sub(r"\s*[（(][^()（）]*[)）]$", "", title)
     return short or title
-
-
-def check_sources(names: Iterable[str]) -> None:
-    """ConfigError for a source of types that there is not."""
-    for name in names:
-        if name not in SOURCES:
-            allowed = f"one of {', '.join(SOURCES)}{nearest(name, SOURCES)}"
-            raise ConfigError("types", name, allowed)

@@ -28,11 +28,6 @@ class Piece:
     before: str
     name: str = ""
 
-    @property
-    def is_text(self) -> bool:
-        """Whether it is cut where a row is too long."""
-        return self.name in TEXTS
-
 
 def spell_template(names: Sequence[str]) -> str:
     """A template with all of `names`, as a shell takes it."""
