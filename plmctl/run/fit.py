@@ -69,9 +69,7 @@ def fit(
         best_is_largest=best_is_largest,
         unit=unit,
     )
-    if not settings.keep_best:
-        _refuse_blind_patience(train)
-    refuse_idle_patience(train)
+    _check_patience(train, settings.keep_best)
     if train.checkpoint_activations:
         checkpoint_stacks(model, objective)
     trainer = Trainer(
@@ -98,12 +96,15 @@ def fit(
     return trainer.fit()
 
 
-def _refuse_blind_patience(train: Any) -> None:
-    """ConfigError where `train.patience` waits and nothing says which checkpoint is best."""
-    if train.patience:
+def _check_patience(train: Any, keep_best: str) -> None:
+    """ConfigError where `train.patience` waits, and nothing says which checkpoint is best, or no
+    validation comes.
+    """
+    if train.patience and not keep_best:
         why = "it is not measured" if train.keep_best else "train.keep_best=false"
         allowed = f"null: nothing says which checkpoint is best, {why}"
         raise ConfigError("train.patience", train.patience, allowed, fix="train.patience=null")
+    refuse_idle_patience(train)
 
 
 def refuse_idle_patience(train: Any) -> None:
