@@ -174,16 +174,14 @@ def attack_examples(
 
 
 def _refuse_idle(victim: Victim, proposals: AskedOnce) -> None:
-    """ConfigError where no word that was asked for has another one that may stand there."""
-    if not proposals.known or any(proposals.known.values()):
+    """ConfigError for Chinese texts of which no character has another that may stand there."""
+    if not proposals.known or any(proposals.known.values()) or victim.segmented:
         return
-    chinese = any(CHINESE.search(text.text) for text in victim.texts)
-    allowed = "these propose nothing for any word of these texts"
-    fix = "attack_candidates=<others>"
-    if chinese and not victim.segmented:
+    if any(CHINESE.search(text.text) for text in victim.texts):
+        allowed = "these propose nothing for any word of these texts"
         allowed += ", of which each Chinese character is one"
         fix = "attack_candidates=letters segment=jieba"
-    raise ConfigError("attack_candidates", ..., allowed, fix=fix)
+        raise ConfigError("attack_candidates", ..., allowed, fix=fix)
 
 
 def _keep(constraints: Sequence[Constraint], pairs: Sequence[Pair]) -> list[bool]:
