@@ -262,6 +262,10 @@ def test_awkward_paths_through_hydra(run: Compose) -> None:
             "pretrain.overrides=[size=tiny, share={a: 1},'lr=1e-4,1e-3']",
             ["size=tiny", "share={a: 1}", "lr=1e-4,1e-3"],
         ),
+        (
+            """arms.x.finetune=["peft=[lora]",peft.lora.maps=[up,down],optim.lr=5e-3]""",
+            ["peft=[lora]", "peft.lora.maps=[up,down]", "optim.lr=5e-3"],
+        ),
     ],
 )
 def test_letters_that_hydras_grammar_lacks(word: str, value: object) -> None:

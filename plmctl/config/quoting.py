@@ -64,7 +64,7 @@ def _overrides(value: str) -> str:
     """`value` with quotes around each override in its lists of them, which stand in mappings,
     too: {name: [size=tiny]}.
     """
-    if re.fullmatch(r"\[\s*[\w.@/+~]+=.*\]", value, re.DOTALL):
+    if re.fullmatch(r"\[\s*['\"]?[\w.@/+~]+=.*\]", value, re.DOTALL):
         return f"[{_each(_split(value[1:-1]))}]"
     if not re.fullmatch(r"\{.*\}", value, re.DOTALL):
         return value
