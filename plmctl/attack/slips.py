@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import string
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -11,9 +10,8 @@ import numpy as np
 
 from plmctl.attack.base import Place, WordCandidates
 from plmctl.core.parts import part_of
-from plmctl.text.sentences import CJK
+from plmctl.text.sentences import CHINESE
 
-CHINESE = re.compile(f"[{CJK}]")
 ROWS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")  # of a keyboard, each half a key to the right
 
 

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 
 from plmctl.attack.base import AttackSearch, Constraint, Pair, WordCandidates
-from plmctl.attack.slips import CHINESE
 from plmctl.attack.together import AskedOnce, attack_together
 from plmctl.attack.word_text import WordText
 from plmctl.config.build import build
@@ -39,6 +38,7 @@ from plmctl.tasks.base import Example
 from plmctl.tasks.classification import Classification
 from plmctl.text.segment import Segmenter
 from plmctl.text.segment import find as find_segmenter
+from plmctl.text.sentences import CHINESE
 from plmctl.training.device.precision import Precision
 
 DIGITS = 6  # of probabilities: what differs by less is equal, so that no batch decides

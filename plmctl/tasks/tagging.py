@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -28,9 +27,7 @@ from plmctl.tasks.metrics import by_name, check_metrics, entities, entity_scores
 from plmctl.tasks.schemes import Spelling, is_marked, spell
 from plmctl.tasks.tag_chain import CrfKind, TagChain, find_chain
 from plmctl.tasks.word_rows import Pieces, take_context, windows, word_pieces
-from plmctl.text.sentences import CJK
-
-_CHINESE = re.compile(f"[{CJK}]")
+from plmctl.text.sentences import CHINESE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +131,7 @@ class Tagging(Task):
         """
         words = line.split()
         if self.joiner == "" and (
-            len(words) == 1 or any(len(_CHINESE.findall(word)) > 1 for word in words)
+            len(words) == 1 or any(len(CHINESE.findall(word)) > 1 for word in words)
         ):
             words = [character for word in words for character in word]
         return Example(id=str(number - 1), fields={"words": words or [""]}, place=f"line {number}")
@@ -382,7 +379,7 @@ def _of_characters(examples: Sequence[Example]) -> bool:
         len(word)
         for example in examples
         for word in example.fields["words"]
-        if _CHINESE.search(word)
+        if CHINESE.search(word)
     ]
     others = sum(len(example.fields["words"]) for example in examples) - len(words)
     return len(words) > others and words.count(1) > 0.95 * len(words)

@@ -12,12 +12,12 @@ import numpy as np
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.text import segment
 from plmctl.text.roles import find_joined
-from plmctl.text.sentences import CJK
+from plmctl.text.sentences import CHINESE, CJK
 from plmctl.text.tokenizer import Tokenizer
 
 # texts, ids [N], length of each text -> [N]
 Track = Callable[[Sequence[str], np.ndarray, np.ndarray], np.ndarray]
-_CHINESE, _ALL_CHINESE = re.compile(f"[{CJK}]"), re.compile(f"[{CJK}]+")
+_ALL_CHINESE = re.compile(f"[{CJK}]+")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 # names of arrays of a token directory, and of tracks that formats make
 _TAKEN = (
@@ -130,7 +130,7 @@ def _start_segmented_words(tokenizer: Tokenizer, base: Track, name: str) -> Trac
     def starts(texts: Sequence[str], ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         starting, offset = base(texts, ids, lengths).copy(), 0
         for text, length in zip(texts, lengths.tolist(), strict=True):
-            if _CHINESE.search(text):
+            if CHINESE.search(text):
                 inside = np.zeros(len(text) + 1, bool)
                 for start, end in segmenter(text):
                     if not 0 <= start < end <= len(text):

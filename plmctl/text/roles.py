@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from plmctl.text.sentences import CJK
+from plmctl.text.sentences import CHINESE
 from plmctl.text.vocab import Vocab
 
 # T5's spelling, BERT's spelling
@@ -184,11 +184,10 @@ def find_joined(tokens: Sequence[str]) -> np.ndarray:
     digits, not Chinese).
     """
     return np.array(
-        [len(token) == 1 and token.isalnum() and not _CJK.match(token) for token in tokens], bool
+        [len(token) == 1 and token.isalnum() and not CHINESE.match(token) for token in tokens], bool
     )
 
 
-_CJK = re.compile(f"[{CJK}]")
 _ALBERT_PARTS = re.compile(
     r"[A-Za-z!\"#$%&()*+,\-./:;?@\[\\\]^_`{|}~€£]+"
 )  # albert/tokenization.py: english_chars, special_pieces
@@ -221,7 +220,7 @@ _STARTS = {
     "byte_bpe": _byte_starts,
     "word": lambda token: True,
     # words: see annotate.py
-    "char": lambda token: not (len(token) == 1 and token.isalnum()) or bool(_CJK.match(token)),
+    "char": lambda token: not (len(token) == 1 and token.isalnum()) or bool(CHINESE.match(token)),
 }
 
 

@@ -12,10 +12,9 @@ from plmctl.text import segment
 from plmctl.text.backend import Cut, Span, cut_nowhere
 from plmctl.text.rust import Rust
 from plmctl.text.segment import Segmenter
-from plmctl.text.sentences import CJK
+from plmctl.text.sentences import CHINESE, CJK
 
 FILE = "segmenter.txt"  # in a tokenizer's folder: the name of the segmenter
-_CHINESE = re.compile(f"[{CJK}]")
 _STRETCH = re.compile(f"[{CJK}]+")
 _BETWEEN = re.compile(f"(?<=[{CJK}]) (?=[{CJK}])")
 
@@ -69,7 +68,7 @@ def count_words(text: str, words: Segmenter | None = None) -> int:
     """Words between white space; of Chinese those of a segmenter, or else its characters, and no
     signs alone.
     """
-    if text.isascii() or not _CHINESE.search(text):
+    if text.isascii() or not CHINESE.search(text):
         return len(text.split())
     if words is not None:
         return sum(any(map(str.isalnum, text[start:end])) for start, end in words(text))
@@ -84,11 +83,11 @@ def space_words(text: str, words: Segmenter) -> tuple[str, list[int]]:
     Returns:
         The new text, and for each of its characters the offset in the old one.
     """
-    if not _CHINESE.search(text):
+    if not CHINESE.search(text):
         return text, [*range(len(text) + 1)]
     parts, offsets = [], []
     for start, end in words(text):
-        if start and (_CHINESE.match(text, start) or _CHINESE.match(text, start - 1)):
+        if start and (CHINESE.match(text, start) or CHINESE.match(text, start - 1)):
             parts.append(" ")
             offsets.append(start)
         parts.append(text[start:end])

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 LONGEST = 1 << 12
 # the ranges that BERT isolates
 CJK = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f"
+CHINESE = re.compile(f"[{CJK}]")  # one such character
 _CLOSERS = "”’」』）》】〉\"')\\]"
 _OPENERS = "“‘「『（《【〈\"'(["
 _END = re.compile(rf"[\n.?!…。！？；][.?!…。！？；{_CLOSERS}]*")
