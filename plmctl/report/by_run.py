@@ -16,7 +16,7 @@ def collect_by_run(
     all under `title` if there are any.
     """
     blocks: list[Block] = []
-    for number, run in enumerate(subject.runs):
+    for number, run in enumerate(subject.detailed):
         try:
             own = of(run, number)
         except PlmctlError:  # of a run without a model the panel of layers tells

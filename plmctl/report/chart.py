@@ -35,7 +35,7 @@ def draw_lines(
 
     Points that are not finite are left out, and of long curves as many as keep the picture small.
     """
-    most = max(60, min(600, 3000 // max(1, len(curves))))
+    most = max(12, min(600, 3000 // max(1, len(curves))))
     drawn, dashed = _prepare(curves, most), _prepare(guides or {}, most)
     marks = {name: level for name, level in (marks or {}).items() if math.isfinite(level)}
     shades = {

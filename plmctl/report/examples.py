@@ -21,7 +21,7 @@ def collect_by_split(
     `title` if there are any.
     """
     blocks: list[Block] = []
-    for run in subject.runs:
+    for run in subject.detailed:
         for split, rows in run.predictions.items():
             if own := of(run, split, rows):
                 blocks += [Heading(f"{run.name}, {split}", 3), *own]

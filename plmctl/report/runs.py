@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,33 @@ METRICS, CONFIG, RESULT = "metrics.jsonl", "config.yaml", "result.json"
 BASELINES = "baselines.json"
 # seconds since the last record after which a run that has not reached its end counts as stopped
 RECENT = 300
+MOST = 2000  # points of a curve: more are not seen in a picture, and a long run may have millions
+
+
+class _Thinned:
+    """A curve of at most `most` points: every k-th record and the last one; k doubles as it grows.
+
+    Runs with the same records keep the same updates, so their means still have common points.
+    """
+
+    def __init__(self, most: int | None) -> None:
+        self._most, self._every, self._count = most, 1, 0
+        self._points: list[tuple[float, float]] = []
+        self._last = (0.0, 0.0)
+
+    def add(self, point: tuple[float, float]) -> None:
+        """Take the next point."""
+        if self._count % self._every == 0:
+            self._points.append(point)
+            if self._most is not None and len(self._points) >= self._most:
+                self._points, self._every = self._points[::2], 2 * self._every
+        self._last, self._count = point, self._count + 1
+
+    @property
+    def curve(self) -> Curve:
+        """The points that are kept, the last one among them."""
+        ends = self._points[-1] == self._last
+        return self._points if ends else [*self._points, self._last]
 
 
 @dataclass(frozen=True)
@@ -32,29 +60,36 @@ class RunLog:
     cut: bool = False  # the last line is half written
 
     @classmethod
-    def read(cls, folder: Path) -> RunLog:
+    def read(cls, folder: Path, most: int | None = MOST) -> RunLog:
         """Read a run directory; DataError if `metrics.jsonl` is missing, empty or damaged (a last
         line that was cut short is ignored).
+
+        Args:
+            folder: of the run.
+            most: Points that are kept of a curve; None for all of them.
         """
         file = folder / METRICS
         if not file.is_file():
             raise DataError("this is not a run directory: no metrics.jsonl in it", file=folder)
-        log = cls.read_started(folder)
+        log = cls.read_started(folder, most)
         if not log.series:
             raise DataError("no metric has been logged yet", file=file)
         return log
 
     @classmethod
-    def read_started(cls, folder: Path) -> RunLog:
-        """Read a run directory that may have logged nothing yet."""
+    def read_started(cls, folder: Path, most: int | None = MOST) -> RunLog:
+        """Read a run directory that may have logged nothing yet; `most` as for `read`."""
         file = folder / METRICS
-        series: dict[str, list[tuple[float, float]]] = {}
-        text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
-        complete = text[: text.rfind("\n") + 1]
-        for number, line in enumerate(complete.splitlines(), 1):
-            for name, point in _points(line, file, number):
-                series.setdefault(name, []).append(point)
-        return cls(folder, _config(folder), dict(series), cut=len(complete) < len(text))
+        series: defaultdict[str, _Thinned] = defaultdict(lambda: _Thinned(most))
+        cut = False
+        if file.is_file():
+            with file.open(encoding="utf-8", errors="replace", newline="\n") as lines:
+                for number, line in enumerate(lines, 1):
+                    cut = not line.endswith("\n")
+                    for name, point in () if cut else _points(line, file, number):
+                        series[name].add(point)
+        curves = {name: each.curve for name, each in series.items()}
+        return cls(folder, _config(folder), curves, cut=cut)
 
     @property
     def step(self) -> int:

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from plmctl.run.weights.loading import Loaded
 
 
+DETAILED = 8  # runs whose models and predictions are read: of 300 they would fill memory and page
+
+
 @dataclass(frozen=True)
 class Labels:
     """Labelled words: a column file (CoNLL), or JSON lines `{word, sentence1, sentence2, label}`
@@ -119,6 +122,11 @@ class Subject:
     runs: Sequence[ReportedRun] = ()
     study: StudyFolder | None = None
     wishes: Wishes = field(default_factory=Wishes)
+
+    @property
+    def detailed(self) -> Sequence[ReportedRun]:
+        """The runs whose models and predictions are shown: the first ones."""
+        return self.runs[:DETAILED]
 
     @property
     def key(self) -> str:

@@ -22,7 +22,7 @@ def reason_to_stop(run: Path, study: Study, flops_per_token: float) -> str:
     if study.stop is None or study.budget is None:
         return ""
     try:
-        log = RunLog.read(run)
+        log = RunLog.read(run, most=None)
     except DataError:
         return ""  # nothing is logged yet
     stop, (kind, amount) = study.stop, study.budget

@@ -26,7 +26,7 @@ class Results:
         self, plan: StudyPlan, states: Mapping[str, State], locate: Callable[[str], Path]
     ) -> None:
         self.plan, self.states = plan, states
-        self._log = cache(lambda name: RunLog.read(locate(name) / RUN))
+        self._log = cache(lambda name: RunLog.read(locate(name) / RUN, most=None))
         self._scores = cache(lambda name: json.loads((locate(name) / RUN / RESULT).read_bytes()))
         self.problems: list[str] = []  # metrics that an evaluation did not give
 

@@ -19,7 +19,7 @@ LONG = 300  # characters of a marked text
 def panel(subject: Subject) -> list[Block]:
     """For each file of attacks in a run what is left of its accuracy, and some fooling texts."""
     blocks: list[Block] = []
-    for run in subject.runs:
+    for run in subject.detailed:
         for file in sorted((run.folder / "attack").glob("*.jsonl")):
             blocks += [Heading(f"{run.name}, {file.stem}", 3), *_blocks(read_lines(file)[0])]
     return [Heading("Under attack"), *blocks] if blocks else []

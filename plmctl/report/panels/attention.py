@@ -19,13 +19,13 @@ def panel(subject: Subject) -> list[Block]:
         return []
     blocks: list[Block] = [Heading("Attention"), Paragraph(READING)]
     absent = []
-    for number, run in enumerate(subject.runs):
+    for number, run in enumerate(subject.detailed):
         try:
             blocks += [Heading(run.name, 3), *_maps(subject, run, number)]
         except PlmctlError as error:
             blocks.append(Paragraph(f"Not drawn: {str(error).splitlines()[0]}."))
             absent += [error] if isinstance(error, UsageError) else []
-    if absent and len(absent) == len(subject.runs):
+    if absent and len(absent) == len(subject.detailed):
         raise absent[0]
     return blocks
 

@@ -24,7 +24,7 @@ def panel(subject: Subject) -> list[Block]:
 
     moves: dict[str, list[Move]] = {}
     notes = []
-    for run in subject.runs:
+    for run in subject.detailed:
         try:
             moves[run.name], tokens = measure_layers(run.loaded)
         except PlmctlError as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from plmctl.report.page import Block, Paragraph, TableBlock
 from plmctl.report.runs import find_standing
 from plmctl.report.subject import Subject
@@ -10,6 +12,9 @@ from plmctl.report.text import format_setting
 ORDER = 0
 CUT = "{}: the last line of metrics.jsonl is half written and left out."
 EMPTY = "{}: no metric has been logged yet."
+FIRST = (
+    "Models and predictions are shown of the first {} of {} runs; plmctl report {} shows another."
+)
 
 
 def panel(subject: Subject) -> list[Block]:
@@ -23,6 +28,9 @@ def panel(subject: Subject) -> list[Block]:
         rows.append([run.name, str(run.folder), purpose, standing.state, standing.why])
         notes += [CUT.format(run.name)] if run.log.cut else []
         notes += [EMPTY.format(run.name)] if not run.log.series else []
+    if len(subject.runs) > len(subject.detailed):
+        another = shlex.quote(str(subject.runs[-1].folder))
+        notes.append(FIRST.format(len(subject.detailed), len(subject.runs), another))
     return [
         TableBlock(["run", "folder", "what", "state", "how far"], rows),
         *([Paragraph(" ".join(notes))] if notes else []),

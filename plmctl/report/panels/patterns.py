@@ -39,7 +39,7 @@ def panel(subject: Subject) -> list[Block]:
     them.
     """
     found: dict[str, tuple[list[str], list[Block]]] = {}
-    for number, run in enumerate(subject.runs):
+    for number, run in enumerate(subject.detailed):
         try:
             blocks = _blocks(run, number)
         except PlmctlError:  # of a run without a model the panel of layers tells

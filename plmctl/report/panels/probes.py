@@ -37,7 +37,7 @@ def panel(subject: Subject) -> list[Block]:
         rows, notes = [], []
         # an unreadable file of labels is the fault of no run, so it ends the report
         question = split_items(labels)
-        for run in subject.runs:
+        for run in subject.detailed:
             try:
                 result = probe(run.loaded, question)
             except PlmctlError as error:
