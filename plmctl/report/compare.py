@@ -23,6 +23,7 @@ from plmctl.report.predicted import (
     Score,
     find_kind,
     read_predicted,
+    respell_tags,
     score_by_kind,
 )
 from plmctl.tasks.bundles import bundle_rows, score_bundles
@@ -65,7 +66,9 @@ def compare(
     a, b = (read_predicted(each, split, columns, kind, plugins) for each in (first, second))
     left, right = align(a, b)
     task = a.task or b.task
-    shape = kind or find_kind(left)
+    shape = kind or find_kind([*left, *right])
+    if task is None and shape == "tags":
+        left, right = respell_tags(left, right), respell_tags(right, left)
     score: Score = task.score if task is not None else score_by_kind(shape, positive)
     together = any("bundle" in row for row in left)
     if together:

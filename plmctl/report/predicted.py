@@ -18,6 +18,7 @@ from plmctl.storage.reading import parse_json, parse_json_at
 from plmctl.tasks import files, metrics, rouge, squad_score
 from plmctl.tasks.base import Task
 from plmctl.tasks.table_rows import rows_of
+from plmctl.tasks.tag_spelling import describe_unmarked, respell
 
 FOLDERS = ("predictions", "eval")  # of a run, the first that has the split
 SUFFIXES = (".jsonl", ".csv", ".tsv")
@@ -171,7 +172,7 @@ def _type_cells(rows: list[Row], kind: str | None, file: Path) -> list[Row]:
         if all(cell.startswith("[") and cell.endswith("]") for cell in cells):
             for row in rows:
                 row[name] = _parse(row[name], file)
-        elif kind == "tags":
+        elif kind in ("tags", "words"):
             for row in rows:
                 row[name] = row[name].split()
     values = [row[name] for row in rows for name in sides]
@@ -212,7 +213,7 @@ def find_kind(rows: Sequence[Row]) -> str:
     if "golds" in first:
         return "answers"
     if isinstance(first["gold"], list):
-        return "tags"
+        return "words" if describe_unmarked(_tags_of(rows)) else "tags"
     return "numbers" if isinstance(first["gold"], float) else "classes"
 
 
@@ -226,10 +227,38 @@ def _score_numbers(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return {name: score(gold, guess) for name, score in metrics.CORRELATIONS.items()}
 
 
+def respell_tags(rows: Sequence[Row], others: Sequence[Row]) -> list[Row]:
+    """`rows` with the marks of their tags as `B-PER` and `O`, as those of both files tell them;
+    DataError where these tell no entities.
+    """
+    known = {tag for tag in _tags_of([*rows, *others])}
+    if what := describe_unmarked(known):
+        raise DataError(what.partition(";")[0], fix="--as words")
+    named = dict(zip(known, respell([*known]), strict=True))
+    return [
+        {**row, **{side: [named[tag] for tag in row[side]] for side in ("gold", "guess")}}
+        for row in rows
+    ]
+
+
+def _tags_of(rows: Sequence[Row]) -> list[str]:
+    return [str(tag) for row in rows for side in ("gold", "guess") for tag in row[side]]
+
+
+def _flatten(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
+    gold, guess = ([str(tag) for row in rows for tag in row[side]] for side in ("gold", "guess"))
+    return gold, guess
+
+
 def _score_tags(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     gold, guess = [row["gold"] for row in rows], [row["guess"] for row in rows]
-    flat = [[tag for tags in side for tag in tags] for side in (gold, guess)]
-    return {**metrics.entity_scores(gold, guess), "accuracy": metrics.accuracy(*flat)}
+    accuracy = metrics.accuracy(*_flatten(rows))
+    return {**metrics.entity_scores(gold, guess), "accuracy": accuracy}
+
+
+def _score_words(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    flat = _flatten(rows)
+    return {"accuracy": metrics.accuracy(*flat), "macro_f1": metrics.macro_f1(*flat)}
 
 
 def _score_texts(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -250,6 +279,7 @@ def _golds(row: Mapping[str, Any]) -> list[str]:
 KINDS: dict[str, Score] = {
     "numbers": _score_numbers,
     "tags": _score_tags,
+    "words": _score_words,
     "answers": _score_answers,
     "texts": _score_texts,
 }

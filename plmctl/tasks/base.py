@@ -201,6 +201,10 @@ class Task(Objective):
         """What a reader of the score should know about the files."""
         return []
 
+    def describe_scoring(self, examples: Sequence[Example]) -> str:
+        """A sentence on labels that the metrics of the task do not fit; "" where they do."""
+        return ""
+
     def describe_known(self, examples: Sequence[Example]) -> list[str]:
         """Lines on how much of the training examples is known to what the task reads beside them;
         DataError where that is nothing.

@@ -51,6 +51,11 @@ def check_task(task: Task, tokenizer: Tokenizer | None) -> Report:
         held_share=held,
     )
     report.findings.extend(
+        Finding("scores", "look", f"{name}: {line}", "The metrics may not be those that you want.")
+        for name, examples in splits.items()
+        if (line := task.describe_scoring(examples))
+    )
+    report.findings.extend(
         Finding("header", "ok", line) for line in inference.describe_reading(task.reader)
     )
     return report

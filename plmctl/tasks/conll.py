@@ -9,7 +9,7 @@ from typing import Any
 from plmctl.core.errors import DataError, find_meant, nearest
 from plmctl.core.parts import part_of
 from plmctl.storage.reading import parse_json_at
-from plmctl.tasks import files, schemes
+from plmctl.tasks import files, schemes, tag_spelling
 from plmctl.tasks.base import Example
 from plmctl.tasks.column_settings import Column, spell_column, spell_setting
 from plmctl.tasks.schemes import PlacedTags
@@ -33,7 +33,8 @@ class Columns(SplitFiles):
     names in JSON lines and tables. `layout="auto"` takes `.jsonl` as JSON lines, everything else as
     column files; `-DOCSTART-` lines begin documents, as does another value of the field `document`
     in JSON lines. `header` is that of tables, as in `Table`. `scheme` is that of the tags, which
-    are given as IOB2 or BIOES: "auto" tells it from all tags of a file, None leaves them alone.
+    are given as IOB2 or BIOES, however their marks are spelled: "auto" tells it from all tags of a
+    file, None leaves them alone.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class Columns(SplitFiles):
         else:
             sentences = list(_blocks(file, columns))
         examples = []
-        scheme = self._find_scheme(file, sentences)
+        sentences, scheme = self._find_scheme(file, sentences)
         for number, (line, words, tags, document) in enumerate(sentences):
             if tags is not None and len(tags) != len(words):
                 raise DataError(f"{len(words)} words but {len(tags)} tags", file=file, line=line)
@@ -103,17 +104,28 @@ class Columns(SplitFiles):
             raise DataError("no sentences", file=file)
         return examples
 
-    def _find_scheme(self, file: Path, sentences: Sequence[Sentence]) -> str | None:
-        """The scheme of a file, stated or detected; DataError for tags that it does not have."""
+    def _find_scheme(
+        self, file: Path, sentences: list[Sentence]
+    ) -> tuple[list[Sentence], str | None]:
+        """The sentences with their marks as `B-PER` and `O`, and the scheme of a file, stated or
+        detected; DataError for tags that it does not have.
+        """
         tagged = [PlacedTags(line, tags) for line, _, tags, _ in sentences if tags is not None]
-        if self.scheme != "auto":
-            if self.scheme is not None:
-                schemes.check_letters(tagged, self.scheme, file)
-            return self.scheme
-        scheme = schemes.detect(tagged, file)
-        if scheme is not None:
-            self._spelled[str(file)] = f"its tags are read as {scheme} (task.reader.scheme)"
-        return scheme
+        if self.scheme is None:
+            return sentences, None
+        unified, spelled = tag_spelling.unify(tagged, self.scheme, file)
+        scheme = schemes.detect(unified, file) if self.scheme == "auto" else self.scheme
+        told = "" if scheme == self.scheme else f"its tags are read as {scheme}"
+        if scheme == self.scheme:
+            schemes.check_letters(unified, self.scheme, file)
+        if scheme is not None and (notes := [note for note in (told, spelled) if note]):
+            self._spelled[str(file)] = f"{'; '.join(notes)} (task.reader.scheme)"
+        own = iter(unified)
+        read = [
+            (line, words, None if tags is None else list(next(own).tags), document)
+            for line, words, tags, document in sentences
+        ]
+        return read, scheme
 
 
 ROLES = ("tokens", "tags")  # of columns, and what JSON lines call them

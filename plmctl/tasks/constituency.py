@@ -34,6 +34,7 @@ class Constituency(Tagging):
     answer = ""  # most words have one label in this place and another one in that
     pipeline = ""
     known_metrics = NAMES
+    of_entities = ()
     typed = "sentences that you type, one a line, with spaces between words"
 
     Settings = TaggingSettings

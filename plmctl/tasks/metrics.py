@@ -107,13 +107,16 @@ def entities(tags: Labels) -> set[Entity]:
     type and after E- or S-.
 
     So an I- after O or after another type starts an entity; the schemes IOB1, IOB2 (BIO) and BIOES
-    (BMES) are all read. (Tjong Kim Sang and De Meulder, 2003; the script `conlleval`.)
+    (BMES) are all read, and a tag without a letter in front as I- of that type. (Tjong Kim Sang and
+    De Meulder, 2003; the script `conlleval`.)
     """
     chunks: set[Entity] = set()
     start, kind, closed = 0, "", True
     for position, tag in enumerate([*tags, "O"]):
         prefix, _, name = tag.partition("-")
-        outside = prefix == "O"
+        outside = tag == "O"
+        if len(prefix) != 1:  # a type alone
+            prefix, name = "I", tag
         if not closed and (outside or prefix in "BS" or name != kind):
             chunks.add((kind, start, position - 1))
             closed = True

@@ -1,4 +1,6 @@
-"""How tags tell where entities begin and end: IOB1, IOB2 (BIO), BIOES (IOBES), BMES and BILOU."""
+"""How tags tell where entities begin and end: IOB1, IOB2 (BIO), BIOES (IOBES), BMES and BILOU, and
+types alone (IO).
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,10 @@ from plmctl.core.errors import DataError
 from plmctl.tasks.metrics import Entity
 
 Spelling = Literal["iob1", "iob2", "bioes"]  # in which a model can be trained
-FileScheme = Literal["auto", "iob1", "iob2", "bioes", "bmes", "bilou"]
+FileScheme = Literal["auto", "iob1", "iob2", "bioes", "bmes", "bilou", "io"]
 # scheme of files -> what stands before the type of an entity
 LETTERS = {"iob1": "BI", "iob2": "BI", "bioes": "BIES", "bmes": "BMES", "bilou": "BILU"}
+IO = "io"  # types alone: neighbours of one type are one entity
 # BMES's M, and BILOU's L and U, in the letters of BIOES
 _BIOES = {"M": "I", "L": "E", "U": "S"}
 
@@ -111,10 +114,11 @@ def _describe(evidence: SchemeEvidence) -> str:
 
 def check_letters(sentences: Sequence[PlacedTags], scheme: str, file: object) -> None:
     """DataError for the first tag that the stated scheme does not have."""
+    letters = LETTERS.get(scheme, "I")
     for line, tags in sentences:
         for tag in tags:
-            if tag != "O" and not (is_marked(tag) and tag[0] in LETTERS[scheme]):
-                allowed = ", ".join(f"{letter}-" for letter in LETTERS[scheme])
+            if tag != "O" and not (is_marked(tag) and tag[0] in letters):
+                allowed = ", ".join(f"{letter}-" for letter in letters)
                 raise DataError(
                     f"{scheme} has O, {allowed} before the type, and not {tag}",
                     file=file,
@@ -127,7 +131,7 @@ def read_as(tags: Sequence[str], scheme: str | None) -> list[str]:
     """Tags of a file in the letters of IOB2 or BIOES; ill-formed ones stay as they are, and count
     as conlleval counts them.
     """
-    return iob1_to_iob2(tags) if scheme == "iob1" else canonical(tags)
+    return iob1_to_iob2(tags) if scheme in ("iob1", IO) else canonical(tags)
 
 
 def spell(entities: Iterable[Entity], length: int, scheme: Spelling) -> list[str]:

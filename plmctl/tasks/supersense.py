@@ -58,7 +58,9 @@ class Supersense(Tagging):
         kept = {name: value for name, value in settings.items() if name in of_tags}
         super().__init__(**{**kept, "metrics": ["accuracy"]})
         known = by_name(None)
-        self.metrics = check_metrics(own.metrics, (*known, *(_RARE + name for name in known)))
+        self.metrics = check_metrics(
+            own.metrics or ["accuracy"], (*known, *(_RARE + name for name in known))
+        )
         self.piece, self.rare = own.piece, own.rare
         self._seen: Counter[str] | None = None  # words of training
 

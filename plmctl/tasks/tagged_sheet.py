@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from plmctl.tasks import files
 from plmctl.tasks.base import Task
 from plmctl.tasks.column_settings import Column
 from plmctl.tasks.conll import Columns
+from plmctl.tasks.tag_spelling import find_outside
 from plmctl.tasks.tagging import Tagging
 
 ROLE = "text"  # of the words of a sentence, with one space between them
@@ -32,6 +34,11 @@ class TaggedSheet:
     rows: list[Any]
     columns: Mapping[str, Any]  # of tokens and of tags
     header = None
+
+    @cached_property
+    def outside(self) -> set[str]:
+        """How the tags of the file say that a word is in no entity: O, or 0 and the like."""
+        return find_outside(tag for row in self.rows for tag in self._of(row, "tags"))
 
     @classmethod
     def of(cls, task: Task, split: str) -> TaggedSheet | None:
@@ -69,10 +76,10 @@ class TaggedSheet:
         )
 
     def find_tagged(self, row: Any) -> dict[str, list[tuple[int, int]]]:
-        """[start, end) characters of the words whose tag is not O, by role."""
+        """[start, end) characters of the words that are in an entity, by role."""
         spans, start = [], 0
         for word, tag in zip(self._of(row, "tokens"), self._of(row, "tags"), strict=True):
-            spans += [(start, start + len(word))] if tag != "O" else []
+            spans += [(start, start + len(word))] if tag not in self.outside else []
             start += len(word) + 1
         return {ROLE: spans}
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
@@ -24,8 +24,9 @@ from plmctl.tasks import encode, metrics
 from plmctl.tasks.base import Example, Task, TaskSettings, label_ids
 from plmctl.tasks.label_loss import LabelLoss
 from plmctl.tasks.metrics import by_name, check_metrics, entities, entity_scores
-from plmctl.tasks.schemes import Spelling, is_marked, spell
+from plmctl.tasks.schemes import Spelling, is_marked, spell, tells_entities
 from plmctl.tasks.tag_chain import CrfKind, TagChain, find_chain
+from plmctl.tasks.tag_spelling import SHOWN, describe_unmarked, respell
 from plmctl.tasks.word_rows import Pieces, take_context, windows, word_pieces
 from plmctl.text.sentences import CHINESE
 
@@ -35,6 +36,8 @@ class TaggingSettings(TaskSettings):
     """Settings of tagging.
 
     Args:
+        metrics: what is scored; None: f1, precision and recall of entities where the tags tell
+            some, otherwise accuracy and macro_f1 of single words.
         label_names: in the order of the logits; None: as the training split has them.
         joiner: what stands between words; None: nothing where every word of the training split
             is one character, otherwise a space.
@@ -47,6 +50,7 @@ class TaggingSettings(TaskSettings):
             softmax for each word.
     """
 
+    metrics: Sequence[str] | None = None  # type: ignore[assignment]
     label_names: Sequence[str] | None = None
     joiner: str | None = None
     context: Literal["sentence", "document"] = "sentence"
@@ -73,6 +77,7 @@ class Tagging(Task):
 
     head = "tag"
     known_metrics: tuple[str, ...] = (*entity_scores([], []), *by_name(None))
+    of_entities: tuple[str, ...] = (*entity_scores([], []),)  # metrics that tags without any lack
     unlabelled: str | None = None  # how files spell that a word has no tag to predict
     answer = "tags"
     pipeline = "token-classification"
@@ -91,8 +96,10 @@ class Tagging(Task):
 
     def __init__(self, **settings: Any) -> None:
         own = TaggingSettings(**settings)
-        metrics = check_metrics(own.metrics, self.known_metrics)
+        metrics = self.of_entities if own.metrics is None else own.metrics
+        metrics = check_metrics(metrics, self.known_metrics)
         super().__init__(own, metrics=metrics, label_names=own.label_names)
+        self._fit_metrics()
         self.joiner, self.context, self.scheme = own.joiner, own.context, own.scheme
         self.label_loss = LabelLoss(own.class_weights, own.focal_gamma, own.label_smoothing)
         self.crf = own.crf
@@ -138,7 +145,9 @@ class Tagging(Task):
 
     @property
     def decided(self) -> dict[str, Any]:
-        return {**super().decided, "joiner": self.joiner, **self.label_loss.decided}
+        settings = cast(TaggingSettings, self.settings)
+        chosen = {"metrics": self.metrics} if settings.metrics is None else {}
+        return {**super().decided, **chosen, "joiner": self.joiner, **self.label_loss.decided}
 
     def read(self, split: str) -> list[Example]:
         return self._spell(super().read(split))
@@ -148,8 +157,34 @@ class Tagging(Task):
     ) -> list[Example]:
         return self._spell(super().read_file(file, columns, labelled=labelled))
 
+    def _fit_metrics(self) -> None:
+        """Score words where the tags tell no entities; ConfigError where entities are asked for."""
+        names = {*(self.label_names or ())} - {"O", self.unlabelled}
+        asked = [name for name in self.metrics if name in self.of_entities]
+        if not names or not asked or tells_entities(names):
+            return
+        if cast(TaggingSettings, self.settings).metrics is not None:
+            shown = ", ".join(sorted(names)[:SHOWN])
+            allowed = f"{', '.join(by_name(None))}: the tags ({shown}) tell no entities to score"
+            fix = "task.metrics=[accuracy,macro_f1]"
+            raise ConfigError("task.metrics", self.metrics, allowed, fix=fix)
+        self.metrics = ["accuracy", "macro_f1"]
+
+    def _settle_names(self, examples: Iterable[Example]) -> None:
+        """Spell the names of a published model's tags as its examples have them: `B-PER` for its
+        `B_PER` or `PER-B`.
+        """
+        if self.label_names is None:
+            return
+        known = {tag for example in examples for tag in example.label or ()} - {self.unlabelled}
+        spelled = respell(self.label_names)
+        if not known <= {*self.label_names} and known <= {*spelled}:
+            self.label_names = spelled
+            self._fit_metrics()
+
     def _spell(self, examples: list[Example]) -> list[Example]:
         """`examples` with their entities in the scheme that is asked for."""
+        self._settle_names(examples)
         if self.scheme is None:
             return examples
         spelled = []
@@ -162,6 +197,11 @@ class Tagging(Task):
                 tags = spell(entities(tags), len(tags), self.scheme)
             spelled.append(replace(example, label=tags))
         return spelled
+
+    def describe_scoring(self, examples: Sequence[Example]) -> str:
+        if not hasattr(self.reader, "scheme"):  # one of tags that are of words, as parts of speech
+            return ""
+        return describe_unmarked(tag for example in examples for tag in example.label or ())
 
     def labels_of(self, example: Example) -> Sequence[str]:
         return list(example.label)
@@ -189,6 +229,7 @@ class Tagging(Task):
                 _close({tag for tag, _ in pairs}), key=lambda tag: (tag != "O", tag[2:], tag)
             )
         label_ids(pairs, self.label_names)
+        self._fit_metrics()
         if self.crf is not None:
             self._chain.check(examples)
         self.label_loss.fit((tag for tag, _ in pairs), self.label_names)

@@ -20,7 +20,8 @@ Kind = Annotated[
     typer.Option(
         "--as",
         metavar="KIND",
-        help="What is predicted: classes, numbers, tags, answers or texts (default: as it looks).",
+        help="What is predicted: classes, numbers, tags (of entities), words (with other tags),"
+        " answers or texts (default: as it looks).",
     ),
 ]
 Metric = Annotated[

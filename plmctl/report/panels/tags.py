@@ -10,6 +10,7 @@ from plmctl.report.page import Block, TableBlock
 from plmctl.report.subject import ReportedRun, Subject
 from plmctl.report.text import format_percent
 from plmctl.tasks.metrics import Entity, entities
+from plmctl.tasks.tag_spelling import describe_unmarked
 
 ORDER = 51
 MOST = 10
@@ -28,6 +29,8 @@ def panel(subject: Subject) -> list[Block]:
 
 def _blocks(run: ReportedRun, split: str, rows: Rows) -> list[Block]:
     if "words" not in rows[0] or rows[0].get("gold") is None:
+        return []
+    if describe_unmarked(tag for row in rows for tag in (*row["gold"], *row["guess"])):
         return []
     pairs = [(entities(row["gold"]), entities(row["guess"])) for row in rows]
     kinds = sorted({span[0] for pair in pairs for spans in pair for span in spans})

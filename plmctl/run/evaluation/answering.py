@@ -92,6 +92,7 @@ def answer_examples(
         "unknown": unknown.describe_unknown(inference.unknown(split.rows, loaded.vocab)),
         "read": "; ".join(inference.describe_reading(task.reader)),
         "files": "; ".join(task.remarks),
+        "scored": task.describe_scoring(examples),
         "split": whole if spec.input is None else "",
         "signatures": task.signatures,
         "decision": decision,

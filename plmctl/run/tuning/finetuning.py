@@ -273,12 +273,17 @@ def _describe_data(
             " scored, the last is kept"
         )
     skipped = inference.describe_skipped(task.reader)
-    empty = {name: inference.describe_empty(split.examples) for name, split in data.items()}
+    of_splits = [
+        f"{name}: {line}"
+        for describe in (inference.describe_empty, task.describe_scoring)
+        for name, split in data.items()
+        if (line := describe(split.examples))
+    ]
     single = inference.describe_single(train.examples) if task.has_classes else ""
     for line in [
         *inference.describe_reading(task.reader),
         *filter(None, [skipped, single]),
-        *(f"{name}: {line}" for name, line in empty.items() if line),
+        *of_splits,
         *task.remarks,
         *task.describe_known(train.examples),
     ]:
