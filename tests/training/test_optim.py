@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from plmctl.core.errors import ConfigError
+from plmctl.training.optim.adafactor import Adafactor
 from plmctl.training.optim.adagrad import Adagrad
 from plmctl.training.optim.adamw import AdamW
 from plmctl.training.optim.groups import groups, has_decay
@@ -147,6 +148,106 @@ def test_adagrad_is_the_formula(clip, fused):
         torch.testing.assert_close(a.double(), torch.from_numpy(b), rtol=1e-5, atol=1e-6)
 
 
+def adafactor_steps(theta, grads, *, lr, factored, relative, momentum, decay, threshold):
+    """Shazeer and Stern (2018), algorithms 4 and 5, cell by cell, of one tensor in float64."""
+    squares = np.zeros_like(theta)
+    rows, columns = np.zeros(theta.shape[0]), np.zeros(theta.shape[-1])
+    kept_move = np.zeros_like(theta)
+    for t, g in enumerate(grads, start=1):
+        b = 1 - t**-0.8
+        u = np.zeros_like(theta)
+        if factored:
+            for i in range(theta.shape[0]):
+                rows[i] = b * rows[i] + (1 - b) * np.mean([x**2 + 1e-30 for x in g[i]])
+            for j in range(theta.shape[1]):
+                columns[j] = b * columns[j] + (1 - b) * np.mean([x**2 + 1e-30 for x in g[:, j]])
+        for cell in np.ndindex(*theta.shape):
+            squares[cell] = b * squares[cell] + (1 - b) * (g[cell] ** 2 + 1e-30)
+            v = rows[cell[0]] * columns[cell[1]] / rows.mean() if factored else squares[cell]
+            u[cell] = g[cell] / np.sqrt(v)
+        if threshold is not None:
+            u /= max(1, np.sqrt(np.mean(u**2)) / threshold)
+        rate = lr * (max(1e-3, np.sqrt(np.mean(theta**2))) if relative else 1)
+        move = rate * u
+        if momentum is not None:
+            move = kept_move = momentum * kept_move + (1 - momentum) * move
+        theta = theta - decay * rate * theta - move
+    return theta
+
+
+@pytest.mark.parametrize(
+    ("relative", "momentum", "decay", "threshold", "factored_from"),
+    [
+        (True, None, 0.0, 1.0, 1),
+        (True, 0.9, 0.1, 0.5, 1),
+        (False, None, 0.1, None, 1),
+        (True, None, 0.0, 1.0, 5),  # the last dimension of a matrix is 4: none is factored
+    ],
+)
+def test_adafactor_is_the_algorithm(relative, momentum, decay, threshold, factored_from):
+    named = parameters()
+    settings = {"lr": 0.05, "relative": relative, "momentum": momentum, "threshold": threshold}
+    grads = gradients([p.shape for _, p in named])
+    expected = [
+        adafactor_steps(
+            p.detach().double().numpy().copy(),
+            [step[i] for step in grads],
+            factored=p.ndim >= 2 and min(p.shape) >= factored_from,
+            decay=decay if has_decay(name, p) else 0.0,
+            **settings,
+        )
+        for i, (name, p) in enumerate(named)
+    ]
+    made = Adafactor(
+        parameters=named, weight_decay=decay, factored_from=factored_from, **settings
+    )
+    for a, b in zip(run(made, named), expected, strict=True):
+        torch.testing.assert_close(a.double(), torch.from_numpy(b), rtol=1e-5, atol=1e-6)
+    assert ("rows" in made.state[named[0][1]]) == (factored_from == 1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "moved"),
+    [
+        ({"lr": 1e-2}, [[0.0212132, -0.03], [0.0284605, 0.0268328]]),
+        ({"lr": 1e-3, "relative": False}, [[0.0007746, -0.0010954], [0.0010392, 0.0009798]]),
+    ],
+)
+def test_adafactors_first_step_worked_by_hand(settings, moved):
+    p = torch.nn.Parameter(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    p.grad = torch.tensor([[0.1, -0.2], [0.3, 0.4]])
+    before = p.detach().clone()
+    Adafactor(parameters=[("w", p)], factored_from=1, **settings).step()
+    torch.testing.assert_close(before - p.detach(), torch.tensor(moved), rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("relative", [True, False])
+def test_adafactor_is_that_of_transformers(relative):
+    """With relative steps theirs has the rate min(0.01, 1 / sqrt(t)), which is 0.01 here."""
+    transformers = pytest.importorskip("transformers")
+    named, same = parameters(), parameters()
+    kernel = torch.randn(3, 5, 2, generator=torch.Generator().manual_seed(3))
+    for each in (named, same):
+        each.append(("backbone.kernel", torch.nn.Parameter(kernel.clone())))
+    rate = {"relative_step": True} if relative else {"relative_step": False, "lr": 0.02}
+    other = transformers.Adafactor(
+        [p for _, p in same], scale_parameter=relative, warmup_init=False, **rate
+    )
+    lr = 0.01 if relative else 0.02
+    made = Adafactor(parameters=named, lr=lr, relative=relative, factored_from=1)
+    for a, b in zip(run(made, named, steps=9), run(other, same, steps=9), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-7)
+
+
+def test_adafactor_keeps_a_row_and_a_column_of_a_matrix():
+    p = torch.nn.Parameter(torch.randn(128, 256, generator=torch.Generator().manual_seed(0)))
+    p.grad = torch.ones_like(p)
+    optimizer = Adafactor(parameters=[("w", p)], lr=0.01)
+    optimizer.step()
+    kept = {name: tuple(value.shape) for name, value in optimizer.state[p].items()}
+    assert kept == {"step": (), "rows": (128,), "columns": (256,)}
+
+
 def muon(named, **kwargs):
     return Muon(
         parameters=named,
@@ -214,6 +315,7 @@ def test_groups():
         lambda n: Lamb(parameters=n, **NUMBERS),
         lambda n: Momentum(parameters=n, lr=0.01, momentum=0.9),
         lambda n: Adagrad(parameters=n, lr=0.1, start=0.5, eps=1e-3, clip=3.0),
+        lambda n: Adafactor(parameters=n, lr=0.1, momentum=0.9, factored_from=1),
     ],
 )
 def test_state_by_name_continues_exactly(make):
@@ -234,6 +336,7 @@ def test_a_parameter_without_gradient_stays():
         lambda n: AdamW(parameters=n, **NUMBERS, bias_correction=False),
         muon,
         lambda n: Lamb(parameters=n, **NUMBERS),
+        lambda n: Adafactor(parameters=n, lr=0.1, factored_from=1),
     ):
         before = named[0][1].detach().clone()
         optimizer = make(named)
@@ -251,3 +354,9 @@ def test_wrong_numbers():
         Lamb(parameters=parameters(), **{**NUMBERS, "betas": [0.9]})
     with pytest.raises(ConfigError, match=r"optim.matrices"):
         Muon(parameters=parameters(), **NUMBERS, momentum=0.9, matrices=["nothing.*"], fused={})
+    for name, value in (
+        *(("lr", -1.0), ("threshold", 0.0), ("momentum", 1.0), ("factored_from", 0)),
+        *(("decay", float("nan")), ("eps", -1e-30)),
+    ):
+        with pytest.raises(ConfigError, match=rf"optim.{name}"):
+            Adafactor(parameters=parameters(), **{"lr": 0.01, name: value})

@@ -11,6 +11,7 @@ from plmctl.training.optim.schedule import (
     Cosine,
     InverseSqrt,
     Polynomial,
+    ReciprocalSqrt,
     WarmupStableDecay,
 )
 
@@ -128,3 +129,17 @@ def test_inverse_sqrt_is_the_rate_of_the_transformer() -> None:
         assert lr * schedule(t, 100_000) == pytest.approx(
             width**-0.5 * min(at**-0.5, at * warmup**-1.5), rel=1e-12
         )
+
+
+def test_rsqrt_is_the_rate_of_t5() -> None:
+    """`1 / sqrt(max(step, 10000))`, with updates counted from 0 (Raffel et al., 2020, sec. 3.1.2),
+    which is also the relative step `min(0.01, 1 / sqrt(t))`.
+    """
+    schedule = ReciprocalSqrt()
+    for t in (1, 9_999, 10_001, 10_002, 40_001, 524_288):
+        found = 0.01 * schedule(t, 524_288)
+        assert found == pytest.approx(1 / math.sqrt(max(t - 1, 10_000)), rel=1e-12)
+        assert found == pytest.approx(min(0.01, 1 / math.sqrt(max(1, t - 1))), rel=1e-12)
+    assert ReciprocalSqrt(warmup_steps=10)(5, 1_000) == 0.5
+    with pytest.raises(ConfigError, match=r"schedule.flat"):
+        ReciprocalSqrt(flat=0)

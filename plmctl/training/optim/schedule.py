@@ -168,6 +168,27 @@ class InverseSqrt(Schedule):
 
 @part_of("schedule")
 @dataclass(frozen=True, kw_only=True)
+class ReciprocalSqrt(Schedule):
+    """`sqrt(flat / max(flat, s))`: 1 for `flat` updates, then down with the root of their number
+    (Raffel et al., 2020, arXiv:1910.10683, sec. 3.1.2; mesh-tensorflow counts updates from 0, as
+    here).
+
+    With `optim.lr` L it is `1 / sqrt(max(s, flat))` where `L = flat ** -0.5`.
+    """
+
+    flat: int = 10_000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.flat < 1:
+            raise ConfigError("schedule.flat", self.flat, "a number of updates, 1 or more")
+
+    def after(self, s: int, total: float, warmup: float) -> float:
+        return math.sqrt(self.flat / max(self.flat, s))
+
+
+@part_of("schedule")
+@dataclass(frozen=True, kw_only=True)
 class SlantedTriangular(Schedule):
     """`(1 + p (ratio - 1)) / ratio`: `p = t / cut` up to `cut`, the end of warm-up, then down, `p =
     1 - (t - cut) / (T - cut)` (Howard and Ruder, 2018, arXiv:1801.06146, eq. 3).
