@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from plmctl.config.build import build
 from plmctl.config.compose import compose
@@ -20,11 +20,12 @@ from plmctl.config.recipes import conf_dir, recipes_dir
 from plmctl.core.errors import UsageError
 from plmctl.core.locate import locate
 from plmctl.run.assemble import build_model, build_objective
-from plmctl.run.checks.contract import check_contract
+from plmctl.run.checks.contract import check_contract, find_too_long
 from plmctl.run.checks.cost import cost
 from plmctl.run.checks.stand_in import TINY
 from plmctl.run.corpus import open_corpus
 from plmctl.run.loaders import BatchFields, open_held_out, open_training_loader
+from plmctl.run.places import Places
 from plmctl.training.evaluation import mean_losses
 from plmctl.training.processes.world import World
 
@@ -501,6 +502,40 @@ def test_multiply_adds_of_the_lite_transformers_sizes(width: int, published_macs
         ("unilm", "heads.mlm.eps", 1e-5),
         # facebookresearch/XLM, transformer.py: PredLayer is one linear map
         *((recipe, "heads.mlm.transform", False) for recipe in ("tlm", "xlm")),
+        # facebookresearch/XLM, README: epochs of 200,000 sentences in batches of 32, patience 10
+        *((recipe, "train.eval_every", 6250) for recipe in ("tlm", "xlm", "unicoder")),
+        *((recipe, "train.patience", 10) for recipe in ("tlm", "xlm", "unicoder")),
+        *((recipe, "schedule.warmup_steps", 30_000) for recipe in ("tlm", "xlm")),
+        ("unicoder", "optim.lr", 1e-5),
+        # sec. 2.1: the rates of BERT
+        ("libert", "optim.lr", 1e-4),
+        ("libert", "schedule.warmup_steps", 10_000),
+        ("libert", "train.steps", 2_000_000),
+        ("compressive_transformer", "optim.lr", 3e-4),
+        ("compressive_transformer", "model.compressed", 1152),
+        # THU-KEG/KEPLER, README: 3 rows, 784 / 16 times, on each of 16 x 4 GPUs
+        ("kepler", "train.batch_size", 3 * (784 // 16) * 16 * 4),
+        ("kepler", "optim.lr", 6e-4),
+        ("kepler", "schedule.warmup_steps", 10_000),
+        ("kepler", "train.clip", 0),
+        ("knowbert", "train.batch_size", 32),  # allenai/kb, README
+        ("knowbert", "model.entities.entity_width", 300),
+        ("sentilare", "train.batch_size", 400),  # thu-coai/SentiLARE, pretrain
+        ("sentilare", "format.max_length", 128),
+        ("sentilare", "schedule.warmup_share", 0.1),
+        ("nezha", "model.stack.cells.o.clip", 64),
+        ("nezha", "train.batch_size", 180 * 80),
+        ("cove", "optim.lr", 1.0),  # SGD that begins at rate 1
+        ("cove", "optim.momentum", 0.0),
+        ("wklm", "schedule.warmup_steps", 0),  # xwhan/fairseq-wklm: a constant rate
+        ("gpt2", "optim.lr", 6e-4),  # Brown et al., 2020, table 2.1: GPT-3 Small
+        ("mass_translation", "train.steps", 30 * 200_000 // 32),  # microsoft/MASS, README
+        ("sparse_transformer", "schedule.warmup_steps", 5000),
+        ("lite_transformer", "schedule.warmup_steps", 10_000),
+        ("t5", "train.clip", 0),  # mesh-tensorflow clips updates, not gradients
+        ("t5", "train.steps", 2**19),
+        ("t5", "train.batch_size", 128),
+        ("t5", "optim.factored_from", 128),
         # sec. 3.1 and 3.5: exponents 0.5 of the vocabulary and 0.7 of the languages
         ("xlm", "data.vocab_temperature", 2.0),
         ("xlm", "data.temperature", 1.43),
@@ -508,6 +543,84 @@ def test_multiply_adds_of_the_lite_transformers_sizes(width: int, published_macs
 )
 def test_what_papers_and_released_code_say_is_set(recipe: str, key: str, value: object) -> None:
     assert published(recipe).select(key) == value
+
+
+LENGTHS = ("train.steps", "train.epochs", "train.tokens", "train.minutes")
+SCALE = (
+    *("train.batch_size", "optim.lr", "format.max_length"),
+    *("schedule.warmup_steps", "schedule.warmup_share"),
+)
+KEPT = {  # what the published run has, too
+    "bertram": ["schedule.warmup_steps", "schedule.warmup_share"],
+    "distilbert": ["schedule.warmup_steps", "schedule.warmup_share"],
+    "simcse": ["format.max_length", "schedule.warmup_steps"],
+    "tinybert": ["schedule.warmup_steps", "schedule.warmup_share"],
+}
+# conf/format has 128 tokens, as published: sheets of BERT's first stage, ELECTRA-Small, ZEN
+AS_THE_FORMAT = {"electra", "tinybert", "bertram"}
+
+
+def find_toy(recipe: str) -> set[str]:
+    """The numbers of scale of a small run that the published line of a recipe leaves as they are:
+    those of the recipe's file, and the length of rows of the format.
+    """
+    file = recipes_dir() / f"{recipe}.yaml"
+    own, words = OmegaConf.load(file), header(file).command("Published")[3:]
+    named = {word.partition("=")[0].lstrip("+") for word in words}
+    stages = next((word for word in words if word.startswith("train.stages=")), "")
+    toy = {key for key in SCALE if OmegaConf.select(own, key) is not None and key not in named}
+    if recipe not in AS_THE_FORMAT and not {"format.max_length"} & named:
+        toy |= {"format.max_length"}
+    toy |= set() if named & set(LENGTHS) else {"train.steps"}
+    if {"schedule.warmup_steps", "schedule.warmup_share"} & named:
+        toy -= {"schedule.warmup_steps", "schedule.warmup_share"}
+    return toy - ({"format.max_length"} if "format.max_length" in stages else set())
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_published_line_keeps_no_number_of_the_small_run(recipe: str) -> None:
+    assert find_toy(recipe) == set(KEPT.get(recipe, ()))
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_published_warm_up_is_not_cut(recipe: str) -> None:
+    cfg = published(recipe)
+    steps, asked = cfg.select("train.steps"), cfg.select("schedule.warmup_steps")
+    if steps and asked:
+        assert build(cfg.schedule, path="schedule").warmup(steps) == asked
+
+
+def test_kepler_has_positions_for_a_description_not_for_a_row_of_four() -> None:
+    """Its checkpoint is a RoBERTa, of 512 positions, and descriptions are cut at 512 tokens."""
+    cfg = published("kepler")
+    with torch.device("meta"):
+        model = build_model(cfg, vocab_size=1000, vocab=TINY)
+    assert model.backbone.position.table.num_embeddings == 512
+    places = Places(512, None)
+    assert not list(find_too_long(cfg, places))
+    longer = published("kepler", "data.sources.triples.format.max_length=2052")
+    (refused,) = find_too_long(longer, places)
+    assert refused.value == 2052
+    assert "at most 2048" in str(refused)
+
+
+def test_the_published_line_of_t5() -> None:
+    """A row of 568 tokens is read as 512 and written as 114 with the end of each (google-research/
+    text-to-text-transfer-transformer, random_spans_helper); the rate is `1 / sqrt(max(t, 1e4))`.
+    """
+    cfg = published("t5")
+    raw, noise = cfg.format.max_length, 85
+    spans = round(noise / 3)
+    assert (raw - noise + spans + 1, noise + spans + 1) == (512, 114)
+    schedule = build(cfg.schedule, path="schedule")
+    for t in (1, 10_000, 10_001, 40_001, 524_288):
+        expected = max(t - 1, 10_000) ** -0.5
+        assert cfg.optim.lr * schedule(t, cfg.train.steps) == pytest.approx(expected, rel=1e-12)
+    weight = torch.nn.Parameter(torch.full((128, 128), 0.05))
+    weight.grad = torch.ones_like(weight)
+    build(cfg.optim, path="optim")(parameters=[("w", weight)]).step()
+    moved = torch.full_like(weight, 0.05 - 0.01 * 0.05)  # a step of the relative size 0.01
+    torch.testing.assert_close(weight.detach(), moved)
 
 
 @pytest.mark.parametrize("recipe", ["elmo", "transformer_xl"])

@@ -66,7 +66,7 @@ class Learned(Position):
         self.table = nn.Embedding(max_length, width)
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        _check_rows(x, self.table)
+        _check_rows(x, self.table, positions)
         return x + self.table(positions)
 
 
@@ -82,7 +82,7 @@ class LearnedByLayer(Position):
         self.tables = nn.ModuleList(nn.Embedding(max_length, width) for _ in range(num_layers))
 
     def every_step(self, x: Tensor, step: int, positions: Tensor) -> Tensor:
-        _check_rows(x, self.tables[0])
+        _check_rows(x, self.tables[0], positions)
         self.check_layers(step + 1)
         return x + self.tables[step](positions)
 
@@ -284,10 +284,12 @@ class RelativeBuckets(Position):
         return self.table(buckets).permute(0, 3, 1, 2).to(q.dtype)
 
 
-def _check_rows(x: Tensor, table: nn.Module) -> None:
-    """Raise ConfigError for rows [B, T, W] longer than the table of positions."""
+def _check_rows(x: Tensor, table: nn.Module, positions: Tensor) -> None:
+    """Raise ConfigError for rows [B, T, W] with positions beyond the table; texts side by side in
+    a long row may all be within it.
+    """
     longest = int(table.num_embeddings)  # type: ignore[arg-type]
-    if x.shape[1] > longest:
+    if x.shape[1] > longest and int(positions.max()) >= longest:
         allowed = f"at most {longest}, the positions that this model has learned"
         raise ConfigError("format.max_length", x.shape[1], allowed)
 

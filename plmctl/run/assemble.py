@@ -5,6 +5,7 @@ conversion make theirs.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -202,7 +203,9 @@ def settle_lengths(config: Any, *, plugins: Sequence[str] = ()) -> dict[str, Any
     except ValueError as error:
         raise ConfigError("position._target_", position.get("_target_"), str(error)) from error
     if position.get("max_length") is None and "max_length" in takes:
-        position["max_length"] = longest(config)
+        texts = texts_in_rows(config, plugins)
+        needed = [-(-rows // texts[path]) for path, rows in row_lengths(config).items()]
+        position["max_length"] = max(needed, default=None)
     if "max_length" not in takes and (length := longest(config)) is not None:
         config["model"] = _state_length(config["model"], length, plugins)
     return config | {"position": position}
@@ -228,14 +231,33 @@ def longest(config: Mapping[str, Any]) -> int | None:
     return max([*lengths, *([] if positions is None else [int(positions)])], default=None)
 
 
-def find_long_rows(lengths: Mapping[str, int], places: Places, which: str) -> list[ConfigError]:
+def texts_in_rows(config: Mapping[str, Any], plugins: Sequence[str] = ()) -> dict[str, int]:
+    """{config path of a length of rows: the texts that stand side by side in such a row, each with
+    positions of its own}.
+    """
+    return {path: _texts_at(config, path, plugins) for path in row_lengths(config)}
+
+
+def _texts_at(config: Mapping[str, Any], path: str, plugins: Sequence[str]) -> int:
+    node: Any = config
+    for key in re.sub(r"^train\.stages\.\d+\.", "", path).split(".")[:-1]:
+        node = (node or {}).get(key)
+    try:
+        return int(getattr(locate((node or {}).get("_target_"), plugins), "texts_in_row", 1))
+    except ValueError:
+        return 1  # a part that does not exist is told where it is built
+
+
+def find_long_rows(
+    lengths: Mapping[str, int], places: Places, which: str, texts: Mapping[str, int] = {}
+) -> list[ConfigError]:
     """Every length of rows, {config path: tokens}, beyond the places of a model; `which` says what
-    these are.
+    these are, and `texts` what `texts_in_rows` says.
     """
     return [
         ConfigError(path, length, f"at most {most}, {which}", fix=f"{path}={most}")
         for path, length in lengths.items()
-        if (most := places.at(path)) is not None and length > most
+        if (place := places.at(path)) is not None and length > (most := place * texts.get(path, 1))
     ]
 
 

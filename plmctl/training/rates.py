@@ -31,12 +31,27 @@ class Rates:
         """The share of the run that is done with the next update, one of `tokens` tokens, and the
         factor of each group in it.
         """
-        p, stage, step = progress, self.stages[progress.stage], progress.step + 1
-        share = self.budget.share(steps=step, tokens=p.tokens + tokens, seconds=p.seconds)
-        schedule, total = self.schedule, self.budget.total(step, share)
-        if stage.schedule is not None:
-            schedule, step = stage.schedule, step - p.before_stage
-            total = step / max(share_of_stage(self.stages, p.stage, share), 1e-9)
-            if self.budget.steps is not None:
-                total = self.budget.steps * stage.share
+        p, stage = progress, self.stages[progress.stage]
+        share = self.budget.share(steps=p.step + 1, tokens=p.tokens + tokens, seconds=p.seconds)
+        schedule, step, total = self._now(p, p.step + 1, share)
         return share, [stage.rate * schedule.of(name)(step, total) for name in self.groups]
+
+    def describe_shortening(self, progress: Progress) -> str | None:
+        """One line if the warm-up of this stage is shortened, "" if it is not; None: the length of
+        the run is not known so far, and warm-up not over.
+        """
+        share = self.budget.done(progress)
+        schedule, step, total = self._now(progress, progress.step, share)
+        known = self.budget.steps is not None or (step and schedule.is_warm(step, total))
+        return schedule.describe_shortening(total) if known else None
+
+    def _now(self, p: Progress, step: int, share: float) -> tuple[Schedule, int, float]:
+        """The schedule at update `step`, with the number of the update in it, and its length."""
+        stage = self.stages[p.stage]
+        if stage.schedule is None:
+            return self.schedule, step, self.budget.total(step, share)
+        step -= p.before_stage
+        if self.budget.steps is not None:
+            return stage.schedule, step, self.budget.steps * stage.share
+        done = share_of_stage(self.stages, p.stage, share)
+        return stage.schedule, step, step / max(done, 1e-9)

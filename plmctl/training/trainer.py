@@ -147,7 +147,7 @@ class Trainer:
             Progress(),
             Stop(loud=world.main and not is_launched()),
         )
-        self.pace = Pace(self.progress)
+        self.pace, self.untold = Pace(self.progress), True
         self.batches: BatchSource | None = None
         self.rate = 0.0
 
@@ -160,9 +160,7 @@ class Trainer:
                 f" raise {longer} to continue"
             )
             return Result(self.progress, self.checkpoints.newest() if self.world.main else None)
-        whole = self.budget.steps if any(part.schedule is None for part in self.stages) else None
-        if whole and (message := self.schedule.describe_shortening(whole)):
-            self.log.say(message)
+        self.untold = True
         if self.batches is None:
             seed_rank(self.settings.seed, self.world.rank)
         self.pace, settings = Pace(self.progress), self.settings
@@ -170,6 +168,7 @@ class Trainer:
         with self.stop, self.log:
             while True:
                 self._enter_stage()
+                self._tell_shortening()
                 if not self._step():
                     continue
                 done = self.budget.done(self.progress)
@@ -204,6 +203,8 @@ class Trainer:
             self.log.say(
                 f"stage {number + 1} of {len(self.stages)} begins after update {self.progress.step}"
             )
+            own = [self.stages[each].schedule for each in (self.progress.stage, number)]
+            self.untold = self.untold or own != [None, None]
             self.progress.enter(number)
             if self.stages[number].pattern is not None:
                 self.progress.forget_best()
@@ -212,6 +213,16 @@ class Trainer:
         self._begin(self.stages[number])
         for part in find_refitted(self.model, self.stages[number].refit):
             part.refit()
+
+    def _tell_shortening(self) -> None:
+        """Say once in the run, and in each stage with a schedule of its own, if a warm-up is
+        shortened: at once, or where the run has no number of updates, when it is over.
+        """
+        message = self.rates.describe_shortening(self.progress) if self.untold else None
+        if message is not None:
+            self.untold = False
+            if message:
+                self.log.say(message)
 
     def _begin(self, stage: Stage) -> BatchSource:
         self.batches = stage.batches()

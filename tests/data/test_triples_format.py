@@ -79,6 +79,8 @@ def test_a_row_has_four_descriptions(vocab, folder, described) -> None:
         length = int(seq.length[row])
         assert (seq.ids[row, length:] == PAD).all()
         assert length == sum(len(texts[entity][:TEXT]) + 2 for entity in found)
+        # a model needs no positions beyond those of one text
+        assert (seq.tracks["position"][row] < seq.ids.shape[1] / 4).all()
 
 
 def test_the_report_counts_every_token(vocab, folder, described) -> None:

@@ -198,9 +198,7 @@ def test_adafactor_is_the_algorithm(relative, momentum, decay, threshold, factor
         )
         for i, (name, p) in enumerate(named)
     ]
-    made = Adafactor(
-        parameters=named, weight_decay=decay, factored_from=factored_from, **settings
-    )
+    made = Adafactor(parameters=named, weight_decay=decay, factored_from=factored_from, **settings)
     for a, b in zip(run(made, named), expected, strict=True):
         torch.testing.assert_close(a.double(), torch.from_numpy(b), rtol=1e-5, atol=1e-6)
     assert ("rows" in made.state[named[0][1]]) == (factored_from == 1)

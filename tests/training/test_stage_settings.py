@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from plmctl.objectives.base import Output, Term
 from plmctl.training.budget import Budget
 from plmctl.training.freezing import find_refitted
 from plmctl.training.log import read_metrics
-from plmctl.training.optim.schedule import Constant
+from plmctl.training.optim.schedule import Constant, Polynomial
 from plmctl.training.stages import Stage, describe_empty_stages, share_of_stage
 from tests.training.test_resume import straight_and_resumed
 from tests.training.toy import (
@@ -195,3 +196,32 @@ def test_modules_are_refitted_once_when_a_stage_begins(tmp_path: Path) -> None:
 def test_a_model_without_a_pattern_says_so() -> None:
     with pytest.raises(ConfigError, match="ToyBackbone, which keeps how it sees"):
         ToyBackbone(0.0).set_pattern(Full())
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"steps": 20}, ["warm-up scaled down from 3 to 2 updates"]),
+        ({"steps": 40}, []),
+        ({"budget": Budget(tokens=900)}, ["warm-up scaled down from 3 to 2 updates"]),
+        (
+            {"steps": 20, "stages": [0.5, 0.5]},
+            ["warm-up scaled down from 4 to 1 updates", "warm-up scaled down from 4 to 1 updates"],
+        ),
+    ],
+)
+def test_a_shortened_warm_up_is_said_in_every_stage_and_budget(
+    settings: dict[str, Any], told: list[str], tmp_path: Path
+) -> None:
+    """Once: at the start, or where the number of updates is not known, when warm-up is over."""
+    own = Constant(warmup_steps=4, warmup_limit=0.1)
+    if "stages" in settings:
+        stages = [stage(share, schedule=own) for share in settings["stages"]]
+        settings = {**settings, "stages": stages}
+    trainer = make_trainer(
+        tmp_path, schedule=Polynomial(warmup_steps=3, warmup_limit=0.1), **settings
+    )
+    said: list[str] = []
+    trainer.log.say = said.append
+    trainer.fit()
+    assert [line.partition(":")[0] for line in said if "warm-up" in line] == told

@@ -188,7 +188,7 @@ def make_trainer(
         optimizer=lambda parameters: AdamW(
             parameters=parameters, lr=0.01, betas=[0.9, 0.999], eps=1e-6, weight_decay=0.01
         ),
-        schedule=Polynomial(warmup_steps=3),
+        schedule=kwargs.pop("schedule", Polynomial(warmup_steps=3)),
         budget=budget or Budget(steps=steps),
         stages=stages or [Stage(batches=lambda: ToyBatches(rows, micro, world, poison))],
         precision=choose(precision, world.device),

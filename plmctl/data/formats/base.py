@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -58,6 +58,7 @@ class Format:
     carried = frozenset({"tracks.word_start", "tracks.sentence"})
     provides: frozenset[str] = frozenset({"text"})
     fields: Mapping[str, Field] = {}
+    texts_in_row: ClassVar[int] = 1  # equal parts of a row, each with positions of its own
     max_length: int
     target_length: int = 0  # tokens of the target sequence, if the format has one
     parallel: bool = False  # reads parallel text and no other

@@ -69,6 +69,7 @@ class Triples(Format):
         frozenset({"text", "anchors", "tracks.document", "tracks.position", "values.relation"})
         | Format.carried
     )
+    texts_in_row: ClassVar[int] = TEXTS
     opens: ClassVar[Opens] = {"graph": lambda path: _read(str(path))}
     fields: Mapping[str, Field] = {
         "values.relation": Field("[n]", "int", "number of the relation of a triple")
@@ -174,9 +175,12 @@ class Triples(Format):
         self, shards: Shards, plan: Plan, index: np.ndarray, wanted: frozenset[str] | None = None
     ) -> Rows:
         layout = lay_rows(shards, plan, index, self.kinds, self.vocab, wanted)
+        text = layout.isolate(layout.piece, layout.begin)
+        # padding may be longer than a text: it needs no position beyond those of one
+        position = np.where(text.tracks["document"] < 0, 0, text.tracks["position"])
         return Rows(
             key=index,
-            seqs={"text": layout.isolate(layout.piece, layout.begin)},
+            seqs={"text": text.with_tracks(position=position)},
             anchors=np.stack(np.divmod(layout.begin[layout.piece >= 0], plan.width), 1),
             values={"relation": plan.arrays["relation"][index]},
         )

@@ -74,7 +74,7 @@ def check_contract(
     with collect(errors), without_weights():
         model = build_model(config, vocab_size=vocab_size, vocab=TINY, plugins=plugins)
         places = Places(model.backbone.max_length, model.backbone.max_target)
-        errors += find_too_long(config, places)
+        errors += find_too_long(config, places, plugins)
         errors += find_unspelled(config, model.backbone.of_words, plugins)
         given = known_to_objectives(model, TINY, vocab_size=vocab_size)
         for name, node in (config["objective"] or {}).items():  # some are built around the model
@@ -323,15 +323,19 @@ def find_unknown_segments(
             yield ConfigError(path, table.num_embeddings, allowed, fix=fix)
 
 
-def find_too_long(config: Mapping[str, Any], places: Places) -> Iterator[ConfigError]:
+def find_too_long(
+    config: Mapping[str, Any], places: Places, plugins: Sequence[str] = ()
+) -> Iterator[ConfigError]:
     """Every length of a row, read or written, beyond the places that the model has."""
-    from plmctl.run.assemble import row_lengths
+    from plmctl.run.assemble import row_lengths, texts_in_rows
 
+    texts = texts_in_rows(config, plugins)
     for path, length in row_lengths(config).items():
         most = places.at(path)
-        if most is not None and length > most:
-            allowed = f"at most {most}, the places that the model has"
-            yield ConfigError(path, length, allowed, fix=f"position.max_length={length}")
+        if most is not None and length > most * texts[path]:
+            allowed = f"at most {most * texts[path]}, the places that the model has"
+            needed = -(-length // texts[path])
+            yield ConfigError(path, length, allowed, fix=f"position.max_length={needed}")
 
 
 def find_unspelled(

@@ -12,7 +12,7 @@ from plmctl.config.schema import OF_THE_MODEL, Finetune, Pretrain
 from plmctl.config.spec import key_of, thaw
 from plmctl.core.errors import ConfigError, nearest, raise_all
 from plmctl.core.locate import locate
-from plmctl.run.assemble import find_long_rows, row_lengths
+from plmctl.run.assemble import find_long_rows, row_lengths, texts_in_rows
 from plmctl.run.model_facts import networks
 from plmctl.run.peft.base_model import refuse_methods
 from plmctl.run.peft.trained_adapters import find_adapters
@@ -215,8 +215,9 @@ def _tokenizer(spec: Pretrain | Finetune, source: Source) -> dict[str, Any]:
 
 
 def _refuse_longer_rows(spec: Pretrain, places: Places) -> None:
-    known = f"the places that {spec.init} has learned"
-    raise_all(find_long_rows(row_lengths(thaw(spec)), places, known))
+    known, config = f"the places that {spec.init} has learned", thaw(spec)
+    texts = texts_in_rows(config, spec.plugins)
+    raise_all(find_long_rows(row_lengths(config), places, known, texts))
 
 
 def _check_kind(spec: Pretrain, model: Mapping[str, Any]) -> None:

@@ -52,11 +52,15 @@ class Schedule:
         """W, in updates."""
         return min(self.warmup_share * total or self.warmup_steps, self.warmup_limit * total)
 
+    def is_warm(self, t: int, total: float) -> bool:
+        """Whether warm-up is over at update `t`."""
+        return t >= self.warmup(total)
+
     def describe_shortening(self, total: float) -> str:
         """One line for the user if `warmup_limit` shortens the warm-up of a run of `total` updates,
         else "".
         """
-        if self.warmup(total) >= self.warmup_steps:
+        if round(self.warmup(total)) >= self.warmup_steps:
             return ""
         share = f"{self.warmup_limit:.0%} of this run's {total:.0f} updates (schedule.warmup_limit)"
         return (
@@ -235,6 +239,9 @@ class ByPart(Schedule):
     def of(self, name: str) -> Schedule:
         fitting = [own for pattern, own in self.parts.items() if fnmatchcase(name, pattern)]
         return fitting[-1] if fitting else self.rest
+
+    def is_warm(self, t: int, total: float) -> bool:
+        return all(own.is_warm(t, total) for own in (self.rest, *self.parts.values()))
 
     def describe_shortening(self, total: float) -> str:
         lines = {"rest": self.rest, **self.parts}
