@@ -84,6 +84,27 @@ def test_the_best_vectors_are_those_that_are_written(run: Path) -> None:
     assert (run / f"checkpoints/step-{step}").is_dir()
 
 
+@pytest.mark.parametrize("without", ["test", "valid"])
+def test_a_graph_without_a_split_says_what_its_ranks_leave_out(
+    without: str, run: Path, data: Path, tmp_path: Path
+) -> None:
+    """In a run, in a dry run and in `plmctl eval`; nothing where all three are there."""
+    some = tmp_path / "some"
+    shutil.copytree(data, some)
+    (some / f"{without}.tsv").unlink()
+    other = "valid" if without == "test" else "test"
+    told = f"ranks leave out the known answers of train and {other} alone: there are no {without}"
+    words = ["graph", f"data.path={some}", "data.valid_share=0", *SMALL, "train.epochs=1"]
+    trained = plmctl(*words, f"run.dir={tmp_path / 'r'}").output
+    assert told in trained
+    assert told in plmctl(*words, "--dry-run").output
+    asked = ["eval", f"checkpoint={run}", f"split={other}"]
+    assert told in plmctl(*asked, f"data.path={some}").output
+    assert "ranks leave out" not in plmctl(*asked, f"data.path={data}").output
+    whole = ["graph", f"data.path={data}", *SMALL, "--dry-run"]
+    assert "ranks leave out" not in plmctl(*whole).output
+
+
 def test_eval_ranks_again(run: Path, data: Path, tmp_path: Path) -> None:
     known = json.loads((run / "result.json").read_text(encoding="utf-8"))["metrics"]
     for checkpoint in (run, run / "vectors"):

@@ -16,6 +16,7 @@ Side = Literal["head", "tail"]
 SIDES: tuple[Side, Side] = ("head", "tail")
 KINDS = ("1-1", "1-N", "N-1", "N-N")
 MANY = 1.5  # entities on one side for each on the other, from which a relation has many
+RANKED = ("valid", "test")  # splits, beside train
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,20 @@ class KnowledgeGraph:
             digest.update(f"{name} {len(triples)}".encode())
             digest.update(np.ascontiguousarray(triples).data)
         return digest.hexdigest()
+
+    def describe_unknown(self) -> str:
+        """One line on the answers that ranks cannot leave out, for want of a split; "" where no
+        split is absent, or where nothing is ranked.
+        """
+        ranked = [name for name in RANKED if len(self.splits.get(name, ()))]
+        absent = [name for name in RANKED if name not in ranked]
+        if not ranked or not absent:
+            return ""
+        known = " and ".join(["train", *ranked])
+        return (
+            f"ranks leave out the known answers of {known} alone: there are no {absent[0]} triples,"
+            " so their answers count as wrong ones, and scores are below published ones"
+        )
 
     def spell(self, split: str) -> str:
         """The triples of a split by name, one a line with tabs between, as such files have them."""

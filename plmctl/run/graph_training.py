@@ -140,7 +140,7 @@ def train(session: Session) -> Result:
     tables, objective = build_tables(spec, graph), build_objective(spec)
     model = Model(backbone=tables, heads={})
     batches = open_batches(spec, graph, objective, world.size, world.rank)
-    for line in (*describe_graph(graph), *graph.remarks, *describe_sides(spec.sides).values()):
+    for line in (*describe_graph(graph), *_remarks(graph), *describe_sides(spec.sides).values()):
         session.say(line)
     valid = graph.splits.get("valid")
     if valid is None or not len(valid):
@@ -184,6 +184,11 @@ def describe_graph(graph: KnowledgeGraph) -> list[str]:
     splits = ", ".join(f"{len(triples):,} {name}" for name, triples in graph.splits.items())
     sizes = f"{len(graph.entities):,} entities, {len(graph.relations):,} relations"
     return [f"graph: {sizes}; triples: {splits}"]
+
+
+def _remarks(graph: KnowledgeGraph) -> list[str]:
+    """What the reader noticed, and what ranks cannot leave out."""
+    return [*graph.remarks, *filter(None, [graph.describe_unknown()])]
 
 
 def _conclude(session: Session, model: Model, progress: Progress, graph: KnowledgeGraph) -> Any:
@@ -280,11 +285,11 @@ def _show_estimate(spec: Graph) -> None:
     length = {"length": str(budget), "time, without ranking": time_of_all}
     if spec.provenance.json:
         seconds_of = {"seconds of an update": float(f"{took.busy:.3g}")}
-        tell(json.dumps(report | seconds_of | length | {"remarks": list(graph.remarks)}))
+        tell(json.dumps(report | seconds_of | length | {"remarks": _remarks(graph)}))
         return
     for name, value in report.items():
         tell(f"{name}: {value:,}" if value < 1e9 else f"{name}: {value:.3g}")
-    for line in (*(f"{name}: {value}" for name, value in length.items()), *graph.remarks):
+    for line in (*(f"{name}: {value}" for name, value in length.items()), *_remarks(graph)):
         tell(line)
 
 

@@ -54,6 +54,8 @@ def evaluate_vectors(spec: Evaluate, folder: Path) -> ScoreTable:
     extra: dict[str, Any] = {"checkpoint": str(folder), "triples": len(triples)}
     extra |= describe_sides(sides)
     extra |= remark_on_few(len(triples))
+    if unknown := graph.describe_unknown():
+        extra["known answers"] = unknown
     if lost:
         extra["left out"] = f"{lost:,} triples with names that have no vector"
     if out is not None:
