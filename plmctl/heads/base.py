@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol, cast
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Literal, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -28,9 +29,11 @@ class Head(nn.Module):
 
     `about`: what it predicts. `of_task`: fine-tuning makes it, so it tells what a fine-tuned
     model is for. `compiled`: what its loss does with logits over a vocabulary is compiled.
+    `by_label`: {tensor: its axes that have a block for each of K labels, in their order}.
     """
 
     about: About
+    by_label: ClassVar[Mapping[str, Sequence[int]]] = {}
     of_task: bool = False
     compiled: bool = False
 
@@ -43,6 +46,8 @@ class Head(nn.Module):
 
 class ClassHead(Head):
     """A head whose logits are those of K classes, of which one is right."""
+
+    by_label: ClassVar[Mapping[str, Sequence[int]]] = {"linear.weight": (0,), "linear.bias": (0,)}
 
     def loss(self, features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """features [P, W], labels [P] -> (summed cross-entropy in fp32 or wider, number of right

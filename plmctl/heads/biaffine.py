@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -37,6 +40,9 @@ class Biaffine(Head):
 
     about: About = "tokens"
     of_task = True
+    by_label: ClassVar[Mapping[str, Sequence[int]]] = {
+        **{"between.weight": (0,), "beside.weight": (0,), "beside.bias": (0,)}
+    }
 
     def __init__(
         self,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
 from torch import Tensor, nn
 
 from plmctl.core.parts import part_of
@@ -21,6 +24,10 @@ class Tag(ClassHead):
 
     about: About = "tokens"
     of_task = True
+    by_label: ClassVar[Mapping[str, Sequence[int]]] = {
+        **ClassHead.by_label,
+        **{"chain.first": (0,), "chain.last": (0,), "chain.follow": (0, 1)},
+    }
 
     def __init__(
         self, *, width: int, num_classes: int, dropout: DropoutRate, chain: bool = False

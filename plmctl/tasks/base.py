@@ -28,7 +28,7 @@ from plmctl.noise.base import Noise
 from plmctl.objectives.base import Objective, Output
 from plmctl.tasks import files
 from plmctl.tasks.holding import hold_out, take_fold
-from plmctl.tasks.label_text import spell_label
+from plmctl.tasks.label_text import fold_label, spell_label, spell_names
 from plmctl.tasks.transform import Transform, add_rows
 from plmctl.text.vocab import Vocab
 
@@ -224,6 +224,11 @@ class Task(Objective):
         if self.label_names is None:
             raise ValueError(f"the labels of task '{self.name}' are not known yet")
         return self.label_names
+
+    @property
+    def states_labels(self) -> bool:
+        """Whether the config states names of labels, which may be others than those of the files."""
+        return getattr(self.settings, "label_names", None) is not None
 
     def has(self, split: str) -> bool:
         """Whether `task.path` has a file of that split, or one to hold dev out of."""
@@ -530,18 +535,38 @@ def as_number(text: str) -> int | str:
     return int(text) if text.isdecimal() else text
 
 
-def label_ids(labels: Iterable[tuple[str, str]], names: Sequence[str]) -> list[int]:
-    """The numbers of (label, file:line) pairs; DataError for a label that is not in training."""
-    ids = {name: number for number, name in enumerate(names)}
-    numbers = []
-    for label, place in labels:
-        if label not in ids:
-            known = cut(", ".join(names), 160)
-            raise DataError(
-                f"label '{cut(str(label), 60)}' was never seen in training{nearest(label, names)};"
-                f" known: {known}",
-                file=place,
-                fix="correct the label, or train on data that has it",
-            )
-        numbers.append(ids[label])
-    return numbers
+def label_ids(
+    labels: Iterable[tuple[str, str]], names: Sequence[str], *, learned: bool = False
+) -> list[int]:
+    """The numbers of (label, file:line) pairs; DataError for a label that is not in training.
+
+    Args:
+        learned: the names are those of the training split, which can have no others.
+    """
+    ids, labels = {name: number for number, name in enumerate(names)}, list(labels)
+    place = next((place for label, place in labels if label not in ids), None)
+    if place is not None:
+        raise _explain_unknown([str(label) for label, _ in labels], names, place, learned=learned)
+    return [ids[label] for label, _ in labels]
+
+
+def _explain_unknown(
+    labels: Sequence[str], names: Sequence[str], place: str, *, learned: bool
+) -> DataError:
+    """The error for the first of the labels that is none of the names."""
+    found = dict.fromkeys(labels)
+    label = next(label for label in found if label not in names)
+    others = {fold_label(each): each for each in found if each not in names}
+    meant = next((name for name in names if fold_label(name) == fold_label(label)), None)
+    fix, what = "correct the label, or train on data that has it", "was never seen in training"
+    if meant is not None:
+        what = f"differs from '{meant}' in case, spaces, - or _ alone"
+        fix = f"spell it '{meant}'"
+        if not learned:
+            fix = spell_names([others.get(fold_label(name), name) for name in names])
+    elif not learned and len(found) == len(names) and found.keys().isdisjoint(names):
+        what = "is none of the rows of the head, whose names may be others"
+        fix = spell_names(sorted(found))
+    known = cut(", ".join(names), 160)
+    hint = "" if meant is not None else nearest(label, names)
+    return DataError(f"label '{cut(label, 60)}' {what}{hint}; known: {known}", file=place, fix=fix)

@@ -116,7 +116,11 @@ class Classification(Task):
                 file=examples[0].place,
                 fix="check task.columns.label",
             )
-        label_ids(((example.label, example.place) for example in examples), self.label_names)
+        label_ids(
+            ((example.label, example.place) for example in examples),
+            self.label_names,
+            learned=not self.states_labels,
+        )
         self.label_loss.fit((example.label for example in examples), self.label_names)
 
     @property

@@ -88,7 +88,7 @@ class Dependency(Task):
         found = [(name, each.place) for each in examples for name in each.label["relations"]]
         if self.label_names is None:
             self.label_names = sorted({name for name, _ in found})
-        label_ids(found, self.label_names)
+        label_ids(found, self.label_names, learned=not self.states_labels)
 
     def encode(self, examples: Sequence[Example], tokenizer: Any) -> Rows:
         room = self.max_length - encode.specials(tokenizer.vocab, pair=False)

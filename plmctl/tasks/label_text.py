@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from plmctl.core.errors import DataError
+from plmctl.core.spelling import quote_value, spell_word
+
+SETTING = "task.label_names"
 
 
 def spell_label(label: Any) -> str:
@@ -16,6 +21,18 @@ def spell_label(label: Any) -> str:
     if isinstance(label, float) and label.is_integer():
         return str(int(label))
     return json.dumps(label) if isinstance(label, bool) else str(label).strip()
+
+
+def fold_label(label: str) -> str:
+    """`label` without what may differ in its spelling: case, and spaces, - and _ in it."""
+    return " ".join(re.split(r"[\s_-]+", label.casefold())).strip()
+
+
+def spell_names(names: Sequence[str]) -> str:
+    """The setting that names labels in this order, as one types it."""
+    plain = re.compile(r"(?!(?:null|true|false|nan|inf)$)[A-Za-z_][\w.-]*|\d+", re.IGNORECASE)
+    each = [name if plain.fullmatch(name) else quote_value(name) for name in names]
+    return spell_word(f"{SETTING}=[{','.join(each)}]")
 
 
 class LabelKinds:

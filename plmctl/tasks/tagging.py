@@ -228,7 +228,7 @@ class Tagging(Task):
             self.label_names = sorted(
                 _close({tag for tag, _ in pairs}), key=lambda tag: (tag != "O", tag[2:], tag)
             )
-        label_ids(pairs, self.label_names)
+        label_ids(pairs, self.label_names, learned=not self.states_labels)
         self._fit_metrics()
         if self.crf is not None:
             self._chain.check(examples)

@@ -18,6 +18,7 @@ from plmctl.run.assemble import longest
 from plmctl.run.evaluation.held_out import suggest_task
 from plmctl.run.model_facts import reading
 from plmctl.run.weights.adapt import framing
+from plmctl.run.weights.label_rows import count_rows, labels_of, name_rows
 from plmctl.run.weights.loading import Loaded, Source
 from plmctl.storage.atomic import is_stream, refuse_existing
 from plmctl.storage.earlier import keep_earlier
@@ -148,28 +149,44 @@ def choose_task(spec: Evaluate | Attack, loaded: Loaded) -> dict[str, Any]:
         merged = Part(own)
         for key in changed:
             merged = merged.with_value(key.removeprefix("task."), spec.select(key))
-        return {**plain(merged), **decided}
+        return {**plain(merged), **decided, **_name_labels(spec, asked, kind, loaded)}
     if own.get("_target_") == asked["_target_"]:
-        return {**asked, **decided}
+        return {**asked, **decided, **_name_labels(spec, asked, kind, loaded)}
     # a task that writes needs no head of its own: a Transformer is pretrained to translate
     writes = not getattr(kind, "has_classes", True)
-    if not own and (writes or getattr(kind, "head", None) in (loaded.config.get("heads") or {})):
-        return {**asked, **_read_published(asked, loaded)}
+    if not own and (writes or kind.head in (loaded.config.get("heads") or {})):
+        published = _read_published(asked, loaded)
+        return {**asked, **published, **_name_labels(spec, asked, kind, loaded)}
     trained = f"fine-tuned on {own['name']}" if own else "not fine-tuned"
     what, fix = f"{spec.checkpoint} was {trained}", f"task={asked.get('name')} checkpoint=..."
     raise ConfigError("task", asked.get("name"), what, fix=f"plmctl finetune {fix}")
 
 
 def _read_published(asked: Mapping[str, Any], loaded: Loaded) -> dict[str, Any]:
-    """What a Hugging Face folder says of the task it was fine-tuned on: its template, the names of
-    its labels, and its longest row.
+    """What a Hugging Face folder says of the task it was fine-tuned on: its template, and its
+    longest row.
     """
     config, length = loaded.config, asked["max_length"]
     settings: dict[str, Any] = {"max_length": min(length, longest(config) or length)}
     settings |= {name: text for name, text in framing(config).items() if asked.get(name, 0) is None}
-    if "label_names" in asked and (names := config.get("labels") or asked["label_names"]):
-        settings["label_names"] = names
     return settings
+
+
+def _name_labels(
+    spec: Evaluate | Attack, asked: Mapping[str, Any], kind: type[Task], loaded: Loaded
+) -> dict[str, Any]:
+    """The names of the rows of its head, as the checkpoint or the user says, where it has one with
+    labels; a line where the user calls them otherwise.
+    """
+    rows = count_rows(loaded.config, kind.head)
+    if "label_names" not in asked or rows is None:
+        return {}
+    known = labels_of(loaded.config, spec.plugins).get(kind.head)
+    stated = asked["label_names"] if "task.label_names" in spec.provenance.keys else None
+    names, said = name_rows(stated, known, rows, place=str(spec.checkpoint))
+    if said:
+        remark(said)
+    return {"label_names": names}
 
 
 def choose_out(spec: Evaluate, loaded: Loaded) -> Path:

@@ -30,7 +30,8 @@ from plmctl.run.evaluation.asked_task import (
 from plmctl.run.evaluation.calibrating import decide_again
 from plmctl.run.evaluation.kept_decision import read_decision
 from plmctl.run.evaluation.predict import ScoreTable
-from plmctl.run.weights.loading import load_for
+from plmctl.run.weights.label_rows import with_order
+from plmctl.run.weights.loading import load_for, load_source
 from plmctl.tasks import inference
 from plmctl.tasks.base import Example, Task
 from plmctl.tasks.calibration import LabelDecision, join_decisions
@@ -114,6 +115,10 @@ def ask_members(
         ask_all(own, task, loaded)
         begin, first = reader = reader or (checkpoint, task)
         refuse_misfit(begin, checkpoint, first, task)
+        if task.label_names != first.label_names:  # the same ones in another order
+            loaded = load_source(with_order(loaded.source, task.head, first.names))
+            loaded.model.to(precision.device)
+            task = build(choose_task(own, loaded), given, spec.plugins, path="task")
         if not splits:
             splits |= _read(spec, first)
         answers = {}

@@ -33,7 +33,7 @@ from plmctl.run.teaching.side_by_side import (
     SideBySide,
     measure_latencies,
 )
-from plmctl.run.teaching.teachers import teachers_of
+from plmctl.run.teaching.teachers import load_teacher, teachers_of
 from plmctl.run.tuning import finetuning
 from plmctl.run.weights.loading import Loaded, load
 from plmctl.storage.atomic import write_json, write_text
@@ -68,7 +68,7 @@ def compare(session: Session, result: Result) -> Result:
     if result.exit_code or not session.world.main:
         return result
     plugins = session.spec.plugins
-    teachers = [load(path, plugins=plugins) for path in teachers_of(session.spec)]
+    teachers = [load_teacher(session.spec, path) for path in teachers_of(session.spec)]
     student = load(session.folder, plugins=plugins)
     session.say("measuring teacher and student")
     table = measure_models(session, teachers, student)

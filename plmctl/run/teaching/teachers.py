@@ -13,6 +13,7 @@ import torch
 
 from plmctl.config.build import build
 from plmctl.config.spec import thaw
+from plmctl.config.walks import select
 from plmctl.core.errors import ConfigError, raise_all
 from plmctl.core.locate import locate, parameters
 from plmctl.core.terminal import remark
@@ -27,8 +28,10 @@ from plmctl.objectives.base import Objective
 from plmctl.run.assemble import build_model, find_long_rows, known_to_objectives, without_weights
 from plmctl.run.places import Places
 from plmctl.run.weights.identity import identity
-from plmctl.run.weights.loading import Source, load, open_source
+from plmctl.run.weights.label_rows import count_rows, find_order, labels_of, with_order
+from plmctl.run.weights.loading import Loaded, Source, load_source, open_source
 from plmctl.tasks.base import Task
+from plmctl.tasks.label_text import SETTING, spell_names
 from plmctl.text.tokenizer import Tokenizer
 
 
@@ -51,7 +54,7 @@ def add_teacher(
         return objective
     teachers: list[Teacher] = []
     for path in teachers_of(spec):
-        loaded = load(path, plugins=spec.plugins)
+        loaded = load_teacher(spec, path)
         backbone = loaded.model.backbone
         shape = f"{backbone.num_layers} layers of {backbone.width}"
         say(f"teacher {path}: {count(loaded.model) / 1e6:.2f} M parameters, {shape}")
@@ -61,6 +64,14 @@ def add_teacher(
             teacher = Cached(teacher=teacher, folder=place, identity=known, rows=rows, say=say)
         teachers.append(teacher)
     return distillation(spec, model, objective, _together(teachers, spec))
+
+
+def load_teacher(spec: Any, path: str) -> Loaded:
+    """A teacher whose heads answer with their labels in the order of the student's."""
+    source = open_source(path, plugins=spec.plugins)
+    for head, names in labels_of(spec, spec.plugins).items():
+        source = with_order(source, head, names or ())
+    return load_source(source)
 
 
 def outline_teacher(
@@ -157,7 +168,7 @@ def check_tasks(spec: Any, task: Task) -> None:
     for path in teachers_of(spec) if spec.get("distill") else ():
         source = open_source(path, plugins=spec.plugins)
         theirs = source.config.get("task") or {}
-        _check_labels(path, theirs.get("label_names") or source.config.get("labels"), task)
+        _check_labels(spec, path, source, task)
         if theirs.get("name") not in (None, task.name):  # fine for reviews, not for paraphrases
             labels = (
                 f"; where answers are compared, its labels stand for those of {task.name}:"
@@ -171,13 +182,27 @@ def check_tasks(spec: Any, task: Task) -> None:
             )
 
 
-def _check_labels(path: str, theirs: Sequence[Any] | None, task: Task) -> None:
-    """The answers of both heads mean the same, in the same order."""
-    if task.label_names is None or theirs is None or list(map(str, theirs)) == task.label_names:
+def _check_labels(spec: Any, path: str, source: Source, task: Task) -> None:
+    """ConfigError where the answers of a teacher's head are of other labels, or of labels without
+    names that nobody has stated.
+    """
+    heads = labels_of(source.config, spec.plugins)
+    rows = count_rows(source.config, task.head)
+    if task.label_names is None or task.head not in heads:
         return
-    own, other = ", ".join(task.label_names), ", ".join(map(str, theirs))
-    allowed = f"a model of the student's labels in their order: {own}; it has {other}"
-    fix = f"task.label_names=[{other.replace(', ', ',')}] where they mean the same"
+    theirs = heads[task.head]
+    if find_order(theirs, task.label_names, rows=rows) is not None:
+        return
+    allowed = f"a model of the student's labels: {', '.join(task.label_names)}"
+    if theirs is not None:
+        allowed, fix = f"{allowed}; it has {', '.join(theirs)}", "teacher=<a run of this task>"
+    elif rows == len(task.label_names):
+        if select(spec.provenance.written, SETTING) is not None:
+            return
+        allowed = f"{allowed}; its rows have no names (LABEL_0, ...), which are stated in their"
+        allowed, fix = f"{allowed} order", spell_names(task.label_names)
+    else:
+        allowed, fix = f"{allowed}; it has {rows} without names", "teacher=<a run of this task>"
     raise ConfigError("teacher", path, allowed, fix=fix)
 
 

@@ -18,6 +18,7 @@ from plmctl.config.asked import is_asked
 from plmctl.config.build import build
 from plmctl.config.schema import Finetune
 from plmctl.config.spec import thaw
+from plmctl.config.walks import select
 from plmctl.core.batch import Rows
 from plmctl.core.locate import locate
 from plmctl.core.rounding import round_floats
@@ -55,6 +56,7 @@ from plmctl.run.tuning.task_fit import fit_task
 from plmctl.run.tuning.unfreezing import make_stages
 from plmctl.run.weights.added_rows import with_new_tokens, with_second_text
 from plmctl.run.weights.from_corpus import describe_empty_lexicons, start_tables
+from plmctl.run.weights.label_rows import follow_labels, labels_of
 from plmctl.run.weights.loading import Source, find, open_source
 from plmctl.run.weights.taking import initialize, take
 from plmctl.storage.atomic import write_json
@@ -63,6 +65,7 @@ from plmctl.tasks.base import Task
 from plmctl.tasks.baselines import score_baselines
 from plmctl.tasks.inference import Split
 from plmctl.tasks.intervals import find_intervals
+from plmctl.tasks.label_text import SETTING
 from plmctl.tasks.predictions import write_predictions
 from plmctl.text import unknown
 from plmctl.text.reader import read_documents
@@ -321,7 +324,12 @@ def _model(session: Session, task: Task, tokenizer: Tokenizer) -> tuple[Model, S
         into = spec.checkpoint_into
         initialize(model, str(begin), into=into, layers=layers, plugins=plugins, say=session.say)
     elif source and not resumed:
-        tensors = with_second_text(model, source, with_new_tokens(model, source.tensors))
+        stated = select(spec.provenance.written, SETTING) is not None
+        begun = follow_labels(source, labels_of(spec, plugins), stated=stated, say=session.say)
+        # what a checkpoint of the run may take from there again
+        same = {name: t for name, t in begun.tensors.items() if source.tensors[name] is t}
+        tensors = with_second_text(model, source, with_new_tokens(model, begun.tensors))
+        source = replace(source, tensors=same)
         take(model, tensors, source=begin, unused=source.unused, say=session.say)
         take_adapters(spec, model)
     elif source and read_base(source.folder):  # the trainer takes up what was trained, no more

@@ -168,11 +168,15 @@ def load(path: str | os.PathLike[str], *, plugins: Sequence[str] = ()) -> Loaded
 
     `plugins`: the packages outside plmctl that it may be made of; UsageError for any other.
     """
-    source = open_source(path, plugins=plugins)
+    return load_source(open_source(path, plugins=plugins))
+
+
+def load_source(source: Source) -> Loaded:
+    """The model of an opened source."""
     if not source.published:
         _refuse_misfit(source, again="use another checkpoint of the run")
     model = build_model(
-        source.config, vocab_size=source.vocab_size, vocab=source.vocab, plugins=plugins
+        source.config, vocab_size=source.vocab_size, vocab=source.vocab, plugins=source.plugins
     )
     refuse_infinite(source.tensors, file=source.folder)
     load_exactly(model, source.tensors, file=source.folder)
