@@ -162,6 +162,12 @@ def write_words(folder: Path) -> Path:
     return folder
 
 
+@pytest.fixture(autouse=True)
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`eval` writes into the folder that one is in."""
+    monkeypatch.chdir(tmp_path)
+
+
 STILL = ["train.epochs=null", "train.steps=1", "optim.lr=1e-12", "train.device=cpu"]
 STILL += ["train.precision=fp32", "train.keep_best=true"]
 
