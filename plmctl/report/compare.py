@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,13 @@ import numpy as np
 from plmctl.core.errors import DataError, UsageError, nearest
 from plmctl.core.rounding import round_floats
 from plmctl.core.terminal import print_columns, tell
-from plmctl.report.paired import McNemar, PairedDifference, compare_scores, count_discordant
+from plmctl.report.paired import (
+    McNemar,
+    PairedDifference,
+    compare_scores,
+    count_discordant,
+    find_share_interval,
+)
 from plmctl.report.predicted import (
     KIND_NAMES,
     ColumnNames,
@@ -26,8 +32,9 @@ from plmctl.report.predicted import (
     respell_tags,
     score_by_kind,
 )
+from plmctl.report.statistics import spell_p
 from plmctl.tasks.bundles import bundle_rows, score_bundles
-from plmctl.tasks.resampling import Sums, Whole, find_forms
+from plmctl.tasks.resampling import Form, Sums, Whole, draw_like, find_forms
 
 SAMPLES = 10_000
 SHOWN = 5  # ids in a message
@@ -150,16 +157,26 @@ def _is_right(row: Row, score: Score) -> bool | None:
     return bool(gold == guess if isinstance(gold, list) else str(gold) == str(guess))
 
 
-def _compare_form(form: Sums | Whole, n: int, samples: int | None, seed: int) -> PairedDifference:
-    if isinstance(form, Sums):
-        differs = (form.parts[:n] != form.parts[n:]).any(1)
-        return compare_scores(form, n, samples=samples or SAMPLES, seed=seed, differs=differs)
-    begun = time.perf_counter()
-    form(np.arange(2 * n).reshape(2, n))
-    spent = time.perf_counter() - begun  # bootstrap and randomisation ask for two each
-    most = int(max(LEAST, min(SAMPLES, SECONDS / 2 / max(spent, 1e-9))))
-    differs = np.array([form.rows[index] != form.rows[n + index] for index in range(n)])
-    return compare_scores(form, n, samples=samples or most, seed=seed, differs=differs)
+def _compare_form(form: Form, n: int, samples: int | None, seed: int) -> PairedDifference:
+    sides = np.arange(2 * n).reshape(2, n)
+    most = SAMPLES
+    if isinstance(form, Whole):
+        begun = time.perf_counter()
+        form(sides)
+        spent = time.perf_counter() - begun  # bootstrap and randomisation ask for two each
+        most = int(max(LEAST, min(SAMPLES, SECONDS / 2 / max(spent, 1e-9))))
+    found = compare_scores(
+        form,
+        n,
+        samples=samples or most,
+        seed=seed,
+        differs=form.differ(n),
+        drawn=draw_like(form, *sides),
+    )
+    if isinstance(form, Sums) and form.unit:
+        low, high = find_share_interval(*form.parts[:, 0].reshape(2, n))
+        return replace(found, low=low * form.unit, high=high * form.unit)
+    return found
 
 
 def _show(
@@ -187,8 +204,8 @@ def _show(
             f"{each.first:.4f}",
             f"{each.second:.4f}",
             f"{each.mean:+.4f}",
-            f"{each.low:+.4f} to {each.high:+.4f}",
-            _spell_p(each.p, each.enumerated),
+            _spell_interval(each),
+            spell_p(each.p, each.enumerated),
         ]
         for name, each in found.items()
     ]
@@ -197,15 +214,20 @@ def _show(
     tell(f"a: {a.describe()}\nb: {b.describe()}")
     draws = sorted({each.samples for each in found.values()})
     many = " or ".join(f"{each:,}" for each in draws)
-    tell(f"interval: paired bootstrap, {many} samples; p: approximate randomisation")
+    tell(
+        f"interval: paired bootstrap, {many} samples, of a share of examples Agresti and Min's;"
+        " p: approximate randomisation"
+    )
     if any(each.enumerated for each in found.values()):
         tell("p=: of all swaps of answers, not of random ones")
     if counts is not None:
         tell(
             f"right in a alone: {counts.first:,}; in b alone: {counts.second:,};"
-            f" McNemar: p {counts.exact:.4f} (exact), {counts.corrected:.4f} (continuity)"
+            f" McNemar: p {spell_p(counts.exact)} (exact), {spell_p(counts.corrected)} (continuity)"
         )
 
 
-def _spell_p(p: float, enumerated: bool) -> str:
-    return f"={p:.4f}" if enumerated else f"{p:.4f}"
+def _spell_interval(each: PairedDifference) -> str:
+    if each.low is None or each.high is None:
+        return "–"
+    return f"{each.low:+.4f} to {each.high:+.4f}"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from plmctl.report.statistics import ALPHA
+from plmctl.report.statistics import ALPHA, quantile
 
 # [R, n] numbers of examples to [R] scores, of the n of one system followed by the n of the other
 Score = Callable[[np.ndarray], np.ndarray]
@@ -34,8 +34,8 @@ class PairedDifference:
 
     first: float
     second: float
-    low: float  # of the interval of the difference
-    high: float
+    low: float | None  # of the interval of the difference; None where no draw differs from another
+    high: float | None
     p: float
     samples: int  # of the bootstrap
     swaps: int  # of the randomisation; all that there are, where `enumerated`
@@ -64,8 +64,28 @@ def count_discordant(first: Sequence[bool], second: Sequence[bool]) -> McNemar:
     return McNemar(b, c, exact, math.erfc(math.sqrt(square / 2)))
 
 
+def find_share_interval(first: np.ndarray, second: np.ndarray) -> tuple[float, float]:
+    """The interval of the difference of two shares of the same examples, for few examples, too:
+    with 1/2 more in each cell of the table, so that b* and c* of n* = n + 2 are right in one alone,
+    `((c* - b*) -+ z sqrt((b* + c*) - (c* - b*)^2 / n*)) / n*` (Agresti and Min, 2005).
+
+    Args:
+        first, second: [n] whether each example is answered rightly.
+    """
+    n = len(first) + 2
+    b, c = (float((side > other).sum()) + 0.5 for side, other in ((first, second), (second, first)))
+    half = quantile(ALPHA, math.inf) * math.sqrt(b + c - (c - b) ** 2 / n)
+    return max(-1.0, (c - b - half) / n), min(1.0, (c - b + half) / n)
+
+
 def compare_scores(
-    score: Score, n: int, *, samples: int, seed: int, differs: np.ndarray
+    score: Score,
+    n: int,
+    *,
+    samples: int,
+    seed: int,
+    differs: np.ndarray,
+    drawn: Score | None = None,
 ) -> PairedDifference:
     """The difference with its interval and p-value.
 
@@ -78,16 +98,20 @@ def compare_scores(
     Args:
         score: of draws from the n examples of the first system, then those of the second.
         differs: [n] bool, whether it matters who gave which answer to an example.
+        drawn: what the bootstrap draws in place of the score; None: the score.
     """
     both = np.arange(n)[None]
     first, second = float(score(both)[0]), float(score(both + n)[0])
     rng = np.random.default_rng(seed)
-    drawn = [
-        score(picks + n) - score(picks)
+    draw = drawn or score
+    found = [
+        draw(picks + n) - draw(picks)
         for size in _divide(samples, n)
         for picks in [rng.integers(n, size=(size, n))]
     ]
-    low, high = np.quantile(np.concatenate(drawn), [ALPHA / 2, 1 - ALPHA / 2]).tolist()
+    low, high = np.quantile(np.concatenate(found), [ALPHA / 2, 1 - ALPHA / 2]).tolist()
+    if high - low < EQUAL:
+        low = high = None
     places = np.flatnonzero(differs)
     enumerated = len(places) < 63 and 2 ** len(places) <= samples
     count, swaps = 0, 2 ** len(places) if enumerated else samples

@@ -16,6 +16,7 @@ from typing import Literal
 from plmctl.core.rounding import DIGITS
 
 ALPHA = 0.05  # of the tests, after correction; intervals hold 1 - ALPHA each, uncorrected
+LEAST_P = 0.0001  # a p-value below it is not spelt out
 
 Verdict = Literal["held", "not held", "undecided", ""]
 # of one seed the spread is not known; without a spread there is no t
@@ -130,6 +131,13 @@ def judge(expected: str, difference: Difference | None, p: float | None = None) 
     if difference is None or p is None or p >= ALPHA or not difference.mean:
         return "undecided"
     return "held" if (difference.mean > 0) == (expected == "higher") else "not held"
+
+
+def spell_p(p: float, enumerated: bool = False) -> str:
+    """`0.0123`, `< 0.0001`; `=0.0123` of a p-value that counts all cases, not random ones."""
+    if p < LEAST_P:
+        return f"< {LEAST_P}"
+    return f"{'=' * enumerated}{p:.4f}"
 
 
 def two_sided(t: float, freedom: float) -> float:

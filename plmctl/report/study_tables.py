@@ -8,7 +8,7 @@ from typing import Any
 from plmctl.core.terminal import counted
 from plmctl.report.page import TableBlock
 from plmctl.report.power import POWER
-from plmctl.report.statistics import ALPHA
+from plmctl.report.statistics import ALPHA, spell_p
 
 READING = (
     "Mean ± standard deviation over seeds. Difference: arm minus baseline, with its {level}"
@@ -16,7 +16,7 @@ READING = (
     " Verdict on the expected direction: held or not held where p < {alpha:g}, else undecided at"
     " this scale."
 )
-TESTED = "p: the paired test, corrected by Holm for all {count} comparisons of this table."
+TESTED = "p: the paired test, corrected by Holm for {family} of this table."
 UNTESTED = "There is no p here: it needs two seeds of an arm and of the baseline, and a spread."
 DETECTABLE = (
     " Detectable: the smallest true difference that so many seeds with this spread show with"
@@ -38,7 +38,7 @@ def explain_table(table: Mapping[str, Any]) -> str:
     """A paragraph on how to read all tables of a study, by its table.json."""
     rows, looks = table["rows"], table.get("looks") or []
     count = count_tested(table)
-    tested = TESTED.format(count=count) if count else UNTESTED
+    tested = TESTED.format(family=name_family(count)) if count else UNTESTED
     text = READING.format(level=name_level(table), tested=tested, alpha=ALPHA)
     if any(row.get("detectable") is not None for row in rows):
         text += DETECTABLE.format(power=POWER)
@@ -69,6 +69,11 @@ def name_level(table: Mapping[str, Any]) -> str:
 def count_tested(table: Mapping[str, Any]) -> int:
     """How many comparisons have a p, for which Holm's correction is."""
     return sum(row["p"] is not None for row in table["rows"])
+
+
+def name_family(count: int) -> str:
+    """`all 6 comparisons`, `the one comparison`."""
+    return "the one comparison" if count == 1 else f"all {counted(count, 'comparison')}"
 
 
 def count_seeds(table: Mapping[str, Any]) -> str:
@@ -189,11 +194,11 @@ def _interval(low: float | None, high: float | None) -> str:
 
 
 def format_p(row: Mapping[str, Any]) -> str:
-    """`0.012`; "-" where a difference without a spread has no p, "" where nothing was compared."""
+    """`0.0123`; "-" where a difference without a spread has no p, "" where nothing was compared."""
     p = row["p_holm"]
     if p is None:
         return "-" if row.get("test") == "no spread" else ""
-    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+    return spell_p(p)
 
 
 def format_detectable(row: Mapping[str, Any]) -> str:

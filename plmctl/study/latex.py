@@ -12,6 +12,7 @@ from plmctl.report.study_tables import (
     format_aligned,
     format_number,
     format_p,
+    name_family,
     name_level,
 )
 from plmctl.text.sentences import CJK
@@ -144,8 +145,8 @@ def _explain(record: Mapping[str, Any], bold: bool) -> str:
     text = MEANS.format(seeds=count_seeds(record), bold=BOLD if bold else "")
     if any(row["difference"] is not None for row in record["rows"]):
         number = count_tested(record)
-        count = f"all {number} comparisons" if number > 1 else "the one comparison"
-        count = count if number else "no comparison, since none has a spread over two seeds yet"
+        none = "no comparison, since none has a spread over two seeds yet"
+        count = name_family(number) if number else none
         baseline, level = escape(str(record["baseline"])), escape(name_level(record))
         welch = " (Welch's where the seeds differ)" if _is_unpaired(record) else ""
         text += DIFFERENCES.format(baseline=baseline, level=level, welch=welch, count=count)

@@ -20,6 +20,7 @@ from plmctl.heads.base import cross_entropy, widen
 from plmctl.objectives.base import Facts, Output, Term
 from plmctl.tasks import encode
 from plmctl.tasks.base import Example, Task, TaskSettings
+from plmctl.tasks.intervals import wilson
 
 Compare = Literal["prototype", "nearest"]
 Distance = Literal["euclidean", "cosine", "dot"]
@@ -179,14 +180,21 @@ class Episodes:
         ]
 
     def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-        """The mean accuracy of an episode, and half the width of its 95% interval."""
+        """The mean accuracy of an episode, and half the width of its 95% interval; where all
+        episodes agree, of Wilson's interval over all their queries.
+        """
         shares = [
             sum(g == p for g, p in zip(each["gold"], each["guess"], strict=True))
             / len(each["gold"])
             for each in predictions
         ]
         error = np.std(shares, ddof=1) / math.sqrt(len(shares)) if len(shares) > 1 else math.inf
-        found = {"accuracy": float(np.mean(shares)), "interval": NORMAL * float(error)}
+        half = NORMAL * float(error)
+        if not half:
+            queries = sum(len(each["gold"]) for each in predictions)
+            low, high = wilson(float(np.mean(shares)) * queries, queries)
+            half = (high - low) / 2
+        found = {"accuracy": float(np.mean(shares)), "interval": half}
         return {name: found[name] for name in self.own.metrics} | {"chance": 1 / self.own.ways}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,16 +10,18 @@ import numpy as np
 
 from plmctl.tasks.base import Task
 from plmctl.tasks.bundles import bundle_rows, score_bundles
-from plmctl.tasks.resampling import ROOM, Score, Sums, find_forms
+from plmctl.tasks.class_counts import ROOM, ClassMean
+from plmctl.tasks.resampling import EQUAL, Form, Score, Sums, Whole, draw_like, find_forms
 
 SAMPLES, LEVEL = 1000, 0.95  # as ROUGE-1.5.5 is run: -r 1000 -c 95
+NORMAL = 1.959963984540054  # standard deviations that hold LEVEL on both sides
 LEAST = 2  # predictions; one says nothing about others
 Intervals = dict[str, tuple[float, float]]
 
 
 def find_intervals(task: Task, rows: Sequence[Mapping[str, Any]], *, seed: int = 0) -> Intervals:
-    """{metric: 95% interval} of the metrics of a task that are means over examples, or functions of
-    sums over them; metrics that have to be computed anew of every draw have none.
+    """{metric: 95% interval} of the metrics of a task that are means over examples or classes, or
+    functions of sums over them; metrics that have to be computed anew of every draw have none.
     """
     kept = task.signatures  # of all rows, which scoring some of them would overwrite
     score: Score = task.score
@@ -33,21 +36,41 @@ def bootstrap(
     rows: Sequence[Mapping[str, Any]], score: Score, names: Sequence[str], *, seed: int
 ) -> Intervals:
     """The percentiles that hold the middle 95% of the scores of 1,000 draws of as many rows, with
-    replacement (Efron and Tibshirani, 1993, ch. 13; Lin, 2004, sec. 6).
+    replacement (Efron and Tibshirani, 1993, ch. 13; Lin, 2004, sec. 6). Of a share of rows, what
+    `wilson` says; of a mean over classes, draws of `ClassMean.pseudo_values`. None where all draws
+    have one score: they show nothing of what other rows would have.
 
     Args:
         seed: of the draws, which are the same for all metrics.
     """
     known, n, rng = score(rows), len(rows), np.random.default_rng(seed)
     forms = find_forms(rows, score, [name for name in names if name in known])
-    drawn: dict[str, list[float]] = {
-        name: [] for name, form in forms.items() if isinstance(form, Sums)
-    }
+    found: Intervals = {}
+    drawn: dict[str, tuple[Form, list[float]]] = {}
+    for name, form in forms.items():
+        if isinstance(form, Sums) and form.unit:
+            low, high = wilson(float(form.parts[:, 0].sum()) / form.unit, n)
+            found[name] = low * form.unit, high * form.unit
+        elif not isinstance(form, Whole):
+            drawn[name] = draw_like(form, np.arange(n)), []
     at_once = max(1, ROOM // n)
-    for start in range(0, SAMPLES, at_once):
+    for start in range(0, SAMPLES if drawn else 0, at_once):
         picks = rng.integers(n, size=(min(at_once, SAMPLES - start), n))
-        for name, values in drawn.items():
-            values += forms[name](picks).tolist()
-    tails = [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
-    pairs = {name: np.quantile(values, tails).tolist() for name, values in drawn.items()}
-    return {name: (low, high) for name, (low, high) in pairs.items()}
+        for form, values in drawn.values():
+            values += form(picks).tolist()
+    for name, (_, values) in drawn.items():
+        low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]).tolist()
+        if high - low > EQUAL:
+            bounded = isinstance(forms[name], ClassMean)
+            found[name] = (max(low, 0.0), min(high, 1.0)) if bounded else (low, high)
+    return {name: found[name] for name in forms if name in found}
+
+
+def wilson(right: float, n: int) -> tuple[float, float]:
+    """`(p + z^2/2n -+ z sqrt(p (1 - p) / n + z^2/4n^2)) / (1 + z^2/n)`, the interval of a share p =
+    right / n, for few examples, too (Wilson, 1927).
+    """
+    p, z = right / n, NORMAL
+    middle, below = p + z * z / (2 * n), 1 + z * z / n
+    half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    return max(0.0, (middle - half) / below), min(1.0, (middle + half) / below)

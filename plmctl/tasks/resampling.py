@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from plmctl.tasks import metrics
+from plmctl.tasks.class_counts import ROOM, ClassMean, OfCounts, divide, find_candidates
 
 Rows = Sequence[Mapping[str, Any]]  # predictions
 Score = Callable[[Rows], Mapping[str, float]]
-ROOM = 1 << 21  # numbers of a table of draws that is made at once
+EQUAL = 1e-9
 TRIED = 8  # draws on which a form has to agree with the score that it stands for
 
 
@@ -26,10 +27,12 @@ class Sums:
     Args:
         parts: [m, k] what each example adds.
         value: [R, k] sums to [R] scores.
+        unit: of a share: what an example that is right has, where the others have 0; else 0.
     """
 
     parts: np.ndarray
     value: Callable[[np.ndarray], np.ndarray]
+    unit: float = 0.0
 
     def __call__(self, picks: np.ndarray) -> np.ndarray:
         """The scores of several draws.
@@ -45,6 +48,11 @@ class Sums:
         counts = (np.stack([np.bincount(row, minlength=m) for row in block]) for block in blocks)
         return np.concatenate([self.value(each @ self.parts) for each in counts])
 
+    def differ(self, n: int) -> np.ndarray:
+        """[n] bool: whether an example and that `n` behind it add different things."""
+        found: np.ndarray = (self.parts[:n] != self.parts[n:]).any(1)
+        return found
+
 
 @dataclass(frozen=True)
 class Whole:
@@ -58,8 +66,32 @@ class Whole:
         drawn = ([self.rows[index] for index in row] for row in picks.tolist())
         return np.array([self.score(rows) for rows in drawn])
 
+    def differ(self, n: int) -> np.ndarray:
+        """As that of `Sums`."""
+        return np.array([self.rows[index] != self.rows[n + index] for index in range(n)])
 
-def find_forms(rows: Rows, score: Score, names: Sequence[str]) -> dict[str, Sums | Whole]:
+
+@dataclass(frozen=True)
+class MeanOf:
+    """The mean of other scores."""
+
+    forms: Sequence[Sums | OfCounts | ClassMean | MeanOf]
+
+    def __call__(self, picks: np.ndarray) -> np.ndarray:
+        """As that of `Sums`."""
+        found: np.ndarray = np.mean([form(picks) for form in self.forms], axis=0)
+        return found
+
+    def differ(self, n: int) -> np.ndarray:
+        """As that of `Sums`."""
+        found: np.ndarray = np.any([form.differ(n) for form in self.forms], axis=0)
+        return found
+
+
+Form = Sums | OfCounts | ClassMean | MeanOf | Whole
+
+
+def find_forms(rows: Rows, score: Score, names: Sequence[str]) -> dict[str, Form]:
     """{metric: its score of draws from `rows`}, by sums where these give the score itself of all
     rows and of random draws.
     """
@@ -67,95 +99,82 @@ def find_forms(rows: Rows, score: Score, names: Sequence[str]) -> dict[str, Sums
     drawn = [rows, *([rows[index] for index in row] for row in picks.tolist())]
     picks = np.concatenate([np.arange(len(rows))[None], picks])
     wanted = [score(each) for each in drawn]
-    fast = [*_labels(rows), *_numbers(rows), *_entities(rows), *_perplexity(rows)]
-    fast += _bleu(rows) if "bleu" in names else []
-    found = [(form, form(picks)) for form in fast]
+    tried = {name: np.array([each[name] for each in wanted]) for name in names}
     single = [score([row]) for row in rows]
-    forms: dict[str, Sums | Whole] = {}
-    for name in names:
-        values = np.array([each[name] for each in wanted])
-        mean = Sums(np.array([[each[name], 1.0] for each in single]), _divide)
-        both = [*found, (mean, mean(picks))]
-        fits = (form for form, own in both if np.allclose(own, values, rtol=1e-9, atol=1e-9))
-        whole = Whole(rows, partial(_take, score, name))
-        forms[name] = next(fits, whole)
-    return forms
+    means = {name: _mean(name, single, rows, score) for name in names}
+    fast = [*_numbers(rows), *_entities(rows), *_perplexity(rows)]
+    fast += _bleu(rows) if "bleu" in names else []
+    found: dict[str, Form] = {}
+    for name, form in (*means.items(), *((name, form) for form in fast for name in names)):
+        if name not in found and _agree(form(picks), tried[name]):
+            found[name] = form
+    for values, make in find_candidates(rows, picks):
+        for name in [name for name in names if name not in found]:
+            fits = np.isclose(values, tried[name][:, None], rtol=EQUAL, atol=EQUAL).all(0)
+            if fits.any():
+                found[name] = make(int(fits.argmax()))
+        if len(found) == len(names):
+            break
+    for name in [name for name in names if name not in found]:
+        both = MeanOf([form for form in found.values() if not isinstance(form, Whole)])
+        fits = len(found) == len(names) - 1 > 1 and _agree(both(picks), tried[name])
+        found[name] = both if fits else Whole(rows, partial(_take, score, name))
+    return {name: found[name] for name in names}
+
+
+def draw_like(form: Form, *sides: np.ndarray) -> Form:
+    """What a bootstrap draws in place of a score: the linear form of one that is a mean over
+    classes, of which a draw misses some.
+
+    Args:
+        form: the score.
+        sides: [n] each, numbers of examples that are drawn together, one system's.
+    """
+    if isinstance(form, MeanOf):
+        return MeanOf([draw_like(each, *sides) for each in form.forms])  # type: ignore[misc]
+    if not isinstance(form, ClassMean):
+        return form
+    values = np.ones((sum(map(len, sides)), 2))
+    for side in sides:
+        values[side, 0] = form.pseudo_values(side)
+    return Sums(values, _divide)
 
 
 def _take(score: Score, name: str, rows: Rows) -> float:
     return score(rows)[name]
 
 
+def _agree(found: np.ndarray, wanted: np.ndarray) -> bool:
+    return np.allclose(found, wanted, rtol=EQUAL, atol=EQUAL)
+
+
+def _mean(name: str, single: Rows, rows: Rows, score: Score) -> Sums:
+    """The plain mean over examples, `single` being the scores of each alone."""
+    values = [each[name] for each in single]
+    unit = 100.0 if "golds" in rows[0] else 1.0  # of written answers scores are in percent
+    right = {*values} <= {0.0, unit} and (len({*values}) > 1 or _is_share(name, rows, score))
+    return Sums(np.array([[value, 1.0] for value in values]), _divide, unit if right else 0.0)
+
+
+def _is_share(name: str, rows: Rows, score: Score) -> bool:
+    """Whether a score of examples that are all right, or all wrong, would be 1 / n if one of n were
+    right: many scores are 0 where nothing is right.
+    """
+    if "golds" in rows[0]:
+        return True
+    if not all(isinstance(row.get("gold"), str | int) for row in rows):
+        return False
+    known = sorted({str(row[side]) for row in rows for side in ("gold", "guess")})
+    if len(known) < 2:
+        return True
+    mixed = [{**row, "guess": next(n for n in known if n != str(row["gold"]))} for row in rows]
+    mixed[0] = {**rows[0], "guess": rows[0]["gold"]}
+    return abs(score(mixed)[name] - 1 / len(rows)) < EQUAL
+
+
 def _divide(sums: np.ndarray) -> np.ndarray:
     """The first of two sums by the second; 0 where that is 0."""
-    return _ratio(sums[:, 0], sums[:, 1])
-
-
-def _ratio(part: np.ndarray, total: np.ndarray) -> np.ndarray:
-    return np.divide(part, total, out=np.zeros_like(part, dtype=np.float64), where=total != 0)
-
-
-def _labels(rows: Rows) -> Iterator[Sums]:
-    """Accuracy, macro F1, Matthews correlation and the F1 of each class, of labels or of lists of
-    tags: from how often each class is right, gold and guessed.
-    """
-    pairs = [(row.get("gold"), row.get("guess")) for row in rows]
-    if all(isinstance(side, str | int) for pair in pairs for side in pair):
-        pairs = [([gold], [guess]) for gold, guess in pairs]
-    elif not all(_are_tags(*pair) for pair in pairs):
-        return
-    lists: list[tuple[list[str], list[str]]] = [
-        ([str(each) for each in gold], [str(each) for each in guess])  # type: ignore[union-attr]
-        for gold, guess in pairs
-    ]
-    names = sorted({name for pair in lists for side in pair for name in side})
-    number = {name: index for index, name in enumerate(names)}
-    parts = np.zeros((len(rows), 3, len(names)))  # [m, (right, gold, guess), K]
-    for own, (gold, guess) in zip(parts, lists, strict=True):
-        for g, p in zip(gold, guess, strict=True):
-            own[0, number[g]] += g == p
-            own[1, number[g]] += 1
-            own[2, number[p]] += 1
-    flat = parts.reshape(len(rows), -1)
-    for value in (_accuracy, _macro_f1, _matthews):
-        yield Sums(flat, value)
-    for index in range(len(names)):
-        yield Sums(flat, partial(_class_f1, index))
-
-
-def _are_tags(gold: Any, guess: Any) -> bool:
-    return isinstance(gold, list) and isinstance(guess, list) and len(gold) == len(guess)
-
-
-def _by_class(sums: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """[R, K] right, gold and guessed, of [R, 3 K]."""
-    right, gold, guess = np.split(sums, 3, axis=1)
-    return right, gold, guess
-
-
-def _accuracy(sums: np.ndarray) -> np.ndarray:
-    right, gold, _ = _by_class(sums)
-    return _ratio(right.sum(1), gold.sum(1))
-
-
-def _macro_f1(sums: np.ndarray) -> np.ndarray:
-    right, gold, guess = _by_class(sums)
-    occurs = gold + guess > 0
-    return _ratio(_ratio(2 * right, gold + guess).sum(1), occurs.sum(1).astype(float))
-
-
-def _class_f1(index: int, sums: np.ndarray) -> np.ndarray:
-    right, gold, guess = (side[:, index] for side in _by_class(sums))
-    return _ratio(2 * right, gold + guess)
-
-
-def _matthews(sums: np.ndarray) -> np.ndarray:
-    """As `metrics.matthews`."""
-    right, gold, guess = _by_class(sums)
-    n = gold.sum(1)
-    cross = right.sum(1) * n - (gold * guess).sum(1)
-    spread = (n * n - (guess * guess).sum(1)) * (n * n - (gold * gold).sum(1))
-    return _ratio(cross, np.sqrt(spread))
+    return divide(sums[:, 0], sums[:, 1])
 
 
 def _numbers(rows: Rows) -> Iterator[Sums]:
@@ -171,7 +190,11 @@ def _pearson(sums: np.ndarray) -> np.ndarray:
     n, x, y, xx, yy, xy = sums.T
     spread = np.maximum(n * xx - x * x, 0) * np.maximum(n * yy - y * y, 0)
     tiny = 1e-18 * (n * xx) * (n * yy)  # what rounding leaves of a constant side
-    return _ratio(n * xy - x * y, np.where(spread > tiny, np.sqrt(spread), 0.0))
+    return divide(n * xy - x * y, np.where(spread > tiny, np.sqrt(spread), 0.0))
+
+
+def _are_tags(gold: Any, guess: Any) -> bool:
+    return isinstance(gold, list) and isinstance(guess, list) and len(gold) == len(guess)
 
 
 def _entities(rows: Rows) -> Iterator[Sums]:
@@ -192,7 +215,7 @@ def _perplexity(rows: Rows) -> Iterator[Sums]:
 
 
 def _raise_mean(sums: np.ndarray) -> np.ndarray:
-    return np.where(sums[:, 1] == 0, 0.0, np.exp(np.minimum(700.0, _divide(sums))))
+    return np.where(sums[:, 1] == 0, 0.0, np.exp(np.minimum(700.0, divide(sums[:, 0], sums[:, 1]))))
 
 
 def _bleu(rows: Rows) -> Iterator[Sums]:

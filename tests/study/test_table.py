@@ -204,12 +204,12 @@ def test_the_table_for_a_paper() -> None:
         r"\multicolumn{4}{l}{\emph{loss} $\downarrow$} \\",
         r"a\_b \& c & $2.0 \pm 0.10$ &  &  \\",
         r"50\% \textbackslash{} \#1 & $\mathbf{1.5 \pm 0.25}$ & $-0.5\ [-0.625, -0.375]$"
-        r" & $< 0.001$ \\",
+        r" & $0.0001$ \\",
         r"\midrule",
         r"\multicolumn{4}{l}{\emph{steps\textasciicircum{}2} $\uparrow$} \\",
         r"a\_b \& c & $\mathbf{123{,}456 \pm 20}$ &  &  \\",
         r"50\% \textbackslash{} \#1 & $1 \cdot 10^{-7}$"
-        r" & $-123{,}456\ [-123{,}466, -123{,}446]$ & $0.012$ \\",
+        r" & $-123{,}456\ [-123{,}466, -123{,}446]$ & $0.0123$ \\",
         r"\bottomrule",
         r"\end{tabular}",
         r"\end{table}",
@@ -230,8 +230,8 @@ def test_the_numbers_of_a_column_have_equally_many_digits_behind_the_point() -> 
     lines = format_latex({**RECORD, "rows": rows}, []).splitlines()
     assert [line for line in lines if line.startswith(("a &", "b &", "c &", "d &"))] == [
         r"a & $0.5000 \pm 0.033$ &  &  \\",
-        r"b & $0.5556 \pm 0.002$ & $+0.0556\ [-0.0709, +0.1820]$ & $0.200$ \\",
-        r"c & $\mathbf{12.3457 \pm 0.010}$ & $+11.8457\ [+11.8000, +11.9001]$ & $0.010$ \\",
+        r"b & $0.5556 \pm 0.002$ & $+0.0556\ [-0.0709, +0.1820]$ & $0.2000$ \\",
+        r"c & $\mathbf{12.3457 \pm 0.010}$ & $+11.8457\ [+11.8000, +11.9001]$ & $0.0100$ \\",
         r"d & -- &  &  \\",
     ]
 
@@ -321,7 +321,7 @@ def test_equal_differences_have_no_p(
     assert f"{equal}." in page
     head, cells = make_metric_table([toy]).head, make_metric_table([toy]).rows[0]
     assert dict(zip(head, cells, strict=True))["p (Holm)"] == "-"
-    assert "paired test, corrected by Holm for all 1 comparisons" in page
+    assert "paired test, corrected by Holm for the one comparison" in page
 
 
 def test_curves_over_every_axis(plan: StudyPlan, here: Path) -> None:

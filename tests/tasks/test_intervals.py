@@ -14,8 +14,13 @@ from plmctl.report.panels.scores import panel
 from plmctl.report.subject import find_subject
 from plmctl.tasks import intervals, rouge, written
 from plmctl.tasks.bundles import bundle_rows, score_bundles
-from plmctl.tasks.intervals import bootstrap
+from plmctl.tasks.class_counts import ClassMean
+from plmctl.tasks.intervals import bootstrap, wilson
 from plmctl.tasks.label_score import score_labels
+from plmctl.tasks.metrics import pearson
+from plmctl.tasks.multilabel_score import score_sets
+from plmctl.tasks.relation_score import score_all
+from plmctl.tasks.resampling import draw_like, find_forms
 from tests.report import fabricated
 
 WORDS = ["a", "red", "house", "is", "the", "old", "one"]
@@ -50,14 +55,17 @@ def test_every_draw_is_scored_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     rng, drawn = np.random.default_rng(3), []
     for _ in range(200):
         drawn.append(score([rows[index] for index in rng.integers(25, size=25)], list(found)))
+    right = sum(each["exact"] > 0 for each in (score([row], ["exact"]) for row in rows))
+    assert found.pop("exact") == pytest.approx([100 * end for end in wilson(right, 25)])
     for name, pair in found.items():
         values = sorted(each[name] for each in drawn)
         # 2.5% of 200 draws are below, 2.5% above
         for value, at in zip(pair, (5, 195), strict=True):
             assert values[at - 1] - 1e-9 <= value <= values[at] + 1e-9, name
         assert pair[0] <= score(rows)[name] <= pair[1]
-    assert found == bootstrap(rows, score, NAMES, seed=3)
-    assert found != bootstrap(rows, score, NAMES, seed=4)
+    again = bootstrap(rows, score, NAMES, seed=3)
+    assert found == {name: again[name] for name in found}
+    assert found != bootstrap(rows, score, [*found], seed=4)
 
 
 def test_rouge_as_google_draws_it() -> None:
@@ -104,3 +112,163 @@ def test_a_report_shows_them(tmp_path: Path) -> None:
     page = panel(find_subject([folder]))
     assert "31.5 (30.25 to 32.75)" in str(page)
     assert "bootstrap" in str(page)
+
+
+def by_table(table: list[list[int]]) -> list[dict[str, str]]:
+    """Rows of gold labels (lines) and guesses (columns)."""
+    return [
+        {"id": f"{g}{p}{n}", "gold": str(g), "guess": str(p)}
+        for g, line in enumerate(table)
+        for p, count in enumerate(line)
+        for n in range(count)
+    ]
+
+
+def by_class(rows: Any) -> dict[str, float]:
+    return score_labels(rows, ["macro_f1", "accuracy"])
+
+
+@pytest.mark.parametrize(
+    ("table", "f1", "error"),
+    [
+        ([[40, 10], [5, 45]], 0.84962, 0.03579),
+        ([[50, 5, 0], [4, 20, 6], [1, 2, 2]], 0.63951, 0.0668),
+    ],
+)
+def test_a_mean_over_classes_by_the_delta_method(
+    table: list[list[int]], f1: float, error: float
+) -> None:
+    """Worked by hand: `E[influence^2] / n` is the squared standard error."""
+    rows = by_table(table)
+    assert by_class(rows)["macro_f1"] == pytest.approx(f1, abs=1e-5)
+    form = find_forms(rows, by_class, ["macro_f1"])["macro_f1"]
+    assert isinstance(form, ClassMean)
+    values = form.pseudo_values(np.arange(len(rows)))
+    assert values.mean() == pytest.approx(f1, abs=1e-5)
+    assert values.std() / len(rows) ** 0.5 == pytest.approx(error, abs=5e-5)
+    low, high = bootstrap(rows, by_class, ["macro_f1"], seed=0)["macro_f1"]
+    wanted = (f1 - 1.96 * error, f1 + 1.96 * error)
+    assert (low, high) == pytest.approx(wanted, abs=0.3 * error)
+
+
+def test_labels_that_a_draw_misses_do_not_leave_the_mean() -> None:
+    """120 labels of four rows: the interval is about the score."""
+    draw = random.Random(0)
+    rows = [
+        {
+            "id": str(n),
+            "gold": str(n % 120),
+            "guess": str(n % 120 if draw.random() < 0.1 else n % 5),
+        }
+        for n in range(480)
+    ]
+    found = by_class(rows)["macro_f1"]
+    low, high = bootstrap(rows, by_class, ["macro_f1"], seed=0)["macro_f1"]
+    assert abs((low + high) / 2 - found) < 0.1 * (high - low)
+    # as it was: each draw over its own labels
+    drawn = [by_class(draw.choices(rows, k=len(rows)))["macro_f1"] for _ in range(100)]
+    assert abs(np.mean(drawn) - found) > 0.3 * (high - low)
+
+
+def test_a_label_that_every_draw_may_miss_is_no_error() -> None:
+    """All right, labels 0, 0, 0, 1: of draws with absent labels as 0 the mean is .84."""
+    rows = by_table([[3, 0], [0, 1]])
+    form = find_forms(rows, by_class, ["macro_f1"])["macro_f1"]
+    picks = np.arange(4)
+    assert (draw_like(form, picks)(np.array([[0, 1, 2, 0], [3, 3, 3, 3]])) == 1).all()
+    assert "macro_f1" not in bootstrap(rows, by_class, ["macro_f1"], seed=0)
+
+
+def test_few_rows_say_little() -> None:
+    """Wilson, 1927: 8 of 10, 0 of 10; 0 of 4 is no interval from 0 to 0."""
+    assert wilson(8, 10) == pytest.approx((0.4902, 0.9433), abs=1e-4)
+    assert wilson(0, 10) == pytest.approx((0.0, 0.2775), abs=1e-4)
+    found = bootstrap(by_table([[0, 2], [2, 0]]), by_class, ["accuracy", "macro_f1"], seed=0)
+    assert found == {"accuracy": pytest.approx((0.0, 0.4899), abs=1e-4)}
+    rows = [{"id": str(n), "golds": ["a b"], "guess": "c"} for n in range(4)]
+    exact = bootstrap(rows, lambda rows: score(rows, ["exact"]), ["exact"], seed=0)["exact"]
+    assert exact == pytest.approx((0.0, 48.99), abs=1e-2)
+    numbers = [{"id": str(n), "gold": float(n), "guess": 1.0} for n in range(4)]
+
+    def correlate(rows: Any) -> dict[str, float]:
+        return {"pearson": pearson([r["gold"] for r in rows], [r["guess"] for r in rows])}
+
+    assert bootstrap(numbers, correlate, ["pearson"], seed=0) == {}
+
+
+def test_correlations_of_one_guess_are_no_shares() -> None:
+    """Matthews' correlation of a constant guess is 0, of how many rows ever."""
+
+    def correlate(rows: Any) -> dict[str, float]:
+        return score_labels(rows, ["matthews"])
+
+    assert bootstrap(by_table([[20, 0], [20, 0]]), correlate, ["matthews"], seed=0) == {}
+
+
+def test_the_mean_of_two_metrics_has_an_interval() -> None:
+    rows = by_table([[8, 2, 1], [1, 9, 0], [2, 1, 3]])
+
+    def both(rows: Any) -> dict[str, float]:
+        return score_labels(rows, ["mean", "accuracy", "macro_f1"])
+
+    low, high = bootstrap(rows, both, ["mean", "accuracy", "macro_f1"], seed=0)["mean"]
+    assert low < both(rows)["mean"] < high
+
+
+def test_means_over_classes_as_scikit_learn_has_them() -> None:
+    sklearn = pytest.importorskip("sklearn.metrics")
+    draw = random.Random(4)
+    labels = ["none", "a", "b", "c", "d"]
+    gold = [draw.choice(labels) for _ in range(60)]
+    guess = [g if draw.random() < 0.4 else draw.choice(labels) for g in gold]
+    rows = [{"gold": g, "guess": p} for g, p in zip(gold, guess, strict=True)]
+
+    def measure(rows: Any) -> dict[str, float]:
+        pair = [row["gold"] for row in rows], [row["guess"] for row in rows]
+        own = sklearn.precision_recall_fscore_support(
+            *pair, labels=sorted({*pair[0], *pair[1]} - {"none"}), average="macro", zero_division=0
+        )
+        return {
+            **dict(zip(("precision", "recall", "f1"), own, strict=False)),
+            "balanced": sklearn.balanced_accuracy_score(*pair),
+        }
+
+    forms = find_forms(rows, measure, ["precision", "recall", "f1", "balanced"])
+    assert all(isinstance(form, ClassMean) for form in forms.values())
+    picks = np.random.default_rng(1).integers(60, size=(2, 60))
+    drawn = [measure([rows[n] for n in row]) for row in picks]
+    many = [*rows * 30, rows[7]]
+    whole, more = measure(rows), measure(many)
+    for name, form in forms.items():
+        np.testing.assert_allclose(form(picks), [each[name] for each in drawn], atol=1e-12)
+        slope = form.pseudo_values(np.arange(60))[7] - whole[name]
+        # the slope in the weight of one example, by counting it once more in many
+        assert slope == pytest.approx((more[name] - whole[name]) * len(many), abs=0.02)
+
+
+def test_sets_of_labels_and_directed_relations() -> None:
+    draw = random.Random(3)
+    names = ["x", "y", "z", "w"]
+    sets = [
+        {
+            "gold": draw.sample(names, draw.randint(0, 3)),
+            "guess": draw.sample(names, draw.randint(0, 3)),
+            "probabilities": dict.fromkeys(names, 0.5),
+        }
+        for _ in range(30)
+    ]
+    kinds = ["A(e1,e2)", "A(e2,e1)", "B(e1,e2)", "Other"]
+    relations = [{"gold": draw.choice(kinds), "guess": draw.choice(kinds)} for _ in range(40)]
+
+    def of_sets(rows: Any) -> dict[str, float]:
+        return score_sets([r["gold"] for r in rows], [r["guess"] for r in rows], names)
+
+    def of_relations(rows: Any) -> dict[str, float]:
+        return dict(score_all([r["gold"] for r in rows], [r["guess"] for r in rows], "Other"))
+
+    for rows, measure, prefix in ((sets, of_sets, "macro"), (relations, of_relations, "semeval")):
+        asked = [f"{prefix}_{part}" for part in ("f1", "precision", "recall")]
+        forms = find_forms(rows, measure, asked)
+        assert all(isinstance(form, ClassMean) for form in forms.values()), prefix
+        found = bootstrap(rows, measure, asked, seed=0)
+        assert all(found[name][0] < measure(rows)[name] < found[name][1] for name in asked)

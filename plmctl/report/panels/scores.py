@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from plmctl.core.terminal import counted
 from plmctl.report.page import Block, Heading, Paragraph, TableBlock
 from plmctl.report.subject import ReportedRun, Subject
 from plmctl.report.text import format_number
 
 ORDER = 40
 ABOUT = (
-    "In brackets: the 95% interval by the bootstrap over examples, 1,000 draws, of metrics that are"
-    " means over examples or follow from sums over them."
+    "In brackets: the 95% interval over examples, Wilson's of a share of them; of other means over"
+    " examples or classes, and of what follows from sums over examples, by 1,000 draws of the"
+    " bootstrap."
 )
 
 
@@ -50,7 +54,7 @@ def panel(subject: Subject) -> list[Block]:
     ]
     return [
         Heading("Scores"),
-        *([Paragraph(ABOUT)] if intervals else []),
+        *([Paragraph(f"{ABOUT}{_count_examples(runs)}")] if intervals else []),
         *(
             Paragraph(f"Scores of {run.name} are {which}.")
             for run in runs
@@ -65,3 +69,16 @@ def _find_interval(run: ReportedRun, split: str, metric: str) -> str:
     intervals = (run.result or {}).get("intervals") or {}
     pair = (intervals.get(split) or {}).get(metric)
     return f" ({format_number(pair[0])} to {format_number(pair[1])})" if pair else ""
+
+
+def _count_examples(runs: Sequence[ReportedRun]) -> str:
+    """How many examples the intervals of each run are of; "" of runs that have not counted."""
+    known = {run.name: (run.result or {}).get("examples") or {} for run in runs}
+    said = {
+        name: ", ".join(f"{counted(n, 'example')} in {split}" for split, n in own.items())
+        for name, own in known.items()
+        if own
+    }
+    if len({*said.values()}) == 1 and len(said) == len(known):
+        return f" Of {next(iter(said.values()))}."
+    return "".join(f" {name}: of {line}." for name, line in said.items())

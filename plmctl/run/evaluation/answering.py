@@ -49,7 +49,8 @@ class AnsweredSplit:
         intervals = {}
         if scores:
             intervals = {self.name: find_intervals(task, self.predictions, seed=seed)}
-        return ScoreTable(f"{task.name}: {self.name}", scores, {**extra, **self.remarks}, intervals)
+        title, said = f"{task.name}: {self.name}", {**extra, **self.remarks}
+        return ScoreTable(title, scores, said, intervals, {self.name: len(self.predictions)})
 
 
 def answer_split(

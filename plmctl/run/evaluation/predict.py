@@ -60,12 +60,16 @@ SHOWN = {"majority": "share of the most frequent label here"}
 
 @dataclass(frozen=True)
 class ScoreTable:
-    """Scores {split, or what else is compared: {metric: value}}, and what else is to be said."""
+    """Scores {split, or what else is compared: {metric: value}}, and what else is to be said.
+
+    `examples`: of how many examples the intervals of a split are.
+    """
 
     title: str
     metrics: Mapping[str, Mapping[str, float | None]]  # None: cannot be told
     extra: Mapping[str, Any]
     intervals: Mapping[str, Intervals] = field(default_factory=dict)
+    examples: Mapping[str, int] = field(default_factory=dict)
 
     def show(self, *, as_json: bool, aside: bool = False) -> None:
         """One column a split on a terminal, with one of intervals behind it where there are some;
@@ -84,7 +88,8 @@ class ScoreTable:
             for split, of in self.metrics.items():
                 columns[split] = [_spell(of.get(name)) for name in names]
                 if known := self.known_intervals.get(split):
-                    columns[f"95% of {split}"] = [_spell_pair(known.get(name)) for name in names]
+                    n = f", n = {self.examples[split]:,}" if split in self.examples else ""
+                    columns[f"95% of {split}{n}"] = [_spell_pair(known.get(name)) for name in names]
             rows = zip(*columns.values(), strict=True)
             print_columns(self.title, list(columns), rows, stderr=aside)
         for name, value in self.extra.items():
@@ -93,7 +98,7 @@ class ScoreTable:
     def to_json(self) -> dict[str, Any]:
         """What `--json` prints, its floats rounded."""
         known = round_floats(self.known_intervals)
-        more = {"intervals": known} if known else {}
+        more = {"intervals": known, "examples": dict(self.examples)} if known else {}
         return {**self.extra, "metrics": round_floats(self.metrics), **more}
 
     @property

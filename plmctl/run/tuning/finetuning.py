@@ -391,7 +391,8 @@ def _conclude(
         task, training.examples, {name: split.examples for name, split in devs.items()}
     )
     footprint = measure_footprint(model, best, session.world.device)
-    record |= {"metrics": metrics, "intervals": round_floats(intervals)}
+    examples = {name: len(split.examples) for name, split in devs.items()}
+    record |= {"metrics": metrics, "intervals": round_floats(intervals), "examples": examples}
     record |= {"footprint": footprint.record()}
     beside, places = conclude_sides(session, model, sides)
     record |= {"beside": beside} if beside else {}
@@ -407,5 +408,5 @@ def _conclude(
         taken = footprint.record() if as_json else footprint.describe()
         extra = {"footprint": taken, **extra}
         extra |= {"beside": beside} if beside and as_json else places
-        ScoreTable(title, metrics, extra, intervals).show(as_json=as_json)
+        ScoreTable(title, metrics, extra, intervals, examples).show(as_json=as_json)
     return best

@@ -1,0 +1,291 @@
+"""Scores of labels, drawn again and again: from how often each class is right, gold and guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+ROOM = 1 << 21  # numbers of a table of draws that is made at once
+PARTS: tuple[Part, ...] = ("f1", "precision", "recall")
+Part = Literal["f1", "precision", "recall"]
+# the classes over which a mean is: of all rows; of the gold labels; of gold and guessed ones
+Among = Literal["all", "gold", "either"]
+Triple = tuple[Sequence[str], Sequence[str], Sequence[str]]  # right, gold and guessed labels
+
+
+def divide(part: np.ndarray, total: np.ndarray) -> np.ndarray:
+    """Element by element; 0 where `total` is 0."""
+    return np.divide(part, total, out=np.zeros(np.shape(part)), where=total != 0)
+
+
+class Counts(NamedTuple):
+    """[..., K] how often each class is right, gold and guessed."""
+
+    right: np.ndarray
+    gold: np.ndarray
+    guess: np.ndarray
+
+    def score(self, part: Part) -> np.ndarray:
+        """[..., K] `2 right / (gold + guess)`, `right / guess` or `right / gold`; 0 of nothing."""
+        below = {"f1": self.gold + self.guess, "precision": self.guess, "recall": self.gold}[part]
+        return divide((1 + (part == "f1")) * self.right, below)
+
+    def among(self, among: Among) -> np.ndarray:
+        """[..., K] bool: the classes that a mean is over."""
+        if among == "all":
+            return np.ones(self.gold.shape, dtype=bool)
+        return self.gold > 0 if among == "gold" else self.gold + self.guess > 0
+
+
+class ClassCounts:
+    """How often each class is right, gold and guessed in draws from examples.
+
+    Examples of the same labels are one cell, and a cell names its labels alone: space and time are
+    linear in examples and labels.
+
+    Args:
+        examples: the right, gold and guessed labels of each.
+        names: classes beside those that occur.
+    """
+
+    def __init__(self, examples: Iterable[Triple], names: Iterable[str] = ()) -> None:
+        cells: dict[tuple[tuple[str, ...], ...], int] = {}
+        keys = (tuple(tuple(sorted(side)) for side in example) for example in examples)
+        self.cell = np.array([cells.setdefault(key, len(cells)) for key in keys])  # [m]
+        found = sorted({name for key in cells for side in key for name in side}.union(names))
+        number = {name: index for index, name in enumerate(found)}
+        self.cells, self.classes = len(cells), len(found)
+        # of right, gold and guessed labels: the cell and the class of each
+        self.sides = [
+            np.array(
+                [(cell, number[name]) for key, cell in cells.items() for name in key[side]],
+                dtype=np.int64,
+            ).reshape(-1, 2)
+            for side in range(3)
+        ]
+
+    def differ(self, n: int) -> np.ndarray:
+        """[n] bool: whether an example and that `n` behind it have other counts."""
+        return self.cell[:n] != self.cell[n:]
+
+    def count(self, picks: np.ndarray) -> Iterator[Counts]:
+        """The counts of draws, blocks of them.
+
+        Args:
+            picks: [R, n] numbers of the examples in each draw.
+        """
+        size = max(1, ROOM // max(self.cells, 3 * self.classes, 1))
+        for start in range(0, len(picks), size):
+            drawn = [
+                np.bincount(self.cell[row], minlength=self.cells).astype(float)
+                for row in picks[start : start + size]
+            ]
+            yield Counts(
+                *(
+                    np.stack(
+                        [np.bincount(which, own[cell], minlength=self.classes) for own in drawn]
+                    )
+                    for cell, which in (side.T for side in self.sides)
+                )
+            )
+
+    def spread(self, right: np.ndarray, gold: np.ndarray, guess: np.ndarray) -> np.ndarray:
+        """[cells] the sum over the labels of each cell of [K] values of its right, gold and guessed
+        ones.
+        """
+        total = np.zeros(self.cells)
+        for own, side in zip((right, gold, guess), self.sides, strict=True):
+            total += np.bincount(side[:, 0], own[side[:, 1]], minlength=self.cells)
+        return total
+
+
+@dataclass(frozen=True)
+class OfCounts:
+    """A score that is a function of the counts of classes.
+
+    Args:
+        counts: of the examples.
+        value: [R, K] counts to [R] scores.
+    """
+
+    counts: ClassCounts
+    value: Callable[[Counts], np.ndarray]
+
+    def __call__(self, picks: np.ndarray) -> np.ndarray:
+        """[R] the scores of draws, [R, n] numbers of examples."""
+        return np.concatenate([self.value(each) for each in self.counts.count(picks)])
+
+    def differ(self, n: int) -> np.ndarray:
+        """As that of `ClassCounts`."""
+        return self.counts.differ(n)
+
+
+@dataclass(frozen=True)
+class ClassMean:
+    """The mean of a score over classes, without one of them or none.
+
+    A draw may miss a class, whose score then leaves the mean, so that the scores of draws are those
+    of other classes, and lie elsewhere. `pseudo_values` are what a draw has instead: the linear
+    form of the mean over the classes of all examples.
+
+    Args:
+        counts: of the examples.
+        part: the score of a class.
+        among: the classes.
+        without: the number of a class that does not count.
+    """
+
+    counts: ClassCounts
+    part: Part
+    among: Among
+    without: int | None = None
+
+    def __call__(self, picks: np.ndarray) -> np.ndarray:
+        """As that of `OfCounts`."""
+        return np.concatenate([self._value(each) for each in self.counts.count(picks)])
+
+    def differ(self, n: int) -> np.ndarray:
+        """As that of `ClassCounts`."""
+        return self.counts.differ(n)
+
+    def pseudo_values(self, picks: np.ndarray) -> np.ndarray:
+        """[n] `F + n dF/dw_i` of each example i, w_i being how often it counts, of all n: their
+        mean is F, and the variance of that mean is the one of F by the delta method (Efron and
+        Tibshirani, 1993, ch. 22).
+
+        With d_k = gold_k + guess_k, an example of gold label j and guess k adds to
+        F = 1/K sum_k 2 right_k / d_k by its weight `(2 [j = k] / d_j - F_j / d_j - F_k / d_k) / K`.
+        """
+        (whole,) = self.counts.count(picks[None])
+        own = Counts(*(side[0] for side in whole))
+        score, kept = own.score(self.part), self._keep(own)
+        f1 = self.part == "f1"
+        below = own.gold * (self.part != "precision") + own.guess * (self.part != "recall")
+        share = divide(kept.astype(float), below) / max(1, int(kept.sum()))
+        loss = -score * share
+        none = np.zeros_like(loss)
+        by_cell = self.counts.spread(
+            (1 + f1) * share,
+            none if self.part == "precision" else loss,
+            none if self.part == "recall" else loss,
+        )
+        mean: np.ndarray = self._value(whole) + len(picks) * by_cell[self.counts.cell[picks]]
+        return mean
+
+    def _keep(self, counts: Counts) -> np.ndarray:
+        kept = counts.among(self.among)
+        if self.without is not None:
+            kept[..., self.without] = False
+        return kept
+
+    def _value(self, counts: Counts) -> np.ndarray:
+        kept = self._keep(counts)
+        return divide((counts.score(self.part) * kept).sum(-1), kept.sum(-1))
+
+
+# scores of R draws, [R, C], and what makes the form of column c
+Candidate = tuple[np.ndarray, Callable[[int], "OfCounts | ClassMean"]]
+
+
+def find_candidates(rows: Sequence[Mapping[str, Any]], picks: np.ndarray) -> Iterator[Candidate]:
+    """Scores that labels, lists of tags and sets of labels have, of the draws `picks`, and what
+    makes the form of each column.
+    """
+    for counts, among in _read(rows):
+        blocks = list(counts.count(picks))
+        drawn = Counts(*(np.concatenate(side) for side in zip(*blocks, strict=True)))
+        yield _plain(counts, accuracy, drawn)
+        yield _plain(counts, matthews, drawn)
+        for part, each in product(PARTS, among):
+            yield _mean_all(counts, part, each, drawn)
+        for part in PARTS:
+            yield _each_class(counts, part, drawn)
+        for part, each in product(PARTS, among):
+            yield _mean_others(counts, part, each, drawn)
+
+
+def _plain(counts: ClassCounts, value: Callable[[Counts], np.ndarray], drawn: Counts) -> Candidate:
+    return value(drawn)[:, None], lambda _: OfCounts(counts, value)
+
+
+def _each_class(counts: ClassCounts, part: Part, drawn: Counts) -> Candidate:
+    return drawn.score(part), lambda k: OfCounts(counts, partial(_score_class, part, k))
+
+
+def _mean_all(counts: ClassCounts, part: Part, among: Among, drawn: Counts) -> Candidate:
+    kept = drawn.among(among)
+    mean = divide((drawn.score(part) * kept).sum(1), kept.sum(1))
+    return mean[:, None], lambda _: ClassMean(counts, part, among)
+
+
+def _mean_others(counts: ClassCounts, part: Part, among: Among, drawn: Counts) -> Candidate:
+    """The means over all classes but each one."""
+    kept = drawn.among(among)
+    scores = drawn.score(part) * kept
+    means = divide(
+        scores.sum(1, keepdims=True) - scores, (kept.sum(1, keepdims=True) - kept).astype(float)
+    )
+    return means, lambda k: ClassMean(counts, part, among, without=k)
+
+
+def _read(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[ClassCounts, tuple[Among, ...]]]:
+    """The counts of what stands in predictions, in each way in which they can be read, with what
+    means over classes are over.
+    """
+    pairs: list[tuple[Any, Any]] = [(row.get("gold"), row.get("guess")) for row in rows]
+    if all(isinstance(side, str | int) for pair in pairs for side in pair):
+        labels = [(str(gold), str(guess)) for gold, guess in pairs]
+        yield ClassCounts(map(_compare_labels, labels)), ("either", "gold")
+        if any("(" in gold for gold, _ in labels):  # relations with a direction, e.g. A(e1,e2)
+            yield ClassCounts(map(_compare_kinds, labels)), ("gold", "either")
+        return
+    if not all(isinstance(side, list) for pair in pairs for side in pair):
+        return
+    lists = [([*map(str, gold)], [*map(str, guess)]) for gold, guess in pairs]
+    if all(len(gold) == len(guess) for gold, guess in lists):
+        yield ClassCounts(map(_compare_tags, lists)), ("either", "gold")
+    known = {name for row in rows for name in row.get("probabilities") or ()}
+    yield ClassCounts(map(_compare_sets, lists), known), ("all", "either")
+
+
+def _compare_labels(pair: tuple[str, str]) -> Triple:
+    gold, guess = pair
+    return [gold][: gold == guess], [gold], [guess]
+
+
+def _compare_kinds(pair: tuple[str, str]) -> Triple:
+    """As `relation_score.score_semeval` counts them."""
+    gold, guess = (label.partition("(")[0] for label in pair)
+    return [gold][: pair[0] == pair[1]], [gold], [guess]
+
+
+def _compare_tags(pair: tuple[list[str], list[str]]) -> Triple:
+    return [g for g, p in zip(*pair, strict=True) if g == p], *pair
+
+
+def _compare_sets(pair: tuple[list[str], list[str]]) -> Triple:
+    gold, guess = set(pair[0]), set(pair[1])
+    return [*(gold & guess)], [*gold], [*guess]
+
+
+def accuracy(counts: Counts) -> np.ndarray:
+    """[R] the share that is right."""
+    return divide(counts.right.sum(1), counts.gold.sum(1))
+
+
+def matthews(counts: Counts) -> np.ndarray:
+    """[R] as `metrics.matthews`."""
+    right, gold, guess = counts
+    n = gold.sum(1)
+    cross = right.sum(1) * n - (gold * guess).sum(1)
+    spread = (n * n - (guess * guess).sum(1)) * (n * n - (gold * gold).sum(1))
+    return divide(cross, np.sqrt(spread))
+
+
+def _score_class(part: Part, index: int, counts: Counts) -> np.ndarray:
+    return counts.score(part)[:, index]
