@@ -8,12 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from plmctl.core.errors import UsageError
-from plmctl.core.spelling import quote_value, spell
+from plmctl.core.spelling import is_literal, spell
 
 Settings = Mapping[str, Any]  # {"optim.lr": 1e-3, "data.path": Path("notes.txt")}
-
-_PLAIN = re.compile(r"[\w./:@%+~^-]+", re.ASCII)
-_MEANT = ("null", "true", "false")  # as values these are None, True and False, and never texts
 
 
 def to_words(settings: Settings | None) -> tuple[str, ...]:
@@ -36,17 +33,8 @@ def _spell_setting(key: str, value: Any) -> str:
         raise UsageError(f"{key!r}: the name of a setting is a text\n  fix: as in {fix}")
     if key.startswith("~"):
         return key
-    return f"{key}={value}" if key == "prompt" else f"{key}={spell(_quote(value))}"
-
-
-def _quote(value: Any) -> Any:
-    """`value` with its texts in quotes where they would be grammar."""
-    if isinstance(value, os.PathLike):
-        return _quote(os.fspath(value))
-    if isinstance(value, Mapping):
-        return {name: _quote(inner) for name, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_quote(inner) for inner in value]
-    if isinstance(value, str) and (not _PLAIN.fullmatch(value) or value.lower() in _MEANT):
-        return quote_value(value)
-    return value
+    number = isinstance(value, str) and re.fullmatch(
+        r"[+-]?[\d.]+(e[+-]?\d+)?", value, re.IGNORECASE
+    )
+    as_typed = is_literal(key) or number  # on a command line a number has no quotes, either
+    return f"{key}={value}" if as_typed else f"{key}={spell(value)}"

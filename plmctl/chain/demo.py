@@ -23,6 +23,7 @@ from typing import Any
 
 from plmctl.core.children import child_environment
 from plmctl.core.errors import PlmctlError, UsageError
+from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import remark, tell
 from plmctl.report.chart import draw_lines
 from plmctl.report.mean_curves import Run, draw_means, read_curve
@@ -163,7 +164,8 @@ def last(log: RunLog, name: str) -> float:
 def next_commands(folder: Path) -> list[str]:
     """Three things to try with what the demo left behind."""
     program = shlex.quote(_program())
-    resume = f"pretrain --resume run.dir={folder / 'pretrain'} train.minutes=10"
+    run = spell_setting("run.dir", folder / "pretrain")
+    resume = f"pretrain --resume {run} train.minutes=10"
     return [
         f"{program} {resume}    # go on where the demo stopped",
         f"{program} report {folder / 'few_labels'}    # all of the comparison, as a page",

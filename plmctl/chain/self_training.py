@@ -18,6 +18,7 @@ from plmctl.config.spec import Provenance, key_of
 from plmctl.core.errors import ConfigError, UsageError, did_you_mean, find_alike, raise_all
 from plmctl.core.locate import locate
 from plmctl.core.progress import clock
+from plmctl.core.spelling import spell_word
 from plmctl.core.terminal import print_table, remark, tell
 from plmctl.core.values import Count, Rate, Share, fit
 from plmctl.jobs.configs import Configs, find_missing_files
@@ -112,7 +113,10 @@ def sort_words(words: Sequence[str]) -> tuple[SelfTraining, list[str]]:
             allowed, fix = "none: each round has a folder of its own", "out=<a folder for all>"
             wrong.append(ConfigError(key, value, allowed, fix=fix))
         elif meant := find_alike(key, hints, least=MISSPELT):
-            allowed, fix = f"there is no such setting{did_you_mean(meant)}", f"{meant[0]}={value}"
+            allowed, fix = (
+                f"there is no such setting{did_you_mean(meant)}",
+                spell_word(f"{meant[0]}={value}"),
+            )
             wrong.append(ConfigError(key, value, allowed, fix=fix))
         else:
             rest.append(word)

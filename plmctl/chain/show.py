@@ -17,7 +17,7 @@ from plmctl.config.recipes import find_recipe, load, recipe_names, studies
 from plmctl.config.spec import Provenance, thaw
 from plmctl.config.walks import leaves
 from plmctl.core.errors import UsageError
-from plmctl.core.spelling import spell
+from plmctl.core.spelling import spell, spell_word
 from plmctl.core.terminal import print_table, tell
 
 
@@ -65,7 +65,7 @@ def copy_recipe(name: str, about: Header, dest: str | None) -> None:
     file = file / f"{Path(name).stem}.yaml" if file.is_dir() else file
     if file.suffix not in (".yaml", ".yml"):
         allowed = "a recipe is a .yaml file, or a folder that is there"
-        raise UsageError(f"{file}: {allowed}\n  fix: {file}.yaml")
+        raise UsageError(f"{file}: {allowed}\n  fix: {spell_word(f'{file}.yaml')}")
     if file.exists():
         others = (file.with_stem(f"{file.stem}-{number}") for number in count(2))
         free = next(other for other in others if not other.exists())

@@ -14,6 +14,7 @@ from plmctl.config.part_help import list_settings
 from plmctl.config.recipes import conf_dir, recipes_dir
 from plmctl.config.schema import VERBS as SCHEMAS
 from plmctl.config.settings import settings
+from plmctl.core.spelling import spell_word
 
 SETTINGS = "Settings (key=value; plmctl help <part> explains those of a part)"
 BESIDES = "Settings (besides those of plmctl pretrain, or with task=<name> of plmctl finetune)"
@@ -43,7 +44,7 @@ def list_sections(about: Command, name: str) -> list[tuple[str, Lines]]:
     ]
 
 
-def spell_setting(option: str, value: str, command: str) -> str:
+def name_setting(option: str, value: str, command: str) -> str:
     """The setting that a user means who writes it as an option of `command`, with its value; or
     nothing.
     """
@@ -53,7 +54,7 @@ def spell_setting(option: str, value: str, command: str) -> str:
     key = option.lstrip("-").replace("-", "_")
     known = key.partition(".")[0] in groups
     setting = key if known else ours(key, lambda name: name.partition(".")[0] in groups)
-    return setting if "=" in setting or not setting else f"{setting}={value}"
+    return setting if "=" in setting or not setting else spell_word(f"{setting}={value}")
 
 
 def _of_task(name: str) -> list[tuple[str, str]]:

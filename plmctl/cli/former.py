@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from plmctl.core.errors import UsageError
+from plmctl.core.spelling import spell_word
 from plmctl.core.terminal import WARN, remark
 
 
@@ -17,6 +18,6 @@ def choose_place(typed: str, former: str | None, out: str | None) -> str | None:
         return out
     if out is not None:
         what = f"the place is given twice: {former} and --out {out}"
-        raise UsageError(f"{what}\n  fix: --out {out} alone")
-    warn_of_former(f"{typed} {former}", f"{typed} --out {former}")
+        raise UsageError(f"{what}\n  fix: --out {spell_word(out)} alone")
+    warn_of_former(f"{typed} {former}", f"{typed} --out {spell_word(former)}")
     return former

@@ -74,10 +74,10 @@ class Verb(TyperCommand):
                     needed = getattr(option, "metavar", None) or "value"
                     ctx.fail(f"{name} needs a {needed}, but {following} is an option")
             elif word.startswith("--"):
-                from plmctl.cli.epilog import spell_setting
+                from plmctl.cli.epilog import name_setting
 
                 value = value if equals else "" if following.startswith("-") else following
-                if setting := spell_setting(name, value or "...", self.command_of(ctx)):
+                if setting := name_setting(name, value or "...", self.command_of(ctx)):
                     ctx.fail(
                         f"there is no option {name}: settings are written without dashes"
                         f"\n  fix: {setting}"

@@ -31,7 +31,8 @@ def name_argument(setting: str, words: Sequence[str]) -> list[str]:
     given = [word for word in words if word.startswith(f"{setting}=")]
     if bare and len(bare) + len(given) > 1:
         both = " ".join([*bare, *given])
-        fix = f"{setting}={bare[0]} alone, or <another setting>={bare[-1]}"
+        first = spell_word(f"{setting}={bare[0]}")
+        fix = f"{first} alone, or <another setting>={spell_word(bare[-1])}"
         raise UsageError(f"{setting} is given more than once: {both}\n  fix: {fix}")
     return [f"{setting}={word}" if word in bare else word for word in words]
 
@@ -55,7 +56,7 @@ def sort_words(words: Sequence[str], *, resume: bool) -> tuple[str | None, list[
     bare = [word for word in words if "=" not in word and not word.startswith("~")]
     overrides = [word for word in words if word not in bare]
     if len(bare) > 1:
-        fix = f"{bare[0]} alone, or {bare[1]}=<a value>"
+        fix = f"{spell_word(bare[0])} alone, or {spell_word(bare[1])}=<a value>"
         raise UsageError(
             f"only one recipe may be named; settings are key=value: {' '.join(bare)}\n  fix: {fix}"
         )

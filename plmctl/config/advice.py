@@ -11,7 +11,7 @@ from plmctl.config.compose import attempt
 from plmctl.config.spec import Provenance
 from plmctl.config.walks import select
 from plmctl.core.errors import ConfigError, ConfigErrors, PlmctlError, flatten
-from plmctl.core.spelling import spell, spell_word
+from plmctl.core.spelling import spell_setting
 
 
 def add_fixes(error: PlmctlError, given: Provenance) -> PlmctlError:
@@ -60,5 +60,5 @@ def _spell_usual(path: str, usual: object, word: str) -> str:
         return ""
     if isinstance(value, dict) or value == MISSING:
         return ""
-    fix = spell_word(f"{path}={spell(value)}")
+    fix = spell_setting(path, value)
     return "" if fix == word else fix

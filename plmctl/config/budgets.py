@@ -15,7 +15,6 @@ command line (`size=mini`) the one nearest to the budget counts.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -24,7 +23,7 @@ from plmctl.config.groups import LENGTHS
 from plmctl.config.overrides import OverrideWord
 from plmctl.config.walks import select
 from plmctl.core.errors import ConfigError, PlmctlError
-from plmctl.core.spelling import quote_value, spell
+from plmctl.core.spelling import spell
 
 TABLE = "budgets"  # the key of the table
 UP_TO = "up_to"  # of a row: the largest budget that it is for, in FLOPs
@@ -85,7 +84,7 @@ def choose_row(
 
 def spell_row(row: Row) -> list[str]:
     """The settings of a row, as overrides."""
-    return [f"{key}={_spell(value)}" for key, value in row.items() if key != UP_TO]
+    return [f"{key}={spell(value)}" for key, value in row.items() if key != UP_TO]
 
 
 def find_given(key: str, words: Sequence[OverrideWord]) -> OverrideWord | None:
@@ -130,7 +129,7 @@ def conclude(
         given = find_given(key, words)
         value = row[key] if key in parts else select(settings, key)
         if given is None:
-            decided.append(f"{key}={_spell(value)}")
+            decided.append(f"{key}={spell(value)}")
             sources[key] = value, f"{TABLE}.{place}: {bound}"
         elif given.key == key:
             sources[key] = given.sample.partition("=")[2], "given"
@@ -141,10 +140,3 @@ def conclude(
 
 def _is_amount(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0
-
-
-def _spell(value: Any) -> str:
-    """A value as an override writes it, in quotes where its letters are grammar."""
-    text = spell(value)
-    plain = not isinstance(value, str) or re.fullmatch(r"[\w./+-]+", text)
-    return text if plain else quote_value(text)

@@ -25,7 +25,7 @@ from plmctl.config.walks import parts_in, scalars_in, targets_in
 from plmctl.core.errors import ConfigError, UsageError, find_alike, nearest, raise_all
 from plmctl.core.locate import Misspelt, Undeclared, locate, parameters, takes_any
 from plmctl.core.parts import asks_for_factory, declared, misfit, slot_of
-from plmctl.core.spelling import spell, spell_word
+from plmctl.core.spelling import spell_setting
 from plmctl.core.values import NO_MAPPING, fit
 
 _NEAR = re.compile(r"\(did you mean '(.+)'\?\)$")
@@ -299,7 +299,7 @@ def _rename(
     meant = near or (inside if len(inside) == 1 else [])
     if not (meant and _is_plain(value)):
         return ""
-    return spell_word(f"{_join(path, meant[0])}={spell(value)}")
+    return spell_setting(_join(path, meant[0]), value)
 
 
 def refuse_value(where: str, value: Any, annotation: Any, error: ValueError) -> ConfigError:

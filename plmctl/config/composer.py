@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plmctl.config import schema
+from plmctl.config.quoting import read_names
 from plmctl.config.reached import KEY as REACHED
 from plmctl.config.recipes import conf_dir, find_recipe, load, option_name
 from plmctl.config.references import register
 from plmctl.config.walks import scalars_in, select
 from plmctl.core.errors import ConfigError, UsageError, nearest
-from plmctl.core.spelling import spell
+from plmctl.core.spelling import spell_setting
 from plmctl.storage.paths import find_near
 from plmctl.storage.settings_file import refuse_endless_files
 
@@ -337,7 +338,7 @@ def _explain_list(key: str, value: Any, config: DictConfig) -> UsageError:
     """
     slot = key.rpartition(".")[2]
     first = next(scalars_in(select(to_plain(config), key), key), (key, "{<name>:<value>}"))
-    fix = f"{key}='${{{slot}}}'" if slot in schema.MANY else f"{first[0]}={spell(first[1])}"
+    fix = f"{key}='${{{slot}}}'" if slot in schema.MANY else spell_setting(*first)
     return ConfigError(key, value, "a mapping of names to values, not a list", fix=fix)
 
 
@@ -347,7 +348,7 @@ def to_plain(config: DictConfig) -> dict[str, Any]:
     """
     from omegaconf import OmegaConf
 
-    content = OmegaConf.to_container(config)
+    content = read_names(OmegaConf.to_container(config))
     assert isinstance(content, dict)
     return {str(key): value for key, value in content.items() if key != "hydra"}
 

@@ -15,6 +15,7 @@ from plmctl.config.plugins import option
 from plmctl.config.spec import Provenance, RunSpec, thaw
 from plmctl.config.walks import leaves
 from plmctl.core.errors import UsageError
+from plmctl.core.spelling import spell_setting
 from plmctl.storage.reading import read_text
 
 
@@ -37,7 +38,7 @@ class FirstSession:
         place = self.folder or Path.cwd()
         inside = run.resolve().is_relative_to(place)
         there = os.path.relpath(run.resolve(), place) if inside else str(run.resolve())
-        line = f"plmctl {given.command} --resume run.dir={shlex.quote(there)}"
+        line = f"plmctl {given.command} --resume {spell_setting('run.dir', there)}"
         line += option(given.plugins, self.config_dirs)
         return f"cd {shlex.quote(str(place))} && {line}" if place != Path.cwd() else line
 

@@ -1,6 +1,4 @@
-"""What kind of value a config key holds, where it is more than a setting: files, and texts that are
-taken as they stand.
-"""
+"""What kind of value a config key holds, where it is more than a setting: files."""
 
 from __future__ import annotations
 
@@ -34,10 +32,3 @@ def is_written(key: str) -> bool:
     letter, also in a sweep.
     """
     return key in ("run.dir", "out", "teacher_cache", "data.cache_dir")
-
-
-def is_literal(key: str) -> bool:
-    """Whether the value is a text as it stands, in which nothing is grammar and nothing is a
-    list.
-    """
-    return key == "prompt"

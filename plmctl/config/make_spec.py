@@ -13,6 +13,7 @@ from plmctl.config.other_names import guess, ours
 from plmctl.config.schema import MANY, VERBS, hints
 from plmctl.config.spec import Provenance, Record, RunSpec, freeze
 from plmctl.core.errors import ConfigError, did_you_mean, find_meant, raise_all
+from plmctl.core.spelling import spell_setting
 from plmctl.core.values import fit
 
 NAMED_TEXTS = ("data.mixture", "data.sources")  # {name: settings of a text}
@@ -105,7 +106,7 @@ def _refuse_texts(where: str, value: Mapping[str, Any]) -> list[ConfigError]:
             f"{where}.{name}",
             node,
             "a mapping of names to values",
-            fix=f"{where}.{name}.path={node}" if isinstance(node, str) else "",
+            fix=spell_setting(f"{where}.{name}.path", node) if isinstance(node, str) else "",
         )
         for name, node in value.items()
         if not isinstance(node, Mapping)

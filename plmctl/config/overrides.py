@@ -25,7 +25,7 @@ from plmctl.core.errors import (
     find_alike,
     nearest,
 )
-from plmctl.core.spelling import quote_value, spell, spell_word
+from plmctl.core.spelling import quote_value, spell_setting, spell_word
 
 if TYPE_CHECKING:
     from plmctl.config.composer import HydraComposer
@@ -110,7 +110,7 @@ def _read(text: str, composer: HydraComposer, sweep: bool) -> OverrideWord:
     if "=" not in text and not text.startswith("~"):
         raise UsageError(
             f"'{text}': an override is written key=value, and a recipe stands first and alone"
-            f"\n  fix: {text}=<a value>"
+            f"\n  fix: {spell_word(text)}=<a value>"
         )
     text = quote(text, sweep=sweep)
     key, _, value = text.partition("=")
@@ -124,7 +124,7 @@ def _read(text: str, composer: HydraComposer, sweep: bool) -> OverrideWord:
         name = key.partition("@")[0]
         if "." in name and "/" in name:
             allowed = "names between the dots of a key have letters, digits, _ and -, and no /"
-            fix = f"{name.replace('/', '_')}={value}"
+            fix = spell_word(f"{name.replace('/', '_')}={value}")
             raise UsageError(f"{text}: {allowed}\n  fix: {fix}") from None
         why = f"cannot be read ({error}); a value with special letters stands in quotes"
         fix = spell_word(f"{key}={quote_value(value)}")
@@ -220,7 +220,9 @@ class _Settings:
         if _is_part(select(self.tree, word.key)) and word.value in self.composer.options(group):
             choice = f"{group}@{word.key}"
             allowed = f"a part, not a value; parts inside of others are chosen by {choice}"
-            raise ConfigError(word.key, word.value, allowed, fix=f"{choice}={word.value}")
+            raise ConfigError(
+                word.key, word.value, allowed, fix=spell_word(f"{choice}={word.value}")
+            )
 
     def _gives_names(self, word: OverrideWord) -> bool:
         """Whether the word gives new names to a mapping of `NAMED`, or to one of a part that is
@@ -297,7 +299,7 @@ class _Settings:
         if name.isdigit() and isinstance(node, Mapping) and node and not _is_part(node):
             allowed = f"{allowed}; {slot} has names, not numbers: {', '.join(map(str, node))}"
             path, first = next(scalars_in(node, slot))
-            raise ConfigError(word.key, value, allowed, fix=spell_word(f"{path}={spell(first)}"))
+            raise ConfigError(word.key, value, allowed, fix=spell_setting(path, first))
         meant = guess(word.key, known)
         fix = spell_word(f"{meant[0]}={value}") if len(meant) == 1 else ""
         beside = select(self.tree, slot)

@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from plmctl.config.keys import is_literal, is_path, is_written
-from plmctl.core.spelling import quote_value
+from plmctl.config.keys import is_path, is_written
+from plmctl.core.spelling import is_literal, quote_value, spell
 
+_QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
 # of Hydra's sweep grammar
 FUNCTION = re.compile(r"(choice|glob|range|interval|sort|shuffle|tag)\(.*\)", re.DOTALL)
 
@@ -44,6 +46,8 @@ def quote(text: str, *, sweep: bool = False) -> str:
         return f"{key}={quote_value(value)}"
     listed = "," in value or not is_written(key.lstrip("+~"))  # a list of one is a list, too
     if listed and value.startswith("[") and value.endswith("]"):
+        if not is_path(key.lstrip("+~")):
+            return f"{key}={_inside(value)}"
         return f"{key}=[{_each(_split(value[1:-1]))}]"
     return f"{key}={_each(_split(value) if sweep else [value])}"
 
@@ -56,40 +60,91 @@ def _each(parts: Sequence[str]) -> str:
 
 def _quote_values(value: str) -> str:
     """A mapping with quotes around each value: {train:'a.tsv',dev:'b.tsv'}."""
-    pairs = [part.partition(":") for part in _split(value[1:-1])]
-    return f"{{{','.join(f'{name}:{_each([inner])}' for name, _, inner in pairs)}}}"
+    pairs = [_divide(part) for part in _split(value[1:-1])]
+    return f"{{{','.join(f'{_name(name)}:{_each([inner])}' for name, _, inner in pairs)}}}"
 
 
 def _overrides(value: str) -> str:
     """`value` with quotes around each override in its lists of them, which stand in mappings,
-    too: {name: [size=tiny]}.
+    too: {name: [size=tiny]}; and around each foreign text in a mapping.
     """
     if re.fullmatch(r"\[\s*['\"]?[\w.@/+~]+=.*\]", value, re.DOTALL):
-        return f"[{_each(_split(value[1:-1]))}]"
+        parts = _split(value[1:-1])  # a word without these signs is as it stands
+        return f"[{','.join(_each([part]) if re.search('[=~]', part) else part for part in parts)}]"
     if not re.fullmatch(r"\{.*\}", value, re.DOTALL):
         return value
-    pairs = [part.partition(":") for part in _split(value[1:-1])]
+    pairs = [_divide(part) for part in _split(value[1:-1])]
     return (
         "{"
-        + ",".join(f"{name}{colon}{_overrides(inner.strip())}" for name, colon, inner in pairs)
+        + ",".join(f"{_name(name)}{colon}{_inside(inner.strip())}" for name, colon, inner in pairs)
         + "}"
     )
 
 
+def _inside(value: str) -> str:
+    """A value of a mapping, its foreign texts in quotes."""
+    if value.isascii() or _in_quotes(value) or value[0] in "${":
+        return _overrides(value)
+    if not re.fullmatch(r"\[.*\]", value, re.DOTALL):
+        return quote_value(value)
+    whole = _overrides(value)
+    return f"[{','.join(map(_inside, _split(value[1:-1])))}]" if whole == value else whole
+
+
+def _divide(pair: str) -> tuple[str, str, str]:
+    """`name: value` at its colon; a name in quotes may have others."""
+    pair = pair.strip()
+    quoted = _QUOTED.match(pair)
+    end = quoted.end() if quoted and pair[quoted.end() :].lstrip().startswith(":") else 0
+    name, colon, value = pair[end:].partition(":")
+    return pair[:end] + name, colon, value
+
+
+def _name(text: str) -> str:
+    """A name of a mapping with its letters as numbers where the grammar has no such names."""
+    bare = text.strip()
+    if not _in_quotes(bare):
+        return text if text.isascii() else re.sub(r"[^\x00-\x7f]", _number, bare)
+    # backslashes before a quote, or at the end, come in pairs; the one for the quote is alone
+    halved = re.compile(rf"(\\+)(?={bare[0]}|\Z)")
+    name = halved.sub(lambda found: found[1][: len(found[1]) // 2], bare[1:-1])
+    plain = spell(name) == name and re.fullmatch(r"[A-Za-z_][\w-]*", name, re.ASCII)
+    return name if plain else re.sub(r"(?s).", _number, name) or "%u%"
+
+
+def _number(letter: re.Match[str]) -> str:
+    return f"%u{ord(letter[0]):x}%"
+
+
+def read_names(settings: Any) -> Any:
+    """Composed settings with the names of their mappings as `quote` was given them."""
+    if isinstance(settings, Mapping):
+        return {_read_name(name): read_names(inner) for name, inner in settings.items()}
+    return [read_names(inner) for inner in settings] if isinstance(settings, list) else settings
+
+
+def _read_name(name: Any) -> Any:
+    if not isinstance(name, str) or "%u" not in name:
+        return name
+    return re.sub(r"%u([0-9a-f]*)%", lambda each: each[1] and chr(int(each[1], 16)), name)
+
+
 def _in_quotes(text: str) -> bool:
-    return len(text) > 1 and text[0] == text[-1] and text[0] in "'\""
+    return bool(_QUOTED.fullmatch(text))
 
 
 def _split(text: str) -> list[str]:
     """`text` at its commas, but not at those inside quotes, brackets or braces."""
-    parts, depth, quote = [""], 0, ""
-    for letter in text:
-        # one inside a word is a letter of a file name
-        if quote or (letter in "'\"" and not parts[-1].strip()):
-            quote = "" if letter == quote else quote or letter
-        depth += 0 if quote else (letter in "[{(") - (letter in "]})")
-        if letter == "," and depth <= 0 and not quote:
+    parts, depth, place = [""], 0, 0
+    while place < len(text):
+        # a quote inside a word is a letter of a file name
+        begins = parts[-1].strip()[-1:] in ("", ":", "[", "{", ",")
+        quoted = _QUOTED.match(text, place) if begins else None
+        letters = quoted[0] if quoted else text[place]
+        depth += (letters in "[{(") - (letters in "]})")
+        if letters == "," and depth <= 0:
             parts.append("")
         else:
-            parts[-1] += letter
+            parts[-1] += letters
+        place += len(letters)
     return [part.strip() for part in parts]

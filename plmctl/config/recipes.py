@@ -11,6 +11,7 @@ from typing import Any
 
 from plmctl.config.walks import references_in
 from plmctl.core.errors import DataError, UsageError, find_meant, nearest
+from plmctl.core.spelling import spell_word
 from plmctl.storage.paths import find_near
 from plmctl.storage.settings_file import read_settings
 
@@ -78,7 +79,9 @@ def find_recipe(name: str, config_dirs: Sequence[str] = ()) -> Path:
     if name.endswith((".yaml", ".yml")):
         if not Path(name).is_file():
             near = find_near(Path(name), folders=False)
-            fix = str(near) if near else "plmctl recipes ls shows those that have a name"
+            fix = (
+                spell_word(str(near)) if near else "plmctl recipes ls shows those that have a name"
+            )
             raise UsageError(f"{name}: there is no such file\n  fix: {fix}")
         return Path(name)
     for folder in [*_recipe_folders(config_dirs), recipes_dir()]:

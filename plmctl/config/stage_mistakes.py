@@ -11,7 +11,7 @@ from typing import Any
 from plmctl.config.build import UnknownSetting
 from plmctl.config.spec import Part, thaw
 from plmctl.core.errors import ConfigError, PlmctlError, nearest
-from plmctl.core.spelling import spell, spell_word
+from plmctl.core.spelling import spell, spell_setting
 
 Stages = Sequence[Mapping[str, Any]]
 
@@ -48,7 +48,7 @@ def is_in(key: str, group: str) -> bool:
 
 def spell_stages(stages: Stages) -> str:
     """`train.stages` as one types it."""
-    return spell_word(f"train.stages={spell(list(stages))}")
+    return spell_setting("train.stages", list(stages))
 
 
 def change_stage(

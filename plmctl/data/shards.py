@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, NotRequired, TypedDict
 import numpy as np
 
 from plmctl.core.errors import DataError
+from plmctl.core.spelling import spell_setting
 from plmctl.core.values import Count, Whole
 from plmctl.storage.arrays import hash_array
 from plmctl.storage.paths import inside
@@ -146,7 +147,8 @@ class Shards:
             raise DataError(
                 f"tokens of another tokenizer: {stated}, the one given is {tokenizer.fingerprint}",
                 file=path,
-                fix=f"use its tokenizer (tokenizer.path={path}), or tokenize the text again",
+                fix=f"use its tokenizer ({spell_setting('tokenizer.path', path)}),"
+                " or tokenize the text again",
             )
         try:
             shards = cls(path, split, manifest)

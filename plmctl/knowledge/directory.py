@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from plmctl.core.errors import AbsentData, ConfigError, DataError, nearest
+from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import counted
 from plmctl.storage.reading import parse_json_at, read_json
 from plmctl.storage.resumable import hash_file
@@ -352,5 +353,5 @@ def refuse_other_knowledge(manifest: Mapping[str, Any], knowledge: KnowledgeDire
             f"the ids of these tokens mean entities of {stated['path']}"
             f" ({stated['fingerprint'][:12]}), not of this one ({knowledge.fingerprint[:12]})"
         )
-        fix = f"knowledge={stated['path']}, or tokenize {knowledge.folder / TEXT}"
+        fix = f"{spell_setting('knowledge', stated['path'])}, or tokenize {knowledge.folder / TEXT}"
         raise DataError(what, file=knowledge.folder, fix=fix)

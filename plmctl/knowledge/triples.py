@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 
 from plmctl.core.errors import AbsentData, DataError
+from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import counted
 from plmctl.knowledge.directory import parse_entity
 from plmctl.knowledge.graph import SPLITS, KnowledgeGraph
@@ -88,7 +89,8 @@ def _read_place(place: Path, setting: str) -> _Files:
     """The files of a folder, or one file of triples."""
     if not place.exists():
         meant = find_near(place, folders=False)
-        fix = f"{setting}={meant or '<a folder with train.tsv, or builtin>'}"
+        placeholder = f"{setting}=<a folder with train.tsv, or builtin>"
+        fix = spell_setting(setting, meant) if meant else placeholder
         raise AbsentData("no such file or directory", file=place, fix=fix)
     if place.is_file():
         return _Files({"train": _read_triples(place)})

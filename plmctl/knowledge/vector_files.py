@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from plmctl.core.errors import AbsentData, ConfigError, DataError
+from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import counted, remark
 from plmctl.knowledge.static_vectors import StaticVectors
 from plmctl.knowledge.subwords import Ngrams, Subwords
@@ -79,7 +80,9 @@ def choose_writer(out: Path | str) -> Path:
     file = Path(out).expanduser()
     if file.suffix not in SUFFIXES:
         allowed = f"a file that ends with {', '.join(SUFFIXES)}"
-        raise ConfigError("out", str(out), allowed, fix=f"out={file.with_suffix(SUFFIXES[0])}")
+        raise ConfigError(
+            "out", str(out), allowed, fix=spell_setting("out", file.with_suffix(SUFFIXES[0]))
+        )
     return file
 
 
@@ -96,7 +99,7 @@ def write_static(vectors: StaticVectors, file: Path) -> None:
     spaced = next((word for word in words if not word or word != "".join(word.split())), None)
     if spaced is not None:
         allowed = f"a file that ends with .safetensors: {spaced[:40]!r} has spaces in it"
-        fix = f"out={file.with_suffix('.safetensors')}"
+        fix = spell_setting("out", file.with_suffix(".safetensors"))
         raise ConfigError("out", str(file), allowed, fix=fix)
     pieces = (
         write_word2vec(words, table)

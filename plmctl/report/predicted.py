@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.core.errors import DataError, UsageError, did_you_mean, nearest
+from plmctl.core.spelling import spell_setting
 from plmctl.report.decided import find_decided, read_task
 from plmctl.run.evaluation.calibrating import decide_by_kept
 from plmctl.storage.paths import find_near
@@ -108,7 +109,7 @@ def _find_file(place: Path, split: str) -> Path:
     raise DataError(
         "no predictions in it (predictions/*.jsonl, eval/*.jsonl)",
         file=place,
-        fix=f"plmctl eval checkpoint={place} split={split}",
+        fix=f"plmctl eval {spell_setting('checkpoint', place)} {spell_setting('split', split)}",
     )
 
 

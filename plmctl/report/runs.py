@@ -14,6 +14,7 @@ from plmctl.config.plugins import option, recorded
 from plmctl.config.saved import read_spec
 from plmctl.config.spec import thaw
 from plmctl.core.errors import DataError
+from plmctl.core.spelling import spell_setting
 from plmctl.report.chart import Curve
 from plmctl.storage.reading import parse_json, read_json
 
@@ -141,9 +142,8 @@ def find_standing(log: RunLog, now: float | None = None) -> Standing:
         )
     if share is None:
         return Standing("unknown", f"{counted}; its length in updates is not written down")
-    again = (
-        f"plmctl {'finetune' if 'task' in log.config else 'pretrain'} --resume run.dir={log.folder}"
-    )
+    verb = "finetune" if "task" in log.config else "pretrain"
+    again = f"plmctl {verb} --resume {spell_setting('run.dir', log.folder)}"
     again += option(recorded(log.config))
     return Standing("stopped", f"{counted}; go on with: {again}")
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plmctl.core.errors import DataError, UsageError, did_you_mean
+from plmctl.core.spelling import spell_line
 from plmctl.report.runs import (
     CONFIG,
     METRICS,
@@ -145,7 +146,7 @@ def find_subject(
     if studies and len(folders) > 1:
         raise UsageError(
             f"{studies[0]} is a study: a report shows one study, or runs\n"
-            f"  fix: plmctl report {studies[0]}"
+            f"  fix: {spell_line('report', studies[0])}"
         )
     if studies:
         return Subject(study=StudyFolder.read(studies[0]), wishes=wishes)
@@ -190,7 +191,7 @@ def _check(folder: Path) -> None:
             if folder.exists()
             else f"there is no such folder{hint}",
             file=folder,
-            fix=f"plmctl report {near}" if near else "give a run.dir, or a study's out",
+            fix=spell_line("report", near) if near else "give a run.dir, or a study's out",
         )
     if (folder / METRICS).is_file() or (folder / CONFIG).is_file():
         return

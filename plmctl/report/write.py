@@ -9,6 +9,7 @@ from pathlib import Path
 
 from plmctl.config.plugins import confirm, named
 from plmctl.core.errors import DataError, UsageError
+from plmctl.core.spelling import spell_word
 from plmctl.core.terminal import remark
 from plmctl.report.build import write_report
 from plmctl.report.card import make_card
@@ -64,15 +65,17 @@ def _check_files(out: Path, markdown: bool, card: Path | None, facts: Mapping[st
     for option, file, name in (("--out", out, "report.html"), ("--card", card, "README.md")):
         if file is not None and file.is_dir():
             problem = f"{option} {file}: is a folder, and a file is needed"
-            raise UsageError(f"{problem}\n  fix: {option} {file / name}")
+            raise UsageError(f"{problem}\n  fix: {option} {spell_word(str(file / name))}")
     if out.suffix not in SUFFIXES and not is_stream(out):
-        raise UsageError(f"--out {out}: a {' or a '.join(SUFFIXES)} file\n  fix: --out {out}.html")
+        allowed = f"a {' or a '.join(SUFFIXES)} file"
+        raise UsageError(f"--out {out}: {allowed}\n  fix: --out {spell_word(f'{out}.html')}")
     if facts and card is None:
         raise UsageError("--fact: for a model card\n  fix: --card README.md before it")
     pages = list_pages(out, markdown=markdown)
     if card is not None and card.resolve() in [page.resolve() for page in pages]:
         other = card.with_name(f"{out.stem}-card.md")
-        raise UsageError(f"--card {card}: the page itself is written there\n  fix: --card {other}")
+        problem = f"--card {card}: the page itself is written there"
+        raise UsageError(f"{problem}\n  fix: --card {spell_word(str(other))}")
     refuse_foreign(pages, "--out")
     if card is not None:
         refuse_foreign([card], "--card")
@@ -85,8 +88,8 @@ def _check_subject(subject: Subject, card: Path | None) -> None:
     if subject.study and (subject.wishes.heads or subject.wishes.probes):
         option = "--attention" if subject.wishes.heads else "--probe"
         raise UsageError(
-            f"{option}: of runs, not of a study\n  fix: plmctl report"
-            f" {subject.study.folder}/jobs/<job>/run"
+            f"{option}: of runs, not of a study\n"
+            f"  fix: plmctl report {spell_word(str(subject.study.folder))}/jobs/<job>/run"
         )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from plmctl.config.build import plain
 from plmctl.core.errors import ConfigError, DataError, UsageError, find_meant, nearest, raise_all
 from plmctl.core.progress import show_bytes
-from plmctl.core.spelling import spell
+from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import DETAIL, remark
 from plmctl.data.mixture import check_mixture
 from plmctl.data.sample import sample_corpus
@@ -161,7 +161,7 @@ def _common_tokenizer(spec: Any, folders: Iterable[Path], shared: Path | None) -
                 file=folder,
                 fix=(
                     "give the text instead of its tokens,"
-                    f" or tokenize it again with tokenizer.path={path}"
+                    f" or tokenize it again with {spell_setting('tokenizer.path', path)}"
                 ),
             )
     return tokenizer
@@ -271,7 +271,7 @@ def _check_targets(spec: Any, target: Any) -> list[ConfigError]:
 def _refuse_key(path: str, key: str, value: Any, known: str) -> ConfigError:
     """A setting that no source has."""
     meant = find_meant(key, SOURCE_KEYS)
-    fix = f"{path}.{meant}={spell(value)}" if meant else ""
+    fix = spell_setting(f"{path}.{meant}", value) if meant else ""
     return ConfigError(f"{path}.{key}", value, known + nearest(key, SOURCE_KEYS), fix=fix)
 
 

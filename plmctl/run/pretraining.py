@@ -15,6 +15,7 @@ from plmctl.config.spec import thaw
 from plmctl.core.batch import Batch
 from plmctl.core.fields import fields_of
 from plmctl.core.locate import locate
+from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import remark, screen
 from plmctl.data.loader import Loader, RowSource
 from plmctl.data.preview import preview
@@ -103,7 +104,8 @@ def commands_after(spec: Pretrain, *, held_out: bool = True) -> dict[str, str]:
     parts = [locate(node["_target_"], spec.plugins) for node in (spec.objective or {}).values()]
     predicted = {part.facts.asks_next for part in parts if hasattr(part, "facts")} - {None}
     if predicted:
-        commands[f'plmctl generate checkpoint={{run}} prompt="{_choose_prompt(spec)}"'] = ""
+        prompt = spell_setting("prompt", _choose_prompt(spec)).replace("{", "{{").replace("}", "}}")
+        commands[f"plmctl generate checkpoint={{run}} {prompt}"] = ""
     if spec.objective and held_out:
         lm = "text" in {*predicted, *heads_about(spec, spec.plugins)}
         text = "data.path and data.target_path" if pairs else "data.path"

@@ -20,7 +20,7 @@ from plmctl.config.saved import CONFIG, read_spec, refuse_former_settings
 from plmctl.config.spec import Provenance, RunSpec, key_of, thaw
 from plmctl.config.walks import leaves
 from plmctl.core.errors import ConfigError, DataError, UsageError, flatten, raise_all
-from plmctl.core.spelling import spell_word
+from plmctl.core.spelling import spell_setting
 from plmctl.storage.paths import find_near
 
 Change = tuple[str, Any, Any]  # a setting, its value in the run, and the new one
@@ -56,7 +56,7 @@ def resume_spec(given: Provenance) -> RunSpec:
         return spec.replace({"run.resume": True})
     maker = saved.provenance.verb
     if maker != given.verb:
-        fix = f"plmctl {maker} --resume run.dir={shlex.quote(str(folder))}"
+        fix = f"plmctl {maker} --resume {spell_setting('run.dir', folder)}"
         raise UsageError(
             f"--resume: {folder} is a run of plmctl {maker}, not of plmctl {given.command}\n"
             f"  fix: {fix}"
@@ -83,7 +83,7 @@ def _confirm_plugins(saved: RunSpec, given: Provenance, folder: Path) -> None:
         confirm(recorded(saved), given.plugins, of=f"run.dir={folder}")
     except Unconfirmed as error:
         own = option([*given.plugins, *error.names], given.config_dirs)
-        line = f"plmctl {given.command} --resume {spell_word(f'run.dir={folder}')}{own}"
+        line = f"plmctl {given.command} --resume {spell_setting('run.dir', folder)}{own}"
         raise Unconfirmed(error.of, error.names, line=line) from None
 
 
@@ -99,7 +99,8 @@ def _refuse_other_recipe(saved: RunSpec, given: Provenance, folder: Path) -> Non
     if new is None or new == old or (old and Path(new).resolve() == Path(old).resolve()):
         return
     started = f"the run was started with {f'{old!r}' if old else 'none'}; --resume keeps it"
-    fix = f"plmctl {given.command} --resume run.dir={shlex.quote(str(folder))}, or a new run.dir"
+    line = f"plmctl {given.command} --resume {spell_setting('run.dir', folder)}"
+    fix = f"{line}, or a new run.dir"
     raise ConfigError("recipe", new, started, fix=fix)
 
 
@@ -191,14 +192,14 @@ def _rows(values: Mapping[str, Any], key: str) -> Any:
 def run_dir(given: Provenance) -> Path:
     """The folder that --resume names; UsageError where there is none."""
     folders = [text.partition("=")[2] for text in given.overrides if text.startswith("run.dir=")]
-    start = f"plmctl {given.command} --resume run.dir="
+    start = f"plmctl {given.command} --resume"
     if not folders and (given.recipe is None or given.recipe in recipe_names(given.config_dirs)):
-        raise UsageError(f"--resume needs the run\n  fix: {start}runs/<name>/<id>")
+        raise UsageError(f"--resume needs the run\n  fix: {start} run.dir=runs/<name>/<id>")
     named = folders[-1] if folders else str(given.recipe)  # a bare word is the folder, or none
     folder = Path(named).expanduser()
     if not (folders and folder.is_dir()):
         near = find_near(folder)
-        fix = f"{start}{shlex.quote(str(near)) if near else 'runs/<name>/<id>'}"
+        fix = f"{start} {spell_setting('run.dir', near) if near else 'run.dir=runs/<name>/<id>'}"
         raise UsageError(f"--resume: there is no folder {named}\n  fix: {fix}")
     return folder
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +14,7 @@ import torch
 from plmctl.config.plugins import as_words, option
 from plmctl.config.saved import spec_text
 from plmctl.config.spec import thaw
+from plmctl.core.spelling import spell_word
 from plmctl.core.terminal import DETAIL, WARN, remark, spell_level
 from plmctl.training import rundir
 from plmctl.training.device.allocator import keep_freed_memory
@@ -85,7 +85,7 @@ def run_session(spec: Any, prepare: Prepare, train: Callable[[Session], Result],
 
 def quoted(path: Path) -> str:
     """A path as a command line takes it."""
-    return shlex.quote(str(path))
+    return spell_word(str(path))
 
 
 def _sitting(

@@ -17,6 +17,7 @@ from plmctl.config.build import build, plain
 from plmctl.config.schema import Vectors
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.progress import ProgressLine
+from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import remark, tell
 from plmctl.data.words import describe_runs
 from plmctl.knowledge.static_vectors import StaticVectors
@@ -138,4 +139,5 @@ def _report(spec: Vectors, made: StaticVectors, read: int, seconds: float) -> No
     )
     if made.subwords is not None and Path(spec.out).suffix != ".safetensors":
         tell("  without the n-grams, which only .safetensors holds: unseen words have no vector")
-    tell(f"next: plmctl eval checkpoint={spec.out} task=word_similarity task.path=<lists>")
+    vectors = spell_setting("checkpoint", spec.out)
+    tell(f"next: plmctl eval {vectors} task=word_similarity task.path=<lists>")

@@ -10,7 +10,7 @@ from plmctl.config.composer import open_composer
 from plmctl.config.quoting import quote
 from plmctl.config.recipes import LISTED, UnknownRecipe, find_recipe
 from plmctl.core.errors import ConfigError, UsageError, did_you_mean
-from plmctl.core.spelling import spell_word
+from plmctl.core.spelling import spell_setting
 from plmctl.study.study import Arm
 
 
@@ -66,7 +66,7 @@ def find_unknown_recipes(
             near = did_you_mean([error.meant] if error.meant else [])
             allowed = f"there is no such recipe{near}; {LISTED}"
             for path in own or [elsewhere]:
-                fix = spell_word(f"{path}={error.meant}") if error.meant else LISTED
+                fix = spell_setting(path, error.meant) if error.meant else LISTED
                 yield ConfigError(path, recipe, allowed, fix=fix)
         except UsageError:  # a file that is not there: the arms say which
             continue

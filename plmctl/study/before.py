@@ -28,7 +28,7 @@ def list_makers(file: Path, given: Mapping[str, Any]) -> dict[str, str]:
     usual, init = launch.pop("init", ""), given.get("init")
     makers: dict[str, str] = {}
     for command in _list_commands(head):
-        words = []
+        words, made = [], []
         for word in command:
             key, _, value = word.partition("=")
             if launch.get(key) == value and value:
@@ -36,7 +36,8 @@ def list_makers(file: Path, given: Mapping[str, Any]) -> dict[str, str]:
                 words += [] if own is None else [f"{key}={spell(own)}"]
             else:
                 words.append(_rename(word, usual, init) if usual and init else word)
-        made = [value for key, _, value in (word.partition("=") for word in words) if key in MADE]
+                own = words[-1].partition("=")[2]
+            made += [str(own)] if key in MADE and own else []
         makers |= dict.fromkeys(made, shlex.join(words))
     return makers
 

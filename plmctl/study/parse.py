@@ -14,7 +14,7 @@ from plmctl.config.build import MISSING
 from plmctl.config.spec import key_of
 from plmctl.config.walks import leaves
 from plmctl.core.errors import ConfigError, UsageError, find_alike, nearest, raise_all
-from plmctl.core.spelling import spell, spell_word
+from plmctl.core.spelling import spell, spell_setting, spell_word
 from plmctl.core.values import fit
 from plmctl.jobs.configs import spell_task
 from plmctl.report.sequences import FIRST
@@ -195,7 +195,7 @@ class _Parser:
         for name, arm in arms.items():
             if arm.overrides or self.cfg["init"]:
                 allowed = "differs in pretraining, and with checkpoint=... there is none"
-                self._wrong(f"arms.{name}", ..., allowed, f"init={checkpoint}")
+                self._wrong(f"arms.{name}", ..., allowed, spell_setting("init", checkpoint))
         return {
             name: replace(arm, checkpoint=checkpoint, pretrain=False) if arm.pretrain else arm
             for name, arm in arms.items()

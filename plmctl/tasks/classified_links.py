@@ -12,6 +12,7 @@ import torch
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
+from plmctl.core.spelling import spell_setting
 from plmctl.core.values import Count, Rate, Whole
 from plmctl.graph.ranks import HITS, describe, place, prefix
 from plmctl.knowledge.graph import HEAD, RELATION, SIDES, TAIL, Answers, KnowledgeGraph, Side
@@ -75,7 +76,8 @@ class ClassifiedLinks:
         """
         splits = self._read.splits
         if split not in splits:
-            fix = f"split={next((name for name in splits if name != 'train'), 'train')}"
+            other = next((name for name in splits if name != "train"), "train")
+            fix = spell_setting("split", other)
             allowed = f"one that the graph has: {', '.join(splits)}"
             raise ConfigError("split", split, allowed, fix=fix)
         order = np.random.default_rng(self.seed).permutation(len(splits[split]))

@@ -4,9 +4,6 @@ labels teach much.
 
 from __future__ import annotations
 
-import json
-import re
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -18,6 +15,7 @@ from torch import Tensor
 from plmctl.core.batch import Batch, Rows
 from plmctl.core.errors import ConfigError, DataError, nearest
 from plmctl.core.parts import part_of
+from plmctl.core.spelling import spell_setting
 from plmctl.core.values import Share, Whole
 from plmctl.heads.base import about_of
 from plmctl.models.base import Model
@@ -230,15 +228,6 @@ class Cloze(Classification):
 
 def spell_words(words: Mapping[str, Sequence[str]]) -> str:
     """`task.label_words` as a shell takes it, with a place for a word where a label has none."""
-    several = {label: [*map(_spell, own or [_ASKED])] for label, own in words.items()}
-    pairs = (
-        f"{label}: {own[0] if len(own) == 1 else '[' + ', '.join(own) + ']'}"
-        for label, own in several.items()
-    )
-    return shlex.quote(f"task.label_words={{{', '.join(pairs)}}}")
-
-
-def _spell(word: str) -> str:
-    """A word as a value of a setting: in quotes where it is no plain word."""
-    plain = word == _ASKED or (re.fullmatch(r"[A-Za-z][A-Za-z0-9 ]*", word) and word != "null")
-    return word if plain and word.lower() not in ("true", "false") else json.dumps(word)
+    several = {label: [*own] or [_ASKED] for label, own in words.items()}
+    pairs = {label: own[0] if len(own) == 1 else own for label, own in several.items()}
+    return spell_setting("task.label_words", pairs)

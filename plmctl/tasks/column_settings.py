@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
 from plmctl.core.errors import ConfigError
-from plmctl.core.spelling import quote_value, spell_word
+from plmctl.core.spelling import spell, spell_word
 
 Column = str | int
 
 
-def spell_setting(
+def spell_role(
     role: str, column: str, columns: Mapping[str, Column], several: Collection[str] = ()
 ) -> str:
     """The setting by which a role is in this column, as one types it into a shell.
@@ -32,14 +31,8 @@ def spell_setting(
 
 
 def spell_column(column: Column) -> str:
-    """A column as an override writes it: a name that Hydra reads as a number, or that has letters
-    of its grammar, in quotes.
-    """
-    if isinstance(column, int):
-        return str(column)
-    named = re.fullmatch(r"[^\W\d]([\w .-]*[\w.-])?", column)
-    meant = column.lower() in ("null", "true", "false", "nan", "inf")  # these are no names
-    return column if named and not meant else quote_value(column)
+    """A column as an override writes it; a placeholder is none."""
+    return spell(column)
 
 
 def refuse_lists(columns: Mapping[str, Any], several: Collection[str]) -> None:

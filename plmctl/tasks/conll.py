@@ -11,7 +11,7 @@ from plmctl.core.parts import part_of
 from plmctl.storage.reading import parse_json_at
 from plmctl.tasks import files, schemes, tag_spelling
 from plmctl.tasks.base import Example
-from plmctl.tasks.column_settings import Column, spell_column, spell_setting
+from plmctl.tasks.column_settings import Column, spell_column, spell_role
 from plmctl.tasks.schemes import PlacedTags
 from plmctl.tasks.split_files import SplitFiles
 from plmctl.tasks.tables import Table
@@ -192,7 +192,7 @@ def _json_lists(file: Path, columns: Mapping[str, Column], labelled: bool) -> It
                     f"no field {name}; found {', '.join(row)}{nearest(name, row)}",
                     file=file,
                     line=number,
-                    fix=spell_setting(
+                    fix=spell_role(
                         role, spell_column(meant) if meant else "<one of those found>", columns
                     ),
                 )

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from shlex import quote
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,6 +16,7 @@ from plmctl.core.batch import IGNORE, Batch, Rows
 from plmctl.core.errors import DataError
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
+from plmctl.core.spelling import spell_setting
 from plmctl.core.values import Count
 from plmctl.models.base import Model
 from plmctl.objectives.base import Facts, Output, Term
@@ -71,7 +71,8 @@ class CrossEncoder(RankingTask):
         """Nothing; DataError where no text is wrong, from which a model learns to say yes."""
         if any(self.documents_of(e).keys() - e.fields["positives"].keys() for e in examples):
             return []
-        mine = f"plmctl data mine task=bi_encoder task.path={quote(str(self.path))} out=mined"
+        files = spell_setting("task.path", self.path)
+        mine = f"plmctl data mine task=bi_encoder {files} out=mined"
         fix = f"{mine}, then task.path=mined" if self.negatives else "task.negatives=1"
         what = "no question has a text that does not answer it, and nothing tells right from wrong"
         raise DataError(what, file=self.path, fix=fix)

@@ -17,7 +17,7 @@ from plmctl.storage.reading import parse_json_at
 from plmctl.tasks import files
 from plmctl.tasks.base import Example
 from plmctl.tasks.broken_rows import EMPTY, explain_broken, list_broken
-from plmctl.tasks.column_settings import Column, refuse_lists, spell_column, spell_setting
+from plmctl.tasks.column_settings import Column, refuse_lists, spell_column, spell_role
 from plmctl.tasks.header import names_columns
 from plmctl.tasks.label_text import LabelKinds, spell_label
 from plmctl.tasks.split_files import SplitFiles
@@ -139,7 +139,7 @@ class Table(SplitFiles):
         self, missing: _NoColumn, columns: Mapping[str, Column], file: Path, line: int | None = None
     ) -> AbsentColumn:
         """The error of a column that is not there; the fix is the nearest one, if there is one."""
-        fix = spell_setting(
+        fix = spell_role(
             self.label_setting if missing.role == "label" else missing.role,
             spell_column(missing.near) if missing.near else missing.otherwise,
             columns,
@@ -156,7 +156,7 @@ class Table(SplitFiles):
             if len(places) < 2:
                 continue
             setting = self.label_setting if role == "label" else role
-            fix = spell_setting(setting, places[0], columns, self.several)
+            fix = spell_role(setting, places[0], columns, self.several)
             if not any(isinstance(c, str) for other, c in columns.items() if other != role):
                 fix += " task.reader.header=true"  # numbers alone would not say that there is one
             what = f"{len(places)} columns are named '{column}': numbers {' and '.join(places)}"

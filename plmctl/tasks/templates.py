@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from plmctl.core.errors import ConfigError, nearest
+from plmctl.core.spelling import spell_setting
 from plmctl.tasks import encode
 from plmctl.tasks.base import Example
 from plmctl.tasks.tables import TEXTS
@@ -32,7 +32,7 @@ class Piece:
 def spell_template(names: Sequence[str]) -> str:
     """A template with all of `names`, as a shell takes it."""
     texts = " ".join(f"{{{name}}}" for name in names if name != GAP)
-    return shlex.quote(f'task.template="{texts} It was {{{GAP}}}."')
+    return spell_setting("task.template", f"{texts} It was {{{GAP}}}.")
 
 
 def split_template(template: str, columns: Mapping[str, Any]) -> list[Piece]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from plmctl.core.errors import DataError
+from plmctl.core.spelling import spell_setting
 from plmctl.storage.paths import find_near
 from plmctl.tasks import files
 from plmctl.tasks.base import Example, Task
@@ -26,7 +27,7 @@ def read_unlabelled(task: Task, source: str) -> tuple[str, list[Example]]:
         )
     elif not file.exists():
         near = find_near(file, folders=False)
-        fix = f"input={near}" if near else "input=<an existing file>"
+        fix = spell_setting("input", near) if near else "input=<an existing file>"
         raise DataError("no such file", file=file, fix=fix)
     elif files.suffix(file) not in (*NAMED, *getattr(task.reader, "kinds", ())):
         name, examples = (

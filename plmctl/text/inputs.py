@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, cast
 
 from plmctl.core.errors import DataError, find_meant, nearest
 from plmctl.core.extras import require_library
-from plmctl.core.spelling import spell_word
+from plmctl.core.spelling import spell_setting
 from plmctl.storage.paths import find_near
 from plmctl.storage.reading import parse_json_at
 from plmctl.text.bounds import BLANK, blank_text_error, long_line_error, longest_line
@@ -70,10 +70,11 @@ def find_files(path: str | Path, setting: str = "data.path") -> list[Path]:
         chosen = sorted(Path(name) for name in _matches(source) if Path(name).is_file())
     if not chosen:
         names = [str(file) for file in source.parent.iterdir()] if source.parent.is_dir() else []
+        near = find_meant(source, names)
         raise DataError(
             f"no such file, folder or pattern{nearest(source, names)}",
             file=source,
-            fix=f"{setting}={find_meant(source, names) or '<an existing one>'}",
+            fix=spell_setting(setting, near) if near else f"{setting}=<an existing one>",
         )
     for file in chosen:
         if file.stat().st_size == 0:
@@ -91,7 +92,8 @@ def _explain_textless(folder: Path, files: Sequence[Path], setting: str) -> Data
     looked = f"looked for {', '.join(_SUFFIXES)}; a {_CSV} is read where it is named"
     pages = folder / "**" / f"*{_MARKDOWN}"
     named = tables[0] if tables else pages if any(folder.glob(f"**/*{_MARKDOWN}")) else "<a file>"
-    fix = spell_word(f"{setting}={named}")
+    placeholder = isinstance(named, str)
+    fix = f"{setting}={named}" if placeholder else spell_setting(setting, named)
     return DataError(f"no text files in this folder ({looked})", file=folder, fix=fix)
 
 
@@ -165,7 +167,7 @@ def take_text(
         message = (
             f"the field '{field}' holds {json.dumps(value, default=str)[:40]}, which is no text"
         )
-    raise DataError(message, file=source, line=number, fix=f"{setting}={longest}")
+    raise DataError(message, file=source, line=number, fix=spell_setting(setting, longest))
 
 
 def read_lines(file: Path, *, cut: bool = True) -> Iterator[tuple[int, str]]:

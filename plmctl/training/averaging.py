@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from plmctl.core.errors import ConfigError, DataError
+from plmctl.core.spelling import spell_line
 from plmctl.core.terminal import tell
 from plmctl.storage.paths import find_near
 from plmctl.training.checkpoint import Checkpoints, Snapshot, damage, read, read_base
@@ -105,7 +106,7 @@ def _open(run: Path, out: Path, say: Callable[[str], None]) -> Checkpoints:
         raise ConfigError("--out", str(out), "is not empty", fix="--out <another folder>")
     if not run.is_dir():
         near = find_near(run)
-        fix = f"plmctl average {near}" if near else "the folder of a run, or its checkpoints/"
+        fix = spell_line("average", near) if near else "the folder of a run, or its checkpoints/"
         raise DataError("there is no such folder", file=run, fix=fix)
     return Checkpoints(run / "checkpoints" if (run / "checkpoints").is_dir() else run, say=say)
 

@@ -18,7 +18,7 @@ from plmctl.config.quoting import quote
 from plmctl.config.spec import thaw
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.tasks.base import Example
-from plmctl.tasks.column_settings import spell_column, spell_setting
+from plmctl.tasks.column_settings import spell_column, spell_role
 
 # task, what is set, (the names of the columns; the first row; the second row), the fix
 CASES = [
@@ -113,10 +113,10 @@ def test_columns_are_spelt_as_hydra_reads_them() -> None:
     ]
     assert [spell_column(name) for name in [*plain, 3, -1]] == [*plain, "3", "-1"]
     for name in [*plain, *odd]:
-        words = shlex.split(spell_setting("text", spell_column(name), {}))
+        words = shlex.split(spell_role("text", spell_column(name), {}))
         assert OverridesParser.create().parse_overrides([quote(words[0])])[0].value() == name
     columns = {"choice0": "a, b", "choice1": 2, "text": "q"}
-    assert spell_setting("text", "x", columns, ["choices"]) == "task.columns.text=x"
-    assert spell_setting("choice1", "x", columns) == "task.columns.choice1=x"
-    spelt = spell_setting("choice1", "x", columns, ["choices"])
+    assert spell_role("text", "x", columns, ["choices"]) == "task.columns.text=x"
+    assert spell_role("choice1", "x", columns) == "task.columns.choice1=x"
+    spelt = spell_role("choice1", "x", columns, ["choices"])
     assert shlex.split(spelt) == ["task.columns.choices=['a, b',x]"]

@@ -11,6 +11,7 @@ from plmctl.cli.declare import command
 from plmctl.cli.former import warn_of_former
 from plmctl.cli.options import PathWords
 from plmctl.cli.start import start
+from plmctl.core.spelling import spell_setting
 
 
 def choose_setting(words: Sequence[str]) -> str:
@@ -40,6 +41,6 @@ def check(
     """
     words = words or []
     if out is not None:
-        warn_of_former("--out", f"out={out}")
+        warn_of_former("--out", spell_setting("out", out))
         words = [*words, f"out={out}"]
     start("data", words, **options)

@@ -11,6 +11,7 @@ import numpy as np
 from plmctl.config.build import plain, slot_at
 from plmctl.config.walks import all_parts_in
 from plmctl.core.errors import ConfigError, raise_all
+from plmctl.core.spelling import spell_setting
 from plmctl.data.shards import Shards, read_manifest
 from plmctl.knowledge.directory import ENTITIES, take_fingerprint
 
@@ -39,7 +40,7 @@ def refuse_other_entities(spec: Any, folders: Iterable[Path]) -> None:
             if (folder / ENTITIES).is_file() and take_fingerprint(folder) not in known:
                 path = next(iter(known.values()))
                 allowed = f"the ids of these tokens mean entities of {path}, not of this directory"
-                fix = f"{setting}={path}, or tokenize {folder}/text.jsonl"
+                fix = f"{spell_setting(setting, path)}, or tokenize {folder}/text.jsonl"
                 errors.append(ConfigError(setting, given, allowed, fix=fix))
     raise_all(errors)
 

@@ -19,7 +19,7 @@ from plmctl.core.errors import (
     find_alike,
     raise_all,
 )
-from plmctl.core.spelling import spell, spell_word
+from plmctl.core.spelling import spell_setting
 from plmctl.models.base import Model
 from plmctl.training.stages import check_shares
 
@@ -233,7 +233,7 @@ def _other_pattern_at_the_end(cfg: Any) -> list[ConfigError]:
 
 def _spell_of_run(key: str, value: Any) -> list[str]:
     """A setting of a stage as one of the run; that of a whole part is no word."""
-    return [] if isinstance(value, Mapping) else [spell_word(f"{key}={spell(value)}")]
+    return [] if isinstance(value, Mapping) else [spell_setting(key, value)]
 
 
 def _misfits(cfg: Any, staged: Any, number: int, plugins: Sequence[str]) -> list[PlmctlError]:

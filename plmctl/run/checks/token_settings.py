@@ -9,7 +9,7 @@ from typing import Any
 from plmctl.config.build import build, plain
 from plmctl.config.groups import Data
 from plmctl.core.errors import ConfigError, raise_all
-from plmctl.core.spelling import spell
+from plmctl.core.spelling import spell, spell_setting
 from plmctl.data.shards import is_tokens, read_manifest
 from plmctl.run.corpus import sources
 
@@ -43,7 +43,7 @@ def refuse_decided(cfg: Any, named: Collection[str], plugins: Sequence[str] = ()
         allowed = f"the tokens of {folders[0]} decide this{known}"
         fix = "leave it out, or give the text in place of its tokens"
         if key == "data.segment":  # words that are not marked in tokens are marked by new ones
-            fix = f"tokenize again with {key}={spell(value)}; or {fix}"
+            fix = f"tokenize again with {spell_setting(key, value)}; or {fix}"
         errors.append(ConfigError(key, value, allowed, fix=fix))
     raise_all(errors)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 
 from plmctl.config.plugins import option
 from plmctl.config.writing import DataWriting
+from plmctl.core.spelling import spell_setting
 from plmctl.run.assemble import settle_lengths
 from plmctl.run.weights.loading import open_source
 from plmctl.tasks.base import Task
@@ -25,6 +25,7 @@ def spell_next(spec: DataWriting, name: str, task: Task, columns: Sequence[str] 
     bound = settle_lengths(config, plugins=spec.plugins)["position"].get("max_length")
     lengths = task.fit_lengths(task.longest if bound is None else min(bound, task.longest))
     fitting = [f"task.{key}={length}" for key, length in lengths.items()]
-    words = [f"task={name}", f"task.path={spec.out}", *columns, *fitting]
-    line = shlex.join(["plmctl", "finetune", *words, f"checkpoint={spec.checkpoint}"])
+    files = spell_setting("task.path", spec.out)
+    words = [f"task={name}", files, *columns, *fitting]
+    line = " ".join(["plmctl finetune", *words, spell_setting("checkpoint", spec.checkpoint)])
     return f"next: {line}{option(spec.plugins)}  # or another checkpoint, such as a student"

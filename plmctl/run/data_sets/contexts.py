@@ -8,6 +8,7 @@ from typing import Any
 
 from plmctl.config.build import plain
 from plmctl.config.schema import Contexts
+from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import tell
 from plmctl.knowledge.contexts import ContextSettings, write_contexts
 from plmctl.knowledge.words import read_list
@@ -32,8 +33,8 @@ def find_contexts(spec: Contexts) -> int:
     without = f"; {counted['without']:,} have none" if counted["without"] else ""
     tell(f"{spec.out}: {counted['words']:,} words, {counted['contexts']:,} contexts{without}")
     if words is None:
-        tell(f"next: plmctl pretrain bertram init=<run> data.path={spec.out}")
+        tell(f"next: plmctl pretrain bertram init=<run> {spell_setting('data.path', spec.out)}")
     else:
         line = "plmctl inject checkpoint=<run of bertram> into=<its init>"
-        tell(f"next: {line} words={spec.out} out=<folder>")
+        tell(f"next: {line} {spell_setting('words', spec.out)} out=<folder>")
     return 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from plmctl.config.part_help import list_settings
 from plmctl.config.plugins import as_words
 from plmctl.config.recipes import part_files
 from plmctl.core.errors import DataError
+from plmctl.core.spelling import spell_line
 from plmctl.tasks import files
 from plmctl.tasks.table_rows import rows_of
 
@@ -29,8 +29,7 @@ def describe_labels(path: Any, config_dirs: Sequence[str] = ()) -> str:
     if len(names) < 2:
         return ""
     if task := find_task(names, config_dirs):
-        words = ["data", "check", str(path), f"task={task}", *as_words((), config_dirs)]
-        line = shlex.join(["plmctl", *words])
+        line = spell_line("data", "check", path, f"task={task}", *as_words((), config_dirs))
         return f"{line}  checks the labels"
     listed = ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
     return f"labels are checked with task=, which names their columns ({listed}): plmctl help task"

@@ -9,6 +9,7 @@ from typing import Any
 
 from plmctl.config.linked import Linking
 from plmctl.core.errors import ConfigError
+from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import counted, remark, tell
 from plmctl.knowledge.collect import PageReading
 from plmctl.knowledge.directory import ENTITIES
@@ -38,10 +39,11 @@ def write_links(spec: Linking) -> int:
         tell(line)
     layers = about["layers"].items()
     spans = [name for name, file in layers if Path(file).name == ENTITIES]
-    fields = [f"data.spans=[{','.join(spans)}]"]
+    fields = [spell_setting("data.spans", spans)]
     if tags := [name for name in about["layers"] if name not in spans]:
-        fields.append(f"data.tags=[{','.join(tags)}]")
-    tell(f"next: plmctl tokenize data.path={out / 'text.jsonl'} {' '.join(fields)} out=<dir>")
+        fields.append(spell_setting("data.tags", tags))
+    fields = [spell_setting("data.path", out / "text.jsonl"), *fields]
+    tell(f"next: plmctl tokenize {' '.join(fields)} out=<dir>")
     return 0
 
 
@@ -58,7 +60,8 @@ def make_job(spec: Linking) -> LinkingJob:
         fix = "dictionary=<a knowledge directory, or a table of alias, name>"
         exports = sorted(filter(is_export, path.iterdir())) if path.is_dir() else []
         if exports:  # one that says that it is XML first
-            fix = f"path={min(exports, key=lambda file: '.xml' not in file.suffixes)}"
+            export = min(exports, key=lambda file: ".xml" not in file.suffixes)
+            fix = spell_setting("path", export)
         raise ConfigError("path", spec.path, allowed, fix=fix)
     if dictionary is not None and ".xml" in path.suffixes:
         allowed = "none: the links of a wiki's export say what its names mean"
@@ -97,7 +100,9 @@ def _find_lexicons(given: Sequence[str]) -> dict[str, Path | str]:
         if file == WORDNET:
             if Path(file).exists():
                 meant = f"'{WORDNET}' means WordNet here, and is a name in this folder, too"
-                raise ConfigError("lexicons", word, meant, fix=f"lexicons=[{name}:./{file}]")
+                raise ConfigError(
+                    "lexicons", word, meant, fix=spell_setting("lexicons", [f"{name}:./{file}"])
+                )
             found[name] = WORDNET
             continue
         place = _existing(file, "lexicons")
@@ -113,7 +118,7 @@ def _existing(given: str | None, setting: str) -> Path | None:
     path = Path(given).expanduser()
     if not path.exists():
         near = find_near(path, folders=False)
-        fix = f"{setting}={near}" if near else "check the path"
+        fix = spell_setting(setting, near) if near else "check the path"
         raise ConfigError(setting, given, "there is no such file", fix=fix)
     return path
 

@@ -5,13 +5,13 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from plmctl.config.build import build
 from plmctl.config.linked import Mine
 from plmctl.core.errors import ConfigError
+from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import counted, tell
 from plmctl.run.evaluation.ranking import search_corpus
 from plmctl.run.model_facts import reading
@@ -64,8 +64,8 @@ def mine(spec: Mine) -> int:
     for split, counts in splits.items():
         asked = counted(counts["questions"], "question")
         tell(f"{out / split}.jsonl: {asked} with {counted(counts['negatives'], 'negative')}")
-    words = ["task=bi_encoder", f"task.path={out}", f"task.negatives={spec.negatives}"]
-    tell(f"next: {shlex.join(['plmctl', 'finetune', *words, 'checkpoint=<a run>'])}")
+    words = f"{spell_setting('task.path', out)} task.negatives={spec.negatives}"
+    tell(f"next: plmctl finetune task=bi_encoder {words} checkpoint=<a run>")
     return 0
 
 

@@ -20,6 +20,7 @@ import numpy as np
 from plmctl.config.build import plain
 from plmctl.config.schema import MarkPolarity
 from plmctl.core.errors import DataError
+from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import remark, tell
 from plmctl.knowledge.glosses import (
     GlossedSense,
@@ -128,8 +129,9 @@ def mark_polarity(spec: MarkPolarity) -> int:
     share = counted["known"] / counted["words"]
     kinds = ", ".join(f"{counted[kind]:,} {kind}" for kind in POLARITIES)
     tell(f"{spec.out}: {counted['words']:,} words, {share:.1%} with senses: {kinds}")
-    names = ",".join(dict.fromkeys([*tags, "polarity", "pos"]))
-    tell(f"next: plmctl tokenize data.path={spec.out} data.tags=[{names}] out=<dir>")
+    path = spell_setting("data.path", spec.out)
+    names = spell_setting("data.tags", list(dict.fromkeys([*tags, "polarity", "pos"])))
+    tell(f"next: plmctl tokenize {path} {names} out=<dir>")
     return 0
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import shlex
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from plmctl.config.plugins import option
 from plmctl.config.uses import Evaluate
 from plmctl.config.writing import Label
 from plmctl.core.errors import AbsentData, ConfigError, DataError, UsageError
+from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import WARN, counted, remark, tell
 from plmctl.run.evaluation.asked_task import describe_model
 from plmctl.run.evaluation.ensemble import Member, ask_members
@@ -267,5 +267,5 @@ def _spell_next(spec: Label, task: Classification) -> str:
     pair = task.columns.get("text2") is not None
     name = "pair_classification" if pair else "classification"
     soft = ["task.columns.probabilities=probabilities"] if spec.temperature != 1 else []
-    words = ["finetune", f"task={name}", f"task.path={spec.out}", *soft, "checkpoint=<a run>"]
-    return f"next: {shlex.join(['plmctl', *words])}{option(spec.provenance.plugins)}"
+    words = [f"task={name}", spell_setting("task.path", spec.out), *soft, "checkpoint=<a run>"]
+    return f"next: plmctl finetune {' '.join(words)}{option(spec.provenance.plugins)}"

@@ -24,6 +24,7 @@ import numpy as np
 from plmctl.config.build import build
 from plmctl.config.writing import Rarify
 from plmctl.core.errors import ConfigError, DataError
+from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import tell
 from plmctl.distill.rarification import Rarified, Texts, rarify, replace_share
 from plmctl.knowledge.substitutes import (
@@ -104,8 +105,9 @@ def _split(spec: Rarify) -> int:
         f"{spec.out}: {len(training):,} examples to train on, {len(candidates):,} candidates;"
         f" {len(known):,} words have substitutes"
     )
-    tell(f"next: plmctl finetune task.path={out / 'baseline'} task.dev_share=0.1 ...")
-    tell(f"then: plmctl data rarify checkpoint=<that run> out={spec.out}")
+    files = spell_setting("task.path", out / "baseline")
+    tell(f"next: plmctl finetune {files} task.dev_share=0.1 ...")
+    tell(f"then: plmctl data rarify checkpoint=<that run> {spell_setting('out', spec.out)}")
     return 0
 
 
@@ -156,7 +158,8 @@ def _select(spec: Rarify, out: Path) -> int:
         return 0
     tell(f"{out / 'tested'}: {len(made):,} rarified examples, {share:.1%} of the candidates")
     if made:
-        tell(f"next: plmctl finetune task.path={out / 'tested'} checkpoint=<model> ...")
+        files = spell_setting("task.path", out / "tested")
+        tell(f"next: plmctl finetune {files} checkpoint=<model> ...")
     return 0
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from plmctl.config.build import build
 from plmctl.config.linked import Retrieve
 from plmctl.core.errors import ConfigError
+from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import counted, remark, tell
 from plmctl.run.evaluation.predict import predict
 from plmctl.run.model_facts import reading
@@ -105,8 +105,10 @@ def _show(spec: Retrieve, out: Path, recall: dict[str, Any], passages: int) -> N
             f"{key} {value:.1%}" for key, value in found.items() if key != "questions"
         )
         tell(f"  {name}: {counted(found['questions'], 'question')}, {shares}")
-    reader = ["task=triviaqa", f"task.path={out}", "task.reader.folder=", "task.windows=null"]
-    tell(f"next: {shlex.join(['plmctl', 'finetune', *reader, 'checkpoint=<a run>'])}")
+    reader = (
+        f"task=triviaqa {spell_setting('task.path', out)} task.reader.folder= task.windows=null"
+    )
+    tell(f"next: plmctl finetune {reader} checkpoint=<a run>")
 
 
 def write_split(folder: Path, name: str, found: Sequence[Retrieved]) -> None:

@@ -11,6 +11,7 @@ from plmctl.config.build import build, plain
 from plmctl.config.make_spec import spec_of
 from plmctl.config.writing import Rewrite
 from plmctl.core.errors import ConfigError
+from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import remark, tell
 from plmctl.distill.rewriting import Rewriting
 from plmctl.distill.sequence import Nearest, Pick, pick_likeliest
@@ -34,7 +35,7 @@ def rewrite(spec: Rewrite) -> int:
         tell(json.dumps({"out": spec.out, "sources": count, **work.counted}))
         return 0
     counted = ", ".join(f"{value:,} {what}" for what, value in work.counted.items() if value)
-    columns = [f"task.columns.{side}={names[side]}" for side in ("source", "target")]
+    columns = [spell_setting(f"task.columns.{side}", names[side]) for side in ("source", "target")]
     tell(f"{spec.out}: targets of {count:,} sources" + (f"; {counted}" if counted else ""))
     tell(spell_next(spec, work.task.name, work.task, columns))
     return 0

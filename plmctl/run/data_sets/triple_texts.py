@@ -7,17 +7,17 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from plmctl.config.schema import WriteTriples
+from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import remark, tell
 from plmctl.knowledge.triple_texts import Row, TripleTexts
 from plmctl.run.graph_training import describe_graph, open_graph
 from plmctl.storage.resumable import new_folder, write_folder
 
 NEXT = {
-    "descriptions": "plmctl tokenize data.path={out}/descriptions.jsonl data.spans=[entity]"
-    " out=<folder>",
-    "comet": "plmctl finetune task=comet task.path={out} checkpoint=<run>",
-    "kg_bert": "plmctl finetune task=pair_classification task.path={out} checkpoint=<run>",
-    "relations": "plmctl finetune task=pair_classification task.path={out} checkpoint=<run>",
+    "descriptions": "plmctl tokenize {descriptions} data.spans=[entity] out=<folder>",
+    "comet": "plmctl finetune task=comet {files} checkpoint=<run>",
+    "kg_bert": "plmctl finetune task=pair_classification {files} checkpoint=<run>",
+    "relations": "plmctl finetune task=pair_classification {files} checkpoint=<run>",
 }
 
 
@@ -44,8 +44,12 @@ def write_triples(spec: WriteTriples) -> int:
         return 0
     for line in (*describe_graph(graph), *graph.remarks):
         remark(line)
+    following = NEXT[spec.kind].format(
+        files=spell_setting("task.path", spec.out),
+        descriptions=spell_setting("data.path", f"{spec.out}/descriptions.jsonl"),
+    )
     listed = ", ".join(f"{count:,} in {name}" for name, count in counts.items())
-    tell(f"{spec.out}: {listed}\nnext: {NEXT[spec.kind].format(out=spec.out)}")
+    tell(f"{spec.out}: {listed}\nnext: {following}")
     return 0
 
 

@@ -35,6 +35,7 @@ import numpy as np
 
 from plmctl.config.uses import Embed
 from plmctl.core.errors import ConfigError
+from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import remark, tell
 from plmctl.heads.sentences import REDUCTIONS
 from plmctl.run.embedding.embedding_lines import EmbeddingLine, read, read_texts
@@ -61,7 +62,7 @@ def write_embeddings(spec: Embed) -> int:
     if out.suffix != suffix and not is_stream(out):
         kind = "arrays of numpy" if spec.among is None else "an answer a line"
         allowed, fix = f"a file that ends with {suffix}: {kind}", out.with_suffix(suffix)
-        raise ConfigError("out", spec.out, allowed, fix=f"out={fix}")
+        raise ConfigError("out", spec.out, allowed, fix=spell_setting("out", fix))
     refuse_existing(out, spec.overwrite)
     if static := find_static(str(spec.checkpoint)):
         return embed_static(spec, static)

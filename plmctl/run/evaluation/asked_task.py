@@ -13,6 +13,7 @@ from plmctl.config.spec import Part
 from plmctl.config.uses import Attack, Evaluate
 from plmctl.core.errors import ConfigError
 from plmctl.core.locate import locate
+from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import remark
 from plmctl.run.assemble import longest
 from plmctl.run.evaluation.held_out import suggest_task
@@ -231,4 +232,6 @@ def check_out(out: Path, overwrite: bool, *, submission: bool = False) -> None:
         refuse_existing(out, overwrite)
     elif out.is_file() or out.suffix in (".json", ".txt", ".xlsx", ".parquet"):
         allowed = f"a folder, or a file that ends with {', '.join(FILES)}"
-        raise ConfigError("out", str(out), allowed, fix=f"out={out.with_suffix('.csv')}")
+        raise ConfigError(
+            "out", str(out), allowed, fix=spell_setting("out", out.with_suffix(".csv"))
+        )

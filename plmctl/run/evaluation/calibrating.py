@@ -9,6 +9,7 @@ from typing import Any
 from plmctl.config.uses import Evaluate
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.rounding import round_floats
+from plmctl.core.spelling import spell_line
 from plmctl.core.terminal import WARN, remark
 from plmctl.run.evaluation.kept_decision import KEY, read_decision, write_decision
 from plmctl.run.weights.loading import Loaded
@@ -30,7 +31,7 @@ def calibrate(
     """Fit what `spec.calibrate` names to labelled predictions, and keep it in the checkpoint."""
     if loaded.source.published:
         allowed = "of a checkpoint of plmctl: a published folder is not written to"
-        fix = f"plmctl convert {spec.checkpoint} --to plmctl --out converted"
+        fix = spell_line("convert", spec.checkpoint, "--to", "plmctl", "--out", "converted")
         raise ConfigError("calibrate", list(spec.calibrate), allowed, fix=fix)
     decision = fit_decision(task, rows, spec.calibrate, split=split)
     write_decision(decision, loaded.source.folder)

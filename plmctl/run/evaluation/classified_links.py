@@ -13,6 +13,7 @@ from plmctl.config.build import build
 from plmctl.config.uses import Evaluate
 from plmctl.core.errors import ConfigError, UsageError
 from plmctl.core.progress import ProgressLine
+from plmctl.core.spelling import spell_setting
 from plmctl.run.evaluation.graph_evaluation import SPLITS, remark_on_few, tabulate_ranks
 from plmctl.run.evaluation.predict import ScoreTable
 from plmctl.run.weights.loading import Loaded
@@ -84,7 +85,7 @@ class TripleClassifier:
                 " task=pair_classification"
             )
         if task.true_label not in own.names:
-            fix = f"task.true_label={own.names[-1]}"
+            fix = spell_setting("task.true_label", own.names[-1])
             raise ConfigError(
                 "task.true_label", task.true_label, f"of {', '.join(own.names)}", fix=fix
             )

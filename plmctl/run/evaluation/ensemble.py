@@ -14,6 +14,7 @@ from plmctl.config.build import build
 from plmctl.config.uses import Evaluate
 from plmctl.core.errors import ConfigError, UsageError
 from plmctl.core.rounding import round_floats
+from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import tell
 from plmctl.knowledge.vectors import find_vectors
 from plmctl.run.evaluation.asked_task import (
@@ -58,7 +59,7 @@ def evaluate_together(spec: Evaluate) -> int:
         check_out(Path(spec.out), spec.overwrite, submission=spec.provenance.submission)
     if spec.calibrate:
         allowed = "of one checkpoint, in which it is kept"
-        fix = f"checkpoint={spec.checkpoint[0]}"
+        fix = spell_setting("checkpoint", spec.checkpoint[0])
         raise ConfigError("calibrate", list(spec.calibrate), allowed, fix=fix)
     names = name_members(spec.checkpoint)
     joint = Path("eval") / "+".join(name.replace(os.sep, "-") for name in names)
@@ -102,16 +103,15 @@ def ask_members(
     for name, checkpoint in zip(names, spec.checkpoint, strict=True):
         if find_vectors(checkpoint):
             what = f"{checkpoint} has vectors of a graph: an ensemble is of fine-tuned models"
-            raise UsageError(f"{what}\n  fix: checkpoint={checkpoint}")
+            raise UsageError(f"{what}\n  fix: {spell_setting('checkpoint', checkpoint)}")
         own = replace(spec, checkpoint=checkpoint)
         loaded, precision = load_for(own)
         given = describe_model(loaded, spec.plugins)
         task = build(choose_task(own, loaded), given, spec.plugins, path="task")
         if not isinstance(task, Task):
             allowed = "a task with labels: an ensemble is of fine-tuned models"
-            raise ConfigError(
-                "task", spec.task.get("name"), allowed, fix=f"checkpoint={checkpoint}"
-            )
+            fix = spell_setting("checkpoint", checkpoint)
+            raise ConfigError("task", spec.task.get("name"), allowed, fix=fix)
         ask_all(own, task, loaded)
         begin, first = reader = reader or (checkpoint, task)
         refuse_misfit(begin, checkpoint, first, task)

@@ -12,6 +12,7 @@ import torch
 from plmctl.config.build import build
 from plmctl.config.uses import Evaluate
 from plmctl.core.errors import ConfigError, DataError
+from plmctl.core.spelling import spell_setting
 from plmctl.core.values import Count
 from plmctl.graph.ranks import rank
 from plmctl.graph.tables import GraphTables
@@ -36,14 +37,17 @@ def evaluate_vectors(spec: Evaluate, folder: Path) -> ScoreTable:
     if out is not None:
         if out.suffix != ".json":
             allowed = "a file that ends with .json: the scores of the graph"
-            raise ConfigError("out", spec.out, allowed, fix=f"out={out.with_suffix('.json')}")
+            raise ConfigError(
+                "out", spec.out, allowed, fix=spell_setting("out", out.with_suffix(".json"))
+            )
         refuse_existing(out, spec.overwrite)
     vectors = read_vectors(folder)
     graph = _open_graph(spec, vectors, folder)
     split = SPLITS.get(spec.split, spec.split)
     if split not in graph.splits:
         known = ", ".join(graph.splits)
-        fix = f"split={next((name for name in graph.splits if name != 'train'), 'train')}"
+        other = next((name for name in graph.splits if name != "train"), "train")
+        fix = spell_setting("split", other)
         raise ConfigError("split", spec.split, f"one that the graph has: {known}", fix=fix)
     graph, triples, lost = align(graph, split, vectors)
     tables = load_tables(vectors, spec.plugins, folder).to(device_of(spec.device, "device"))
@@ -91,7 +95,9 @@ def _open_graph(spec: Evaluate, vectors: GraphVectors, folder: Path) -> Knowledg
     own = dict(vectors.record.get("data") or {})
     path = spec.data.path or own.get("path") or BUILTIN
     if not isinstance(path, str):
-        raise ConfigError("data.path", list(path), "one graph", fix=f"data.path={path[0]}")
+        raise ConfigError(
+            "data.path", list(path), "one graph", fix=spell_setting("data.path", path[0])
+        )
     share = fit_stored(own.get("valid_share", 0.05), float, file=folder / RECORD, fix=AGAIN)
     return read_graph(path, valid_share=share, unseen=own.get("unseen", "keep"))
 

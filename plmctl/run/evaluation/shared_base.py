@@ -15,6 +15,7 @@ from torch import nn
 from plmctl.config.build import build
 from plmctl.core.errors import DataError, UsageError, nearest
 from plmctl.core.locate import locate
+from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import counted
 from plmctl.models.base import Model
 from plmctl.nn.peft.routed import Routes, graft
@@ -177,7 +178,8 @@ class SharedModel:
         for name in COMMON:
             if _without_dropout(loaded.config[name]) != _without_dropout(self.config[name]):
                 what = f"{path} and {self.first} have other settings of {name}"
-                raise UsageError(f"{what}\n  fix: ask them apart: plmctl eval checkpoint={path}")
+                fix = f"plmctl eval {spell_setting('checkpoint', path)}"
+                raise UsageError(f"{what}\n  fix: ask them apart: {fix}")
         place, kept = _base_of(loaded, path)
         own = tensors_of(self.model)
         if place.resolve() != self.place.resolve() and not all(

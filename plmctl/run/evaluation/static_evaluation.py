@@ -9,6 +9,7 @@ from typing import Any
 from plmctl.config.build import build
 from plmctl.config.uses import Evaluate
 from plmctl.core.errors import ConfigError
+from plmctl.core.spelling import spell_setting
 from plmctl.knowledge.vector_files import SUFFIXES, read_static
 from plmctl.run.evaluation.predict import ScoreTable
 from plmctl.tasks.word_analogies import WordAnalogies
@@ -50,6 +51,7 @@ def evaluate_static(spec: Evaluate, file: Path) -> ScoreTable:
 
 def refuse_analogies(spec: Evaluate, *_: object) -> ScoreTable:
     """Raise ConfigError: analogies are asked of static vectors alone."""
-    fix = f"plmctl vectors method=distilled checkpoint={spec.checkpoint} out=words.vec"
+    model = spell_setting("checkpoint", spec.checkpoint)
+    fix = f"plmctl vectors method=distilled {model} out=words.vec"
     allowed = "task=word_analogies is for files of word vectors, and this is a model"
     raise ConfigError("checkpoint", str(spec.checkpoint), allowed, fix=fix)

@@ -10,6 +10,7 @@ from pathlib import Path
 from torch import Tensor
 
 from plmctl.core.errors import ConfigError, UsageError
+from plmctl.core.spelling import spell_line
 from plmctl.models.base import Model
 from plmctl.nn.peft.base import fold
 from plmctl.run.assemble import build_model
@@ -63,5 +64,6 @@ def refuse_methods(source: Source, key: str) -> None:
     if methods:
         allowed = f"a plain model; this one was trained with peft=[{', '.join(methods)}]"
         place = source.run or source.folder
-        fix = f"plmctl convert {place} --to plmctl --out folded, then {key}=folded"
+        line = spell_line("convert", place, "--to", "plmctl", "--out", "folded")
+        fix = f"{line}, then {key}=folded"
         raise ConfigError(key, str(place), allowed, fix=fix)

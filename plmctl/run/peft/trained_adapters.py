@@ -10,6 +10,7 @@ from plmctl.config.build import plain
 from plmctl.config.schema import Finetune
 from plmctl.core.errors import ConfigError
 from plmctl.core.locate import locate
+from plmctl.core.spelling import spell_setting
 from plmctl.models.base import Model
 from plmctl.nn.peft.bottleneck import Bottleneck
 from plmctl.nn.peft.fusion import TrainedAdapters
@@ -52,7 +53,7 @@ def _refuse_twice(path: str, runs: Sequence[str]) -> None:
     for run in runs:
         if (first := folders.get(folder := find(run).resolve())) is not None:
             allowed = "another run" + ("" if first == run else f": it is the adapter of {first}")
-            fix = f"'{path}=[{','.join(folders.values())}]'"
+            fix = spell_setting(path, list(folders.values()))
             raise ConfigError(path, run, f"{allowed}; an adapter is there once", fix=fix)
         folders[folder] = run
 
@@ -85,6 +86,6 @@ def _describe(spec: Finetune, name: str, run: str, source: Source) -> dict[str, 
         beside = "none" if base is None else base["path"]
         allowed = f"a run beside checkpoint={spec.checkpoint}; this one is beside {beside}"
         fix = f"{path}=[<a run with peft=[adapter] beside {spec.checkpoint}>]"
-        fix = f"checkpoint={beside}" if base and Path(beside).exists() else fix
+        fix = spell_setting("checkpoint", beside) if base and Path(beside).exists() else fix
         raise ConfigError(path, run, allowed, fix=fix)
     return dict(node)

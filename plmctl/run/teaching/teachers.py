@@ -16,6 +16,7 @@ from plmctl.config.spec import thaw
 from plmctl.config.walks import select
 from plmctl.core.errors import ConfigError, raise_all
 from plmctl.core.locate import locate, parameters
+from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import remark
 from plmctl.data.shards import is_tokens
 from plmctl.distill.base import LOGITS, Measures, Teacher
@@ -235,7 +236,7 @@ def with_tokenizer(spec: Any, own: str | None) -> Any:
         if own:
             begin = "checkpoint" if "checkpoint" in spec else "init"
             fix = f"{begin}=<a model with that tokenizer>, or {begin}=null "
-        fix += f"tokenizer.path={source.folder}"
+        fix += spell_setting("tokenizer.path", source.folder)
         raise ConfigError("teacher", str(source.folder), allowed, fix=fix)
     return spec if ours else spec.replace({"tokenizer.path": str(first.folder)})
 

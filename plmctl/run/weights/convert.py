@@ -13,6 +13,7 @@ from safetensors import SafetensorError
 
 from plmctl.config.saved import CONFIG
 from plmctl.core.errors import DataError, UsageError
+from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import remark
 from plmctl.interop import hf
 from plmctl.interop.generator import extract_generator
@@ -119,11 +120,11 @@ def spell_next(config: Mapping[str, Any], target: Path, max_length: int) -> str:
         rows = f"task.path=<folder> task.max_length={max_length}"
         written = Places.of(config).written
         rows += f" task.max_target={written}" if written and written < 128 else ""  # the task's own
-        return f"plmctl finetune task=summarization checkpoint={target} {rows}"
+        return f"plmctl finetune task=summarization {spell_setting('checkpoint', target)} {rows}"
     window, _ = config["pattern"]["parts"]
     reach = str(window["reach"]).replace(" ", "")
     window = f"pattern.parts.0.reach={reach} format.max_length={max_length}"
-    return f"plmctl pretrain longformer init={target} {window} data.path=<file>"
+    return f"plmctl pretrain longformer {spell_setting('init', target)} {window} data.path=<file>"
 
 
 def to_hf(

@@ -15,6 +15,7 @@ from plmctl.config.build import plain
 from plmctl.config.uses import Extend
 from plmctl.core.errors import ConfigError, raise_all
 from plmctl.core.progress import show_bytes
+from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import tell
 from plmctl.data.shards import is_tokens
 from plmctl.data.survey import survey_text
@@ -47,7 +48,8 @@ def extend(spec: Extend) -> int:
         return 0
     lines = _describe(spec, tokenizer, own, len(pieces), (before, after))
     lines += describe_unknown_words(unknown, spec.out)
-    tell("\n".join([*lines, f"next: plmctl pretrain <recipe> init={spec.out} data.path=<text>"]))
+    start = spell_setting("init", spec.out)
+    tell("\n".join([*lines, f"next: plmctl pretrain <recipe> {start} data.path=<text>"]))
     return 0
 
 
@@ -125,6 +127,6 @@ def describe_unknown_words(words: Counter[str], out: str) -> list[str]:
         " new tokens are made of those that the tokenizer has"
     ]
     if any(map(str.isalnum, "".join(words))):  # a sign is no word
-        fix = f"  fix: plmctl inject checkpoint={out} word_vectors=random form=replace"
-        lines.append(f"{fix} words=<a file: word, tab, how often> out=<folder>")
+        fix = f"  fix: plmctl inject {spell_setting('checkpoint', out)} word_vectors=random"
+        lines.append(f"{fix} form=replace words=<a file: word, tab, how often> out=<folder>")
     return lines

@@ -14,6 +14,7 @@ from torch import Tensor
 from plmctl.config.build import build
 from plmctl.config.uses import Inject
 from plmctl.core.errors import ConfigError
+from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import tell
 from plmctl.distill.word_vectors import WordsToAdd, WordVectors, table_of
 from plmctl.interop.family import find_token_tables
@@ -49,7 +50,8 @@ def inject(spec: Inject) -> int:
         tell(json.dumps({"out": spec.out, "tokens": len(added), "without contexts": without}))
         return 0
     tell(f"{spec.out}: {len(added):,} tokens, {without:,} of them of words without contexts")
-    tell(f"next: plmctl finetune task=<name> task.path=<folder> checkpoint={spec.out}")
+    checkpoint = spell_setting("checkpoint", spec.out)
+    tell(f"next: plmctl finetune task=<name> task.path=<folder> {checkpoint}")
     return 0
 
 

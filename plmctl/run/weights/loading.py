@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,6 +19,7 @@ from plmctl.config.schema import Converted, Graph
 from plmctl.config.spec import Provenance, thaw
 from plmctl.config.uses import Attack, Embed, Evaluate, Generate
 from plmctl.core.errors import DataError, UsageError, did_you_mean
+from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import DETAIL, WARN, remark
 from plmctl.interop import elmo, hf
 from plmctl.interop.elmo import make_tokenizer
@@ -248,12 +248,11 @@ def open_source(
     spec = read_spec(folder, Provenance("", plugins=tuple(plugins)))
     if isinstance(spec, Graph):
         what = "a run of plmctl graph, which has vectors of entities and no language model"
-        run = shlex.quote(str(path))
         if find_vectors(folder) or find_vectors(Path(path)):
-            fix = f"plmctl eval checkpoint={run}, or another checkpoint"
+            fix = f"plmctl eval {spell_setting('checkpoint', path)}, or another checkpoint"
         else:
             what = f"{what}; its vectors are written at its end"
-            fix = f"plmctl graph --resume run.dir={run}"
+            fix = f"plmctl graph --resume {spell_setting('run.dir', path)}"
         raise UsageError(f"{path}: {what}\n  fix: {fix}")
     stated = thaw(spec or {})
     if isinstance(spec, Converted):

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from plmctl.config.walks import select
 from plmctl.core.errors import ConfigError, nearest
+from plmctl.core.spelling import spell_setting
 from plmctl.nn.added_cells import add_cells
 from plmctl.nn.layout import Step, count_copies, parse, spell_layer, split_layers
 from plmctl.run.weights.kept_patterns import keep_layers
@@ -154,11 +155,11 @@ def _by_stack(
         for name in layers:
             if name not in stacks:
                 what = f"there is no stack '{name}'{nearest(name, stacks)}; there is {names}"
-                fix = f"kept_layers={_spell(layers[name])}" if len(stacks) == 1 else ""
+                fix = spell_setting("kept_layers", layers[name]) if len(stacks) == 1 else ""
                 raise ConfigError(f"kept_layers.{name}", layers[name], what, fix=fix)
         return layers
     if len(stacks) > 1:
-        fix = f"'kept_layers={{{list(stacks)[-1]}:{_spell(layers)}}}'"
+        fix = spell_setting("kept_layers", {list(stacks)[-1]: layers})
         raise ConfigError("kept_layers", layers, f"of which stack? There are {names}", fix=fix)
     return {next(iter(stacks)): layers}
 
