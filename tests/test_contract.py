@@ -11,8 +11,11 @@ import pytest
 from plmctl.config.compose import compose
 from plmctl.config.recipes import conf_dir, load
 from plmctl.config.references import work_out
-from plmctl.core.errors import ConfigError, ConfigErrors, UsageError
+from plmctl.config.spec import thaw
+from plmctl.core.errors import ConfigError, ConfigErrors, UsageError, flatten
 from plmctl.core.fields import COMMON
+from plmctl.knowledge.directory import KnowledgeDirectory
+from plmctl.knowledge.wordnet import WordNet
 from plmctl.objectives.base import Facts
 from plmctl.run.checks.contract import check_contract, derive_targets, find_mismatches
 from plmctl.run.checks.remedies import find_providers
@@ -198,3 +201,42 @@ def test_numbers_of_optimizer_and_schedule_are_refused_together() -> None:
         UsageError, match=r"2 problems(.|\n)*optim\.layer_decay=8(.|\n)*schedule\.warmup_steps=-3"
     ):
         check_contract(compose("pretrain", "bert", words))
+
+
+@pytest.mark.parametrize(
+    ("recipe", "words", "asker", "fix"),
+    [
+        ("bert", ["objective=[mlm]", "format=blocks", "noise=[]"], "objective.mlm", "token_mask"),
+        ("bert", ["objective=[mlm,nsp]", "format=blocks"], "objective.nsp", "format=sentence_pair"),
+        ("gpt", ["objective=[clm,mlm]"], "objective.mlm", "noise=[token_mask]"),
+        ("electra", ["noise=[]"], "objective.electra", "noise=[token_mask]"),
+        ("bart", ["noise=[]"], "objective.seq2seq", "format=seq2seq"),
+        ("sensebert", ["noise=[token_mask]"], "objective.sense", "noise=[sense_words]"),
+        ("xlnet", ["noise=[]"], "objective.plm", "noise=[factorization_order]"),
+    ],
+)
+def test_what_an_objective_lacks_is_said_where_no_data_can_be_read(
+    recipe: str, words: list[str], asker: str, fix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The search for remedies reads no lexicon, dictionary or graph, whether they are there."""
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise AssertionError("data are read")
+
+    monkeypatch.setattr(WordNet, "find", refuse)
+    monkeypatch.setattr(KnowledgeDirectory, "__init__", refuse)
+    monkeypatch.setattr("plmctl.knowledge.sentiment.confirm", refuse)
+    spec = compose("pretrain", recipe, ["size=tiny", *words])
+    with pytest.raises(UsageError) as caught:
+        check_contract(thaw(spec))
+    told = [error for error in flatten(caught.value) if isinstance(error, ConfigError)]
+    lacks = [error for error in told if error.path == asker and "nothing here gives" in str(error)]
+    assert lacks, caught.value
+    assert fix in lacks[0].fix
+
+
+def test_every_noise_of_conf_is_among_the_remedies() -> None:
+    """Also those whose lexicons are not on this machine."""
+    given = {setting for settings in find_providers().values() for setting in settings}
+    for name in ("sense_mask", "sense_words", "lexical_pairs", "sentiment_mask", "entity_replace"):
+        assert f"noise=[{name}]" in given

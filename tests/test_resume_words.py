@@ -13,13 +13,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from plmctl.cli.app import make_app
 from plmctl.config.compose import compose
 from plmctl.config.recipes import conf_dir
 from plmctl.config.saved import spec_text
 from plmctl.config.spec import Provenance
 from plmctl.core.errors import ConfigError, DataError, UsageError, flatten
-from plmctl.run.resume import resume_spec
+from plmctl.run.resume import keep_changes, resume_spec
 from plmctl.training import rundir
 
 MINE = """# @package _global_
@@ -146,7 +148,7 @@ def test_a_run_is_resumed_where_it_was_started(
         resume_spec(replace(flags, overrides=("run.dir=my run",)))
     assert str(error.value) == (
         f"--resume: data.path=notes.txt is not here: the run was started in {tmp_path}\n"
-        f"  fix: cd {tmp_path} && plmctl pretrain --resume run.dir='runs/my run'"
+        f"  fix: cd {tmp_path} && plmctl pretrain --resume 'run.dir=runs/my run'"
     )
     (tmp_path / "notes.txt").unlink()  # it is not there, either: the reader of the text says so
     assert resume_spec(flags).data.path == "notes.txt"
@@ -159,7 +161,7 @@ def test_the_other_command_is_named(tmp_path: Path) -> None:
     message = f"{tmp_path / 'my run'} is a run of plmctl finetune, not of plmctl pretrain"
     with pytest.raises(
         UsageError,
-        match=rf"(?s){message}.*fix: plmctl finetune --resume run.dir='{tmp_path}/my run'",
+        match=rf"(?s){message}.*fix: plmctl finetune --resume 'run.dir={tmp_path}/my run'",
     ):
         resume_spec(Provenance("pretrain", overrides=tuned.overrides, resume=True))
     flags = started("pretrain", tmp_path / "other", "gpt")
@@ -179,7 +181,7 @@ def test_another_recipe_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         resume_spec(replace(flags, recipe="gpt"))
     assert str(error.value) == (
         "recipe='gpt': the run was started with 'bert'; --resume keeps it\n"
-        f"  fix: plmctl pretrain --resume run.dir='{folder}', or a new run.dir"
+        f"  fix: plmctl pretrain --resume 'run.dir={folder}', or a new run.dir"
     )
     own = started("pretrain", tmp_path / "own", "./mine.yaml")
     assert resume_spec(replace(own, recipe="mine.yaml")).recipe == "./mine.yaml"
@@ -320,3 +322,78 @@ def test_a_run_that_lost_its_config(tmp_path: Path, lost: str) -> None:
     assert fix == ["cp", str(folder / "checkpoints" / "step-10" / "config.yaml"), str(config)]
     shutil.copy(*fix[1:])
     assert resume_spec(flags).seed == 3
+
+
+COLA = ("task=cola", "task.path=data", "checkpoint=a")
+
+
+@pytest.mark.parametrize(
+    ("verb", "recipe", "words", "changed", "kept"),
+    [
+        ("finetune", None, COLA, ("train.steps=9",), (9, None)),
+        ("finetune", None, COLA, ("train.minutes=2",), (None, 2)),
+        (
+            "pretrain",
+            "bert",
+            ("train.steps=5",),
+            ("train.steps=50", "train.eval_every=4"),
+            (50, None),
+        ),
+        ("graph", None, ("data.path=builtin",), ("train.steps=7",), (7, None)),
+    ],
+)
+def test_the_run_keeps_what_a_start_changed(
+    verb: str,
+    recipe: str | None,
+    words: tuple[str, ...],
+    changed: tuple[str, ...],
+    kept: tuple[int | None, int | None],
+    tmp_path: Path,
+) -> None:
+    flags = started(verb, tmp_path / "run", recipe, *words)
+    keep_changes(resume_spec(with_words(flags, *changed)))
+    again = resume_spec(flags)
+    assert (again.train.steps, again.train.minutes) == kept
+    assert again.provenance.changes == ()
+    if "train.eval_every=4" in changed:
+        assert again.train.eval_every == 4
+    back = resume_spec(with_words(flags, "train.steps=3"))  # beside the last words, not the first
+    assert back.train.steps == 3
+    assert len(back.provenance.changes) == (1 if kept[0] else 2)
+    keep_changes(again)
+    assert resume_spec(with_words(flags, *changed)).provenance.changes == ()
+
+
+TEXT = "the cat sees a bird and the dog likes a river. the sun runs behind the house. "
+TINY = ("size=tiny", "objective=[mlm]", "format=blocks", "format.max_length=16", "eval.rows=8")
+ROWS = ("train.batch_size=4", "tokenizer.vocab_size=64", "train.log_every=1", "optim.lr=1e-3")
+
+
+def run(*words: str) -> str:
+    done = CliRunner().invoke(make_app(), list(words))
+    assert done.exit_code == 0, done.output
+    return str(done.stderr)
+
+
+def test_a_longer_run_goes_on_to_its_new_length_and_says_how_the_rate_jumps(tmp_path: Path) -> None:
+    text, folder = tmp_path / "text.txt", tmp_path / "a run (1)"
+    text.write_text("\n\n".join([TEXT * 3] * 40), encoding="utf-8")
+    words = (*TINY, *ROWS, f"data.path={text}", "schedule.warmup_steps=0", "train.steps=4")
+    run("pretrain", "bert", *words, f"run.dir={folder}")
+    longer = run("pretrain", "--resume", f"run.dir={folder}", "train.steps=8")
+    # linear: at update t of n it begins at 1 - (t - 1) / n
+    assert "train.steps: 4 -> 8" in longer
+    assert "jumps from 0.00025 to 0.0005 after update 4" in longer
+    (typed,) = re.findall(r"a new run from this one: (.*)", longer)
+    words_of_new = ("bert", *TINY[1:], *ROWS[:1], *ROWS[2:3], f"data.path={text}")
+    new = [*words_of_new, *shlex.split(typed), f"run.dir={tmp_path / 'new'}", "train.steps=2"]
+    rates = {lr for lr in re.findall(r"lr (\S+)", run("pretrain", *new))}
+    assert rates == {"0.00025"}
+    shutil.rmtree(folder / "checkpoints/step-8")  # as if it had been stopped
+    rest = run("pretrain", "--resume", f"run.dir={folder}")
+    assert "step 8 100%" in rest
+    assert "jumps" not in rest
+    for schedule in ("constant", "inverse_sqrt"):
+        other = tmp_path / schedule
+        run("pretrain", "bert", *words, f"schedule={schedule}", f"run.dir={other}")
+        assert "jumps" not in run("pretrain", "--resume", f"run.dir={other}", "train.steps=6")

@@ -58,9 +58,13 @@ def read_first_session(run: Path) -> FirstSession:
 
 def first_words(run: Path) -> list[str]:
     """The settings on the command line that started the run; its recipe is in the config."""
+    return [word for word in first_lines(run) if "=" in word or word.startswith("~")]
+
+
+def first_lines(run: Path) -> list[str]:
+    """The words that started the run, its recipe among them."""
     file = run / "overrides.txt"
-    words = read_text(file).splitlines() if file.is_file() else []
-    return [word for word in words if "=" in word or word.startswith("~")]
+    return read_text(file).splitlines() if file.is_file() else []
 
 
 def refuse_elsewhere(spec: RunSpec, run: Path, given: Provenance) -> None:

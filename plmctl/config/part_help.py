@@ -133,7 +133,7 @@ class _Reader:
             if name in content or parameter.default is parameter.empty or not kind:
                 continue
             if not kind.startswith("a part"):
-                yield Setting(f"{path}.{name}", spell(parameter.default) or '""', kind)
+                yield Setting(f"{path}.{name}", spell(parameter.default), kind)
 
     def _default(self, value: Any) -> str:
         written = self.text[value.start_mark.index : value.end_mark.index].strip()

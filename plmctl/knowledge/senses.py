@@ -7,10 +7,11 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable
 from functools import cached_property, lru_cache
+from typing import ClassVar
 
 import numpy as np
 
-from plmctl.core.parts import base_of, part_of
+from plmctl.core.parts import Opens, base_of, part_of
 from plmctl.core.values import Count, Whole
 from plmctl.knowledge.known import TextSample, describe_known
 from plmctl.knowledge.wordnet import SUPERSENSES, WordNet
@@ -27,9 +28,6 @@ class Senses:
 
     names: tuple[str, ...]
     path: str | None = None
-
-    def confirm(self) -> None:
-        """Raise AbsentData if what it reads is not there, before any text is tokenized."""
 
     def of_word(self, word: str) -> int:
         """The bits of the classes of a word; 0 for a word without any."""
@@ -66,6 +64,7 @@ class WordNetSenses(Senses):
     """
 
     names = SUPERSENSES
+    opens: ClassVar[Opens] = {"path": WordNet.find}
 
     def __init__(
         self,
@@ -84,9 +83,6 @@ class WordNetSenses(Senses):
     def wordnet(self) -> WordNet:
         """The dictionary, read when it is first asked."""
         return WordNet.open(self.path)
-
-    def confirm(self) -> None:
-        WordNet.find(self.path)
 
     def of_word(self, word: str) -> int:
         bits = self._true(word)

@@ -8,11 +8,12 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import ClassVar
 
 import numpy as np
 
 from plmctl.core.errors import ConfigError, DataError, nearest
-from plmctl.core.parts import base_of, part_of
+from plmctl.core.parts import Opens, base_of, part_of
 from plmctl.core.values import Rate, Whole
 from plmctl.knowledge.spelled import Speller
 from plmctl.knowledge.wordnet import RELATIONS, WordNet
@@ -54,9 +55,6 @@ class PairTable:
 class WordPairs:
     """Words and their relations, whatever the vocabulary is."""
 
-    def confirm(self) -> None:
-        """Raise AbsentData if what it reads is not there, before any text is tokenized."""
-
     def of_vocab(self, vocab: Vocab) -> PairTable:
         """The pairs whose words the vocabulary can spell."""
         raise NotImplementedError(type(self).__name__)
@@ -80,6 +78,8 @@ class WordNetPairs(WordPairs):
         random: a seed of random pairs; None: no.
     """
 
+    opens: ClassVar[Opens] = {"path": WordNet.find}
+
     def __init__(
         self,
         *,
@@ -97,9 +97,6 @@ class WordNetPairs(WordPairs):
                 raise ConfigError("relations", list(relations), allowed)
         self.path, self.relations = path, tuple(relations)
         self.held_out, self.shuffled, self.random = held_out, shuffled, random
-
-    def confirm(self) -> None:
-        WordNet.find(self.path)
 
     def of_vocab(self, vocab: Vocab) -> PairTable:
         starts = tuple(np.asarray(vocab.word_start).tolist())

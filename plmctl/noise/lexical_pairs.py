@@ -46,7 +46,6 @@ class LexicalPairs(Noise):
     def __init__(
         self, *, vocab: Vocab, pairs: WordPairs, share: Rate = 0.25, held_out: bool = False
     ) -> None:
-        pairs.confirm()
         self.vocab, self.pairs, self.share, self.held_out = vocab, pairs, share, held_out
 
     @cached_property

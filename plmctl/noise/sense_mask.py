@@ -94,7 +94,6 @@ class SenseMask(Masking):
         random_specials: bool = True,
         static: int | None = None,
     ) -> None:
-        senses.confirm()
         self.senses = senses
         budget = NoiseBudget(rate=rate, max_predictions=max_predictions, selection=selection)
         super().__init__(

@@ -40,7 +40,6 @@ class SenseWords(Noise):
     }
 
     def __init__(self, *, vocab: Vocab, senses: Senses, average: bool = False) -> None:
-        senses.confirm()
         self.vocab, self.senses, self.average = vocab, senses, average
         self._known: dict[bytes, int] = {}  # of words of several tokens
 

@@ -13,11 +13,12 @@ from plmctl.config.groups import LENGTHS, Train
 from plmctl.config.saved import write_spec
 from plmctl.config.spec import Part
 from plmctl.core.errors import ConfigError, DataError
+from plmctl.core.spelling import spell_setting
 from plmctl.models.base import Model
 from plmctl.nn.last_maps import find_last_maps
 from plmctl.nn.stack import checkpoint_stacks
 from plmctl.objectives.base import Objective
-from plmctl.run.resume import compare_with_checkpoint
+from plmctl.run.resume import LENGTH_KEYS, compare_with_checkpoint
 from plmctl.run.session import Session, quoted
 from plmctl.training.budget import Budget
 from plmctl.training.checkpoint import Base, Checkpoints
@@ -32,6 +33,7 @@ from plmctl.training.strategy.choose import choose_strategy
 from plmctl.training.trainer import Evaluate, Remark, Result, Settings, Trainer
 
 SHORT = 50  # updates of a run
+JUMP = 0.2  # the share by which a learning rate changes that is no step of its schedule
 ROW = 128  # tokens of a row, where nothing says it
 
 
@@ -209,6 +211,28 @@ def _go_on(session: Session, trainer: Trainer) -> None:
     if session.world.main and (session.folder / METRICS).exists():
         cut_back(session.folder, trainer.progress.step)
     session.say(f"resumed from {newest}" if newest else "starting at update 0")
+    if newest and (jump := _describe_jump(session, trainer)):
+        session.say(jump)
+
+
+def _describe_jump(session: Session, trainer: Trainer) -> str:
+    """The jump of the learning rate where a run is made longer or shorter whose schedule follows
+    its length, and how there is none; else "".
+    """
+    given, last = session.spec.provenance, trainer.progress.rate
+    if not any(change.startswith(tuple(LENGTH_KEYS)) for change in given.changes) or not last:
+        return ""
+    rate = trainer.next_rate()
+    if abs(rate - last) <= JUMP * max(rate, last) or trainer.budget.done(trainer.progress) >= 1:
+        return ""
+    start = {"pretrain": "init", "finetune": "checkpoint"}.get(given.verb)
+    own = f"{spell_setting(start, session.folder)} schedule=constant optim.lr={last:.3g}"
+    new_run = f", or a new run from this one: {own}" if start else ""
+    return (
+        f"the learning rate jumps from {last:.3g} to {rate:.3g} after update"
+        f" {trainer.progress.step}: the schedule follows the length of the run. Without a jump:"
+        f" schedule=constant from the beginning{new_run}"
+    )
 
 
 def budget_of(spec: Any, *, updates_per_epoch: float) -> Budget:

@@ -6,22 +6,24 @@ import dataclasses
 import itertools
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any
 
 from plmctl.config.budgets import NONE, TABLE
 from plmctl.config.compose import composed
-from plmctl.config.first_session import read_first_session, refuse_elsewhere
+from plmctl.config.first_session import first_lines, read_first_session, refuse_elsewhere
 from plmctl.config.groups import LENGTHS
 from plmctl.config.keys import is_path
 from plmctl.config.plugins import Unconfirmed, confirm, option, recorded
 from plmctl.config.recipes import recipe_names
-from plmctl.config.saved import CONFIG, read_spec, refuse_former_settings
+from plmctl.config.saved import CONFIG, read_spec, refuse_former_settings, spec_text
 from plmctl.config.spec import Provenance, RunSpec, key_of, thaw
 from plmctl.config.walks import leaves
 from plmctl.core.errors import ConfigError, DataError, UsageError, flatten, raise_all
 from plmctl.core.spelling import spell_setting
 from plmctl.storage.paths import find_near
+from plmctl.training import rundir
 
 Change = tuple[str, Any, Any]  # a setting, its value in the run, and the new one
 
@@ -176,9 +178,9 @@ def compare_with_checkpoint(checkpoint: Path, spec: RunSpec) -> list[str]:
         errors.append(ConfigError(key, after, trained, fix=fix))
     raise_all(errors)
     return [
-        f"{key} {old.get(key)} -> {new.get(key)}"
+        f"{key} {before} -> {after}"
         for key in ROUNDING
-        if _rows(old, key) != _rows(new, key)
+        if (before := _rows(old, key)) != (after := _rows(new, key))
     ]
 
 
@@ -187,6 +189,26 @@ def _rows(values: Mapping[str, Any], key: str) -> Any:
     if key != "train.micro_batch_size" or values.get(key) is not None:
         return values.get(key)
     return values["train.batch_size"] // values["train.processes"]
+
+
+def keep_changes(spec: RunSpec) -> None:
+    """Write down in the folder of a run what `--resume` changed, in its config and among the words
+    that started it: the next start goes on with it.
+    """
+    given, folder = spec.provenance, Path(spec.run.dir)
+    if not given.changes:
+        return
+    words = [word for word in given.overrides if not word.startswith("run.")]
+    replaced = _replaced({key_of(word) for word in words})
+    first = [line for line in first_lines(folder) if key_of(line) not in replaced]
+    saved = read_spec(folder)
+    kept = spec if saved is None else spec.replace({"run": saved.run})
+    rundir.write_start(folder, config=spec_text(kept), overrides=[*first, *words])
+
+
+def _replaced(keys: AbstractSet[str]) -> AbstractSet[str]:
+    """The settings that words with these keys take the place of: one length clears the others."""
+    return keys | (LENGTH_KEYS if keys & LENGTH_KEYS else set())
 
 
 def run_dir(given: Provenance) -> Path:
@@ -214,8 +236,7 @@ def _differences(saved: RunSpec, given: Provenance, folder: Path) -> Iterator[Ch
     recipe = given.recipe or saved.get("recipe")
     first = read_first_session(folder).words
     fixed = (NONE,) if TABLE in saved else ()  # what was decided is among the first words
-    keys = given.keys
-    replaced = keys | (LENGTH_KEYS if keys & LENGTH_KEYS else set())  # one length clears the others
+    replaced = _replaced(given.keys)
     kept = [text for text in first if key_of(text) not in replaced]
     asked = dataclasses.replace(given, recipe=recipe, overrides=(*first, *fixed), resume=False)
     try:

@@ -16,6 +16,7 @@ from plmctl.config.saved import spec_text
 from plmctl.config.spec import thaw
 from plmctl.core.spelling import spell_word
 from plmctl.core.terminal import DETAIL, WARN, remark, spell_level
+from plmctl.run.resume import keep_changes
 from plmctl.training import rundir
 from plmctl.training.device.allocator import keep_freed_memory
 from plmctl.training.device.precision import Precision, choose
@@ -156,7 +157,9 @@ def _session(spec: Any, world: World, prepared: Any) -> Session:
         trackers = open_trackers(spec.run.trackers, spec.plugins)
         log = Log(folder, trackers=trackers, settings=thaw(spec))
     for change in given.changes:
-        log.say(f"resumed with another {change}")
+        log.say(f"resumed with another {change}, which the run keeps")
+    if world.main and given.resume:
+        keep_changes(spec)
     if given.resume:
         keys = ("train.processes", "train.threads")
         as_before = not any(change.startswith(keys) for change in given.changes)

@@ -11,7 +11,7 @@ from typing import Any
 from plmctl.config.spec import key_of
 from plmctl.config.walks import select
 from plmctl.core.errors import ConfigError, UsageError, nearest
-from plmctl.core.spelling import spell, spell_setting
+from plmctl.core.spelling import spell, spell_word
 from plmctl.jobs.job import Config
 from plmctl.study.composing import ComposedArm
 from plmctl.study.study import PRETRAIN, Metric, Study
@@ -93,7 +93,7 @@ def _make_same(key: str, value: Any) -> str:
         return f"leave {key} out of arms; set it in pretrain"
     if key in SHARE:
         return "give data.valid_path"
-    shared = spell_setting("pretrain.overrides", [f"{key}={spell(value)}"])
+    shared = spell_word(f"pretrain.overrides=[{key}={spell(value)}]")
     return f"{shared} beside what it has, for all arms"
 
 

@@ -159,15 +159,15 @@ def take_text(
         return value
     names = ", ".join(f"'{name}'" for name in row) or "none"
     texts = [name for name in row if isinstance(row[name], str)]
-    longest = max(texts, key=lambda name: len(row[name]), default="<name>")
+    meant: object = max(texts, key=lambda name: len(row[name]), default="<name>")
     if setting == "data.fields":
-        longest = f"[{','.join([*texts, '<name>', '<name>'][:2])}]"
+        meant = [*texts, "<name>", "<name>"][:2]
     message = f"no text in a field '{field}' (this line has {names}){nearest(field, row)}"
     if field in row:
         message = (
             f"the field '{field}' holds {json.dumps(value, default=str)[:40]}, which is no text"
         )
-    raise DataError(message, file=source, line=number, fix=spell_setting(setting, longest))
+    raise DataError(message, file=source, line=number, fix=spell_setting(setting, meant))
 
 
 def read_lines(file: Path, *, cut: bool = True) -> Iterator[tuple[int, str]]:

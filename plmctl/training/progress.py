@@ -29,6 +29,7 @@ class Progress:
     )
     best_step: Whole | None = None
     since_best: Whole = 0  # validations since then
+    rate: Number = 0.0  # the largest learning rate of the last update
 
     def count(self, *, tokens: int, rows: int) -> None:
         """One more good update."""

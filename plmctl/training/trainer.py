@@ -149,7 +149,6 @@ class Trainer:
         )
         self.pace, self.untold = Pace(self.progress), True
         self.batches: BatchSource | None = None
-        self.rate = 0.0
 
     def fit(self) -> Result:
         """Train to the end of the budget or until a signal; a checkpoint is always saved."""
@@ -191,6 +190,13 @@ class Trainer:
                     return Result(
                         self.progress, saved, 0 if finished else exit_code(self.stop.number)
                     )
+
+    def next_rate(self) -> float:
+        """The largest learning rate of the next update, if it is as large as those before."""
+        p = self.progress
+        _, multipliers = self.rates.factors(p, p.tokens // max(1, p.step))
+        groups = self.optimizer.param_groups
+        return max(g["initial_lr"] * m for g, m in zip(groups, multipliers, strict=True))
 
     def _due(self, every: int | None, tenth: bool = False) -> bool:
         """Whether it is time for what is done `every` so many updates, or at a `tenth`."""
@@ -261,7 +267,7 @@ class Trainer:
                     }
                 )
             share, multipliers = self.rates.factors(progress, counts["tokens"])
-            self.rate = self.update.apply(multipliers, norm, share)
+            progress.rate = self.update.apply(multipliers, norm, share)
         self.update.end()
         if not finite:
             self._skip(micro_batches)
@@ -311,7 +317,7 @@ class Trainer:
         record = {
             "step": p.step,
             **compute_means(sums),
-            "lr": round_digits(self.rate),
+            "lr": round_digits(p.rate),
             **speed,
             **counters,
         }

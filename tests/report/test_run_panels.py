@@ -194,10 +194,8 @@ def test_a_run_that_is_still_going(run: Path) -> None:
     found = find_standing(log)
     assert (found.state, "25% of 40 updates" in found.why) == ("still going", True)
     later = find_standing(log, now=time.time() + 3600)
-    assert (later.state, f"plmctl pretrain --resume run.dir={run}" in later.why) == (
-        "stopped",
-        True,
-    )
+    assert later.state == "stopped"
+    assert f"plmctl pretrain --resume 'run.dir={run}'" in later.why
     log.config["train"] = {"epochs": 3}
     assert find_standing(log, now=time.time() + 3600).state == "unknown"
     log.config["train"] = {"tokens": 1000}

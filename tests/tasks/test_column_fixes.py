@@ -94,8 +94,9 @@ def test_so_it_is_of_json_lines(tmp_path: Path) -> None:
 
 
 def test_columns_are_spelt_as_hydra_reads_them() -> None:
-    plain = ["body", "Message Body", "größe"]
+    plain = ["body", "Message Body"]
     odd = [
+        "größe",
         "a, b",
         "it's",
         "2020",

@@ -10,7 +10,7 @@ from typing import Any
 from plmctl.config.build import build
 from plmctl.config.recipes import conf_dir, load, part_files, recipes_dir
 from plmctl.config.references import work_out
-from plmctl.core.errors import ConfigError, UsageError, did_you_mean, find_meant_beside
+from plmctl.core.errors import ConfigError, PlmctlError, did_you_mean, find_meant_beside
 from plmctl.core.fields import Fields
 from plmctl.run.checks.stand_in import TINY
 
@@ -79,7 +79,8 @@ def _build_part(file: Path, plugins: Sequence[str]) -> Any:
         # what part files may refer to
         settings = work_out({"train": {"batch_size": 2}, "part": load(file)})
         return build(settings["part"], given, plugins, path=file.parent.name)
-    except (UsageError, ValueError):  # a part of a plugin that is not given, or one that needs more
+    # a part of a plugin that is not given, one that needs more, or reads what is not there
+    except (PlmctlError, OSError, ValueError):
         return None
 
 
