@@ -313,11 +313,13 @@ def test_a_sweep_with_a_bad_value_begins_nothing_and_runs_once_it_is_corrected(
     # the same settings, said otherwise, are done; others are refused before any work
     output = plmctl(*words, "optim.lr=1e-3,2e-3", "seed=0", code=0)
     assert "job 1 of 2: finished before: optim.lr=0.002" in output
-    output = plmctl(*words, "optim.lr=1e-3,3e-3", code=2)
-    assert "sweep/1 holds another run: optim.lr=0.003: the run was started with 0.002" in output
+    output = plmctl(*words, "optim.lr=1e-3,2e-3", "data.valid_share=0.2", code=2)
+    assert "holds another run: data.valid_share=" in output
     assert "fix: run.dir=<another folder> for the sweep, or remove " in output
     output = plmctl("pretrain", "roberta", *words[2:], "optim.lr=1e-3,2e-3", code=2)
-    assert "sweep/0 holds another run: the run was started with the recipe bert" in output
+    assert (
+        "sweep/optim.lr=0.001 holds another run: the run was started with the recipe bert" in output
+    )
     assert Path("sweep/sweep.csv").read_text(encoding="utf-8") == table
 
 

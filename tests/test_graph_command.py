@@ -319,6 +319,6 @@ def test_a_sweep_shows_the_ranks_of_its_jobs(data: Path, tmp_path: Path) -> None
     words = [f"data.path={data}", *SMALL[1:], "train.epochs=1", f"run.dir={sweep}"]
     plmctl("graph", "-m", "width=8,16", *words, "hydra/launcher=basic")
     assert "valid/mrr" in (sweep / "sweep.csv").read_text(encoding="utf-8")
-    record = json.loads((sweep / "1" / "job.json").read_text(encoding="utf-8"))
-    result = json.loads((sweep / "1" / "result.json").read_text(encoding="utf-8"))
+    record = json.loads((sweep / "width=16" / "job.json").read_text(encoding="utf-8"))
+    result = json.loads((sweep / "width=16" / "result.json").read_text(encoding="utf-8"))
     assert record["metrics"]["valid/mrr"] == result["metrics"]["valid"]["mrr"]

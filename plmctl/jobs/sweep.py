@@ -27,7 +27,7 @@ from plmctl.core.errors import PlmctlError, UsageError, collect, raise_all
 from plmctl.core.extras import require_library
 from plmctl.core.terminal import remark, screen, tell
 from plmctl.jobs.job import remark_next
-from plmctl.jobs.sweep_job import SweepJob, score, write_end
+from plmctl.jobs.sweep_job import SweepJob, find_folder, score, write_end
 from plmctl.jobs.work import LauncherTask, Outcome, attempt
 from plmctl.report import sweeps
 
@@ -96,6 +96,7 @@ def _place(compositions: Sequence[Composition], folder: Path) -> list[SweepJob]:
         words = [word for word in composed_job.words if word.sample]
         varied = {word.key for word in words if word.swept} | ({"recipe"} if several else set())
         job = _make_job(composed_job.spec, words, varied, folder, folder / str(number), number)
+        job = replace(job, folder=find_folder(job, {other.folder for other in jobs}))
         problems.append([])
         with collect(problems[-1]):
             jobs.append(job.place())

@@ -5,15 +5,19 @@ leaves itself.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
-from collections.abc import Mapping
+import re
+import zlib
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from plmctl.config import action
-from plmctl.config.first_session import first_words
+from plmctl.config.first_session import first_lines, first_words
+from plmctl.config.recipes import option_name
 from plmctl.config.saved import read_spec
 from plmctl.config.spec import RunSpec
 from plmctl.core.errors import UsageError, flatten
@@ -25,6 +29,7 @@ from plmctl.run.resume import resume_spec
 from plmctl.storage.atomic import write_json
 from plmctl.storage.lines import read_lines
 
+LONGEST = 100  # characters of the name of a folder
 FOLDERS = ("run.dir", "out")  # the settings that say where a command writes
 
 
@@ -35,7 +40,7 @@ class SweepJob:
     Args:
         sweep: the folder of the sweep.
         number: from 0, in the order of the sweep; None where a launcher has no numbers.
-        folder: where its record lies, and its run where its words say nothing else.
+        folder: where its record lies, and its run where its words say nothing else; `find_folder`.
         words: all its settings, and its recipe.
         varied: those of its words in which jobs differ.
         spec: what it does.
@@ -99,7 +104,7 @@ class SweepJob:
         """
         if self.done:
             record = self._last.record or {}
-            if record.get("overrides") != list(self.words):
+            if (record.get("overrides"), record.get("job")) != (list(self.words), self.number):
                 self.write_end(Outcome(0), record["metrics"])
             return Outcome(0, result=score(record["metrics"], self._find_best()))
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -167,6 +172,41 @@ class SweepJob:
                 f"{self.run} holds another run: {'; '.join(reasons)}"
                 f"\n  fix: run.dir=<another folder> for the sweep, or remove {self.run}"
             ) from None
+
+
+def find_folder(job: SweepJob, taken: Collection[Path]) -> Path:
+    """The folder of a job: its name is what jobs differ in, so that a sweep may grow, and its jobs
+    may be given in any order. One of an earlier version has a number, and is known by its words.
+
+    Args:
+        taken: those of other jobs.
+    """
+    if not job.varied:
+        return job.folder
+    own = set(job.varied)
+    for old in sorted(job.sweep.iterdir() if job.sweep.is_dir() else ()):
+        if not old.name.isdecimal() or old in taken:
+            continue
+        if old.name == str(job.number) and not (old / CONFIG).is_file():
+            return old  # what is left of a job that never began is no run
+        record = sweeps.read_record(old)
+        if own == set(record["varied"]) if "varied" in record else own <= _words_in(old):
+            return old
+    plain = ",".join(sorted(text.lstrip("+~") for text in job.varied))
+    plain = re.sub(r"[\[\]'\"]", "", plain)
+    name = re.sub(r"[^\w.,=+@-]+", "-", plain)
+    if name != plain or len(name) > LONGEST:
+        name = f"{name[:LONGEST]}-{zlib.crc32(plain.encode()):08x}"
+    names = (f"{name}-{number}" if number > 1 else name for number in itertools.count(1))
+    return next(folder for each in names if (folder := job.sweep / each) not in taken)
+
+
+def _words_in(run: Path) -> set[str]:
+    """The words with which the run of a job began, its recipe among them; of a job that never
+    began, none.
+    """
+    words = first_lines(run)
+    return {*words, *(f"recipe={option_name(word)}" for word in words if "=" not in word)}
 
 
 def write_end(

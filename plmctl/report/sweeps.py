@@ -49,7 +49,12 @@ def _read_jobs(folder: Path) -> dict[str, dict[str, Any]]:
     last = JobEvents(folder).last.items()
     records = {name: event.record for name, event in last if event.record}
     numbers = {name: record.get("job") for name, record in records.items()}
-    return {n: records[n] for n in sorted(records, key=lambda n: (numbers[n] is None, numbers[n]))}
+    order = sorted(records, key=lambda n: (numbers[n] is None, numbers[n]))
+    counted = [number for number in numbers.values() if number is not None]
+    if len(set(counted)) == len(counted):
+        return {name: records[name] for name in order}
+    # another start had jobs of the same numbers
+    return {name: {**records[name], "job": place} for place, name in enumerate(order)}
 
 
 def name_job(job: dict[str, Any], *, seeds: bool = True) -> str:

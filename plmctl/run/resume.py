@@ -22,8 +22,8 @@ from plmctl.config.spec import Provenance, RunSpec, key_of, thaw
 from plmctl.config.walks import leaves
 from plmctl.core.errors import ConfigError, DataError, UsageError, flatten, raise_all
 from plmctl.core.spelling import spell_setting
+from plmctl.storage.atomic import write_text
 from plmctl.storage.paths import find_near
-from plmctl.training import rundir
 
 Change = tuple[str, Any, Any]  # a setting, its value in the run, and the new one
 
@@ -203,7 +203,8 @@ def keep_changes(spec: RunSpec) -> None:
     first = [line for line in first_lines(folder) if key_of(line) not in replaced]
     saved = read_spec(folder)
     kept = spec if saved is None else spec.replace({"run": saved.run})
-    rundir.write_start(folder, config=spec_text(kept), overrides=[*first, *words])
+    write_text(folder / "overrides.txt", "".join(f"{line}\n" for line in [*first, *words]))
+    write_text(folder / CONFIG, spec_text(kept))
 
 
 def _replaced(keys: AbstractSet[str]) -> AbstractSet[str]:

@@ -127,15 +127,6 @@ def create(
     return created
 
 
-def write_start(folder: Path, *, config: str, overrides: Sequence[str]) -> None:
-    """Write the config and the words of a run anew, as a resumed one has changed them."""
-    for name, text in (
-        ("overrides.txt", "".join(f"{line}\n" for line in overrides)),
-        (CONFIG, config),
-    ):
-        write_text(folder / name, text)
-
-
 @contextlib.contextmanager
 def lock_folder(folder: Path) -> Iterator[dict[str, int]]:
     """Lock `folder`, so that no other process trains in it.

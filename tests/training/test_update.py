@@ -135,7 +135,7 @@ def test_budget_in_tokens_and_minutes(tmp_path):
     trainer = make_trainer(tmp_path / "minutes", budget=Budget(minutes=0.005))
     result = trainer.fit()
     assert 0.3 <= result.progress.seconds < 2
-    assert trainer.rate < 0.01 * 0.2  # the schedule has followed the time
+    assert trainer.progress.rate < 0.01 * 0.2  # the schedule has followed the time
 
 
 def test_a_run_of_tokens_is_validated_and_saved_at_its_tenths(tmp_path):
