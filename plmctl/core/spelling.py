@@ -22,14 +22,19 @@ def spell(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, Mapping):
-        return f"{{{','.join(f'{_name(name)}:{spell(inner)}' for name, inner in value.items())}}}"
+        return f"{{{','.join(f'{_name(name)}:{_inside(inner)}' for name, inner in value.items())}}}"
     if isinstance(value, (list, tuple)):
-        return f"[{','.join(map(spell, value))}]"
+        return f"[{','.join(map(_inside, value))}]"
     if not isinstance(value, (str, os.PathLike)):
         return str(value)
     text = os.fspath(value)
     plain = _PLAIN.fullmatch(text) and not _MEANT.fullmatch(text)
     return text if plain else quote_value(text)
+
+
+def _inside(value: Any) -> str:
+    """A value in a list or mapping, where one of several words is plainer in quotes."""
+    return quote_value(value) if isinstance(value, str) and " " in value else spell(value)
 
 
 def _name(name: Any) -> str:

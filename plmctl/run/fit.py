@@ -226,8 +226,10 @@ def _describe_jump(session: Session, trainer: Trainer) -> str:
     if abs(rate - last) <= JUMP * max(rate, last) or trainer.budget.done(trainer.progress) >= 1:
         return ""
     start = {"pretrain": "init", "finetune": "checkpoint"}.get(given.verb)
-    own = f"{spell_setting(start, session.folder)} schedule=constant optim.lr={last:.3g}"
-    new_run = f", or a new run from this one: {own}" if start else ""
+    new_run = ""
+    if start:
+        own = f"{spell_setting(start, session.folder)} schedule=constant optim.lr={last:.3g}"
+        new_run = f", or a new run from this one: {own}"
     return (
         f"the learning rate jumps from {last:.3g} to {rate:.3g} after update"
         f" {trainer.progress.step}: the schedule follows the length of the run. Without a jump:"

@@ -195,14 +195,14 @@ def keep_changes(spec: RunSpec) -> None:
     """Write down in the folder of a run what `--resume` changed, in its config and among the words
     that started it: the next start goes on with it.
     """
-    given, folder = spec.provenance, Path(spec.run.dir)
+    given, folder = spec.provenance, Path(str(spec.select("run.dir")))
     if not given.changes:
         return
     words = [word for word in given.overrides if not word.startswith("run.")]
     replaced = _replaced({key_of(word) for word in words})
     first = [line for line in first_lines(folder) if key_of(line) not in replaced]
     saved = read_spec(folder)
-    kept = spec if saved is None else spec.replace({"run": saved.run})
+    kept = spec if saved is None else spec.replace({"run": saved.select("run")})
     write_text(folder / "overrides.txt", "".join(f"{line}\n" for line in [*first, *words]))
     write_text(folder / CONFIG, spec_text(kept))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.core.errors import DataError
-from plmctl.core.spelling import quote_value, spell_word
+from plmctl.core.spelling import spell_setting
 
 SETTING = "task.label_names"
 
@@ -30,9 +30,9 @@ def fold_label(label: str) -> str:
 
 def spell_names(names: Sequence[str]) -> str:
     """The setting that names labels in this order, as one types it."""
-    plain = re.compile(r"(?!(?:null|true|false|nan|inf)$)[A-Za-z_][\w.-]*|\d+", re.IGNORECASE)
-    each = [name if plain.fullmatch(name) else quote_value(name) for name in names]
-    return spell_word(f"{SETTING}=[{','.join(each)}]")
+    return spell_setting(
+        SETTING, [int(n) if re.fullmatch("0|[1-9][0-9]*", n) else n for n in names]
+    )
 
 
 class LabelKinds:
