@@ -145,6 +145,8 @@ class Batch:
     # by name of target or label, and "tokens", "rows": host ints
     counts: Mapping[str, int] = field(default_factory=dict)
     source: str = "text"
+    # name -> [n, ...]: what all rows of the update share, where this is a part of them
+    shared: Mapping[str, Tensor] = field(default_factory=dict)
 
     @property
     def text(self) -> Seq:
@@ -204,6 +206,7 @@ class Batch:
             labels=each(self.labels),
             spans=each(self.spans),
             values=each(self.values),
+            shared=each(self.shared),
         )
 
 

@@ -25,7 +25,8 @@ from plmctl.distill.base import (
 )
 from plmctl.distill.questions import Positions, make_question
 from plmctl.models.base import Model, Once
-from plmctl.objectives.base import Objective, Output, Term
+from plmctl.objectives.base import Objective, Output
+from plmctl.objectives.mix import weigh
 
 
 @part_of("distill")
@@ -133,10 +134,8 @@ class Distillation(Objective):
     def forward(self, model: Model, batch: Batch, state: Any = None) -> Output:
         once: Any = Once(model, self.record - {LOGITS})
         own = self.objective(once, batch, state) if self._uses_labels() else Output({})
-        terms = {
-            name: Term(term.total, self.hard * term.weight) for name, term in own.terms.items()
-        }
-        logs = dict(own.logs)
+        own = weigh(own, self.hard)
+        terms, logs = dict(own.terms), dict(own.logs)
         state_out = own.state if self._uses_labels() else once(batch, state).state
         student = record_model(once, batch, self.question, self.record)
         teacher = self.teacher.predict(batch, self.question, self.record)
@@ -144,7 +143,7 @@ class Distillation(Objective):
             output = signal(student, teacher, batch)
             terms |= _name_terms(name, output.terms)
             logs |= output.logs
-        return Output(terms, logs, state_out)
+        return Output(terms, logs, state_out, own.contrasts)
 
     def after_step(self, model: Model, step: int) -> None:
         self.objective.after_step(model, step)

@@ -28,13 +28,14 @@ class BackTranslation(Objective):
     writes for it in another one.
 
     u is the greedy translation, made in evaluation mode and without gradient, of at most `1.3 n +
-    5` tokens for texts of at most n. Encoder and decoder get the vector of the language. Only
+    5` tokens for a text of n. Encoder and decoder get the vector of the language. Only
     `target` of the batch is read: noise may stand in the source for another objective. With more
     than two languages, the number of a row selects one of the others. (Sennrich et al., 2016,
     arXiv:1511.06709, sec. 3; on-line, from monolingual text alone: Lample et al., 2018,
     arXiv:1804.09000, sec. 2.3; length: facebookresearch/XLM, src/trainer.py, bt_step.) ConfigError
     for a model of fewer than two languages.
-    Differs: the count of FLOPs leaves out the cost of writing.
+    Differs: in the released code, n is that of the longest text of the batch; the count of FLOPs
+    leaves out the cost of writing.
     """
 
     facts = Facts(
@@ -110,7 +111,7 @@ class BackTranslation(Objective):
         # a spare row, which fills a batch up, has no token to read
         readable = replace(target, length=target.length.clamp(min=1))
         source = Batch(batch.key, {"source": readable})
-        most = int(1.3 * int(target.length.max()) + 5)
+        most = [int(1.3 * length + 5) for length in target.length.tolist()]
         places = (model.backbone.max_length, model.backbone.max_target)
         limit = min((number for number in places if number is not None), default=None)
         translations = generate(
@@ -120,11 +121,12 @@ class BackTranslation(Objective):
             search=self.search,
             head="seq2seq",
             tracks={"language": other},
-            max_new=most if limit is None else min(most, limit - 1),
+            max_new=max(most) if limit is None else min(max(most), limit - 1),
         )
         end = self.vocab.eos
         texts = [
-            torch.tensor([*best[0].ids, *([] if end is None else [end])]) for best in translations
+            torch.tensor([*best[0].ids[:longest], *([] if end is None else [end])])
+            for best, longest in zip(translations, most, strict=True)
         ]
         ids = nn.utils.rnn.pad_sequence(texts, batch_first=True, padding_value=self.vocab.pad).to(
             target.ids.device

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,8 @@ class Term:
 
     total: Tensor  # [] sum over this micro-batch, fp32
     weight: float = 1.0
+    # of what a contrast gives: its summands, which no micro-batch alone knows
+    count: int | Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -36,12 +39,57 @@ class Output:
         terms: summed losses by name, those of `Objective.counts`.
         logs: `{name: (total, count)}` to be logged as means, such as "acc/mlm".
         state: the memory that the model carries into the next batch; None without one.
+        contrasts: those of the terms and logs that compare rows with others, by any name.
     """
 
     terms: Mapping[str, Term]
     # name -> (total, count), e.g. "acc/mlm"
     logs: Mapping[str, tuple[Tensor, int | Tensor]] = field(default_factory=dict)
     state: Any = None
+    contrasts: Mapping[str, Contrast] = field(default_factory=dict)
+
+    def change(self, change: Callable[[Output], Output]) -> Output:
+        """`change(self)`; what its contrasts give is changed in the same way."""
+        contrasts = {name: contrast.change(change) for name, contrast in self.contrasts.items()}
+        return replace(change(self), contrasts=contrasts)
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """A loss that compares rows with each other, so that it needs all rows of an update, in
+    whatever micro-batches and processes they are.
+
+    Args:
+        compare: (vectors, beside) of any rows, in their order -> terms, each with its `count`, and
+            logs. It draws nothing.
+        vectors: by name, [n, ...] of the rows of a micro-batch, with a gradient.
+        beside: by name, [n', ...] what else is compared, without one; rows that are shorter than
+            others are filled with IGNORE.
+        numbers: by name, [n'] further ones, which number parts of the micro-batch from 0; those of
+            the next micro-batch go on behind them.
+    """
+
+    compare: Callable[[Mapping[str, Tensor], Mapping[str, Tensor]], Output]
+    vectors: Mapping[str, Tensor]
+    beside: Mapping[str, Tensor] = field(default_factory=dict)
+    numbers: Mapping[str, Tensor] = field(default_factory=dict)
+
+    @cached_property
+    def alone(self) -> Output:
+        """What it gives if the micro-batch is all of the update."""
+        return self.compare(self.vectors, {**self.beside, **self.numbers})
+
+    def output(self, name: str, state: Any = None) -> Output:
+        """`alone`, with the contrast by this name."""
+        return replace(self.alone, state=state, contrasts={name: self})
+
+    def change(self, change: Callable[[Output], Output]) -> Contrast:
+        """The contrast of which everything that it gives is changed."""
+
+        def compare(vectors: Mapping[str, Tensor], beside: Mapping[str, Tensor]) -> Output:
+            return change(self.compare(vectors, beside))
+
+        return replace(self, compare=compare)
 
 
 @dataclass(frozen=True)
@@ -56,7 +104,9 @@ class Facts:
         label_heads: {label that the format numbers (`Format.meanings`): the head that has one
             output for each number}.
         at_every_token: heads that are given every position of a row, for the count of FLOPs.
-        least_rows: rows of a micro-batch that it compares.
+        least_rows: rows of an update that it compares.
+        contrasts: its outputs may have `contrasts`.
+        shares: it has something to `share` between the rows of an update.
         asks_next: the sequence whose every state is asked for the token behind it, so that none may
             have seen it.
         asks_row: one token is asked about all of its row.
@@ -77,6 +127,8 @@ class Facts:
     label_heads: Mapping[str, str] = field(default_factory=dict)
     at_every_token: frozenset[str] = frozenset()
     least_rows: int = 1
+    contrasts: bool = False
+    shares: bool = False
     asks_next: str | None = None
     asks_row: bool = False
     reads_text: bool = False
@@ -107,6 +159,8 @@ class Facts:
             label_heads={label: head for part in parts for label, head in part.label_heads.items()},
             at_every_token=frozenset().union(*(part.at_every_token for part in parts)),
             least_rows=max((part.least_rows for part in parts), default=1),
+            contrasts=any(part.contrasts for part in parts),
+            shares=any(part.shares for part in parts),
             heads_learn=all(part.heads_learn for part in parts),
             helpers=tuple(helper for part in parts for helper in part.helpers),
             asked_at={
@@ -186,6 +240,14 @@ class Objective(nn.Module):
     def counts(self, batch: Batch) -> dict[str, int]:
         """{term name: how many summands its total has}: a function of the batch alone."""
         raise NotImplementedError(type(self).__name__)
+
+    def share(self, batch: Batch) -> dict[str, Tensor]:
+        """{name: [n, ...]} what must be known of these rows before other rows of the update are
+        read: there, `Batch.shared` has that of all rows. By default, what parts inside share.
+        """
+        inside = [part for part in self.modules() if isinstance(part, Objective)]
+        parts = [part.share(batch) for part in inside if type(part).share is not Objective.share]
+        return {name: shared for part in parts for name, shared in part.items()}
 
     def forward(self, model: Model, batch: Batch, state: Any = None) -> Output:
         """The summed losses of a micro-batch.

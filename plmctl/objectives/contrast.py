@@ -1,5 +1,5 @@
-"""What objectives that compare the rows of a micro-batch have in common: InfoNCE, and the text
-before noise.
+"""What objectives that compare the rows of an update have in common: InfoNCE, and the text before
+noise.
 """
 
 from __future__ import annotations
@@ -10,23 +10,23 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from plmctl.core.batch import IGNORE, Batch
+from plmctl.core.batch import Batch
 
 
-def info_nce(scores: Tensor, excluded: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
-    """`- sum over counted i of log exp(s_ii) / sum_j exp(s_ij)`, j over the columns that are not
-    excluded; and how often s_ii is the largest.
+def info_nce(scores: Tensor, excluded: Tensor) -> tuple[Tensor, Tensor]:
+    """`- sum_i log exp(s_ii) / sum_j exp(s_ij)`, j over the columns that are not excluded; and how
+    often s_ii is the largest.
 
-    scores [N, N], excluded [N, N], counted [N]; s_ii itself is never excluded. I(a; b) >=
-    log N - the mean of it (van den Oord et al., 2018, arXiv:1807.03748, sec. 2.3).
+    scores [N, N], excluded [N, N]; s_ii itself is never excluded. I(a; b) >= log N - the mean of
+    it (van den Oord et al., 2018, arXiv:1807.03748, sec. 2.3).
     """
+    if not len(scores):
+        return scores.sum(), scores.sum().detach()
     own = torch.eye(len(scores), dtype=torch.bool, device=scores.device)
     scores = scores.masked_fill(excluded & ~own, -torch.inf)
-    labels = torch.arange(len(scores), device=scores.device).masked_fill(~counted, IGNORE)
-    return (
-        F.cross_entropy(scores, labels, ignore_index=IGNORE, reduction="sum"),
-        (scores.argmax(1) == labels).sum(),
-    )
+    labels = torch.arange(len(scores), device=scores.device)
+    loss = F.cross_entropy(scores, labels, reduction="sum")
+    return loss, (scores.argmax(1) == labels).sum()
 
 
 def multiply(a: Tensor, b: Tensor) -> Tensor:

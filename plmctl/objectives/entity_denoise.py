@@ -7,6 +7,7 @@ from typing import Literal, cast
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from plmctl.core.batch import IGNORE, Batch, Rows
 from plmctl.core.errors import ConfigError
@@ -25,7 +26,7 @@ class EntityDenoise(Objective):
     """`- sum over tokens with an entity of log softmax_j(head(h) . v_j)[its own]`, v_j the frozen
     vectors of the candidates (Zhang et al., 2019, arXiv:1905.07129, eq. 6).
 
-    Candidates are the entities of the micro-batch, or of the token's own row (`candidates:
+    Candidates are the entities of the update, or of the token's own row (`candidates:
     sequence`); with `none`, the zero vector is one of them, whose logit is 0. The label is the true
     entity, whatever the model was shown; entities without a vector are not asked for (thunlp/ERNIE,
     run_pretrain.py).
@@ -35,6 +36,7 @@ class EntityDenoise(Objective):
         needs=frozenset({"text", "targets.entity"}),
         heads=frozenset({"entity_denoise"}),
         terms=frozenset({"entity_denoise"}),
+        shares=True,
         asked_at={"entity_denoise": frozenset({"entity_denoise"})},
     )
     fields: Mapping[str, Field] = {
@@ -61,13 +63,18 @@ class EntityDenoise(Objective):
     def counts(self, batch: Batch) -> dict[str, int]:
         return {"entity_denoise": batch.counts["entity_denoise"]}
 
+    def share(self, batch: Batch) -> dict[str, Tensor]:
+        targets = batch.targets.get("entity_denoise")
+        return {} if targets is None else {"entity_denoise": targets.ids[: targets.count]}
+
     def forward(self, model: Model, batch: Batch, state: object = None) -> Output:
         targets, hidden = batch.require("targets.entity_denoise"), model(batch, state)
         index, ids = targets.index[: targets.count], targets.ids[: targets.count]
         if not targets.count:
             return make_output("entity_denoise", hidden.last.sum() * 0, None, 0, hidden.state)
         table = cast(EntityEncoder, model.backbone).entities.vectors
-        chosen, label = ids.unique(return_inverse=True)  # sorted
+        chosen = batch.shared.get("entity_denoise", ids).unique()  # sorted
+        label = torch.searchsorted(chosen, ids)
         projected = model.heads["entity_denoise"](hidden.gather(index))  # [P, E]
         logits = multiply(projected, table[chosen + 1])  # [P, C]
         if self.candidates == "sequence":

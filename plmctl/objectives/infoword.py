@@ -4,14 +4,17 @@ sentence?
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.models.base import Model
-from plmctl.objectives.base import Facts, Objective, Output, Term
+from plmctl.objectives.base import Contrast, Facts, Objective, Output, Term
 from plmctl.objectives.contrast import find_equal, info_nce, multiply, restore_originals
 from plmctl.text.template import find_wraps
 from plmctl.text.vocab import Vocab
@@ -26,14 +29,15 @@ class InfoWord(Objective):
     sep, with positions from 0. The n-grams are spans.chosen, their tokens targets.mlm. Others of
     the same row, and equal ones, are no negatives. Rows without spans do not count. (Kong et al.,
     2020, arXiv:1910.08350, sec. 4.2: Deep InfoMax of a sentence and its n-grams, with t = 1.)
-    Differs: negatives are the n-grams of the micro-batch; `temperature` may divide the products,
-    which grow with the width; of spans of more than `max_tokens` the first ones are taken.
+    Differs: `temperature` may divide the products, which grow with the width; of spans of more than
+    `max_tokens` the first ones are taken.
     """
 
     facts = Facts(
         needs=frozenset({"text", "targets.mlm", "spans.chosen"}),
         terms=frozenset({"infoword"}),
         least_rows=2,
+        contrasts=True,
         asks_row=True,
     )
 
@@ -56,13 +60,16 @@ class InfoWord(Objective):
             return Output({})
         ngrams, row = self.ngrams(batch), batch.spans["chosen"][:, 0]
         sentence, alone = model(batch, state).last[row, 0], model(ngrams).last[:, 0]
-        excluded = find_equal(ngrams.text.ids) | (row[:, None] == row)
-        loss, right = info_nce(
-            multiply(sentence, alone) / self.temperature,
-            excluded,
-            torch.ones_like(row, dtype=torch.bool),
-        )
-        return Output({"infoword": Term(loss)}, {"acc/infoword": (right, len(row))})
+        vectors, beside = {"sentence": sentence, "alone": alone}, {"ids": ngrams.text.ids}
+        return Contrast(self.compare, vectors, beside, {"row": row}).output("infoword")
+
+    def compare(self, vectors: Mapping[str, Tensor], beside: Mapping[str, Tensor]) -> Output:
+        """The loss of all n-grams of an update."""
+        row, count = beside["row"], len(beside["row"])
+        scores = multiply(vectors["sentence"], vectors["alone"]) / self.temperature
+        excluded = find_equal(beside["ids"]) | (row[:, None] == row)
+        loss, right = info_nce(scores, excluded)
+        return Output({"infoword": Term(loss, count=count)}, {"acc/infoword": (right, count)})
 
     def ngrams(self, batch: Batch) -> Batch:
         """spans.chosen of the original text as rows [m, max_tokens + specials], padded."""

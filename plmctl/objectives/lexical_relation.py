@@ -31,7 +31,7 @@ class LexicalRelation(Objective):
     """`- sum over rows "cls w1 sep w2 sep" of log p(related | pooled state)`, three rows for each
     pair (w1, w2) of `spans.lexical`: the pair itself, (w1, w2') and (w1', w2).
 
-    w1' is the word of the batch that is nearest to w1 by cosine, of those that are neither w1 nor
+    w1' is the word of the update that is nearest to w1 by cosine, of those that are neither w1 nor
     w2 and stand in no relation to w2; and so is w2'. (Lauscher et al., 2020, arXiv:1909.02339, sec.
     3.2: the sum with the losses of masked tokens and of segments, all with weight 1.)
     Differs: without `vectors`, which the paper takes from other embeddings, words are as near as
@@ -47,6 +47,7 @@ class LexicalRelation(Objective):
         needs=frozenset({"text", "spans.lexical"}),
         heads=frozenset({"pooler", "lexical"}),
         terms=frozenset({"lexical"}),
+        shares=True,
     )
 
     def __init__(self, *, vocab: Vocab, pairs: WordPairs, vectors: str | None = None) -> None:
@@ -78,12 +79,20 @@ class LexicalRelation(Objective):
     def counts(self, batch: Batch) -> dict[str, int]:
         return {"lexical": 3 * len(batch.spans.get("lexical", ()))}
 
+    def share(self, batch: Batch) -> dict[str, Tensor]:
+        spans = batch.spans.get("lexical")
+        return {} if spans is None else {"lexical": spans[:, 3]}
+
     def forward(self, model: Model, batch: Batch, state: object = None) -> Output:
         count = self.counts(batch)["lexical"]
         if not count:
             return Output({})
-        pairs = self.table.pairs[batch.spans["lexical"][:, 3].cpu().numpy()]  # [m, 2]
-        rows = self.choose_rows(pairs, self.embed(model, np.unique(pairs)))
+        own = batch.spans["lexical"][:, 3]
+        pairs, every = (
+            self.table.pairs[numbers.cpu().numpy()]  # [m, 2]
+            for numbers in (own, batch.shared.get("lexical", own))
+        )
+        rows = self.choose_rows(pairs, self.embed(model, np.unique(every)))
         asked = self.lay_out(rows, batch.key.device)
         pooled = model.heads["pooler"](model(asked).last[:, 0])
         labels = torch.zeros(len(rows), dtype=torch.int64, device=batch.key.device)
@@ -105,7 +114,7 @@ class LexicalRelation(Objective):
         """[3 m, 2] numbers of words: the m pairs, those with another second word, those with
         another first one.
         """
-        others = np.array(sorted(vectors))  # all words of the batch
+        others = np.array(sorted(vectors))  # all words of the update
         space = np.stack([vectors[n] for n in others.tolist()])
         norms = np.linalg.norm(space, axis=1, keepdims=True)
         space = space / np.where(norms > 0, norms, 1)

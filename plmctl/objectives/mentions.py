@@ -84,9 +84,9 @@ class Mentions:
         return np.concatenate([pairs[found], relation[:, None]], 1), pairs[unrelated]
 
 
-def seed_of(batch: Batch, seed: int) -> np.random.Generator:
-    """A generator of which the rows of a batch are the seed, so that what is drawn is known before
-    the forward pass.
+def seed_of(keys: Tensor, seed: int) -> np.random.Generator:
+    """A generator of which the rows with these keys are the seed, so that what is drawn follows
+    from the rows alone.
     """
-    key = batch.key.cpu().numpy().astype(np.int64)
+    key = keys.cpu().numpy().astype(np.int64)
     return np.random.default_rng([seed, *(key & 0x7FFFFFFF)])

@@ -4,9 +4,9 @@ vectors of frequent words, so that rare words can be given one (Schick and Schü
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import cast
 
 import torch
@@ -21,7 +21,7 @@ from plmctl.heads.mimic import MimicHead
 from plmctl.knowledge.words import WordCounts
 from plmctl.models.base import Backbone, Model
 from plmctl.models.encoder import Encoder, token_positions
-from plmctl.objectives.base import Facts, Objective, Output, Term
+from plmctl.objectives.base import Contrast, Facts, Objective, Output, Term
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,36 @@ class Groups:
         return padded.index_put((self.of_row, self.place), states), real
 
 
+def read_contexts(
+    model: Model, batch: Batch, words: Sequence[str], groups: Groups, *, mode: Mode
+) -> dict[str, Tensor]:
+    """What `combine` needs of each row: in modes with contexts its "states" [n, H], in those that
+    mix in the form of its word, or have nothing else, the "form" [n, d].
+    """
+    head, anchors = cast(MimicHead, model.heads["mimic"]), batch.anchors
+    if mode == "form":
+        return {"form": head.form(words)[groups.of_row]}
+    assert anchors is not None
+    if mode in ("context", "shallow"):
+        states = {"states": model(batch).gather_anchors(anchors)}
+        return states | ({"form": head.form(words)[groups.of_row]} if mode == "shallow" else {})
+    form = head.form(words)[groups.of_row]  # [n, d]
+    column = anchors[:, 1]
+    column = torch.full_like(column, SLOTS[mode]) if mode in SLOTS else column
+    x = embed_with(model.backbone, batch, column, form)
+    return {"states": model.backbone.encode(x, batch).gather_anchors(anchors)}
+
+
+def combine(head: MimicHead, rows: Mapping[str, Tensor], groups: Groups) -> Tensor:
+    """[G, d] the vectors of words from what `read_contexts` gives."""
+    form = rows["form"][groups.first] if "form" in rows else None
+    if "states" not in rows:
+        assert form is not None
+        return form
+    vectors: Tensor = head.context(*groups.gather(rows["states"]))
+    return vectors if form is None else head.mix(vectors, form)
+
+
 def make_vectors(
     model: Model, batch: Batch, words: Sequence[str], groups: Groups, *, mode: Mode
 ) -> Tensor:
@@ -62,21 +92,8 @@ def make_vectors(
         groups: of the rows.
         mode: how the form of a word enters.
     """
-    head = cast(MimicHead, model.heads["mimic"])
-    if mode == "form":
-        return head.form(words)
-    anchors = batch.anchors
-    assert anchors is not None
-    if mode in ("context", "shallow"):
-        states = model(batch).gather_anchors(anchors)
-    else:
-        form = head.form(words)[groups.of_row]  # [n, d]
-        column = anchors[:, 1]
-        column = torch.full_like(column, SLOTS[mode]) if mode in SLOTS else column
-        x = embed_with(model.backbone, batch, column, form)
-        states = model.backbone.encode(x, batch).gather_anchors(anchors)
-    vectors: Tensor = head.context(*groups.gather(states))
-    return head.mix(vectors, head.form(words)) if mode == "shallow" else vectors
+    rows = read_contexts(model, batch, words, groups, mode=mode)
+    return combine(cast(MimicHead, model.heads["mimic"]), rows, groups)
 
 
 def embed_with(backbone: Backbone, batch: Batch, column: Tensor, vectors: Tensor) -> Tensor:
@@ -109,6 +126,7 @@ class Mimic(Objective):
         needs=frozenset({"text", "labels.word", "labels.token", "values.group", "values.mode"}),
         heads=frozenset({"mimic"}),
         terms=frozenset({"mimic"}),
+        contrasts=True,
         measures=frozenset({"cos/mimic"}),
     )
 
@@ -138,13 +156,24 @@ class Mimic(Objective):
         if not bool(real.any()):
             none = table.new_zeros(())
             return Output({"mimic": Term(none)}, {"cos/mimic": (none, 0)})
-        groups = Groups.of(torch.where(real, batch.values["group"], -1))
-        kept = real[groups.first]
+        number = torch.where(real, batch.values["group"], -1)
+        groups = Groups.of(number)
         mode = MODES[int(batch.values["mode"][0])]
         numbers = torch.where(real, batch.labels["word"], 0)[groups.first].tolist()
         words = [self.spellings[number] for number in numbers]
-        vectors = make_vectors(model, batch, words, groups, mode=mode)[kept]
-        wanted = table[batch.labels["token"][groups.first[kept]]].detach()
+        rows = read_contexts(model, batch, words, groups, mode=mode)
+        beside = {"group": number, "wanted": table[batch.labels["token"].clamp(min=0)].detach()}
+        compare = partial(self.compare, cast(MimicHead, model.heads["mimic"]))
+        return Contrast(compare, rows, beside).output("mimic")
+
+    def compare(
+        self, head: MimicHead, rows: Mapping[str, Tensor], beside: Mapping[str, Tensor]
+    ) -> Output:
+        """The loss of all words of an update."""
+        groups = Groups.of(beside["group"])
+        kept = beside["group"][groups.first] >= 0
+        vectors, wanted = combine(head, rows, groups)[kept], beside["wanted"][groups.first[kept]]
         error = (vectors - wanted).float().square().sum()
         cosine = F.cosine_similarity(vectors.detach().float(), wanted.float()).sum()
-        return Output({"mimic": Term(error)}, {"cos/mimic": (cosine, len(wanted))})
+        term = Term(error, count=len(wanted) * self.width)
+        return Output({"mimic": term}, {"cos/mimic": (cosine, len(wanted))})

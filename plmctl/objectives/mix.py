@@ -5,7 +5,7 @@ data source if it says so.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from plmctl.core.errors import ConfigError
 from plmctl.core.fields import glossary
 from plmctl.core.unwritten import place_of
 from plmctl.models.base import Model, Once
-from plmctl.objectives.base import Facts, ModelCost, Objective, Output, Term
+from plmctl.objectives.base import Contrast, Facts, ModelCost, Objective, Output, Term
 
 
 @dataclass(frozen=True)
@@ -78,16 +78,15 @@ class Mix(Objective):
         once = Once(model)
         terms: dict[str, Term] = {}
         logs: dict[str, Any] = {}
+        contrasts: dict[str, Contrast] = {}
         state_out = None
         for entry in self._active(batch).values():
-            out = entry.objective(once, batch, state)
-            terms |= {
-                name: Term(term.total, term.weight * entry.weight)
-                for name, term in out.terms.items()
-            }
+            out = weigh(entry.objective(once, batch, state), entry.weight)
+            terms |= out.terms
             logs |= out.logs
+            contrasts |= out.contrasts
             state_out = out.state if out.state is not None else state_out
-        out = Output(terms, logs, state_out)
+        out = Output(terms, logs, state_out, contrasts)
         for cost in self._charged(batch):
             out = cost.add(out, once, batch)
         return out
@@ -97,6 +96,18 @@ class Mix(Objective):
             entry.objective.after_step(model, step)
         for cost in self.costs:
             cost.after_step()
+
+
+def weigh(out: Output, weight: float) -> Output:
+    """`out` with the weights of its terms multiplied."""
+
+    def change(out: Output) -> Output:
+        terms = {
+            name: replace(term, weight=term.weight * weight) for name, term in out.terms.items()
+        }
+        return replace(out, terms=terms)
+
+    return out.change(change)
 
 
 def refuse_uncounted(objective: Objective, batch: Batch, terms: Sequence[str]) -> ConfigError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -43,4 +43,4 @@ class OwnLosses(ModelCost):
             passes = [hidden.losses[name].sum() for hidden in once.passes if name in hidden.losses]
             total = torch.stack(passes).mean() if passes else batch.key.new_zeros(()).float()
             terms[name] = Term(total, weight)
-        return Output(terms, out.logs, out.state)
+        return replace(out, terms=terms)

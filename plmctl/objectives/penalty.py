@@ -5,7 +5,7 @@ objective (nn/restrained.py).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -57,7 +57,7 @@ class Penalties(ModelCost):
             terms[name] = Term(rows * torch.stack(penalties).sum())
             measured = parts[0].measure(parts, noted)
             logs |= {key: (rows * value, rows) for key, value in measured.items()}
-        return Output(terms, logs, out.state)
+        return replace(out, terms=terms, logs=logs)
 
     def after_step(self) -> None:
         for parts in self.parts.values():

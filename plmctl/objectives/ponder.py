@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
@@ -59,7 +59,7 @@ class PonderCost(ModelCost):
             layers: Any = sum(part[..., 0].sum() for part in passes)
             terms[_name("ponder", key)] = Term(total, weight)
             logs[_name("layers", key)] = (layers, len(passes) * _count_tokens(key, batch))
-        return Output(terms, logs, out.state)
+        return replace(out, terms=terms, logs=logs)
 
 
 def _name(what: str, key: str) -> str:

@@ -4,10 +4,12 @@ near each other.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
 from plmctl.core.batch import Batch
@@ -17,8 +19,7 @@ from plmctl.core.values import Count, Whole
 from plmctl.knowledge.facts import FactTable
 from plmctl.knowledge.known import TextSample
 from plmctl.models.base import Model
-from plmctl.objectives.ask import make_output
-from plmctl.objectives.base import Facts, Objective, Output
+from plmctl.objectives.base import Contrast, Facts, Objective, Output, Term
 from plmctl.objectives.contrast import multiply
 from plmctl.objectives.mentions import Mentions, seed_of
 
@@ -47,7 +48,7 @@ class RelationContrast(Objective):
     e_tail]` of two tuples, B a tuple with the relation of A, C tuples with another one, or with
     none (Qin et al., 2021, arXiv:2012.15022, eq. 4; thunlp/ERICA, NTXentLoss_doc).
 
-    Tuples are pairs of entities of one document of the micro-batch, e the mean over mentions
+    Tuples are pairs of entities of one document of the update, e the mean over mentions
     (objectives/mentions.py); a pair with several relations is a tuple for each. Those of a relation
     are paired at random, each with one other; tuples of one document that share head or tail are
     neither positive nor negative for each other. The mean over tuples that have another one.
@@ -64,6 +65,7 @@ class RelationContrast(Objective):
         needs=frozenset({"text", "spans.entity"}),
         terms=frozenset({"relation_contrast"}),
         least_rows=2,
+        contrasts=True,
         measures=frozenset({"relation_tuples"}),
     )
 
@@ -87,11 +89,11 @@ class RelationContrast(Objective):
         return self.table.describe_known(text)
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        return {"relation_contrast": len(self.draw(batch, Mentions.of(batch)).anchor)}
+        return {"relation_contrast": len(self.draw(batch.key, Mentions.of(batch)).anchor)}
 
-    def draw(self, batch: Batch, mentions: Mentions) -> Tuples:
-        """The tuples of a batch, and what each is compared with."""
-        generator = seed_of(batch, self.seed)
+    def draw(self, keys: Tensor, mentions: Mentions) -> Tuples:
+        """The tuples of the rows of these keys, and what each is compared with."""
+        generator = seed_of(keys, self.seed)
         related, rest = mentions.facts(self.table)
         order = generator.permutation(len(rest))  # the first ones of each document
         document = mentions.document[rest[order, 0]]
@@ -112,28 +114,39 @@ class RelationContrast(Objective):
         return Tuples(head, tail, relation, anchor, positive, negative & chosen)
 
     def forward(self, model: Model, batch: Batch, state: object = None) -> Output:
-        mentions = Mentions.of(batch)
-        tuples = self.draw(batch, mentions)
+        mentions, hidden = Mentions.of(batch), model(batch, state)
+        document = np.unique(mentions.document, return_inverse=True)[1].reshape(-1)
+        ids, numbers = (torch.from_numpy(x).to(batch.key.device) for x in (mentions.ids, document))
+        return Contrast(
+            self.compare,
+            {"entities": mentions.pool(hidden.last)},  # [e, W]
+            {"ids": ids, "key": batch.key},
+            {"document": numbers},
+        ).output("relation_contrast", hidden.state)
+
+    def compare(self, vectors: Mapping[str, Tensor], beside: Mapping[str, Tensor]) -> Output:
+        """The loss of all entities of an update."""
+        entities, none = vectors["entities"], np.zeros((0, 4), np.int64)
+        document, ids = (beside[name].cpu().numpy() for name in ("document", "ids"))
+        tuples = self.draw(beside["key"], Mentions(none, none[:, 0], document, ids))
         if not len(tuples.anchor):
             return Output({})
-        hidden = model(batch, state)
-        entities = mentions.pool(hidden.last)  # [e, W]
         device = entities.device
         head, tail, anchor, positive = (
             torch.from_numpy(x).to(device)
             for x in (tuples.head, tuples.tail, tuples.anchor, tuples.positive)
         )
-        vectors = F.normalize(torch.cat([entities[head], entities[tail]], 1), dim=-1)  # [n, 2 W]
-        scores = multiply(vectors[anchor], vectors) / self.temperature  # [a, n]
+        pairs = F.normalize(torch.cat([entities[head], entities[tail]], 1), dim=-1)  # [n, 2 W]
+        scores = multiply(pairs[anchor], pairs) / self.temperature  # [a, n]
         seen = torch.from_numpy(tuples.negative).to(device)
         seen[torch.arange(len(anchor), device=device), positive] = True
         scores = scores.masked_fill(~seen, -torch.inf)
         loss = F.cross_entropy(scores, positive, reduction="sum")
         right = (scores.argmax(1) == positive).sum()
         count = len(tuples.anchor)
-        out = make_output("relation_contrast", loss, right, count, hidden.state)
         related = torch.tensor(float((tuples.relation >= 0).sum()), device=device)
-        return Output(out.terms, {**out.logs, "relation_tuples": (related, 1)}, out.state)
+        logs = {"acc/relation_contrast": (right, count), "relation_tuples": (related, 1)}
+        return Output({"relation_contrast": Term(loss, count=count)}, logs)
 
 
 def _rank(groups: np.ndarray) -> np.ndarray:

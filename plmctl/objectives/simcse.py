@@ -4,7 +4,7 @@ dropout mask?
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Literal
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from plmctl.core.batch import Batch
+from plmctl.core.batch import IGNORE, Batch
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import part_of
 from plmctl.heads.pooler import Pooler
@@ -21,7 +21,7 @@ from plmctl.heads.sentences import pool_text
 from plmctl.models.base import Model
 from plmctl.nn.cells.attention import Attention
 from plmctl.nn.dropout import Dropout
-from plmctl.objectives.base import Facts, Objective, Output, Term
+from plmctl.objectives.base import Contrast, Facts, Objective, Output, Term
 from plmctl.objectives.contrast import find_equal, info_nce, multiply, restore_originals
 
 
@@ -37,14 +37,17 @@ class SimCSE(Objective):
     x_j|^2).
     (Gao et al., 2021, arXiv:2104.08821, sec. 3, eq. 4 and sec. 2.3; princeton-nlp/SimCSE,
     models.py: `mlp_only_train`.)
-    Differs: negatives are the rows of the micro-batch, where the released code gathers those of all
-    processes; equal rows are masked. Beside mlm, each mask is drawn by the noise of the run, and
-    both passes read the text before it.
+    Differs: equal rows are masked. Beside mlm, each mask is drawn by the noise of the run, and both
+    passes read the text before it.
     """
 
     embeds = True  # its model is one of texts, by the vectors of `pooling`
     facts = Facts(
-        needs=frozenset({"text"}), terms=frozenset({"simcse"}), least_rows=2, asks_row=True
+        needs=frozenset({"text"}),
+        terms=frozenset({"simcse"}),
+        least_rows=2,
+        contrasts=True,
+        asks_row=True,
     )
 
     def __init__(
@@ -66,16 +69,27 @@ class SimCSE(Objective):
                 pool_text(model, view, self.pooling, model(view))
                 for view in (clean, replace(clean))
             )
-        real, count = batch.text.length > 0, batch.counts["rows"]
         a, b = (unit(self.mlp(states)) for states in (first, second))
-        loss, right = info_nce(
-            multiply(a, b) / self.temperature, find_equal(clean.text.ids) | ~real, real
-        )
+        beside = {
+            "ids": clean.text.ids.masked_fill(~clean.text.real, IGNORE),
+            "first": first.detach(),
+            "second": second.detach(),
+        }
+        vectors = {"a": a, "b": b}
+        if batch.counts["rows"] < len(batch.key):  # rows that only fill the batch
+            real = batch.text.length > 0
+            vectors, beside = ({n: x[real] for n, x in each.items()} for each in (vectors, beside))
+        return Contrast(self.compare, vectors, beside).output("simcse")
+
+    def compare(self, vectors: Mapping[str, Tensor], beside: Mapping[str, Tensor]) -> Output:
+        """The loss of all rows of an update."""
+        scores, count = multiply(vectors["a"], vectors["b"]) / self.temperature, len(beside["ids"])
+        loss, right = info_nce(scores, find_equal(beside["ids"]))
         logs: dict[str, tuple[Tensor, int | Tensor]] = {"acc/simcse": (right, count)}
         if count > 1:
-            apart, spread = _geometry(first.detach(), second.detach(), real)
+            apart, spread = _geometry(beside["first"], beside["second"])
             logs |= {"align": (apart, count), "uniform": (spread * count, count)}
-        return Output({"simcse": Term(loss)}, logs)
+        return Output({"simcse": Term(loss, count=count)}, logs)
 
 
 @contextmanager
@@ -100,11 +114,11 @@ def unit(states: Tensor) -> Tensor:
     return F.normalize(states.to(torch.promote_types(states.dtype, torch.float32)), dim=-1)
 
 
-def _geometry(first: Tensor, second: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
+def _geometry(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
     """(sum of squared distances of the two views, log of the mean Gaussian potential of pairs),
     rows brought to length 1.
     """
     x, y = unit(first), unit(second)
-    pairs = (real[:, None] & real).fill_diagonal_(False)
+    pairs = ~torch.eye(len(x), dtype=torch.bool, device=x.device)
     potential = torch.exp(4 * (multiply(x, x) - 1)).masked_fill(~pairs, 0)  # |x - y|^2 = 2 - 2 x.y
-    return ((x - y).square().sum(1) * real).sum(), (potential.sum() / pairs.sum()).log()
+    return (x - y).square().sum(), (potential.sum() / pairs.sum()).log()

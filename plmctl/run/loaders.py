@@ -126,11 +126,10 @@ def open_held_out(
     """{title: validation batches} of each corpus: its held-out documents under `eval.noise` and
     `eval.seed`, the same for every run, and at most `eval.rows` of them.
     """
-    train, most = spec.train, spec.eval.rows
-    share = train.micro_batch_size or max(1, train.batch_size // world.size)
+    most, share = spec.eval.rows, rows_of_evaluation(spec, world.size)
     batches: dict[str, Iterator[Batch]] = {}
     for title, (name, part) in corpus.held_out().items():
-        shards, rows = corpus.valid[name][part], spec.eval.batch_size or share
+        shards, rows = corpus.valid[name][part], share
         node = {**sources(spec)[name], "noise": plain(spec.eval.noise)}
         # a row goes on where the same row of the batch before ended
         if "streams" in node["format"]:
@@ -154,6 +153,24 @@ def open_held_out(
             every, None if most is None else max(1, -(-most // (rows * world.size)))
         )
     return batches
+
+
+def rows_of_evaluation(spec: Any, processes: int) -> int:
+    """Rows of a batch of validation in each process: those of a micro-batch of training, or a
+    process' share of `eval.batch_size`.
+    """
+    train, most = spec.train, spec.eval.batch_size
+    if most is None and train.micro_batch_size:
+        return int(train.micro_batch_size)
+    return max(1, (most or train.batch_size) // processes)
+
+
+def batches_beside(spec: Any, processes: int) -> int:
+    """How many batches of validation in each process make one of all rows that are compared in
+    training, or in `eval.batch_size`.
+    """
+    compared = spec.eval.batch_size or spec.train.batch_size
+    return max(1, compared // (processes * rows_of_evaluation(spec, processes)))
 
 
 def _streams(tokens: int, length: int, most: int) -> int:

@@ -37,7 +37,13 @@ from plmctl.run.checks.stage_settings import (
 from plmctl.run.corpus import Corpus, open_corpus
 from plmctl.run.fit import budget_of, fit
 from plmctl.run.floors import Floors, asks_for_text, count_corpus
-from plmctl.run.loaders import BatchFields, describe_unread, open_held_out, open_training_loader
+from plmctl.run.loaders import (
+    BatchFields,
+    batches_beside,
+    describe_unread,
+    open_held_out,
+    open_training_loader,
+)
 from plmctl.run.model_facts import heads_about, pattern_of
 from plmctl.run.overview import check_languages, check_memory, describe_hidden_words, describe_run
 from plmctl.run.resolve import resolve_pretraining
@@ -242,6 +248,7 @@ def _validation(
     # opened now: held-out text that fills no row is told before the first update
     held_out = open_held_out(spec, corpus, world, fields)
     batches: dict[str, list[Batch]] = {}
+    beside = batches_beside(spec, world.size)
     floors: dict[str, float] = {}
 
     def evaluate(model: Model, progress: Progress) -> dict[str, float]:
@@ -249,7 +256,8 @@ def _validation(
         if first:
             batches.update({title: list(rows) for title, rows in held_out.items()})
         parts = {
-            title: measure(model, objective, rows, world=world) for title, rows in batches.items()
+            title: measure(model, objective, rows, world=world, beside=beside)
+            for title, rows in batches.items()
         }
         scores = score_parts(parts, bytes_per_token, targets)
         if len(parts) > 1:

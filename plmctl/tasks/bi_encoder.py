@@ -5,7 +5,7 @@ whether they belong together.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -19,7 +19,7 @@ from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.heads.sentences import SENTENCE, embed_text
 from plmctl.models.base import Model
-from plmctl.objectives.base import Facts, Output, Term
+from plmctl.objectives.base import Contrast, Facts, Output, Term
 from plmctl.objectives.contrast import multiply
 from plmctl.tasks import encode
 from plmctl.tasks.apart import PLACE, check_pooling, encode_apart
@@ -107,6 +107,10 @@ class VectorRanking(RankingTask):
     def logits(self, model: Model, batch: Batch) -> dict[str, Tensor]:
         return {SENTENCE: embed_text(model, batch, self.pooling)}  # [B, W]
 
+    def check_compared(self) -> None:
+        allowed = "a task that predicts labels: vectors alone are no predictions"
+        raise ConfigError("task", self.name, allowed, fix="stabiliser=[]")
+
     def as_queries(self, vectors: np.ndarray) -> np.ndarray:
         """[q, W'] of vectors [q, W] what is multiplied with `as_documents`."""
         return vectors
@@ -153,8 +157,9 @@ class BatchCandidates:
     own: Tensor
 
     @classmethod
-    def of(cls, batch: Batch) -> BatchCandidates:
-        kind, group, text = (batch.require(f"values.{n}") for n in ("kind", "group", "text"))
+    def of(cls, values: Mapping[str, Tensor]) -> BatchCandidates:
+        """Those of rows with these `kind`, `group` and `text`."""
+        kind, group, text = (values[name] for name in ("kind", "group", "text"))
         asked, shown = kind == QUESTION, kind != QUESTION
         own = group[asked][:, None] == group[shown]
         positive = own & (kind[shown] == POSITIVE)
@@ -170,12 +175,13 @@ class BiEncoder(VectorRanking):
     temperature and contradictions as negatives: supervised SimCSE, Gao et al., 2021,
     arXiv:2104.08821, eq. 5).
 
-    Differs: one encoder for questions and texts (DPR has two); negatives are those of the
-    micro-batch of a process; other positives of a question, and texts equal to one, are no
-    negatives.
+    Differs: one encoder for questions and texts (DPR has two); other positives of a question, and
+    texts equal to one, are no negatives.
     """
 
     Settings: ClassVar[type[BiEncoderSettings]] = BiEncoderSettings
+
+    facts = replace(VectorRanking.facts, contrasts=True)
 
     def __init__(self, **settings: Any) -> None:
         own = self.Settings(**settings)
@@ -192,7 +198,15 @@ class BiEncoder(VectorRanking):
         return self.as_queries(vectors)
 
     def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
-        vectors, found = logits[SENTENCE], BatchCandidates.of(batch)
+        beside = {name: batch.require(f"values.{name}") for name in ("kind", "text")}
+        group = {"group": batch.require("values.group")}
+        return Contrast(self.compare, dict(logits), beside, group).output(SENTENCE)
+
+    def compare(self, vectors: Mapping[str, Tensor], beside: Mapping[str, Tensor]) -> Output:
+        """The loss of all questions of an update."""
+        return self._compare(vectors[SENTENCE], BatchCandidates.of(beside))
+
+    def _compare(self, vectors: Tensor, found: BatchCandidates) -> Output:
         if self.likeness == "cosine":
             vectors = F.normalize(vectors, dim=-1)
         q, d = vectors[found.is_question], vectors[~found.is_question]
@@ -202,9 +216,8 @@ class BiEncoder(VectorRanking):
         each = losses.masked_fill(~found.positive, 0).sum(1) / found.positive.sum(1)
         best = scores.masked_fill(~found.positive, -torch.inf).amax(1)
         right = (best > wrong.amax(1)).sum()
-        return Output(
-            {SENTENCE: Term(each.sum())}, {"acc/sentence": (right, self.counts(batch)[SENTENCE])}
-        )
+        count = len(q)
+        return Output({SENTENCE: Term(each.sum(), count=count)}, {"acc/sentence": (right, count)})
 
 
 def _unit(vectors: np.ndarray) -> np.ndarray:

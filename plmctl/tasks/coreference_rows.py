@@ -159,7 +159,7 @@ class SegmentRun(Noise):
                 for start, size in zip(first, sizes, strict=True)
             ]
         )
-        is_first = np.diff(group[index], prepend=-1) > 0
+        is_first = np.diff(group[index], prepend=-1) != 0  # documents are in any order
         place = np.searchsorted(begins, index, side="right") - 1
         assert rows.anchors is not None
         return replace(

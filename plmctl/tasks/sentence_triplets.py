@@ -66,7 +66,7 @@ class SentenceTriplets(VectorRanking):
         return np.concatenate([2 * vectors, lengths], axis=1)
 
     def loss(self, logits: Mapping[str, Tensor], batch: Batch) -> Output:
-        vectors, found = logits[SENTENCE], BatchCandidates.of(batch)
+        vectors, found = logits[SENTENCE], BatchCandidates.of(batch.values)
         wide = vectors.to(torch.promote_types(vectors.dtype, torch.float32))
         a, d = wide[found.is_question], wide[~found.is_question]
         far = torch.cdist(a, d, compute_mode="donot_use_mm_for_euclid_dist")  # [Q, D]

@@ -152,10 +152,13 @@ class SideLoss(Objective):
 
     def forward(self, model: Model, batch: Batch, state: Any = None) -> Output:
         seen: Any = OwnHeads(model, self.side.heads)
-        out = self.task(seen, batch, state)
+        out: Output = self.task(seen, batch, state)
+        return out.change(self._rename)
+
+    def _rename(self, out: Output) -> Output:
         terms = {side_name(self.side.name, term): value for term, value in out.terms.items()}
         logs = {}
         for name, value in out.logs.items():
             group, slash, last = name.rpartition("/")
             logs[f"{group}{slash}{side_name(self.side.name, last)}"] = value
-        return Output(terms, logs, out.state)
+        return replace(out, terms=terms, logs=logs)

@@ -98,7 +98,7 @@ class Transform:
         out = task.loss(task.logits(once, batch), batch)  # type: ignore[operator]
         also = self.clm(once, batch)
         terms = {name: Term(term.total, self.language_model) for name, term in also.terms.items()}
-        return Output({**out.terms, **terms}, {**out.logs, **also.logs})
+        return replace(out, terms={**out.terms, **terms}, logs={**out.logs, **also.logs})
 
 
 def add_rows(states: Tensor, batch: Batch) -> Tensor:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import islice
 
 from torch import Tensor
 
 from plmctl.core.batch import Batch
 from plmctl.models.base import Model
-from plmctl.objectives.base import Objective
+from plmctl.objectives.base import Contrast, Objective, Output
 from plmctl.training.meter import Entry, Meter, compute_means, sum_parts
 from plmctl.training.processes.world import World
 from plmctl.training.randomness import seed_batch
+from plmctl.training.together import Name, drop_contrasts, find_contrasts, is_cut, join, share
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,7 @@ def measure(
     world: World,
     seed: int | None = None,
     exact: bool = False,
+    beside: int = 1,
 ) -> Measured:
     """The sums over all batches of all ranks; complete on the main process, empty on others.
 
@@ -54,24 +58,48 @@ def measure(
         seed: with the batch, decides what an objective draws, such as the samples of a
             generator; None: torch's generators as they are, whose state a trainer keeps.
         exact: for each `acc/...` also `exact/...`, the share of batches with no wrong answer.
+        beside: so many batches of each rank are compared with each other, where rows are compared.
     """
     meter = Meter()
     weights: dict[str, float] = {}
     state = None  # separate from the memory of training
-    for batch in batches:
-        state = model.backbone.fresh_state(len(batch.key), world.device) if state is None else state
-        counts = objective.counts(batch)
-        if seed is not None:
-            seed_batch(seed, batch)
-        output = objective(model, batch.to(world.device), state)
-        state = output.state
-        for name, term in output.terms.items():
-            meter.extend([(f"loss/{name}", term.total, counts.get(name, 0))])
-            weights[f"loss/{name}"] = term.weight
-        meter.extend((name, total, count) for name, (total, count) in output.logs.items())
-        if exact:
-            meter.extend(_find_exact(output.logs))
+    joins, remaining = objective.facts.contrasts, iter(batches)
+    while together := list(islice(remaining, beside)):
+        contrasts: list[Mapping[Name, Contrast]] = []
+        for batch in share(objective, together, world):
+            rows, counts = len(batch.key), objective.counts(batch)
+            state = model.backbone.fresh_state(rows, world.device) if state is None else state
+            if seed is not None:
+                seed_batch(seed, batch)
+            output = objective(model, batch.to(world.device), state)
+            state = output.state
+            if joins and is_cut(together, world):
+                contrasts.append(find_contrasts(batch, output))
+                output = drop_contrasts(output)
+            _note(meter, weights, output, counts, exact=exact)
+        if joins and is_cut(together, world):
+            for found in join(contrasts, world, nullcontext).values():
+                if found.first:
+                    _note(meter, weights, found.output, {}, exact=exact)
     return Measured.together(Measured(*part) for part in world.gather((meter.sums(), weights)))
+
+
+def _note(
+    meter: Meter,
+    weights: dict[str, float],
+    output: Output,
+    counts: Mapping[str, int],
+    *,
+    exact: bool,
+) -> None:
+    """Add what was found to the sums; a term that is not in `counts` knows its own."""
+    for name, term in output.terms.items():
+        count = counts.get(name, term.count or 0)
+        meter.extend([(f"loss/{name}", term.total, count)])
+        weights[f"loss/{name}"] = term.weight
+    meter.extend((name, total, count) for name, (total, count) in output.logs.items())
+    if exact:
+        meter.extend(_find_exact(output.logs))
 
 
 def _find_exact(logs: Mapping[str, tuple[Tensor | float, Tensor | float]]) -> Iterator[Entry]:

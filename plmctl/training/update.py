@@ -2,7 +2,8 @@
 
 Counts of all terms are summed first; then each micro-batch has a backward pass of `sum_t weight_t
 total_t / count_t`, and gradients are summed over ranks. So 1 x 16 rows, 16 x 1 rows, and two
-processes of 8 rows are the same update.
+processes of 8 rows are the same update, also of a loss that compares rows with each other
+(`together.py`).
 """
 
 from __future__ import annotations
@@ -19,14 +20,17 @@ from plmctl.core.batch import Batch
 from plmctl.core.errors import ConfigError
 from plmctl.distill.base import LOGITS, Predictions, Question, record_model
 from plmctl.models.base import Model, Once
-from plmctl.objectives.base import Objective, Output
+from plmctl.objectives.base import Contrast, Objective, Output
 from plmctl.objectives.mix import refuse_uncounted
+from plmctl.training import together
 from plmctl.training.carried_states import CarriedStates
 from plmctl.training.device.precision import Precision
 from plmctl.training.meter import Entry
+from plmctl.training.randomness import random_state, restore_random_state
 from plmctl.training.regularisers.around import Around, Passes
 from plmctl.training.regularisers.base import Regulariser
 from plmctl.training.strategy.base import Strategy
+from plmctl.training.together import Name, Pulls
 
 
 class Update:
@@ -89,12 +93,53 @@ class Update:
         if regulariser and step % regulariser.every:
             regulariser = None
         entries: list[Entry] = [("loss", 0.0, float(world.main))]
-        for slot, batch in enumerate(micro_batches):
-            own = _Micro(self, slot, batch.to(world.device), counts, last=slot == last)
-            entries += own.learn() if regulariser is None else own.learn_around(regulariser)
+        joins = self.objective.facts.contrasts and together.is_cut(micro_batches, world)
+        micros = [
+            _Micro(self, slot, batch, counts, last=slot == last)
+            for slot, batch in enumerate(together.share(self.objective, micro_batches, world))
+        ]
+        if joins:
+            entries += self._learn_together(micros, regulariser)
+        else:
+            for micro in micros:
+                entries += micro.learn() if regulariser is None else micro.learn_around(regulariser)
         self.strategy.finish_backward()
         self.precision.unscale(self.optimizer)
         return self.strategy.gradient_norm(), entries
+
+    def _learn_together(
+        self, micros: Sequence[_Micro], regulariser: Regulariser | None
+    ) -> list[Entry]:
+        """The gradient of losses that contrast the rows of all micro-batches and processes."""
+        if regulariser is not None:
+            allowed = "none: the loss compares rows of several micro-batches or processes"
+            kind = type(regulariser).__name__
+            raise ConfigError("regulariser", kind, allowed, fix="regulariser=none")
+        world, entries = self.strategy.world, list[Entry]()
+        contrasts = [micro.look(keep=len(micros) == 1) for micro in micros]
+        joined = together.join(contrasts, world, self.precision.autocast)
+        pulls: dict[tuple[int, Name], Pulls] = {}
+        whole: list[Tensor] = []  # the losses that this process counts
+        for name, found in joined.items():
+            loss = self._weigh(found.output)
+            if loss is not None and loss.requires_grad:
+                pulls |= {(slot, name): pull for slot, pull in found.pull(loss).items()}
+            if found.first:
+                entries += _list_joined(found.output, loss)
+                whole += [] if loss is None else [loss]
+        for slot, micro in enumerate(micros):
+            own = {name: pulls[slot, name] for name in contrasts[slot] if (slot, name) in pulls}
+            entries += micro.learn_pulled(own, whole if micro.last else [])
+        return entries
+
+    def _weigh(self, output: Output) -> Tensor | None:
+        """The loss of terms that know their counts; None where none has a gradient."""
+        parts = [
+            term.weight / term.count * term.total
+            for name, term in output.terms.items()
+            if term.count and (not self.losses or name in self.losses)
+        ]
+        return torch.stack(parts).sum() if parts else None
 
     def apply(self, multipliers: Sequence[float], norm: float, share: float = 1.0) -> float:
         """Clip a gradient of this norm and make the step, every group at its own rate times its
@@ -122,21 +167,66 @@ class Update:
         self.optimizer.zero_grad(set_to_none=True)
 
 
+def _list_joined(output: Output, loss: Tensor | None) -> list[Entry]:
+    """What is logged of a contrast."""
+    entries: list[Entry] = [(name, total, count) for name, (total, count) in output.logs.items()]
+    for name, term in output.terms.items():
+        if term.count:
+            entries.append((f"loss/{name}", term.total.detach(), term.count))
+    return entries + ([] if loss is None else [("loss", loss.detach(), 0.0)])
+
+
 class _Micro:
     """The backward passes of one micro-batch."""
 
     def __init__(
         self, update: Update, slot: int, batch: Batch, counts: Mapping[str, int], *, last: bool
     ) -> None:
-        self.update, self.slot, self.batch, self.counts = update, slot, batch, counts
+        self.update, self.slot, self.counts = update, slot, counts
+        self.device = update.strategy.world.device
+        self.batch = batch.to(self.device)
         self.last, self.state = last, update.memory.before(slot, len(batch.key))
         self.entries: list[Entry] = []
+        self.output: Output | None = None  # of the first pass, where it is kept
+        self.random: dict[str, Tensor] = {}  # the states in which it was made
 
     def learn(self) -> list[Entry]:
         """One pass, and its gradient."""
         loss = self._forward(self.update.model)
         if loss is not None:
             update = self.update
+            update.strategy.backward(update.precision.scale(loss), last=self.last)
+        return self.entries
+
+    def look(self, *, keep: bool) -> dict[Name, Contrast]:
+        """The first of two passes: its contrasts; `keep`: the second one is this one."""
+        self.random = random_state(self.device)
+        output = self._read(self.update.model)
+        contrasts = together.find_contrasts(self.batch, output)
+        beside = together.drop_contrasts(output)
+        self._note(beside, self._weigh(beside))
+        self.update.memory.keep(self.slot, output.state)
+        self.output = output if keep else None
+        return contrasts
+
+    def learn_pulled(self, pulls: Mapping[Name, Pulls], whole: Sequence[Tensor]) -> list[Entry]:
+        """The second pass, and its gradient.
+
+        Args:
+            pulls: by name of contrasts, the gradients for their vectors.
+            whole: losses that are learned as they are.
+        """
+        if self.output is None:
+            restore_random_state(self.random, self.device)
+            self.output = self._read(self.update.model)
+        own = self._weigh(together.drop_contrasts(self.output))
+        parts = [*whole, *([] if own is None else [own])]
+        for name, contrast in together.find_contrasts(self.batch, self.output).items():
+            for vectors, pull in pulls.get(name, {}).items():
+                parts.append((contrast.vectors[vectors] * pull).sum())
+        self.output = None
+        if parts:
+            loss, update = torch.stack(parts).sum(), self.update
             update.strategy.backward(update.precision.scale(loss), last=self.last)
         return self.entries
 
@@ -148,7 +238,7 @@ class _Micro:
             return self.learn()
         passes = Passes(
             table=update.model.backbone.token_embedding,
-            forward=partial(self._read, regulariser.question),
+            forward=partial(self._read_around, regulariser.question),
             backward=lambda value, final: update.strategy.backward(value, last=final and self.last),
             scale=update.precision.scale,
             counts=self.counts,
@@ -161,7 +251,9 @@ class _Micro:
         ]
         return self.entries + extra
 
-    def _read(self, question: Question | None, predict: bool) -> tuple[Tensor, Predictions | None]:
+    def _read_around(
+        self, question: Question | None, predict: bool
+    ) -> tuple[Tensor, Predictions | None]:
         """One of several passes; the first is the one that is logged and remembered."""
         once: Any = Once(self.update.model) if predict else self.update.model
         loss, predictions = self._forward(once), None
@@ -173,11 +265,25 @@ class _Micro:
 
     def _forward(self, model: Any) -> Tensor | None:
         """The loss of one pass, as the update counts it; None where no term has a gradient."""
-        update, first = self.update, not self.entries
+        first, output = not self.entries, self._read(model)
+        loss = self._weigh(output)
+        if first:
+            self.update.memory.keep(self.slot, output.state)
+            self._note(output, loss)
+        return loss
+
+    def _read(self, model: Any) -> Output:
+        """What the objective says in one pass."""
+        update = self.update
         with update.precision.autocast():
-            output = update.objective(model, self.batch, self.state)
+            output: Output = update.objective(model, self.batch, self.state)
         if uncounted := [name for name in output.terms if f"term/{name}" not in self.counts]:
             raise refuse_uncounted(update.objective, self.batch, uncounted)
+        return output
+
+    def _weigh(self, output: Output) -> Tensor | None:
+        """The loss of all terms, as the update counts them."""
+        update = self.update
         live = {name: term for name, term in output.terms.items() if self.counts[f"term/{name}"]}
         parts = [
             term.weight / self.counts[f"term/{name}"] * term.total
@@ -188,9 +294,6 @@ class _Micro:
         if loss is not None and update.losses and not loss.requires_grad:
             allowed = "losses that depend on what the stage trains (trainable, frozen)"
             raise ConfigError("train.stages", f"losses: {', '.join(update.losses)}", allowed)
-        if first:
-            update.memory.keep(self.slot, output.state)
-            self._note(output, loss)
         return loss
 
     def _note(self, output: Output, loss: Tensor | None) -> None:

@@ -117,7 +117,7 @@ def test_relations_by_a_loop() -> None:
     keys = list(zip(mentions.document.tolist(), mentions.ids.tolist(), strict=True))
     by_hand = entities_by_hand(batch, states)
     vectors = [by_hand[document // T, 0, identity] for document, identity in keys]
-    tuples = objective.draw(batch, mentions)
+    tuples = objective.draw(batch.key, mentions)
     drawn = list(
         zip(tuples.head.tolist(), tuples.tail.tolist(), tuples.relation.tolist(), strict=True)
     )
@@ -157,11 +157,11 @@ def test_negatives_and_unrelated_tuples_are_bounded() -> None:
     batch, _ = draw(5)
     objective = RelationContrast(facts=Facts(FACTS), temperature=0.3, negatives=3, unrelated=2)
     mentions = Mentions.of(batch)
-    tuples = objective.draw(batch, mentions)
+    tuples = objective.draw(batch.key, mentions)
     assert (tuples.negative.sum(1) == 3).all()
     rest = tuples.head[tuples.relation < 0]
     assert np.bincount(mentions.document[rest] // T).tolist() == [2] * 5
-    again = objective.draw(batch, mentions)
+    again = objective.draw(batch.key, mentions)
     assert (again.negative == tuples.negative).all()  # known before the forward pass
 
 

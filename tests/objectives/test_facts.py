@@ -64,6 +64,8 @@ def full() -> Facts:
         terms=some,
         label_heads={"pair": "a"},
         at_every_token=some,
+        contrasts=True,
+        shares=True,
         least_rows=3,
         asks_next="text",
         asks_row=True,

@@ -165,6 +165,9 @@ def test_a_run_of_rows_is_drawn_anew_in_every_epoch(toy: Any) -> None:
         starts.add(first)
     assert starts == {0, 2, 4, 6, 8}
     assert task.counts(batch) == {"coreference": 2}
+    turned = batches.collate(rows, np.array([6, 7, 8, 9, 0, 1, 2, 3, 4, 5]), drawn)
+    assert turned.labels["coreference"].tolist() == [0, IGNORE, 0, IGNORE]
+    assert task.counts(turned) == {"coreference": 2}, "each document, in whatever order"
 
 
 def test_spans_are_all_of_one_sentence() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from plmctl.objectives.base import Output, Term
+from plmctl.objectives.base import Facts, Output, Term
 from plmctl.training.evaluation import measure
 from plmctl.training.processes.world import World
 
@@ -17,6 +17,8 @@ def test_exact_counts_batches_without_a_wrong_answer() -> None:
     answers = {"mlm": [(3, 3), (2, 3), (0, 0), (1, 1)], "nsp": [(1, 1), (0, 1), (1, 1), (0, 1)]}
 
     class Answers:
+        facts = Facts()
+
         def counts(self, batch: Any) -> dict[str, int]:
             return {"mlm": 1}
 

@@ -93,8 +93,8 @@ class WordContexts(Format):
     no vector in the table of tokens, and are left out. `mode` says how the form of the word enters,
     see `ContextLayout`; in the mode `form` a row is one word, without a context.
     (Schick and Schütze, 2020, arXiv:1910.07181, sec. 3; timoschick/bertram, input_processor.py.)
-    Differs: a batch or micro-batch that ends inside a group makes two groups of it; the groups of a
-    word share contexts only where it has too few.
+    Differs: a batch that ends inside a group makes two groups of it; the groups of a word share
+    contexts only where it has too few.
     """
 
     ordered = True

@@ -356,21 +356,16 @@ def find_unspelled(
 def find_too_few_rows(
     config: Mapping[str, Any], objectives: Mapping[str, Objective]
 ) -> Iterator[ConfigError]:
-    """Every stage whose micro-batches have fewer rows than an objective compares."""
-    train = config.get("train") or {}
+    """Every stage whose updates have fewer rows than an objective compares."""
+    train, key = config.get("train") or {}, "train.batch_size"
     for number, stage in enumerate(train.get("stages") or [{}]):
-        own = {**train, **{key.removeprefix("train."): value for key, value in stage.items()}}
-        key, processes = "batch_size", train.get("processes", 1)
-        if own.get("micro_batch_size"):
-            key, processes = "micro_batch_size", 1
-        where = f"train.stages.{number}.train.{key}" if f"train.{key}" in stage else f"train.{key}"
+        rows = stage.get(key, train.get("batch_size"))
+        where = f"train.stages.{number}.{key}" if key in stage else key
         for name, objective in objectives.items():
-            rows = objective.facts.least_rows
-            least = rows * processes
-            if own.get(key, least) < least:
-                compares = f"objective.{name} compares {rows} rows or more of a micro-batch"
-                allowed = f"at least {least}: {compares}"
-                yield ConfigError(where, own[key], allowed, fix=f"{where}={least}")
+            least = objective.facts.least_rows
+            if rows is not None and rows < least:
+                allowed = f"at least {least}: objective.{name} compares the rows of an update"
+                yield ConfigError(where, rows, allowed, fix=f"{where}={least}")
 
 
 def derive_targets(objective: Objective, there: Iterable[str], known: Fields) -> set[str]:

@@ -21,7 +21,7 @@ from plmctl.run.assemble import build_objective
 from plmctl.run.checks.contract import check_contract
 from plmctl.run.checks.token_settings import refuse_decided
 from plmctl.run.corpus import open_corpus, sources
-from plmctl.run.loaders import BatchFields, open_held_out
+from plmctl.run.loaders import BatchFields, batches_beside, open_held_out
 from plmctl.run.weights.loading import Loaded
 from plmctl.tasks.held_out import HeldOut
 from plmctl.training.checkpoint import load_exactly, read
@@ -55,7 +55,15 @@ def score_held_out(
     batches = open_held_out(run, corpus, world, BatchFields.by(model, objective))
     with torch.no_grad(), precision.autocast():
         measured = {
-            name: measure(model, objective, rows, world=world, seed=part.seed, exact=part.exact)
+            name: measure(
+                model,
+                objective,
+                rows,
+                world=world,
+                seed=part.seed,
+                exact=part.exact,
+                beside=batches_beside(run, world.size),
+            )
             for name, rows in batches.items()
         }
     if len(measured) > 1:

@@ -23,7 +23,7 @@ from plmctl.run.checks.cost import own_parameters
 from plmctl.run.corpus import Corpus
 from plmctl.run.evaluation.calibrating import decide_again
 from plmctl.run.evaluation.predict import ScoreTable, predict
-from plmctl.run.loaders import BatchFields, open_held_out
+from plmctl.run.loaders import BatchFields, batches_beside, open_held_out
 from plmctl.run.parents import build_task
 from plmctl.run.session import Session
 from plmctl.run.teaching.side_by_side import (
@@ -179,13 +179,15 @@ def _on_text(session: Session, loaded: list[Loaded]) -> Trial:
     held_out = [list(rows) for rows in open_held_out(spec, corpus, world, fields).values()]
     targets = sorted({name for rows in held_out for batch in rows[:1] for name in batch.targets})
     scores: list[dict[str, float]] = []
+    beside = batches_beside(spec, world.size)
     for model, objective in zip(models, objectives, strict=True):
         scores.append({})
         if own_parameters(objective, model) or not objective.facts.heads <= set(model.heads):
             continue
         with torch.no_grad():
             parts = [
-                measure(model, objective, rows, world=world, seed=spec.seed) for rows in held_out
+                measure(model, objective, rows, world=world, seed=spec.seed, beside=beside)
+                for rows in held_out
             ]
         means = Measured.together(parts).means()
         asked = [name for name in targets if f"loss/{name}" in means]

@@ -38,6 +38,7 @@ def build_regulariser(spec: Any, model: Model, objective: Objective) -> Regulari
         allowed = "batch: a regulariser changes what frozen layers read"
         fix = "train.frozen_outputs=batch"
         raise ConfigError("train.frozen_outputs", kept, allowed, fix=fix)
+    _check_cut(spec.train, objective)
     question = make_question(objective, model, "predicted")
     given = {"question": question} if _compares(objective, question) else {}
     part = locate(spec.regulariser["_target_"], spec.plugins)
@@ -51,6 +52,17 @@ def build_regulariser(spec: Any, model: Model, objective: Objective) -> Regulari
         objective.check_compared()
     built: Regulariser = build(spec.regulariser, given, spec.plugins, path="regulariser")
     return built
+
+
+def _check_cut(train: Any, objective: Objective) -> None:
+    """ConfigError where the loss of a micro-batch needs rows of others, whose vectors stay."""
+    if not objective.facts.contrasts:
+        return
+    for key, whole in (("processes", 1), ("micro_batch_size", train.batch_size)):
+        if (train[key] or whole) != whole:
+            allowed = f"{whole} beside a regulariser: the loss compares all rows of an update"
+            fix = "regulariser=none"
+            raise ConfigError(f"train.{key}", train[key], allowed, fix=fix)
 
 
 def _compares(objective: Objective, question: Question) -> bool:

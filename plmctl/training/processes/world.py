@@ -29,6 +29,11 @@ class World:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
     @property
+    def alone(self) -> bool:
+        """Whether no other process has rows of the same update."""
+        return self.size == 1
+
+    @property
     def main(self) -> bool:
         """The one process that writes files and prints."""
         return self.rank == 0
@@ -39,6 +44,10 @@ class World:
 
     def gather(self, value: Any) -> list[Any]:
         """The value of every process, by rank; on the main one only, elsewhere an empty list."""
+        return [value]
+
+    def exchange(self, value: Any) -> list[Any]:
+        """The picklable value of every process, by rank, on each of them."""
         return [value]
 
     def broadcast(self, value: Any) -> Any:
@@ -78,6 +87,12 @@ class Group(World):
         with explain_loss_of_process():
             dist.gather_object(value, values if self.main else None)
         return values if self.main else []
+
+    def exchange(self, value: Any) -> list[Any]:
+        values: list[Any] = [None] * self.size
+        with explain_loss_of_process():
+            dist.all_gather_object(values, value)
+        return values
 
     def broadcast(self, value: Any) -> Any:
         box = [value]

@@ -29,7 +29,9 @@ class Replicated(Single):
         module.to(self.world.device)
         with torch.no_grad(), explain_loss_of_process():
             for tensor in [*module.parameters(), *module.buffers()]:
-                dist.broadcast(tensor, 0)
+                flat = tensor.detach().contiguous().view(-1)
+                dist.broadcast(flat.view(torch.uint8), 0)  # gloo does not know every type
+                tensor.copy_(flat.view_as(tensor))
         return module
 
     def train(self, parameters: Sequence[nn.Parameter]) -> None:
