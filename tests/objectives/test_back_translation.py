@@ -114,7 +114,7 @@ def test_loss_and_gradient_are_those_of_the_definition(languages: int) -> None:
         others = [(own + 1 + step) % languages for step in range(languages - 1)]
         other = others[row % (languages - 1)]
         assert other != own
-        source = written(model, text, own, other, min(int(1.3 * max(lengths) + 5), 11))
+        source = written(model, text, own, other, min(int(1.3 * length + 5), 11))
         sources.add(tuple(source))
         logp = alone(model, source, text, other, own)
         loss = loss - sum(logp[t, token] for t, token in enumerate(text))
