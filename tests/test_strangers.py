@@ -170,3 +170,66 @@ def test_what_would_be_saved_with_a_reference_is_refused_before_work(
 ) -> None:
     assert run("pretrain", "bert", r"run.name='\${x}'", "--dry-run") == 2
     assert "run.name='${x}'" in capsys.readouterr().err
+
+
+def listing(folder: Path) -> dict[str, bytes]:
+    """What is in a folder."""
+    files = sorted(file for file in folder.rglob("*") if file.is_file())
+    return {str(file.relative_to(folder)): file.read_bytes() for file in files}
+
+
+@pytest.mark.parametrize(
+    "name", ["lock", "checkpoints", "metrics.jsonl", "events.out.tfevents.1.x", "env.json"]
+)
+def test_going_on_with_a_run_follows_no_link_in_it(
+    honest: Path, tmp_path: Path, run: Run, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    place, theirs = tmp_path / "run", tmp_path / "theirs"
+    shutil.copytree(honest, place)
+    shutil.copytree(honest, theirs)
+    for number in (7, 8):  # newer ones, so that pruning would take the others
+        shutil.copytree(theirs / "checkpoints/step-1", theirs / f"checkpoints/step-{number}")
+    (theirs / "events.out.tfevents.1.x").write_bytes(b"kept")
+    if (place / name).is_dir():
+        shutil.rmtree(place / name)
+    (place / name).unlink(missing_ok=True)
+    (place / name).symlink_to(theirs / name)
+    before = listing(theirs)
+    code, said = (
+        run("pretrain", "--resume", f"run.dir={place}", "train.steps=4"),
+        capsys.readouterr(),
+    )
+    assert listing(theirs) == before
+    assert (code, f"{place / name}: a link to" in said.err) == (3, True), said.err
+    assert f"fix: cp -rL {place} {place}-copy" in said.err
+
+
+def test_a_copied_run_goes_on_where_links_lead_to_it(
+    honest: Path, tmp_path: Path, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "runs").symlink_to(tmp_path / "disk")
+    shutil.copytree(honest, tmp_path / "disk/one")
+    code = run("pretrain", "--resume", f"run.dir={tmp_path / 'runs/one'}", "train.steps=2")
+    assert code == 0, capsys.readouterr().err
+    assert (tmp_path / "disk/one/checkpoints/step-2").is_dir()
+
+
+def test_answers_are_not_written_through_a_link(
+    honest: Path, tmp_path: Path, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "named").symlink_to(tmp_path / "theirs")
+    table = "text\tlabel\n" + "good\tyes\nbad\tno\n" * 8
+    for split in ("train", "dev"):
+        (tmp_path / f"{split}.tsv").write_text(table, encoding="utf-8")
+    place, task = tmp_path / "tuned", ("task=classification", f"task.path={tmp_path}")
+    tuned = run("finetune", *task, f"checkpoint={honest}", f"run.dir={place}", "train.steps=1")
+    assert tuned == 0, capsys.readouterr().err
+    (place / "eval").symlink_to(tmp_path / "theirs")
+    asked = ("eval", f"checkpoint={place}", *task)
+    code, said = run(*asked), capsys.readouterr()
+    assert (code, "a link to" in said.err) == (3, True), said.err
+    assert not any((tmp_path / "theirs").iterdir())
+    assert run(*asked, f"out={tmp_path / 'named'}") == 0
+    assert (tmp_path / "theirs" / "dev.jsonl").is_file()

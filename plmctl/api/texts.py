@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from plmctl.core.errors import DataError, UsageError
+from plmctl.storage.atomic import write_text
 from plmctl.tasks.base import Example, Task
 from plmctl.tasks.tables import AbsentColumn
 from plmctl.tasks.unlabelled import read_unlabelled
@@ -51,7 +52,7 @@ def read_items(task: Task, items: Sequence[Item]) -> Iterator[tuple[str | None, 
         file = Path(folder) / f"{PLACE}.jsonl"
         rows = (_as_row(item, number) for number, item in enumerate(items, 1))
         lines = [f"{json.dumps(row, default=_to_plain)}\n" for row in rows]
-        file.write_text("".join(lines), encoding="utf-8")
+        write_text(file, "".join(lines))
         try:
             examples = read_unlabelled(task, str(file))[1]
         except AbsentColumn as error:

@@ -30,6 +30,7 @@ from plmctl.report.mean_curves import Run, draw_means, read_curve
 from plmctl.report.page import Block, Chart, Code, Heading, Paragraph, TableBlock, write_page
 from plmctl.report.runs import RunLog
 from plmctl.report.studies import StudyFolder
+from plmctl.storage.gate import admit, own
 from plmctl.text.installed import write_installed, write_package_task
 
 MARK = ".plmctl-demo"  # in folders that the demo made and may therefore empty
@@ -127,9 +128,9 @@ def prepare(folder: Path) -> None:
         fix = "python -m plmctl.cli.demo <another folder>"
         raise UsageError(f"{folder} is not empty and not from an earlier demo\n  fix: {fix}")
     if folder.exists():
-        shutil.rmtree(folder)
-    folder.mkdir(parents=True)
-    (folder / MARK).touch()
+        shutil.rmtree(admit(folder))
+    admit(own(folder)).mkdir(parents=True)
+    admit(folder / MARK).touch()
 
 
 def masked_claim(log: RunLog) -> Claim:

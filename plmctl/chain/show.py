@@ -19,6 +19,7 @@ from plmctl.config.walks import leaves
 from plmctl.core.errors import UsageError
 from plmctl.core.spelling import spell, spell_word
 from plmctl.core.terminal import print_table, tell
+from plmctl.storage.gate import admit
 
 
 def show_list(given: Provenance, *, of_studies: bool) -> None:
@@ -75,7 +76,7 @@ def copy_recipe(name: str, about: Header, dest: str | None) -> None:
     if not file.parent.is_dir():
         fix = f"mkdir -p {shlex.quote(str(file.parent))}"
         raise UsageError(f"{file}: there is no folder {file.parent}\n  fix: {fix}")
-    shutil.copyfile(about.file, file)
+    shutil.copyfile(about.file, admit(file))
     named = shlex.quote(str(file) if file.is_absolute() else f"./{file}")
     tell(f"{file}\nafter editing:\n  plmctl pretrain {named}\n  plmctl recipes run {named}")
 

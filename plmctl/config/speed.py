@@ -12,6 +12,7 @@ import torch
 from plmctl.config.groups import Train
 from plmctl.core.machine import describe_cpu
 from plmctl.storage.atomic import write_json
+from plmctl.storage.gate import admit
 from plmctl.storage.paths import find_cache_folder
 from plmctl.training.device.peak import find_card_peak, measure_rate, usual_share
 from plmctl.training.device.precision import Precision, choose
@@ -53,7 +54,7 @@ def keep(name: str, measure: Callable[[], float], folder: Path) -> float:
     if name not in _read(file):
         rate = float(f"{measure():.3g}")
         with contextlib.suppress(OSError):  # a cache that cannot be written to keeps nothing
-            folder.mkdir(parents=True, exist_ok=True)
+            admit(folder).mkdir(parents=True, exist_ok=True)
             write_json(file, {name: rate, **_read(file)})  # the first of two processes counts
         return _read(file).get(name, rate)
     return _read(file)[name]

@@ -21,6 +21,8 @@ import numpy as np
 
 from plmctl.data.formats import base
 from plmctl.data.formats.base import Plan
+from plmctl.storage.atomic import write_text
+from plmctl.storage.gate import admit, own
 
 if TYPE_CHECKING:
     from plmctl.data.shards import Shards
@@ -81,19 +83,20 @@ def _map_array(file: Path, length: int) -> np.ndarray:
 
 
 def _write(folder: Path, plan: Plan) -> None:
-    folder.parent.mkdir(exist_ok=True)
-    unfinished = Path(tempfile.mkdtemp(prefix=".new-", dir=folder.parent))
+    own(folder.parents[1])
+    admit(folder.parent).mkdir(exist_ok=True)
+    unfinished = Path(tempfile.mkdtemp(prefix=".new-", dir=admit(folder.parent)))
     try:
         for name, array in plan.arrays.items():
-            np.save(unfinished / f"{name}.npy", array, allow_pickle=False)
+            np.save(admit(unfinished / f"{name}.npy"), array, allow_pickle=False)
         lengths = {name: len(array) for name, array in plan.arrays.items()}
         note = {"rows": plan.rows, "width": plan.width, "report": plan.report, "arrays": lengths}
-        (unfinished / NOTE).write_text(json.dumps(note), encoding="utf-8")
+        write_text(unfinished / NOTE, json.dumps(note))
         if folder.exists():  # damaged
-            shutil.rmtree(folder)
-        unfinished.rename(folder)
+            shutil.rmtree(admit(folder))
+        os.replace(admit(unfinished), admit(folder))
     except BaseException:  # an interrupt, too, must leave no unfinished folder
-        shutil.rmtree(unfinished, ignore_errors=True)
+        shutil.rmtree(admit(unfinished), ignore_errors=True)
         raise
 
 
@@ -110,7 +113,7 @@ def _tidy(newest: Path, limit: int) -> None:
     for folder in others:
         total += _bytes(folder)
         if total > limit:
-            shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(admit(folder), ignore_errors=True)
 
 
 def _bytes(folder: Path) -> int:

@@ -26,6 +26,8 @@ from plmctl.data.shards import FORMAT, MANIFEST, SPLITS, VERSION, is_tokens, rea
 from plmctl.data.split_writer import SplitWriter
 from plmctl.data.survey import Survey, TextSource, ignore_progress, survey_text
 from plmctl.knowledge.directory import find_knowledge
+from plmctl.storage.atomic import write_text
+from plmctl.storage.gate import admit, open_file
 from plmctl.storage.journal import Journal, Tell, ignore_line, open_journal
 from plmctl.storage.paths import find_cache_folder
 from plmctl.text.annotate import Wanted, choose_tracks
@@ -173,7 +175,7 @@ def _write(job: TokenizingJob, journal: Journal) -> dict[str, Any]:
         "dropped_from_train": counted.dropped,
     }
     text = json.dumps(manifest, indent=1, ensure_ascii=False) + "\n"
-    (journal.folder / MANIFEST).write_text(text, encoding="utf-8")
+    write_text(journal.folder / MANIFEST, text)
     return manifest
 
 
@@ -197,8 +199,8 @@ def _survey(job: TokenizingJob, journal: Journal) -> tuple[Survey, Survey | None
         say=job.say,
     )
     held = survey_text(job.valid, valid_share=0, sample_bytes=0, say=job.say) if job.valid else None
-    np.save(held_file, held.identities if held else np.zeros(0, np.uint64))
-    with sample.open("w", encoding="utf-8") as lines:
+    np.save(admit(held_file), held.identities if held else np.zeros(0, np.uint64))
+    with open_file(sample, "w") as lines:
         lines.writelines(
             json.dumps(text) + "\n" for text in choose_training_texts(survey.sample, job.recipe)
         )

@@ -15,6 +15,7 @@ from pathlib import Path
 from plmctl.core.progress import Say
 from plmctl.data.shards import Shards
 from plmctl.data.survey import ignore_progress
+from plmctl.storage.gate import admit
 
 FOLDER = "verified"
 
@@ -30,8 +31,8 @@ def verify_once(shards: Shards, cache: Path, *, say: Say = ignore_progress) -> N
     say(f"comparing {shards.folder} ({shards.split}) with its manifest", 0, 0)
     shards.verify()
     with contextlib.suppress(OSError):
-        mark.parent.mkdir(parents=True, exist_ok=True)
-        mark.touch()
+        admit(mark.parent).mkdir(parents=True, exist_ok=True)
+        admit(mark).touch()
 
 
 def _hash_files(shards: Shards) -> str:

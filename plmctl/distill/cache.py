@@ -30,6 +30,7 @@ from plmctl.core.terminal import tell
 from plmctl.distill.base import LOGITS, Logits, Predictions, Question, Teacher
 from plmctl.distill.questions import OfTask
 from plmctl.models.base import Model
+from plmctl.storage.gate import admit, own
 from plmctl.storage.reading import MALFORMED
 from plmctl.tasks.base import Task
 
@@ -157,7 +158,7 @@ class Store:
 
     def __post_init__(self) -> None:
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            admit(own(self.folder)).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise DataError(
                 f"cannot cache predictions here: {error.strerror}",
@@ -253,10 +254,10 @@ def _write(folder: Path, rows: Mapping[bytes, Mapping[str, Tensor]]) -> Path | N
     file = folder / f"shard-{max(numbers, default=-1) + 1:05d}-{os.getpid()}.safetensors"
     partial = file.with_name(f".{file.name}.partial")
     try:
-        save_file(tensors, partial)
-        os.replace(partial, file)
+        save_file(tensors, admit(partial))
+        os.replace(admit(partial), admit(file))
     except (OSError, SafetensorError) as error:
-        partial.unlink(missing_ok=True)
+        admit(partial).unlink(missing_ok=True)
         raise PlmctlError(
             f"cannot write {file}: {error}\n  fix: free some space, or teacher_cache=null"
         ) from error

@@ -210,9 +210,9 @@ class _Beams:
         )
 
     def next(
-        self, continuations: _Continuations, width: int, open: Callable[[int, float], bool]
+        self, continuations: _Continuations, width: int, is_open: Callable[[int, float], bool]
     ) -> tuple[_Beams, np.ndarray]:
-        """The `width` best continued texts of the rows that are still `open(row, best)`, and the
+        """The `width` best continued texts of the rows that are still `is_open(row, best)`, and the
         text that each of them continues.
         """
         order = np.argsort(continuations.closes, axis=1, kind="stable")[:, :width]
@@ -223,7 +223,7 @@ class _Beams:
         totals = np.where(gather(continuations.closes), -np.inf, gather(continuations.scores))
         kept = np.array(
             [
-                open(row, top)
+                is_open(row, top)
                 for row, top in zip(self.rows.tolist(), totals.max(1).tolist(), strict=True)
             ],
             bool,

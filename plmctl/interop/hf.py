@@ -43,6 +43,8 @@ from plmctl.interop.t5 import T5Family
 from plmctl.interop.transfo_xl import TransfoXLFamily
 from plmctl.interop.weights import modernize_names
 from plmctl.interop.xlnet import XLNetFamily
+from plmctl.storage.atomic import write_text
+from plmctl.storage.gate import admit
 from plmctl.storage.reading import fit_stored, read_json
 
 FAMILIES: tuple[Family, ...] = (
@@ -235,7 +237,7 @@ def export(
 
 def write(folder: Path, exported: Exported, *, tokens: Mapping[str, int | None]) -> None:
     """Write config.json (with the ids of special tokens) and model.safetensors."""
-    folder.mkdir(parents=True, exist_ok=True)
+    admit(folder).mkdir(parents=True, exist_ok=True)
     ids = {
         f"{role}_token_id": tokens[role]
         for role in ("pad", "bos", "eos")
@@ -259,12 +261,10 @@ def write(folder: Path, exported: Exported, *, tokens: Mapping[str, int | None])
         separator = tokens.get("sep")
         settings = {key: value for key, value in settings.items() if key != "sep_token_id"}
         settings |= {} if separator is None else {"sep_token_id": separator}
-    (folder / "config.json").write_text(
-        json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
-    )
+    write_text(folder / "config.json", json.dumps(settings, indent=2, ensure_ascii=False) + "\n")
     save_file(
         {name: tensor.contiguous() for name, tensor in exported.tensors.items()},
-        folder / "model.safetensors",
+        admit(folder / "model.safetensors"),
         {"format": "pt"},
     )
 

@@ -10,6 +10,7 @@ from typing import Any
 from plmctl.config import action
 from plmctl.config.make_spec import spec_of
 from plmctl.config.spec import Provenance, RunSpec, thaw
+from plmctl.storage.gate import admit, open_file
 
 RESUMABLE = ("pretrain", "finetune")
 AFRESH = ("eval", "inject")  # what an earlier start has left is of no use to them
@@ -26,15 +27,15 @@ def execute(record: dict[str, Any], run: Path) -> Any:
     if verb in RESUMABLE:
         if (saved := _read_saved(record, run)) is not None:
             return action.perform(saved.asked(overrides=(), changes=(), within=True))
-        shutil.rmtree(run, ignore_errors=True)
+        shutil.rmtree(admit(run), ignore_errors=True)
         place = {"run": {**config["run"], "dir": str(run)}}
     spec = spec_of(verb, config | place, given)
     if verb in AFRESH:
-        shutil.rmtree(run, ignore_errors=True)
+        shutil.rmtree(admit(run), ignore_errors=True)
     if verb != "eval":
         return action.perform(spec)
-    run.mkdir(parents=True)
-    with (run / "result.json").open("w", encoding="utf-8") as out, contextlib.redirect_stdout(out):
+    admit(run).mkdir(parents=True)
+    with open_file(run / "result.json", "w") as out, contextlib.redirect_stdout(out):
         return action.perform(spec)
 
 

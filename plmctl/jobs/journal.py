@@ -14,6 +14,7 @@ from plmctl.jobs.job import RUN, Job, locate_runs, resolve
 from plmctl.jobs.work import LOCK, LOG, RECORD
 from plmctl.report.job_events import Event, JobEvents
 from plmctl.storage.atomic import write_json
+from plmctl.storage.gate import admit, open_file, own
 
 STOPPED_EARLY = "stopped early"
 EVENTS: dict[str, Event] = {
@@ -110,7 +111,7 @@ class JobJournal:
         if self._find(job).kind != "done":
             event: Event = "resumed" if (folder / RUN).exists() else "started"
             self.tell(event, job, "")
-            folder.mkdir(parents=True, exist_ok=True)
+            admit(folder).mkdir(parents=True, exist_ok=True)
             self.events.write(event, job.name, label=job.label)
         record = {
             "verb": job.verb,
@@ -197,8 +198,8 @@ def hold_folder(
             f"out={str(folder)!r}: holds something that is not a {kind}\n"
             "  fix: out=<another folder>"
         )
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / LOCK).open("w") as lock:
+    admit(own(folder)).mkdir(parents=True, exist_ok=True)
+    with open_file(folder / LOCK, "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -25,6 +25,7 @@ from plmctl.jobs.command import execute
 from plmctl.jobs.job import Job
 from plmctl.jobs.journal import JobJournal
 from plmctl.jobs.work import LOG, Execute, LauncherTask, Outcome, enter, work
+from plmctl.storage.gate import open_file, own
 from plmctl.training.stop import listen
 
 PRELOAD = (  # what every job imports, some of it late: seconds of each
@@ -174,9 +175,10 @@ def _work_launched(here: str, execute: Execute, settings: dict[str, Any]) -> Out
     start from `here`.
     """
     folder = Path(settings["job_path"])
+    own(folder.parent)
     with (
         contextlib.chdir(here),
-        (folder / LOG).open("a", encoding="utf-8") as log,
+        open_file(folder / LOG, "a") as log,
         contextlib.redirect_stdout(log),
         contextlib.redirect_stderr(log),
     ):

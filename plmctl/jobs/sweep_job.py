@@ -27,6 +27,7 @@ from plmctl.report.job_events import Event, JobEvents, LastEvent
 from plmctl.report.runs import CONFIG
 from plmctl.run.resume import resume_spec
 from plmctl.storage.atomic import write_json
+from plmctl.storage.gate import admit, own
 from plmctl.storage.lines import read_lines
 
 LONGEST = 100  # characters of the name of a folder
@@ -107,9 +108,10 @@ class SweepJob:
             if (record.get("overrides"), record.get("job")) != (list(self.words), self.number):
                 self.write_end(Outcome(0), record["metrics"])
             return Outcome(0, result=score(record["metrics"], self._find_best()))
-        self.folder.mkdir(parents=True, exist_ok=True)
+        own(self.sweep)
+        admit(self.folder).mkdir(parents=True, exist_ok=True)
         if self.makes_runs:  # what is left of a job that never began is no run
-            (self.folder / sweeps.RECORD).unlink(missing_ok=True)
+            admit(self.folder / sweeps.RECORD).unlink(missing_ok=True)
         outcome = attempt(lambda: action.perform(self.spec))
         result = outcome.result if isinstance(outcome.result, Mapping) else {}
         metrics = dict(result) or read_last_metrics(self.run)

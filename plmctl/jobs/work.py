@@ -27,6 +27,7 @@ from plmctl.core.terminal import FAIL, remark
 from plmctl.core.unwritten import explain_unwritten
 from plmctl.jobs.job import RUN
 from plmctl.report.job_events import Event, JobEvents
+from plmctl.storage.gate import admit, open_file, own
 from plmctl.training.stop import STOPPED
 
 RECORD, LOG, LOCK = "job.json", "log.txt", "lock"
@@ -95,7 +96,8 @@ def enter(folder: str, here: str, execute: Execute) -> NoReturn:
     os.setsid()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # no longer that of the terminal
     os.chdir(here)
-    with (Path(folder) / LOG).open("ab") as log:
+    own(Path(folder).parent)
+    with open_file(Path(folder) / LOG, "ab") as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
     follow_maker()
@@ -104,7 +106,7 @@ def enter(folder: str, here: str, execute: Execute) -> NoReturn:
 
 def work(folder: Path, execute: Execute) -> int:
     """Execute the job of this folder, unless it is finished; returns the exit code."""
-    with (folder / LOCK).open("w") as lock:
+    with open_file(folder / LOCK, "w") as lock:
         # a process that an earlier, killed start left behind may still be saving
         fcntl.flock(lock, fcntl.LOCK_EX)
         events, name = JobEvents(folder.parent), folder.name
@@ -120,5 +122,5 @@ def work(folder: Path, execute: Execute) -> int:
             more |= {"why": outcome.error or f"ended with code {outcome.code}"}
         events.write(outcome.event, name, **more)
         if outcome.event == "finished" and not record["keep"]:
-            shutil.rmtree(folder / RUN / "checkpoints", ignore_errors=True)
+            shutil.rmtree(admit(folder / RUN / "checkpoints"), ignore_errors=True)
     return outcome.code

@@ -19,6 +19,7 @@ from typing import Any
 from plmctl.knowledge.dump import Dump, Page
 from plmctl.knowledge.kinds import find_types, is_choice, is_list
 from plmctl.knowledge.wikitext import Wiki
+from plmctl.storage.gate import open_file
 from plmctl.storage.journal import Journal
 
 PAGES = "pages.jsonl"
@@ -56,7 +57,7 @@ def collect_pages(file: Path, reading: PageReading, journal: Journal, show: Show
     place = journal.scratch / PAGES
     dump = Dump(file, lambda at, size, _: show(at, size))
     wiki: Wiki | None = None
-    with place.open("r+b" if place.exists() else "w+b") as stream:
+    with open_file(place, "r+b" if place.exists() else "w+b") as stream:
         stream.truncate(done["bytes"])
         stream.seek(done["bytes"])
         number = 0

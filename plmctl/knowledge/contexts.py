@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
@@ -25,7 +24,8 @@ import numpy as np
 
 from plmctl.core.errors import DataError
 from plmctl.knowledge.words import WordCounts, find_words
-from plmctl.storage.atomic import write_json
+from plmctl.storage.atomic import open_folder, write_json
+from plmctl.storage.gate import admit, open_file
 from plmctl.text.inputs import read_rows
 
 CONTEXTS, RECORD = "contexts.jsonl", "contexts.json"
@@ -81,10 +81,7 @@ def write_contexts(
         raise DataError(
             f"no word stands {settings.least} times in this text", fix="a smaller least="
         )
-    partial = out.with_name(f".{out.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    try:
+    with open_folder(out) as partial:
         kept = _fill_buckets(sentences(), table, settings, partial)
         _write_documents(partial)
         table.write(partial)
@@ -94,11 +91,6 @@ def write_contexts(
             "without": sum(number == 0 for number in kept),
         }
         write_json(partial / RECORD, {**asdict(settings), **counted})
-        if out.is_dir():  # an empty one
-            out.rmdir()
-        partial.rename(out)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
     return counted
 
 
@@ -160,8 +152,7 @@ def _fill_buckets(
     seen, kept = [0] * len(table), [0] * len(table)
     with ExitStack() as stack:
         buckets = [
-            stack.enter_context((folder / f"bucket-{n}").open("w", encoding="utf-8"))
-            for n in range(BUCKETS)
+            stack.enter_context(open_file(folder / f"bucket-{n}", "w")) for n in range(BUCKETS)
         ]
         for text, found in find_words(sentences):
             for place, match in enumerate(found):
@@ -184,7 +175,7 @@ def _fill_buckets(
 
 def _write_documents(folder: Path) -> None:
     """Gather the contexts of each word, bucket by bucket, and remove the buckets."""
-    with (folder / CONTEXTS).open("w", encoding="utf-8") as stream:
+    with open_file(folder / CONTEXTS, "w") as stream:
         for place in range(BUCKETS):
             bucket = folder / f"bucket-{place}"
             contexts: dict[int, list[Context]] = defaultdict(list)
@@ -194,7 +185,7 @@ def _write_documents(folder: Path) -> None:
                     contexts[int(number)].append(Context(text, int(start), int(end)))
             for word in sorted(contexts):
                 stream.write(json.dumps(_document(word, contexts[word]), ensure_ascii=False) + "\n")
-            bucket.unlink()
+            admit(bucket).unlink()
 
 
 def _document(word: int, contexts: Sequence[Context]) -> dict[str, object]:

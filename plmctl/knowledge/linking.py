@@ -21,6 +21,7 @@ from plmctl.knowledge.encyclopedia import Encyclopedia
 from plmctl.knowledge.layers import OF_WORDS, Lexicon, Treebank
 from plmctl.knowledge.tables import Problems, find_lonely, read_aliases, read_table, read_types
 from plmctl.knowledge.writing import write_about, write_entities, write_rows, write_triples
+from plmctl.storage.atomic import write_text
 from plmctl.storage.journal import Journal, Tell, open_journal
 from plmctl.text.inputs import find_files
 from plmctl.text.reader import read_documents
@@ -297,7 +298,7 @@ def _add_lexicons(
 def _write_tags(folder: Path, field: str, tags: Iterable[str]) -> str:
     """Write the names of the tags of a field, a line each; their ids begin at 1, 0 is none."""
     text = "".join(f"{tag}\n" for tag in ["", *tags])
-    (folder / f"{field}.txt").write_text(text, encoding="utf-8")
+    write_text(folder / f"{field}.txt", text)
     return f"{field}.txt"
 
 

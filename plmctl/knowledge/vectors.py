@@ -11,8 +11,6 @@ valid.tsv                     head, relation and tail of the triples that were h
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,7 +19,9 @@ from typing import Any, Literal
 import numpy as np
 
 from plmctl.core.errors import AbsentData, DataError
+from plmctl.storage.atomic import open_folder, write_text
 from plmctl.storage.durable import sync
+from plmctl.storage.gate import admit
 from plmctl.storage.reading import blame_file, read_json, read_text
 
 TABLE, RECORD, HELD_OUT = "vectors.safetensors", "graph.json", "valid.tsv"
@@ -76,29 +76,21 @@ class GraphVectors:
         """
         from safetensors.numpy import save_file
 
-        partial = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        try:
+        with open_folder(folder, overwrite=True) as partial:
             for name, lines in (("entities", self.entities), ("relations", self.relations)):
                 text = "".join(f"{line}\n" for line in lines)
-                (partial / f"{name}.txt").write_text(text, encoding="utf-8")
+                write_text(partial / f"{name}.txt", text)
             tensors = {"entity": self.entity, "relation": self.relation}
             if self.inverse is not None:
                 tensors["inverse_relation"] = self.inverse
-            save_file({k: np.ascontiguousarray(v) for k, v in tensors.items()}, partial / TABLE)
+            arrays = {k: np.ascontiguousarray(v) for k, v in tensors.items()}
+            save_file(arrays, admit(partial / TABLE))
             text = json.dumps(dict(self.record), indent=1, ensure_ascii=False) + "\n"
-            (partial / RECORD).write_text(text, encoding="utf-8")
+            write_text(partial / RECORD, text)
             if held_out:
-                (partial / HELD_OUT).write_text(held_out, encoding="utf-8")
+                write_text(partial / HELD_OUT, held_out)
             for file in partial.iterdir():
                 sync(file)
-            if folder.exists():
-                shutil.rmtree(folder)
-            partial.rename(folder)
-            sync(folder.parent)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
 
 
 def is_vectors(folder: Path) -> bool:

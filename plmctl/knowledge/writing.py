@@ -23,6 +23,8 @@ from plmctl.knowledge.directory import (
     write_entity,
 )
 from plmctl.knowledge.tables import Problems, read_table
+from plmctl.storage.atomic import write_text
+from plmctl.storage.gate import admit, open_file
 from plmctl.storage.journal import Journal
 
 LARGEST = 50  # types that the record names
@@ -34,7 +36,7 @@ def write_entities(folder: Path, entities: Iterable[Entity]) -> tuple[list[tuple
     types: list[tuple[str, ...]] = []
     known: dict[tuple[str, ...], tuple[str, ...]] = {}
     counted: Counter[str] = Counter()
-    with (folder / ENTITIES).open("w", encoding="utf-8") as stream:
+    with open_file(folder / ENTITIES, "w") as stream:
         for entity in entities:
             stream.write(write_entity(entity))
             types.append(known.setdefault(entity.types, entity.types))
@@ -87,7 +89,7 @@ class Coverage:
 
     def state(self) -> dict[str, Any]:
         """Save what is known; the state for `__init__`, as JSON."""
-        np.save(self._file, self.mentions)
+        np.save(admit(self._file), self.mentions)
         return {"counted": dict(self.counted), "by_type": dict(self.by_type)}
 
     def result(self) -> dict[str, Any]:
@@ -114,7 +116,7 @@ def write_rows(
     coverage = Coverage(types, journal.scratch, state["coverage"])
     done, last = state["done"], time.monotonic()
     place = journal.folder / TEXT
-    with place.open("r+b" if place.exists() else "w+b") as stream:
+    with open_file(place, "r+b" if place.exists() else "w+b") as stream:
         stream.truncate(state["bytes"])
         stream.seek(state["bytes"])
         for row in rows(done):
@@ -128,7 +130,7 @@ def write_rows(
                 journal.commit(rows=state)
                 last = time.monotonic()
     counts = "".join(f"{count}\n" for count in coverage.mentions)
-    (journal.folder / MENTIONS).write_text(counts, encoding="utf-8")
+    write_text(journal.folder / MENTIONS, counts)
     return coverage.result()
 
 
@@ -157,7 +159,7 @@ def write_triples(
     """
     relations: dict[str, None] = {}
     count = 0
-    with (folder / TRIPLES).open("w", encoding="utf-8") as stream:
+    with open_file(folder / TRIPLES, "w") as stream:
         for line, (head, relation, tail, *_) in read_table(file, ("head", "relation", "tail")):
             if head in names and tail in names:
                 stream.write(f"{names[head]}\t{relation}\t{names[tail]}\n")
@@ -166,11 +168,11 @@ def write_triples(
             else:
                 unknown = tail if head in names else head
                 problems.note("triple", "with an unknown entity", f"{file}:{line} ({unknown})")
-    (folder / RELATIONS).write_text("".join(f"{name}\n" for name in relations), encoding="utf-8")
+    write_text(folder / RELATIONS, "".join(f"{name}\n" for name in relations))
     return {"triples": count, "relations": len(relations)}
 
 
 def write_about(folder: Path, about: Mapping[str, Any]) -> None:
     """Write knowledge.json."""
     text = json.dumps({"version": VERSION, **about}, indent=1, ensure_ascii=False)
-    (folder / FILE).write_text(text + "\n", encoding="utf-8")
+    write_text(folder / FILE, text + "\n")

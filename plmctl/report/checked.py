@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from plmctl.report.bars import draw_histogram
 from plmctl.report.page import Block, Chart, Heading, Paragraph, TableBlock, render_html, write_page
 from plmctl.storage.atomic import write_text
+from plmctl.storage.gate import admit
 
 if TYPE_CHECKING:
     from plmctl.data.check.finding import Report
@@ -51,7 +52,7 @@ def write(report: Report, out: Path) -> list[Path]:
     page = make_blocks(report)
     if out.suffix == ".md":
         return write_page(page, out)
-    out.parent.mkdir(parents=True, exist_ok=True)
+    admit(out.parent).mkdir(parents=True, exist_ok=True)
     write_text(out, render_html(page, title="Data check"))
     return [out]
 

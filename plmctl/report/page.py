@@ -16,6 +16,7 @@ from plmctl.core.errors import DataError, UsageError
 from plmctl.report.style import STYLE
 from plmctl.storage.atomic import is_stream, write_text
 from plmctl.storage.earlier import keep_earlier
+from plmctl.storage.gate import admit, own
 from plmctl.storage.paths import inside
 
 
@@ -109,7 +110,7 @@ def write_page(blocks: Sequence[Block], out: Path, *, about: str = "") -> list[P
     same = _has_subject(page, _render(blocks, page, about))
     written = [out, write_html(blocks, page, about=about)]
     for chart in find_charts(blocks):
-        folder.mkdir(exist_ok=True)
+        admit(own(folder, ours=True)).mkdir(exist_ok=True)
         written.append(inside(folder, f"{chart.name}.svg", partial(DataError, file=folder)))
         write_text(written[-1], chart.svg + "\n")
     with keep_earlier(out, overwrite=same, but=""):
@@ -124,7 +125,7 @@ def write_html(blocks: Sequence[Block], out: Path, *, about: str = "") -> Path:
         about: What names the subject of the page beside its title, which folders of equal names
             share.
     """
-    out.parent.mkdir(parents=True, exist_ok=True)
+    admit(out.parent).mkdir(parents=True, exist_ok=True)
     text = _render(blocks, out, about)
     with keep_earlier(out, overwrite=_has_subject(out, text), but=""):
         write_text(out, text)

@@ -15,6 +15,7 @@ from typing import Any
 from plmctl.report.job_events import JobEvents
 from plmctl.report.page import Block, Heading, Paragraph, TableBlock, render_markdown
 from plmctl.storage.atomic import write_text
+from plmctl.storage.gate import own
 from plmctl.training.stop import STOPPED
 
 RECORD = "job.json"  # in each job's folder, whatever launcher ran it
@@ -104,17 +105,17 @@ def write(jobs: Sequence[dict[str, Any]], folder: Path) -> Path:
     """
     blocks: list[Block] = [Heading(f"{len(jobs)} jobs", 1), TableBlock(*make_table(jobs))]
     blocks += [Paragraph(line) for line in describe_end(jobs)]
-    write_text(folder / PAGE, render_markdown(blocks, charts=""))
+    write_text(own(folder) / PAGE, render_markdown(blocks, charts=""))
     pairs = [dict(_pair(text) for text in job.get("varied") or ()) for job in jobs]
     varied = list(dict.fromkeys(key for pair in pairs for key in pair))
     metrics = list(dict.fromkeys(key for job in jobs for key in job["metrics"]))
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["job", *varied, "status", *metrics, "dir"])
-    for job, own in zip(jobs, pairs, strict=True):
+    for job, pair in zip(jobs, pairs, strict=True):
         numbers = [job["metrics"].get(key, "") for key in metrics]
         writer.writerow(
-            [job["job"], *(own.get(key, "") for key in varied), _status(job), *numbers, job["dir"]]
+            [job["job"], *(pair.get(key, "") for key in varied), _status(job), *numbers, job["dir"]]
         )
     write_text(folder / SHEET, text.getvalue())
     return folder / PAGE

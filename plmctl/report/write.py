@@ -16,6 +16,7 @@ from plmctl.report.card import make_card
 from plmctl.report.page import list_pages, refuse_foreign
 from plmctl.report.subject import ReportedRun, Subject, Wishes, find_subject
 from plmctl.storage.atomic import is_stream, write_text
+from plmctl.storage.gate import admit
 
 SUFFIXES = (".html", ".md")
 
@@ -48,7 +49,7 @@ def write(
         written = write_report(subject, out, markdown=markdown)
         if card is not None:
             run = subject.runs[0]
-            card.parent.mkdir(parents=True, exist_ok=True)
+            admit(card.parent).mkdir(parents=True, exist_ok=True)
             write_text(card, make_card(run.folder, run.log.config, facts, plugins=plugins))
             written.append(card)
     except OSError as error:

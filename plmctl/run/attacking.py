@@ -33,6 +33,7 @@ from plmctl.run.evaluation.asked_task import (
 )
 from plmctl.run.evaluation.predict import ScoreTable
 from plmctl.run.weights.loading import Loaded, load, load_for
+from plmctl.storage.gate import own
 from plmctl.tasks import inference
 from plmctl.tasks.base import Example
 from plmctl.tasks.classification import Classification
@@ -102,7 +103,7 @@ def attack(spec: Attack) -> int:
     started, model = time.perf_counter(), AskedOnce(victim.score)
     rows = attack_examples(victim, model, candidates, constraints, search, window=spec.window)
     seconds = time.perf_counter() - started
-    out = Path(spec.out) if spec.out else (loaded.source.run or Path()) / "attack"
+    out = Path(spec.out) if spec.out else own(loaded.source.run or Path()) / "attack"
     file = write_results(out, spec.split, round_floats(rows), overwrite=spec.overwrite)
     extra = {
         "task": task.name,

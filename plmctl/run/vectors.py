@@ -25,6 +25,7 @@ from plmctl.knowledge.vector_files import choose_writer, write_static
 from plmctl.run.evaluation.word_similarity import take_vectors
 from plmctl.run.weights.loading import load
 from plmctl.storage.atomic import name_written, refuse_existing
+from plmctl.storage.gate import admit
 from plmctl.text import segment
 from plmctl.text.reader import read_documents
 from plmctl.text.segmented import space_words
@@ -47,10 +48,10 @@ def make_vectors(spec: Vectors) -> int:
     torch.set_num_threads(spec.threads)
     if line := describe_runs(islice(read_sentences(spec), LOOKED), SPLITS[spec.split]):
         remark(line)
-    out.parent.mkdir(parents=True, exist_ok=True)
+    admit(out.parent).mkdir(parents=True, exist_ok=True)
     with (
         name_written(out, out.parent / ASIDE),
-        tempfile.TemporaryDirectory(prefix=ASIDE, dir=out.parent) as folder,
+        tempfile.TemporaryDirectory(prefix=ASIDE, dir=admit(out.parent)) as folder,
     ):
         began = time.monotonic()
         corpus = count_corpus(

@@ -16,6 +16,7 @@ from numpy.lib import format as npy
 
 from plmctl.core.errors import DataError
 from plmctl.storage.atomic import open_atomic
+from plmctl.storage.gate import admit, open_file
 
 
 class ArrayWriter:
@@ -27,7 +28,7 @@ class ArrayWriter:
     def __init__(self, file: Path, dtype: np.dtype[Any] | type, length: int | None = None) -> None:
         self.file, self.dtype, self.length = file, np.dtype(dtype), 0
         self._digest = hashlib.sha256()
-        self._stream = file.open("wb" if length is None else "r+b")
+        self._stream = open_file(file, "wb" if length is None else "r+b")
         self._write_header()
         if length is not None:
             self._continue_from(length)
@@ -85,7 +86,7 @@ def write_npz(file: Path, arrays: Iterable[tuple[str, np.ndarray]]) -> None:
     time.
     """
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
+        admit(file.parent).mkdir(parents=True, exist_ok=True)
         with (
             open_atomic(file, "wb") as stream,
             zipfile.ZipFile(_WriteOnly(stream), "w", allowZip64=True) as archive,

@@ -7,11 +7,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
 from plmctl.core.errors import UsageError
+from plmctl.storage.durable import sync
+from plmctl.storage.gate import admit, open_file, own
 
 
 @contextlib.contextmanager
@@ -22,19 +25,60 @@ def open_atomic(file: Path, mode: str = "w") -> Iterator[IO[Any]]:
     The target of a link is replaced; a device or a pipe is written to directly.
     """
     encoding = None if "b" in mode else "utf-8"
-    if is_stream(file):
-        with file.open(mode, encoding=encoding) as stream:
+    if is_stream(admit(file)):
+        with admit(file).open(mode, encoding=encoding) as stream:
             yield stream
         return
     target = end_of(file)
     partial = target.with_name(f".{target.name}.{os.getpid()}")
+    _remove_left(target)
     try:
         with name_written(file, partial):
-            with partial.open(mode, encoding=encoding) as stream:
+            with open_file(partial, mode) as stream:
                 yield stream
-            os.replace(partial, target)
+            os.replace(admit(partial), admit(target))
     finally:
-        partial.unlink(missing_ok=True)
+        admit(partial).unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def open_folder(target: Path, *, overwrite: bool = False) -> Iterator[Path]:
+    """A new folder that becomes `target` at the end; with `overwrite` in place of an earlier one,
+    otherwise of an empty one.
+    """
+    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    _remove_left(target, ".partial")
+    try:
+        admit(own(partial, ours=True)).mkdir(parents=True)
+        yield partial
+        if overwrite and target.is_dir():
+            shutil.rmtree(admit(target))
+        os.replace(admit(partial), admit(target))
+        sync(target.parent)
+    finally:
+        shutil.rmtree(admit(partial), ignore_errors=True)
+
+
+def _remove_left(target: Path, end: str = "") -> None:
+    """Remove what killed processes of this machine have left on the way to `target`."""
+    begin = f".{target.name}."
+    with contextlib.suppress(OSError):
+        names = [entry.name for entry in os.scandir(target.parent) if entry.name.startswith(begin)]
+        for name in names:
+            number = name.removeprefix(begin).removesuffix(end)
+            if number.isdecimal() and name.endswith(end) and not _lives(int(number)):
+                left = target.with_name(name)
+                shutil.rmtree(admit(left)) if end else admit(left).unlink()
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 @contextlib.contextmanager
@@ -53,6 +97,12 @@ def write_text(file: Path, text: str) -> None:
     """Write the text, completely or not at all."""
     with open_atomic(file) as stream:
         stream.write(text)
+
+
+def write_bytes(file: Path, content: bytes) -> None:
+    """Write the bytes, completely or not at all."""
+    with open_atomic(file, "wb") as stream:
+        stream.write(content)
 
 
 def write_json(file: Path, record: Any) -> None:

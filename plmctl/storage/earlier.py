@@ -11,6 +11,7 @@ from pathlib import Path
 
 from plmctl.core.terminal import remark
 from plmctl.storage.atomic import is_stream
+from plmctl.storage.gate import admit, own
 
 EARLIER = "earlier"  # the folder of what such files held before, beside them
 BUT = " (not with overwrite=true)"
@@ -30,14 +31,14 @@ def keep_earlier(file: Path, *, overwrite: bool = False, but: str = BUT) -> Iter
     folder = file.parent / EARLIER
     names = (folder / f"{file.stem}-{number}{file.suffix}" for number in count(1))
     kept = next(name for name in names if not name.exists())
-    folder.mkdir(exist_ok=True)
-    shutil.copy2(file, kept)
+    admit(own(folder, ours=True)).mkdir(exist_ok=True)
+    shutil.copy2(file, admit(kept))
     try:
         yield
     finally:
         if same := filecmp.cmp(file, kept, shallow=False):
-            kept.unlink()
+            admit(kept).unlink()
             with contextlib.suppress(OSError):
-                folder.rmdir()
+                admit(folder).rmdir()
     if not same:
         remark(f"{file} had other results: these are kept as {kept}{but}")

@@ -10,6 +10,7 @@ from pathlib import Path
 from plmctl.core.errors import DataError
 from plmctl.core.terminal import remark
 from plmctl.storage.atomic import end_of, is_stream
+from plmctl.storage.gate import admit, open_file
 
 
 @contextmanager
@@ -24,8 +25,8 @@ def open_growing(
     device, place = is_stream(place), place if is_stream(place) else end_of(place)
     unfinished = place if device else place.with_name(f"{place.name}.partial")
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        out = unfinished.open("w", encoding="utf-8")
+        admit(place.parent).mkdir(parents=True, exist_ok=True)
+        out = admit(place).open("w", encoding="utf-8") if device else open_file(unfinished, "w")
     except OSError as error:
         raise DataError(
             f"cannot write: {error.strerror or error}", file=place, fix="out=<a writable file>"
@@ -48,7 +49,7 @@ def open_growing(
                 f"plmctl: {written}{of} lines are answered, in {unfinished}, which is not complete"
             )
         elif not device:
-            unfinished.unlink()
+            admit(unfinished).unlink()
         raise
     if not device:
-        os.replace(unfinished, place)
+        os.replace(admit(unfinished), admit(place))

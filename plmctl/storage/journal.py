@@ -17,10 +17,11 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TextIO
+from typing import IO, Any
 
 from plmctl.core.errors import DataError, UsageError
 from plmctl.storage.durable import sync
+from plmctl.storage.gate import admit, open_file, own
 from plmctl.storage.paths import explain_outside
 
 FILE, _LOCK = "journal.json", "lock"
@@ -50,11 +51,11 @@ class Journal:
         _sync_all(self.scratch)
         text = json.dumps({"job": self.job, "state": self.state, "bytes": sizes})
         new = self.scratch / f"{FILE}.new"
-        with new.open("w", encoding="utf-8") as stream:
+        with open_file(new, "w") as stream:
             stream.write(text)
             stream.flush()
             os.fsync(stream.fileno())
-        new.replace(self.scratch / FILE)
+        os.replace(admit(new), admit(self.scratch / FILE))
         sync(self.scratch)
 
     def finish(self, place: Path) -> None:
@@ -63,8 +64,8 @@ class Journal:
         """
         _sync_all(self.folder)
         if place.exists():
-            place.rename(self.scratch / "old")
-        self.folder.rename(place)
+            os.replace(admit(place), admit(self.scratch / "old"))
+        os.replace(admit(self.folder), admit(place))
         sync(place.parent)
 
     def take_up(self, place: Path, tell: Tell) -> None:
@@ -72,7 +73,7 @@ class Journal:
         left of another.
         """
         if (old := self.scratch / "old").exists() and not place.exists():
-            old.rename(place)  # killed between the two renames
+            os.replace(admit(old), admit(place))  # killed between the two renames
         left = _read(self.scratch / FILE)
         if (
             left is not None
@@ -89,14 +90,14 @@ class Journal:
                     f" ({'; '.join(changed[:3])})"
                 )
             self.clear()
-        self.folder.mkdir(exist_ok=True)
+        admit(self.folder).mkdir(exist_ok=True)
 
     def clear(self) -> None:
         for file in self.scratch.iterdir():
             if file.is_dir():
-                shutil.rmtree(file)
+                shutil.rmtree(admit(file))
             elif file.name != _LOCK:
-                file.unlink()
+                admit(file).unlink()
 
     def _files(self) -> list[Path]:
         return [
@@ -130,7 +131,7 @@ def open_journal(
     The scratch folder is gone in the end, unless something is done already and what stopped it (a
     signal, a full disk) is no fault of the text or the settings.
     """
-    scratch = place.with_name(f".{place.name}.partial")
+    scratch = own(place.with_name(f".{place.name}.partial"), ours=True)
     journal, lock, keep = Journal(scratch, job), None, False
     try:
         lock = _lock(scratch, place, wait, tell)
@@ -152,7 +153,7 @@ def open_journal(
     finally:
         if lock is not None:
             if not keep:
-                shutil.rmtree(scratch, ignore_errors=True)
+                shutil.rmtree(admit(scratch), ignore_errors=True)
             lock.close()
 
 
@@ -171,13 +172,13 @@ def differences(old: Any, new: Any, path: str = "") -> list[str]:
     return [f"another {path}" if max(map(len, shown)) > 60 else f"{path}: {shown[0]} -> {shown[1]}"]
 
 
-def _lock(scratch: Path, place: Path, wait: bool, tell: Tell) -> TextIO:
+def _lock(scratch: Path, place: Path, wait: bool, tell: Tell) -> IO[Any]:
     """Record locks end with their process and do not pass to its children, so a killed one never
     stands in the way.
     """
     while True:
-        scratch.mkdir(parents=True, exist_ok=True)
-        file = (scratch / _LOCK).open("w")
+        admit(scratch).mkdir(parents=True, exist_ok=True)
+        file = open_file(scratch / _LOCK, "w")
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.storage.durable import sync
+from plmctl.storage.gate import admit, open_file
 
 
 def append_line(file: Path, record: Mapping[str, Any], *, durable: bool = False) -> None:
@@ -23,8 +24,8 @@ def append_line(file: Path, record: Mapping[str, Any], *, durable: bool = False)
         record: values that JSON can write.
         durable: whether the line is on the disk itself when this returns.
     """
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("a+b") as stream:
+    admit(file.parent).mkdir(parents=True, exist_ok=True)
+    with open_file(file, "a+b") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
         size = stream.seek(0, os.SEEK_END)
         stream.seek(max(0, size - 1))

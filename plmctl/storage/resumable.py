@@ -15,6 +15,8 @@ from typing import Any
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.progress import ProgressLine
 from plmctl.core.terminal import remark
+from plmctl.storage.atomic import write_bytes
+from plmctl.storage.gate import open_file, own
 from plmctl.storage.journal import Journal, open_journal
 from plmctl.storage.paths import inside
 
@@ -26,7 +28,7 @@ def new_folder(out: str) -> Path:
     """ConfigError where there is something already, or no name."""
     if not out.strip():
         raise ConfigError("out", out, "the name of a new folder", fix="out=<a new folder>")
-    place = Path(out).expanduser()
+    place = own(Path(out).expanduser())
     if place.exists() and not place.is_dir():
         raise ConfigError("out", out, "there is a file of this name", fix="out=<a new folder>")
     if place.exists() and any(place.iterdir()):
@@ -72,7 +74,7 @@ def write_folder(
         done, size = journal.state.get("rows", 0), journal.state.get("bytes", 0)
         state.update(journal.state.get("counted", {}))
         show, last = ProgressLine(what, len(rows), begun=done), time.monotonic()
-        with file.open("r+b" if file.exists() else "w+b") as stream:
+        with open_file(file, "r+b" if file.exists() else "w+b") as stream:
             stream.truncate(size)
             stream.seek(size)
             stream.write(begin.encode() if not size else b"")
@@ -98,4 +100,4 @@ def write_folder(
 def _write_others(journal: Journal, others: Mapping[str, Path | str]) -> None:
     for name, content in others.items():
         whole = content.read_bytes() if isinstance(content, Path) else content.encode()
-        inside(journal.folder, name, partial(ConfigError, "task.path", name)).write_bytes(whole)
+        write_bytes(inside(journal.folder, name, partial(ConfigError, "task.path", name)), whole)

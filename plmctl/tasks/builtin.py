@@ -7,6 +7,7 @@ import os
 import platform
 from pathlib import Path
 
+from plmctl.storage.gate import admit
 from plmctl.storage.paths import find_cache_folder
 from plmctl.text.corpus import write_task
 
@@ -20,5 +21,5 @@ def write_builtin_task(cache_dir: str | None = None) -> Path:
         partial = folder.with_name(f"{folder.name}.{os.getpid()}")
         write_task(partial)
         with contextlib.suppress(OSError):  # somebody else was faster
-            partial.rename(folder)
+            os.replace(admit(partial), admit(folder))
     return folder

@@ -16,6 +16,7 @@ from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.terminal import counted, remark, tell
 from plmctl.core.values import fit
 from plmctl.storage.atomic import write_text
+from plmctl.storage.gate import admit
 from plmctl.storage.paths import inside
 from plmctl.storage.reading import parse_json, parse_json_at
 from plmctl.tasks import files
@@ -178,7 +179,7 @@ def write_rows(file: Path, rows: Sequence[Row], *, spelling: TableSpelling | Non
         for row in rows:
             tell(json.dumps(row, ensure_ascii=False))
         return file
-    file.parent.mkdir(parents=True, exist_ok=True)
+    admit(file.parent).mkdir(parents=True, exist_ok=True)
     if file.suffix in TABLES:
         flat = [dict(_cells(row)) for row in rows]
         names = list(dict.fromkeys(name for row in flat for name in row))
@@ -235,7 +236,7 @@ def predictions_file(folder: Path, split: str) -> Path:
 def write_submission(folder: Path, name: str, content: str) -> Path:
     """A file for a leader board."""
     file = submission_file(folder, name)
-    folder.mkdir(parents=True, exist_ok=True)
+    admit(folder).mkdir(parents=True, exist_ok=True)
     write_text(file, content)
     return file
 

@@ -19,6 +19,8 @@ from hashlib import blake2b
 from pathlib import Path
 
 from plmctl.core.errors import DataError
+from plmctl.storage.atomic import write_text
+from plmctl.storage.gate import admit
 
 # Present from Python 3.11 to 3.14 and in the base package of the large distributions.
 PACKAGES = (
@@ -220,11 +222,11 @@ def load_labelled(split: str) -> Iterator[LabelledDocstring]:
 
 def write_task(folder: Path) -> dict[str, Path]:
     """Write train.tsv and dev.tsv with the columns text, label, module."""
-    folder.mkdir(parents=True, exist_ok=True)
+    admit(folder).mkdir(parents=True, exist_ok=True)
     files = {split: folder / f"{split}.tsv" for split in ("train", "dev")}
     for split, file in files.items():
         rows = [f"{row.text}\t{row.label}\t{row.module}\n" for row in load_labelled(split)]
-        file.write_text("text\tlabel\tmodule\n" + "".join(rows), encoding="utf-8")
+        write_text(file, "text\tlabel\tmodule\n" + "".join(rows))
     return files
 
 

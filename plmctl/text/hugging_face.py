@@ -12,6 +12,8 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from plmctl.core.errors import DataError
 from plmctl.core.values import Rule, Whole
+from plmctl.storage.atomic import write_bytes, write_text
+from plmctl.storage.gate import admit
 from plmctl.storage.reading import read_json, read_text
 from plmctl.text import roles, stripped
 from plmctl.text.backend import Backend
@@ -121,24 +123,20 @@ def write(
         framed: put special tokens around a text even where the family leaves that to its users
             (GPT-2).
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    admit(folder).mkdir(parents=True, exist_ok=True)
     exported = backend if isinstance(backend, Rust) else _twin(backend, special)
     if framed:
         exported = Rust(
             finish(tokenizers.Tokenizer.from_str(exported.tokenizer.to_str()), special, framed=True)
         )
-    (folder / "tokenizer.json").write_bytes(exported.files()["tokenizer.json"])
+    write_bytes(folder / "tokenizer.json", exported.files()["tokenizer.json"])
     model = exported.spec["model"]
     if kind == "wordpiece":
-        (folder / "vocab.txt").write_text(
-            "".join(f"{token}\n" for token in exported.tokens), encoding="utf-8"
-        )
+        write_text(folder / "vocab.txt", "".join(f"{token}\n" for token in exported.tokens))
     if kind == "byte_bpe":
-        (folder / "vocab.json").write_text(
-            json.dumps(model["vocab"], ensure_ascii=False), encoding="utf-8"
-        )
+        write_text(folder / "vocab.json", json.dumps(model["vocab"], ensure_ascii=False))
         merges = "".join(f"{left} {right}\n" for left, right in model["merges"])
-        (folder / "merges.txt").write_text("#version: 0.2\n" + merges, encoding="utf-8")
+        write_text(folder / "merges.txt", "#version: 0.2\n" + merges)
     names: dict[str, Any] = {
         f"{name}_token": getattr(special, name) for name in NAMES if getattr(special, name)
     }
@@ -156,8 +154,8 @@ def write(
         config["do_lower_case"] = exported.spec["normalizer"]["lowercase"]
     if kind == "byte_bpe":
         config["add_prefix_space"] = bool(exported.spec["pre_tokenizer"].get("add_prefix_space"))
-    (folder / "tokenizer_config.json").write_text(
-        json.dumps(config, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+    write_text(
+        folder / "tokenizer_config.json", json.dumps(config, indent=1, ensure_ascii=False) + "\n"
     )
 
 

@@ -12,6 +12,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from plmctl.storage.atomic import write_text
+from plmctl.storage.gate import admit
 from plmctl.text.corpus import load_documents, read_paragraphs
 
 PACKAGES = ("networkx", "numpy", "sympy", "torch")
@@ -54,7 +55,7 @@ def write_package_task(folder: Path, *, examples: int = 250, tested: int = 100) 
                 counts[split] += 1
             if counts == sizes:
                 break
-    folder.mkdir(parents=True, exist_ok=True)
+    admit(folder).mkdir(parents=True, exist_ok=True)
     for split, lines in rows.items():
         text = "".join(sorted(lines, key=lambda line: _hash(Path(line))))
         write_text(folder / f"{split}.tsv", "text\tlabel\n" + text)

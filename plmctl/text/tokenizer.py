@@ -18,6 +18,8 @@ import numpy as np
 
 from plmctl.core.errors import ConfigError, DataError, UsageError, nearest
 from plmctl.core.values import Whole
+from plmctl.storage.atomic import write_bytes, write_text
+from plmctl.storage.gate import admit
 from plmctl.storage.paths import refuse_links
 from plmctl.storage.reading import read_json
 from plmctl.text import hugging_face, injected, rust, segmented, sentence_piece
@@ -160,15 +162,13 @@ class Tokenizer:
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the folder that `load` reads."""
         path = Path(folder)
-        path.mkdir(parents=True, exist_ok=True)
+        admit(path).mkdir(parents=True, exist_ok=True)
         for name, content in self._backend.files().items():
-            (path / name).write_bytes(content)
+            write_bytes(path / name, content)
         meta = {**self._meta(), "fingerprint": self.fingerprint} | (
             {"trained_on": self.sampled} if self.sampled else {}
         )
-        (path / META).write_text(
-            json.dumps(meta, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
-        )
+        write_text(path / META, json.dumps(meta, indent=1, ensure_ascii=False) + "\n")
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Tokenizer:

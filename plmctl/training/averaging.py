@@ -15,6 +15,7 @@ from torch import Tensor
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.spelling import spell_line
 from plmctl.core.terminal import tell
+from plmctl.storage.gate import admit
 from plmctl.storage.paths import find_near
 from plmctl.training.checkpoint import Checkpoints, Snapshot, damage, read, read_base
 
@@ -117,7 +118,7 @@ def _save(like: Path, out: Path, snapshot: Snapshot, say: Callable[[str], None])
     def add_files(folder: Path) -> None:
         for name in BESIDE:
             copy = shutil.copytree if (like / name).is_dir() else shutil.copy2
-            copy(like / name, folder / name)  # type: ignore[operator]
+            copy(like / name, admit(folder / name))  # type: ignore[operator]
 
     return Checkpoints(out / "checkpoints", extras=add_files, base=read_base(like), say=say).save(
         snapshot, step=int(like.name.removeprefix("step-"))

@@ -20,7 +20,6 @@ leaves the older ones.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -37,7 +36,9 @@ from plmctl.core.errors import DataError, PlmctlError
 from plmctl.core.terminal import DETAIL, remark, tell
 from plmctl.core.values import Count, Whole
 from plmctl.nn.tables import real
+from plmctl.storage.atomic import write_json
 from plmctl.storage.durable import sync
+from plmctl.storage.gate import admit
 from plmctl.storage.paths import explain_outside
 from plmctl.storage.reading import read_json, read_tensors
 from plmctl.training.progress import Progress
@@ -124,15 +125,15 @@ class Checkpoints:
         partial = self.folder / f".step-{step}.partial"
         try:
             self._clear_leftovers()
-            partial.mkdir(parents=True)
+            admit(partial).mkdir(parents=True)
             self.extras(partial)
             write(self._leave_out(snapshot, partial), partial)
             if target.exists():
                 self._remove(target)
-            os.replace(partial, target)
+            os.replace(admit(partial), admit(target))
             sync(self.folder)
         except (OSError, SafetensorError) as error:  # a full disk raises one or the other
-            shutil.rmtree(partial, ignore_errors=True)
+            shutil.rmtree(admit(partial), ignore_errors=True)
             last = self.newest()
             kept = (
                 f"the last good checkpoint is {last}" if last else "there is no earlier checkpoint"
@@ -151,7 +152,7 @@ class Checkpoints:
         """A snapshot without the tensors of the base, which `folder` names."""
         if self.base is None:
             return snapshot
-        (folder / BASE).write_text(json.dumps(self.base, indent=1), encoding="utf-8")
+        write_json(folder / BASE, self.base)
         others = set(self.base["tensors"])
         own = {name: tensor for name, tensor in snapshot.model.items() if name not in others}
         return replace(snapshot, model=own)
@@ -181,14 +182,14 @@ class Checkpoints:
     def _remove(self, path: Path) -> None:
         """Rename first: a half-removed checkpoint must not look like one."""
         trash = self.folder / f".{path.name}.trash"
-        os.replace(path, trash)
+        os.replace(admit(path), admit(trash))
         self._valid.discard(path)
-        shutil.rmtree(trash, ignore_errors=True)
+        shutil.rmtree(admit(trash), ignore_errors=True)
 
     def _clear_leftovers(self) -> None:
         for pattern in (".step-*.partial", ".step-*.trash"):
             for leftover in self.folder.glob(pattern):
-                shutil.rmtree(leftover, ignore_errors=True)
+                shutil.rmtree(admit(leftover), ignore_errors=True)
 
 
 def write(snapshot: Snapshot, folder: Path) -> None:
@@ -198,10 +199,10 @@ def write(snapshot: Snapshot, folder: Path) -> None:
         if tensors or name == "model":
             save_file(
                 {k: v.contiguous() for k, v in tensors.items()},
-                folder / f"{name}.safetensors",
+                admit(folder / f"{name}.safetensors"),
                 {"format": "pt"},
             )
-    (folder / "trainer.json").write_text(json.dumps(snapshot.trainer, indent=1), encoding="utf-8")
+    write_json(folder / "trainer.json", snapshot.trainer)
     _seal(folder)
 
 
@@ -213,9 +214,7 @@ def _seal(folder: Path) -> None:
     entries = {
         str(p.relative_to(folder)): {"size": p.stat().st_size, "sha256": _sha256(p)} for p in files
     }
-    (folder / "manifest.json").write_text(
-        json.dumps({"files": entries}, indent=1), encoding="utf-8"
-    )
+    write_json(folder / "manifest.json", {"files": entries})
     sync(folder / "manifest.json")
     for path in [*(p for p in folder.rglob("*") if p.is_dir()), folder]:
         sync(path)

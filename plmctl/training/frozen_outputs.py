@@ -22,6 +22,7 @@ from plmctl.core.batch import Batch, Rows
 from plmctl.core.errors import ConfigError, PlmctlError
 from plmctl.models.base import Backbone, Hidden, Model
 from plmctl.storage.atomic import write_json
+from plmctl.storage.gate import admit
 from plmctl.tasks import inference
 from plmctl.tasks.batches import fingerprint
 from plmctl.training.checkpoint import Say, fingerprint_tensors, tensors_of
@@ -119,7 +120,7 @@ class RowStates:
         """Take what is in the file, which is made where there is none."""
         shape = (self.number, int(self.length.sum()), width)
         size = int(np.prod(shape))
-        stored = torch.from_file(str(self.file), shared=True, size=size, dtype=dtype)
+        stored = torch.from_file(str(admit(self.file)), shared=True, size=size, dtype=dtype)
         self.states = stored.view(shape)
 
     def write(self, index: np.ndarray, states: list[Tensor]) -> None:
@@ -223,7 +224,7 @@ class FrozenOutputs:
         for split in self.splits.values():
             split.states = None
         if self.world.main:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            shutil.rmtree(admit(self.folder), ignore_errors=True)
 
     def _prepare(self, name: str) -> None:
         """Compute the states of a split where they are not there; the main process writes them."""
@@ -235,7 +236,7 @@ class FrozenOutputs:
             if self.often == "once" and _is_made(note, split.file, made):
                 self.say(f"outputs of frozen layers: those of {name} are in {split.file}")
             else:
-                note.unlink(missing_ok=True)
+                admit(note).unlink(missing_ok=True)
                 self._compute(split)
                 assert split.states is not None
                 kind = {"width": split.states.shape[-1], "dtype": str(split.states.dtype)}
@@ -248,7 +249,7 @@ class FrozenOutputs:
         self._complete.add(name)
 
     def _compute(self, split: RowStates) -> None:
-        self.folder.mkdir(exist_ok=True)
+        admit(self.folder).mkdir(exist_ok=True)
         before, training, self.current = self.current, self.model.training, ""
         with keep_random_state(self.world.device), torch.no_grad(), self.precision.autocast():
             self.model.eval()

@@ -17,6 +17,7 @@ from typing import Any
 from plmctl.core.errors import PlmctlError, UsageError
 from plmctl.core.progress import clock
 from plmctl.core.terminal import WARN, hears, remark, screen, visible
+from plmctl.storage.gate import admit, open_file
 from plmctl.storage.reading import parse_json
 from plmctl.training.meter import numbers_of
 from plmctl.training.trackers.base import Tracker
@@ -89,7 +90,7 @@ class Log:
     ) -> None:
         """Write one record of metrics; `share` and `eta` (seconds) are only displayed."""
         if self.folder is not None and self._file is None:
-            self._file = (self.folder / METRICS).open("a", encoding="utf-8")
+            self._file = open_file(self.folder / METRICS, "a")
             self._board = _board(self.folder) if self.tensorboard else None
         if self._file is not None:
             self._file.write(json.dumps(record) + "\n")
@@ -264,14 +265,14 @@ def cut_back(folder: Path, step: int) -> None:
     path = folder / METRICS
     kept = [r for r in read_metrics(path) if r["step"] <= step] if path.exists() else []
     partial = path.with_suffix(".partial")
-    with partial.open("w", encoding="utf-8") as file:
+    with open_file(partial, "w") as file:
         file.writelines(json.dumps(record) + "\n" for record in kept)
         file.flush()
         os.fsync(file.fileno())
-    os.replace(partial, path)
+    os.replace(admit(partial), admit(path))
     events = list(folder.glob("events.out.tfevents.*"))
     for old in events:
-        old.unlink()
+        admit(old).unlink()
     if events and (board := _board(folder)) is not None:
         for record in kept:
             _draw(board, record)
@@ -283,7 +284,7 @@ def _board(folder: Path) -> Any:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:  # tensorboard is not installed: metrics.jsonl has it all
         return None
-    return SummaryWriter(str(folder))
+    return SummaryWriter(str(admit(folder)))
 
 
 def _draw(board: Any, record: Mapping[str, Any]) -> None:

@@ -24,6 +24,7 @@ from plmctl.core.errors import DataError, UsageError
 from plmctl.core.machine import describe_cpu
 from plmctl.core.terminal import remark
 from plmctl.storage.atomic import write_text
+from plmctl.storage.gate import admit, open_file, own
 from plmctl.training.log import METRICS
 from plmctl.training.trackers import base as trackers
 
@@ -58,7 +59,7 @@ def refuse_used(folder: Path) -> None:
 
 def refuse_live(folder: Path) -> None:
     """Raise UsageError if another process trains in `folder`, before a new run asks for it."""
-    with contextlib.suppress(OSError), (folder / LOCK).open(encoding="utf-8") as file:
+    with contextlib.suppress(OSError), admit(own(folder) / LOCK).open(encoding="utf-8") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -109,7 +110,7 @@ def create(
     start = {**environment(), "folder": str(Path.cwd()), "config_dirs": dirs}
     texts = ("".join(f"{line}\n" for line in overrides), json.dumps(start, indent=1), config)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        admit(own(folder)).mkdir(parents=True, exist_ok=True)
         lock(folder)
         refuse_used(folder)
         for name, text in zip(FILES, texts, strict=True):
@@ -137,10 +138,12 @@ def lock_folder(folder: Path) -> Iterator[dict[str, int]]:
     The system releases the lock when the last process that has it ends. UsageError if another
     process has it.
     """
+    for name in (*FILES, *FOLDERS, *NAMES, METRICS):  # before hours of training, not behind them
+        admit(own(folder) / name)
     if LOCKED in os.environ:
         yield {}
         return
-    with (folder / LOCK).open("a+", encoding="utf-8") as file:
+    with open_file(folder / LOCK, "a+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -172,12 +175,12 @@ def undo_create(folder: Path, created: Sequence[Path]) -> None:
     if (folder / METRICS).exists() or any((folder / "checkpoints").glob("step-*")):
         return
     for name in FOLDERS:
-        shutil.rmtree(folder / name, ignore_errors=True)
+        shutil.rmtree(admit(folder / name), ignore_errors=True)
     with contextlib.suppress(OSError):
         for name in (*FILES, *NAMES, LOCK):
-            (folder / name).unlink(missing_ok=True)
+            admit(folder / name).unlink(missing_ok=True)
         for path in created:
-            path.rmdir()
+            admit(path).rmdir()
 
 
 def environment() -> dict[str, Any]:

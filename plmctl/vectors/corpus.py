@@ -14,6 +14,7 @@ import numpy as np
 
 from plmctl.core.errors import DataError
 from plmctl.knowledge.words import WORD
+from plmctl.storage.gate import open_file
 
 FILE = "words.i32"
 _SPACED = re.compile(r"\S+")
@@ -83,7 +84,7 @@ def count_corpus(
     pattern, file = SPLITS[split], folder / FILE
     ids: dict[str, int] = {}
     counts, waiting = array("q", [0]), array("i")
-    with file.open("wb") as stream:
+    with open_file(file, "wb") as stream:
         for sentence in sentences:
             for word in pattern.findall(sentence.lower() if lowercase else sentence):
                 number = ids.get(word)

@@ -21,6 +21,7 @@ from plmctl.data.survey import TextSource, survey_text
 from plmctl.data.tokenizing import TokenizingJob
 from plmctl.run.data_sets.labelled_files import describe_labels
 from plmctl.run.data_sets.tokenize import find_sources
+from plmctl.storage.gate import open_file
 from plmctl.text import segment
 from plmctl.text.tokenizer import Tokenizer
 
@@ -79,7 +80,7 @@ def _check_sample(spec: Check, source: TextSource, say: Say) -> list[Finding]:
     with TemporaryDirectory(prefix="plmctl-check-") as folder:
         sample = survey_text(source, valid_share=0, sample_bytes=SAMPLE, say=say).sample
         file, place = Path(folder, "sample.jsonl"), Path(folder, "tokens")
-        with file.open("w", encoding="utf-8") as stream:
+        with open_file(file, "w") as stream:
             for document in sample:
                 stream.write(json.dumps({"text": "\n".join(document.paragraphs)}) + "\n")
         lines = "sentence" if all(document.whole for document in sample) else "paragraph"

@@ -17,6 +17,7 @@ from plmctl.run.evaluation.ranking import search_corpus
 from plmctl.run.model_facts import reading
 from plmctl.run.weights.loading import load
 from plmctl.storage.atomic import write_text
+from plmctl.storage.gate import admit
 from plmctl.storage.resumable import new_folder
 from plmctl.tasks.base import Example
 from plmctl.tasks.bi_encoder import VectorRanking
@@ -36,7 +37,7 @@ def mine(spec: Mine) -> int:
     """
     out = new_folder(spec.out)
     task, search = _open(spec)
-    out.mkdir(parents=True, exist_ok=True)
+    admit(out).mkdir(parents=True, exist_ok=True)
     splits: dict[str, dict[str, int]] = {}
     for split in filter(task.has, SPLITS):
         examples, corpus = task.read(split), task.read_corpus(split)

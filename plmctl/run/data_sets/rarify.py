@@ -42,6 +42,7 @@ from plmctl.run.evaluation.predict import predict
 from plmctl.run.model_facts import reading
 from plmctl.run.weights.loading import load
 from plmctl.storage.atomic import write_text
+from plmctl.storage.gate import admit
 from plmctl.storage.resumable import new_folder
 from plmctl.tasks import files, inference
 from plmctl.tasks.base import Example, Task
@@ -91,7 +92,7 @@ def _split(spec: Rarify) -> int:
             )
             for n in training
         ]
-        (out / name).mkdir(parents=True)
+        admit(out / name).mkdir(parents=True)
         write_text(out / name / f"train{sheet.kind}", head + "".join(lines))
     write_text(
         out / f"{CANDIDATES}{sheet.kind}", head + "".join(sheet.line(rows[n]) for n in candidates)
@@ -175,7 +176,7 @@ def _write_rarified(out: Path, sheet: Sheet, rows: Sequence[Any], made: Sequence
         words = {word: substitute.word for word, substitute in one.substitutes.items()}
         records.append(json.dumps({"number": one.number, "words": words, "kinds": sorted(own)}))
     for kind, some in kinds.items():
-        (out / "by-kind").mkdir(exist_ok=True)
+        admit(out / "by-kind").mkdir(exist_ok=True)
         write_text(out / "by-kind" / f"{kind}{sheet.kind}", head + "".join(some))
     write_text(out / RECORD, "".join(f"{record}\n" for record in records))
 

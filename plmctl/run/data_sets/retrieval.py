@@ -15,6 +15,8 @@ from plmctl.core.terminal import counted, remark, tell
 from plmctl.run.evaluation.predict import predict
 from plmctl.run.model_facts import reading
 from plmctl.run.weights.loading import load
+from plmctl.storage.atomic import write_text
+from plmctl.storage.gate import admit
 from plmctl.storage.journal import open_journal
 from plmctl.storage.resumable import new_folder
 from plmctl.tasks import files, inference
@@ -57,7 +59,7 @@ def retrieve(spec: Retrieve) -> int:
             write_split(work.folder, name, found)
         passages = {"passages": len(retriever.passages)}
         record = json.dumps({**job, **given, **passages, "recall": recall}, indent=1)
-        (work.folder / "made.json").write_text(record + "\n", encoding="utf-8")
+        write_text(work.folder / "made.json", record + "\n")
         work.finish(out)
     _show(spec, out, recall, len(retriever.passages))
     return 0
@@ -119,7 +121,7 @@ def write_split(folder: Path, name: str, found: Sequence[Retrieved]) -> None:
     )
     _write(folder / f"{name}.jsonl", (json.dumps(line, ensure_ascii=False) for line in lines))
     pairs = folder / "pairs"
-    pairs.mkdir(exist_ok=True)
+    admit(pairs).mkdir(exist_ok=True)
     rows = (
         "\t".join((_flat(each.question.question), _flat(text), str(int(holds))))
         for each in found
@@ -138,4 +140,4 @@ def _flat(text: str) -> str:
 
 
 def _write(file: Path, lines: Iterable[str]) -> None:
-    file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    write_text(file, "".join(f"{line}\n" for line in lines))

@@ -23,6 +23,7 @@ from plmctl.run.weights.label_rows import count_rows, labels_of, name_rows
 from plmctl.run.weights.loading import Loaded, Source
 from plmctl.storage.atomic import is_stream, refuse_existing
 from plmctl.storage.earlier import keep_earlier
+from plmctl.storage.gate import own
 from plmctl.tasks.base import Example, Task
 from plmctl.tasks.predictions import (
     FILES,
@@ -112,7 +113,7 @@ def write_results(
     """
     if out == STDOUT:
         return write_rows(out, rows)
-    file = out if is_file(out) else predictions_file(out, name)
+    file = out if is_file(out) else predictions_file(own(out), name)
     with keep_earlier(file, overwrite=overwrite):
         return write_rows(file, rows, spelling=spelling)
 
@@ -121,7 +122,7 @@ def write_for_board(out: Path, name: str, content: str, *, overwrite: bool) -> P
     """Write a file for a leader board into the folder `out`, where an earlier one is kept without
     `overwrite`; return it.
     """
-    with keep_earlier(submission_file(out, name), overwrite=overwrite):
+    with keep_earlier(submission_file(own(out), name), overwrite=overwrite):
         return write_submission(out, name, content)
 
 
@@ -199,7 +200,7 @@ def choose_out(spec: Evaluate, loaded: Loaded) -> Path:
     if spec.out:
         return Path(spec.out)
     run, folder = loaded.source.run, loaded.source.folder
-    return run / "eval" if run else Path("eval") / folder.absolute().name
+    return own(run) / "eval" if run else Path("eval") / folder.absolute().name
 
 
 def is_printed(spec: Evaluate | Attack) -> bool:

@@ -25,6 +25,8 @@ from plmctl.run.assemble import build_model
 from plmctl.run.peft.places import Place, find_changes, find_places
 from plmctl.run.peft.vectors import ALONE, Learned, write_vectors
 from plmctl.run.weights.loading import Source
+from plmctl.storage.atomic import write_text
+from plmctl.storage.gate import admit
 from plmctl.storage.reading import read_tensors
 from plmctl.training.checkpoint import Base, load_exactly, read_base, tensors_of
 
@@ -98,8 +100,8 @@ def to_peft(source: Source, folder: Path) -> str:
         "inference_mode": True,
         **settings,
     }
-    (folder / "adapter_config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")
-    save_file(found, folder / "adapter_model.safetensors", {"format": "pt"})
+    write_text(folder / "adapter_config.json", json.dumps(config, indent=2))
+    save_file(found, admit(folder / "adapter_model.safetensors"), {"format": "pt"})
     return f"{kind} beside {published.architecture}"
 
 

@@ -33,6 +33,7 @@ from plmctl.run.tuning.task_fit import fit_language_heads, fit_task
 from plmctl.run.weights.adapt import complete
 from plmctl.run.weights.loading import BESIDE
 from plmctl.run.weights.row_heads import decides_about_rows
+from plmctl.storage.gate import admit
 from plmctl.tasks import inference
 from plmctl.tasks.base import Task
 from plmctl.tasks.mixing.base import Mixing
@@ -147,7 +148,7 @@ def save_side_tasks(
     folders: dict[str, Path] = {}
     for side in open_side_tasks(spec):
         folder = run / BESIDE / side.name
-        folder.mkdir(parents=True, exist_ok=True)
+        admit(folder).mkdir(parents=True, exist_ok=True)
         write_spec(_alone(spec, side.name), folder)
         tokenizer.save(folder / "tokenizer")
         trainer = {"progress": Progress().to_json()}

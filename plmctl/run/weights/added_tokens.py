@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from plmctl.run.assemble import build_model
 from plmctl.run.weights.added_rows import with_new_tokens
 from plmctl.run.weights.convert import to_plmctl
 from plmctl.run.weights.loading import Source
+from plmctl.storage.atomic import open_folder
 from plmctl.text.tokenizer import Tokenizer
 
 # sets the rows of new tokens in a table [V, ...], where they are drawn as in a new model
@@ -34,11 +34,5 @@ def write_with_tokens(source: Source, tokenizer: Tokenizer, fill: Fill, out: Pat
             fill(tensors[name], slice(known, size))
     grown = replace(source, tensors=tensors)
     grown.__dict__["tokenizer"] = tokenizer  # in place of what its folder holds
-    out.parent.mkdir(parents=True, exist_ok=True)
-    partial = out.with_name(f".{out.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)  # of an earlier start that was killed
-    partial.mkdir()
-    to_plmctl(grown, partial)
-    if out.is_dir():  # an empty one
-        out.rmdir()
-    partial.rename(out)
+    with open_folder(out) as partial:
+        to_plmctl(grown, partial)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -34,7 +32,7 @@ from plmctl.run.places import Places
 from plmctl.run.weights.inner_network import take_network
 from plmctl.run.weights.lengthen import lengthen
 from plmctl.run.weights.loading import Source, open_source, refuse_infinite
-from plmctl.storage.atomic import write_text
+from plmctl.storage.atomic import open_folder, write_text
 from plmctl.storage.reading import read_tensors
 from plmctl.storage.settings_file import to_yaml
 from plmctl.tasks.calibration import LabelDecision
@@ -93,22 +91,17 @@ def convert(
         remark("there is no tokenizer here: only weights and config are written")
     if decision is not None and to == "peft":
         remark(f"left out, since peft has no place for it: {decision.describe()}")
-    partial = target.with_name(f".{target.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
+    write: dict[str, Callable[[Path], str]] = {
+        "hf": lambda folder: to_hf(model, folder, card, decision),
+        "plmctl": lambda folder: to_plmctl(model, folder, decision),
+        "peft": lambda folder: to_peft(model, folder),
+    }
     try:
-        partial.mkdir(parents=True)
-        write: dict[str, Callable[[], str]] = {
-            "hf": lambda: to_hf(model, partial, card, decision),
-            "plmctl": lambda: to_plmctl(model, partial, decision),
-            "peft": lambda: to_peft(model, partial),
-        }
-        what = write[to]()
-        os.replace(partial, target)
+        with open_folder(target) as partial:
+            what = write[to](partial)
     except (OSError, SafetensorError) as error:  # a full disk raises one or the other
         problem = f"cannot write: {getattr(error, 'strerror', None) or error}"
         raise DataError(problem, file=target, fix="give a writable OUT with room") from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
     remark(f"{target}: {what}")
     if max_length is not None and to == "plmctl":
         remark(f"next: {spell_next(model.config, target, max_length)}")
@@ -151,7 +144,7 @@ def to_hf(
     hf.write(folder, exported, tokens=tokens)
     if card is not None:
         text = card(source.run or source.folder, config, decided=decided)
-        (folder / "README.md").write_text(text, encoding="utf-8")
+        write_text(folder / "README.md", text)
     if vocab is not None:
         length = config["position"].get("max_length") or 1 << 30
         # there, the tokenizer alone says what stands around a source

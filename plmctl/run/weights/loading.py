@@ -28,6 +28,7 @@ from plmctl.knowledge.vectors import find_vectors
 from plmctl.models.base import Model
 from plmctl.run.assemble import NODES, build_model, settle_lengths, without_weights
 from plmctl.run.peft import reading as peft_reading
+from plmctl.storage.gate import own
 from plmctl.storage.paths import find_near, refuse_links
 from plmctl.storage.reading import blame_file, fit_stored, read_tensors
 from plmctl.text.characters import Spelling
@@ -222,7 +223,7 @@ def open_source(
 
         return shrink_source(open_source(path, plugins=plugins), layers)
     folder = find(path)
-    refuse_links(folder)
+    refuse_links(own(folder))
     if not (folder / "config.yaml").is_file():
         beside: Path | None = None
         if peft_reading.is_adapter(folder):
