@@ -17,11 +17,14 @@ import pytest
 
 import plmctl
 from plmctl.config.compose import compose
+from plmctl.config.part_help import list_settings
 from plmctl.config.recipes import load
 from plmctl.core.errors import ConfigError, DataError, UsageError
+from plmctl.core.values import fit
 from plmctl.nn import layout
+from plmctl.run.checks.check import check_pretraining
 from plmctl.storage.reading import read_json
-from plmctl.storage.settings_file import read_settings
+from plmctl.storage.settings_file import read_settings, to_yaml
 from plmctl.tasks import files
 from plmctl.tasks.conll import Columns
 from plmctl.tasks.squad_files import SquadFiles
@@ -217,6 +220,65 @@ def test_settings_that_unfold_without_end(tmp_path: Path, most: Callable[[], int
     file.write_text("# " + "x" * (1 << 22))
     with pytest.raises(DataError, match="more than 4,194,304 characters of settings"):
         read_settings(file)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: " + "[" * 30_000 + "]" * 30_000, ":1: nested over 100 deep"),
+        ("a: " + "{b: " * 30_000 + "1" + "}" * 30_000, ":1: nested over 100 deep"),
+        ("a:\n  " + "- " * 30_000 + "x", ":2: nested over 100 deep"),
+        ("? " * 30_000 + "x", ":1: nested over 100 deep"),
+        ("a: 1" + ":59" * 3_000, ":1: a number of 9,001 characters"),
+        ("a: -1" + ":59" * 300 + ".5", ":1: a number of 904 characters"),
+        ("a: 0x" + "f" * 5_000, ":1: a number of 5,002 characters"),
+        ("a:\n- 0b" + "1" * 5_000, ":2: a number of 5,002 characters"),
+        ("1" + "0" * 5_000 + ": a", ":1: a number of 5,001 characters"),
+    ],
+)
+def test_settings_that_would_end_the_parser(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(text)
+    with pytest.raises(DataError, match=said):
+        read_settings(file)
+    with pytest.raises(DataError, match=said):
+        list_settings(file)
+    (tmp_path / "noise").mkdir()
+    file.rename(tmp_path / "noise" / "mine.yaml")
+    with pytest.raises(UsageError, match=said):
+        compose("pretrain", None, ["noise=mine"], config_dirs=[str(tmp_path)])
+
+
+@pytest.mark.parametrize(
+    "value", [[[[[["a"]]]]], "0123456789" * 7, "f" * 64, "word " * 400, 1 << 62, [{"a": 1}] * 200]
+)
+def test_settings_that_only_look_so(tmp_path: Path, value: Any) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(to_yaml({"a": value}))
+    assert read_settings(file) == {"a": value}
+
+
+@pytest.mark.parametrize("number", [1 << 63, 10**30, -(10**30), 1e30])
+def test_a_number_of_more_than_64_bits(number: float) -> None:
+    with pytest.raises(ConfigError, match=r"seed=.*: must be less than 2\*\*63"):
+        compose("pretrain", "bert", [f"seed={number}"])
+    with pytest.raises(ValueError, match=r"must be less than 2\*\*63"):
+        fit(number, int)
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("tokenizer.vocab_size=1000000000000", "at least 8, at most 2147483647"),
+        ("tokenizer.vocab_size=-5", "at least 8, at most 2147483647"),
+        ("size.width=1000000000", "no tensor of this size can be"),
+        ("size.inner_width=1000000000000000000", "no tensor of this size can be"),
+    ],
+)
+def test_a_size_that_no_model_has(small_text: Path, word: str, said: str) -> None:
+    words = ["size=tiny", f"data.path={small_text}", word]
+    with pytest.raises(ConfigError, match=f"{word}: .*{said}"):
+        check_pretraining(compose("pretrain", "bert", words))
 
 
 def test_a_file_that_is_read_whole_is_of_some_size(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from plmctl.config.settings import Setting, list_plumbing
 from plmctl.core.errors import UsageError, did_you_mean, find_alike
 from plmctl.core.locate import locate
 from plmctl.core.terminal import screen, tell
+from plmctl.storage.settings_file import read_part_text
 
 WIDEST = 48  # letters of a key up to which meanings stand below each other in a pipe
 FIELDS = "fields"  # the word that asks for the glossary
@@ -104,7 +105,7 @@ def _find_settings(
 
 def _draw(file: Path, plugins: Sequence[str]) -> str:
     """What a part with its defaults draws of itself, if it can (`picture`)."""
-    node = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+    node = yaml.safe_load(read_part_text(file)) or {}
     target = node.get("_target_") if isinstance(node, dict) else None
     if target is None or not hasattr(locate(target, plugins), "picture"):
         return ""

@@ -23,6 +23,7 @@ from plmctl.config.walks import parts_in
 from plmctl.core.locate import locate, parameters
 from plmctl.core.spelling import spell
 from plmctl.core.values import describe_values
+from plmctl.storage.settings_file import read_part_text
 
 _PACKAGE = re.compile(r"^# @package (\S+)", re.MULTILINE)
 
@@ -35,7 +36,7 @@ def list_settings(
     `types`: also look at signatures, which imports the parts. `at`: where the part stands, if not
     where the file says.
     """
-    text = file.read_text(encoding="utf-8")
+    text = read_part_text(file)
     package = _PACKAGE.search(text)
     stated = package[1].replace("_global_", "") if package else file.parent.name
     inherited = _list_inherited(file, plugins, types)
@@ -51,7 +52,7 @@ def list_settings(
 
 def targets(file: Path) -> list[str]:
     """The classes of the parts that the file chooses, the outermost of each."""
-    return list(_targets_in(file.read_text(encoding="utf-8")))
+    return list(_targets_in(read_part_text(file)))
 
 
 def name_part(spec: RunSpec, slot: str) -> str:
@@ -80,7 +81,7 @@ def _read_plumbing() -> dict[str, str]:
 
 def _list_inherited(file: Path, plugins: Sequence[str], types: bool) -> list[Setting]:
     """Of the files in its list of defaults: `parts/bert`, `/search@task.search: beam`."""
-    content = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+    content = yaml.safe_load(read_part_text(file)) or {}
     inherited: list[Setting] = []
     for default in content.get("defaults") or ():
         for group, name in default.items() if isinstance(default, dict) else [(".", default)]:

@@ -195,11 +195,12 @@ def _fit_list(value: Any, inner: Any) -> Any:
 
 
 def _fit_int(value: Any) -> int:
-    if isinstance(value, float) and value.is_integer():
-        return int(value)  # train.steps=1e4
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    raise ValueError("must be a whole number")
+    whole = isinstance(value, float) and value.is_integer()  # train.steps=1e4
+    if not whole and (isinstance(value, bool) or not isinstance(value, int)):
+        raise ValueError("must be a whole number")
+    if not -(1 << 63) <= value < 1 << 63:  # what the libraries below take
+        raise _OutOfRange("must be less than 2**63")
+    return int(value)
 
 
 def _fit_float(value: Any) -> float:

@@ -32,6 +32,10 @@ NODES = (*NEEDED, "heads", "peft")  # and what may be there
 LENGTHS = ("max_length", TARGET)  # of a format
 
 
+# how torch says that a tensor cannot be, whatever memory there is
+_NO_TENSOR = re.compile("overflow|negative dimension|out of range|too large", re.IGNORECASE)
+
+
 class _NoDraws(TorchFunctionMode):
     """Weights that have no values are not drawn: on the meta device torch imports its compiler to
     draw normal ones.
@@ -79,7 +83,7 @@ def build_model(
     nodes = (config.get("heads") or {}) if heads is None else plain(heads)
     given = {"vocab_size": vocab_size, **config["size"], "max_length": longest(config)}
     given |= {"vocab": vocab} if vocab else {}
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), _blame_sizes(given):
         width = (config["model"].get("embedding") or {}).get("table_width") or given["width"]
         tables, slots = given | {"width": width}, {}
         for name in ("pattern", "position"):
@@ -116,6 +120,21 @@ def build_model(
             )
         backbone.initializer(model, generator=torch.Generator().manual_seed(seed))
     return model
+
+
+@contextlib.contextmanager
+def _blame_sizes(given: Mapping[str, Any]) -> Iterator[None]:
+    """ConfigError for the largest size in place of torch's error of a tensor that cannot be."""
+    try:
+        yield
+    except (RuntimeError, OverflowError) as error:
+        if not _NO_TENSOR.search(str(error)):
+            raise
+        sizes = {name: number for name, number in given.items() if type(number) is int}
+        name = max(sizes, key=lambda name: (sizes[name] < 0, sizes[name]))
+        path = "tokenizer.vocab_size" if name == "vocab_size" else f"size.{name}"
+        problem = "no tensor of this size can be: " + str(error).splitlines()[0]
+        raise ConfigError(path, sizes[name], problem, fix="size=tiny") from error
 
 
 def _predicts_words(node: Any, plugins: Sequence[str]) -> bool:

@@ -55,7 +55,7 @@ class Journal:
             stream.write(text)
             stream.flush()
             os.fsync(stream.fileno())
-        os.replace(admit(new), admit(self.scratch / FILE))
+        admit(new).replace(admit(self.scratch / FILE))
         sync(self.scratch)
 
     def finish(self, place: Path) -> None:
@@ -64,8 +64,8 @@ class Journal:
         """
         _sync_all(self.folder)
         if place.exists():
-            os.replace(admit(place), admit(self.scratch / "old"))
-        os.replace(admit(self.folder), admit(place))
+            admit(place).rename(admit(self.scratch / "old"))
+        admit(self.folder).rename(admit(place))
         sync(place.parent)
 
     def take_up(self, place: Path, tell: Tell) -> None:
@@ -73,7 +73,7 @@ class Journal:
         left of another.
         """
         if (old := self.scratch / "old").exists() and not place.exists():
-            os.replace(admit(old), admit(place))  # killed between the two renames
+            admit(old).rename(admit(place))  # killed between the two renames
         left = _read(self.scratch / FILE)
         if (
             left is not None

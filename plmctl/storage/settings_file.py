@@ -13,10 +13,18 @@ from plmctl.core.errors import DataError, UsageError
 from plmctl.storage.reading import COPY, read_text
 
 CHARACTERS, VALUES = 1 << 22, 1 << 18  # of a file of settings, and values in it
+DEPTH = 100  # groups and lists inside each other: the parser in C ends the process at some 10,000
+DIGITS = 40  # of a number, in whatever base: 64 bits take 20
+# what may stand for more of these: a long line, or many brackets, or a long number
+_LONG_LINE, _LONG_NUMBER = re.compile(r"[^\n]{500}"), re.compile(r"[0-9a-fA-FxX_:]{40}")
 # 1e-3, which YAML 1.1 takes for a text
 _EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")
 # objective=[mlm] in a list, where its brackets are the grammar of YAML
 _UNQUOTED = re.compile(r"(?<=[\[,\s])[\w.@/+]+=(\[[^\[\]]*\]|\{[^{}]*\})")
+_NUMBER = re.compile(  # whole ones in YAML 1.1, and those in base 60: 1:59:59
+    r"[-+]?(0b[01_]+|0[0-7_]+|0x[0-9a-fA-F_]+|[1-9][0-9_]*(:[0-5]?[0-9])*"
+    r"|[0-9][0-9_]*(:[0-5]?[0-9])+\.[0-9_]*)"
+)
 _PLAIN = (str, int, float, bool, type(None))
 
 
@@ -76,17 +84,25 @@ def to_yaml(settings: Mapping[str, Any]) -> str:
 
 
 def refuse_endless(text: str, *, file: object, fix: str = COPY) -> None:
-    """Raise DataError for more YAML than settings need, before or after its aliases are
-    expanded.
+    """Raise DataError for more YAML than settings need, before or after its aliases are expanded:
+    before the parser, which would end the process, sees it.
     """
-    import yaml
-
     if len(text) > CHARACTERS:
         raise DataError(f"more than {CHARACTERS:,} characters of settings", file=file, fix=fix)
-    if "&" in text and (size := _count_values(yaml.compose(text))) > VALUES:
-        raise DataError(
-            f"{size:,} values, once its aliases (*name) are filled in", file=file, fix=fix
-        )
+    brackets = text.count("[") + text.count("{")
+    long = _LONG_LINE.search(text) or _LONG_NUMBER.search(text)
+    if "&" not in text and brackets <= DEPTH and not long:
+        return
+    if (size := _count_values(text, file, fix)) > VALUES:
+        what = f"{size:,} values, once its aliases (*name) are filled in"
+        raise DataError(what, file=file, fix=fix)
+
+
+def read_part_text(file: Path) -> str:
+    """The text of a part file, which is no more than settings need."""
+    text = read_text(file)
+    refuse_endless(text, file=file, fix="write it as plain key: value")
+    return text
 
 
 def refuse_endless_files(folder: Path) -> None:
@@ -95,12 +111,12 @@ def refuse_endless_files(folder: Path) -> None:
     """
     import yaml
 
-    for file in (*folder.glob("*.yaml"), *folder.glob("*/*.yaml"), *folder.glob("*/*/*.yaml")):
+    for file in (file for depth in range(4) for file in folder.glob(f"{'*/' * depth}*.yaml")):
         try:
             refuse_endless(
                 file.read_text(encoding="utf-8", errors="replace"),
                 file=file,
-                fix="write its values without aliases",
+                fix="write it as plain key: value",
             )
         except DataError as error:
             raise UsageError(str(error)) from None
@@ -108,15 +124,39 @@ def refuse_endless_files(folder: Path) -> None:
             continue
 
 
-def _count_values(node: Any, known: dict[int, int] | None = None) -> int:
-    """The number of values of a YAML node with expanded aliases; each node is visited once."""
-    known = {} if known is None else known
-    if id(node) not in known:
-        inner = node.value if isinstance(getattr(node, "value", None), list) else []
-        each = [part for item in inner for part in (item if isinstance(item, tuple) else (item,))]
-        known[id(node)] = 1
-        known[id(node)] += sum(_count_values(part, known) for part in each)
-    return known[id(node)]
+def _count_values(text: str, file: object, fix: str) -> int:
+    """The number of values of a YAML text with expanded aliases; DataError for one that is nested
+    too deeply, or has a number of too many digits.
+
+    It follows the events of the parser, so that it needs no stack, and no more time than a file
+    takes without its aliases.
+    """
+    import yaml
+
+    named: dict[str, int] = {}
+    open_groups: list[tuple[str | None, int]] = []  # (name, values before it)
+    size = 0
+    for event in yaml.parse(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+        line = event.start_mark.line + 1
+        if isinstance(event, yaml.CollectionStartEvent):
+            open_groups.append((event.anchor, size))
+            size += 1
+            if len(open_groups) > DEPTH:
+                raise DataError(f"nested over {DEPTH} deep", file=file, line=line, fix=fix)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            name, before = open_groups.pop()
+            if name is not None:
+                named[name] = size - before
+        elif isinstance(event, yaml.ScalarEvent):
+            size += 1
+            if event.anchor is not None:
+                named[event.anchor] = 1
+            if event.implicit[0] and len(event.value) > DIGITS and _NUMBER.fullmatch(event.value):
+                what = f"a number of {len(event.value):,} characters"
+                raise DataError(what, file=file, line=line, fix=fix)
+        elif isinstance(event, yaml.AliasEvent):
+            size += named.get(event.anchor, 1)
+    return size
 
 
 def _refuse_objects(value: Any) -> None:

@@ -13,6 +13,8 @@ from plmctl.text import roles
 from plmctl.text.backend import Backend
 from plmctl.text.roles import Roles
 
+LARGEST = (1 << 31) - 1  # of ids, which stand in 32 bits
+
 
 class TooLittleText(ConfigError):
     """A text yields only `size` tokens, fewer than the vocabulary has."""
@@ -47,10 +49,9 @@ class Recipe:
     unused: int = 0
 
     def __post_init__(self) -> None:
-        if type(self.vocab_size) is not int or self.vocab_size < 8:
-            raise ConfigError(
-                "tokenizer.vocab_size", self.vocab_size, "a whole number of at least 8"
-            )
+        if type(self.vocab_size) is not int or not 8 <= self.vocab_size <= LARGEST:
+            allowed = f"a whole number of at least 8, at most {LARGEST}"
+            raise ConfigError("tokenizer.vocab_size", self.vocab_size, allowed)
         if type(self.sample_bytes) is not int or self.sample_bytes < 1:
             raise ConfigError(
                 "tokenizer.sample_bytes", self.sample_bytes, "a positive number of bytes"

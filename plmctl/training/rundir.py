@@ -16,7 +16,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import IO, Any
 
 import torch
 
@@ -67,7 +67,7 @@ def refuse_live(folder: Path) -> None:
             raise UsageError(f"{where}\n  fix: another run.dir") from None
 
 
-def _name_holder(file: TextIO) -> tuple[str, str]:
+def _name_holder(file: IO[str]) -> tuple[str, str]:
     """(who has the lock, how one ends it): of a process that has not said who it is, ""."""
     file.seek(0)
     number, _, machine = file.read().partition(" ")

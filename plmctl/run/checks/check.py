@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from plmctl.config.build import build
 from plmctl.config.part_help import name_part
 from plmctl.config.schema import Finetune, Pretrain
 from plmctl.config.spec import thaw
@@ -72,7 +73,7 @@ def check_pretraining(spec: Pretrain) -> Outline:
     """
     given = spec.provenance
     known = known_vocabulary(spec)
-    size = known.size if known else int(spec.tokenizer.vocab_size)
+    size = vocabulary_size(spec, known)
     vocab = stand_in_for(known) if known else TINY
     model = check_contract(spec, spec.plugins, given.config_dirs, vocab_size=size, vocab=vocab)
     check_teacher(spec)
@@ -228,10 +229,12 @@ def _refuse_long_prompts(spec: Finetune, task: Task, model: Model) -> None:
         raise ConfigError("task.max_length", task.longest, allowed, fix=f"task.max_length={left}")
 
 
-def vocabulary_size(spec: Any) -> int:
-    """The size of the vocabulary that a pretraining run would have."""
-    known = known_vocabulary(spec)
-    return known.size if known else int(spec.tokenizer.vocab_size)
+def vocabulary_size(spec: Any, known: Vocab | None = None) -> int:
+    """The size of the vocabulary that a pretraining run would have: that of a `known` one."""
+    if (known := known or known_vocabulary(spec)) is not None:
+        return known.size
+    recipe: Any = build(spec.tokenizer, {}, spec.plugins, path="tokenizer")
+    return int(recipe.vocab_size)
 
 
 def known_vocabulary(spec: Any) -> Vocab | None:
