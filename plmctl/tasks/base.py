@@ -227,7 +227,7 @@ class Task(Objective):
 
     @property
     def states_labels(self) -> bool:
-        """Whether the config states names of labels, which may be others than those of the files."""
+        """Whether the config states the names of labels, which files may spell otherwise."""
         return getattr(self.settings, "label_names", None) is not None
 
     def has(self, split: str) -> bool:
