@@ -20,6 +20,7 @@ from plmctl.core.batch import IGNORE, Batch, Rows
 from plmctl.core.errors import ConfigError, DataError, nearest
 from plmctl.core.fields import Field
 from plmctl.core.parts import base_of
+from plmctl.core.spelling import fold_name
 from plmctl.heads.base import About, pool
 from plmctl.heads.features import read as features_of
 from plmctl.heads.rows import POOLINGS
@@ -28,7 +29,7 @@ from plmctl.noise.base import Noise
 from plmctl.objectives.base import Objective, Output
 from plmctl.tasks import files
 from plmctl.tasks.holding import hold_out, take_fold
-from plmctl.tasks.label_text import fold_label, spell_label, spell_names
+from plmctl.tasks.label_text import spell_label, spell_names
 from plmctl.tasks.transform import Transform, add_rows
 from plmctl.text.vocab import Vocab
 
@@ -556,14 +557,14 @@ def _explain_unknown(
     """The error for the first of the labels that is none of the names."""
     found = dict.fromkeys(labels)
     label = next(label for label in found if label not in names)
-    others = {fold_label(each): each for each in found if each not in names}
-    meant = next((name for name in names if fold_label(name) == fold_label(label)), None)
+    others = {fold_name(each): each for each in found if each not in names}
+    meant = next((name for name in names if fold_name(name) == fold_name(label)), None)
     fix, what = "correct the label, or train on data that has it", "was never seen in training"
     if meant is not None:
         what = f"differs from '{meant}' in case, spaces, - or _ alone"
         fix = f"spell it '{meant}'"
         if not learned:
-            fix = spell_names([others.get(fold_label(name), name) for name in names])
+            fix = spell_names([others.get(fold_name(name), name) for name in names])
     elif not learned and len(found) == len(names) and found.keys().isdisjoint(names):
         what = "is none of the rows of the head, whose names may be others"
         fix = spell_names(sorted(found))

@@ -14,6 +14,7 @@ from plmctl.data.check.finding import Finding, Report
 from plmctl.data.check.labels import LabelledExample
 from plmctl.tasks import files, inference
 from plmctl.tasks.base import Example, Task
+from plmctl.tasks.label_text import describe_names
 from plmctl.text.tokenizer import Tokenizer
 
 BATCH = 1024  # examples laid out at once
@@ -49,6 +50,11 @@ def check_task(task: Task, tokenizer: Tokenizer | None) -> Report:
         classes=task.has_classes,
         remarks=task.remarks,
         held_share=held,
+    )
+    counts = inference.count_labels(example for own in splits.values() for example in own)
+    report.findings.extend(
+        Finding("names of labels", "look", line, "Correct the spelling, if they are.")
+        for line in (describe_names(counts) if task.has_classes else ())
     )
     report.findings.extend(
         Finding("scores", "look", f"{name}: {line}", "The metrics may not be those that you want.")

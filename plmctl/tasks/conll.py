@@ -12,6 +12,7 @@ from plmctl.storage.reading import parse_json_at
 from plmctl.tasks import files, schemes, tag_spelling
 from plmctl.tasks.base import Example
 from plmctl.tasks.column_settings import Column, spell_column, spell_role
+from plmctl.tasks.label_text import is_absent
 from plmctl.tasks.schemes import PlacedTags
 from plmctl.tasks.split_files import SplitFiles
 from plmctl.tasks.tables import Table
@@ -203,6 +204,11 @@ def _json_lists(file: Path, columns: Mapping[str, Column], labelled: bool) -> It
                     what, file=file, line=number, fix='{"tokens": ["a", "b"], "tags": ["O", "O"]}'
                 )
         tags = row.get(names[1])
+        for role, items in (("word", row[names[0]] or ()), ("tag", tags or ())):
+            absent = next((place for place, item in enumerate(items) if is_absent(item)), None)
+            if absent is not None:
+                what = f"{role} {absent + 1} is {'null' if items[absent] is None else 'NaN'}"
+                raise DataError(what, file=file, line=number, fix="O for a word in no entity")
         document = row.get("document")
         documents += [document] if document is not None and [document] != documents[-1:] else []
         document_number = None if document is None else len(documents) - 1

@@ -237,6 +237,15 @@ def has_empty_text(example: Example) -> bool:
     )
 
 
+def count_labels(examples: Iterable[Example]) -> Counter[str]:
+    """How often each label or tag occurs, where labels are names."""
+    counts = Counter[str]()
+    for example in examples:
+        own = example.label if isinstance(example.label, list | tuple) else [example.label]
+        counts.update(name for name in own if isinstance(name, str))
+    return counts
+
+
 def describe_single(examples: Sequence[Example]) -> str:
     """A sentence on the classes with one example; "" if there are none, or if no class has more, as
     of numbers and texts.

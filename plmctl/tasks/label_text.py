@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from plmctl.core.errors import DataError
-from plmctl.core.spelling import spell_setting
+from plmctl.core.spelling import fold_name, spell_setting
 
 SETTING = "task.label_names"
+# as pandas and other programs write a value that is none
+_ABSENT = {"nan", "NaN", "NAN", "None", "NULL", "null", "N/A", "NA", "<NA>", "#N/A", "NaT"}
 
 
 def spell_label(label: Any) -> str:
@@ -23,16 +27,34 @@ def spell_label(label: Any) -> str:
     return json.dumps(label) if isinstance(label, bool) else str(label).strip()
 
 
-def fold_label(label: str) -> str:
-    """`label` without what may differ in its spelling: case, and spaces, - and _ in it."""
-    return " ".join(re.split(r"[\s_-]+", label.casefold())).strip()
-
-
 def spell_names(names: Sequence[str]) -> str:
     """The setting that names labels in this order, as one types it."""
     return spell_setting(
         SETTING, [int(n) if re.fullmatch("0|[1-9][0-9]*", n) else n for n in names]
     )
+
+
+def is_absent(label: Any) -> bool:
+    """Whether a value is none: null, or a number that is not one, as pandas has it."""
+    return label is None or (isinstance(label, float) and math.isnan(label))
+
+
+def describe_names(labels: Mapping[str, int]) -> list[str]:
+    """What stands out in the names of labels, by how often each occurs: some that may be one label,
+    or no label.
+    """
+    alike = defaultdict[str, list[str]](list)
+    for label in labels:
+        alike[fold_name(label)].append(label)
+    lines = []
+    for group in alike.values():
+        if len(group) > 1:
+            listed = " and ".join(f"'{name}' ({labels[name]:,})" for name in sorted(group))
+            lines.append(f"the labels {listed} differ in case, spaces, - or _ alone: are they one?")
+    absent = [f"'{name}' ({labels[name]:,})" for name in labels if name in _ABSENT]
+    if absent:
+        lines.append(f"the label {', '.join(absent)} may stand for one that is missing")
+    return lines
 
 
 class LabelKinds:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
 from plmctl.core.batch import Batch, Rows
+from plmctl.core.errors import ConfigError
 from plmctl.core.fields import Field
 from plmctl.core.parts import part_of
 from plmctl.models.base import Model
@@ -17,6 +19,7 @@ from plmctl.objectives.base import Facts, Output
 from plmctl.tasks import encode, label_sets, multilabel_score
 from plmctl.tasks.base import Example, Task, TaskSettings
 from plmctl.tasks.classification import encode_texts, parse_texts
+from plmctl.tasks.label_lists import name_places
 from plmctl.tasks.label_loss import EachLabelLoss
 from plmctl.tasks.label_sets import LabelSets, Rule, Threshold
 from plmctl.tasks.metrics import check_metrics
@@ -85,6 +88,35 @@ class Multilabel(Task):
 
     def parse(self, line: str, number: int) -> Example:
         return parse_texts(line, number, self.columns)
+
+    def read(self, split: str) -> list[Example]:
+        return self._name_places(super().read(split))
+
+    def read_file(
+        self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True
+    ) -> list[Example]:
+        return self._name_places(super().read_file(file, columns, labelled=labelled))
+
+    def _name_places(self, examples: list[Example]) -> list[Example]:
+        """Labels that are places in lists of 0 and 1, by the names that the config states, or by
+        all places.
+        """
+        columns = self.columns.get("labels")
+        if self.label_names is None and isinstance(columns, list | tuple):
+            self.label_names = [str(name) for name in columns]
+        sizes = {*getattr(self.reader, "places", {}).values()}
+        if not sizes:
+            return examples
+        size = max(sizes)
+        if self.label_names is None:
+            self.label_names = [str(place) for place in range(size)]
+        if len(self.label_names) != size or len(sizes) > 1:
+            allowed = f"{size} names, one for each place of the lists of 0 and 1"
+            raise ConfigError("task.label_names", self.label_names, allowed)
+        return [
+            e if e.label is None else replace(e, label=name_places(e.label, self.label_names))
+            for e in examples
+        ]
 
     def labels_of(self, example: Example) -> Sequence[str]:
         return list(example.label)

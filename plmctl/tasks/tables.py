@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from plmctl.core.errors import DataError, did_you_mean, find_meant
 from plmctl.core.parts import part_of
+from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import counted
 from plmctl.storage.reading import parse_json_at
 from plmctl.tasks import files
@@ -19,7 +20,8 @@ from plmctl.tasks.base import Example
 from plmctl.tasks.broken_rows import EMPTY, explain_broken, list_broken
 from plmctl.tasks.column_settings import Column, refuse_lists, spell_column, spell_role
 from plmctl.tasks.header import names_columns
-from plmctl.tasks.label_text import LabelKinds, spell_label
+from plmctl.tasks.label_lists import find_flags, is_bracketed, is_list
+from plmctl.tasks.label_text import LabelKinds, is_absent, spell_label
 from plmctl.tasks.split_files import SplitFiles
 from plmctl.tasks.table_rows import OBJECTS, Row, objects_of, rows_of, show_row
 
@@ -91,6 +93,7 @@ class Table(SplitFiles):
             examples = list(self._objects(file, columns, labelled))
         else:
             examples = list(self._cells(file, columns, header, labelled))
+        self._refuse_label_lists(file, columns, examples)
         if not examples:
             raise DataError(
                 "no rows"
@@ -100,12 +103,25 @@ class Table(SplitFiles):
             )
         return examples
 
+    def _refuse_label_lists(
+        self, file: Path, columns: Mapping[str, Column], examples: Sequence[Example]
+    ) -> None:
+        """DataError where each label is a list of several: they would be one class each."""
+        labels = [each.label for each in examples if isinstance(each.label, str)]
+        listed = all(map(is_bracketed, labels)) and any(map(is_list, labels))
+        if self.label_setting == "label" and listed:
+            fix = f"task=multilabel {spell_setting('task.columns.labels', columns['label'])}"
+            what = f"the labels are lists, such as {labels[0][:60]}"
+            raise DataError(what, file=file, fix=fix)
+
     def cell(self, role: str, value: Any) -> Any:
         """The value of a JSON field for `role`: a text or a number as it is, null only as a
         label; otherwise ValueError.
         """
         if role == SHARES and isinstance(value, dict):
             return value
+        if role != "label" and is_absent(value):
+            raise ValueError("null" if value is None else "NaN")
         if not isinstance(value, str | int | float) and not (role == "label" and value is None):
             raise ValueError(_kind(value))
         return value
@@ -133,12 +149,29 @@ class Table(SplitFiles):
         try:
             return names, rows, _find_columns(file, columns, known, rows, labelled)
         except _NoColumn as missing:
-            raise self._refuse(missing, columns, file) from None
+            flags = find_flags(known, [cells for _, cells in rows])
+            raise self._refuse(missing, columns, file, flags=flags) from None
 
     def _refuse(
-        self, missing: _NoColumn, columns: Mapping[str, Column], file: Path, line: int | None = None
+        self,
+        missing: _NoColumn,
+        columns: Mapping[str, Column],
+        file: Path,
+        line: int | None = None,
+        *,
+        flags: Sequence[str] = (),
     ) -> AbsentColumn:
-        """The error of a column that is not there; the fix is the nearest one, if there is one."""
+        """The error of a column that is not there; the fix is the nearest one, if there is one.
+
+        Args:
+            flags: the columns that hold 0 and 1, which may be labels.
+        """
+        own = [name for name in flags if name not in {*map(str, columns.values())}]
+        if missing.role == "label" and not missing.near and len(own) > 1:
+            several = spell_setting("task.columns.labels", own)
+            fix = several if self.label_setting == "labels" else f"task=multilabel {several}"
+            what = f"{missing}\n  columns of 0 and 1, one for each label: {', '.join(own)}"
+            return AbsentColumn(what, missing.column, file=file, line=line, fix=fix)
         fix = spell_role(
             self.label_setting if missing.role == "label" else missing.role,
             spell_column(missing.near) if missing.near else missing.otherwise,
@@ -239,8 +272,11 @@ class Table(SplitFiles):
                     columns,
                     file,
                     line,
+                    flags=find_flags(found, [list(row.values())]),
                 )
             cells = {role: row[column] for role, column in read.items()}
+            if is_absent(cells.get("label", 0)):
+                cells["label"] = None
             absent = (None,) if self.empty_labels else (None, "")
             if labelled and cells.get("label", 0) in absent:
                 empty.append(line)
@@ -253,6 +289,9 @@ class Table(SplitFiles):
                     fix = (
                         "a text in quotes; where another field has it: task.columns.<name>=<field>"
                     )
+                    if role == "label" and self.label_setting == "label":
+                        named = spell_setting("task.columns.labels", columns[role])
+                        fix = f"task=multilabel {named}" if isinstance(cell, list) else fix
                     raise DataError(
                         f"field {columns[role]} is {error}, not a text",
                         file=file,

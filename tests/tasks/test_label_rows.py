@@ -168,6 +168,12 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where `eval` of a published model writes."""
+    monkeypatch.chdir(tmp_path)
+
+
 STILL = ["train.epochs=null", "train.steps=1", "optim.lr=1e-12", "train.device=cpu"]
 STILL += ["train.precision=fp32", "train.keep_best=true"]
 

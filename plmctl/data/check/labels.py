@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from plmctl.core.errors import DataError
+from plmctl.core.spelling import fold_name
 from plmctl.data.check.finding import (
     Finding,
     LengthHistogram,
@@ -259,7 +260,7 @@ def _copies(splits: Splits, keys: Mapping[str, list[Key]]) -> list[Finding]:
     disputed = [
         group
         for group in by_content.values()
-        if len({repr(example.label) for example in group}) > 1
+        if len({fold_name(repr(example.label)) for example in group}) > 1
     ]
     examples = sum(map(len, disputed))
     shown = f": {_place(disputed[0][0])} and {_place(disputed[0][1])}" if disputed else ""

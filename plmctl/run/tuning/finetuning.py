@@ -65,7 +65,7 @@ from plmctl.tasks.base import Task
 from plmctl.tasks.baselines import score_baselines
 from plmctl.tasks.inference import Split
 from plmctl.tasks.intervals import find_intervals
-from plmctl.tasks.label_text import SETTING
+from plmctl.tasks.label_text import SETTING, describe_names
 from plmctl.tasks.predictions import write_predictions
 from plmctl.text import unknown
 from plmctl.text.reader import read_documents
@@ -286,6 +286,7 @@ def _describe_data(
     for line in [
         *inference.describe_reading(task.reader),
         *filter(None, [skipped, single]),
+        *(describe_names(inference.count_labels(train.examples)) if task.has_classes else []),
         *of_splits,
         *task.remarks,
         *task.describe_known(train.examples),

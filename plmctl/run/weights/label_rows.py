@@ -15,10 +15,11 @@ from torch import Tensor
 
 from plmctl.core.errors import ConfigError
 from plmctl.core.locate import locate
+from plmctl.core.spelling import fold_name
 from plmctl.heads.base import Head
 from plmctl.run.weights.loading import Source
 from plmctl.tasks.base import cut
-from plmctl.tasks.label_text import SETTING, fold_label, spell_label, spell_names
+from plmctl.tasks.label_text import SETTING, spell_label, spell_names
 from plmctl.tasks.tag_spelling import respell
 
 PUBLISHED = ("class", "tag", "types")  # heads whose names of labels a Hugging Face folder has
@@ -152,7 +153,7 @@ def count_rows(config: Mapping[str, Any], head: str) -> int | None:
 
 
 def _fold(names: Sequence[str]) -> list[str]:
-    return [fold_label(name) for name in names]
+    return [fold_name(name) for name in names]
 
 
 def _axes(source: Source, head: str) -> Mapping[str, Sequence[int]]:
