@@ -16,8 +16,12 @@ from plmctl.config.compose import compose
 from plmctl.config.spec import Part, thaw
 from plmctl.core.errors import ConfigError
 from plmctl.jobs.key import compute_key
-from plmctl.run import fit
+from plmctl.report.card import make_card
+from plmctl.report.panels import differences
+from plmctl.report.subject import find_subject
+from plmctl.run.own_rate import scale_rate
 from plmctl.run.tuning.shortness import describe_shortness
+from plmctl.storage.settings_file import read_settings
 
 SMALL = ("checkpoint=null", "tokenizer=char", "size=tiny", "task.max_length=24")
 
@@ -77,6 +81,45 @@ def test_few_examples_get_more_epochs_and_are_measured_ten_times() -> None:
     assert max(record["lr"] for record in log if "lr" in record) == pytest.approx(3e-4)
 
 
+def test_config_card_and_page_state_what_was_used() -> None:
+    words = ("train.epochs=null", "train.steps=2", "train.log_every=1", "schedule=constant")
+    weights = "task.class_weights=balanced"
+    finetune("tuning=stable", *words, "train.least_steps=0", weights, "run.dir=run")
+    used = max(record["lr"] for record in records("run") if "lr" in record)
+    assert used == pytest.approx(3e-4)
+    config = read_settings(Path("run/config.yaml"), fix="")
+    assert config["optim"]["lr"] == used
+    assert config["train"]["lr_width"] == 128  # of the model itself: the rate stays as it is
+    card = make_card(Path("run"), config)
+    assert f"| learning rate | {used} |" in card
+    assert "| length | 2 steps |" in card
+    assert "tuning=stable" in card
+    assert "AdamW, " in card
+    assert "Constant, warmup" in card
+    assert "| longest row | " in card
+    for label, weight in config["task"]["class_weights"].items():
+        assert f"{label} {weight:.4g}" in card.replace("1.000", "1")
+    assert "task.path" not in card  # the author's folders
+    page = dict(differences.panel(find_subject([Path("run")]))[1].rows)
+    assert page["optim.lr"] == str(used)
+    assert page["task.class_weights"]
+    # a run of an older version has saved the rate of the reference, and the card works it out
+    older = {**config, "optim": {**config["optim"], "lr": 5e-5}}
+    older["train"] = {**config["train"], "lr_width": 768}
+    assert f"| learning rate | {used} |" in make_card(Path("run"), older)
+
+
+def test_a_resumed_run_learns_at_the_rate_that_it_had() -> None:
+    words = ("train.epochs=null", "train.steps=2", "schedule=constant", "train.log_every=1")
+    finetune("tuning=stable", *words, "train.least_steps=0", "run.dir=run")
+    done = CliRunner().invoke(make_app(), ["finetune", "--resume", "run.dir=run", "train.steps=3"])
+    assert done.exit_code == 0, done.output
+    assert "not bit-exact" not in done.stderr
+    assert {
+        record["lr"] for record in records("run") if record["step"] == 3 and "lr" in record
+    } == {3e-4}
+
+
 def test_more_epochs_than_asked_are_told() -> None:
     words = ["task=classification", "tuning=stable", "task.path=x", "checkpoint=null"]
     spec = compose("finetune", None, [*words, "train.epochs=2"])
@@ -111,11 +154,11 @@ def test_dry_run_counts_the_updates_that_there_will_be() -> None:
 
 def test_half_the_width_is_twice_the_rate() -> None:
     optim = Part({"_target_": "somebodys.Optimizer", "lr": 1e-4})
-    assert fit.scale_rate(optim, None, 128) == optim
-    assert fit.scale_rate(optim, 768, 768) == optim
-    assert fit.scale_rate(optim, 768, 384)["lr"] == pytest.approx(2e-4)
+    assert scale_rate(optim, None, 128) == optim
+    assert scale_rate(optim, 768, 768) == optim
+    assert scale_rate(optim, 768, 384)["lr"] == pytest.approx(2e-4)
     with pytest.raises(ConfigError, match=r"train\.lr_width=768: null: the optimizer has no lr"):
-        fit.scale_rate(Part({"_target_": "somebodys.Optimizer"}), 768, 384)
+        scale_rate(Part({"_target_": "somebodys.Optimizer"}), 768, 384)
 
 
 def test_older_jobs_keep_their_keys() -> None:

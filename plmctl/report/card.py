@@ -8,11 +8,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from plmctl.config.first_session import first_lines
+from plmctl.config.groups import LENGTHS
+from plmctl.config.keys import is_path
+from plmctl.config.spec import Part, key_of
 from plmctl.core.locate import locate
+from plmctl.core.spelling import spell_word
 from plmctl.report.page import MARK, Block, Heading, Paragraph, TableBlock, render_markdown
 from plmctl.report.runs import RunLog, keeps_decision, read_predictions, read_result
 from plmctl.report.text import format_number
+from plmctl.run.own_rate import scale_rate
 
+SUFFIXES = (".yaml", ".yml")
 FACTS = ("license", "language", "name")  # what no config knows
 # what a head of a pretrained model predicts: Hugging Face's name of the task
 PIPELINES = {"text": "fill-mask", "next": "text-generation"}
@@ -125,6 +132,41 @@ def _results(
     ]
 
 
+def _given(folder: Path) -> list[str]:
+    """The words that started the run, without those that name the author's files."""
+    return [
+        spell_word(line)
+        for line in first_lines(folder)
+        if not (is_path(key_of(line)) or line.startswith("run.") or line.endswith(SUFFIXES))
+    ]
+
+
+def _own_rate(config: Mapping[str, Any]) -> Any:
+    """The rate of the training; a run of an older version has saved that of its reference."""
+    optim, width = config.get("optim") or {}, (config.get("size") or {}).get("width")
+    reference = (config.get("train") or {}).get("lr_width")
+    return scale_rate(Part(optim), reference, width)["lr"] if width and "lr" in optim else None
+
+
+def _describe_part(part: Any, *, without: Sequence[str] = ()) -> str:
+    """`AdamW, weight_decay 0.01`: a part with its own settings."""
+    if not isinstance(part, Mapping) or "_target_" not in part:
+        return ""
+    own = [
+        f"{name} {value}"
+        for name, value in part.items()
+        if name != "_target_" and name not in without and not isinstance(value, (Mapping, list))
+    ]
+    return ", ".join([str(part["_target_"]).rpartition(".")[2], *own])
+
+
+def _describe_weights(weights: Any) -> str:
+    """The weight of each class in the loss."""
+    if not isinstance(weights, Mapping):
+        return str(weights or "")
+    return ", ".join(f"{name} {format_number(value)}" for name, value in weights.items())
+
+
 def _data(config: Mapping[str, Any]) -> str:
     """The training data, without the names of the author's folders."""
     task, data = config.get("task") or {}, config.get("data") or {}
@@ -151,7 +193,7 @@ def _body(
     how: str,
 ) -> list[Block]:
     log = RunLog.read_started(folder)
-    size, train = config.get("size") or {}, config.get("train") or {}
+    size, train, task = (config.get(name) or {} for name in ("size", "train", "task"))
     facts = {
         "made with": "plmctl",
         "recipe": Path(str(config.get("recipe") or "")).stem,
@@ -159,11 +201,18 @@ def _body(
         "taught by": _names(config.get("teacher")),
         "trained on": _data(config),
         "share of it": share if (share := train.get("share")) != 1 else None,
+        "settings given": " ".join(_given(folder)),
         **{name.replace("_", " "): value for name, value in size.items()},
+        "longest row": task.get("max_length") or (config.get("format") or {}).get("max_length"),
+        "length": next((f"{train[n]:,} {n}" for n in LENGTHS if train.get(n) is not None), None),
+        "at least": f"{least:,} updates" if (least := train.get("least_steps")) else None,
         "updates": f"{log.step:,}" if log.series else None,
         "tokens": format_number(log.last("tokens")),
         "batch size": train.get("batch_size"),
-        "learning rate": (config.get("optim") or {}).get("lr"),
+        "optimizer": _describe_part(config.get("optim"), without=("lr", "_partial_")),
+        "learning rate": _own_rate(config),
+        "schedule": _describe_part(config.get("schedule")),
+        "class weights": _describe_weights(task.get("class_weights")),
         "precision": train.get("precision"),
         "seed": config.get("seed"),
     }

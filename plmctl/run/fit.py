@@ -11,13 +11,13 @@ from typing import Any, cast
 from plmctl.config.build import build
 from plmctl.config.groups import LENGTHS, Train
 from plmctl.config.saved import write_spec
-from plmctl.config.spec import Part
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.spelling import spell_setting
 from plmctl.models.base import Model
 from plmctl.nn.last_maps import find_last_maps
 from plmctl.nn.stack import checkpoint_stacks
 from plmctl.objectives.base import Objective
+from plmctl.run.own_rate import settle_rate
 from plmctl.run.resume import LENGTH_KEYS, compare_with_checkpoint
 from plmctl.run.session import Session, quoted
 from plmctl.training.budget import Budget
@@ -245,26 +245,9 @@ def budget_of(spec: Any, *, updates_per_epoch: float) -> Budget:
     )
 
 
-def scale_rate(optim: Part, reference: int | None, width: int) -> Part:
-    """An optimizer whose `lr` is that of a model of the width `reference`, as one of `width` takes
-    it: half the width, twice the rate (None: as it stands).
-
-    Raises:
-        ConfigError: It has no `lr`.
-    """
-    if reference is None:
-        return optim
-    if "lr" not in optim:
-        allowed = "null: the optimizer has no lr"
-        raise ConfigError("train.lr_width", reference, allowed, fix="train.lr_width=null")
-    return optim.with_value("lr", float(f"{optim['lr'] * reference / width:.3g}"))
-
-
 def _optimizer(session: Session, model: Model) -> OptimizerFactory:
-    """The optimizer, at the rate that `train.lr_width` makes of `optim.lr`."""
-    spec, width = session.spec, model.backbone.width
-    optim = scale_rate(spec.optim, spec.train.lr_width, width)
-    if optim != spec.optim:
-        own = f"a model of width {width}; train.lr_width={spec.train.lr_width}"
-        session.say(f"optim.lr={spec.optim['lr']:g} becomes {optim['lr']:g}, for {own}")
-    return cast(OptimizerFactory, build(optim, plugins=spec.plugins, path="optim"))
+    """The optimizer, at its own rate also in a run of a version that saved the stated one."""
+    spec, line = settle_rate(session.spec, model.backbone.width)
+    if line:
+        session.say(line)
+    return cast(OptimizerFactory, build(spec.optim, plugins=spec.plugins, path="optim"))

@@ -46,6 +46,7 @@ from plmctl.run.loaders import (
 )
 from plmctl.run.model_facts import heads_about, pattern_of
 from plmctl.run.overview import check_languages, check_memory, describe_hidden_words, describe_run
+from plmctl.run.own_rate import settle_rate
 from plmctl.run.resolve import resolve_pretraining
 from plmctl.run.session import After, Session, run_session
 from plmctl.run.teaching.teachers import add_teacher
@@ -76,6 +77,10 @@ def pretrain(spec: Pretrain, after: After = lambda session, result: result) -> i
         raise misfit
     if given.decision and not environment()[0]:  # once for all processes
         remark(given.decision)
+    if outline and not given.resume:
+        spec, line = settle_rate(spec, outline.model.backbone.width)
+        if line and not given.json:
+            remark(line)
     if given.dry_run and outline:
         estimate.show(spec, outline)
         return 0

@@ -31,6 +31,7 @@ from plmctl.run.data_sets.rewrite import replace_targets
 from plmctl.run.evaluation.predict import BATCH, ScoreTable, predict
 from plmctl.run.fit import budget_of, fit
 from plmctl.run.model_facts import remark_on_model
+from plmctl.run.own_rate import settle_rate
 from plmctl.run.parents import build_task
 from plmctl.run.peft.base_model import describe_base
 from plmctl.run.peft.trained_adapters import take_adapters
@@ -98,9 +99,12 @@ def finetune(spec: Finetune, after: After = lambda session, result: result) -> i
         spec = fit_task(spec, build_task(spec))  # older versions saved that with checkpoints alone
     else:
         spec, task, outline = resolve_finetuning(spec)
+        spec, line = settle_rate(spec, outline.model.backbone.width)
         if spec.provenance.dry_run:
             estimate.show_task(spec, outline, task)
             return 0
+        if line:
+            remark(line)
 
     def prepare(spec: Finetune) -> tuple[Finetune, Tokenizer]:
         spec = replace_targets(spec)
