@@ -17,9 +17,12 @@ from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
 from plmctl.config.injected import ToNoises
+from plmctl.config.instead import INSTEAD
+from plmctl.config.other_names import OURS
 from plmctl.config.part_help import list_settings
 from plmctl.config.recipes import conf_dir, part_files
-from plmctl.config.settings import settings
+from plmctl.config.schema import VERBS
+from plmctl.config.settings import list_plumbing, settings
 from plmctl.core.locate import parameters
 from plmctl.core.values import Amount, Count, describe_values
 from plmctl.noise.span_mask import SpanMask
@@ -223,5 +226,58 @@ def test_settings_of_a_shipped_file_on_which_ones_own_builds(tmp_path: Path) -> 
 
 def test_an_empty_text_is_a_default() -> None:
     line = next(x for x in said("help", "classification").splitlines() if "task.reader.folder" in x)
-    assert line.startswith('task.reader.folder=""')
+    assert line.startswith("task.reader.folder=''")
     assert "must be given" not in line
+
+
+@pytest.mark.parametrize(
+    ("word", "term", "meaning"),
+    [
+        ("loss", "loss", "minus the logarithm of the probability"),
+        ("mask", "mask", "replaces a hidden token"),
+        ("Perplexity", "perplexity", "exponential of the loss"),
+        ("attention", "attention", "add up to 1"),
+        ("sentinels", "sentinel", "masked span"),
+        ("gpt", "recipe gpt", "Radford et al., 2018"),
+        ("learning_rate", "learning_rate, of other trainers", "optim.lr"),
+        ("report_to", "report_to, of other trainers", "run.trackers=[wandb]"),
+        ("evaluation_strategy", "evaluation_strategy, of other trainers", "train.eval_every"),
+        ("fsdp", "fsdp, of other trainers", "train.processes"),
+        ("push_to_hub", "push_to_hub, of other trainers", "plmctl convert"),
+        ("update_freq", "update_freq, of other trainers", "train.micro_batch_size"),
+    ],
+)
+def test_a_word_is_explained(word: str, term: str, meaning: str) -> None:
+    lines = said("help", word).splitlines()
+    (line,) = [each for each in lines if each.startswith(f"{term}  ")]
+    assert meaning in " ".join(said("help", word).split())
+    assert line
+
+
+def test_a_word_of_the_glossary_beside_settings_is_explained_first() -> None:
+    lines = said("help", "gpt").splitlines()
+    assert lines[0].startswith("recipe gpt  ")
+    assert str(conf_dir() / "transform" / "gpt.yaml") in lines
+    assert json.loads(said("help", "tokens", "--json"))[0]["path"] == "tokens"  # settings alone
+    assert "no such slot, part or setting" in said("help", "blablub", code=2)
+
+
+def test_every_name_of_another_trainer_leads_to_something_that_is_here() -> None:
+    """Settings of some command, options, or commands; and none is called as one of ours."""
+    known = {setting.path for verb in VERBS for setting in list_plumbing(verb)} | {*SLOTS}
+    known |= {"task.columns.text", "task.metrics"}
+    for name, instead in INSTEAD.items():
+        for word in instead.typed.split(", or ")[0].split()[:1]:
+            key = word.partition("=")[0]
+            assert key in known or word in ("plmctl", "-v", "--plugin"), (name, word)
+        assert name not in known
+        assert not [ours for ours, theirs in OURS.items() if name in theirs.split()], name
+    for theirs, fix in (
+        ("report_to=wandb", "run.trackers=[wandb]"),
+        ("train.evaluation_strategy=steps", "train.eval_every=<updates>"),
+        ("push_to_hub=true", "plmctl convert"),
+        ("num_workers=4", "leave it out"),
+        ("gradient_checkpointing=true", "train.checkpoint_activations=true"),
+    ):
+        assert f"fix: {fix}" in said("pretrain", theirs, "--dry-run", code=2)
+    assert "run.trackers=[wandb]" in said("finetune", "--report_to", "wandb", code=2)

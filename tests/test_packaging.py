@@ -111,3 +111,8 @@ def test_wheel_composes_a_recipe_from_an_empty_folder(site, tmp_path):
     )
     assert "plmctl.models.encoder.Encoder" in shown
     assert not list(tmp_path.iterdir())
+
+
+def test_wheel_explains_a_term_from_an_empty_folder(site, tmp_path):
+    shown = in_empty_folder(site, tmp_path, "-m", "plmctl", "help", "perplexity")
+    assert "exponential of the loss" in shown

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from plmctl.cli.declare import Command
 from plmctl.cli.schemas import schema_of
 from plmctl.config.headers import describe_options
+from plmctl.config.instead import INSTEAD
 from plmctl.config.other_names import ours
 from plmctl.config.part_help import list_settings
 from plmctl.config.recipes import conf_dir, recipes_dir
@@ -53,6 +54,8 @@ def name_setting(option: str, value: str, command: str) -> str:
     groups = set(schema()) if schema else set()
     key = option.lstrip("-").replace("-", "_")
     known = key.partition(".")[0] in groups
+    if key in INSTEAD and not known:
+        return f"{INSTEAD[key].typed or 'leave it out'}  # {INSTEAD[key].words}"
     setting = key if known else ours(key, lambda name: name.partition(".")[0] in groups)
     return setting if "=" in setting or not setting else spell_word(f"{setting}={value}")
 

@@ -21,6 +21,7 @@ from plmctl.config.recipes import part_files
 from plmctl.config.recipes import slots as list_slots
 from plmctl.config.schema import VERBS
 from plmctl.config.settings import Setting, list_plumbing
+from plmctl.config.terms import explain_word
 from plmctl.core.errors import UsageError, did_you_mean, find_alike
 from plmctl.core.locate import locate
 from plmctl.core.terminal import screen, tell
@@ -34,8 +35,8 @@ def explain(
     what: str | None, *, as_json: bool, plugins: Sequence[str] = (), config_dirs: Sequence[str] = ()
 ) -> None:
     """Show the slots, the parts of one slot (`noise`), one part (`noise=span_mask`, `span_mask`),
-    one setting or a group of them (`train.minutes`, `train`), or the names of what rows carry
-    (`fields`).
+    one setting or a group of them (`train.minutes`, `train`), the names of what rows carry
+    (`fields`), or a word: a term, a recipe, a name of another trainer.
     """
     slots = {group: part_files(group, config_dirs) for group in list_slots(config_dirs)}
     if what is None:
@@ -45,16 +46,44 @@ def explain(
         lines = _describe_fields(config_dirs, plugins)
     elif what in slots:
         lines = {f"{what}={name}": header(file).about for name, file in slots[what].items()}
-    elif found := _find_settings(what, slots, plugins):
-        _show_settings(found, as_json=as_json)
-        return
     else:
-        _explain_part(_find_file(what, slots), plugins, as_json=as_json)
-        return
+        lines = explain_word(what, config_dirs)
+        if _explain_settings(what, slots, plugins, words=lines, as_json=as_json):
+            return
     if as_json:
         tell(json.dumps(lines, indent=1, ensure_ascii=False))
     else:
         _print([*lines.items()])
+
+
+def _explain_settings(
+    what: str,
+    slots: Mapping[str, Mapping[str, Path]],
+    plugins: Sequence[str],
+    *,
+    words: Mapping[str, str],
+    as_json: bool,
+) -> bool:
+    """Show settings of this name, or a part behind what the word means; False where it is a word
+    alone. UsageError where it is nothing.
+    """
+    found = _find_settings(what, slots, plugins)
+    file = None
+    if not found:
+        try:
+            file = _find_file(what, slots)
+        except UsageError:
+            if words:
+                return False
+            raise
+    if file is None:
+        _show_settings(found, as_json=as_json)
+        return True
+    if words and not as_json:
+        _print([*words.items()])
+        tell("")
+    _explain_part(file, plugins, as_json=as_json)
+    return True
 
 
 def _explain_part(file: Path, plugins: Sequence[str], *, as_json: bool) -> None:

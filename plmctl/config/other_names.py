@@ -90,7 +90,21 @@ OURS = {
     "search.alpha": "length_penalty lenpen",
     "search.no_repeat_ngram": "no_repeat_ngram_size",
     "max_new": "max_new_tokens",
-    "seed": "random_seed manual_seed",
+    "seed": "random_seed manual_seed data_seed seed_everything",
+    "train.checkpoint_activations=true": (
+        "gradient_checkpointing activation_checkpointing checkpoint_activations"
+    ),
+    "train.patience": "early_stopping_patience patience",
+    "train.best_metric": "metric_for_best_model best_checkpoint_metric monitor",
+    "train.deterministic=true": "full_determinism deterministic",
+    "train.minutes": "max_time max_minutes time_limit",
+    "train.share": "limit_train_batches max_train_samples train_subset_fraction",
+    "train.precision": "dtype torch_dtype precision",
+    "task.label_smoothing": "label_smoothing label_smoothing_factor",
+    "task.class_weights": "class_weight class_weights",
+    "task.label_names": "label_names id2label label_list",
+    "run.name": "run_name experiment_name",
+    "run.trackers": "trackers",
 }
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from plmctl.config.build import parameters_of
+from plmctl.config.instead import INSTEAD, OF_TRAINERS
 from plmctl.config.other_names import guess, ours
 from plmctl.config.quoting import quote
 from plmctl.config.recipes import recipe_names, slots
@@ -278,6 +279,9 @@ class _Settings:
         if re.fullmatch(r"""(['"])[\w.+/-]+\1""", value):  # no letter in it needs them
             value = value[1:-1]
         slot, _, name = word.key.rpartition(".")
+        if slot in OF_TRAINERS and (instead := INSTEAD.get(name)):
+            fix = instead.typed or "leave it out"
+            raise ConfigError(word.key, value, f"{allowed}: {instead.words}", fix=fix)
         choice, other = self._find_choice(word.key), ours(word.key, is_settable)
         key, _, stated = other.partition("=")
         # what another part of its own slot has is no foreign name of a setting elsewhere

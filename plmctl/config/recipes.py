@@ -30,6 +30,11 @@ def recipes_dir() -> Path:
     return _shipped("recipes")
 
 
+def glossary_file() -> Path:
+    """The table of terms: docs/glossary.md of a checkout, or its copy in an installed wheel."""
+    return _shipped("docs") / "glossary.md"
+
+
 def slots(config_dirs: Sequence[str] = ()) -> list[str]:
     """The slots that have part files, in conf/ or in the user's folders."""
     folders = [conf_dir(), *map(Path, config_dirs)]

@@ -1,0 +1,49 @@
+"""What a word means: a term of the glossary, a recipe, or the name of another trainer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from plmctl.config.headers import header
+from plmctl.config.instead import INSTEAD
+from plmctl.config.other_names import OURS
+from plmctl.config.recipes import find_recipe, glossary_file, recipe_names
+from plmctl.storage.reading import read_text
+
+_ROW = re.compile(r"^\| (?P<terms>[^|]+) \| (?P<meaning>[^|]+) \|$", re.MULTILINE)
+
+
+def explain_word(what: str, config_dirs: Sequence[str] = ()) -> dict[str, str]:
+    """{term or name: what it means}; empty for a word that nothing here explains."""
+    lines = _find_terms(what)
+    if what in recipe_names(config_dirs):
+        about = header(find_recipe(what, config_dirs)).about
+        lines[f"recipe {what}"] = f"{about} (plmctl recipes show {what})"
+    if instead := INSTEAD.get(what):
+        typed = f": {instead.typed}" if instead.typed else ""
+        lines[f"{what}, of other trainers"] = f"{instead.words}{typed}"
+    if same := [name for name, theirs in OURS.items() if what in theirs.split()]:
+        lines[f"{what}, of other trainers"] = f"here it is {', or '.join(same)}"
+    return lines
+
+
+def _find_terms(what: str) -> dict[str, str]:
+    """The rows of the glossary of a term, and of those that begin or end with it, in any number."""
+    file = glossary_file()
+    rows = _ROW.finditer(read_text(file) if file.is_file() else "")
+    wanted = _bare(what)
+    exact: dict[str, str] = {}
+    inside: dict[str, str] = {}
+    for row in rows:
+        terms = [_bare(term) for term in re.split(r"[,;]", row["terms"])]
+        if wanted in terms:
+            exact[row["terms"]] = row["meaning"]
+        elif any(re.search(rf"(^|[ -]){re.escape(wanted)}($|[ -])", term) for term in terms):
+            inside[row["terms"]] = row["meaning"]
+    return exact | inside if len(wanted) > 2 else exact
+
+
+def _bare(term: str) -> str:
+    """A term in lower case and in the singular, without marks of code."""
+    return re.sub(r"(?<=\w{3})(?<![su])s$", "", term.strip().strip("`").lower().replace("_", " "))
