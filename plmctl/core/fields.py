@@ -113,6 +113,7 @@ COMMON: Fields = {  # what parts of several rooms lay out and read; every other 
         of="target",
     ),
     "values.cut": Field("[n]", "int", "tokens of the example that max_length left no room for"),
+    "values.question_cut": Field("[n]", "int", "tokens of its question beyond max_query"),
 }
 
 

@@ -35,7 +35,7 @@ from plmctl.storage.reading import MALFORMED
 from plmctl.tasks.base import Task
 
 SHARD = 64 << 20  # bytes that wait in memory before they become a file
-NUMBERS = ("example", "cut", "group")  # values of a row that no model reads
+NUMBERS = ("example", "cut", "question_cut", "group")  # values of a row that no model reads
 PADDED = {
     "hidden": (0,),
     "queries": (1,),

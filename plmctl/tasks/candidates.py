@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -104,7 +104,8 @@ class Candidates(Task):
         places: list[list[int]] = []
         example_of: list[int] = []
         for number, example in enumerate(examples):
-            question = tokenizer.encode(example.fields["question"])[: self.max_query]
+            whole = tokenizer.encode(example.fields["question"])
+            question, cut = whole[: self.max_query], max(0, len(whole) - self.max_query)
             begin, own = [*before, *question], []
             for candidate in tokenizer.encode_batch(example.fields["candidates"]):
                 own.append(len(begin))  # of the separator before it
@@ -124,7 +125,8 @@ class Candidates(Task):
             for start in range(0, max(1, len(documents)), room):
                 part = documents[start : start + room]
                 ids = [*begin, *part] if part and part[-1] == between else [*begin, *part, between]
-                laid_out.append(encode.Row(ids, len(before), len(begin), 0))
+                row = encode.Row(ids, len(before), len(begin), 0)
+                laid_out.append(replace(row, question_cut=cut * (not start)))
                 places.append(own)
                 example_of.append(number)
         rows = encode.group_rows(encode.pad(laid_out, vocab, example=example_of))

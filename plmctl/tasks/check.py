@@ -73,7 +73,8 @@ def _count_tokens(
     """(tokens, tokens that are cut off) of each example, over all of its rows."""
     bare = [replace(example, label=None) for example in examples if isinstance(example, Example)]
     rows = task.encode(bare, tokenizer)
-    owner, cut = rows.values["example"], rows.values["cut"]
+    owner = rows.values["example"]
+    cut = rows.values["cut"] + rows.values.get("question_cut", 0)
     lost = np.bincount(owner, cut, len(bare)).astype(np.int64)
     length = np.sum([seq.length for seq in rows.seqs.values()], axis=0)
     return lost + np.bincount(owner, length, len(bare)).astype(np.int64), lost

@@ -37,7 +37,8 @@ class CmrcFiles(SquadFiles):
     def read_file(
         self, file: Path, columns: Mapping[str, Any], *, labelled: bool = True
     ) -> list[Example]:
-        if not files.read_start(file).startswith("["):
+        listed = files.read_start(file).startswith("[")
+        if not listed or '"question"' in files.read_text(file):  # a row for each question
             return super().read_file(file, columns, labelled=labelled)
         content = read_layout(file, list[_Text], name="CMRC 2018", layout=OLDER)
         examples = [

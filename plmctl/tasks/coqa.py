@@ -81,10 +81,11 @@ class Coqa(Squad):
     def parse(self, line: str, number: int) -> Example:
         return conversation.parse_turns(line, number)
 
-    def ask(self, example: Example, tokenizer: Any) -> list[int]:
+    def ask(self, example: Example, tokenizer: Any) -> tuple[list[int], int]:
         turns, most = self.history, self.max_history
         before = conversation.encode_turns(example, tokenizer, turns=turns, most=most)
-        return before + super().ask(example, tokenizer)
+        question, cut = super().ask(example, tokenizer)
+        return before + question, cut
 
     def find_answer(
         self, passage: Passage, example: Example

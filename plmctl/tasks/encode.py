@@ -17,7 +17,7 @@ from plmctl.text.vocab import Vocab
 @dataclass(frozen=True)
 class Row:
     """One laid-out row: its ids, where segment A and B begin, which token stands for the whole,
-    how many tokens were cut.
+    how many tokens were cut, and how many of a question before.
     """
 
     ids: list[int]
@@ -25,6 +25,7 @@ class Row:
     b_start: int | None  # B is segment 1, and so is all that follows
     anchor: int
     cut: int = 0
+    question_cut: int = 0
 
 
 def specials(vocab: Vocab, *, pair: bool) -> int:
@@ -104,6 +105,7 @@ def pad(laid_out: Sequence[Row], vocab: Vocab, *, example: Sequence[int]) -> Row
         if vocab.single[-1] == "cls":  # XLNet's, a segment of its own
             segment[index, len(row.ids) - 1] = 2
     number = np.arange(len(laid_out), dtype=np.int64)
+    asked = np.array([row.question_cut for row in laid_out], dtype=np.int64)
     return Rows(
         key=number,
         seqs={"text": Seq(ids, length, {"segment": segment})},
@@ -113,6 +115,7 @@ def pad(laid_out: Sequence[Row], vocab: Vocab, *, example: Sequence[int]) -> Row
         values={
             "example": np.asarray(example, dtype=np.int64),
             "cut": np.array([row.cut for row in laid_out], dtype=np.int64),
+            **({"question_cut": asked} if asked.any() else {}),
         },
     )
 

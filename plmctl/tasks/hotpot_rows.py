@@ -80,7 +80,8 @@ def lay_out(
     """The row of a question; what `max_length` leaves no room for is cut off at the end."""
     vocab, context = tokenizer.vocab, example.fields["context"]
     marks = Marks.behind(vocab)
-    question = tokenizer.encode(example.fields["question"])[:max_query]
+    whole = tokenizer.encode(example.fields["question"])
+    question = whole[:max_query]
     ids = [marks.question, *question, marks.question_end]
     room = max_length - encode.specials(vocab, pair=False)
     asked = len(ids)
@@ -101,7 +102,7 @@ def lay_out(
     row = encode.lay_out(ids, None, vocab, max_length=max_length, pooling=pooling)
     kept = [text for text in texts if text.start + text.length < room]
     return QuestionRow(
-        replace(row, b_start=row.a_start + asked),
+        replace(row, b_start=row.a_start + asked, question_cut=max(0, len(whole) - max_query)),
         [text._replace(start=text.start + row.a_start) for text in kept],
     )
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -137,7 +137,15 @@ def predict_split(
 
 def describe_truncation(rows: Rows) -> str:
     """A sentence on what was cut off the rows; "" if nothing was."""
-    cut = rows.values["cut"]
+    asked, cut = rows.values.get("question_cut"), rows.values["cut"]
+    if asked is not None:
+        questions = len(np.unique(rows.values["example"]))
+        line = (
+            f"{int((asked > 0).sum())} of {counted(questions, 'question')} are cut to max_query, by"
+            f" {counted(int(asked.sum()), 'token')}"
+        )
+        values = {name: each for name, each in rows.values.items() if name != "question_cut"}
+        return "; ".join(filter(None, [describe_truncation(replace(rows, values=values)), line]))
     if not cut.any():
         return ""
     lost = int(cut.sum())

@@ -153,6 +153,15 @@ class Squad(Task):
         """The questions of a context."""
         return str(example.fields["context"])
 
+    def describe_scoring(self, examples: Sequence[Example]) -> str:
+        empty = sum(not example.fields["answers"] for example in examples)
+        if self.version != 1 or empty in (0, len(examples)):
+            return ""
+        return (
+            f"{empty:,} of {counted(len(examples), 'question')} have no answer, for which version 1"
+            f" always counts 0 ({', '.join(self.metrics)}); task=squad_v2 learns and scores them"
+        )
+
     def fit_labels(self, examples: Iterable[Example]) -> None:
         if not any(example.fields["answers"] for example in examples):
             raise DataError(
@@ -169,7 +178,7 @@ class Squad(Task):
         extra = encode.specials(tokenizer.vocab, pair=True)
         for number, example in enumerate(examples):
             self._answers.update(map(squad_score.is_chinese, example.fields.get("answers", ())))
-            question = self.ask(example, tokenizer)
+            question, question_cut = self.ask(example, tokenizer)
             passage = self._passage(example.fields["context"], tokenizer)
             room = self.max_length - extra - len(question)
             if room < 1:
@@ -179,8 +188,9 @@ class Squad(Task):
                     f"more than max_query={self.max_query} plus {extra} specials",
                 )
             answer = self.find_answer(passage, example)
-            windows = doc_windows(len(passage.ids), room, self.stride)
-            for first, length in windows[: self.windows]:
+            windows = doc_windows(len(passage.ids), room, self.stride)[: self.windows]
+            unread = len(passage.ids) - sum(windows[-1])
+            for first, length in windows:
                 part = passage.ids[first : first + length]
                 row = encode.lay_out(
                     question,
@@ -191,6 +201,11 @@ class Squad(Task):
                 )
                 if self.pooling == "last":  # its own token, never one of the passage
                     row = replace(row, anchor=len(row.ids) - 1)
+                row = replace(
+                    row,
+                    cut=row.cut + unread * ((first, length) == windows[-1]),
+                    question_cut=question_cut * (not first),
+                )
                 assert row.b_start is not None
                 runs.append((len(laid_out), row.b_start, length, first))
                 spans.append(self.label_window(answer, example, first, length, row))
@@ -203,9 +218,10 @@ class Squad(Task):
         rows = encode.mark_global(rows, positions < np.array(questions)[:, None])
         return encode.add_labels(rows, {"span": np.array(spans, dtype=np.int64)})
 
-    def ask(self, example: Example, tokenizer: Any) -> list[int]:
-        """The tokens before the passage."""
-        return list(tokenizer.encode(example.fields["question"]))[: self.max_query]
+    def ask(self, example: Example, tokenizer: Any) -> tuple[list[int], int]:
+        """The tokens before the passage, and how many of the question are left out."""
+        question = list(tokenizer.encode(example.fields["question"]))
+        return question[: self.max_query], max(0, len(question) - self.max_query)
 
     def find_answer(self, passage: Passage, example: Example) -> Any:
         """Where the answer stands among the tokens of its passage, for `label_window`."""

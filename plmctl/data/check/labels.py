@@ -331,8 +331,8 @@ def _long(tokens: np.ndarray, cut: np.ndarray, train: Sequence[LabelledExample])
     longest = train[int(tokens.argmax())]
     return judge(
         "over-long examples",
-        f"{format_percent(share)} of train are cut at max_length, {format_percent(lost)} of the"
-        " tokens; the"
+        f"{format_percent(share)} of train are cut at max_length or max_query,"
+        f" {format_percent(lost)} of the tokens; the"
         f" longest has {int(tokens.max()):,} ({_place(longest)})",
         share,
         look=0.02,
