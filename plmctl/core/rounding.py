@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from plmctl.core.named_values import NamedValues
+
 DIGITS = 6  # significant ones of a metric
 
 
@@ -12,6 +14,8 @@ def round_floats(value: Any, digits: int = DIGITS) -> Any:
     """`value`, plain data, with every float in it rounded to so many significant digits."""
     if isinstance(value, float):
         return float(f"{value:.{digits}g}")
+    if isinstance(value, NamedValues):
+        return value.map(lambda number: round_floats(number, digits))
     if isinstance(value, Mapping):
         return {key: round_floats(part, digits) for key, part in value.items()}
     return (

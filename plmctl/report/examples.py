@@ -41,7 +41,7 @@ def load_texts(run: ReportedRun, split: str) -> tuple[Sequence[Mapping[str, Any]
 def has_class_probabilities(row: Mapping[str, Any]) -> bool:
     """Whether a prediction chooses one of several labels, each with its probability."""
     known, guess = row.get("probabilities"), row.get("guess")
-    if isinstance(known, dict):
+    if isinstance(known, Mapping):
         return isinstance(guess, str) and guess in known
     return isinstance(known, list) and isinstance(guess, int) and 0 <= guess < len(known)
 

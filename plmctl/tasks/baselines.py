@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from plmctl.core.named_values import name_rows
 from plmctl.tasks.base import Example, Task
 from plmctl.tasks.label_score import name_sets
 from plmctl.tasks.rouge import words
-from plmctl.tasks.sparse_linear import WeightedCounts, fit_linear
+from plmctl.tasks.sparse_linear import LEAST, WeightedCounts, count_features, fit_linear
 from plmctl.tasks.tagging import Tagging
 
 # the answer itself is of training; `majority` among scores is of the answers that are scored
@@ -64,6 +65,8 @@ def score_baselines(
     taken = take(train)
     models = fit(task, taken)
     remark = f" (of {len(taken):,} of {len(train):,} examples)" if len(taken) < len(train) else ""
+    if {*models} == {CONSTANT} and any(map(sides_of, taken)):
+        remark += "; no model of words: there is no room for one of so many labels"
     scores = {}
     for split, examples in devs.items():
         scores[split] = {name: _score(task, guess(examples)) for name, guess in models.items()}
@@ -118,20 +121,26 @@ def _linear(
     texts: Texts, outputs: int, loss: Callable[[Tensor], Tensor]
 ) -> Callable[[Texts], Tensor]:
     """A fitted linear model: features of texts to [n, K] scores."""
-    counts = WeightedCounts(texts)
+    counts = WeightedCounts(texts, count_features(len(texts), outputs))
     weights, constant = fit_linear(counts.rows(texts), len(counts.number), outputs, loss)
     return lambda asked: counts.rows(asked).times(weights) + constant
 
 
 def _fit_each(
-    examples: Sequence[Example], make: Callable[[Callable[[Sequence[Example]], Texts]], Guess]
+    examples: Sequence[Example],
+    outputs: int,
+    make: Callable[[Callable[[Sequence[Example]], Texts]], Guess],
 ) -> dict[str, Guess]:
-    """Models of words, and of words and pairs."""
+    """Models of words, and of words and pairs; none of so many outputs that there is room for few
+    words.
+    """
 
     def read(most: int) -> Callable[[Sequence[Example]], Texts]:
         return lambda asked: [find_features(sides_of(each), most) for each in asked]
 
     if not any(sides_of(example) for example in examples):
+        return {}
+    if count_features(len(examples), outputs) < LEAST:
         return {}
     return {name: make(read(most)) for name, most in (("words", 1), ("words and pairs", 2))}
 
@@ -145,7 +154,8 @@ def _rows(task: Task, examples: Sequence[Example], guesses: Sequence[Any]) -> li
 
 def _fit_classes(task: Task, train: Sequence[Example]) -> dict[str, Guess]:
     names = sorted({str(task.gold_of(each)) for each in train})
-    gold = torch.tensor([names.index(str(task.gold_of(each))) for each in train])
+    number = {name: index for index, name in enumerate(names)}
+    gold = torch.tensor([number[str(task.gold_of(each))] for each in train])
     top = names[int(gold.bincount().argmax())]
 
     def make(read: Callable[[Sequence[Example]], Texts]) -> Guess:
@@ -158,7 +168,7 @@ def _fit_classes(task: Task, train: Sequence[Example]) -> dict[str, Guess]:
         return guess
 
     constant = {CONSTANT: lambda asked: _rows(task, asked, [top] * len(asked))}
-    return {**constant, **_fit_each(train, make)}
+    return {**constant, **_fit_each(train, len(names), make)}
 
 
 def _fit_numbers(task: Task, train: Sequence[Example]) -> dict[str, Guess]:
@@ -175,21 +185,22 @@ def _fit_numbers(task: Task, train: Sequence[Example]) -> dict[str, Guess]:
 
         return guess
 
-    return _fit_each(train, make)
+    return _fit_each(train, 1, make)
 
 
 def _fit_types(task: Task, train: Sequence[Example]) -> dict[str, Guess]:
     """Any number of labels each: a model of every label."""
     names = sorted({name for each in train for name in each.label})
-    gold = torch.tensor([[name in each.label for name in names] for each in train]).double()
-    top = names[int(gold.sum(0).argmax())]
+    often = Counter(name for each in train for name in set(each.label))
+    top = max(names, key=often.__getitem__)
 
     def give(examples: Sequence[Example], probabilities: Tensor) -> list[Row]:
-        found = [dict(zip(names, own, strict=True)) for own in probabilities.tolist()]
+        found = name_rows(names, probabilities.numpy())
         rows = _rows(task, examples, [task.decide(own) for own in found])
         return [{**row, "probabilities": own} for row, own in zip(rows, found, strict=True)]
 
     def make(read: Callable[[Sequence[Example]], Texts]) -> Guess:
+        gold = torch.tensor([[name in each.label for name in names] for each in train]).double()
         scores = _linear(
             read(train), len(names), lambda s: F.binary_cross_entropy_with_logits(s, gold)
         )
@@ -199,7 +210,7 @@ def _fit_types(task: Task, train: Sequence[Example]) -> dict[str, Guess]:
         sure = torch.tensor([name == top for name in names]).double()
         return give(examples, sure.expand(len(examples), -1))
 
-    return {CONSTANT: always, **_fit_each(train, make)}
+    return {CONSTANT: always, **_fit_each(train, len(names), make)}
 
 
 def _fit_choices(task: Task, train: Sequence[Example]) -> dict[str, Guess]:

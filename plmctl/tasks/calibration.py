@@ -144,7 +144,7 @@ def measure_loss(rows: Sequence[Row]) -> float:
 def has_labels(row: Row) -> bool:
     """Whether one of several labels is guessed, each with its probability."""
     known, guess = row.get("probabilities"), row.get("guess")
-    return isinstance(known, dict | list) and isinstance(guess, str | int)
+    return isinstance(known, Mapping | list) and isinstance(guess, str | int)
 
 
 def fit_decision(
@@ -157,7 +157,7 @@ def fit_decision(
         UsageError: The predictions have no such thing.
     """
     several = isinstance(rows[0].get("guess"), list)
-    if not isinstance(rows[0].get("probabilities"), dict | list):
+    if not isinstance(rows[0].get("probabilities"), Mapping | list):
         raise UsageError(
             f"calibrate: task={task.name} predicts no probabilities of labels"
             "\n  fix: leave calibrate out"
@@ -250,7 +250,7 @@ def choose(task: Task, row: dict[str, Any], decision: LabelDecision) -> dict[str
 def _logits(row: Row) -> np.ndarray:
     """[K] log probabilities; of several labels each [K, 2], also those of "not this one"."""
     known = row["probabilities"]
-    p = np.maximum(np.array(list(known.values()) if isinstance(known, dict) else known), LEAST)
+    p = np.maximum(np.array(list(known.values()) if isinstance(known, Mapping) else known), LEAST)
     if isinstance(row["guess"], list):
         return np.log(np.stack([p, np.maximum(1 - p, LEAST)], -1))
     return np.log(p)
@@ -268,7 +268,7 @@ def _temper(row: Row, temperature: float) -> dict[str, Any]:
         return dict(row)
     found, known = _soften(_logits(row), 1 / temperature), row["probabilities"]
     values = (found[..., 0] if found.ndim > 1 else found).tolist()
-    named = dict(zip(known, values, strict=True)) if isinstance(known, dict) else values
+    named = dict(zip(known, values, strict=True)) if isinstance(known, Mapping) else values
     return {**row, "probabilities": named}
 
 
@@ -299,4 +299,4 @@ def _find_gold(row: Row) -> Any:
     if isinstance(row["guess"], list):
         own = set(row["gold"])
         return np.arange(len(known)), np.array([int(name not in own) for name in known])
-    return list(known).index(str(row["gold"])) if isinstance(known, dict) else int(row["gold"])
+    return list(known).index(str(row["gold"])) if isinstance(known, Mapping) else int(row["gold"])

@@ -15,6 +15,7 @@ from torch import Tensor
 from plmctl.core.batch import Batch, Rows
 from plmctl.core.errors import DataError, nearest
 from plmctl.core.fields import Field
+from plmctl.core.named_values import name_rows
 from plmctl.core.parts import part_of
 from plmctl.core.terminal import counted
 from plmctl.models.base import Model
@@ -178,10 +179,12 @@ class Classification(Task):
                 "id": e.id,
                 "gold": e.label,
                 "guess": self.names[guess],
-                "probabilities": dict(zip(self.names, p, strict=True)),
+                "probabilities": named,
                 **label_score.name_sets(e),
             }
-            for e, guess, p in zip(examples, guesses, probabilities.tolist(), strict=True)
+            for e, guess, named in zip(
+                examples, guesses, name_rows(self.names, probabilities), strict=True
+            )
         ]
 
     def measure_probabilities(self, logits: Mapping[str, np.ndarray], rows: Rows) -> np.ndarray:

@@ -62,7 +62,7 @@ def _find(task: Task, row: Row, decision: LabelDecision) -> Callable[..., dict[s
         return _join_tags
     if "n_best" in row:
         return partial(_join_answers, version=getattr(task, "version", 1))
-    if isinstance(row.get("probabilities"), dict | list):
+    if isinstance(row.get("probabilities"), Mapping | list):
         return partial(_join_labels, decision=decision)
     return _join_numbers if isinstance(row.get("guess"), float) else None
 

@@ -21,7 +21,8 @@ from plmctl.tasks.base import Example, TaskSettings
 from plmctl.tasks.label_sets import LabelSets, Rule
 from plmctl.tasks.marked import MENTIONS, MarkedTask, States, refuse_unread
 from plmctl.tasks.markers import Style
-from plmctl.tasks.metrics import check_metrics, floor
+from plmctl.tasks.metrics import check_metrics, floor, often
+from plmctl.tasks.multilabel_score import TRIED
 from plmctl.tasks.tags import read_tags
 
 
@@ -118,9 +119,10 @@ class EntityTyping(MarkedTask):
         threshold, best = typing_score.find_threshold(
             gold, [p["probabilities"] for p in predictions]
         )
+        flat = (name for own in gold for name in own)
         constant = [
             typing_score.score_types(gold, [types] * len(gold))
-            for types in ([], *([name] for name in sorted({n for own in gold for n in own})))
+            for types in ([], *([name] for name in often(flat, most=TRIED)))
         ]
         lowest = floor(self.metrics, [], lambda name: max(each[name] for each in constant))
         tuned = {"best_threshold": threshold, "f1_at_best_threshold": best}

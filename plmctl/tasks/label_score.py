@@ -76,7 +76,8 @@ def score_labels(
         return {name: (values | mean)[name] for name in names}
 
     def constant(name: str) -> float:
-        return max((measure([label] * len(gold))[name] for label in sorted(set(gold))), default=0.0)
+        tried = metrics.often(gold, [positive])
+        return max((measure([label] * len(gold))[name] for label in tried), default=0.0)
 
     floor = metrics.floor(names, gold, constant)
     return (

@@ -14,6 +14,7 @@ from torch import Tensor
 from plmctl.core.batch import IGNORE, Batch, Rows
 from plmctl.core.errors import ConfigError, DataError, nearest
 from plmctl.core.fields import Field
+from plmctl.core.named_values import name_rows
 from plmctl.objectives.base import Output, Term
 from plmctl.tasks import encode
 from plmctl.tasks.base import Example
@@ -95,8 +96,7 @@ class LabelSets:
         self, scores: np.ndarray, examples: Sequence[Example], names: Sequence[str]
     ) -> list[dict[str, Any]]:
         """The prediction of each example, of `scores [N, K]`."""
-        probabilities = torch.from_numpy(scores).double().sigmoid().tolist()
-        found = [dict(zip(names, own, strict=True)) for own in probabilities]
+        found = name_rows(names, torch.from_numpy(scores).double().sigmoid().numpy())
         return [
             {
                 "id": example.id,

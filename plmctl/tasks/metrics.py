@@ -12,6 +12,7 @@ import numpy as np
 
 from plmctl.core.errors import ConfigError, nearest
 
+MOST = 32  # labels that are tried as a constant prediction
 Labels = Sequence[str]
 Entity = tuple[str, int, int]  # type, first token, last token
 
@@ -57,15 +58,13 @@ def matthews(gold: Labels, guess: Labels) -> float:
     (Gorodkin, 2004, "Comparing two K-category assignments by a K-category correlation
     coefficient".)
     """
-    classes = {name: number for number, name in enumerate(sorted(set(gold) | set(guess)))}
-    table = np.zeros((len(classes), len(classes)), dtype=np.int64)  # [gold, guess]
-    for g, p in zip(gold, guess, strict=True):
-        table[classes[g], classes[p]] += 1
-    n, right = int(table.sum()), int(np.trace(table))
     # Python integers: products of counts never overflow
-    golds, guesses = table.sum(1).tolist(), table.sum(0).tolist()
-    cross = right * n - sum(g * p for g, p in zip(golds, guesses, strict=True))
-    spread = (n * n - sum(p * p for p in guesses)) * (n * n - sum(g * g for g in golds))
+    n, right = len(gold), sum(g == p for g, p in zip(gold, guess, strict=True))
+    golds, guesses = Counter(gold), Counter(guess)
+    cross = right * n - sum(count * guesses[name] for name, count in golds.items())
+    spread = (n * n - sum(p * p for p in guesses.values())) * (
+        n * n - sum(g * g for g in golds.values())
+    )
     return cross / math.sqrt(spread) if spread else 0.0
 
 
@@ -183,8 +182,17 @@ def majority(gold: Iterable[str]) -> float:
 
 
 def constant(score: Callable[[Labels, Labels], float], gold: Labels) -> float:
-    """The best `score` of always predicting the same label."""
-    return max((score(gold, [name] * len(gold)) for name in sorted(set(gold))), default=0.0)
+    """The best `score` of always predicting one label, one of the `MOST` most frequent ones."""
+    return max((score(gold, [name] * len(gold)) for name in often(gold)), default=0.0)
+
+
+def often(labels: Iterable[str], also: Iterable[str | None] = (), *, most: int = MOST) -> list[str]:
+    """The labels that a constant prediction may be: all, or of many the `most` frequent ones, as
+    what is right of one label grows with its frequency; and of `also` those that occur.
+    """
+    found = Counter(labels)
+    top = {name for name, _ in sorted(found.items(), key=lambda each: (-each[1], each[0]))[:most]}
+    return sorted(top | {name for name in also if name in found})
 
 
 def floor(names: Sequence[str], gold: Labels, best: Callable[[str], float]) -> dict[str, float]:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.terminal import counted, remark, tell
 from plmctl.core.values import fit
-from plmctl.storage.atomic import write_text
+from plmctl.storage.atomic import open_atomic, write_text
 from plmctl.storage.gate import admit
 from plmctl.storage.paths import inside
 from plmctl.storage.reading import parse_json, parse_json_at
@@ -177,7 +177,7 @@ def write_rows(file: Path, rows: Sequence[Row], *, spelling: TableSpelling | Non
     """
     if file == STDOUT:
         for row in rows:
-            tell(json.dumps(row, ensure_ascii=False))
+            tell(spell_json(row))
         return file
     admit(file.parent).mkdir(parents=True, exist_ok=True)
     if file.suffix in TABLES:
@@ -189,8 +189,14 @@ def write_rows(file: Path, rows: Sequence[Row], *, spelling: TableSpelling | Non
         lines = [spell_row(row, how.sign) for row in cells] if csv_kind else _spell_tsv(file, cells)
         write_text(file, how.start + "".join(f"{line}{how.end}" for line in lines))
     else:
-        write_text(file, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+        with open_atomic(file) as stream:
+            stream.writelines(f"{spell_json(row)}\n" for row in rows)
     return file
+
+
+def spell_json(row: Mapping[str, Any]) -> str:
+    """A row as an object in one line; what only reads like a `dict` is one there."""
+    return json.dumps(row, ensure_ascii=False, default=dict)
 
 
 def _spell_tsv(file: Path, rows: Sequence[Sequence[Any]]) -> list[str]:

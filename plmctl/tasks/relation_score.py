@@ -5,6 +5,7 @@ no relation, and the official score of SemEval-2010 task 8.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 Labels = Sequence[str]
@@ -24,8 +25,8 @@ def score_macro(gold: Labels, guess: Labels, none: str | None) -> Score:
     """The plain means of precision, recall and F1 of every label but `none` that occurs in gold or
     guess.
     """
-    names = sorted((set(gold) | set(guess)) - {none})
-    return _average([_score_label(gold, guess, name) for name in names])
+    right = Counter(g for g, p in zip(gold, guess, strict=True) if g == p)
+    return _average(_score_each(right, gold, guess, sorted({*gold, *guess} - {none})))
 
 
 def score_semeval(gold: Labels, guess: Labels, none: str | None) -> Score:
@@ -37,11 +38,8 @@ def score_semeval(gold: Labels, guess: Labels, none: str | None) -> Score:
     labels, and F1 is the mean of their F1.
     """
     kinds = [_undirected(name) for name in gold], [_undirected(name) for name in guess]
-    scores = []
-    for kind in sorted(set(kinds[0]) - {none}):
-        right = sum(g == p and k == kind for g, p, k in zip(gold, guess, kinds[0], strict=True))
-        scores.append(_score(right, kinds[1].count(kind), kinds[0].count(kind)))
-    return _average(scores)
+    right = Counter(k for g, p, k in zip(gold, guess, kinds[0], strict=True) if g == p)
+    return _average(_score_each(right, *kinds, sorted({*kinds[0]} - {none})))
 
 
 SCORES = {"": score_micro, "macro_": score_macro, "semeval_": score_semeval}
@@ -58,9 +56,11 @@ def _undirected(label: str) -> str:
     return label.partition("(")[0]
 
 
-def _score_label(gold: Labels, guess: Labels, name: str) -> Score:
-    right = sum(g == p == name for g, p in zip(gold, guess, strict=True))
-    return _score(right, list(guess).count(name), list(gold).count(name))
+def _score_each(
+    right: Counter[str], gold: Labels, guess: Labels, names: Sequence[str | None]
+) -> list[Score]:
+    present, guessed = Counter(gold), Counter(guess)
+    return [_score(right[name], guessed[name], present[name]) for name in names if name is not None]
 
 
 def _score(right: int, guessed: int, present: int) -> Score:

@@ -14,6 +14,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 MOST = 50_000  # features, the most frequent ones
+ROOM = 32_000_000  # numbers that the search for the least loss holds at once
+LEAST = 1000  # features that a model of words has at least
 PENALTY = 0.1  # of half the squared weights, against the summed loss
 STEPS = 100  # of the search for the least loss
 KEPT = 10  # of which so many are remembered
@@ -51,9 +53,9 @@ class WeightedCounts:
     1988; the smoothed form of scikit-learn).
     """
 
-    def __init__(self, texts: Sequence[Sequence[str]]) -> None:
+    def __init__(self, texts: Sequence[Sequence[str]], most: int = MOST) -> None:
         found = Counter(feature for text in texts for feature in set(text))
-        kept = sorted(found, key=lambda feature: (-found[feature], feature))[:MOST]
+        kept = sorted(found, key=lambda feature: (-found[feature], feature))[:most]
         self.number = {feature: index for index, feature in enumerate(kept)}
         rare = [1 + math.log((1 + len(texts)) / (1 + found[feature])) for feature in kept]
         self.weights = rare
@@ -75,6 +77,13 @@ class WeightedCounts:
             torch.tensor(values, dtype=torch.float64),
             torch.tensor(starts, dtype=torch.long),
         )
+
+
+def count_features(examples: int, outputs: int) -> int:
+    """How many features there is room for: the search holds `2 KEPT + 6` tables of weights, and 4
+    of the scores of all examples.
+    """
+    return min(MOST, (ROOM // max(1, outputs) - 4 * examples) // (2 * KEPT + 6))
 
 
 def fit_linear(rows: SparseRows, width: int, outputs: int, loss: Loss) -> tuple[Tensor, Tensor]:

@@ -7,6 +7,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 Types = Sequence[str]
 NAMES = (
     "strict", "precision", "recall", "f1", "macro_precision", "macro_recall", "macro_f1",
@@ -41,24 +43,19 @@ def find_threshold(
     """(the threshold of probabilities whose guesses have the best loose micro F1, that F1); the
     highest of several.
     """
-    flat = sorted(
-        (
-            (p, name in own)
-            for own, each in zip(map(set, gold), probabilities, strict=True)
-            for name, p in each.items()
-        ),
-        key=lambda pair: -pair[0],
-    )
-    present, right = sum(len(set(own)) for own in gold), 0
-    best = (1.0, 0.0)
-    for number, (p, is_gold) in enumerate(flat, 1):
-        right += is_gold
-        last = number == len(flat) or flat[number][0] < p  # equal ones are guessed together
-        f1 = 2 * right / (number + present)
-        if last and f1 > best[1]:
-            below = flat[number][0] if number < len(flat) else 0.0
-            best = ((p + below) / 2, f1)
-    return best
+    size, golds = sum(map(len, probabilities)), [set(own) for own in gold]
+    values = (p for each in probabilities for p in each.values())
+    known = (name in own for own, each in zip(golds, probabilities, strict=True) for name in each)
+    p, right = np.fromiter(values, float, size), np.fromiter(known, bool, size)
+    order = np.argsort(-p, kind="stable")
+    p, hits = p[order], np.cumsum(right[order])
+    below = np.append(p[1:], 0.0)
+    f1 = 2 * hits / (np.arange(1, size + 1) + sum(map(len, golds)))
+    f1[:-1][p[1:] == p[:-1]] = 0.0  # equal ones are guessed together
+    if not f1.any():
+        return 1.0, 0.0
+    best = int(f1.argmax())
+    return float((p[best] + below[best]) / 2), float(f1[best])
 
 
 def _f1(precision: float, recall: float) -> float:

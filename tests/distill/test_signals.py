@@ -374,3 +374,22 @@ def test_a_row_that_fills_up_the_batch_counts_nothing():
     signal = Patient(weight=1.0, student=student, teacher=teacher)
     two, three = (taught(signal, small, teacher, each)[0][""] for each in (filled, given))
     assert 0 < two < three
+
+
+@pytest.mark.parametrize("causal", [0, 1])
+def test_patterns_of_teacher_and_student_may_differ(causal):
+    """The keys that either of them sees count, and the one that does not see a key has 0 there."""
+    patterns = [{}, {}]
+    patterns[causal] = {"pattern": Causal()}
+    small, student, teacher = pair(**patterns[0], teacher=patterns[1])
+    expected = 0.0
+    found, own, other = taught(
+        AttentionMSE(weight=1.0, student=student, teacher=teacher), small, teacher, batch()
+    )
+    for m, g in [(0, 1), (1, 3)]:
+        for b, i in REAL:
+            for h in range(2):
+                sides = [seen(own, m, b, h, i), seen(other, g, b, h, i)]
+                sides[causal] = [x if j <= i else 0.0 for j, x in enumerate(sides[causal])]
+                expected += sum((x - y) ** 2 for x, y in zip(*sides, strict=True)) / LENGTHS[b] / 2
+    assert found == pytest.approx({"": expected}, rel=1e-10)

@@ -461,3 +461,19 @@ def test_a_real_export(tmp_path: Path) -> None:
     assert lincoln.text.startswith("Abraham Lincoln (")
     assert known[known.ids["Aristotle"]].aliases[0] == ("Aristotle", 8)
     assert sum(1 for _ in known.documents()) == 96
+
+
+def test_every_table_is_part_of_what_decides_the_links(tmp_path: Path) -> None:
+    """A changed file is another job, so that nothing half-written goes on with it."""
+    (tmp_path / "plain.txt").write_text("NYC.\n")
+    tables = {"dictionary": "a\tb\t1\n", "type_table": "b\tcity\n", "ids": "1\tb\n"}
+    tables |= {"triples": "1\tin\t2\n", "words": "a\tgood\n"}
+    files = {name: tmp_path / f"{name}.tsv" for name in tables}
+    for name, text in tables.items():
+        files[name].write_text(text)
+    named = {name: str(files[name]) for name in ("dictionary", "type_table", "ids", "triples")}
+    job = make_job(tmp_path / "plain.txt", **named, lexicons=[f"mood:{files['words']}"])
+    for file in (tmp_path / "plain.txt", *files.values()):
+        before = job.identity()
+        file.write_text(f"{file.read_text()}more\tof\t1\n")
+        assert job.identity() != before, file.name

@@ -95,3 +95,15 @@ def test_mentions_stay_and_other_tokens_are_hidden_as_often() -> None:
     assert (masked.targets["mlm"][inside] != IGNORE).any()
     with pytest.raises(ConfigError, match="names of spans"):
         SpareSpans(spans=[])
+
+
+@pytest.mark.parametrize("more", [set(), {(8, 0, 7)}])
+def test_no_fact_is_asked_of_an_entity_and_itself(more: set[tuple[int, int, int]]) -> None:
+    """A table may say so (a similar thing, a part of itself): the answer would be the question."""
+    asked = noise({(7, 0, 7), (8, 1, 8), *more})
+    found = {
+        tuple(row[3:])
+        for epoch in range(8)
+        for row in asked(rows_of(), Draws(0, epoch)).spans["query"].tolist()
+    }
+    assert found == more

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,7 +23,8 @@ from plmctl.core.errors import DataError, UsageError
 from plmctl.jobs.journal import JobJournal
 from plmctl.report import job_events
 from plmctl.report.job_events import JobEvents
-from plmctl.study.looks import open_looks
+from plmctl.report.sequences import Look, spend
+from plmctl.study.looks import Looks, open_looks
 from plmctl.study.plan import StudyPlan
 from plmctl.study.results import Results
 from plmctl.study.rounds import Rounds
@@ -345,3 +347,19 @@ def test_a_real_study_until_it_is_decided(here: Path, monkeypatch: pytest.Monkey
     refused = ablate("seeds=[0,1,2]")
     assert refused.exit_code == 2
     assert "looked at after every round" in refused.stderr
+
+
+@pytest.mark.parametrize("made", [[], [3], [3, 5]])
+def test_the_schedule_goes_on_behind_the_newest_look(made: list[int], tmp_path: Path) -> None:
+    """Looks to come begin one seed later, and all shares together are the whole level."""
+    plan: Any = SimpleNamespace(study=SimpleNamespace(seeds=[*range(7)]))
+    looks = Looks(plan, tmp_path, 3, [])
+    for seeds in made:
+        looks.made.append(Look(seeds, looks.share(seeds, looks.seeds), {}))
+    found = looks.schedule()
+    behind = [seeds for seeds in range(3, 8) if seeds > max(made, default=0)]
+    assert [seeds for seeds, _ in found] == [*made, *behind]
+    assert sum(share for _, share in found) == pytest.approx(spend(7, 7))
+    before = [0, *made, *behind]
+    for (seeds, share), last in zip(found, before, strict=False):
+        assert share == pytest.approx(spend(seeds, 7) - spend(last, 7))

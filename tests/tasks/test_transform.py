@@ -238,3 +238,22 @@ def test_from_gpt_to_a_task_and_back(tmp_path, capsys):
     capsys.readouterr()
     assert run("eval", f"checkpoint={tmp_path / 'second'}") == 0
     assert json.loads(capsys.readouterr().out)["metrics"] == result
+
+
+@pytest.mark.parametrize(
+    ("settings", "rows"),
+    [
+        ({}, 3),  # pairs have an order unless the settings say otherwise
+        ({"symmetric": False}, 3),
+        ({"symmetric": True}, 6),
+        ({"symmetric": True, "transform": Transform(own_tokens=True)}, 3),
+    ],
+)
+def test_pairs_are_read_both_ways_where_they_have_no_order(gpt_toy, settings, rows):
+    words = {"name": "toy", "reader": Table(splits={}), "columns": {}, "max_length": 16}
+    given = {"metrics": [], "pooling": "last", "transform": Transform(**GPT), **settings}
+    made = Classification(**words, label_names=["1", "2"], **given).encode(EXAMPLES, gpt_toy)
+    assert len(made.key) == rows
+    asked = made.seqs["text"].ids[:2, 1].tolist()
+    second = EXAMPLES[0].fields["text2"] if rows == 6 else EXAMPLES[1].fields["text"]
+    assert asked == [gpt_toy.encode(EXAMPLES[0].fields["text"])[0], gpt_toy.encode(second)[0]]

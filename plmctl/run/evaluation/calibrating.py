@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,7 @@ def decide_by_kept(
 ) -> tuple[list[dict[str, Any]], str]:
     """`decide_again` by what is kept in the folder of a checkpoint."""
     decision = read_decision(folder)
-    if decision is None or not isinstance(rows[0].get("probabilities"), dict | list):
+    if decision is None or not isinstance(rows[0].get("probabilities"), Mapping | list):
         return rows, ""
     if decision.label is not None and decision.label not in (known := rows[0]["probabilities"]):
         what = f"a threshold of the label {decision.label}; the labels are {', '.join(known)}"

@@ -121,6 +121,6 @@ def _read_alike(before: Rows, after: Rows) -> bool:
 
 
 def _measure_error(predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    if not isinstance(predictions[0].get("probabilities"), dict):
+    if not isinstance(predictions[0].get("probabilities"), Mapping):
         return {}
     return {ERROR: measure_calibration(predictions)[0]}

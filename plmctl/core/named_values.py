@@ -1,0 +1,51 @@
+"""Numbers by name in many rows with the same names, which are kept once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+MANY = 256  # names from which on rows are views; a `dict` takes forty times the room of its numbers
+
+
+class NamedValues(Mapping[str, float]):
+    """One row of a table of numbers, read as {name: number}.
+
+    Args:
+        number: {name: its column}, which all rows share.
+        values: [K] the numbers.
+    """
+
+    __slots__ = ("number", "values_")
+
+    def __init__(self, number: Mapping[str, int], values: np.ndarray) -> None:
+        self.number, self.values_ = number, values
+
+    def __getitem__(self, name: str) -> float:
+        return float(self.values_[self.number[name]])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.number)
+
+    def __len__(self) -> int:
+        return len(self.number)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return NamedValues, (self.number, self.values_)
+
+    def map(self, change: Any) -> NamedValues:
+        """With `change` of each number in its place."""
+        return NamedValues(self.number, np.array([change(each) for each in self.values_.tolist()]))
+
+
+def name_rows(names: Sequence[str], table: np.ndarray) -> list[Mapping[str, float]]:
+    """{name: number} of each row of `table` [n, K]."""
+    if len(names) < MANY:
+        return [dict(zip(names, row, strict=True)) for row in table.tolist()]
+    number = {name: index for index, name in enumerate(names)}
+    return [NamedValues(number, row) for row in table]
