@@ -15,7 +15,7 @@ def round_floats(value: Any, digits: int = DIGITS) -> Any:
     if isinstance(value, float):
         return float(f"{value:.{digits}g}")
     if isinstance(value, NamedValues):
-        return value.map(lambda number: round_floats(number, digits))
+        return value.change(lambda number: round_floats(number, digits))
     if isinstance(value, Mapping):
         return {key: round_floats(part, digits) for key, part in value.items()}
     return (

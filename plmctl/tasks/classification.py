@@ -26,6 +26,8 @@ from plmctl.tasks.label_loss import LabelLoss
 from plmctl.tasks.tables import SHARES
 from plmctl.tasks.transform import Transform
 
+CHUNK = 256  # rows whose probabilities are computed at once
+
 
 @dataclass(frozen=True, kw_only=True)
 class ClassificationSettings(TaskSettings):
@@ -190,7 +192,10 @@ class Classification(Task):
     def measure_probabilities(self, logits: Mapping[str, np.ndarray], rows: Rows) -> np.ndarray:
         """[n, K] of the classes of each example."""
         own = torch.from_numpy(logits["class"][encode.firsts(rows)])
-        return own.double().softmax(-1).numpy()
+        found = torch.empty(own.shape, dtype=torch.float64)
+        for part, out in zip(own.split(CHUNK), found.split(CHUNK), strict=True):
+            out.copy_(part.double().softmax(-1))
+        return found.numpy()
 
     def score(self, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         return label_score.score_labels(predictions, self.metrics, self.positive)

@@ -17,7 +17,14 @@ from plmctl.tasks.choices import Choice
 from plmctl.tasks.classification import Classification
 from plmctl.tasks.entity_typing import EntityTyping
 from plmctl.tasks.regression import Regression
-from plmctl.tasks.sparse_linear import PENALTY, WeightedCounts, fit_linear
+from plmctl.tasks.sparse_linear import (
+    LEAST,
+    MOST,
+    PENALTY,
+    WeightedCounts,
+    count_features,
+    fit_linear,
+)
 from plmctl.tasks.tables import Table
 from plmctl.tasks.tagging import Tagging
 
@@ -195,3 +202,20 @@ def test_nothing_is_said_of_what_cannot_be_learned_so() -> None:
     assert score_baselines(task, reviews(1), {}).describe("accuracy") == ""
     unlabelled = examples([({"text": "a film"}, None)])
     assert not score_baselines(task, reviews(1), {"dev": unlabelled}).scores
+
+
+def test_of_too_many_labels_there_is_no_model_of_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search holds tables of words by labels, which 1,000 labels let grow to gigabytes."""
+    rows = examples([({"text": f"word{n} a b"}, str(n % 30)) for n in range(60)])
+    task = build(Classification, ["accuracy"])
+    task.fit_labels(rows)
+    whole = score_baselines(task, rows, {"dev": rows})
+    assert [*whole.scores["dev"]] == [CONSTANT, "words", "words and pairs"]
+    assert count_features(60, 3) == MOST
+    assert count_features(10_000, 5000) < LEAST
+    monkeypatch.setattr("plmctl.tasks.sparse_linear.ROOM", 30 * (4 * 60 + 26 * 999))
+    few = score_baselines(task, rows, {"dev": rows})
+    assert [*few.scores["dev"]] == [CONSTANT]
+    assert "no model of words" in few.describe("accuracy")
+    monkeypatch.setattr("plmctl.tasks.sparse_linear.ROOM", 30 * (4 * 60 + 26 * 1000))
+    assert score_baselines(task, rows, {"dev": rows}).scores == whole.scores

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -272,3 +273,19 @@ def test_sets_of_labels_and_directed_relations() -> None:
         assert all(isinstance(form, ClassMean) for form in forms.values()), prefix
         found = bootstrap(rows, measure, asked, seed=0)
         assert all(found[name][0] < measure(rows)[name] < found[name][1] for name in asked)
+
+
+def test_thousands_of_labels_take_little_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Linear in labels and rows: a table of labels by labels alone would take 72 MB."""
+    monkeypatch.setattr(intervals, "SAMPLES", 20)
+    rows = [{"id": str(n), "gold": f"l{n}", "guess": f"l{n // 2}"} for n in range(3000)]
+
+    def measure(rows: Any) -> dict[str, float]:
+        return score_labels(rows, ["macro_f1", "matthews", "accuracy"])
+
+    tracemalloc.start()
+    found = bootstrap(rows, measure, ["macro_f1", "matthews", "accuracy"], seed=0)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert set(found) == {"macro_f1", "matthews", "accuracy"}
+    assert peak < 40e6
