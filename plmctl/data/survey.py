@@ -32,6 +32,9 @@ _STEP = 1 << 22
 BEGINNING = 1 << 20  # characters that are read before a run begins
 # least characters that a document counts in a sample: its memory besides the text
 _LEAST = 128
+# characters that are held out at least, about 5,000 tokens, where they are no more than a tenth of
+# the text; and the largest part of a text that is held out because its documents are long
+HELD, TENTH, LARGEST = 24_000, 0.1, 0.2
 
 
 def ignore_progress(doing: str, done: int, total: int) -> None:
@@ -128,15 +131,21 @@ class Survey:
     documents: int
     duplicates: int
     bytes: int
-    threshold: int  # documents with a hash up to it are held out
+    threshold: int  # documents with a hash up to it are held out, and above `above`
     sample: list[Document]  # documents with the largest hashes, which are never held out
     identities: np.ndarray  # [documents] uint64, ascending
     layouts: dict[str, TextLayout]
+    above: int = -1
+
+    def holds(self, identity: int) -> bool:
+        """Whether a document is held out."""
+        return self.above < identity <= self.threshold
 
     def to_json(self) -> dict[str, Any]:
         """The numbers as JSON, without the texts; `from_json` reads them."""
         numbers = {
-            name: getattr(self, name) for name in ("documents", "duplicates", "bytes", "threshold")
+            name: getattr(self, name)
+            for name in ("documents", "duplicates", "bytes", "threshold", "above")
         }
         return {
             **numbers,
@@ -157,7 +166,7 @@ def survey_text(
 
     Args:
         valid_share: share of the documents that are held out, those with the smallest hashes; so
-            neither order nor tokenizer matters.
+            neither order nor tokenizer matters. `find_held_out` says where lengths matter.
         sample_bytes: size of the sample.
 
     Raises:
@@ -165,7 +174,7 @@ def survey_text(
     """
     if isinstance(valid_share, bool) or not 0 <= valid_share < 1:
         raise ConfigError("data.valid_share", valid_share, "0 <= share < 1")
-    identities, size = array("Q"), 0
+    identities, sizes, size = array("Q"), array("Q"), 0
     layouts: dict[str, TextLayout] = {}
     # (hash, -part, bytes, document), smallest first
     best: list[tuple[int, int, int, Document]] = []
@@ -174,7 +183,9 @@ def survey_text(
         parts = parts + 1 if document.continues else 0
         if not document.continues:
             identities.append(document.identity)
+            sizes.append(0)
         length = _length(document)
+        sizes[-1] += length
         size += length
         if sample_bytes and (kept < sample_bytes or document.identity > best[0][0]):
             heapq.heappush(best, (document.identity, -parts, -len(identities), document))
@@ -189,24 +200,63 @@ def survey_text(
             "there are no documents in it", file=source.path, fix="data.path=<files with text>"
         )
     hashes = np.frombuffer(identities, np.uint64)
+    above, threshold = find_held_out(hashes, np.frombuffer(sizes, np.uint64), valid_share)
     hashes.sort()  # in place: there may be a billion
-    threshold = _threshold(hashes, valid_share)
     sample = [
         entry[3]
         for entry in sorted(best, key=lambda entry: entry[:3], reverse=True)
-        if entry[0] > threshold
+        if not above < entry[0] <= threshold
     ]
-    return Survey(len(hashes), _repeats(hashes), size, threshold, sample, hashes, layouts)
+    return Survey(len(hashes), _repeats(hashes), size, threshold, sample, hashes, layouts, above)
 
 
-def _threshold(hashes: np.ndarray, share: float) -> int:
-    """The largest held-out hash: `share` of all, but at least one document is held out and one is
-    not, if there are two different ones.
+def find_held_out(hashes: np.ndarray, sizes: np.ndarray, share: float) -> tuple[int, int]:
+    """(above, threshold): documents with a hash in between are held out, the largest included.
+
+    They are `share` of the documents, but at least one is held out and one is not, if there are two
+    different ones. Where these documents are so short that they have less than half of `share` of
+    the text, or fewer than HELD characters and than a TENTH of it, more are held out; where they
+    are so long that they have more than LARGEST of it, and than twice `share`, those behind the
+    long ones are.
+
+    Args:
+        hashes: [n] of the documents, in any order.
+        sizes: [n] their characters.
+        share: of the documents.
     """
-    first, last = int(hashes[0]), int(hashes[-1])
+    first, last = int(hashes.min()), int(hashes.max())
     if share == 0 or first == last:
-        return -1
-    return min(max(int(share * _SPACE), first), last - 1)
+        return -1, -1
+    threshold = min(max(int(share * _SPACE), first), last - 1)
+    total = int(sizes.sum())
+    held = int(sizes[hashes <= threshold].sum())
+    least, most = max(min(HELD, TENTH * total), share * total / 2), max(LARGEST, 2 * share) * total
+    if least <= held <= most:
+        return -1, threshold
+    order = np.argsort(hashes, kind="stable")
+    different, starts = np.unique(hashes[order], return_index=True)
+    found = _find_run(np.add.reduceat(sizes[order], starts), least, most)
+    if found is None or (held < least and found[2] <= held):
+        return -1, threshold
+    begin, end, _ = found
+    return int(different[begin - 1]) if begin else -1, int(different[end - 1])
+
+
+def _find_run(sizes: np.ndarray, least: float, most: float) -> tuple[int, int, int] | None:
+    """(begin, end, size) of the first run of documents with `least` characters and no more than
+    `most`, else of the largest one; None where each document has more.
+    """
+    best, begin, size = None, 0, 0
+    for end, own in enumerate(sizes.tolist(), 1):
+        size += own
+        while size > most:
+            size -= int(sizes[begin])
+            begin += 1
+        if begin < end and (best is None or size > best[2]):
+            best = begin, end, size
+        if size >= least:
+            return best
+    return best
 
 
 def _repeats(hashes: np.ndarray) -> int:

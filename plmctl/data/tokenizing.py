@@ -142,7 +142,10 @@ def _identity(job: TokenizingJob) -> dict[str, Any]:
         if "sha256" in entry:
             # the same content elsewhere has the same tokens
             entry["path"] = Path(entry["path"]).name
-    return {"version": VERSION, "text": texts, "settings": job.settings(), "tokenizer": tokenizer}
+    settings = job.settings()
+    known = {"version": VERSION, "text": texts, "settings": settings, "tokenizer": tokenizer}
+    # by what rule a share is held out; tokens of before had held out documents of any length
+    return {**known, **({"held out": 2} if settings["valid_share"] else {})}
 
 
 def _is_sound(folder: Path) -> bool:
@@ -280,7 +283,7 @@ class _SplitDocuments:
             if self._is_held(document.identity):
                 self.dropped += not document.continues
             else:
-                yield document, "valid" if document.identity <= self._survey.threshold else "train"
+                yield document, "valid" if self._survey.holds(document.identity) else "train"
         for document in job.valid.documents() if job.valid else ():
             yield document, "valid"
 

@@ -14,6 +14,7 @@ from plmctl.config.keys import is_path
 from plmctl.config.spec import Part, key_of
 from plmctl.core.locate import locate
 from plmctl.core.spelling import spell_word
+from plmctl.data.held_out import read_held_out
 from plmctl.report.page import MARK, Block, Heading, Paragraph, TableBlock, render_markdown
 from plmctl.report.runs import RunLog, keeps_decision, read_predictions, read_result
 from plmctl.report.text import format_number
@@ -217,9 +218,10 @@ def _body(
         "seed": config.get("seed"),
     }
     rows = [[name, str(value)] for name, value in facts.items() if value not in (None, "")]
+    held = read_held_out(folder)
     held_out = (
         {name: log.last(name) for name in log.series if name.startswith("valid/")}
-        if not scores
+        if not scores and (held is None or held.validates)
         else {}
     )
     tables: list[Block] = [Heading("Training"), TableBlock(["what", "value"], rows)]
@@ -228,12 +230,16 @@ def _body(
         for split, values in scores.items()
         for metric, value in values.items()
     ]
+    where = f"held out: {held.describe()}" if held else "held-out documents"
     evaluated += [
-        ["held-out documents", name.removeprefix("valid/"), format_number(value)]
+        [where, name.removeprefix("valid/"), format_number(value)]
         for name, value in held_out.items()
     ]
     if evaluated:
         tables += [Heading("Evaluation"), TableBlock(["data", "metric", "value"], evaluated)]
+    if held and not held.validates:
+        few = f"{held.describe()} were held out, too few for a validation."
+        tables += [Heading("Evaluation"), Paragraph(few)]
     if evaluated and how:
         tables.append(Paragraph(f"Scores are {how}."))
     counts = {split: len(rows) for split, rows in read_predictions(folder).items()}

@@ -11,6 +11,7 @@ from plmctl.config.reached import Reached
 from plmctl.config.walks import select
 from plmctl.core.batch import IGNORE, Batch
 from plmctl.data.baseline import measure_bigram_baseline, measure_unigram_baseline
+from plmctl.data.held_out import ENOUGH
 from plmctl.data.shards import Shards
 from plmctl.run.corpus import Corpus
 from plmctl.text.vocab import Vocab
@@ -21,9 +22,6 @@ NEAR = 0.05  # nats within which a loss counts as that of the frequencies
 # a run is late that has read so many times the tokens after which the first recipe had left the
 # frequencies of words: BERT's, with learned positions, needs several times as many as others
 TIMES = 5
-# held-out tokens below which losses are not compared: of 2,000, 15% are hidden, and the mean of
-# these 300 losses is known to about 0.2 nats
-ENOUGH = 2000
 PATIENCE = 2e6  # tokens after which a run is late, where no recipe states it
 # what helped most (recipes/RESULTS.md), first things first: (setting, where it stands, its part)
 LEVERS = (

@@ -169,8 +169,12 @@ def train(session: Session) -> Result:
         for source in loader.sources.values():
             lines += describe_unread(source, fields.kept)
             lines += describe_known(source, model, objective, vocab)
-    for line in dict.fromkeys(lines):
+    held = corpus.count_held_out()
+    for line in (*dict.fromkeys(lines), held.explain()):
         session.say(line)
+    if session.world.main:
+        held.write(session.folder)
+    session.log.valid = "valid" if held.validates else "sample"
     targets = sorted(token_targets(thaw(spec), plugins))
     stated = read_reached(spec.recipe, spec.provenance.config_dirs)
     # a target may be that of a smaller model, as in ELECTRA: the run's own has a head of its name
@@ -196,7 +200,7 @@ def train(session: Session) -> Result:
             stages=stages,
             budget=budget,
             evaluate=_validation(session, objective, fields, sources, targets, comparable),
-            remark=Floors(targets, thaw(spec), stated, held_out=corpus.count_held_out()).remark,
+            remark=Floors(targets, thaw(spec), stated, held_out=held.tokens).remark,
             extras=lambda folder: corpus.tokenizer.save(folder / "tokenizer"),
             regulariser=build_regulariser(spec, model, own),
         )
@@ -238,10 +242,6 @@ def _validation(
     spec, world = session.spec, session.world
     corpus: Corpus = session.prepared
     if not any(corpus.valid.values()):
-        session.say(
-            "no validation: the corpus is too small to hold a document out (data.valid_path=..."
-            " gives one)"
-        )
         return None
     bytes_per_token = {}
     for title, (source, name) in corpus.held_out().items():

@@ -192,7 +192,7 @@ def often(labels: Iterable[str], also: Iterable[str | None] = (), *, most: int =
     """
     found = Counter(labels)
     top = {name for name, _ in sorted(found.items(), key=lambda each: (-each[1], each[0]))[:most]}
-    return sorted(top | {name for name in also if name in found})
+    return sorted(top | {name for name in also if name is not None and name in found})
 
 
 def floor(names: Sequence[str], gold: Labels, best: Callable[[str], float]) -> dict[str, float]:

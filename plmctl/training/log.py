@@ -71,6 +71,7 @@ class Log:
         self._file: Any = None  # opened by the first record: `cut_back` may come before it
         self._board: Any = None
         self._display: Any = None
+        self.valid = "valid"  # what an evaluation on held-out text is called
 
     def __enter__(self) -> Log:
         self._start_trackers()  # before the bar: a library may ask who is there
@@ -99,7 +100,7 @@ class Log:
             _draw(self._board, record)
         self._track(record)
         if not self.quiet:
-            line = format_line(record, share=share, eta=eta)
+            line = format_line(record, share=share, eta=eta, valid=self.valid)
             if self._display is not None and share is not None:
                 self._display.show(share, line)
             else:
@@ -194,7 +195,11 @@ class _Bar:
 
 
 def format_line(
-    record: Mapping[str, Any], *, share: float | None = None, eta: float | None = None
+    record: Mapping[str, Any],
+    *,
+    share: float | None = None,
+    eta: float | None = None,
+    valid: str = "valid",
 ) -> str:
     """`step 200 12%  mlm 5.31 (18.2%)  nsp 0.69 (53%)  grad 1.2  lr 0.001  12.3k tok/s  mfu 41%
     wait 0%  3:20 left`.
@@ -202,7 +207,7 @@ def format_line(
     A term's loss and its accuracy are together; the sum of the losses is only in the file.
     """
     words = [f"step {record['step']}" + ("" if share is None else f" {share:.0%}")]
-    words += ["valid"] if any(name.startswith("valid/") for name in record) else []
+    words += [valid] if any(name.startswith("valid/") for name in record) else []
     numbers = {
         name.removeprefix("valid/"): value for name, value in record.items() if name not in HIDDEN
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 
+from plmctl.data.held_out import read_held_out
 from plmctl.report.page import Block, Paragraph, TableBlock
 from plmctl.report.runs import find_standing
 from plmctl.report.subject import Subject
@@ -12,6 +13,7 @@ from plmctl.report.text import format_setting
 ORDER = 0
 CUT = "{}: the last line of metrics.jsonl is half written and left out."
 EMPTY = "{}: no metric has been logged yet."
+FEW = "{}: {} are held out, too few for a validation: its losses there are a sample's."
 FIRST = (
     "Models and predictions are shown of the first {} of {} runs; plmctl report {} shows another."
 )
@@ -25,13 +27,20 @@ def panel(subject: Subject) -> list[Block]:
     for run in subject.runs:
         standing = find_standing(run.log)
         purpose = run.task or f"pretraining, {format_setting(run.log.config.get('recipe'))}"
-        rows.append([run.name, str(run.folder), purpose, standing.state, standing.why])
+        held = read_held_out(run.folder)
+        rows.append(
+            [
+                *(run.name, str(run.folder), purpose, standing.state, standing.why),
+                held.describe() if held else "",
+            ]
+        )
+        notes += [FEW.format(run.name, held.describe())] if held and not held.validates else []
         notes += [CUT.format(run.name)] if run.log.cut else []
         notes += [EMPTY.format(run.name)] if not run.log.series else []
     if len(subject.runs) > len(subject.detailed):
         another = shlex.quote(str(subject.runs[-1].folder))
         notes.append(FIRST.format(len(subject.detailed), len(subject.runs), another))
-    return [
-        TableBlock(["run", "folder", "what", "state", "how far"], rows),
-        *([Paragraph(" ".join(notes))] if notes else []),
-    ]
+    head = ["run", "folder", "what", "state", "how far", "valid"]
+    if not any(row[-1] for row in rows):
+        head, rows = head[:-1], [row[:-1] for row in rows]
+    return [TableBlock(head, rows), *([Paragraph(" ".join(notes))] if notes else [])]
