@@ -18,7 +18,7 @@ class Data(Record):
     # null: embedded corpus
     path: str | tuple[str, ...] | None = None
     valid_path: str | tuple[str, ...] | None = None  # held-out text; null: a share of `path`
-    valid_share: float = 0.01  # of the documents, chosen by their content
+    valid_share: float = 0.01  # of the documents, chosen by content; more where they are few
     field: str = "text"  # of .jsonl, .csv, .parquet and hf:
     # fields with lists of {"start", "end", "id"}: span tracks
     spans: tuple[str, ...] = ()

@@ -17,7 +17,7 @@ FIX = "data.valid_path=<other text>, or a larger data.valid_share"
 
 
 @dataclass(frozen=True)
-class HeldOut:
+class HeldText:
     """What validation reads: all held-out text of a run."""
 
     documents: int
@@ -46,10 +46,10 @@ class HeldOut:
         write_json(run / FILE, asdict(self))
 
 
-def read_held_out(run: Path) -> HeldOut | None:
+def read_held_out(run: Path) -> HeldText | None:
     """What a run held out; None of runs that have not said it."""
     try:
         found = json.loads((run / FILE).read_text(encoding="utf-8"))
-        return HeldOut(int(found["documents"]), int(found["tokens"]))
+        return HeldText(int(found["documents"]), int(found["tokens"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -136,6 +136,7 @@ class Survey:
     identities: np.ndarray  # [documents] uint64, ascending
     layouts: dict[str, TextLayout]
     above: int = -1
+    held: int = 0  # characters that are held out
 
     def holds(self, identity: int) -> bool:
         """Whether a document is held out."""
@@ -145,7 +146,7 @@ class Survey:
         """The numbers as JSON, without the texts; `from_json` reads them."""
         numbers = {
             name: getattr(self, name)
-            for name in ("documents", "duplicates", "bytes", "threshold", "above")
+            for name in ("documents", "duplicates", "bytes", "threshold", "above", "held")
         }
         return {
             **numbers,
@@ -200,14 +201,19 @@ def survey_text(
             "there are no documents in it", file=source.path, fix="data.path=<files with text>"
         )
     hashes = np.frombuffer(identities, np.uint64)
-    above, threshold = find_held_out(hashes, np.frombuffer(sizes, np.uint64), valid_share)
+    lengths = np.frombuffer(sizes, np.uint64)
+    above, threshold = find_held_out(hashes, lengths, valid_share)
+    held = int(lengths[(hashes > above) & (hashes <= threshold)].sum())
     hashes.sort()  # in place: there may be a billion
     sample = [
         entry[3]
         for entry in sorted(best, key=lambda entry: entry[:3], reverse=True)
         if not above < entry[0] <= threshold
     ]
-    return Survey(len(hashes), _repeats(hashes), size, threshold, sample, hashes, layouts, above)
+    repeats = _repeats(hashes)
+    return Survey(
+        len(hashes), repeats, size, threshold, sample, hashes, layouts, above=above, held=held
+    )
 
 
 def find_held_out(hashes: np.ndarray, sizes: np.ndarray, share: float) -> tuple[int, int]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import functools
 import math
 
-from plmctl.report.statistics import Difference, find_root, quantile
+from plmctl.report.statistics import ALPHA, Difference, find_root, quantile
 
 POWER = 0.8  # the usual one (Cohen, 1988)
 _STEP = 0.1  # of the integral over the normal distribution, from -_WIDE to _WIDE
@@ -28,6 +28,13 @@ def find_detectable(difference: Difference | None, level: float | None) -> float
     if difference is None or level is None or not difference.error or not difference.freedom:
         return None
     return difference.error * _find_noncentrality(difference.freedom, level)
+
+
+def count_needed(difference: float, deviation: float, level: float = ALPHA) -> float:
+    """How many pairs, whose differences have this standard deviation, detect a mean difference with
+    probability POWER.
+    """
+    return (_find_noncentrality(math.inf, level) * deviation / difference) ** 2
 
 
 def compute_power(noncentrality: float, freedom: float, critical: float) -> float:

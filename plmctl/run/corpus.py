@@ -12,7 +12,7 @@ from plmctl.core.errors import ConfigError, DataError, UsageError, find_meant, n
 from plmctl.core.progress import show_bytes
 from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import DETAIL, remark
-from plmctl.data.held_out import HeldOut
+from plmctl.data.held_out import HeldText
 from plmctl.data.mixture import check_mixture
 from plmctl.data.sample import sample_corpus
 from plmctl.data.shards import SPLITS, Shards, is_tokens, read_manifest
@@ -50,7 +50,7 @@ class Corpus:
     def vocab(self) -> Vocab:
         return self.tokenizer.vocab
 
-    def count_held_out(self) -> HeldOut:
+    def count_held_out(self) -> HeldText:
         """The size of all held-out text; one that several sources share counts once."""
         parts = {
             (str(part.folder), part.split): part
@@ -58,7 +58,7 @@ class Corpus:
             for part in parts.values()
         }
         documents = sum(len(part.documents) - 1 for part in parts.values())
-        return HeldOut(documents, sum(len(part.ids) for part in parts.values()))
+        return HeldText(documents, sum(len(part.ids) for part in parts.values()))
 
     def held_out(self) -> dict[str, tuple[str, str]]:
         """{title: (source, corpus)} of what is held out; a title is the corpus, of several

@@ -18,6 +18,7 @@ from plmctl.jobs.job import Job, remark_next
 from plmctl.jobs.journal import JobJournal, hold_folder
 from plmctl.jobs.runners import Processes, run_launched
 from plmctl.study.early import reason_to_stop
+from plmctl.study.held_out import refuse_little
 from plmctl.study.looks import open_looks
 from plmctl.study.parse import parse
 from plmctl.study.plan import StudyPlan, plan
@@ -55,6 +56,7 @@ def _ablate(spec: Ablate) -> int:
     folder = Path(settings["out"] or Path("studies") / file.stem)
     study = parse(settings, name=file.stem, config_dirs=given.config_dirs)
     planned = plan(study, given, spec.processes)
+    refuse_little(planned)
     for recipe, decision in planned.decisions.items():
         remark(f"{recipe}: {decision}")
     if given.dry_run:

@@ -83,7 +83,7 @@ def write_files(folder: Path) -> None:
     """corpus.txt and task/ in `folder`."""
     draw = random.Random(0)
     documents = [
-        "\n".join(" ".join(draw.choices(WORDS, k=9)) + "." for _ in range(6)) for _ in range(120)
+        "\n".join(" ".join(draw.choices(WORDS, k=9)) + "." for _ in range(6)) for _ in range(900)
     ]
     (folder / "corpus.txt").write_text("\n\n".join(documents), encoding="utf-8")
     (folder / "task").mkdir()
