@@ -134,8 +134,8 @@ def test_shipped_studies_plan_without_any_file(
         (tmp_path / needed).mkdir()
     elif needed == "linked":
         marks = [{"start": 8 * n, "end": 8 * n + 4, "id": n % 7} for n in range(40)]
-        row = {"text": "name is " * 400, "entity": marks}
-        write_knowledge(tmp_path / "linked", rows=[row] * 40)
+        rows = [{"text": "name is " * 400 + f"{n}.", "entity": marks} for n in range(80)]
+        write_knowledge(tmp_path / "linked", rows=rows)
     elif needed:
         pytest.importorskip("jieba")  # of its arm "words"
         text = "今天天气很好。\n\n我们去公园。\n" * 400
