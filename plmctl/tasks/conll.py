@@ -1,19 +1,23 @@
-"""Column files of tagged words (CoNLL), and lists of words and tags in JSON lines and tables."""
+"""Column files of tagged words (CoNLL), lists of words and tags in JSON lines and tables, and texts
+with entities by their characters.
+"""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from plmctl.core.errors import DataError, find_meant, nearest
 from plmctl.core.parts import part_of
-from plmctl.storage.reading import parse_json_at
-from plmctl.tasks import files, schemes, tag_spelling
+from plmctl.storage.reading import parse_json, parse_json_at
+from plmctl.tasks import files, schemes, span_rows, tag_spelling
 from plmctl.tasks.base import Example
 from plmctl.tasks.column_settings import Column, spell_column, spell_role
 from plmctl.tasks.label_text import is_absent
 from plmctl.tasks.schemes import PlacedTags
+from plmctl.tasks.span_rows import TaggedText
 from plmctl.tasks.split_files import SplitFiles
 from plmctl.tasks.tables import Table
 
@@ -33,9 +37,10 @@ class Columns(SplitFiles):
     `columns`: `tokens` and `tags` are column numbers (negative from the right) in column files,
     names in JSON lines and tables. `layout="auto"` takes `.jsonl` as JSON lines, everything else as
     column files; `-DOCSTART-` lines begin documents, as does another value of the field `document`
-    in JSON lines. `header` is that of tables, as in `Table`. `scheme` is that of the tags, which
-    are given as IOB2 or BIOES, however their marks are spelled: "auto" tells it from all tags of a
-    file, None leaves them alone.
+    in JSON lines. JSON whose rows have a text has entities by their characters (span_rows.py): its
+    words are tagged by them. `header` is that of tables, as in `Table`. `scheme` is that of the
+    tags, which are given as IOB2 or BIOES, however their marks are spelled: "auto" tells it from
+    all tags of a file, None leaves them alone.
     """
 
     def __init__(
@@ -49,15 +54,16 @@ class Columns(SplitFiles):
         super().__init__(splits=splits)
         self.layout, self.scheme = layout, scheme
         self._spelled: dict[str, str] = {}
+        self._marked: dict[str, str] = {}  # file -> how its entities were read
         self._table = TagTable(splits={}, header=header)
 
     @property
     def notes(self) -> dict[str, str]:
         """{file: how it was read}, for files whose layout or scheme was detected."""
-        both = self._table.notes, self._spelled
+        kinds = self._table.notes, self._spelled, self._marked
         return {
-            file: "; ".join(notes[file] for notes in both if file in notes)
-            for file in dict.fromkeys([*both[0], *both[1]])
+            file: "; ".join(filter(None, (notes.get(file) for notes in kinds)))
+            for file in dict.fromkeys(file for notes in kinds for file in notes if notes[file])
         }
 
     def read(self, path: files.Where, split: str, columns: Mapping[str, Column]) -> list[Example]:
@@ -75,14 +81,17 @@ class Columns(SplitFiles):
         if layout == "table":
             sentences = list(_table_lists(self._table, file, columns, labelled))
         elif layout == "jsonl":
-            sentences = list(_json_lists(file, columns, labelled))
+            sentences, self._marked[str(file)] = _read_json(file, columns, labelled)
         else:
             sentences = list(_blocks(file, columns))
         examples = []
         sentences, scheme = self._find_scheme(file, sentences)
-        for number, (line, words, tags, document) in enumerate(sentences):
+        for number, (line, words, tags, document, more) in enumerate(sentences):
             if tags is not None and len(tags) != len(words):
                 raise DataError(f"{len(words)} words but {len(tags)} tags", file=file, line=line)
+            if tags is None and labelled and more:
+                what = f"no entities: none of the fields {', '.join(span_rows.FIELDS)} is a list"
+                raise DataError(what, file=file, line=line or None, fix=span_rows.SHOWN)
             if tags is None and labelled:
                 raise DataError(
                     f"no column {columns['tags']} with tags",
@@ -95,9 +104,9 @@ class Columns(SplitFiles):
                 examples.append(
                     Example(
                         id=str(number),
-                        fields={"words": words},
+                        fields={"words": words, **more},
                         label=label,
-                        place=f"{file}:{line}",
+                        place=f"{file}:{line}" if line else f"{file}, number {number}",
                         document=document,
                     )
                 )
@@ -106,12 +115,12 @@ class Columns(SplitFiles):
         return examples
 
     def _find_scheme(
-        self, file: Path, sentences: list[Sentence]
-    ) -> tuple[list[Sentence], str | None]:
+        self, file: Path, sentences: list[FileSentence]
+    ) -> tuple[list[FileSentence], str | None]:
         """The sentences with their marks as `B-PER` and `O`, and the scheme of a file, stated or
         detected; DataError for tags that it does not have.
         """
-        tagged = [PlacedTags(line, tags) for line, _, tags, _ in sentences if tags is not None]
+        tagged = [PlacedTags(own.line, own.tags) for own in sentences if own.tags is not None]
         if self.scheme is None:
             return sentences, None
         unified, spelled = tag_spelling.unify(tagged, self.scheme, file)
@@ -123,18 +132,26 @@ class Columns(SplitFiles):
             self._spelled[str(file)] = f"{'; '.join(notes)} (task.reader.scheme)"
         own = iter(unified)
         read = [
-            (line, words, None if tags is None else list(next(own).tags), document)
-            for line, words, tags, document in sentences
+            each if each.tags is None else each._replace(tags=list(next(own).tags))
+            for each in sentences
         ]
         return read, scheme
 
 
 ROLES = ("tokens", "tags")  # of columns, and what JSON lines call them
-# line, words, tags, number of the document
-Sentence = tuple[int, list[str], list[str] | None, int | None]
 
 
-def _blocks(file: Path, columns: Mapping[str, Column]) -> Iterator[Sentence]:
+class FileSentence(NamedTuple):
+    """One sentence of a file."""
+
+    line: int  # 0: a value of a list
+    words: list[str]
+    tags: list[str] | None
+    document: int | None = None  # its number
+    more: Mapping[str, Any] = {}  # further fields
+
+
+def _blocks(file: Path, columns: Mapping[str, Column]) -> Iterator[FileSentence]:
     token, tag = columns["tokens"], columns["tags"]
     if not isinstance(token, int) or not isinstance(tag, int):
         raise DataError(
@@ -149,7 +166,7 @@ def _blocks(file: Path, columns: Mapping[str, Column]) -> Iterator[Sentence]:
         cells = line.split("\t") if "\t" in line else line.split()
         if not line.strip() or cells[0] == "-DOCSTART-":
             if words:
-                yield first, words, tags, document if document >= 0 else None
+                yield FileSentence(first, words, tags, document if document >= 0 else None)
             words, tags = [], []
             document += line.lstrip().startswith("-DOCSTART-")
             continue
@@ -174,12 +191,56 @@ def _blocks(file: Path, columns: Mapping[str, Column]) -> Iterator[Sentence]:
             )
 
 
-def _json_lists(file: Path, columns: Mapping[str, Column], labelled: bool) -> Iterator[Sentence]:
-    documents: list[Any] = []
+def _read_json(
+    file: Path, columns: Mapping[str, Column], labelled: bool
+) -> tuple[list[FileSentence], str]:
+    """(the sentences of a file, how its entities were read): lists of words and tags, or texts with
+    entities by their characters.
+    """
+    rows = [(number, row) for number, row in _json_rows(file)]
+    named = {role: name for role, name in columns.items() if isinstance(name, str)}
+    text, field = named.get("tokens", span_rows.TEXT), named.get("tags")
+    first = rows[0][1] if rows else None
+    words = first.get(named.get("tokens", "tokens")) if isinstance(first, dict) else None
+    plain = isinstance(words, list) and not any(isinstance(word, dict) for word in words)
+    found: list[FileSentence] = []
+    read: list[TaggedText] = []
+    for number, row in () if plain else rows:
+        try:
+            marked = span_rows.find_marked(row, text, field)
+        except ValueError as error:
+            line = number or None
+            raise DataError(str(error), file=file, line=line, fix=span_rows.SHOWN) from None
+        if marked is None:
+            break
+        own = span_rows.tag_text(*marked)
+        read.append(own)
+        more = {"places": [list(place) for place in own.places], "source": marked.text}
+        found.append(FileSentence(number, own.words, own.tags, more=more))
+    if rows and len(found) == len(rows):
+        return found, span_rows.describe_marked(read)
+    return list(_json_lists(file, rows, columns, labelled)), ""
+
+
+def _json_rows(file: Path) -> Iterator[tuple[int, Any]]:
+    """(its line, the value) of every line of JSON; of one list its values, at line 0."""
+    if files.suffix(file) == ".json" and files.read_start(file).startswith("["):
+        content = None
+        with contextlib.suppress(ValueError):
+            content = parse_json(files.read_text(file))
+        if isinstance(content, list) and all(isinstance(row, dict | list) for row in content):
+            yield from ((0, row) for row in content)
+            return
     for number, line in files.lines(file):
-        if not line.strip():
-            continue
-        row = parse_json_at(line, file=file, line=number)
+        if line.strip():
+            yield number, parse_json_at(line, file=file, line=number)
+
+
+def _json_lists(
+    file: Path, rows: Sequence[tuple[int, Any]], columns: Mapping[str, Column], labelled: bool
+) -> Iterator[FileSentence]:
+    documents: list[Any] = []
+    for number, row in rows:
         if not isinstance(row, dict):
             what = f"a JSON object is needed on each line, found {type(row).__name__}"
             raise DataError(
@@ -212,7 +273,7 @@ def _json_lists(file: Path, columns: Mapping[str, Column], labelled: bool) -> It
         document = row.get("document")
         documents += [document] if document is not None and [document] != documents[-1:] else []
         document_number = None if document is None else len(documents) - 1
-        yield (
+        yield FileSentence(
             number,
             [str(word) for word in row[names[0]] or ()],
             None if tags is None else [str(tag) for tag in tags],
@@ -222,9 +283,9 @@ def _json_lists(file: Path, columns: Mapping[str, Column], labelled: bool) -> It
 
 def _table_lists(
     table: Table, file: Path, columns: Mapping[str, Column], labelled: bool
-) -> Iterator[Sentence]:
+) -> Iterator[FileSentence]:
     roles = {"tokens": columns["tokens"], "label": columns["tags"]}
     for example in table.read_file(file, roles, header=table.header, labelled=labelled):
         line = int(example.place.rpartition(":")[2])
         tags = None if example.label is None else str(example.label).split()
-        yield line, str(example.fields["tokens"]).split(), tags, None
+        yield FileSentence(line, str(example.fields["tokens"]).split(), tags)

@@ -25,6 +25,7 @@ from plmctl.tasks.base import Example, Task, TaskSettings, label_ids
 from plmctl.tasks.label_loss import LabelLoss
 from plmctl.tasks.metrics import by_name, check_metrics, entities, entity_scores
 from plmctl.tasks.schemes import Spelling, is_marked, spell, tells_entities
+from plmctl.tasks.span_rows import list_marked
 from plmctl.tasks.tag_chain import CrfKind, TagChain, find_chain
 from plmctl.tasks.tag_spelling import SHOWN, describe_unmarked, respell
 from plmctl.tasks.word_rows import Pieces, take_context, windows, word_pieces
@@ -369,14 +370,31 @@ class Tagging(Task):
             else self._chain.decode(scores, sizes, self._asked[0])
         )
         return [
-            {**self.describe(e), "guess": [self.names[tag] for tag in guess]}
+            self._mark(e, {**self.describe(e), "guess": [self.names[tag] for tag in guess]})
             for e, guess in zip(examples, guesses, strict=True)
         ]
+
+    def _mark(self, example: Example, prediction: dict[str, Any]) -> dict[str, Any]:
+        """A prediction with its entities by their characters, where those of the text are known."""
+        if "source" in example.fields:
+            text, places = str(example.fields["source"]), example.fields["places"]
+            prediction["entities"] = list_marked(prediction["guess"], places, text)
+        return prediction
 
     def describe(self, example: Example) -> dict[str, Any]:
         """What a prediction says beside the guess."""
         gold = None if example.label is None else list(example.label)
         return {"id": example.id, "words": list(example.fields["words"]), "gold": gold}
+
+    def unit(self, example: Example) -> str:
+        if "source" in example.fields:
+            return example.bundle or str(example.fields["source"])
+        return super().unit(example)
+
+    def texts(self, example: Example) -> list[str]:
+        if "source" in example.fields:
+            return [str(example.fields["source"])]
+        return super().texts(example)
 
     def explain(
         self, logits: Mapping[str, np.ndarray], rows: Rows, examples: Sequence[Example]

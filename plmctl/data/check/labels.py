@@ -25,7 +25,7 @@ from plmctl.text.segmented import count_words
 from plmctl.text.sentences import CJK
 
 _HAN = re.compile(f"[{CJK}]")
-SKIPPED = ("answers",)  # fields that belong to the label
+SKIPPED = ("answers", "places", "source")  # fields that belong to the label, or say words again
 _FEW = 10  # a label with fewer examples can hardly be learnt
 _LITTLE = 200  # examples
 _SCORES = 20  # so many different numbers, or more, are a scale and not classes
