@@ -225,10 +225,10 @@ def test_settings_that_unfold_without_end(tmp_path: Path, most: Callable[[], int
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("a: " + "[" * 30_000 + "]" * 30_000, ":1: nested over 100 deep"),
-        ("a: " + "{b: " * 30_000 + "1" + "}" * 30_000, ":1: nested over 100 deep"),
-        ("a:\n  " + "- " * 30_000 + "x", ":2: nested over 100 deep"),
-        ("? " * 30_000 + "x", ":1: nested over 100 deep"),
+        ("a: " + "[" * 30_000 + "]" * 30_000, ":1: nested too deeply, over 100"),
+        ("a: " + "{b: " * 30_000 + "1" + "}" * 30_000, ":1: nested too deeply, over 100"),
+        ("a:\n  " + "- " * 30_000 + "x", ":2: nested too deeply, over 100"),
+        ("? " * 30_000 + "x", ":1: nested too deeply, over 100"),
         ("a: 1" + ":59" * 3_000, ":1: a number of 9,001 characters"),
         ("a: -1" + ":59" * 300 + ".5", ":1: a number of 904 characters"),
         ("a: 0x" + "f" * 5_000, ":1: a number of 5,002 characters"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from plmctl.jobs.job import Job, locate_runs
 from plmctl.jobs.journal import JobJournal
 from plmctl.report.page import Block, Code, Heading, Paragraph, TableBlock, write_page
 from plmctl.report.runs import RunLog
+from plmctl.storage.reading import parse_json
 
 HEAD = ("step", "folder", "time", "figure")
 
@@ -38,7 +38,7 @@ def describe_result(job: Job, run: Path) -> str:
     validation of a pretraining, the score of a task.
     """
     if job.verb == "tokenize":
-        manifest = json.loads((run / MANIFEST).read_text(encoding="utf-8"))
+        manifest = parse_json((run / MANIFEST).read_text(encoding="utf-8"))
         tokens, size = manifest["splits"]["train"]["tokens"], manifest["tokenizer"]["size"]
         return f"{tokens:,} tokens, vocabulary {size:,}"
     if job.verb == "pretrain":
@@ -52,7 +52,7 @@ def describe_result(job: Job, run: Path) -> str:
 def read_scores(run: Path) -> dict[str, float]:
     """The scores of a fine-tuning on dev, else on the first split that it was scored on."""
     splits: dict[str, dict[str, float]]
-    splits = json.loads((run / "result.json").read_text(encoding="utf-8"))["metrics"]
+    splits = parse_json((run / "result.json").read_text(encoding="utf-8"))["metrics"]
     return splits.get("dev") or next(iter(splits.values()), {})
 
 

@@ -25,6 +25,7 @@ from plmctl.jobs.journal import JobJournal, hold_folder
 from plmctl.jobs.runners import run_here
 from plmctl.jobs.work import RECORD
 from plmctl.report.job_events import Event
+from plmctl.storage.reading import parse_json
 
 OUT = "chains"  # where chains are, without out=
 
@@ -129,7 +130,7 @@ def _describe_changes(job: Job, out: Path) -> str:
     if not others or (out / job.name).exists():
         return ""
     newest = max(others, key=lambda folder: folder.stat().st_mtime)
-    plans = json.loads((newest / RECORD).read_text(encoding="utf-8"))["plan"], job.config
+    plans = parse_json((newest / RECORD).read_text(encoding="utf-8"))["plan"], job.config
     before, now = (dict(leaves(json.loads(json.dumps(plan)))) for plan in plans)
     changes = [
         f"{path}: {_show_value(before.get(path))} -> {_show_value(now.get(path))}"

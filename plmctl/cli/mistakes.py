@@ -42,6 +42,12 @@ def report_mistakes(typed: str) -> Iterator[None]:
             raise
         remark(f"plmctl: {why}", FAIL)
         raise typer.Exit(1) from None
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # of a library in Rust: tokenizers
+            raise
+        reason = str(error).splitlines()[0] if str(error) else "it ended"
+        remark(f"plmctl: the tokenizer cannot read this text: {reason}", FAIL)
+        raise typer.Exit(3) from None
     finally:
         _TYPED.reset(before)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 from collections.abc import Iterable
@@ -16,7 +15,7 @@ from plmctl.config.spec import Provenance, RunSpec, thaw
 from plmctl.config.walks import leaves
 from plmctl.core.errors import UsageError
 from plmctl.core.spelling import spell_setting
-from plmctl.storage.reading import read_text
+from plmctl.storage.reading import parse_json, read_text
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ def read_first_session(run: Path) -> FirstSession:
     start: dict[str, Any] = {}
     if (file := run / "env.json").is_file():
         try:
-            start = dict(json.loads(read_text(file)))
+            start = dict(parse_json(read_text(file)))
         except (ValueError, TypeError):  # it is not needed where the run goes on as it was
             start = {}
     folder = start.get("folder")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
+
+from plmctl.storage.reading import parse_json
 
 # `_target_` of a part: as it was saved -> where the part is defined now
 TARGETS = {
@@ -203,6 +204,6 @@ def read_job_events(folder: Path) -> list[dict[str, Any]]:
 def _read_object(file: Path) -> Any:
     """What a JSON file holds; an empty mapping where it is absent or damaged."""
     try:
-        return json.loads(file.read_text(encoding="utf-8"))
+        return parse_json(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from plmctl.core.machine import describe_cpu
 from plmctl.storage.atomic import write_json
 from plmctl.storage.gate import admit
 from plmctl.storage.paths import find_cache_folder
+from plmctl.storage.reading import parse_json
 from plmctl.training.device.peak import find_card_peak, measure_rate, usual_share
 from plmctl.training.device.precision import Precision, choose
 from plmctl.training.processes.threads import count_threads
@@ -82,7 +82,7 @@ def _find_peak(precision: Precision, threads: int, cache_dir: str | None) -> flo
 def _read(file: Path) -> dict[str, float]:
     """{machine: rate} of the file; what is damaged in it is as if it were not there."""
     try:
-        kept = json.loads(file.read_text(encoding="utf-8"))
+        kept = parse_json(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     items = kept.items() if isinstance(kept, dict) else ()

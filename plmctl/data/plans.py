@@ -23,6 +23,7 @@ from plmctl.data.formats import base
 from plmctl.data.formats.base import Plan
 from plmctl.storage.atomic import write_text
 from plmctl.storage.gate import admit, own
+from plmctl.storage.reading import parse_json
 
 if TYPE_CHECKING:
     from plmctl.data.shards import Shards
@@ -66,7 +67,7 @@ def hash_code(source: str) -> str:
 
 
 def _read(folder: Path) -> Plan:
-    note = json.loads((folder / NOTE).read_text(encoding="utf-8"))
+    note = parse_json((folder / NOTE).read_text(encoding="utf-8"))
     arrays = {
         name: _map_array(folder / f"{name}.npy", length) for name, length in note["arrays"].items()
     }

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import os
 import re
 import zlib
@@ -29,6 +28,7 @@ from plmctl.run.resume import resume_spec
 from plmctl.storage.atomic import write_json
 from plmctl.storage.gate import admit, own
 from plmctl.storage.lines import read_lines
+from plmctl.storage.reading import parse_json
 
 LONGEST = 100  # characters of the name of a folder
 FOLDERS = ("run.dir", "out")  # the settings that say where a command writes
@@ -244,7 +244,7 @@ def read_last_metrics(folder: Path) -> dict[str, float]:
     file, result = folder / "metrics.jsonl", folder / "result.json"
     # fine-tuning: the scores of the checkpoint that is kept, not of the last one
     if result.is_file():
-        read = json.loads(result.read_text(encoding="utf-8"))
+        read = parse_json(result.read_text(encoding="utf-8"))
         scores = dict(read["metrics"].get("dev") or read["metrics"].get("valid") or {})
         for side, own in read.get("beside", {}).items():
             dev = own["metrics"].get("dev", {})

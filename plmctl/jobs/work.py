@@ -7,7 +7,6 @@ JOBS/<name>/         job.json: what the job is; log.txt: what it printed; run/: 
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import shutil
 import signal
@@ -28,6 +27,7 @@ from plmctl.core.unwritten import explain_unwritten
 from plmctl.jobs.job import RUN
 from plmctl.report.job_events import Event, JobEvents
 from plmctl.storage.gate import admit, open_file, own
+from plmctl.storage.reading import parse_json
 from plmctl.training.stop import STOPPED
 
 RECORD, LOG, LOCK = "job.json", "log.txt", "lock"
@@ -112,7 +112,7 @@ def work(folder: Path, execute: Execute) -> int:
         events, name = JobEvents(folder.parent), folder.name
         if events.of(name).event == "finished":
             return 0
-        record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+        record = parse_json((folder / RECORD).read_text(encoding="utf-8"))
         start = time.monotonic()
         outcome = attempt(lambda: execute(record, folder / RUN))
         more = {"label": record["label"], "seconds": round(time.monotonic() - start, 6)}

@@ -4,8 +4,6 @@ cut off, the pages before the cut.
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import lzma
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,9 +12,9 @@ from typing import Any, NamedTuple
 from xml.parsers import expat
 
 from plmctl.core.errors import DataError
+from plmctl.storage.unpacking import UNPACK, open_data
 
 _CHUNK = 1 << 18
-_OPEN: dict[str, Callable[..., Any]] = {".bz2": bz2.open, ".gz": gzip.open, ".xz": lzma.open}
 _CUT = (EOFError, OSError, lzma.LZMAError)
 _FIX = "copy or download it again; `bzip2 -tv` and `gzip -tv` say whether a file is whole"
 _FIELDS = frozenset({"title", "ns", "text"})
@@ -170,12 +168,8 @@ class Dump:
 def open_compressed(file: Path) -> Iterator[tuple[Any, Callable[[], int]]]:
     """The bytes of a file that may be compressed, and how much of the file was read."""
     try:
-        with file.open("rb") as raw:
-            unpack = _OPEN.get(file.suffix.lower())
-            if unpack is None:
-                yield raw, raw.tell
-            else:
-                with unpack(raw, "rb") as stream:
-                    yield stream, raw.tell
+        with open_data(file, UNPACK.get(file.suffix.lower())) as stream:
+            packed = getattr(stream, "raw", stream)
+            yield stream, getattr(packed, "packed", packed).tell
     except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
         raise DataError(f"cannot be read: {error.strerror}", file=file) from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -169,7 +168,7 @@ def read_result(folder: Path) -> dict[str, Any] | None:
     """
     file = folder / RESULT
     try:
-        result = json.loads(file.read_text(encoding="utf-8"))
+        result = parse_json(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     return result if isinstance(result, dict) and isinstance(result.get("metrics"), dict) else None
@@ -199,7 +198,7 @@ def read_predictions(folder: Path) -> dict[str, list[dict[str, Any]]]:
 def _json_lines(file: Path) -> Iterator[dict[str, Any]]:
     for line in file.read_text(encoding="utf-8").splitlines():
         try:
-            yield json.loads(line)
+            yield parse_json(line)
         except ValueError:
             return
 

@@ -4,7 +4,6 @@ job.
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from typing import Any, Literal
 from plmctl.core.errors import DataError
 from plmctl.report.job_events import JobEvents, LastEvent
 from plmctl.report.runs import METRICS, RECENT, RunLog
+from plmctl.storage.reading import parse_json
 
 STUDY, TABLE, JOBS = "study.json", "table.json", "jobs"
 _CELL = re.compile(r"(?:pretrain|.+ of) (?P<arm>.+), seed (?P<seed>\d+)")
@@ -139,7 +139,7 @@ def _make_job(folder: Path, last: LastEvent) -> JobFolder:
 def _json(file: Path) -> dict[str, Any] | None:
     """The JSON of a file; None if there is none, or an incomplete one."""
     try:
-        record = json.loads(file.read_text(encoding="utf-8"))
+        record = parse_json(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     return record if isinstance(record, dict) else None

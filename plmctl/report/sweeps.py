@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from plmctl.report.job_events import JobEvents
 from plmctl.report.page import Block, Heading, Paragraph, TableBlock, render_markdown
 from plmctl.storage.atomic import write_text
 from plmctl.storage.gate import own
+from plmctl.storage.reading import parse_json
 from plmctl.training.stop import STOPPED
 
 RECORD = "job.json"  # in each job's folder, whatever launcher ran it
@@ -27,7 +27,7 @@ FEW = 3  # metrics that are shown; the file of comma-separated values has all
 def read_record(folder: Path) -> dict[str, Any]:
     """The record of the job in this folder; empty if it belongs to no sweep."""
     try:
-        record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+        record = parse_json((folder / RECORD).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return (

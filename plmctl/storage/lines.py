@@ -12,6 +12,7 @@ from typing import Any
 
 from plmctl.storage.durable import sync
 from plmctl.storage.gate import admit, open_file
+from plmctl.storage.reading import parse_json
 
 
 def append_line(file: Path, record: Mapping[str, Any], *, durable: bool = False) -> None:
@@ -52,6 +53,6 @@ def read_lines(file: Path, start: int = 0) -> tuple[list[dict[str, Any]], int]:
     records = []
     for line in text.split(b"\n"):
         with contextlib.suppress(ValueError):
-            record = json.loads(line)
+            record = parse_json(line.decode())
             records += [record] if isinstance(record, dict) else []
     return records, start + len(text)

@@ -142,7 +142,9 @@ def _count_values(text: str, file: object, fix: str) -> int:
             open_groups.append((event.anchor, size))
             size += 1
             if len(open_groups) > DEPTH:
-                raise DataError(f"nested over {DEPTH} deep", file=file, line=line, fix=fix)
+                raise DataError(
+                    f"nested too deeply, over {DEPTH} levels", file=file, line=line, fix=fix
+                )
         elif isinstance(event, yaml.CollectionEndEvent):
             name, before = open_groups.pop()
             if name is not None:

@@ -16,6 +16,7 @@ from plmctl.jobs.journal import State
 from plmctl.report.sequences import FIRST, Comparison, Evidence, Look, evaluate_looks, spend
 from plmctl.report.statistics import Difference, compare, judge
 from plmctl.storage.atomic import write_json
+from plmctl.storage.reading import parse_json
 from plmctl.study.plan import StudyPlan
 from plmctl.study.results import Results
 
@@ -125,7 +126,7 @@ def open_looks(plan: StudyPlan, folder: Path, states: Mapping[str, State]) -> Lo
             f" have to be corrected\n  fix: until=decided, or {elsewhere}"
         )
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = parse_json(file.read_text(encoding="utf-8"))
         made = [_read_look(record) for record in content["looks"]]
         seeds, identity = content["seeds"], content["study"]
     except (ValueError, KeyError, TypeError) as error:

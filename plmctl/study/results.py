@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
@@ -15,6 +14,7 @@ from plmctl.jobs.journal import State
 from plmctl.report.mean_curves import Run, read_curve
 from plmctl.report.runs import RESULT, RunLog
 from plmctl.run.evaluation.predict import AVERAGE
+from plmctl.storage.reading import parse_json
 from plmctl.study.plan import StudyCell, StudyPlan
 from plmctl.study.study import PRETRAIN, Metric
 
@@ -27,7 +27,9 @@ class Results:
     ) -> None:
         self.plan, self.states = plan, states
         self._log = cache(lambda name: RunLog.read(locate(name) / RUN, most=None))
-        self._scores = cache(lambda name: json.loads((locate(name) / RUN / RESULT).read_bytes()))
+        self._scores = cache(
+            lambda name: parse_json((locate(name) / RUN / RESULT).read_text(encoding="utf-8"))
+        )
         self.problems: list[str] = []  # metrics that an evaluation did not give
 
     def values(self, metric: Metric, arm: str) -> dict[int, float]:

@@ -4,7 +4,6 @@ of whatever is wrong.
 
 from __future__ import annotations
 
-import gzip
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatch
@@ -13,6 +12,7 @@ from typing import Any
 
 from plmctl.core.errors import AbsentData, DataError
 from plmctl.storage.paths import find_near
+from plmctl.storage.unpacking import UNPACK, open_data
 from plmctl.tasks.builtin import BUILTIN, write_builtin_task
 from plmctl.text.bounds import FILE_LINES, long_line_error, longest_line
 from plmctl.text.inputs import read_lines
@@ -124,7 +124,7 @@ def read_text(file: Path) -> str:
     """
     longest = FILE_LINES * longest_line()
     try:
-        with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
+        with open_data(file, UNPACK[".gz"] if file.suffix == ".gz" else None) as stream:
             raw = stream.read(longest + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"cannot be read: {error}", file=file) from error

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from plmctl.storage.reading import parse_json
 from plmctl.tasks import files
 from plmctl.tasks.base import Task
 from plmctl.tasks.column_settings import Column
@@ -37,7 +38,7 @@ class Sheet:
         kind = files.suffix(file)
         reader.read_file(file, stated, header=reader.header)
         if kind in (".jsonl", ".json"):
-            rows = [json.loads(line) for _, line in files.lines(file) if line.strip()]
+            rows = [parse_json(line) for _, line in files.lines(file) if line.strip()]
             return cls(kind, None, rows, {role: stated[role] for role in TEXTS if role in stated})
         header, numbered, positions = reader.cells(file, stated, header=reader.header)
         return cls(

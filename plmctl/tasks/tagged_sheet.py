@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from plmctl.storage.reading import parse_json
 from plmctl.tasks import files
 from plmctl.tasks.base import Task
 from plmctl.tasks.column_settings import Column
@@ -62,7 +63,7 @@ class TaggedSheet:
                 role: name if isinstance(name, str) else role for role, name in task.columns.items()
             }
             return cls(
-                ".jsonl", [json.loads(line) for _, line in files.lines(file) if line.strip()], names
+                ".jsonl", [parse_json(line) for _, line in files.lines(file) if line.strip()], names
             )
         return cls("columns", list(_parts(file)), task.columns)
 

@@ -22,6 +22,7 @@ from plmctl.text.protobuf import spell_field
 from plmctl.text.roles import Roles
 from plmctl.text.rust import Rust
 from plmctl.text.sentence_piece import FILE, SentencePiece
+from plmctl.text.trial import remember
 
 SPACE = "▁"  # with which the first piece of a word begins, in sentencepiece's vocabularies
 SCORE = b"\x15"  # key of ModelProto.SentencePiece.score, a 32-bit float
@@ -160,6 +161,7 @@ def _grow_pieces(
     for merge, score in zip(merges, scores, strict=True):
         piece = spell_field(1, merge.token.encode()) + SCORE + struct.pack("<f", score)
         model += spell_field(1, piece)
+    remember(model)
     return SentencePiece(model, roles if FILE in backend.files() else None)
 
 

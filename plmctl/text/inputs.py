@@ -15,13 +15,14 @@ from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Sequence
 from glob import escape, glob
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 from plmctl.core.errors import DataError, find_meant, nearest
 from plmctl.core.extras import require_library
 from plmctl.core.spelling import spell_setting
 from plmctl.storage.paths import find_near
 from plmctl.storage.reading import parse_json_at
+from plmctl.storage.unpacking import UNPACK, open_data
 from plmctl.text.bounds import BLANK, blank_text_error, long_line_error, longest_line
 from plmctl.text.hub import DataSet
 from plmctl.text.quotes import explain_break, hold
@@ -208,7 +209,8 @@ def read_stream(
             end = line.rfind(b" ") + 1 or _character_end(line)
             line, rest = line[:end], line[end:]
         text = _decode(line, file, number)
-        blank = blank + len(line) if not text or text.isspace() else 0
+        empty = not text or text.isspace() or (text[0] == "\0" and not text.strip("\0"))
+        blank = blank + len(line) if empty else 0
         if blank > BLANK:
             raise blank_text_error(file, number)
         yield number, text
@@ -285,8 +287,8 @@ def open_unpacked(file: Path) -> BinaryIO:
     """Open a file as unpacked bytes; OSError if it cannot be read."""
     if file.name.endswith(".zst"):
         library = require_library("zstandard", "zstd", str(file))
-        return cast(BinaryIO, io.BufferedReader(_Zstandard(file.open("rb"), library), 1 << 17))
-    return cast(BinaryIO, gzip.open(file)) if file.name.endswith(".gz") else file.open("rb")
+        return open_data(file, lambda stream: _Zstandard(stream, library))
+    return open_data(file, UNPACK[".gz"] if file.name.endswith(".gz") else None)
 
 
 class _Zstandard(io.RawIOBase):

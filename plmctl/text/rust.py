@@ -23,6 +23,7 @@ from plmctl.text.backend import (
     cut_nowhere,
 )
 from plmctl.text.roles import Roles
+from plmctl.text.trial import try_out
 
 FILE = "tokenizer.json"
 SPARE = 1 << 16  # ids without a token that a tokenizer may have
@@ -72,6 +73,7 @@ class Rust:
     @classmethod
     def read(cls, content: bytes, file: object = FILE) -> Rust:
         """Read a tokenizer.json; `file` is its name in messages."""
+        try_out(content, file, kind="json")
         with blame_tokenizer(file):
             return cls(tokenizers.Tokenizer.from_str(content.decode()))
 

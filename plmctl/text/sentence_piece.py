@@ -15,6 +15,7 @@ from plmctl.text.backend import Cut, Span, cut_at_spaces, cut_nowhere
 from plmctl.text.protobuf import parse_fields
 from plmctl.text.roles import Roles
 from plmctl.text.rust import Rust, finish
+from plmctl.text.trial import try_out
 
 FILE = "sentencepiece.model"  # trained here
 GIVEN = "spiece.model"  # trained elsewhere: only its own library decides its ids
@@ -33,6 +34,7 @@ class SentencePiece:
         self, model: bytes, special: Roles | None = None, added: Sequence[str] = ()
     ) -> None:
         self.model, self._file = model, FILE if special else GIVEN
+        try_out(model, self._file, kind="model")
         try:
             self._processor: Any = sentencepiece.SentencePieceProcessor(model_proto=model)
         except RuntimeError as error:

@@ -26,6 +26,7 @@ from plmctl.text.roles import Roles
 from plmctl.text.rust import Rust, finish
 from plmctl.text.segmented import SegmentedBackend, space_words
 from plmctl.text.sentence_piece import SentencePiece
+from plmctl.text.trial import remember
 from plmctl.text.words import Word
 
 
@@ -73,6 +74,7 @@ class _Pieces(Recipe):
             )
         except RuntimeError as error:
             raise self._explain(str(error)) from error
+        remember(model.getvalue())
         return SentencePiece(model.getvalue(), special), special
 
     def _explain(self, message: str) -> ConfigError:

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from plmctl.core.errors import ConfigError, PlmctlError
 from plmctl.models.base import Backbone, Hidden, Model
 from plmctl.storage.atomic import write_json
 from plmctl.storage.gate import admit
+from plmctl.storage.reading import parse_json
 from plmctl.tasks import inference
 from plmctl.tasks.batches import fingerprint
 from plmctl.training.checkpoint import Say, fingerprint_tensors, tensors_of
@@ -243,7 +243,7 @@ class FrozenOutputs:
                 write_json(note, {"made": made, "bytes": split.states.nbytes, **kind})
         if name == TRAIN:  # the main process evaluates alone
             self.world.barrier()
-        known = json.loads(note.read_text(encoding="utf-8"))
+        known = parse_json(note.read_text(encoding="utf-8"))
         if split.states is None:
             split.open(known["width"], getattr(torch, known["dtype"].removeprefix("torch.")))
         self._complete.add(name)
@@ -299,7 +299,7 @@ _OFTEN = {"once": "once", "epoch": "once an epoch"}
 def _is_made(note: Path, file: Path, made: str) -> bool:
     """Whether complete states were made of the same rows and weights."""
     try:
-        known = json.loads(note.read_text(encoding="utf-8"))
+        known = parse_json(note.read_text(encoding="utf-8"))
         return bool(known["made"] == made and file.stat().st_size == known["bytes"])
     except (OSError, ValueError, KeyError, TypeError):
         return False

@@ -25,6 +25,7 @@ from plmctl.core.machine import describe_cpu
 from plmctl.core.terminal import remark
 from plmctl.storage.atomic import write_text
 from plmctl.storage.gate import admit, open_file, own
+from plmctl.storage.reading import parse_json
 from plmctl.training.log import METRICS
 from plmctl.training.trackers import base as trackers
 
@@ -198,7 +199,7 @@ def restore_environment(folder: Path, say: Callable[[str], None], *, threads: bo
     differs from the first session.
     """
     try:
-        saved = json.loads((folder / "env.json").read_text(encoding="utf-8"))
+        saved = parse_json((folder / "env.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return
     if threads:

@@ -439,7 +439,7 @@ def test_a_saved_config_that_the_manifest_knows(
 ) -> None:
     (checkpoint / "config.yaml").write_text(settings)
     _seal_anew(checkpoint)
-    with pytest.raises(DataError, match=rf"config\.yaml: .*{message}"):
+    with pytest.raises(DataError, match=rf"config\.yaml:.*{message}"):
         plmctl.load(checkpoint)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from plmctl.config.plugins import as_words
 from plmctl.config.recipes import part_files
 from plmctl.core.errors import DataError
 from plmctl.core.spelling import spell_line
+from plmctl.storage.reading import parse_json
 from plmctl.tasks import files
 from plmctl.tasks.table_rows import rows_of
 
@@ -58,7 +58,7 @@ def _read_names(path: Path) -> list[str]:
         with contextlib.suppress(DataError, ValueError, OSError):
             if files.suffix(file) in OBJECTS:
                 _, line = next(files.lines(file))
-                row = json.loads(line)
+                row = parse_json(line)
                 return list(row) if isinstance(row, dict) else []
             return next(iter(rows_of(file)))[1]
     return []

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,8 @@ from plmctl.core.terminal import counted, remark, tell
 from plmctl.core.values import fit
 from plmctl.heads.token_weights import TOKEN_WEIGHTS
 from plmctl.storage.atomic import write_text
+from plmctl.storage.reading import MALFORMED, parse_json
+from plmctl.storage.unpacking import refuse_bomb
 from plmctl.tasks.search import search_vectors
 
 MADE = "made"
@@ -66,16 +69,17 @@ class VectorFile:
     def read(cls, file: Path) -> VectorFile:
         """DataError for a file that is none, or has several vectors a line."""
         try:
+            refuse_bomb(file)
             with np.load(file, allow_pickle=False) as found:
                 if MADE not in found:
                     what = "these are not vectors with one for each line, which can be searched"
                     raise DataError(what, file=file, fix=_FIX)
-                made = json.loads(bytes(found[MADE]).decode())
+                made = parse_json(bytes(found[MADE]).decode())
                 manner = Manner(**{key: made[key] for key in Manner.__annotations__})
                 count = len(fit(manner.texts, list[str]))
                 vectors = np.stack([found[f"hidden_{n}"][0] for n in range(count)])
                 weights = found[WEIGHTS] if manner.pooling in TOKEN_WEIGHTS else None
-        except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        except (OSError, EOFError, zlib.error, zipfile.BadZipFile, *MALFORMED) as error:
             what = f"no file of vectors: {error}"
             raise DataError(what, file=file, fix=_FIX) from error
         return cls(vectors, manner, weights)

@@ -37,6 +37,7 @@ from plmctl.run.teaching.teachers import load_teacher, teachers_of
 from plmctl.run.tuning import finetuning
 from plmctl.run.weights.loading import Loaded, load
 from plmctl.storage.atomic import write_json, write_text
+from plmctl.storage.reading import parse_json
 from plmctl.tasks import batches, inference
 from plmctl.tasks.base import Task
 from plmctl.tasks.label_text import spell_label
@@ -75,7 +76,7 @@ def compare(session: Session, result: Result) -> Result:
     file = session.folder / "result.json"
     record: dict[str, Any] = {"metrics": {"dev": dict(table.student.scores)}}
     if file.is_file():
-        record = json.loads(file.read_text(encoding="utf-8"))
+        record = parse_json(file.read_text(encoding="utf-8"))
     write_json(file, {**record, "distillation": table.to_json()})
     write_text(session.folder / "distill.md", table.markdown())
     if session.spec.provenance.json:
