@@ -58,7 +58,6 @@ LATE = {
     "run/checks/contract.py": {"plmctl.run.assemble", "plmctl.training.freezing"},
     "run/data_sets/data_check.py": {"plmctl.tasks"},
     "run/deciding.py": {"plmctl.run.parents"},
-    "text/trial_child.py": {"tokenizers", "sentencepiece"},  # one of them, in a process of its own
     "run/teaching/distill_words.py": {"plmctl.run.resume"},
     "run/weights/loading.py": {"plmctl.run.weights.shrinking"},
 }

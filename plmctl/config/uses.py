@@ -42,6 +42,8 @@ class Evaluate(RunSpec):
     # eval/<its name>
     out: str | None = None
     overwrite: bool = False  # such a file that is there already, or an earlier one in the folder
+    # of a table that is written: a ' stands before a text that a spreadsheet would run (=, +, -, @)
+    guard_cells: bool = True
     batch_size: Count = 32
     device: Literal["auto", "cpu", "cuda"] = "auto"
     # bf16, fp16: three digits; auto: as training chooses
@@ -74,6 +76,8 @@ class Attack(RunSpec):
     # are kept; null: attack/ in the run
     out: str | None = None
     overwrite: bool = False  # such a file that is there already, or an earlier one in the folder
+    # of a table that is written: a ' stands before a text that a spreadsheet would run (=, +, -, @)
+    guard_cells: bool = True
     batch_size: Count = 64  # texts that the model reads at once
     window: Count = 64  # examples that are attacked side by side
     device: Literal["auto", "cpu", "cuda"] = "auto"

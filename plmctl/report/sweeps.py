@@ -14,6 +14,7 @@ from typing import Any
 from plmctl.report.job_events import JobEvents
 from plmctl.report.page import Block, Heading, Paragraph, TableBlock, render_markdown
 from plmctl.storage.atomic import write_text
+from plmctl.storage.formulas import guard
 from plmctl.storage.gate import own
 from plmctl.storage.reading import parse_json
 from plmctl.training.stop import STOPPED
@@ -114,9 +115,8 @@ def write(jobs: Sequence[dict[str, Any]], folder: Path) -> Path:
     writer.writerow(["job", *varied, "status", *metrics, "dir"])
     for job, pair in zip(jobs, pairs, strict=True):
         numbers = [job["metrics"].get(key, "") for key in metrics]
-        writer.writerow(
-            [job["job"], *(pair.get(key, "") for key in varied), _status(job), *numbers, job["dir"]]
-        )
+        words = [guard(pair.get(key, "")) for key in varied]
+        writer.writerow([job["job"], *words, _status(job), *numbers, job["dir"]])
     write_text(folder / SHEET, text.getvalue())
     return folder / PAGE
 

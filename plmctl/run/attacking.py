@@ -104,7 +104,9 @@ def attack(spec: Attack) -> int:
     rows = attack_examples(victim, model, candidates, constraints, search, window=spec.window)
     seconds = time.perf_counter() - started
     out = Path(spec.out) if spec.out else own(loaded.source.run or Path()) / "attack"
-    file = write_results(out, spec.split, round_floats(rows), overwrite=spec.overwrite)
+    file = write_results(
+        out, spec.split, round_floats(rows), overwrite=spec.overwrite, guarded=spec.guard_cells
+    )
     extra = {
         "task": task.name,
         "checkpoint": str(loaded.source.folder),

@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import count, zip_longest
+from itertools import chain, count, zip_longest
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,6 +16,7 @@ from plmctl.core.errors import ConfigError, DataError
 from plmctl.core.terminal import counted, remark, tell
 from plmctl.core.values import fit
 from plmctl.storage.atomic import open_atomic, write_text
+from plmctl.storage.formulas import guard
 from plmctl.storage.gate import admit
 from plmctl.storage.paths import inside
 from plmctl.storage.reading import parse_json, parse_json_at
@@ -167,13 +168,16 @@ def read_columns(
     }
 
 
-def write_rows(file: Path, rows: Sequence[Row], *, spelling: TableSpelling | None = None) -> Path:
+def write_rows(
+    file: Path, rows: Sequence[Row], *, spelling: TableSpelling | None = None, guarded: bool = True
+) -> Path:
     """A table for .csv and .tsv, otherwise an object a line; standard output for "-".
 
     Args:
         file: its place.
         rows: {column: value}.
         spelling: how a table is written; None: as usual.
+        guarded: a table has a ' before each text that a spreadsheet would run, which is said.
     """
     if file == STDOUT:
         for row in rows:
@@ -184,6 +188,7 @@ def write_rows(file: Path, rows: Sequence[Row], *, spelling: TableSpelling | Non
         flat = [dict(_cells(row)) for row in rows]
         names = list(dict.fromkeys(name for row in flat for name in row))
         cells = [names, *([row.get(name, "") for name in names] for row in flat)]
+        cells = _guard_cells(file, cells) if guarded else cells
         how = spelling or TableSpelling()
         csv_kind = file.suffix == ".csv"
         lines = [spell_row(row, how.sign) for row in cells] if csv_kind else _spell_tsv(file, cells)
@@ -197,6 +202,15 @@ def write_rows(file: Path, rows: Sequence[Row], *, spelling: TableSpelling | Non
 def spell_json(row: Mapping[str, Any]) -> str:
     """A row as an object in one line; what only reads like a `dict` is one there."""
     return json.dumps(row, ensure_ascii=False, default=dict)
+
+
+def _guard_cells(file: Path, rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    safe = [[guard(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
+    both = zip(chain(*rows), chain(*safe), strict=True)
+    if changed := sum(before != after for before, after in both):
+        what = f"{counted(changed, 'cell')} that a spreadsheet would run (=, +, -, @ first)"
+        remark(f"{file}: {what}: a ' stands before; guard_cells=false leaves it out")
+    return safe
 
 
 def _spell_tsv(file: Path, rows: Sequence[Sequence[Any]]) -> list[str]:

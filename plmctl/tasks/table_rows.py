@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.core.errors import DataError
+from plmctl.storage.formulas import unguard
 from plmctl.storage.reading import parse_json_at
 from plmctl.tasks import files
 from plmctl.text.bounds import longest_line
@@ -67,7 +68,8 @@ def rows_of(file: Path, *, lenient: bool = False) -> Iterator[Row]:
     `lenient`: a quote that seems to be left open is said, and no error.
     """
     csv_kind = files.suffix(file) == ".csv"
-    return csv_rows(file, lenient=lenient) if csv_kind else _tab_rows(file)
+    for number, cells in csv_rows(file, lenient=lenient) if csv_kind else _tab_rows(file):
+        yield number, [unguard(cell) for cell in cells]
 
 
 def show_row(file: Path, cells: Sequence[str]) -> str:

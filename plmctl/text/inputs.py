@@ -12,7 +12,7 @@ import os
 import re
 import zlib
 from codecs import BOM_UTF8
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from glob import escape, glob
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 from plmctl.core.errors import DataError, find_meant, nearest
 from plmctl.core.extras import require_library
 from plmctl.core.spelling import spell_setting
+from plmctl.storage.formulas import unguard
 from plmctl.storage.paths import find_near
 from plmctl.storage.reading import parse_json_at
 from plmctl.storage.unpacking import UNPACK, open_data
@@ -255,9 +256,14 @@ def _csv_rows(file: Path) -> Iterator[Row]:
             held.clear()
         for row in table:
             held.clear()
-            yield table.line_num, {name: cell for name, cell in row.items() if name is not None}
+            yield table.line_num, _unguard(row)
     except csv.Error as error:
         raise explain_break(file, held, table.reader.line_num, sign, error) from error
+
+
+def _unguard(row: Mapping[Any, Any]) -> dict[str, Any]:
+    named = ((name, cell) for name, cell in row.items() if name is not None)
+    return {name: unguard(cell) if isinstance(cell, str) else cell for name, cell in named}
 
 
 def _parquet_rows(file: Path, fields: Sequence[str]) -> Iterator[Row]:

@@ -9,6 +9,9 @@ import resource
 import sys
 from collections.abc import Callable, Iterator
 
+import sentencepiece
+import tokenizers
+
 MEMORY, SECONDS = 4 << 30, 60  # bytes of addresses, of processor time
 GROWTH, SPARE = 32, 1000  # the longest published normaliser makes 18 characters of one
 LONG = 2000  # letters of one kind: what a regular expression without end stumbles over
@@ -38,8 +41,6 @@ def main(kind: str) -> str:
     """Load the content on standard input, and probe it."""
     content = sys.stdin.buffer.read()
     if kind == "json":
-        import tokenizers
-
         try:
             made = tokenizers.Tokenizer.from_str(content.decode())
         except Exception:  # what is wrong is said where it is loaded; a panic is no Exception
@@ -48,8 +49,6 @@ def main(kind: str) -> str:
         made.no_padding()
         stage = made.normalizer
         return probe(made.encode, stage.normalize_str if stage else str)
-    import sentencepiece
-
     try:
         model = sentencepiece.SentencePieceProcessor(model_proto=content)
     except RuntimeError:

@@ -13,6 +13,7 @@ from plmctl.core.errors import DataError, nearest
 from plmctl.core.locate import locate
 from plmctl.core.terminal import remark
 from plmctl.run.weights.loading import Loaded
+from plmctl.storage.formulas import unguard
 from plmctl.storage.reading import parse_json_at
 from plmctl.tasks.classification import parse_texts
 from plmctl.tasks.encode import lay_out, pad
@@ -184,8 +185,9 @@ def _read_contents(file: Path, field: str) -> Iterator[tuple[int, str | dict[str
 def _tab_rows(file: Path) -> Iterator[Row]:
     """The rows of a table whose cells stand between tabs, under the names of its first line."""
     lines = ((number, text) for number, text in read_lines(file, cut=False) if text.strip())
-    names = next(lines, (0, ""))[1].split("\t")
-    return ((number, dict(zip(names, text.split("\t"), strict=False))) for number, text in lines)
+    rows = ((number, [unguard(cell) for cell in text.split("\t")]) for number, text in lines)
+    names = next(rows, (0, [""]))[1]
+    return ((number, dict(zip(names, cells, strict=False))) for number, cells in rows)
 
 
 def lay_out_text(text: str, loaded: Loaded, length: int | None) -> EmbeddingLine:

@@ -97,7 +97,8 @@ def write_split(
         for renamed in filter(None, (doubled, describe_renamed(names))):
             remark(f"column {renamed}")
     spelling = None if spec.input is None else spelling_of(Path(spec.input))
-    return write_results(out, name, rows, overwrite=spec.overwrite, spelling=spelling)
+    how: Any = {"overwrite": spec.overwrite, "guarded": spec.guard_cells}
+    return write_results(out, name, rows, spelling=spelling, **how)
 
 
 def write_results(
@@ -107,6 +108,7 @@ def write_results(
     *,
     overwrite: bool,
     spelling: TableSpelling | None = None,
+    guarded: bool = True,
 ) -> Path:
     """Write rows to the file `out`, a table by `spelling`, or as `<name>.jsonl` into this folder,
     where earlier ones are kept without `overwrite`; return the file.
@@ -115,7 +117,7 @@ def write_results(
         return write_rows(out, rows)
     file = out if is_file(out) else predictions_file(own(out), name)
     with keep_earlier(file, overwrite=overwrite):
-        return write_rows(file, rows, spelling=spelling)
+        return write_rows(file, rows, spelling=spelling, guarded=guarded)
 
 
 def write_for_board(out: Path, name: str, content: str, *, overwrite: bool) -> Path:

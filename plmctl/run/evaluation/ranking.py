@@ -57,7 +57,7 @@ def rank_corpus(
     written = {key: task.write_rankings(examples, own, names) for key, own in rankings.items()}
     out = choose_out(spec, loaded)
     rows = written[name]
-    file = write_results(out, name, rows, overwrite=spec.overwrite)
+    file = write_results(out, name, rows, overwrite=spec.overwrite, guarded=spec.guard_cells)
     scored = all(example.label is not None for example in examples)
     scores = {}
     if scored:  # in fine-tuning the same metrics are of the texts of a split alone
