@@ -121,4 +121,4 @@ def _geometry(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
     x, y = unit(first), unit(second)
     pairs = ~torch.eye(len(x), dtype=torch.bool, device=x.device)
     potential = torch.exp(4 * (multiply(x, x) - 1)).masked_fill(~pairs, 0)  # |x - y|^2 = 2 - 2 x.y
-    return (x - y).square().sum(), (potential.sum() / pairs.sum()).log()
+    return (x - y).square().sum(1).sum(), (potential.sum() / pairs.sum()).log()
