@@ -147,6 +147,8 @@ class Batch:
     source: str = "text"
     # name -> [n, ...]: what all rows of the update share, where this is a part of them
     shared: Mapping[str, Tensor] = field(default_factory=dict)
+    # another process trains on these rows: they only tell what is counted
+    spare: bool = False
 
     @property
     def text(self) -> Seq:

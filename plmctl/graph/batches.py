@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -77,9 +78,10 @@ class TripleBatches:
         self._update += 1
         low, high = (rows.shape[-1] * rank // self.world for rank in (self.rank, self.rank + 1))
         size = self.micro_batch_size
-        return [
-            self.make(rows[..., at : min(at + size, high)], epoch) for at in range(low, high, size)
-        ]
+        parts = [rows[..., at : min(at + size, high)] for at in range(low, high, size)]
+        # of fewer triples than processes, some have none
+        spare = [] if parts else [replace(self.make(rows[..., :1], epoch), spare=True)]
+        return spare or [self.make(part, epoch) for part in parts]
 
     def _shuffle(self, draws: Draws) -> np.ndarray:
         """int64 [n], or [sides, n] where each side has an order of its own: its questions are in

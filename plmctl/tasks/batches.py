@@ -49,15 +49,12 @@ class BatchUnits:
         )
 
 
-def plan(
-    length: np.ndarray, *, batch_size: int, seed: int, epoch: int, world: int = 1
-) -> list[np.ndarray]:
+def plan(length: np.ndarray, *, batch_size: int, seed: int, epoch: int) -> list[np.ndarray]:
     """The units of each update of an epoch: every one once, those of similar length together, a
     function of (seed, epoch).
 
     A shuffled order is cut into stretches of `REACH` batches, each is sorted by length and cut into
-    batches, and the batches are shuffled. A rest too small for every process to have one joins the
-    batch before it.
+    batches, and the batches are shuffled.
     """
     draws, n = Draws(seed, epoch), len(length)
     order = np.argsort(draws.words(np.arange(n), "order", 1)[:, 0], kind="stable")
@@ -66,9 +63,6 @@ def plan(
         stretch = order[start : start + REACH * batch_size]
         stretch = stretch[np.argsort(length[stretch], kind="stable")]
         batches += [stretch[at : at + batch_size] for at in range(0, len(stretch), batch_size)]
-    if len(batches) > 1 and len(batches[-1]) < world:
-        rest = batches.pop()
-        batches[-1] = np.concatenate([batches[-1], rest])
     order_of_batches = np.argsort(
         draws.words(np.arange(len(batches)), "batches", 1)[:, 0], kind="stable"
     )
@@ -138,8 +132,8 @@ def _pick(seq: Seq, index: np.ndarray) -> Seq:
 
 
 class Batches:
-    """Iterates over updates without end, each the list of this process's micro-batches; the
-    state is the number of updates.
+    """Iterates over updates without end, each the list of this process's micro-batches, or one
+    spare one where others have all rows; the state is the number of updates.
     """
 
     stage = 0  # there are no stages here
@@ -178,11 +172,7 @@ class Batches:
     def _plan_epoch(self, epoch: int) -> list[np.ndarray]:
         if epoch != self._epoch:
             self._plan = plan(
-                self.units.length,
-                batch_size=self.batch_size,
-                seed=self.seed,
-                epoch=epoch,
-                world=self.world,
+                self.units.length, batch_size=self.batch_size, seed=self.seed, epoch=epoch
             )
             self._epoch = epoch
         return self._plan
@@ -206,7 +196,11 @@ class Batches:
         ]
         draws = Draws(self.seed, epoch)
         hide = None if self.noise is None else partial(add_noise, self.noise, draws=draws)
-        return [collate(self.rows, self.units.rows(part), hide) for part in parts]
+        made = [collate(self.rows, self.units.rows(part), hide) for part in parts]
+        if made:
+            return made
+        # a rest with fewer units than processes
+        return [replace(collate(self.rows, self.units.rows(index[:1]), hide), spare=True)]
 
     @cached_property
     def fingerprint(self) -> str:

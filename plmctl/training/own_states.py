@@ -5,9 +5,11 @@ carries from row to row.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from torch import Tensor
 
+from plmctl.data.reader import choose_rows_of_rank
 from plmctl.training.carried_states import CarriedStates, refuse_other_processes
 from plmctl.training.processes.world import World
 from plmctl.training.randomness import random_state, restore_random_state
@@ -26,18 +28,25 @@ class OwnStates:
         carried = {f"{MEMORY}{key}": state.cpu() for key, state in self._memory.tensors().items()}
         return {**random_state(self._world.device), **carried}
 
-    def load(self, saved: Mapping[str, Tensor], *, processes: int) -> bool:
+    def load(self, saved: Mapping[str, Tensor], *, processes: int, sources: int = 1) -> bool:
         """Restore those of this process out of what `join` made of `processes`; False where their
-        number is another now, which carried states do not allow.
+        number is another now: then generators are not restored, and carried states are shared out.
+
+        Args:
+            sources: from which rows come. States of several are of no known rows where the number
+                of processes changes.
         """
-        if processes != self._world.size:
-            if any(f"/{MEMORY}" in name for name in saved):
-                refuse_other_processes(processes, self._world.size)
-            return False
-        own = _strip(saved, f"{self._world.rank}/")
-        restore_random_state(own, self._world.device)
-        self._memory.load(_strip(own, MEMORY))
-        return True
+        ranks = [_strip(saved, f"{rank}/{MEMORY}") for rank in range(processes)]
+        world = self._world
+        if processes == world.size:
+            restore_random_state(_strip(saved, f"{world.rank}/"), world.device)
+            self._memory.load([ranks[world.rank]])
+            return True
+        if sources > 1 and any(ranks):
+            refuse_other_processes(processes, world.size)
+        share = partial(choose_rows_of_rank, world=world.size, rank=world.rank)
+        self._memory.load(ranks, share)
+        return False
 
 
 def join(ranks: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:

@@ -280,7 +280,7 @@ class Trainer:
     def _skip(self, micro_batches: Sequence[Batch]) -> None:
         p = self.progress
         p.skipped, p.bad_in_row = p.skipped + 1, p.bad_in_row + 1
-        rows = self.world.gather([int(key) for batch in micro_batches for key in batch.key])
+        rows = self.world.gather([int(key) for b in micro_batches for key in b.key if not b.spare])
         keys = [key for part in rows for key in part]
         self.log.record(
             {
@@ -449,7 +449,8 @@ class Trainer:
             self._begin(self.stages[self.progress.stage]).load_state_dict(trainer["reader"])
         with blame_file(folder / "random.safetensors", fix=OLDER):
             processes = trainer["processes"]
-            if not self.own.load(saved.random, processes=processes):
+            sources = len(trainer["reader"].get("sources", ()))
+            if not self.own.load(saved.random, processes=processes, sources=sources):
                 seed_rank(self.settings.seed, self.world.rank, self.progress.step)
                 now = self.world.size
                 self.log.say(f"not bit-exact from here on: {processes} -> {now} processes")

@@ -70,11 +70,12 @@ class Update:
         """
         local = {"tokens": 0, "rows": 0, **also}
         for batch in micro_batches:
-            local["tokens"] += batch.counts.get("tokens", 0)
-            local["rows"] += batch.counts.get("rows", len(batch.key))
+            there = 0 if batch.spare else 1
+            local["tokens"] += there * batch.counts.get("tokens", 0)
+            local["rows"] += there * batch.counts.get("rows", len(batch.key))
             own = self.regulariser.counts(batch) if self.regulariser else {}
             for name, count in {**self.objective.counts(batch), **own}.items():
-                local[f"term/{name}"] = local.get(f"term/{name}", 0) + count
+                local[f"term/{name}"] = local.get(f"term/{name}", 0) + there * count
         return self.strategy.sum_counts(local)
 
     def gradient(
@@ -88,6 +89,7 @@ class Update:
         Returns:
             Its global norm, and the entries for the meter.
         """
+        micro_batches = [batch for batch in micro_batches if not batch.spare]
         world, last = self.strategy.world, len(micro_batches) - 1
         regulariser = self.regulariser
         if regulariser and step % regulariser.every:

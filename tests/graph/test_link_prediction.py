@@ -15,6 +15,7 @@ from plmctl.graph.losses.base import GraphLoss
 from plmctl.graph.losses.k_vs_all import KVsAll
 from plmctl.graph.losses.margin import Margin
 from plmctl.graph.losses.one_vs_all import OneVsAll
+from plmctl.graph.losses.self_adversarial import SelfAdversarial
 from plmctl.graph.objective import LinkPrediction
 from plmctl.graph.penalties.power import Power
 from plmctl.graph.scores.base import Score
@@ -173,6 +174,44 @@ def test_groups_change_no_loss_of_an_epoch(sides: tuple[Side, ...], reciprocal: 
         found.append((link.detach(), cost.detach(), tables.entity.grad, tables.relation.grad))
     for ours, theirs in zip(*found, strict=True):
         torch.testing.assert_close(ours, theirs)
+
+
+CUT: list[GraphLoss] = [
+    OneVsAll(),
+    OneVsAll(grouped=True),
+    KVsAll(),
+    Margin(gamma=2.0, negatives=3),
+    SelfAdversarial(gamma=2.0, temperature=1.0, negatives=3),
+]
+
+
+@pytest.mark.parametrize("loss", CUT, ids=lambda loss: type(loss).__name__)
+def test_an_epoch_is_the_same_in_other_pieces(loss: GraphLoss) -> None:
+    """One process and one pass, three processes, and micro-batches of a triple; a process without a
+    triple only counts the losses of others.
+    """
+    objective = LinkPrediction(loss, penalty=Power(weight=0.3, power=3))
+    found: list[list[torch.Tensor | None]] = []
+    for world, micro in ((1, None), (3, None), (3, 1)):
+        tables = make_tables(ComplEx())
+        model = Model(backbone=tables, heads={})
+        ranks = [
+            TripleBatches(
+                GRAPH, loss, batch_size=len(TRAIN) - 1, micro_batch_size=micro, world=world, rank=r
+            )
+            for r in range(world)
+        ]
+        spare = 0
+        for _ in range(ranks[0].updates_per_epoch):
+            for batch in [each for rank in ranks for each in next(rank)]:
+                spare += batch.spare
+                if not batch.spare:
+                    terms = objective(model, batch).terms.values()
+                    torch.stack([term.weight * term.total for term in terms]).sum().backward()
+        assert spare == world - 1, "of the last triple alone"
+        found.append([tables.entity.grad, tables.relation.grad])
+    torch.testing.assert_close(found[1], found[0])
+    torch.testing.assert_close(found[2], found[0])
 
 
 def test_a_question_of_a_group_is_asked_once() -> None:

@@ -22,14 +22,15 @@ from plmctl.tasks.several import SideLoss, SideTask, TaskBatches
 SIZES = {"text": 24, "big": 60, "small": 5}
 
 
-def batches(count: int) -> Batches:
+def batches(count: int, world: int = 1, rank: int = 0) -> Batches:
     ids = np.arange(count, dtype=np.int64)[:, None] % 7
     rows = Rows(key=np.arange(count), seqs={"text": Seq(ids, np.ones(count, dtype=np.int64))})
-    return Batches(rows, batch_size=4, micro_batch_size=2, seed=3)
+    return Batches(rows, batch_size=4, micro_batch_size=2, seed=3, world=world, rank=rank)
 
 
-def mixed(mixing: Mixing, seed: int = 1) -> TaskBatches:
-    return TaskBatches({name: batches(n) for name, n in SIZES.items()}, mixing, seed=seed)
+def mixed(mixing: Mixing, seed: int = 1, world: int = 1, rank: int = 0) -> TaskBatches:
+    members = {name: batches(n, world, rank) for name, n in SIZES.items()}
+    return TaskBatches(members, mixing, seed=seed)
 
 
 def take(source: TaskBatches, updates: int) -> list[tuple[str, list[int]]]:
@@ -103,6 +104,21 @@ def test_it_goes_on_where_it_was_stopped() -> None:
     assert take(again, 40) == expected
     with pytest.raises(DataError, match="other tasks"):
         mixed(Proportional()).load_state_dict(state)
+
+
+def test_processes_share_out_what_one_has() -> None:
+    """Of a rest of one example, one process has it, and the other only counts its losses."""
+    one, two = mixed(Proportional()), [mixed(Proportional(), world=2, rank=r) for r in range(2)]
+    spare = 0
+    for _ in range(one.updates_per_epoch):
+        whole = [int(key) for batch in next(one) for key in batch.key]
+        parts = [batch for source in two for batch in next(source)]
+        assert [int(key) for b in parts if not b.spare for key in b.key] == whole
+        assert len({batch.source for batch in parts}) == 1
+        spare += sum(batch.spare for batch in parts)
+    assert spare == 1
+    assert {**two[0].state_dict()} == {**one.state_dict()}
+    mixed(Proportional()).load_state_dict(two[1].state_dict())
 
 
 class Head(Objective):

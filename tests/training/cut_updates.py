@@ -50,8 +50,6 @@ def find_updates(
                 drop_nothing(module)
         source: Any = trainer._begin(trainer.stages[0])
         start = source.state_dict()
-        if getattr(source, "units", None) is not None and len(source.units.size) < 2:
-            raise _Enough  # an example for each process
         for name, rows in cuts.items():
             for part in (source, *getattr(source, "members", {}).values()):
                 part.micro_batch_size = rows

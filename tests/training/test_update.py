@@ -1,6 +1,7 @@
 """One update: exact for any split, and honest about what is not finite."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -43,6 +44,18 @@ def test_gradient_is_the_sum_of_means_written_as_a_loop(tmp_path):
     assert float(norm) == pytest.approx(
         sum(float(p.grad.square().sum()) for _, p in named) ** 0.5, rel=1e-4
     )
+
+
+def test_a_spare_batch_only_names_what_is_counted(tmp_path):
+    trainer = make_trainer(tmp_path, dropout=0.0, rows=4, micro=4, settings={"clip": 0.0})
+    update, batch = trainer.update, make_batch([0, 1, 2, 3])
+    spare = replace(make_batch([5]), spare=True)
+    assert update.count([spare], {}) == dict.fromkeys(update.count([batch], {}), 0)
+    counts = update.count([batch, spare], {})
+    assert counts == update.count([batch], {})
+    norm, _ = update.gradient([spare], counts)
+    assert float(norm) == 0
+    assert all(p.grad is None for _, p in trainer.parameters)
 
 
 def test_1x16_is_16x1(tmp_path):
