@@ -315,6 +315,9 @@ def collate(
             tensor(rows_of_seq.ids), tensor(rows_of_seq.length), tracks, full, rows_of_seq.view
         )
 
+    def tensors_of(arrays: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
+        return {name: tensor(x) for name, x in arrays.items()}
+
     def targets(name: str, labels: np.ndarray) -> Targets:
         index, ids, count = _compact(name, labels, slots=capacity.get(name, labels.shape[1]))
         return Targets(tensor(index), tensor(ids), count)
@@ -327,10 +330,9 @@ def collate(
         counts={name: target.count for name, target in tensors.items()} | _count(rows),
         anchors=None if rows.anchors is None else tensor(rows.anchors),
         source=rows.source,
-        **{
-            group: {name: tensor(x) for name, x in getattr(rows, group).items()}
-            for group in ("labels", "spans", "values")
-        },
+        labels=tensors_of(rows.labels),
+        spans=tensors_of(rows.spans),
+        values=tensors_of(rows.values),
     )
 
 
