@@ -281,3 +281,25 @@ def test_every_name_of_another_trainer_leads_to_something_that_is_here() -> None
     ):
         assert f"fix: {fix}" in said("pretrain", theirs, "--dry-run", code=2)
     assert "run.trackers=[wandb]" in said("finetune", "--report_to", "wandb", code=2)
+
+
+def drawing(name: str) -> list[str]:
+    lines = said("help", f"pattern={name}").splitlines()
+    return [line for line in lines if len(line) == 24 and not set(line) - set("#+.")]
+
+
+def test_pictures_show_what_a_pattern_is() -> None:
+    causal = ["#" * n + "." * (24 - n) for n in range(1, 25)]
+    assert drawing("causal") == causal
+    assert drawing("full") == ["#" * 24] * 24
+    # a stride of 128 tokens: the near ones, and every 128th before them (Child et al., 2019)
+    sparse = drawing("sparse_transformer")
+    tokens = 32  # of a cell
+    for line, seen in enumerate(sparse):
+        # of queries and keys in these cells: is any distance 0 to 128, or a multiple of 128?
+        distances = [range((line - k) * tokens - 31, (line - k) * tokens + 32) for k in range(24)]
+        expected = [any(d >= 0 and (d <= 128 or d % 128 == 0) for d in each) for each in distances]
+        assert [cell != "." for cell in seen] == expected
+    middle = drawing("window")[12]  # no wider than the picture
+    assert middle.startswith(".")
+    assert middle.endswith(".")

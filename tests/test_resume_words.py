@@ -13,15 +13,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
 from plmctl.config.compose import compose
 from plmctl.config.recipes import conf_dir
 from plmctl.config.saved import spec_text
-from plmctl.config.spec import Provenance
+from plmctl.config.spec import Provenance, thaw
 from plmctl.core.errors import ConfigError, DataError, UsageError, flatten
-from plmctl.run.resume import keep_changes, resume_spec
+from plmctl.run.resume import compare_with_checkpoint, keep_changes, resume_spec
+from plmctl.storage.settings_file import to_yaml
 from plmctl.training import rundir
 
 MINE = """# @package _global_
@@ -291,7 +293,7 @@ def test_the_word_that_was_given_is_named_once(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as error:
         resume_spec(with_words(flags, "size=mini"))
     assert str(error.value) == (
-        "size='mini': changes size.num_layers from 2 to 4 and 21 other settings;"
+        "size='mini': changes size.num_layers from 2 to 4 and 6 other settings;"
         " --resume keeps those of the run\n  fix: leave out size=mini, or start a new run.dir"
     )
     with pytest.raises(UsageError) as errors:
@@ -397,3 +399,43 @@ def test_a_longer_run_goes_on_to_its_new_length_and_says_how_the_rate_jumps(tmp_
         other = tmp_path / schedule
         run("pretrain", "bert", *words, f"schedule={schedule}", f"run.dir={other}")
         assert "jumps" not in run("pretrain", "--resume", f"run.dir={other}", "train.steps=6")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "cells"), [("bert", {"a", "f"}), ("knowbert", {"a", "f", "k"}), ("bilm", None)]
+)
+def test_a_saved_spec_holds_the_cells_of_its_layout(
+    recipe: str, cells: set[str] | None, tmp_path: Path
+) -> None:
+    words = ["size=tiny"] if cells else []
+    spec = compose("pretrain", recipe if cells else "bert", [*words, f"run.dir={tmp_path}"])
+    if cells is None:
+        spec = spec.replace({"model.stack.layout": "lf*2"})
+        cells = {"l", "f"}
+    saved = yaml.safe_load(spec_text(spec))
+    assert saved["model"]["stack"]["cells"].keys() == cells
+    assert spec.model["stack"]["cells"].keys() >= cells
+
+
+def test_a_run_that_saved_all_cells_goes_on(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    flags = started("pretrain", folder, "bert", "size=tiny", "train.steps=5")
+    whole = compose("pretrain", "bert", ["size=tiny", "train.steps=5", f"run.dir={folder}"])
+    text = to_yaml({"version": 2, **thaw(whole)})  # as an older version wrote it
+    assert text != (folder / "config.yaml").read_text(encoding="utf-8")
+    (folder / "config.yaml").write_text(text, encoding="utf-8")
+    again = resume_spec(with_words(flags, "train.steps=7"))
+    assert again.provenance.changes == ("train.steps: 5 -> 7",)
+    for config in (text, spec_text(whole)):  # of the checkpoint
+        checkpoint = tmp_path / "checkpoint"
+        checkpoint.mkdir(exist_ok=True)
+        (checkpoint / "config.yaml").write_text(config, encoding="utf-8")
+        assert compare_with_checkpoint(checkpoint, again) == []
+
+
+def test_of_two_processes_and_one_the_rows_of_a_micro_batch_are_said(tmp_path: Path) -> None:
+    words = ["size=tiny", "train.processes=2", "train.batch_size=8", f"run.dir={tmp_path}"]
+    spec = compose("pretrain", "bert", words)
+    (tmp_path / "config.yaml").write_text(spec_text(spec), encoding="utf-8")
+    lines = compare_with_checkpoint(tmp_path, spec.replace({"train.processes": 1}))
+    assert lines == ["train.micro_batch_size 4 -> 8"]

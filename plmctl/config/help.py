@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, get_type_hints
 
 import yaml
 from rich.table import Table
@@ -17,8 +18,9 @@ from plmctl.config.glossary import known_fields
 from plmctl.config.headers import header
 from plmctl.config.other_names import guess
 from plmctl.config.part_help import list_settings, targets
-from plmctl.config.recipes import part_files
+from plmctl.config.recipes import load, part_files
 from plmctl.config.recipes import slots as list_slots
+from plmctl.config.references import work_out
 from plmctl.config.schema import VERBS
 from plmctl.config.settings import Setting, list_plumbing
 from plmctl.config.terms import explain_word
@@ -136,9 +138,15 @@ def _draw(file: Path, plugins: Sequence[str]) -> str:
     """What a part with its defaults draws of itself, if it can (`picture`)."""
     node = yaml.safe_load(read_part_text(file)) or {}
     target = node.get("_target_") if isinstance(node, dict) else None
-    if target is None or not hasattr(locate(target, plugins), "picture"):
+    part: Any = locate(target, plugins) if target is not None else None
+    made = part if isinstance(part, type) or part is None else get_type_hints(part).get("return")
+    if not hasattr(made, "picture"):
         return ""
-    return str(build(node, plugins=plugins, path=file.parent.name).picture())
+    try:
+        whole = work_out({"size": load(part_files("size")["base"]), "part": node})["part"]
+        return str(build(whole, plugins=plugins, path=file.parent.name).picture())
+    except (UsageError, ValueError):  # it refers to more than the size of a model
+        return ""
 
 
 def _describe_fields(config_dirs: Sequence[str], plugins: Sequence[str]) -> dict[str, str]:

@@ -13,6 +13,7 @@ from plmctl.config.make_spec import make_spec
 from plmctl.config.spec import Provenance, RunSpec, thaw
 from plmctl.config.walks import references_in
 from plmctl.core.errors import DataError
+from plmctl.core.used_cells import drop_unused_cells
 from plmctl.storage.atomic import write_text
 from plmctl.storage.reading import COPY
 from plmctl.storage.settings_file import read_settings, to_yaml
@@ -80,8 +81,10 @@ def write_spec(spec: RunSpec, folder: Path) -> None:
 
 
 def spec_text(spec: RunSpec) -> str:
-    """A spec as its file has it, with the version by which it is read."""
-    return to_yaml({VERSION: 2, **thaw(spec)})
+    """A spec as its file has it, with the version by which it is read, and only those cells that
+    its layout uses.
+    """
+    return to_yaml({VERSION: 2, **drop_unused_cells(thaw(spec))})
 
 
 def refuse_references(settings: Any, *, file: object) -> None:

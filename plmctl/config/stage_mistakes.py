@@ -11,7 +11,7 @@ from typing import Any
 from plmctl.config.build import UnknownSetting
 from plmctl.config.spec import Part, thaw
 from plmctl.core.errors import ConfigError, PlmctlError, nearest
-from plmctl.core.spelling import spell, spell_setting
+from plmctl.core.spelling import Typed, spell, spell_setting
 
 Stages = Sequence[Mapping[str, Any]]
 
@@ -93,7 +93,7 @@ def _mend(error: ConfigError, path: str, stages: Stages, number: int) -> str:
         # less a whole part, where it is none of ours
         wrong = [key for key in own if is_in(path, key)] if path.endswith("_target_") else [path]
         return error.fix or change_stage(stages, number, {}, without=wrong)
-    key, value = _name_in(own, advised[1]), advised[2]
+    key, value = _name_in(own, advised[1]), Typed(advised[2])
     if isinstance(error, UnknownSetting):
         return change_stage(stages, number, {key: value}, without=[path])
     if any(is_in(key, name) for name in own):

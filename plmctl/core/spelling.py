@@ -18,6 +18,10 @@ _MEANT = re.compile(r"[\d_.]+(e[+-]?[\d_]+)?|null|true|false|nan|inf", re.IGNORE
 _PLACEHOLDER = re.compile(r"(?<=[=\[,])<[^<>'\"=]*>")
 
 
+class Typed(str):
+    """A value that is spelled already."""
+
+
 def spell(value: Any) -> str:
     """A value as an override writes it: a text that is none to Hydra's grammar stands in quotes."""
     if value is None:
@@ -28,7 +32,7 @@ def spell(value: Any) -> str:
         return f"{{{','.join(f'{_name(name)}:{_inside(inner)}' for name, inner in value.items())}}}"
     if isinstance(value, (list, tuple)):
         return f"[{','.join(map(_inside, value))}]"
-    if not isinstance(value, (str, os.PathLike)):
+    if isinstance(value, Typed) or not isinstance(value, (str, os.PathLike)):
         return str(value)
     text = os.fspath(value)
     plain = _PLAIN.fullmatch(text) and not _MEANT.fullmatch(text)
@@ -37,7 +41,8 @@ def spell(value: Any) -> str:
 
 def _inside(value: Any) -> str:
     """A value in a list or mapping, where one of several words is plainer in quotes."""
-    return quote_value(value) if isinstance(value, str) and " " in value else spell(value)
+    several = isinstance(value, str) and " " in value and not isinstance(value, Typed)
+    return quote_value(value) if several else spell(value)
 
 
 def _name(name: Any) -> str:

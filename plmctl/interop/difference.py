@@ -50,20 +50,6 @@ def _spell_layout(layout: str) -> str:
     return layout
 
 
-def drop_unused_cells(node: Any) -> Any:
-    """The node without the cells that its layout does not use."""
-    if not isinstance(node, Mapping):
-        return node
-    if "layout" in node and isinstance(node.get("cells"), Mapping):
-        node = {
-            **node,
-            "cells": {
-                letter: cell for letter, cell in node["cells"].items() if letter in node["layout"]
-            },
-        }
-    return {key: drop_unused_cells(child) for key, child in node.items()}
-
-
 def list_differences(ours: Any, published: Any, path: str) -> list[str]:
     """The leaves in which two nodes differ; omitted parameters have the default of the
     signature.

@@ -16,9 +16,10 @@ from torch import Tensor
 
 from plmctl.core import values
 from plmctl.core.errors import ConfigError, DataError, nearest
+from plmctl.core.used_cells import drop_unused_cells
 from plmctl.core.values import Count
 from plmctl.heads.features import BEFORE_HEADS
-from plmctl.interop.difference import drop_unused_cells, list_differences
+from plmctl.interop.difference import list_differences
 from plmctl.interop.names import NameRule, Tensors, find_missing
 from plmctl.nn.layout import parse
 

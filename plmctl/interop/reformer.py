@@ -10,10 +10,11 @@ from typing import Any, Literal, NotRequired
 from torch import Tensor
 
 from plmctl.core.errors import ConfigError
+from plmctl.core.used_cells import drop_unused_cells
 from plmctl.core.values import Count, Number, Rate, Whole
 from plmctl.interop import bert
 from plmctl.interop.bert import encoder_nodes, task_head
-from plmctl.interop.difference import drop_unused_cells, list_differences, spell_layouts
+from plmctl.interop.difference import list_differences, spell_layouts
 from plmctl.interop.family import Architecture, Family, Node, Numbers, PublishedConfig
 from plmctl.interop.names import NameRule, linear, same
 from plmctl.nn.layout import parse

@@ -272,7 +272,7 @@ class Pattern:
 
         Args:
             cells: Lines and columns.
-            size: Tokens of a cell; by default the fewest, up to 256, that show a difference.
+            size: Tokens of a cell; by default the fewest, up to 256, that show what is not seen.
 
         Returns:
             `#` where all tokens of a cell see each other, `+` where some do, `.` where none does.

@@ -7,6 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+TELLING = 0.4  # of the cells are not seen in a picture that tells more than causal or full
+
 
 def draw(see: Callable[[int], Tensor | None], cells: int, size: int | None) -> str:
     """The picture of `cells` lines and columns.
@@ -14,17 +16,31 @@ def draw(see: Callable[[int], Tensor | None], cells: int, size: int | None) -> s
     Args:
         see: A number of tokens -> bool [1, H | 1, T | 1, T | 1], who sees whom; None: all see all.
         cells: Lines and columns.
-        size: Tokens of a cell; None: the fewest, up to 256, that show a difference.
+        size: Tokens of a cell; None: the fewest, up to 256, that show what is not seen; where a
+            smaller picture shows little of it (a window as wide as the row), a larger one.
 
     Returns:
         `#` where all tokens of a cell see each other, `+` where some do, `.` where none does.
     """
-    drawn = ""
-    for tokens in [size] if size else [1 << n for n in range(9)]:
+    if size:
+        return _draw(see(cells * size), cells, size)
+    first = ""
+    for tokens in [1 << n for n in range(9)]:
         drawn = _draw(see(cells * tokens), cells, tokens)
-        if set(drawn) - {"#", "\n"}:
+        if _share_unseen(drawn) >= TELLING:
             return drawn
-    return drawn if size else _draw(see(cells), cells, 1)
+        first = first or (drawn if set(drawn) - {"#", "\n"} else "")
+    return first or _draw(see(cells), cells, 1)
+
+
+def _share_unseen(drawn: str) -> float:
+    """The share of cells that are not seen; where nothing behind a query is seen, of those before
+    it.
+    """
+    lines = drawn.splitlines()
+    behind = any(set(line[number + 1 :]) - {"."} for number, line in enumerate(lines))
+    asked = [line if behind else line[: number + 1] for number, line in enumerate(lines)]
+    return sum(line.count(".") for line in asked) / sum(map(len, asked))
 
 
 def _draw(allowed: Tensor | None, cells: int, size: int) -> str:

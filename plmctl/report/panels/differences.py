@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from plmctl.config.walks import leaves
+from plmctl.core.used_cells import drop_unused_cells
 from plmctl.report.page import Block, Folded, Heading, Paragraph, TableBlock
 from plmctl.report.subject import Subject
 from plmctl.report.text import format_setting
@@ -47,7 +48,8 @@ OWN = ("run.", "train.threads")  # which no reader compares
 
 def panel(subject: Subject) -> list[Block]:
     """A table of the settings in which the runs differ."""
-    configs = [run.log.config for run in subject.runs]
+    # runs of older versions have saved all cells
+    configs = [drop_unused_cells(run.log.config) for run in subject.runs]
     if not any(configs):
         return []
     names = [run.name for run in subject.runs]
