@@ -80,7 +80,7 @@ def ablate(
 ) -> StudyRecord:
     """Run what is not done yet of a study, as `plmctl ablate` does, and return its table.
 
-    plmctl.ablate("bert_sizes", {"budget.steps": 300, "out": "studies/sizes"})
+    plmctl.ablate("prenorm_gradients", {"seeds": [0, 1, 2], "out": "studies/gradients"})
     """
     given = _collect("ablate", settings, study, plugins, config_dirs)
     folders: list[Path] = []
