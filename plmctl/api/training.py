@@ -86,7 +86,7 @@ def ablate(
     folders: list[Path] = []
 
     def place(spec: RunSpec) -> RunSpec:
-        folders.append(Path(spec["out"] or Path("studies") / Path(spec["recipe"]).stem))
+        folders.append(find_study_folder(spec))
         return spec
 
     _run(given, place)

@@ -16,6 +16,7 @@ from plmctl.config.composer import HydraComposer, open_composer, set_values, sto
 from plmctl.config.finish import finish
 from plmctl.config.implied_task import add_task
 from plmctl.config.overrides import OverrideWord, read, settle
+from plmctl.config.published import asks_for_published
 from plmctl.config.recipes import find_graph_recipe, find_study, is_shipped, option_name
 from plmctl.config.schema import Pretrain
 from plmctl.config.spec import Provenance, RunSpec
@@ -202,7 +203,9 @@ def _compose_given(
     recipe, config_dirs = given.recipe, given.config_dirs
     if not config_dirs and (recipe is None or is_shipped(recipe)):
         known = _SHIPPED
-    chosen = [f"recipe={option_name(recipe)}"] if recipe else []
+    published = asks_for_published(given)
+    ending = "_published" if published else ""
+    chosen = [f"recipe={option_name(recipe)}{ending}"] if recipe else []
     groups = [word for word in words if word.group]
     choices = (given.verb, *chosen, *(word.sample for word in groups))
     bad: list[UsageError] = []
@@ -210,7 +213,7 @@ def _compose_given(
         config = pickle.loads(known[choices])
     else:
         if recipe:
-            store_recipe(recipe, config_dirs)
+            store_recipe(recipe, config_dirs, published=published)
         config, bad = composer.compose_all(chosen, [word.sample for word in groups])
         if known is not None and not bad:
             known[choices] = pickle.dumps(config)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plmctl.config import schema
+from plmctl.config.published import take_published_form
 from plmctl.config.quoting import read_names
 from plmctl.config.reached import KEY as REACHED
 from plmctl.config.recipes import conf_dir, find_recipe, load, option_name
@@ -292,9 +293,11 @@ def _store_plumbing(verb: str) -> None:
     )
 
 
-def store_recipe(name: str, config_dirs: Sequence[str] = ()) -> str:
+def store_recipe(
+    name: str, config_dirs: Sequence[str] = (), *, published: bool = False
+) -> str:
     """Make a recipe an option of the group `recipe`, wherever its file lies; the name of that
-    option.
+    option. `published`: of a study, in its published form.
     """
     from hydra.core.config_store import ConfigStore
     from omegaconf.errors import OmegaConfBaseException
@@ -302,6 +305,8 @@ def store_recipe(name: str, config_dirs: Sequence[str] = ()) -> str:
     option, file = option_name(name), find_recipe(name, config_dirs)
     settings = load(file)
     settings.pop(REACHED, None)  # a fact of the recipe, and no setting of a run
+    if published:
+        settings, option = take_published_form(settings, file), f"{option}_published"
     try:
         ConfigStore.instance().store(group="recipe", name=option, node=settings, package="_global_")
     except OmegaConfBaseException as error:

@@ -229,7 +229,13 @@ class StudyBudget(Limit):
 class Ablate(RunSpec):
     recipe: str | None = None  # the study's file
     title: str | None = None
-    out: str | None = None  # folder of the study, its jobs and its table; null: studies/<name>
+    # published: as the block `published` of its file changes it; also the word published
+    scale: Literal["small", "published"] = "small"
+    # what the published experiment changes, or why there is none
+    published: Any = None
+    # folder of the study, its jobs and its table; null: studies/<name>, with -published behind it
+    # for the published form
+    out: str | None = None
     processes: Count = 1  # jobs at the same time, on this machine
     keep: bool = False  # checkpoints of fine-tuned models
     # what learning curves go by; null: the budget
@@ -250,6 +256,8 @@ class Ablate(RunSpec):
     # what every pretraining starts from, in place of pretrain.new_model: a run, a checkpoint or a
     # Hugging Face folder
     init: str | None = None
+    # the same from a base of plmctl bases make, which all studies share; null: from new weights
+    start: Literal["encoder", "decoder", "seq2seq"] | None = None
     # what every arm fine-tunes in place of a pretraining of its own
     checkpoint: str | None = None
     # settings of plmctl inject, of every arm that has `inject`, a list of its own settings

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.config.headers import Header, header
+from plmctl.config.published import asks_for_published, take_published_form
 from plmctl.config.recipes import load
+from plmctl.config.spec import Provenance, key_of
 from plmctl.config.walks import references_in, select
 from plmctl.core.errors import ConfigError, DataError, PlmctlError
 from plmctl.core.spelling import spell
@@ -53,6 +55,25 @@ def _list_commands(head: Header) -> Iterator[list[str]]:
     for text in head.texts("Before"):
         for line in text.split("plmctl ")[1:]:
             yield ["plmctl", *head.words(line)]
+
+
+def list_replaced(file: Path, given: Provenance) -> Iterator[str]:
+    """What lists of the command line leave out of the lists in a study's file, whose place they
+    take, a line for each: overrides that nothing sets any longer.
+    """
+    settings: Mapping[str, Any] = load(file)
+    if asks_for_published(given):
+        settings = take_published_form(settings, file)
+    for word in given.overrides:
+        key, _, value = word.partition("=")
+        old = select(settings, key)
+        if not isinstance(old, list) or not all(re.search("=|^~", str(each)) for each in old):
+            continue
+        kept = {key for key in map(key_of, old) if re.search(rf"(?<![\w.]){re.escape(key)}=", value)}
+        gone = [each for each in old if key_of(each) not in kept]
+        if gone:
+            listed = ", ".join(gone)
+            yield f"{key}: takes the place of the list in the file; no longer set: {listed}"
 
 
 def refuse_without_init(file: Path, given: Mapping[str, Any], makers: Mapping[str, str]) -> None:

@@ -133,6 +133,7 @@ class _Parser:
             keep=cfg["keep"],
             until=cfg["until"],
             hours=cfg["budget"]["hours"],
+            corpus=cfg["published"]["corpus"] if cfg["scale"] == "published" else "",
         )
 
     def _spell_files(self, node: StudyEval) -> StudyEval:

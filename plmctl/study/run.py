@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from plmctl.config.build import plain
+from plmctl.config.published import find_study_folder
 from plmctl.config.recipes import studies
 from plmctl.config.schema import Ablate
 from plmctl.core.errors import ConfigError, UsageError
@@ -17,6 +18,7 @@ from plmctl.jobs.display import show_jobs
 from plmctl.jobs.job import Job, remark_next
 from plmctl.jobs.journal import JobJournal, hold_folder
 from plmctl.jobs.runners import Processes, run_launched
+from plmctl.study.before import list_replaced
 from plmctl.study.early import reason_to_stop
 from plmctl.study.held_out import refuse_little
 from plmctl.study.looks import open_looks
@@ -53,10 +55,12 @@ def ablate(spec: Ablate) -> int:
 def _ablate(spec: Ablate) -> int:
     settings, given = plain(spec), spec.provenance
     file = Path(settings["recipe"])
-    folder = Path(settings["out"] or Path("studies") / file.stem)
+    folder = find_study_folder(spec)
     study = parse(settings, name=file.stem, config_dirs=given.config_dirs)
     planned = plan(study, given, spec.processes)
     refuse_little(planned)
+    for line in list_replaced(file, given):
+        remark(line)
     for recipe, decision in planned.decisions.items():
         remark(f"{recipe}: {decision}")
     if given.dry_run:

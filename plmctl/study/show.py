@@ -42,6 +42,8 @@ def show_plan(
     for verb, count in Counter(job.verb for job in plan.jobs.values()).items():
         table.add_row(verb, str(count), str(done[verb]))
     console.print(table)
+    if plan.study.corpus:
+        console.print(f"the published experiment reads: {plan.study.corpus}")
     console.print(_make_cost_table(arms, seeds))
     if speeds := dict.fromkeys(arm["speed"] for arm in arms if arm["seconds"]):
         console.print(f"time: at {' or '.join(speeds)}; a first run tells the real one")

@@ -187,6 +187,7 @@ class Study:
         until: "decided": seeds are spent in rounds until every expectation is decided.
         hours: of wall-clock time for the whole study; None where there is no limit.
         makers: {a path: the command that makes what is there}, as its file says.
+        corpus: what the published experiment reads; empty in the small form.
     """
 
     name: str
@@ -211,6 +212,7 @@ class Study:
     until: str | None = None
     hours: float | None = None
     makers: Mapping[str, str] = field(default_factory=dict)
+    corpus: str = ""
 
     def tokenizer_words(self, arm: Arm) -> list[str]:
         """The overrides that choose the tokenizer of an arm."""

@@ -9,6 +9,8 @@ import typer
 from plmctl.cli.declare import RECIPE, command
 from plmctl.cli.options import StudyWords
 from plmctl.cli.start import start
+from plmctl.config.published import BLOCK
+from plmctl.config.published import WORD as PUBLISHED
 
 
 @command(
@@ -31,9 +33,11 @@ def ablate(
 ) -> None:
     """Compare several settings over several seeds (a study).
 
-    The result is a table of means, differences and verdicts.
+    The result is a table of means, differences and verdicts. The word `published` behind the name
+    takes the study at the size of its paper: plmctl ablate bert_sizes published --dry-run.
     """
     of_launcher = ("hydra/launcher=", "hydra.launcher.")
     launcher = tuple(word for word in words or [] if word.startswith(of_launcher))
     others = [word for word in words or [] if word not in launcher]
+    others = [PUBLISHED if place and word == BLOCK else word for place, word in enumerate(others)]
     start("ablate", others, launcher=launcher, dry_run=dry_run, **options)
