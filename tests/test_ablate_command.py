@@ -155,7 +155,7 @@ def test_header_of_shipped_studies(name: str) -> None:
     text = (recipes_dir() / "studies" / f"{name}.yaml").read_text(encoding="utf-8")
     for word in ("# Launch:", "# Published:", "# Scaled:", "source:"):
         assert word in text
-    assert len(text.splitlines()) <= 60  # of at most 100 characters
+    assert len(text.splitlines()) <= 90  # of at most 100 characters
 
 
 def test_there_are_the_three() -> None:

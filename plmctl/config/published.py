@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ WORD = "scale=published"
 BLOCK = "published"
 FACTS = ("corpus", "parameters", "line")  # what the block says of itself
 WHOLE = ("budget", "grid", "baseline")  # groups of which no half stays
+_OF_A_BLOCK = re.compile(r"(position|first_vectors|model\.([\w.]+\.)?residual\._target_)=")
 # what a trained model decides (init=...): pretrain.new_model
 _OF_A_MODEL = ("size", "tokenizer", "position")
 # what a published line says of text and length; a study has both in one place for all arms
@@ -81,6 +83,27 @@ def read_steps(line: Sequence[str]) -> int | None:
     """The updates that a published line names; None where it names none."""
     given = [word.partition("=")[2] for word in line if key_of(word) == "train.steps"]
     return int(float(given[-1])) if given and given[-1] != "null" else None
+
+
+def name_other_block(settings: Mapping[str, Any]) -> str:
+    """On what the small form of a study trains, where that is not the block of its published form:
+    "modern_encoder, not bert"; empty where it is, or where nothing is published.
+    """
+    block = settings.get(BLOCK)
+    if not isinstance(block, Mapping):
+        return ""
+    small, changes = settings["pretrain"], block.get("pretrain") or {}
+    recipe = small.get("recipe", "bert")
+    published = changes.get("recipe", recipe)
+    if kind := settings.get("start"):
+        return f"a base that has learned ({kind}), not {published}"
+    if recipe != published:
+        return f"{recipe}, not {published}"
+    words = [*(small.get("new_model") or ()), *(small.get("overrides") or ())]
+    same = changes.get("overrides") or ()
+    other = [word for word in words if _OF_A_BLOCK.match(word) and word not in same]
+    values = dict.fromkeys(re.split("[=.]", word)[-1] for word in other)
+    return f"{recipe} with {', '.join(values)}" if values else ""
 
 
 def _is_of_a_run(word: str) -> bool:

@@ -37,6 +37,17 @@ def count_needed(difference: float, deviation: float, level: float = ALPHA) -> f
     return (_find_noncentrality(math.inf, level) * deviation / difference) ** 2
 
 
+def find_detectable_deviations(seeds: int, comparisons: int) -> float:
+    """The same before anything is measured, in standard deviations of the paired differences, for
+    the first of so many comparisons that is found (Holm).
+
+    Args:
+        seeds: Of each arm, 2 or more.
+        comparisons: That are corrected for.
+    """
+    return _find_noncentrality(seeds - 1, ALPHA / comparisons) / math.sqrt(seeds)
+
+
 def compute_power(noncentrality: float, freedom: float, critical: float) -> float:
     """The probability that a two-sided t-test is significant.
 

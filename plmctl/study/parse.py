@@ -19,6 +19,7 @@ from plmctl.core.values import fit
 from plmctl.jobs.configs import spell_task
 from plmctl.report.sequences import FIRST
 from plmctl.study.arms import expand, find_unknown_recipes, make_arm
+from plmctl.study.bases import BASES, describe_making, find_base, find_state
 from plmctl.study.before import list_makers, refuse_without_init
 from plmctl.study.study import (
     PRETRAIN,
@@ -88,7 +89,7 @@ class _Parser:
         if self.cfg["checkpoint"]:
             arms = self._without_pretraining(arms, self.cfg["checkpoint"])
         start = pretrain.new_model
-        if init := self.cfg["init"]:
+        if init := self.cfg["init"] or self._find_base():
             start = (f"init={spell(init)}",)
         tasks = self._nodes(StudyTask, finetune.tasks, "finetune.tasks")
         evals = self._nodes(StudyEval, cfg["eval"], "eval")
@@ -109,6 +110,7 @@ class _Parser:
         left_out += [f"eval.{key}.path=..." for key in unread]
         waiting += [*unread, *(key for key, node in evals.items() if node.of in waiting)]
         kind = budget[0] if budget else "steps"
+        waits = _list_waiting(tasks, evals, metrics, waiting)
         metrics = {key: metric for key, metric in metrics.items() if metric.of not in waiting}
         self._check_rounds(metrics, expected)
         return Study(
@@ -133,8 +135,24 @@ class _Parser:
             keep=cfg["keep"],
             until=cfg["until"],
             hours=cfg["budget"]["hours"],
+            waiting=waits,
             corpus=cfg["published"]["corpus"] if cfg["scale"] == "published" else "",
         )
+
+    def _find_base(self) -> str | None:
+        """The base that all pretrainings begin with; wrong if it is not made yet."""
+        kind, cache_dir = self.cfg["start"], self.cfg["data"]["cache_dir"]
+        if kind is None or self.cfg["checkpoint"]:
+            return None
+        folder = find_base(kind, cache_dir)
+        if (state := find_state(folder)) != "finished":
+            allowed = (
+                f"a base that is made ({folder}: {state}), once for all studies, in about"
+                f" {BASES[kind].minutes} minutes of one core; start=null begins with new weights"
+            )
+            fix = describe_making(kind)
+            self._wrong("start", kind, allowed, fix)
+        return str(folder)
 
     def _spell_files(self, node: StudyEval) -> StudyEval:
         """An evaluation whose task and files are among its overrides."""
@@ -374,6 +392,25 @@ class _Parser:
 
     def _wrong(self, path: str, value: object, allowed: str, fix: str = "") -> None:
         self.errors.append(ConfigError(path, value, allowed, fix=fix))
+
+
+def _list_waiting(
+    tasks: Collection[str],
+    evals: Collection[str],
+    metrics: Mapping[str, Metric],
+    waiting: Collection[str],
+) -> dict[str, list[str]]:
+    """{the setting that gives a task or an evaluation its files: the metrics with a direction that
+    wait for it}.
+    """
+    return {
+        f"{group}.{key}.path=...": [
+            name for name, metric in metrics.items() if metric.of == key and metric.expect
+        ]
+        for group, keys in (("finetune.tasks", tasks), ("eval", evals))
+        for key in keys
+        if key in waiting
+    }
 
 
 def _is_tuple(hint: Any, value: Any) -> bool:

@@ -27,6 +27,7 @@ from plmctl.report.study_tables import (
 from plmctl.run.checks.device_speed import Speed
 from plmctl.study.looks import Looks
 from plmctl.study.plan import StudyPlan
+from plmctl.study.prospects import list_prospects
 
 
 def show_plan(
@@ -58,6 +59,8 @@ def show_plan(
         console.print(line)
     for line in plan.study.left_out:
         console.print(f"left out until it is given: {line}")
+    for line in list_prospects(plan):
+        console.print(line)
 
 
 def _make_cost_table(arms: Sequence[Mapping[str, Any]], seeds: int) -> Table:
@@ -116,6 +119,7 @@ def describe_plan(
     ]
     costs, left_out = estimate_costs(plan), plan.study.left_out
     record = {"cells": len(plan.cells), "jobs": jobs, "arms": costs, "left_out": left_out}
+    record["prospects"] = list_prospects(plan)
     schedule = (
         [{"seeds": seeds, "share": share} for seeds, share in looks.schedule()] if looks else []
     )

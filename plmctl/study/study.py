@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
@@ -188,6 +188,7 @@ class Study:
         hours: of wall-clock time for the whole study; None where there is no limit.
         makers: {a path: the command that makes what is there}, as its file says.
         corpus: what the published experiment reads; empty in the small form.
+        waiting: {a setting that is left out: the metrics whose directions wait for it}.
     """
 
     name: str
@@ -213,6 +214,7 @@ class Study:
     hours: float | None = None
     makers: Mapping[str, str] = field(default_factory=dict)
     corpus: str = ""
+    waiting: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def tokenizer_words(self, arm: Arm) -> list[str]:
         """The overrides that choose the tokenizer of an arm."""

@@ -26,6 +26,11 @@ from plmctl.study.study import Study
 ALBERT_NONE = "objective.sop.weight=0"
 
 
+@pytest.fixture(autouse=True)
+def bases_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("plmctl.study.parse.find_state", lambda folder: "finished")
+
+
 @cache
 def study(name: str, *words: str) -> Study:
     """Parsed alone; tests/test_ablate_command.py plans every one of them."""

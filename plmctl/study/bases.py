@@ -1,0 +1,60 @@
+"""Bases: small models that have learned to read. A study begins with one (`start=encoder`), so that
+its few updates are spent on its question.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from plmctl.report.runs import RunLog, find_standing
+from plmctl.storage.paths import find_cache_folder
+
+
+@dataclass(frozen=True)
+class Base:
+    """One kind of base.
+
+    Args:
+        recipe: Of plmctl pretrain.
+        words: The settings behind it.
+        minutes: What it takes on one core, as measured (recipes/RESULTS.md).
+    """
+
+    recipe: str
+    words: tuple[str, ...]
+    minutes: int
+
+
+_SMALL = (
+    *("size=tiny", "tokenizer=wordpiece", "tokenizer.vocab_size=4096", "tokenizer.sentinels=100"),
+    *("format.max_length=64", "data.valid_share=0.05", "train.eval_every=500"),
+)
+# sentences and vectors that start from neighbours: so the decoder soon uses what the encoder read
+_RESTORING = (
+    *("format=sentences", "noise=[text_infill]", "first_vectors=pairs", "train.batch_size=64"),
+    "model.decoder.stack.residual._target_=plmctl.nn.residual.PreNorm",
+    *("model.encoder.embedding.dropout=0", "optim.lr=2e-3", "train.steps=1000"),
+)
+BASES = {
+    "encoder": Base("modern_encoder", (*_SMALL, "train.steps=2000"), 10),
+    "decoder": Base("modern_decoder", (*_SMALL, "train.steps=2000"), 10),
+    "seq2seq": Base("bart", (*_SMALL, *_RESTORING), 6),
+}
+
+
+def find_base(kind: str, cache_dir: str | None = None) -> Path:
+    """The run directory of a base, made or not: bases/KIND in the cache folder."""
+    return find_cache_folder(cache_dir) / "bases" / kind
+
+
+def find_state(folder: Path) -> str:
+    """How far a base is: not made, stopped, still going, or finished."""
+    if not (folder / "config.yaml").is_file():
+        return "not made"
+    return find_standing(RunLog.read_started(folder)).state
+
+
+def describe_making(kind: str) -> str:
+    """The command that makes a base."""
+    return f"plmctl bases make {kind}"

@@ -1,0 +1,91 @@
+"""What a plan can decide, told before it runs: budgets that are too short to learn from, seeds that
+are too few for the number of comparisons, and directions that wait for labels.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+from plmctl.config.walks import leaves
+from plmctl.jobs.job import Config
+from plmctl.report.power import find_detectable_deviations
+from plmctl.study.plan import StudyPlan
+
+# Predicted tokens after which a new model whose norms stand behind the sum has left the
+# frequencies of tokens: BERT and RoBERTa of size mini 4 M tokens of which 15% are predicted, GPT
+# 0.8 M (recipes/RESULTS.md). Fewer say nothing about what such a model learns from context.
+LEAVES = 600_000
+BEHIND = "PostNorm"
+FEW = 5.0  # standard deviations: differences between usual settings are seldom as large
+
+
+def list_prospects(plan: StudyPlan) -> list[str]:
+    """A line for each thing that keeps a plan from deciding what it asks, with what would help."""
+    return [*_find_short_budgets(plan), *_find_few_seeds(plan), *_find_waiting(plan)]
+
+
+def _find_short_budgets(plan: StudyPlan) -> Iterator[str]:
+    """Arms that stay at the frequencies of tokens for their whole budget."""
+    short: dict[str, int] = {}
+    rows = 0.0
+    for name, composed in plan.arms.items():
+        config = composed.pretrain
+        predicted = _count_predicted(config) if composed.arm.pretrain else None
+        if predicted is not None and predicted < LEAVES and _begins_behind(config):
+            short[name] = round(predicted)
+            rows = max(rows, LEAVES / predicted * config["train"]["steps"] / composed.arm.times)
+    if short:
+        most = max(short.values())
+        names = "all arms" if len(short) == len(plan.arms) else ", ".join(short)
+        yield (
+            f"cannot decide: {names}: at most {most:,} predicted tokens; a new model of this block"
+            f" ({BEHIND}) stays at the frequencies of tokens for about {LEAVES:,}"
+            f" (budget.steps={math.ceil(rows / 100) * 100})"
+        )
+
+
+def _count_predicted(config: Config) -> float | None:
+    """Tokens that are predicted in a pretraining; None where its length is not in updates."""
+    train, noises = config["train"], (config["noise"] or {}).values()
+    if train["steps"] is None:
+        return None
+    rates = [node["rate"] for node in noises if isinstance(node, Mapping) and node.get("rate")]
+    tokens = train["steps"] * train["batch_size"] * config["format"]["max_length"]
+    return float(tokens * (rates[0] if rates else 1.0))
+
+
+def _begins_behind(config: Config) -> bool:
+    """Whether a pretraining begins with drawn weights in a block whose norms stand behind."""
+    kinds = {str(value) for key, value in leaves(config["model"]) if key.endswith("_target_")}
+    return not config["init"] and any(kind.endswith(f".{BEHIND}") for kind in kinds)
+
+
+def _find_few_seeds(plan: StudyPlan) -> Iterator[str]:
+    """How large a difference so many seeds find among so many comparisons."""
+    study = plan.study
+    number, seeds = len(study.comparisons), len(study.seeds)
+    if not number:
+        return
+    if seeds < 2:
+        yield "cannot decide: one seed says nothing about the spread between runs: seeds=[0,1,2]"
+        return
+    found, more = (find_detectable_deviations(count, number) for count in (seeds, 2 * seeds))
+    if found > FEW:
+        yield (
+            f"{seeds} seeds and {number} comparisons find a difference of {found:.1f} standard"
+            f" deviations between seeds (in four of five cases), {2 * seeds} seeds one of"
+            f" {more:.1f}: until=decided spends more where they matter"
+        )
+
+
+def _find_waiting(plan: StudyPlan) -> Iterator[str]:
+    """Directions that are not asked without labels or files of the user."""
+    study = plan.study
+    for setting, metrics in study.waiting.items():
+        if metrics:
+            yield f"needs your labels: {', '.join(metrics)} ({setting})"
+    asked = any(metric.expect for metric in study.metrics.values())
+    if not asked and any(study.waiting.values()):
+        yield "cannot decide: without these labels no direction is left to decide"
+
