@@ -4,8 +4,8 @@ pages: `python docs/tables.py`, or `make docs`.
 A table stands between `<!-- NAME -->`, such as `<!-- parts: noise -->` or `<!-- recipes -->`, and
 `<!-- end -->`. A part's row is the first comment of its YAML file; a field's row is what the part
 that introduces it says; a recipe's row is its first comment and the parts that it chooses; a
-study's row is its question, its title, the papers that its header names and what was measured; a
-command's row is the first sentence of its help; a setting's row is what `plmctl help` says of it; a
+study's row is its question, its title, the papers that its header names, what it trains and
+what was measured; a command's row is the first sentence of its help; a setting's row is what `plmctl help` says of it; a
 family of published checkpoints states its systems and classes.
 
 Between `<!-- file: PATH -->` and `<!-- end -->` stands the text of a file of the repository.
@@ -13,18 +13,18 @@ Between `<!-- file: PATH -->` and `<!-- end -->` stands the text of a file of th
 
 import functools
 import re
-from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
 
-from plmctl.chain.listing import UNMEASURED, list_parts, name_paper, name_system
+from plmctl.chain.listing import list_parts, name_paper, name_system
 from plmctl.cli.app import commands
 from plmctl.config.build import build
 from plmctl.config.glossary import known_fields
 from plmctl.config.headers import header
+from plmctl.config.published import name_other_block
 from plmctl.config.recipes import (
     conf_dir,
     find_recipe,
@@ -40,6 +40,7 @@ from plmctl.core.batch import IGNORE, Rows, Seq
 from plmctl.core.draws import Draws
 from plmctl.interop.family import Family
 from plmctl.interop.hf import FAMILIES
+from plmctl.study.measured import count
 from plmctl.text.vocab import Vocab
 
 DOCS = Path(__file__).parent
@@ -50,8 +51,6 @@ TABLE = re.compile(
     re.DOTALL,
 )
 FILE = re.compile(r"(?<=<!-- )file: ([\w./]+) -->\n(.*?)(?=<!-- end -->)", re.DOTALL)
-VERDICTS = ("held", "not held", "undecided")
-VERDICT = re.compile(r"^\|.*\|\s*\**(held|not held|undecided)\b[^|\n]*\|\s*$", re.MULTILINE)
 SHARED = "several"  # `settings: several`: those that more than one command has
 AUTHORS = re.compile(r"[A-Z]\w+(?: and [A-Z]\w+| et al\.)?, \d{4}")
 SENTENCE = "the old man counts the boats in the harbour every morning before he drinks his tea"
@@ -64,7 +63,7 @@ CHOSEN = ("model", "format", "noise", "objective")  # of a recipe
 HEADS = {
     "fields": ("field", "shape", "type", "meaning"),
     "families": ("systems", "classes of transformers"),
-    "studies": ("study", "question", "title", "papers", "measured"),
+    "studies": ("study", "question", "title", "papers", "trains", "measured"),
     "commands": ("command", "what it does"),
     "noised": ("`noise=`", "what the model reads", "what it predicts"),
     "recipes": ("system", "recipe", "what it does", *CHOSEN),
@@ -126,23 +125,18 @@ def recipe_row(name: str) -> str:
 
 
 def study_row(name: str) -> str:
-    """One study: its question, its title, the papers that its header names, and its verdicts."""
+    """One study: its question, its title, the papers that its header names, on what the small form
+    trains where that is not the published block, and its verdicts.
+    """
     file = recipes_dir() / "studies" / f"{name}.yaml"
     found = header(file)
     question, mark, _ = found.about.partition("?")
     papers = dict.fromkeys(AUTHORS.findall(" ".join([found.about, found.text("Published")])))
     title = str(load(file)["title"])
-    return row([f"`{name}`", question + mark, title, "; ".join(papers), verdicts(name)])
-
-
-def verdicts(name: str) -> str:
-    """How many expectations of a study held where it was measured, from recipes/RESULTS.md."""
-    text = (recipes_dir() / "RESULTS.md").read_text(encoding="utf-8")
-    sections = re.split(r"^(?=#+ )", text, flags=re.MULTILINE)
-    about = [section for section in sections if f"(studies/{name}.yaml)" in section]
-    found = Counter(verdict for section in about for verdict in VERDICT.findall(section))
-    counted = ", ".join(f"{found[each]} {each}" for each in VERDICTS if found[each])
-    return counted or ("no verdicts" if about else UNMEASURED)
+    settings = load(file)
+    own = isinstance(settings["published"], str)
+    block = "no published experiment" if own else name_other_block(settings)
+    return row([f"`{name}`", question + mark, title, "; ".join(papers), block, count(name)])
 
 
 def noised_row(name: str) -> str:

@@ -12,9 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
-from plmctl.config.recipes import recipe_names, recipes_dir
+from plmctl.config.recipes import load, recipe_names, recipes_dir
+from plmctl.study import bases, tokenizers
 from plmctl.study import run as running
-from plmctl.study import tokenizers
 from tests.knowledge.tables import write_knowledge
 from tests.marks import mark_slow
 from tests.study import toy_study
@@ -27,6 +27,12 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     toy_study.write_files(tmp_path)
     return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def no_base(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Where bases are looked for, none is made."""
+    monkeypatch.setattr(bases, "find_cache_folder", lambda given=None: tmp_path / "none")
 
 
 def ablate(*words: str) -> Any:
@@ -140,12 +146,13 @@ def test_shipped_studies_plan_without_any_file(
         pytest.importorskip("jieba")  # of its arm "words"
         text = "今天天气很好。\n\n我们去公园。\n" * 400
         (tmp_path / needed).write_text(text, encoding="utf-8")
-    done = ablate(name, "--dry-run", "--json")
+    text = (recipes_dir() / "studies" / f"{name}.yaml").read_text(encoding="utf-8")
+    words = ["start=null"] if "\nstart: " in text else []
+    done = ablate(name, "--dry-run", "--json", *words)
     assert done.exit_code == 0, done.output
     plan = json.loads(done.stdout)
     assert plan["cells"] >= 6
     assert all(job["state"] == "open" for job in plan["jobs"])
-    text = (recipes_dir() / "studies" / f"{name}.yaml").read_text(encoding="utf-8")
     assert bool(plan["left_out"]) == ("path: null" in text)
     assert [file.name for file in tmp_path.iterdir()] == ([needed] if needed else [])
 
@@ -251,3 +258,52 @@ def test_a_study_that_is_edited_while_it_runs(here: Path, monkeypatch: pytest.Mo
     assert "was edited while it ran" in done.stderr
     assert "was edited while it ran" in (here / "out" / "table.md").read_text()
     assert "To go on:\n  plmctl ablate ./toy.yaml out=out" in done.stderr
+
+
+def test_a_study_asks_for_its_base_once(here: Path) -> None:
+    done = ablate("roberta_masking", "--dry-run")
+    assert done.exit_code == 2
+    assert "start='encoder'" in done.output or "start=encoder" in done.output
+    assert done.output.rstrip().endswith("fix: plmctl bases make encoder")
+    assert "minutes of one core" in " ".join(done.output.split())
+
+
+def test_the_word_published_takes_the_other_form(here: Path) -> None:
+    toy_study.write_study(here)
+    file = here / "toy.yaml"
+    block = "published: {corpus: many books, line: false, budget: {steps: 7},"
+    block += " pretrain: {overrides: [%s, train.batch_size=3]}}"
+    small = file.read_text(encoding="utf-8")
+    words = ", ".join(json.dumps(word) for word in load(file)["pretrain"]["overrides"])
+    file.write_text(f"{small}\n{block % words}\n", encoding="utf-8")
+    shown = ablate("./toy.yaml", "published", "--dry-run")
+    assert shown.exit_code == 0, shown.output
+    told = " ".join(shown.output.split())
+    assert "in studies/toy-published" in told
+    assert "the published experiment reads: many books" in told
+    plan = json.loads(ablate("./toy.yaml", "published", "--dry-run", "--json").stdout)
+    printed = ablate("./toy.yaml", "published", "--print-config").output
+    assert "steps: 7" in printed
+    assert all(arm["tokens"] % (7 * 3) == 0 for arm in plan["arms"])
+    file.write_text(small, encoding="utf-8")
+    refused = ablate("./toy.yaml", "published", "--dry-run")
+    assert refused.exit_code == 2
+    assert "no block `published`" in refused.output
+
+
+def test_a_dry_run_says_what_cannot_be_decided(here: Path) -> None:
+    done = ablate(
+        "bert_sizes",
+        "--dry-run",
+        "--json",
+        "only=[12 layers]",
+        "pretrain.overrides=[size=tiny,tokenizer.vocab_size=4096,format.max_length=64]",
+    )
+    prospects = json.loads(done.stdout)["prospects"]
+    assert prospects[0].startswith("cannot decide: all arms: at most 96,")
+    assert "(PostNorm) stays at the frequencies of tokens for about 600,000" in prospects[0]
+    assert prospects[0].endswith("(budget.steps=1900)")
+    assert any("3 seeds and 2 comparisons find" in line for line in prospects)
+    assert "needs your labels: SST-2 (finetune.tasks.sst2.path=...)" in prospects
+    one = json.loads(ablate("gpt_lstm", "--dry-run", "--json", "seeds=[0]").stdout)["prospects"]
+    assert "cannot decide: one seed" in one[0]

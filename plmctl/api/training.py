@@ -15,6 +15,7 @@ from plmctl.api.studies import StudyRecord, read_study
 from plmctl.config.action import ACTIONS
 from plmctl.config.action import perform as act
 from plmctl.config.plugins import Unconfirmed
+from plmctl.config.published import find_study_folder
 from plmctl.config.run_name import runs_of
 from plmctl.config.spec import Provenance, RunSpec
 from plmctl.core.errors import PlmctlError, UsageError, nearest

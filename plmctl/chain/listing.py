@@ -4,9 +4,10 @@ composed, torch stays out.
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -90,12 +91,12 @@ def list_parts(node: Mapping[str, Any]) -> dict[str, Any]:
 
 def list_studies(config_dirs: Sequence[str] = ()) -> list[dict[str, str]]:
     """{name, title, arms, seeds, budget, tasks, results} of every study."""
-    results = recipes_dir() / "RESULTS.md"
-    text = results.read_text(encoding="utf-8") if results.is_file() else ""
-    return [_study(name, load(file), text) for name, file in studies(config_dirs).items()]
+    file = recipes_dir() / STUDIES / "measured.json"
+    measured = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    return [_study(name, load(file), measured) for name, file in studies(config_dirs).items()]
 
 
-def _study(name: str, node: Mapping[str, Any], results: str) -> dict[str, str]:
+def _study(name: str, node: Mapping[str, Any], measured: Collection[str]) -> dict[str, str]:
     grid = [
         max(1, len(re.split(r",(?![^\[(]*[\])])", str(word).partition("=")[2])))
         for word in node.get("grid") or ()
@@ -109,5 +110,5 @@ def _study(name: str, node: Mapping[str, Any], results: str) -> dict[str, str]:
         "seeds": str(len(node.get("seeds") or (0, 1, 2))),
         "budget": next((f"{value:,} {kind}" for kind, value in budget.items() if value), ""),
         "tasks": ", ".join((node.get("finetune") or {}).get("tasks") or ()),
-        "results": "RESULTS.md" if f"{STUDIES}/{name}.yaml" in results else UNMEASURED,
+        "results": "RESULTS.md" if name in measured else UNMEASURED,
     }

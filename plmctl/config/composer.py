@@ -293,9 +293,7 @@ def _store_plumbing(verb: str) -> None:
     )
 
 
-def store_recipe(
-    name: str, config_dirs: Sequence[str] = (), *, published: bool = False
-) -> str:
+def store_recipe(name: str, config_dirs: Sequence[str] = (), *, published: bool = False) -> str:
     """Make a recipe an option of the group `recipe`, wherever its file lies; the name of that
     option. `published`: of a study, in its published form.
     """

@@ -12,7 +12,7 @@ from plmctl.storage.paths import find_cache_folder
 
 
 @dataclass(frozen=True)
-class Base:
+class StudyBase:
     """One kind of base.
 
     Args:
@@ -37,9 +37,9 @@ _RESTORING = (
     *("model.encoder.embedding.dropout=0", "optim.lr=2e-3", "train.steps=1000"),
 )
 BASES = {
-    "encoder": Base("modern_encoder", (*_SMALL, "train.steps=2000"), 10),
-    "decoder": Base("modern_decoder", (*_SMALL, "train.steps=2000"), 10),
-    "seq2seq": Base("bart", (*_SMALL, *_RESTORING), 6),
+    "encoder": StudyBase("modern_encoder", (*_SMALL, "train.steps=2000"), 10),
+    "decoder": StudyBase("modern_decoder", (*_SMALL, "train.steps=2000"), 10),
+    "seq2seq": StudyBase("bart", (*_SMALL, *_RESTORING), 6),
 }
 
 

@@ -69,7 +69,9 @@ def list_replaced(file: Path, given: Provenance) -> Iterator[str]:
         old = select(settings, key)
         if not isinstance(old, list) or not all(re.search("=|^~", str(each)) for each in old):
             continue
-        kept = {key for key in map(key_of, old) if re.search(rf"(?<![\w.]){re.escape(key)}=", value)}
+        kept = {
+            key for key in map(key_of, old) if re.search(rf"(?<![\w.]){re.escape(key)}=", value)
+        }
         gone = [each for each in old if key_of(each) not in kept]
         if gone:
             listed = ", ".join(gone)

@@ -88,4 +88,3 @@ def _find_waiting(plan: StudyPlan) -> Iterator[str]:
     asked = any(metric.expect for metric in study.metrics.values())
     if not asked and any(study.waiting.values()):
         yield "cannot decide: without these labels no direction is left to decide"
-

@@ -28,6 +28,7 @@ from plmctl.study.latex import format_latex
 from plmctl.study.looks import Looks, judge_tested
 from plmctl.study.results import Results, list_missing
 from plmctl.study.study import PRETRAIN, Metric, Study
+from plmctl.study.untrained import describe_untrained
 
 ONE_SEED = (
     "One seed says nothing about the spread between runs:"
@@ -136,6 +137,7 @@ def write_table(
     missing = list_missing(results)
     alone = any(row["test"] == "none" for row in rows)
     notes = [*notes, *dict.fromkeys(results.problems), *([ONE_SEED] if alone else [])]
+    notes += describe_untrained(study)
     record = {
         "study": study.name,
         "title": study.title,

@@ -18,8 +18,8 @@ from plmctl.config.published import WORD as PUBLISHED
     place=100,
     bare=RECIPE,
     examples=(
-        "plmctl ablate roberta_masking --dry-run",
-        "plmctl ablate roberta_masking budget.steps=2 seeds=[0,1] out=studies/first",
+        "plmctl ablate gpt_lstm --dry-run",
+        "plmctl ablate gpt_lstm budget.steps=2 seeds=[0,1] out=studies/first",
     ),
     lists="studies",
     options="print_config config_dir plugin json",

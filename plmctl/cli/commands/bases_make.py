@@ -46,7 +46,9 @@ def make(
     tell(f"base: {folder}")
     state = find_state(folder)
     if state == "not made":
-        start("pretrain", [base.recipe, *base.words, *(words or ()), f"run.dir={folder}"], **options)
+        start(
+            "pretrain", [base.recipe, *base.words, *(words or ()), f"run.dir={folder}"], **options
+        )
     if state != "finished":
         start("pretrain", [f"run.dir={folder}"], resume=True, **options)
     if words:
