@@ -5,8 +5,8 @@ A table stands between `<!-- NAME -->`, such as `<!-- parts: noise -->` or `<!--
 `<!-- end -->`. A part's row is the first comment of its YAML file; a field's row is what the part
 that introduces it says; a recipe's row is its first comment and the parts that it chooses; a
 study's row is its question, its title, the papers that its header names, what it trains and
-what was measured; a command's row is the first sentence of its help; a setting's row is what `plmctl help` says of it; a
-family of published checkpoints states its systems and classes.
+what was measured; a command's row is the first sentence of its help; a setting's row is what
+`plmctl help` says of it; a family of published checkpoints states its systems and classes.
 
 Between `<!-- file: PATH -->` and `<!-- end -->` stands the text of a file of the repository.
 """
