@@ -48,6 +48,8 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "generate": ("pretrain",),
     "average": ("pretrain",),
     "graph": (),
+    "bases make": (),
+    "bases ls": (),
     "ablate": (),
     "report": ("finetune", "ablate"),
     "recipes ls": (),
@@ -114,7 +116,7 @@ class Workshop:
             words += NARROW if "size=tiny" in words else []
             words += ["train.steps=3"] if {"train.steps=50", "train.steps=20"} & {*words} else []
             words += ["train.epochs=1"] if command == "graph" else []
-            own_tokens = command in ("pretrain", "recipes run")
+            own_tokens = command in ("pretrain", "recipes run", "bases make")
             words += ["tokenizer.vocab_size=1024"] if own_tokens else []
             # its jobs in this process, one after the other
             words += ["hydra/launcher=basic"] if command == "ablate" else []

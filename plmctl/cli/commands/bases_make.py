@@ -16,7 +16,10 @@ from plmctl.core.terminal import tell
 @command(
     "bases make",
     place=102,
-    examples=("plmctl bases make encoder", "plmctl bases make decoder train.steps=500"),
+    examples=(
+        "plmctl bases make encoder train.steps=20",
+        "plmctl bases make decoder train.steps=20",
+    ),
     options="config_dir plugin json",
 )
 def make(
