@@ -94,13 +94,13 @@ def assert_composes(line: str, *extra: str) -> None:
         assert any(verb in param.opts for param in program.params)
         return
     command = program.commands[verb]
-    if verb in ("data", "recipes"):
+    if verb in ("data", "recipes", "bases"):
         command, words = command.commands[(inner := words[0])], words[1:]
         verb = inner if inner in SCHEMAS else verb  # of data augment
     if words == ["--help"]:
         return
     context = command.make_context(verb, [*words, *extra])
-    if verb in ("average", "compare", "convert", "report", "recipes", "help", "env"):
+    if verb in ("average", "compare", "convert", "report", "recipes", "bases", "help", "env"):
         return
     given = context.params
     words = read_bare(command.callback.command, given.get("words", given.get("settings")) or [])

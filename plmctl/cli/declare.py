@@ -26,6 +26,7 @@ class Command:
     # what a word without "=" is: RECIPE, or the setting that it stands for ("data.path"), which the
     # other words may decide; "": such words have no meaning
     bare: str | Callable[[Sequence[str]], str] = ""
+    marks: tuple[tuple[str, str], ...] = ()  # (a word behind the first, the setting it stands for)
     slots: str = ""  # whose parts are listed: "task search"
     lists: str = ""  # a folder of recipes/ that is listed: "." or "studies"
     task: str = ""  # the task whose settings are shown as an example

@@ -18,6 +18,8 @@ def read_bare(about: Command, words: Sequence[str]) -> list[str]:
     """The words of a command with the one that has no "=" as the setting for which it stands;
     UsageError for one that has no meaning there.
     """
+    marks = dict(about.marks)
+    words = [marks.get(word, word) if place else word for place, word in enumerate(words)]
     if not about.bare:
         refuse_cut_value(words)
     if not about.takes_path:

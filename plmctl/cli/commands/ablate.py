@@ -9,14 +9,14 @@ import typer
 from plmctl.cli.declare import RECIPE, command
 from plmctl.cli.options import StudyWords
 from plmctl.cli.start import start
-from plmctl.config.published import BLOCK
-from plmctl.config.published import WORD as PUBLISHED
+from plmctl.config.published import BLOCK, WORD
 
 
 @command(
     "ablate",
     place=100,
     bare=RECIPE,
+    marks=((BLOCK, WORD),),
     examples=(
         "plmctl ablate gpt_lstm --dry-run",
         "plmctl ablate gpt_lstm budget.steps=2 seeds=[0,1] out=studies/first",
@@ -39,5 +39,4 @@ def ablate(
     of_launcher = ("hydra/launcher=", "hydra.launcher.")
     launcher = tuple(word for word in words or [] if word.startswith(of_launcher))
     others = [word for word in words or [] if word not in launcher]
-    others = [PUBLISHED if place and word == BLOCK else word for place, word in enumerate(others)]
     start("ablate", others, launcher=launcher, dry_run=dry_run, **options)
