@@ -306,5 +306,8 @@ def test_a_dry_run_says_what_cannot_be_decided(here: Path) -> None:
     assert prospects[0].endswith("(budget.steps=2000)")
     assert any("2 seeds and 2 comparisons find" in line for line in prospects)
     assert "needs your labels: SST-2 (finetune.tasks.sst2.path=...)" in prospects
+    words = ("only=[post-LN 8]", "seeds=[0,1,2,3,4,5]")
+    gradients = ablate("prenorm_gradients", "--dry-run", "--json", *words)
+    assert json.loads(gradients.stdout)["prospects"] == []  # of the first update
     one = json.loads(ablate("gpt_lstm", "--dry-run", "--json", "seeds=[0]").stdout)["prospects"]
     assert "cannot decide: one seed" in one[0]

@@ -11,6 +11,7 @@ from plmctl.config.walks import leaves
 from plmctl.jobs.job import Config
 from plmctl.report.power import find_detectable_deviations
 from plmctl.study.plan import StudyPlan
+from plmctl.study.study import PRETRAIN
 
 # Predicted tokens after which a new model whose norms stand behind the sum has left the
 # frequencies of tokens: BERT and RoBERTa of size mini 4 M tokens of which 15% are predicted, GPT
@@ -26,7 +27,12 @@ def list_prospects(plan: StudyPlan) -> list[str]:
 
 
 def _find_short_budgets(plan: StudyPlan) -> Iterator[str]:
-    """Arms that stay at the frequencies of tokens for their whole budget."""
+    """Arms that stay at the frequencies of tokens for their whole budget, where a metric is of what
+    they have learned, not of their first update.
+    """
+    metrics = plan.study.metrics.values()
+    if not any(metric.of != PRETRAIN or metric.validated for metric in metrics):
+        return
     short: dict[str, int] = {}
     rows = 0.0
     for name, composed in plan.arms.items():
@@ -37,9 +43,10 @@ def _find_short_budgets(plan: StudyPlan) -> Iterator[str]:
             rows = max(rows, LEAVES / predicted * config["train"]["steps"] / composed.arm.times)
     if short:
         most = max(short.values())
-        names = "all arms" if len(short) == len(plan.arms) else ", ".join(short)
+        everything = len(short) == len(plan.arms)
+        names = "cannot decide: all arms" if everything else f"learns little: {', '.join(short)}"
         yield (
-            f"cannot decide: {names}: at most {most:,} predicted tokens; a new model of this block"
+            f"{names}: at most {most:,} predicted tokens; a new model of this block"
             f" ({BEHIND}) stays at the frequencies of tokens for about {LEAVES:,}"
             f" (budget.steps={math.ceil(rows / 100) * 100})"
         )
