@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 Span = tuple[int, int]
@@ -21,6 +21,9 @@ class Backend(Protocol):
     special: list[str]  # tokens that never stand for text
     # text -> parts that may be encoded alone, and so cached, or None where that would change an id
     cut: Cut
+
+    def reserve(self, tokens: Collection[str]) -> None:
+        """Let none of these tokens stand for text either."""
 
     def encode(self, text: str) -> list[int]:
         """The ids of `text`."""

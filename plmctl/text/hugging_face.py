@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, NotRequired, TypedDict
@@ -16,9 +17,10 @@ from plmctl.storage.atomic import write_bytes, write_text
 from plmctl.storage.gate import admit
 from plmctl.storage.reading import read_json, read_text
 from plmctl.text import roles, stripped
+from plmctl.text.added import AGAIN, Details, read_added_tokens
 from plmctl.text.backend import Backend
 from plmctl.text.roles import NAMES, Roles, order_appended, sort_numbered
-from plmctl.text.rust import AGAIN, Rust, blame_tokenizer, finish
+from plmctl.text.rust import Rust, blame_tokenizer, finish
 from plmctl.text.sentence_piece import GIVEN, SentencePiece, convert_to_rust
 from plmctl.text.stripped import find_family
 
@@ -59,6 +61,7 @@ class _Config(TypedDict):
     do_lower_case: NotRequired[bool | None]
     strip_accents: NotRequired[bool | None]
     tokenize_chinese_chars: NotRequired[bool]
+    added_tokens_decoder: NotRequired[dict[str, Details] | None]
     add_prefix_space: NotRequired[bool | None]
 
 
@@ -85,7 +88,9 @@ def read(path: Path) -> tuple[Backend, Roles, str]:
         ),
         None,
     )
-    backend: Backend
+    named = [_spelling(config, name) for name in NAMES] + _list_further(config)
+    added = read_added_tokens(folder, config, set(filter(None, named)))
+    backend: Rust | SentencePiece
     if "tokenizer.json" in files:
         backend = Rust.read(files["tokenizer.json"].read_bytes(), files["tokenizer.json"])
         kind = backend.kind
@@ -94,7 +99,7 @@ def read(path: Path) -> tuple[Backend, Roles, str]:
     elif "vocab.json" in files and "merges.txt" in files:
         backend, kind = _from_merges(files["vocab.json"], files["merges.txt"], config), "byte_bpe"
     elif model is not None:
-        bare = _from_model(model, config)
+        bare = _from_model(model, config, added)
         backend, kind = bare, bare.kind
     else:
         needed = "tokenizer.json, vocab.txt, vocab.json with merges.txt, or a sentencepiece *.model"
@@ -103,8 +108,9 @@ def read(path: Path) -> tuple[Backend, Roles, str]:
             file=path,
             fix="tokenizer.path=<folder with one of these>",
         )
-    special = _roles(backend, config, path)
-    return backend, _add_templates(backend, special), kind
+    whole = _with_added(backend, added, folder, config)
+    special = _roles(whole, config, path)
+    return whole, _add_templates(whole, special), kind
 
 
 def write(
@@ -159,6 +165,32 @@ def write(
     )
 
 
+def _with_added(
+    backend: Rust | SentencePiece,
+    added: Sequence[dict[str, Any]],
+    folder: Path,
+    config: dict[str, Any],
+) -> Backend:
+    """`backend` with the tokens that the folder adds to its vocabulary, at the ids it gives them.
+
+    Raises:
+        DataError: The folder gives such an id to another token too.
+    """
+    numbers = {token: number for number, token in enumerate(backend.tokens)}
+    kept = _roles_among({*numbers, *(token["content"] for token in added)}, config).tokens
+    missing = [token for token in added if numbers.get(token["content"]) != token["id"]]
+    if isinstance(backend, SentencePiece):
+        if not missing:
+            return backend
+        backend = convert_to_rust(backend, _roles_among(set(numbers), config))
+    listed = {token["content"] for token in backend.spec["added_tokens"]}
+    spelled = set(backend.added).difference(kept)
+    if not spelled and not missing and listed.issuperset(token["content"] for token in added):
+        return backend
+    with blame_tokenizer(folder):
+        return backend.with_tokens(added, kept=kept)
+
+
 def _from_vocab_txt(file: Path, config: dict[str, Any]) -> Rust:
     tokens = read_text(file, fix=AGAIN).removesuffix("\n").split("\n")
     vocab = {token: number for number, token in enumerate(tokens)}
@@ -202,7 +234,9 @@ def _from_merges(vocab_file: Path, merges_file: Path, config: dict[str, Any]) ->
     return Rust(_add_special(tokenizer, config))
 
 
-def _from_model(file: Path, config: dict[str, Any]) -> SentencePiece | Rust:
+def _from_model(
+    file: Path, config: dict[str, Any], added: Sequence[dict[str, Any]]
+) -> SentencePiece | Rust:
     plain = SentencePiece(file.read_bytes())
     family = find_family(plain.tokens) if file.name == GIVEN else None
     if family is not None:
@@ -214,7 +248,7 @@ def _from_model(file: Path, config: dict[str, Any]) -> SentencePiece | Rust:
             file=file,
             fix="put tokenizer.json beside it",
         )
-    listed = _list_further(config)
+    listed = [*_list_further(config), *(token["content"] for token in added)]
     t5 = "t5" in (
         _json(file.parent / "config.json").get("model_type"),
         str(config.get("tokenizer_class"))[:2].lower(),

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal, get_args
 
@@ -61,6 +61,11 @@ class InjectedBackend:
                 self._known[entry.cased].setdefault(key, number)
                 self._longest = max(self._longest, len(_WORD.findall(entry.text)))
         self._slash = inner.encode("a / b")[len(inner.encode("a")) : -len(inner.encode(" b"))]
+
+    def reserve(self, tokens: Collection[str]) -> None:
+        """Let none of these tokens stand for text either."""
+        self.inner.reserve(tokens)
+        self.special = self.inner.special
 
     def encode(self, text: str) -> list[int]:
         """The ids of `text`."""

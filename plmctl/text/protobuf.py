@@ -4,7 +4,7 @@ Python API hides.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 
 def parse_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
@@ -24,6 +24,28 @@ def parse_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
             )
             chunk, offset = data[offset : offset + size], offset + size
             yield key >> 3, chunk if kind == 2 else int.from_bytes(chunk, "little")
+
+
+def replace_fields(data: bytes, number: int, change: Callable[[bytes], bytes]) -> bytes:
+    """`data` with `change(content)` for the content of each field of this number, which holds text
+    or a message.
+    """
+    out, offset = bytearray(), 0
+    while offset < len(data):
+        start = offset
+        key, offset = _parse_varint(data, offset)
+        if key & 7 == 0:
+            _, offset = _parse_varint(data, offset)
+        elif key & 7 == 2:
+            size, offset = _parse_varint(data, offset)
+            offset += size
+        else:
+            offset += {1: 8, 5: 4}[key & 7]
+        field = data[start:offset]
+        if key == number << 3 | 2:
+            field = spell_field(number, change(data[offset - size : offset]))
+        out += field
+    return bytes(out)
 
 
 def _parse_varint(data: bytes, offset: int) -> tuple[int, int]:

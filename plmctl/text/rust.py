@@ -5,8 +5,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 import tokenizers
@@ -14,6 +15,7 @@ from tokenizers import AddedToken, processors
 
 from plmctl.core.errors import DataError, PlmctlError
 from plmctl.storage.reading import summarize_error
+from plmctl.text.added import AGAIN, check_ids, hide_tokens, place_tokens
 from plmctl.text.backend import (
     Cut,
     Span,
@@ -26,8 +28,6 @@ from plmctl.text.roles import Roles
 from plmctl.text.trial import try_out
 
 FILE = "tokenizer.json"
-SPARE = 1 << 16  # ids without a token that a tokenizer may have
-AGAIN = "copy or train it again"
 
 
 @contextmanager
@@ -48,7 +48,9 @@ def blame_tokenizer(file: object) -> Iterator[None]:
 
 
 class Rust:
-    """A `tokenizers.Tokenizer`, set to encode special tokens in a text as ordinary text."""
+    """A `tokenizers.Tokenizer` by which no text gives a special token: one that a text spells is
+    encoded as its letters, even where the vocabulary has it as a word or piece.
+    """
 
     def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
         tokenizer.encode_special_tokens = True
@@ -57,8 +59,7 @@ class Rust:
         self.tokenizer = tokenizer
         vocab = tokenizer.get_vocab(with_added_tokens=True)
         count = max(vocab.values(), default=-1) + 1
-        if count > 2 * len(vocab) + SPARE:
-            raise ValueError(f"its {len(vocab)} tokens have ids up to {count - 1}")
+        check_ids(vocab.values())
         self.tokens = [f"[unused id {i}]" for i in range(count)]
         for token, index in vocab.items():
             self.tokens[index] = token
@@ -69,13 +70,46 @@ class Rust:
         ]
         self.spec: dict[str, Any] = json.loads(tokenizer.to_str())
         self.cut: Cut = _safe_cut(self.spec)
+        self._unknown = _find_unknown(self.spec["model"])
+        self.reserve(())
+
+    def reserve(self, tokens: Collection[str]) -> None:
+        """Let none of these tokens stand for text either."""
+        self.special = list(dict.fromkeys([*self.special, *tokens]))
+        kept = {*self.special} - {self._unknown}
+        self._never = frozenset(n for n, token in enumerate(self.tokens) if token in kept)
+        self.__dict__.pop("_letters", None)
 
     @classmethod
     def read(cls, content: bytes, file: object = FILE) -> Rust:
         """Read a tokenizer.json; `file` is its name in messages."""
         try_out(content, file, kind="json")
         with blame_tokenizer(file):
-            return cls(tokenizers.Tokenizer.from_str(content.decode()))
+            tokenizer = tokenizers.Tokenizer.from_str(content.decode())
+            added = json.loads(content).get("added_tokens") or []
+            moved = [t for t in added if tokenizer.token_to_id(t["content"]) != t["id"]]
+            return cls(tokenizer).with_tokens(moved) if moved else cls(tokenizer)
+
+    def with_tokens(self, added: Sequence[dict[str, Any]], *, kept: Collection[str] = ()) -> Rust:
+        """This tokenizer with tokens at the ids that they state.
+
+        Args:
+            added: as `added_tokens` of a tokenizer.json.
+            kept: of these and its own, the tokens that never stand for text.
+        """
+        spec = place_tokens(self.spec, added, kept=kept)
+        return Rust(tokenizers.Tokenizer.from_str(json.dumps(spec)))
+
+    @property
+    def added(self) -> list[str]:
+        """The special tokens beside the vocabulary of its model."""
+        pieces = self.spec["model"]["vocab"]
+        own = {piece for piece, _ in pieces} if isinstance(pieces, list) else pieces
+        return [
+            token["content"]
+            for token in self.spec["added_tokens"]
+            if token["special"] and token["content"] not in own
+        ]
 
     @property
     def kind(self) -> str:
@@ -96,13 +130,14 @@ class Rust:
 
     def encode(self, text: str) -> list[int]:
         """The ids of `text`."""
-        return self.tokenizer.encode(text, add_special_tokens=False).ids
+        ids: list[int] = self._encode(text).ids
+        return ids
 
     def encode_offsets(self, text: str) -> tuple[list[int], list[Span]]:
         """Ids, and for each the span of characters of `text` that it covers, without outer white
         space.
         """
-        encoding = self.tokenizer.encode(text, add_special_tokens=False)
+        encoding = self._encode(text)
         return encoding.ids, [_trim(text, start, end) for start, end in encoding.offsets]
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -112,6 +147,23 @@ class Rust:
     def files(self) -> dict[str, bytes]:
         """tokenizer.json and its content."""
         return {FILE: self.tokenizer.to_str(pretty=False).encode()}
+
+    def _encode(self, text: str) -> Any:
+        encoding = self.tokenizer.encode(text, add_special_tokens=False)
+        spelled = self._unknown is not None and self._unknown in text
+        if not spelled and self._never.isdisjoint(encoding.ids):
+            return encoding
+        # of a noncharacter, as long
+        text = text.replace("\uffff", "\ufffd")
+        return self._letters.encode(text, add_special_tokens=False)
+
+    @cached_property
+    def _letters(self) -> tokenizers.Tokenizer:
+        """The same tokenizer, whose vocabulary has its special tokens under no name of a text."""
+        spec = hide_tokens(self.spec, {*self.special, *filter(None, [self._unknown])})
+        hidden = tokenizers.Tokenizer.from_str(json.dumps(spec))
+        hidden.encode_special_tokens = True
+        return hidden
 
 
 SEGMENTED = ("[SEP]", "<sep>")  # the spellings of `sep` in families that number their segments
@@ -152,6 +204,13 @@ def _add_segment(special: Roles, order: tuple[str, ...], index: int) -> str:
     if role in "AB":
         return f"${role}:{number}"
     return f"{getattr(special, role)}:{2 if role == 'cls' and 'A' in before else number}"
+
+
+def _find_unknown(model: dict[str, Any]) -> str | None:
+    """The token of unknown text, where there is one."""
+    if model["type"] == "Unigram":
+        return None if model["unk_id"] is None else str(model["vocab"][model["unk_id"]][0])
+    return model.get("unk_token") or None
 
 
 def _stage_types(stage: dict[str, Any] | None) -> list[str]:

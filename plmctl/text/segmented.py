@@ -5,7 +5,7 @@ spaces reads the text.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from plmctl.core.errors import ConfigError, nearest
 from plmctl.text import segment
@@ -31,6 +31,11 @@ class SegmentedBackend:
         self.inner, self.name, self._words = inner, name, find(name)
         self.tokens, self.special = inner.tokens, inner.special
         self.cut: Cut = cut_nowhere  # where a word ends depends on all that stands around it
+
+    def reserve(self, tokens: Collection[str]) -> None:
+        """Let none of these tokens stand for text either."""
+        self.inner.reserve(tokens)
+        self.special = self.inner.special
 
     def encode(self, text: str) -> list[int]:
         """The ids of `text`."""

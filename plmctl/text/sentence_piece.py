@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -12,13 +12,14 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
 from plmctl.core.errors import DataError
 from plmctl.text.backend import Cut, Span, cut_at_spaces, cut_nowhere
-from plmctl.text.protobuf import parse_fields
+from plmctl.text.protobuf import parse_fields, replace_fields
 from plmctl.text.roles import Roles
 from plmctl.text.rust import Rust, finish
 from plmctl.text.trial import try_out
 
 FILE = "sentencepiece.model"  # trained here
 GIVEN = "spiece.model"  # trained elsewhere: only its own library decides its ids
+CONTROL = b"\x18\x03"  # ModelProto.SentencePiece.type: of a symbol that never matches text
 
 
 class SentencePiece:
@@ -35,14 +36,7 @@ class SentencePiece:
     ) -> None:
         self.model, self._file = model, FILE if special else GIVEN
         try_out(model, self._file, kind="model")
-        try:
-            self._processor: Any = sentencepiece.SentencePieceProcessor(model_proto=model)
-        except RuntimeError as error:
-            raise DataError(
-                "not a sentencepiece model, or a damaged one",
-                file=FILE,
-                fix="copy or train it again",
-            ) from error
+        self._processor = _read_model(model)
         self.count: int = self._processor.get_piece_size()
         self.tokens: list[str] = [self._processor.id_to_piece(i) for i in range(self.count)]
         kinds = self._processor
@@ -55,6 +49,25 @@ class SentencePiece:
         self.cut: Cut = cut_at_spaces if self._words_stand_alone() else cut_nowhere
         self.twin = convert_to_rust(self, special) if special and self.kind == "unigram" else None
         self._scores = self.scores()
+
+    def reserve(self, tokens: Collection[str]) -> None:
+        """Let none of these tokens stand for text either: the model has them as control symbols."""
+        known, unknown = (
+            set(tokens).intersection(self.tokens).difference(self.special),
+            self.unknown,
+        )
+        if more := known - {unknown}:
+            names = {token.encode() for token in more}
+            self._processor = _read_model(
+                replace_fields(
+                    self.model,
+                    1,
+                    lambda piece: piece + CONTROL * (dict(parse_fields(piece))[1] in names),
+                )
+            )
+            self.special = [*self.special, *more]
+        if self.twin:
+            self.twin.reserve(tokens)
 
     @property
     def kind(self) -> str:
@@ -147,6 +160,15 @@ class SentencePiece:
         return self._processor.encode(" a  a ") == probe * 2 and not any(
             "▁" in token[1:].lstrip("▁") for token in self.tokens
         )
+
+
+def _read_model(model: bytes) -> Any:
+    try:
+        return sentencepiece.SentencePieceProcessor(model_proto=model)
+    except RuntimeError as error:
+        raise DataError(
+            "not a sentencepiece model, or a damaged one", file=FILE, fix="copy or train it again"
+        ) from error
 
 
 def _character_offsets(text: str) -> list[int] | range:

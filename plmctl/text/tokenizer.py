@@ -49,6 +49,7 @@ class Tokenizer:
     """
 
     def __init__(self, *, backend: Backend, roles_: Roles, kind: str) -> None:
+        backend.reserve(roles_.tokens)
         self.kind, self.roles, self._backend = kind, roles_, backend
         self.lossless = kind in ("byte_bpe", "char")
         self.dtype = np.dtype(np.uint16 if len(backend.tokens) <= 1 << 16 else np.uint32)

@@ -29,7 +29,7 @@ from plmctl.run.tuning.regularising import build_regulariser
 from plmctl.run.tuning.side_tasks import choose_metric
 from plmctl.run.tuning.stabilising import stabilise
 from plmctl.run.tuning.unfreezing import check_unfreezing, group_layers
-from plmctl.run.weights.loading import open_source
+from plmctl.run.weights.loading import open_source, without_spare_rows
 from plmctl.tasks.base import Task
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.vocab import Vocab
@@ -168,7 +168,7 @@ def outline_task(spec: Finetune, task: Task) -> Model:
     some of them.
     """
     if spec.checkpoint:
-        source = open_source(spec.checkpoint, plugins=spec.plugins)
+        source = without_spare_rows(open_source(spec.checkpoint, plugins=spec.plugins))
         size = source.vocab_size
         task.check_tokenizer(source.tokenizer)
     elif spec.tokenizer.get("path"):

@@ -21,7 +21,14 @@ from plmctl.models.base import Model
 from plmctl.nn.peft.routed import Routes, graft
 from plmctl.run.assemble import build_model
 from plmctl.run.evaluation.asked_task import describe_model
-from plmctl.run.weights.loading import Loaded, Source, find_base, load, open_source
+from plmctl.run.weights.loading import (
+    Loaded,
+    Source,
+    find_base,
+    load,
+    open_source,
+    without_spare_rows,
+)
 from plmctl.tasks import inference
 from plmctl.tasks.base import Example, Task
 from plmctl.tasks.inference import Split
@@ -197,7 +204,7 @@ def _open_base(loaded: Loaded, path: object) -> SharedModel:
     model = build_model(
         config, vocab_size=source.vocab_size, vocab=source.vocab, heads={}, plugins=source.plugins
     )
-    before = open_source(place, plugins=source.plugins).tensors
+    before = without_spare_rows(open_source(place, plugins=source.plugins)).tensors
     own = {name: tensor for name, tensor in before.items() if name.startswith("backbone.")}
     load_exactly(model, own, file=place)
     return SharedModel(place, model, loaded.config, path)

@@ -14,8 +14,8 @@ from plmctl.core.spelling import spell_setting
 from plmctl.models.base import Model
 from plmctl.nn.peft.bottleneck import Bottleneck
 from plmctl.nn.peft.fusion import TrainedAdapters
-from plmctl.run.weights.loading import Source, find, open_source
-from plmctl.training.checkpoint import fingerprint_tensors, load_tensors, read_base
+from plmctl.run.weights.loading import Source, find, find_base_tensors, open_source
+from plmctl.training.checkpoint import load_tensors, read_base
 
 
 def find_adapters(spec: Finetune, source: Source) -> Finetune:
@@ -80,9 +80,7 @@ def _describe(spec: Finetune, name: str, run: str, source: Source) -> dict[str, 
         allowed = "one that has not trained the norms, too, which the model has but once"
         raise ConfigError(path, run, allowed, fix="train it with peft.adapter.norms=false")
     base = read_base(own.folder)
-    kept = {} if base is None else {key: source.tensors.get(key) for key in base["tensors"]}
-    there = {key: tensor for key, tensor in kept.items() if tensor is not None}
-    if base is None or fingerprint_tensors(there) != base["fingerprint"]:
+    if base is None or find_base_tensors(base, source) is None:
         beside = "none" if base is None else base["path"]
         allowed = f"a run beside checkpoint={spec.checkpoint}; this one is beside {beside}"
         fix = f"{path}=[<a run with peft=[adapter] beside {spec.checkpoint}>]"

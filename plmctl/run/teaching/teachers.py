@@ -30,7 +30,7 @@ from plmctl.run.assemble import build_model, find_long_rows, known_to_objectives
 from plmctl.run.places import Places
 from plmctl.run.weights.identity import identity
 from plmctl.run.weights.label_rows import count_rows, find_order, labels_of, with_order
-from plmctl.run.weights.loading import Loaded, Source, load_source, open_source
+from plmctl.run.weights.loading import Loaded, Source, load_source, open_source, without_spare_rows
 from plmctl.tasks.base import Task
 from plmctl.tasks.label_text import SETTING, spell_names
 from plmctl.text.tokenizer import Tokenizer
@@ -87,7 +87,7 @@ def outline_teacher(
     paths = teachers_of(spec)
     if not spec.get("distill") or (_needs_teacher(spec) and not paths):
         return objective
-    sources = [open_source(path, plugins=spec.plugins) for path in paths]
+    sources = [without_spare_rows(open_source(path, plugins=spec.plugins)) for path in paths]
     with without_weights():
         teachers = [_outline(source, spec.plugins) for source in sources]
         for teacher in teachers:

@@ -58,7 +58,7 @@ from plmctl.run.tuning.unfreezing import make_stages
 from plmctl.run.weights.added_rows import with_new_tokens, with_second_text
 from plmctl.run.weights.from_corpus import describe_empty_lexicons, start_tables
 from plmctl.run.weights.label_rows import follow_labels, labels_of
-from plmctl.run.weights.loading import Source, find, open_source
+from plmctl.run.weights.loading import Source, find, open_source, without_spare_rows
 from plmctl.run.weights.taking import initialize, take
 from plmctl.storage.atomic import write_json
 from plmctl.tasks import inference
@@ -311,7 +311,7 @@ def _model(session: Session, task: Task, tokenizer: Tokenizer) -> tuple[Model, S
     resumed = begin is not None
     if not resumed:
         begin, layers = spec.checkpoint, thaw(spec.kept_layers)
-    source = open_source(begin, layers, plugins=plugins) if begin else None
+    source = without_spare_rows(open_source(begin, layers, plugins=plugins)) if begin else None
     size, new = source.vocab_size if source else tokenizer.vocab.size, task.new_tokens
     size = max(size, tokenizer.vocab.size + new) if new else size
     model = build_model(
@@ -357,7 +357,7 @@ def _find_base(
     if not (spec.peft and spec.checkpoint) or spec.kept_layers:
         return None
     apply_freezing(model, trainable=trainable, frozen=spec.train.frozen)
-    source = begin or open_source(spec.checkpoint, plugins=spec.plugins)
+    source = begin or without_spare_rows(open_source(spec.checkpoint, plugins=spec.plugins))
     return describe_base(model, source, session.folder)
 
 

@@ -31,7 +31,7 @@ from plmctl.run.peft.layout import to_peft
 from plmctl.run.places import Places
 from plmctl.run.weights.inner_network import take_network
 from plmctl.run.weights.lengthen import lengthen
-from plmctl.run.weights.loading import Source, open_source, refuse_infinite
+from plmctl.run.weights.loading import Source, open_source, refuse_infinite, without_spare_rows
 from plmctl.storage.atomic import open_folder, write_text
 from plmctl.storage.reading import read_tensors
 from plmctl.storage.settings_file import to_yaml
@@ -164,6 +164,7 @@ def to_plmctl(source: Source, folder: Path, decision: LabelDecision | None = Non
     """A checkpoint folder like those of a run; the weights have been through the model that its
     config describes.
     """
+    source = without_spare_rows(source)
     model = build_model(source.config, vocab_size=source.vocab_size, plugins=source.plugins)
     load_exactly(model, source.tensors, file=source.folder)
     write_text(folder / CONFIG, to_yaml(source.config))

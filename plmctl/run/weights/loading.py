@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
@@ -26,6 +26,7 @@ from plmctl.interop.elmo import make_tokenizer
 from plmctl.interop.family import find_token_tables
 from plmctl.knowledge.vectors import find_vectors
 from plmctl.models.base import Model
+from plmctl.nn.tables import token_rows
 from plmctl.run.assemble import NODES, build_model, settle_lengths, without_weights
 from plmctl.run.peft import reading as peft_reading
 from plmctl.storage.gate import own
@@ -72,7 +73,7 @@ class Source:
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """DataError where the folder has none."""
+        """DataError where the folder has none, or one with more tokens than the table has rows."""
         if elmo.is_elmo(self.folder):
             return make_tokenizer()
         if not self.has_tokenizer:
@@ -82,7 +83,16 @@ class Source:
                 file=self.folder,
                 fix=f"copy its files into this folder: {files}",
             )
-        return Tokenizer.load(self._words)
+        tokenizer = Tokenizer.load(self._words)
+        rows = sum(map(len, find_token_tables(self.tensors)))
+        if 0 < rows < tokenizer.vocab.size:
+            raise DataError(
+                f"its tokenizer has {tokenizer.vocab.size:,} tokens, and the table of its model"
+                f" {rows:,} rows",
+                file=self.folder,
+                fix="put the files of the tokenizer there that the model was trained with",
+            )
+        return tokenizer
 
     @property
     def _words(self) -> Path:
@@ -174,6 +184,7 @@ def load(path: str | os.PathLike[str], *, plugins: Sequence[str] = ()) -> Loaded
 
 def load_source(source: Source) -> Loaded:
     """The model of an opened source."""
+    source = without_spare_rows(source)
     if not source.published:
         _refuse_misfit(source, again="use another checkpoint of the run")
     model = build_model(
@@ -191,6 +202,25 @@ def load_for(spec: Attack | Embed | Evaluate | Generate) -> tuple[Loaded, Precis
     loaded = load(str(spec.checkpoint), plugins=spec.plugins)
     loaded.model.to(precision.device)
     return loaded, precision
+
+
+def without_spare_rows(source: Source) -> Source:
+    """`source` without rows beyond the tokens of its tokenizer, which published tables often have
+    for speed: they are no tokens, so nothing predicts or counts them.
+    """
+    tables = find_token_tables(source.tensors)
+    if not source.published or len(tables) != 1 or not source.has_tokenizer:
+        return source
+    rows, known = len(tables[0]), source.tokenizer.vocab.size
+    if rows == known:
+        return source
+    with without_weights():
+        model = build_model(source.config, vocab_size=rows, plugins=source.plugins)
+    padded = [name for name, count in token_rows(model).items() if count == rows]
+    cut = {name: source.tensors[name][:known] for name in padded if name in source.tensors}
+    trimmed = replace(source, tensors={**source.tensors, **cut})
+    trimmed.__dict__["tokenizer"] = source.tokenizer
+    return trimmed
 
 
 def refuse_infinite(tensors: Mapping[str, Tensor], *, file: object) -> None:
@@ -276,12 +306,21 @@ def _with_base(own: dict[str, Tensor], folder: Path, plugins: Sequence[str]) -> 
     if base is None:
         return own
     place = find_base(folder, base)
-    others = open_source(place, plugins=plugins).tensors
-    found = {name: others[name] for name in base["tensors"] if name in others}
-    if fingerprint_tensors(found) != base["fingerprint"]:
+    found = find_base_tensors(base, open_source(place, plugins=plugins))
+    if found is None:
         what = f"{place} is not the model that it was trained beside: its weights are others"
         raise DataError(what, file=folder, fix="put the former model back there")
     return found | own
+
+
+def find_base_tensors(base: Base, source: Source) -> dict[str, Tensor] | None:
+    """The tensors of `source` that a checkpoint was trained beside; None where they are others."""
+    # the whole tables: of runs from before they lost their spare rows
+    for tensors in (without_spare_rows(source).tensors, source.tensors):
+        found = {name: tensors[name] for name in base["tensors"] if name in tensors}
+        if fingerprint_tensors(found) == base["fingerprint"]:
+            return found
+    return None
 
 
 def find_base(folder: Path, base: Base) -> Path:
