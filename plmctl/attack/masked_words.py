@@ -13,6 +13,7 @@ from plmctl.generation.fill import fill
 from plmctl.heads.base import heads_about
 from plmctl.models.base import Model
 from plmctl.tasks import encode
+from plmctl.text.letters import is_word
 from plmctl.text.tokenizer import Tokenizer
 
 _ROOM = 512  # tokens of a row, where the model itself has no bound
@@ -59,7 +60,7 @@ class MaskedWords(WordCandidates):
         whole = [i for i in tokens if vocab.word_start[i] and not vocab.special[i]]
         words = [self.tokenizer.decode([i]).strip() for i in whole]
         words = [word.title() if own.istitle() else word for word in words]
-        return [word for word in words if word.isalpha() and word.lower() != own.lower()]
+        return [word for word in words if is_word(word) and word.lower() != own.lower()]
 
     def _lay_out(self, text: WordText, number: int) -> encode.Row:
         """The text with a mask; of a long one what is around it."""

@@ -13,6 +13,7 @@ from plmctl.distill.word_vectors import table_of
 from plmctl.knowledge.word_vectors import Neighbours
 from plmctl.models.base import Model
 from plmctl.tasks import files
+from plmctl.text.letters import is_word
 from plmctl.text.tokenizer import Tokenizer
 
 
@@ -73,7 +74,7 @@ def find_own_words(model: Model, tokenizer: Tokenizer) -> Neighbours:
     for number in range(vocab.size):
         if vocab.word_start[number] and not vocab.special[number]:
             word = tokenizer.decode([number]).strip()
-            if word.isalpha() and list(tokenizer.encode(word)) == [number]:
+            if is_word(word) and list(tokenizer.encode(word)) == [number]:
                 words.append(word)
                 rows.append(number)
     return Neighbours(words, table[rows])

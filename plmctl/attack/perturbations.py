@@ -15,6 +15,7 @@ from plmctl.attack.slips import KEYS
 from plmctl.attack.word_text import WordText
 from plmctl.core.errors import ConfigError
 from plmctl.core.parts import base_of, part_of
+from plmctl.text.letters import is_letter, split_letters
 
 
 @base_of("perturb")
@@ -58,7 +59,7 @@ class Typos(Perturbation):
         now, gone = list(words.pieces), draws.permutation(len(able))[:count]
         for n in sorted(able[place] for place in gone.tolist()):
             place = words.places[n]
-            if len(now[place]) > 1 or now[place].isascii():
+            if len(split_letters(now[place])) > 1 or now[place].isascii():
                 now[place] = slip(now[place], draws)
             elif n + 1 < len(words) and words.pieces[place + 1] == "" and draws.random() < 0.5:
                 after = words.places[n + 1]
@@ -69,18 +70,21 @@ class Typos(Perturbation):
 
 
 def slip(word: str, draws: np.random.Generator) -> str:
-    """A word with one slip; of one letter, the key beside it."""
-    n, kind = int(draws.integers(len(word))), int(draws.integers(4))
-    near = KEYS.get(word[n].lower(), "")
-    if len(word) > 1 and kind == 0:
-        n = min(n, len(word) - 2)
-        return word[:n] + word[n + 1] + word[n] + word[n + 2 :]
-    if len(word) > 1 and kind == 1:
-        return word[:n] + word[n + 1 :]
-    if kind == 2 or not near:
-        return word[: n + 1] + word[n:]
-    letter = near[int(draws.integers(len(near)))]
-    return word[:n] + (letter.upper() if word[n].isupper() else letter) + word[n + 1 :]
+    """A word with one slip; of one letter, the key beside it. Marks go with their letters."""
+    letters = split_letters(word)
+    n, kind = int(draws.integers(len(letters))), int(draws.integers(4))
+    near = KEYS.get(letters[n].lower(), "")
+    if len(letters) > 1 and kind == 0:
+        n = min(n, len(letters) - 2)
+        letters[n : n + 2] = letters[n + 1], letters[n]
+    elif len(letters) > 1 and kind == 1:
+        del letters[n]
+    elif kind == 2 or not near:
+        letters.insert(n, letters[n])
+    else:
+        other = near[int(draws.integers(len(near)))]
+        letters[n] = other.upper() if letters[n].isupper() else other
+    return "".join(letters)
 
 
 @part_of("perturb")
@@ -104,7 +108,7 @@ class NoPunctuation(Perturbation):
     def change(self, text: str, draws: np.random.Generator) -> str:
         kept = []
         for n, letter in enumerate(text):
-            between = text[n - 1 : n].isalnum() and text[n + 1 : n + 2].isalnum()
+            between = is_letter(text[n - 1 : n] or " ") and is_letter(text[n + 1 : n + 2] or " ")
             if not unicodedata.category(letter).startswith("P"):
                 kept.append(letter)
             elif between and letter not in "'’":

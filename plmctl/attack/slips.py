@@ -10,6 +10,7 @@ import numpy as np
 
 from plmctl.attack.base import Place, WordCandidates
 from plmctl.core.parts import part_of
+from plmctl.text.letters import split_letters
 from plmctl.text.sentences import CHINESE
 
 ROWS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")  # of a keyboard, each half a key to the right
@@ -46,17 +47,18 @@ class LetterSlips(Slips):
     """
 
     def slip(self, word: str, draws: np.random.Generator) -> list[str]:
-        if len(word) < 2:
+        letters = split_letters(word)  # marks go with their letters
+        if len(letters) < 2:
             return []
-        swap, place, gone = (int(draws.integers(len(word) - off)) for off in (1, 0, 0))
-        between = int(draws.integers(len(word) + 1))
+        swap, place, gone = (int(draws.integers(len(letters) - off)) for off in (1, 0, 0))
+        between = int(draws.integers(len(letters) + 1))
         other, more = (string.ascii_lowercase[int(draws.integers(26))] for _ in range(2))
-        swapped = word[:swap] + word[swap + 1] + word[swap] + word[swap + 2 :]
-        shorter = word[:gone] + word[gone + 1 :]
-        if CHINESE.search(word):
-            return [swapped, shorter]
-        replaced = word[:place] + other + word[place + 1 :]
-        return [swapped, replaced, shorter, word[:between] + more + word[between:]]
+        swapped = [*letters[:swap], letters[swap + 1], letters[swap], *letters[swap + 2 :]]
+        shorter = [*letters[:gone], *letters[gone + 1 :]]
+        replaced = [*letters[:place], other, *letters[place + 1 :]]
+        longer = [*letters[:between], more, *letters[between:]]
+        found = [swapped, shorter] if CHINESE.search(word) else [swapped, replaced, shorter, longer]
+        return ["".join(each) for each in found]
 
 
 @part_of("attack_candidates")

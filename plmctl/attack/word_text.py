@@ -5,12 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
+from plmctl.text.letters import JOINERS, UNSPACED, mark_class, split_letters
 from plmctl.text.segment import Segmenter
-from plmctl.text.sentences import CJK
 
-# don't and well-made are one word each, and Chinese characters beside each other one stretch
-STRETCH = re.compile(rf"([{CJK}]+)|[^\W_{CJK}]+(?:['’-][^\W_{CJK}]+)*")
+
+@cache
+def stretches() -> re.Pattern[str]:
+    """Words, of which don't and well-made are one each, or stretches of characters of scripts
+    without spaces.
+    """
+    marks = mark_class() + JOINERS
+    letter = rf"[^\W_{UNSPACED}]"
+    word = rf"{letter}+(?:[{marks}]+{letter}*)*(?<![{JOINERS}])"
+    return re.compile(rf"((?:[{UNSPACED}][{marks}]*)+)|{word}(?:['’-]{word})*")
 
 
 @dataclass(frozen=True)
@@ -22,8 +31,8 @@ class WordText:
 
     @classmethod
     def of(cls, text: str, segment: Segmenter | None = None) -> WordText:
-        """The words of a text, and what is between them; a Chinese character is a word, or those
-        are that `segment` finds.
+        """The words of a text, and what is between them; a character of a script without
+        spaces is a word, or those are that `segment` finds.
         """
         pieces: list[str] = []
         places: list[int] = []
@@ -73,11 +82,12 @@ class WordText:
 
 def _find_words(text: str, segment: Segmenter | None) -> Iterator[tuple[int, int]]:
     """(start, end) of each word."""
-    for found in STRETCH.finditer(text):
+    for found in stretches().finditer(text):
         start, end = found.span()
         if found[1] is None:
             yield start, end
         elif segment is None:
-            yield from ((n, n + 1) for n in range(start, end))
+            for letter in split_letters(found[1]):
+                yield start, (start := start + len(letter))
         else:
             yield from ((start + a, start + b) for a, b in segment(found[1]))

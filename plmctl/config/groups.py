@@ -29,8 +29,8 @@ class Data(Record):
     valid_target_path: str | tuple[str, ...] | None = None  # those that belong to `valid_path`
     # parallel text in one .jsonl, .tsv: [source,target]
     fields: tuple[str, ...] = ()
-    # what one line of a .txt is
-    # running: the end of a line is a token, and nothing else parts the text
+    # what one line of the text is; auto joins lines of a .txt that fill a width, and no others
+    # running: the text as it is, also of rows; the end of a line is a token (of byte_bpe: itself)
     lines: Literal["auto", "sentence", "paragraph", "wrapped", "running"] = "auto"
     # of running text: the first byte that is read and the first that is not, [0,90000000]
     bytes: tuple[Whole, ...] | None = None

@@ -15,10 +15,13 @@ from plmctl.data.sample import sample_corpus
 from plmctl.data.shards import Shards, read_manifest
 from plmctl.data.tokenizing import TokenizingJob
 from plmctl.storage.journal import differences
+from plmctl.text.letters import ChangedLetters
+from plmctl.text.markup import MANY, spell_remedy
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.unknown import describe_unknown, unknown_share
 from plmctl.text.vocab import Vocab
 
+FEW_CHANGED = 0.001  # of the letters: fewer are those of foreign names
 MUCH_UNKNOWN = 0.05  # of the tokens: more than a tokenizer of this kind of text has
 # tokens a character: those of a tokenizer of this kind of text have one character or more each
 MANY_PIECES = 1.2
@@ -48,7 +51,7 @@ def describe_tokens(manifest: dict[str, Any], out: object) -> list[str]:
             f" {counted(split['sentences'], 'sentence')}, {counted(split['tokens'], 'token')},"
             f" {ratio:.2f} bytes a token"
         )
-    lines += warn_of_large_share(manifest)
+    lines += [*warn_of_large_share(manifest), *warn_of_text(manifest)]
     readings = sorted({entry["lines"] for entry in manifest["files"] if entry.get("found")})
     if readings:
         lines.append(f"  lines are read as: {', '.join(readings)} (data.lines=auto)")
@@ -87,6 +90,29 @@ def sum_up_tokens(manifest: Mapping[str, Any], out: object) -> dict[str, Any]:
         "left_out": dict(manifest["left_out"]),
         "dropped_from_train": manifest["dropped_from_train"],
     }
+
+
+def warn_of_text(manifest: Mapping[str, Any]) -> list[str]:
+    """What was done to the text, or stands in it, that nobody may have wanted."""
+    text: Mapping[str, Any] = manifest.get("text") or {}  # tokens of before have none
+    settings, lines = manifest["settings"], []
+    if joined := text.get("joined"):
+        why = (
+            "the text looks broken at a width (data.lines=auto); data.lines=paragraph keeps each"
+            if settings["lines"] == "auto"
+            else f"data.lines={settings['lines']}"
+        )
+        were = "was" if joined == 1 else "were"
+        lines.append(f"  {counted(joined, 'line')} {were} joined to the line before: {why}")
+    letters = ChangedLetters(**text["letters"]) if "letters" in text else None
+    if letters and letters.share > FEW_CHANGED:
+        trained = "path" not in manifest["tokenizer"]
+        fix = "tokenizer.strip_accents=false" if trained else "a tokenizer with strip_accents=false"
+        lines.append(f"  {letters}; {fix} keeps them")
+    if (share := text.get("html", 0.0)) > MANY:
+        remedy = spell_remedy(manifest["files"][0]["path"], settings["field"])
+        lines.append(f"  {share:.0%} of the documents are written in HTML; fix: {remedy}")
+    return lines
 
 
 def warn_of_large_share(manifest: Mapping[str, Any]) -> list[str]:

@@ -22,6 +22,7 @@ from plmctl.text.annotate import check_names
 from plmctl.text.document import Document
 from plmctl.text.inputs import Input, find_all, has_rows, read_lines
 from plmctl.text.layout import TextLayout
+from plmctl.text.markup import measure_html
 from plmctl.text.reader import BUILTIN, read_documents, read_pairs
 from plmctl.text.running import Span
 from plmctl.text.strings import Strings
@@ -135,6 +136,8 @@ class Survey:
     sample: list[Document]  # documents with the largest hashes, which are never held out
     identities: np.ndarray  # [documents] uint64, ascending
     layouts: dict[str, TextLayout]
+    joined: int = 0  # lines of files that were joined to those before them
+    html: float = 0.0  # share of the documents that are written in HTML, in a sample
     above: int = -1
     held: int = 0  # characters that are held out
 
@@ -144,10 +147,8 @@ class Survey:
 
     def to_json(self) -> dict[str, Any]:
         """The numbers as JSON, without the texts; `from_json` reads them."""
-        numbers = {
-            name: getattr(self, name)
-            for name in ("documents", "duplicates", "bytes", "threshold", "above", "held")
-        }
+        names = ("documents", "duplicates", "bytes", "threshold", "above", "held", "joined", "html")
+        numbers = {name: getattr(self, name) for name in names}
         return {
             **numbers,
             "layouts": {file: layout.settings() for file, layout in self.layouts.items()},
@@ -179,7 +180,7 @@ def survey_text(
     layouts: dict[str, TextLayout] = {}
     # (hash, -part, bytes, document), smallest first
     best: list[tuple[int, int, int, Document]] = []
-    kept = parts = 0
+    kept = parts = joined = 0
     for document in source.documents(layouts):
         parts = parts + 1 if document.continues else 0
         if not document.continues:
@@ -188,6 +189,7 @@ def survey_text(
         length = _length(document)
         sizes[-1] += length
         size += length
+        joined += document.joined
         if sample_bytes and (kept < sample_bytes or document.identity > best[0][0]):
             heapq.heappush(best, (document.identity, -parts, -len(identities), document))
             kept += _room(document)
@@ -210,9 +212,18 @@ def survey_text(
         for entry in sorted(best, key=lambda entry: entry[:3], reverse=True)
         if not above < entry[0] <= threshold
     ]
-    repeats = _repeats(hashes)
     return Survey(
-        len(hashes), repeats, size, threshold, sample, hashes, layouts, above=above, held=held
+        documents=len(hashes),
+        duplicates=_repeats(hashes),
+        bytes=size,
+        threshold=threshold,
+        sample=sample,
+        identities=hashes,
+        layouts=layouts,
+        joined=joined,
+        html=measure_html("\n".join(document.paragraphs) for document in sample),
+        above=above,
+        held=held,
     )
 
 

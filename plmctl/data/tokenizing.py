@@ -32,6 +32,7 @@ from plmctl.storage.journal import Journal, Tell, ignore_line, open_journal
 from plmctl.storage.paths import find_cache_folder
 from plmctl.text.annotate import Wanted, choose_tracks
 from plmctl.text.document import Document
+from plmctl.text.letters import LOOKED, measure_changed
 from plmctl.text.tokenizer import Tokenizer
 from plmctl.text.train import Recipe
 
@@ -172,6 +173,13 @@ def _write(job: TokenizingJob, journal: Journal) -> dict[str, Any]:
             fix="more text, or a smaller data.valid_share",
         )
     manifest = _manifest(job, tokenizer, entries, survey, held)
+    manifest["text"] = {
+        "joined": survey.joined + (held.joined if held else 0),
+        "html": survey.html,
+        "letters": measure_changed(
+            tokenizer.normalize, _read_sample(journal.scratch / SAMPLE)
+        ).settings(),
+    }
     manifest |= {
         "tracks": [*kinds][1:],
         "left_out": dict(left),
@@ -194,7 +202,7 @@ def _survey(job: TokenizingJob, journal: Journal) -> tuple[Survey, Survey | None
             else None
         )
         return Survey.from_json(saved["text"], np.zeros(0, np.uint64)), held
-    sample_bytes = 0 if job.recipe.path else job.recipe.sample_bytes
+    sample_bytes = LOOKED if job.recipe.path else job.recipe.sample_bytes
     survey = survey_text(
         job.source,
         valid_share=0 if job.valid else job.valid_share,

@@ -18,9 +18,9 @@ from plmctl.heads.base import heads_about
 from plmctl.knowledge.word_vectors import Neighbours
 from plmctl.models.base import Model
 from plmctl.tasks import encode
+from plmctl.text.letters import compose, find_words, is_word
 from plmctl.text.tokenizer import Tokenizer
 
-_WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")  # don't and well-made are one word each
 _ROOM = 512  # tokens of a row, where the model itself has no bound
 
 
@@ -91,8 +91,8 @@ class Augmenter:
         for number, text in enumerate(texts):
             ids, spans = self.tokenizer.encode_offsets(text)
             left = stay[number] if stay else ()
-            for word in _WORD.finditer(text):
-                if not word[0].isalpha() or word[0].lower() in self.stop:
+            for word in find_words(text, joints="'’-", without="_"):
+                if not is_word(word[0]) or compose(word[0].lower()) in self.stop:
                     continue
                 if any(start < word.end() and end > word.start() for start, end in left):
                     continue
@@ -148,7 +148,7 @@ class Augmenter:
             ):
                 tokens = [i for i, _ in masks[0] if vocab.word_start[i] and not vocab.special[i]]
                 words = [self.tokenizer.decode([i]).strip() for i in tokens]
-                words_of_rows[n] = [word for word in words if word.isalpha()]
+                words_of_rows[n] = [word for word in words if is_word(word)]
         return words_of_rows
 
     def _find_nearest(self, words: Collection[str]) -> Mapping[str, list[str]]:

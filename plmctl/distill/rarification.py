@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from plmctl.knowledge.substitutes import Substitute, Substitutes
-from plmctl.knowledge.words import WORD
+from plmctl.knowledge.words import plain_words
+from plmctl.text.letters import compose
 
 Texts = Mapping[str, str]  # by role: text, text2
 Predict = Callable[[Sequence[Texts]], list[str]]  # the label of each example
@@ -34,10 +35,10 @@ class Rarified:
 def find_places(texts: Texts, known: Substitutes) -> list[tuple[str, int, int, str]]:
     """(role, start, end, word) of all words of the texts that have substitutes, in order."""
     return [
-        (role, match.start(), match.end(), match[0].lower())
+        (role, match.start(), match.end(), compose(match[0].lower()))
         for role, text in texts.items()
-        for match in WORD.finditer(text)
-        if match[0].lower() in known
+        for match in plain_words().finditer(text)
+        if compose(match[0].lower()) in known
     ]
 
 
@@ -45,7 +46,7 @@ def replace_words(texts: Texts, words: Mapping[str, str]) -> dict[str, str]:
     """The texts with other words in place of these, wherever they stand."""
 
     def spell(text: str) -> str:
-        return WORD.sub(lambda match: words.get(match[0].lower(), match[0]), text)
+        return plain_words().sub(lambda match: words.get(compose(match[0].lower()), match[0]), text)
 
     return {role: spell(text) for role, text in texts.items()}
 

@@ -27,6 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from plmctl.core.errors import ConfigError
+from plmctl.text.letters import compose, compose_with_places
 
 _SPACE, _WORD, _SIGN = 0, 1, 2
 _BASE = np.uint64(0x9E3779B97F4A7C55)  # odd, so that it has an inverse modulo 2^64
@@ -81,6 +82,7 @@ class Dictionary:
         kept: dict[str, dict[int, float]] = {}
         self.left_out = 0  # names that are never linked
         for name, entity, count in names:
+            name = compose(name)
             text = " ".join((fold_case(name) if fold else name).split())
             if len(text) < least_length or not _is_name(name, lowercase):
                 self.left_out += 1
@@ -118,7 +120,7 @@ class Dictionary:
 
     def candidates(self, name: str) -> list[tuple[int, float]]:
         """What a name may mean: (entity, share of its uses), most frequent first."""
-        text = _Text(" ".join(name.split()), self.fold)
+        text = _Text(" ".join(compose(name).split()), self.fold)
         wanted = text.hash(np.zeros(1, np.int64), np.array([len(text.codes)]))
         at = int(np.searchsorted(self.hashes, wanted[0]))
         if at == len(self) or self.hashes[at] != wanted[0]:
@@ -134,6 +136,11 @@ class Dictionary:
         """All names in a text, those inside others too."""
         if not len(self) or not text:
             return Hits(*np.zeros((3, 0), np.int64))
+        if (one_form := compose(text)) != text:
+            spelled, places = compose_with_places(text)
+            if spelled == one_form:
+                hits, at = self.find(spelled), np.array(places)
+                return Hits(at[hits.start], at[hits.end], hits.alias)
         read = _Text(text, self.fold)
         begin = np.arange(len(read.begins))
         single = read.hash(read.begins, read.ends)

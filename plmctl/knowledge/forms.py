@@ -7,8 +7,9 @@ from itertools import takewhile
 
 from plmctl.core.errors import AbsentData
 from plmctl.knowledge.wordnet import PARTS, WordNet, inflect
+from plmctl.text.letters import compose, find_words
 
-_WORD = re.compile(r"\w+(?:['’-]\w+)*")
+_JOINTS = "'’-"  # don't and well-made are one word each
 _DOUBLED = re.compile(r"([b-df-hj-np-tv-z])\1$")  # "stopp" of "stopped"
 
 
@@ -23,18 +24,19 @@ def find_form(text: str, lemma: str, path: str | None = None) -> tuple[int, int]
         path: of WordNet's dictionary, which knows irregular forms; without one, rules alone
             decide.
     """
-    wanted = lemma.lower().replace("_", " ").split()
-    words = list(_WORD.finditer(text))
+    wanted = compose(lemma.lower()).replace("_", " ").split()
+    words = list(find_words(text, joints=_JOINTS))
     if not wanted or not words:
         return None
-    ranks = [_rank(word[0].lower(), wanted[0], path) for word in words]
+    spelled = [compose(word[0].lower()) for word in words]
+    ranks = [_rank(word, wanted[0], path) for word in spelled]
     best = max(ranks)
     if best == 0:
         return None
     first = last = ranks.index(best)
     for each in wanted[1:]:
         behind = range(last + 1, min(last + 4, len(words)))
-        last = next((n for n in behind if _rank(words[n][0].lower(), each, path) >= 2), last)
+        last = next((n for n in behind if _rank(spelled[n], each, path) >= 2), last)
     return words[first].start(), words[last].end()
 
 

@@ -20,6 +20,7 @@ from plmctl.core.errors import AbsentData, ConfigError, DataError
 from plmctl.core.parts import Opens, base_of, part_of
 from plmctl.core.values import Whole
 from plmctl.knowledge.known import TextSample, describe_known
+from plmctl.text.letters import compose
 from plmctl.text.vocab import Vocab
 
 POLARITIES = ("neutral", "negative", "positive")
@@ -128,7 +129,7 @@ class SentimentLexicon(Sentiment):
         return {word: values[place] for word, place in zip(found, order, strict=True)}
 
     def of_word(self, word: str) -> WordPolarity:
-        return self.entries.get(word.lower(), _NONE)
+        return self.entries.get(compose(word.lower()), _NONE)
 
 
 def _read_file(file: Path) -> dict[str, WordPolarity]:
@@ -169,7 +170,7 @@ def _read_lists(folder: Path) -> dict[str, WordPolarity]:
         if not files:
             raise DataError(f"no file *{name}* here", file=folder, fix=_SHOWN)
         for _, cells in lexicon_lines(files[0]):
-            found.setdefault(cells[0].strip().lower(), WordPolarity(polarity, 0))
+            found.setdefault(compose(cells[0].strip().lower()), WordPolarity(polarity, 0))
     return found
 
 

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from plmctl.knowledge.subwords import Subwords
+from plmctl.text.letters import compose
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +47,7 @@ class StaticVectors:
         """[D] the vector of a word as written, in lower case, or of its n-grams; None where there
         is none.
         """
+        word = word if word in self.number else compose(word)
         number = self.number.get(word, self.number.get(word.lower()))
         if number is not None:
             row: np.ndarray = self.table[number]

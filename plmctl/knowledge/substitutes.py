@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 
 from plmctl.core.errors import DataError
-from plmctl.knowledge.words import WORD
+from plmctl.knowledge.words import plain_words
 from plmctl.storage.atomic import open_atomic
 from plmctl.text.inputs import read_lines
+from plmctl.text.letters import compose
 
 SYNONYM, MISSPELLING = "synonym", "misspelling"
 
@@ -44,7 +45,7 @@ def find_synonyms(
     for pair in pairs:
         for word, other in (pair, pair[::-1]):
             rare, frequent = counts.get(other, 0), counts.get(word, 0)
-            single = WORD.fullmatch(other) and WORD.fullmatch(word)
+            single = plain_words().fullmatch(other) and plain_words().fullmatch(word)
             if single and least <= rare < below <= frequent:
                 found.setdefault(word, []).append(Substitute(other, SYNONYM, rare))
     return {word: sorted(set(own), key=lambda s: s.word) for word, own in sorted(found.items())}
@@ -78,7 +79,7 @@ def read_substitutes(file: Path, counts: Mapping[str, int]) -> dict[str, tuple[S
             message = f"'{line[:60]}' is no word with its substitute"
             raise DataError(message, file=file, line=number, fix="word<tab>substitute<tab>kind")
         kind = cells[1] if len(cells) > 1 else SYNONYM
-        found.setdefault(word.lower(), []).append(
+        found.setdefault(compose(word.lower()), []).append(
             Substitute(cells[0], kind, counts.get(cells[0], 0))
         )
     return {word: tuple(own) for word, own in found.items()}

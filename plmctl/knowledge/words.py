@@ -13,10 +13,9 @@ from pathlib import Path
 from plmctl.core.errors import DataError
 from plmctl.storage.atomic import open_atomic
 from plmctl.text.inputs import read_lines
+from plmctl.text.letters import compose, word_pattern
 
 FILE = "words.tsv"
-# letters of any script, inside also apostrophes and hyphens: don't and well-made are one word each
-WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,8 @@ def read_list(file: Path | str) -> list[str]:
     words = []
     for number, line in read_lines(path, cut=False):
         word = line.partition("\t")[0].strip().lower()
-        if not WORD.fullmatch(word):
+        word = compose(word)
+        if not plain_words().fullmatch(word):
             raise DataError(
                 f"'{word[:60]}' is not one word",
                 file=path,
@@ -104,8 +104,15 @@ def read_list(file: Path | str) -> list[str]:
     return list(dict.fromkeys(words))
 
 
+def plain_words() -> re.Pattern[str]:
+    """Letters of any script, inside also apostrophes and hyphens: don't and well-made are one word
+    each.
+    """
+    return word_pattern("'’-", r"\d_")
+
+
 def find_words(texts: Iterable[str]) -> Iterator[tuple[str, list[re.Match[str]]]]:
-    """Each text lower-cased, with its words."""
+    """Each text lower-cased and in one form, with its words."""
     for text in texts:
-        lowered = text.lower()
-        yield lowered, list(WORD.finditer(lowered))
+        lowered = compose(text.lower())
+        yield lowered, list(plain_words().finditer(lowered))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from plmctl.config.schema import Pretrain
 from plmctl.core.errors import ConfigError
 from plmctl.data.check.tokens import KEEP, MUCH
-from plmctl.data.described import warn_of_large_share, warn_of_poor_fit
+from plmctl.data.described import warn_of_large_share, warn_of_poor_fit, warn_of_text
 from plmctl.data.formats.base import count_lost
 from plmctl.data.loader import Loader, RowSource
 from plmctl.data.sample import sample_corpus
@@ -50,6 +50,7 @@ def describe_run(
     for shards in [shards for corpora in corpus.train.values() for shards in corpora.values()]:
         warnings = [
             *warn_of_large_share(shards.manifest),
+            *warn_of_text(shards.manifest),
             *warn_of_poor_fit(shards, tokenizer.vocab),
         ]
         lines += [line.strip() for line in warnings]

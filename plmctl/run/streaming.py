@@ -57,9 +57,6 @@ def check_stream(spec: Any) -> Iterator[ConfigError]:
         if data[name]:
             allowed = "not with data.streaming, which reads the texts of rows one after the other"
             yield ConfigError(f"data.{name}", data[name], allowed, fix=off)
-    if data["lines"] == "running":
-        allowed = "not with data.streaming: rows end where they end"
-        yield ConfigError("data.lines", "running", allowed, fix="data.lines=auto")
     if "data.valid_share" in keys and data["valid_share"]:
         allowed = "not with data.streaming, which nothing is held out of"
         fix = "data.valid_path=<other text>"

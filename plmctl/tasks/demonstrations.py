@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import re
 from collections import Counter
 from collections.abc import Sequence
 
@@ -13,6 +12,7 @@ import numpy as np
 from plmctl.core.errors import DataError
 from plmctl.tasks.base import Example
 from plmctl.tasks.tables import TEXTS
+from plmctl.text.letters import compose, find_words, separate
 
 Vector = dict[str, float]
 
@@ -71,7 +71,8 @@ def _read(example: Example) -> tuple[str, ...]:
 
 
 def _split(example: Example) -> list[str]:
-    return re.findall(r"\w+", " ".join(_read(example)).lower())
+    text = compose(" ".join(_read(example)).lower())
+    return [word[0] for word in find_words(separate(text))]
 
 
 def _compare(a: Vector, b: Vector) -> float:

@@ -16,7 +16,7 @@ from plmctl.storage.unpacking import UNPACK, open_data
 from plmctl.tasks.builtin import BUILTIN, write_builtin_task
 from plmctl.text.bounds import FILE_LINES, long_line_error, longest_line
 from plmctl.text.inputs import read_lines
-from plmctl.text.undecodable import undecodable_error
+from plmctl.text.undecodable import decode, undecodable_error
 
 SPLITS = ("train", "dev", "test")  # the order in which a list of files is taken
 
@@ -135,6 +135,8 @@ def read_text(file: Path) -> str:
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
         raise undecodable_error(error, file=file, line=line, content=raw[: 1 << 16]) from error
+    if "\0" in content[: 1 << 16]:
+        decode(raw[: 1 << 16], file=file, number=1, encoding="latin1")
     if not content.strip():
         raise DataError("the file is empty", file=file, fix="name a file with examples")
     return content

@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
-_WORD = re.compile(r"[^\W_]+")
+from plmctl.text.letters import compose, find_words
+
 _ARTICLES = frozenset({"a", "an", "the"})
 _ARTICLE = re.compile(rf"\b({'|'.join(sorted(_ARTICLES))})\b")
 _SPACES = str.maketrans(dict.fromkeys(f"{string.punctuation}‘’´`", " "))
@@ -25,8 +26,9 @@ class PlacedWord(NamedTuple):
 
 
 def split_words(text: str) -> list[PlacedWord]:
-    """The words of a text without articles: runs of letters and digits in lower case."""
-    found = (PlacedWord(m[0].lower(), m.start(), m.end()) for m in _WORD.finditer(text))
+    """The words of a text without articles: runs of letters, marks and digits in lower case."""
+    words = find_words(text, without="_")
+    found = (PlacedWord(compose(m[0].lower()), m.start(), m.end()) for m in words)
     return [word for word in found if word.text not in _ARTICLES]
 
 

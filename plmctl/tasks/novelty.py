@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from plmctl.text.letters import compose
+
 METRICS = ("novel_pairs", "novel", "novel_unique")
 
 
@@ -43,4 +45,4 @@ def score(name: str, predictions: Sequence[Mapping[str, Any]]) -> float:
 
 
 def _even(text: str) -> str:
-    return " ".join(text.split())
+    return " ".join(compose(text).split())

@@ -4,7 +4,6 @@ as a reader and a ranker learn from them.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,10 +19,9 @@ from plmctl.storage.reading import parse_json_at
 from plmctl.tasks import files
 from plmctl.tasks.matching import find_all, split_words
 from plmctl.tasks.squad_files import SquadFiles
+from plmctl.text.letters import compose, find_words, separate
 from plmctl.text.reader import read_documents
 
-# words, and single characters of scripts that do not part them
-_UNIT = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]|[^\\W\u3040-\u30ff\u3400-\u9fff]+")
 _SHOWN = '{"id": "q1", "question": "...", "answers": ["..."]}'
 
 
@@ -48,9 +46,10 @@ class Retrieved:
         """Of each passage, whether an answer stands in it (distant supervision)."""
         answers = self.question.answers
         firsts = {words[0].text for answer in answers if (words := split_words(answer))}
+        lowered = [compose(text.lower()) for text in self.passages]
         return [
-            any(first in text.lower() for first in firsts) and bool(find_all(answers, text))
-            for text in self.passages
+            any(first in lower for first in firsts) and bool(find_all(answers, text))
+            for text, lower in zip(self.passages, lowered, strict=True)
         ]
 
 
@@ -170,8 +169,9 @@ def rerank(each: Retrieved, chances: Sequence[float], *, weight: float, top: int
 
 
 def split_units(text: str) -> list[str]:
-    """What is compared: words in lower case, and single Chinese or Japanese characters."""
-    return [unit.lower() for unit in _UNIT.findall(text)] or [""]
+    """What is compared: words in lower case, and of scripts without spaces single characters."""
+    words = (word[0] for word in find_words(compose(text.lower())))
+    return [unit for word in words for unit in separate(word).split()] or [""]
 
 
 def measure_recall(found: Sequence[Retrieved], ranks: Iterable[int]) -> dict[str, float]:

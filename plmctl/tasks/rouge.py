@@ -5,23 +5,21 @@ common subsequences, as F1.
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 
 from plmctl.text import sentences
-
-_WORD = re.compile(rf"[{sentences.CJK}]|[^\W_{sentences.CJK}]+")
+from plmctl.text.letters import split_words
 
 
 def words(text: str) -> list[str]:
-    """Runs of letters and digits in lower case, a Chinese character each by itself; nothing else
-    counts.
+    """Runs of letters, marks and digits in lower case; of scripts without spaces (Chinese,
+    Japanese, Thai, Khmer, ...) each character with its marks; nothing else counts.
 
     Differs: the published Perl program may stem English words (`-m`), and knows only a-z and 0-9.
     """
-    return _WORD.findall(text.lower())
+    return split_words(text.lower())
 
 
 def rouge_n(gold: str, guess: str, *, n: int) -> float:

@@ -7,11 +7,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from plmctl.text.letters import compose, separate
+
 SMOOTHED = 0.1  # matches of n-grams of a size of which none matches
 
 
 def bleu2(golds: Sequence[str], guess: str) -> float:
-    """`min(1, exp(1 - r / c)) sqrt(p1 p2)` of words by white space; 0 where no word matches.
+    """`min(1, exp(1 - r / c)) sqrt(p1 p2)` of words by white space, or of the characters of
+    scripts without spaces; 0 where no word matches.
 
     p1 and p2 are the shares of words and of pairs of words of the guess that a reference has, each
     at most as often as there; 0 matches of pairs count as 0.1. c is the length of the guess, r that
@@ -22,7 +25,7 @@ def bleu2(golds: Sequence[str], guess: str) -> float:
         golds: the references.
         guess: the text that is scored.
     """
-    words, references = guess.split(), [gold.split() for gold in golds]
+    words, references = _split(guess), [_split(gold) for gold in golds]
     first, second = (_share(words, references, n) for n in (1, 2))
     if not words or first == 0:
         return 0.0
@@ -54,6 +57,10 @@ def _share(words: Sequence[str], references: Sequence[Sequence[str]], n: int) ->
     for reference in references:
         most |= _count(reference, n)
     return (found & most).total() / max(1, found.total())
+
+
+def _split(text: str) -> list[str]:
+    return separate(compose(text)).split()
 
 
 def _count(words: Sequence[str], n: int) -> Counter[tuple[str, ...]]:

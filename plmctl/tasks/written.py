@@ -6,12 +6,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from plmctl.core.errors import ConfigError, nearest
 from plmctl.core.extras import require_library
+from plmctl.core.terminal import WARN, remark
 from plmctl.tasks import meteor, novelty, rouge, sentence_bleu, squad_score
 from plmctl.tasks.metrics import check_metrics
+from plmctl.text.letters import compose, count_unspaced, separate
+from plmctl.text.sentences import CJK
 
 # each with source, guess, golds (references), nll and tokens (of the first reference)
 Predictions = Sequence[Mapping[str, Any]]
@@ -19,6 +23,7 @@ BLEUS = {f"bleu_{n}": n for n in (1, 2, 3, 4)}  # by the longest n-grams that co
 NAMES = ("bleu", "chrf", "bleu2", *rouge.METRICS, "exact", "distinct1", "distinct2", "perplexity")
 NAMES += (*novelty.METRICS, *BLEUS, "meteor", "f1")
 TOKENIZERS = ("13a", "intl", "zh", "char", "none")  # of sacrebleu's, those that need nothing else
+_LOOKED = 1000  # references that show the script
 LEAST_IS_BEST = frozenset({"perplexity"})
 
 
@@ -77,7 +82,11 @@ def exact(golds: Sequence[str], guess: str) -> bool:
     """Whether the guess is one of the references, white space aside (T5: a label in words;
     arXiv:1910.10683, sec. 2.4).
     """
-    return " ".join(guess.split()) in {" ".join(gold.split()) for gold in golds}
+    return _even(guess) in set(map(_even, golds))
+
+
+def _even(text: str) -> str:
+    return " ".join(compose(text).split())
 
 
 def overlap(golds: Sequence[Sequence[str]], guesses: Sequence[str]) -> float:
@@ -103,11 +112,10 @@ def perplexity(predictions: Predictions) -> float:
 
 def distinct(texts: Sequence[str], *, n: int) -> float:
     """Different n-grams over all n-grams of all texts (Li et al., 2016, arXiv:1510.03055, sec.
-    5.2); words by white space.
+    5.2); words by white space, or the characters of scripts without spaces.
     """
-    grams = [
-        gram for text in texts for gram in zip(*(text.split()[i:] for i in range(n)), strict=False)
-    ]
+    cut = (separate(compose(text)).split() for text in texts)
+    grams = [gram for words in cut for gram in zip(*(words[i:] for i in range(n)), strict=False)]
     return len(set(grams)) / len(grams) if grams else 0.0
 
 
@@ -115,6 +123,8 @@ def _corpus(
     name: str, golds: Sequence[Sequence[str]], guesses: list[str], tokenize: str, lowercase: bool
 ) -> tuple[float, str]:
     library = _sacrebleu().metrics
+    if name != "chrf":
+        _doubt(_unsuited([gold for several in golds for gold in several], tokenize))
     metric = (
         library.CHRF(lowercase=lowercase)
         if name == "chrf"
@@ -128,6 +138,27 @@ def _corpus(
     ]
     value = float(metric.corpus_score(guesses, references).score)
     return value, str(metric.get_signature())
+
+
+def _unsuited(golds: Sequence[str], tokenize: str) -> str:
+    """Why words by this tokenizer are no words of these texts; "" where they are."""
+    own = {"char": None, "zh": CJK}.get(tokenize, "")
+    if own is None:
+        return ""
+    text = " ".join(golds[:_LOOKED])
+    if 2 * count_unspaced(text, but=own) < len(text):
+        return ""
+    return (
+        f"BLEU by task.tokenize={tokenize} takes text without spaces for one word;"
+        " task.tokenize=char counts its characters, and chrf needs no words"
+    )
+
+
+@cache
+def _doubt(why: str) -> None:
+    """Say it once."""
+    if why:
+        remark(why, WARN)
 
 
 def _sacrebleu() -> Any:

@@ -13,6 +13,7 @@ from plmctl.core.errors import DataError
 from plmctl.core.parts import part_of
 from plmctl.tasks.base import Example
 from plmctl.tasks.split_files import FileRecord, SplitFiles, read_records, require_labels
+from plmctl.text.letters import mark_class
 
 SHOWN = (
     '{"text": "...", "target": {"span1_text": "Mark", "span1_index": 0, "span2_text": "He",'
@@ -82,7 +83,7 @@ def _find_span(text: str, span: str, index: int, place: str) -> tuple[tuple[int,
     if not 0 <= index < len(words):
         problem = f"word {index} of '{span}' is outside of a text of {len(words)} words"
         raise DataError(problem, file=place, fix="count words between spaces, from 0")
-    pattern = r"(?<!\w)" + re.escape(span.strip()) + r"(?!\w)"
+    pattern = r"(?<!\w)" + re.escape(span.strip()) + rf"(?![\w{mark_class()}])"
     begins = [match.start() for match in re.finditer(pattern, text, re.IGNORECASE)]
     if not begins or not span.strip():
         raise DataError(f"the text has no '{span}'", file=place, fix=SHOWN)

@@ -93,11 +93,11 @@ def place_tokens(
     Raises:
         ValueError: The vocabulary gives an id to another token, or a token another id.
     """
-    spec = copy.deepcopy(dict(spec))
-    vocab = spec["model"]["vocab"]
+    changed: dict[str, Any] = copy.deepcopy(dict(spec))
+    vocab = changed["model"]["vocab"]
     ids = {piece[0]: n for n, piece in enumerate(vocab)} if isinstance(vocab, list) else {**vocab}
     own, tokens = set(ids), {number: token for token, number in ids.items()}
-    listed = {token["content"]: token for token in spec["added_tokens"]}
+    listed = {token["content"]: token for token in changed["added_tokens"]}
     plain = {"single_word": False, "lstrip": False, "rstrip": False, "special": False}
     for token in added:
         normalized = not token.get("special", False)
@@ -111,21 +111,21 @@ def place_tokens(
         # a token that the folder adds may stand in a text
         token["special"] = content in kept or (token["special"] and content in own)
     check_ids(tokens)
-    spec["added_tokens"] = sorted(listed.values(), key=lambda token: token["id"])
+    changed["added_tokens"] = sorted(listed.values(), key=lambda token: token["id"])
     if isinstance(vocab, list):
         behind = range(len(vocab), max(tokens) + 1)
         vocab += [[tokens.get(n, f"[unused id {n}]"), 0.0] for n in behind]
     else:
-        spec["model"]["vocab"] = ids
-    return spec
+        changed["model"]["vocab"] = ids
+    return changed
 
 
 def hide_tokens(spec: Mapping[str, Any], special: Collection[str]) -> dict[str, Any]:
     """A tokenizer.json that gives every text without U+FFFF the same ids, but never one of these
     tokens: the vocabulary spells them as no text can.
     """
-    spec = copy.deepcopy(dict(spec))
-    model = spec["model"]
+    changed: dict[str, Any] = copy.deepcopy(dict(spec))
+    model = changed["model"]
     hidden = {token: f"{_UNREACHED}{token}" for token in special}
     if isinstance(model["vocab"], list):
         model["vocab"] = [[hidden.get(piece, piece), score] for piece, score in model["vocab"]]
@@ -140,8 +140,8 @@ def hide_tokens(spec: Mapping[str, Any], special: Collection[str]) -> dict[str, 
             for left, right in model["merges"]
             if hidden.keys().isdisjoint((left, right, left + right[inner:]))
         ]
-    spec["added_tokens"] = [
-        token for token in spec["added_tokens"] if token["content"] not in hidden
+    changed["added_tokens"] = [
+        token for token in changed["added_tokens"] if token["content"] not in hidden
     ]
-    spec["post_processor"] = None
-    return spec
+    changed["post_processor"] = None
+    return changed

@@ -35,6 +35,9 @@ class Backend(Protocol):
     def decode(self, ids: Sequence[int]) -> str:
         """The text of `ids`."""
 
+    def normalize(self, text: str) -> str:
+        """`text` as it is before it is split: in lower case, without accents, ..."""
+
     def files(self) -> dict[str, bytes]:
         """The files from which this tokenizer is read again: file name -> content."""
         ...

@@ -22,6 +22,7 @@ class Document:
         running: joined, the paragraphs are the text, with all of its line breaks.
         identity: that of the document which this one continues; None for a first part.
         marks: the marks of the text, by name.
+        joined: how many lines of the file were joined to those before them.
     """
 
     def __init__(
@@ -34,9 +35,10 @@ class Document:
         running: bool = False,
         identity: int | None = None,
         marks: Marks | None = None,
+        joined: int = 0,
     ) -> None:
         self.paragraphs, self.place, self.whole, self.pair = tuple(paragraphs), place, whole, pair
-        self.running = running
+        self.running, self.joined = running, joined
         self.continues = identity is not None
         self.identity = _identity(self.paragraphs) if identity is None else identity
         self.marks: Marks = marks or {}

@@ -17,6 +17,7 @@ import tokenizers
 
 from plmctl.core.errors import ConfigError
 from plmctl.text.backend import Backend, replace_surrogates
+from plmctl.text.letters import is_letter
 from plmctl.text.merging import Join, Merge, learn_merges
 from plmctl.text.protobuf import spell_field
 from plmctl.text.roles import Roles
@@ -119,7 +120,7 @@ def _choose_join(backend: Backend, kind: str) -> Join:
 
 
 def _join_alike(left: str, right: str) -> str | None:
-    marks = [character.isalnum() for character in (left + right).removeprefix(SPACE)]
+    marks = [is_letter(character) for character in (left + right).removeprefix(SPACE)]
     return left + right if all(marks) or not any(marks) else None
 
 

@@ -157,7 +157,11 @@ def write(
         "clean_up_tokenization_spaces": False,
     }
     if kind == "wordpiece" and exported.spec["normalizer"]:
-        config["do_lower_case"] = exported.spec["normalizer"]["lowercase"]
+        rules = exported.spec["normalizer"]
+        config["do_lower_case"] = rules["lowercase"]
+        config["tokenize_chinese_chars"] = rules["handle_chinese_chars"]
+        if rules["strip_accents"] is not None:
+            config["strip_accents"] = rules["strip_accents"]
     if kind == "byte_bpe":
         config["add_prefix_space"] = bool(exported.spec["pre_tokenizer"].get("add_prefix_space"))
     write_text(
@@ -206,15 +210,23 @@ def _from_vocab_txt(file: Path, config: dict[str, Any]) -> Rust:
     tokenizer = tokenizers.Tokenizer(
         models.WordPiece(vocab, unk_token=unknown, max_input_chars_per_word=100)
     )
-    lower = config.get("do_lower_case")
+    lower, strip = config.get("do_lower_case"), config.get("strip_accents")
+    if lower is None and strip is None and _has_marks(tokens):
+        strip = False  # of a text without marks it would have none
     tokenizer.normalizer = normalizers.BertNormalizer(
         lowercase=uncased if lower is None else lower,
-        strip_accents=config.get("strip_accents"),
+        strip_accents=strip,
         handle_chinese_chars=config.get("tokenize_chinese_chars", True),
     )
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece(cleanup=False)
     return Rust(_add_special(tokenizer, config))
+
+
+def _has_marks(tokens: Sequence[str]) -> bool:
+    """Whether several tokens have letters that would lose their marks, or fall apart."""
+    others = (token for token in tokens if not token.isascii())
+    return sum(normalizers.NFD().normalize_str(token) != token for token in others) > 2
 
 
 def _from_merges(vocab_file: Path, merges_file: Path, config: dict[str, Any]) -> Rust:

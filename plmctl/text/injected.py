@@ -5,18 +5,18 @@ from elsewhere (Schick and Schütze, 2020: BERTRAM; Poerner et al., 2020: E-BERT
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal, get_args
 
 from plmctl.core.errors import DataError
 from plmctl.text.backend import Backend, Cut, Span, cut_nowhere
+from plmctl.text.letters import compose, find_words
 
 FILE = "injected.json"  # in a tokenizer's folder
 Form = Literal["plain", "replace", "slash", "before"]
 FORMS: tuple[Form, ...] = get_args(Form)
-_WORD = re.compile(r"\w+(?:['’-]\w+)*")
+_JOINTS = "'’-"  # don't and well-made are one word each
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,11 @@ class InjectedBackend:
         self._longest = 0  # words of a name
         for number, entry in enumerate(self.added):
             if entry.form != "plain":
-                key = entry.text if entry.cased else entry.text.lower()
+                key = compose(entry.text if entry.cased else entry.text.lower())
                 self._known[entry.cased].setdefault(key, number)
-                self._longest = max(self._longest, len(_WORD.findall(entry.text)))
+                self._longest = max(
+                    self._longest, len(list(find_words(entry.text, joints=_JOINTS)))
+                )
         self._slash = inner.encode("a / b")[len(inner.encode("a")) : -len(inner.encode(" b"))]
 
     def reserve(self, tokens: Collection[str]) -> None:
@@ -115,6 +117,10 @@ class InjectedBackend:
                 plain += self.inner.encode(f" {self.added[number].text}")
         return self.inner.decode(plain)
 
+    def normalize(self, text: str) -> str:
+        """As `inner`."""
+        return self.inner.normalize(text)
+
     def files(self) -> dict[str, bytes]:
         """The files of `inner`, and the tokens."""
         entries = [asdict(entry) for entry in self.added]
@@ -123,7 +129,9 @@ class InjectedBackend:
 
     def _find(self, text: str) -> list[tuple[int, int, int]]:
         """(start, end, number of the token) of each word or name, from left to right."""
-        words = [match.span() for match in _WORD.finditer(text)] if self._longest else []
+        words = (
+            [match.span() for match in find_words(text, joints=_JOINTS)] if self._longest else []
+        )
         found, at = [], 0
         while at < len(words):
             step = 1
@@ -138,8 +146,8 @@ class InjectedBackend:
         return found
 
     def _look_up(self, name: str) -> int | None:
-        number = self._known[True].get(name)
-        return self._known[False].get(name.lower()) if number is None else number
+        number = self._known[True].get(compose(name))
+        return self._known[False].get(compose(name.lower())) if number is None else number
 
 
 def _find_covered(

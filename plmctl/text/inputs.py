@@ -29,7 +29,7 @@ from plmctl.text.hub import DataSet
 from plmctl.text.quotes import explain_break, hold
 from plmctl.text.separators import divide_rows
 from plmctl.text.strings import Strings
-from plmctl.text.undecodable import undecodable_error
+from plmctl.text.undecodable import decode
 
 Input = Path | DataSet | Strings
 Row = tuple[int, dict[str, Any]]  # number of the line, its fields
@@ -352,12 +352,7 @@ def _character_end(line: bytes) -> int:
 
 
 def _decode(line: bytes, file: Path | str, number: int) -> str:
-    try:
-        return line.decode("utf-8").rstrip("\r\n")
-    except UnicodeDecodeError as error:
-        if number == 1 and line.startswith((b"\x1f\x8b", b"\x28\xb5\x2f\xfd")):
-            kind, end = ("gzip", ".gz") if line.startswith(b"\x1f\x8b") else ("zstandard", ".zst")
-            raise DataError(
-                f"this is {kind} data", file=file, fix=f"name it {Path(file).name}{end}"
-            ) from None
-        raise undecodable_error(error, file=file, line=number, content=line) from error
+    if number == 1 and line.startswith((b"\x1f\x8b", b"\x28\xb5\x2f\xfd")):
+        kind, end = ("gzip", ".gz") if line.startswith(b"\x1f\x8b") else ("zstandard", ".zst")
+        raise DataError(f"this is {kind} data", file=file, fix=f"name it {Path(file).name}{end}")
+    return decode(line, file=file, number=number).rstrip("\r\n")

@@ -24,6 +24,7 @@ BUILTIN = (None, "builtin")  # paths that mean the text of `corpus.py`
 PART = 1 << 22  # characters of a document in memory; a longer document comes in parts
 Paths = str | Path | Iterable[str | Path] | None
 _DOC = re.compile(r"<doc\b[^>]*>\s*")
+_LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _TITLE = re.compile(r'\btitle="([^"]*)"')
 
 
@@ -63,12 +64,12 @@ def read_documents(
         layout_of_file = detect_layout(source, field=field, lines=lines)
         if layouts is not None:
             layouts[str(source)] = layout_of_file
-        if lines == RUNNING:
-            if not isinstance(source, Path) or has_rows(source):
-                allowed = "auto: only a text file is running text as it is"
-                raise ConfigError("data.lines", lines, allowed, fix="data.lines=auto")
+        if lines == RUNNING and isinstance(source, Path) and not has_rows(source):
             yield from read_running(source, span)
             continue
+        if span is not None:
+            allowed = f"null: {source} has rows, and parts by bytes are those of a text file"
+            raise ConfigError("data.bytes", list(span), allowed, fix="data.bytes=null")
         yield from (
             _row_documents(source, field, names, layout_of_file, known)
             if has_rows(source)
@@ -120,7 +121,7 @@ def detect_layout(source: Input, *, field: str = "text", lines: str = "auto") ->
             size += len(text)
             if size > PART:
                 break
-        return layout.detect_layout(sample, lines, blocks=True)
+        return layout.detect_layout(sample, lines, blocks=True, rows=True)
     for _, line in read_lines(source):  # type: ignore[arg-type]
         size += len(line) + 1
         blocks = blocks or _DOC.fullmatch(line) is not None
@@ -160,6 +161,10 @@ def split_row(
         layout_of_row: how its lines are to be read.
         marked: the marks in it.
     """
+    if layout_of_row.lines == RUNNING:
+        if text:
+            yield Document(_LINE.findall(text), place, running=True, marks=marked)
+        return
     collector = _Collector(place, layout_of_row, marked)
     for line in _clean(text).split("\n"):
         yield from collector.add(line.rstrip())
@@ -211,20 +216,32 @@ class _Collector:
         self.visible = 0  # characters that are not white space, of the parts before this one
         self.paragraphs: list[str] = []
         self.wrapped: list[str] = []
-        self.size = 0
+        self.block = False  # the line that waits stands in verse or code
+        self.size = self.joined = 0
         self.identity: int | None = None
 
     def add(self, line: str) -> Iterator[Document]:
         """Add a line; yield a part of the document if it is long enough."""
         self.size += len(line)
         if self.layout.lines == "wrapped" and line:
-            self.wrapped.append(line.strip())
+            self._add_wrapped(line.rstrip())
         elif line := line.strip() if self.layout.lines == "sentence" else line.rstrip():
             self.paragraphs.append(line)
         else:
             self._end_paragraph()
         if self.size > PART:
             yield from self._take_part()
+
+    def _add_wrapped(self, line: str) -> None:
+        """An indented line begins a paragraph; one below another is verse or code, and stands
+        alone.
+        """
+        indented = layout.is_indented(line)
+        below = indented and len(self.wrapped) == 1 and layout.is_indented(self.wrapped[0])
+        if indented or self.block:
+            self._end_paragraph()
+        self.wrapped.append(line)
+        self.block = below
 
     def close(self) -> Iterator[Document]:
         """Yield the rest of the document."""
@@ -239,15 +256,21 @@ class _Collector:
                 self._take_marks() if self.marks else {},
             )
             part = Document(
-                self.paragraphs, self.place, whole=complete, identity=self.identity, marks=marked
+                self.paragraphs,
+                self.place,
+                whole=complete,
+                identity=self.identity,
+                marks=marked,
+                joined=self.joined,
             )
-            self.identity, self.paragraphs, self.size = part.identity, [], 0
+            self.identity, self.paragraphs, self.size, self.joined = part.identity, [], 0, 0
             yield part
 
     def _end_paragraph(self) -> None:
         if self.wrapped:
             self.paragraphs.append(layout.unwrap(self.wrapped))
-            self.wrapped = []
+            self.joined += len(self.wrapped) - 1
+            self.wrapped, self.block = [], False
 
     def _take_marks(self) -> Marks:
         begin = self.visible

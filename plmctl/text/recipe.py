@@ -67,11 +67,15 @@ class Recipe:
         """The settings that decide the result, for the manifest. A setting that came later is there
         only if it is set, so that old caches stay valid.
         """
-        optional = ("sentinels", "unused", "specials", "segment")
+        optional = ("sentinels", "unused", "specials", "segment", "strip_accents")
         named = {key: value for key, value in asdict(self).items() if key != "path"}
         return {
             "kind": self.kind,
-            **{key: value for key, value in named.items() if value or key not in optional},
+            **{
+                key: value
+                for key, value in named.items()
+                if value or value is False or key not in optional
+            },
         }
 
     def special(self, family: Roles = roles.BERT) -> Roles:

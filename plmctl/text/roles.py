@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from plmctl.text.letters import has_unspaced, is_letter
 from plmctl.text.sentences import CHINESE
 from plmctl.text.vocab import Vocab
 
@@ -180,12 +181,14 @@ def make_vocabulary(
 
 
 def find_joined(tokens: Sequence[str]) -> np.ndarray:
-    """[V] bool: whether a character continues the word of the character before it (letters and
-    digits, not Chinese).
+    """[V] bool: whether a character continues the word of the character before it (letters, marks
+    and digits, not Chinese).
     """
-    return np.array(
-        [len(token) == 1 and token.isalnum() and not CHINESE.match(token) for token in tokens], bool
-    )
+    return np.array([_joins(token) for token in tokens], bool)
+
+
+def _joins(token: str) -> bool:
+    return len(token) == 1 and is_letter(token) and not CHINESE.match(token)
 
 
 _ALBERT_PARTS = re.compile(
@@ -197,11 +200,17 @@ _ALBERT_PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~€£')
 def _sentencepiece_starts(token: str) -> bool:
     """ALBERT's rule: `▁`, `<`, one punctuation mark, or anything that is not made of English
     letters and punctuation.
+
+    Differs: letters and marks of other scripts with spaces continue a word as English ones do.
     """
     return (
         token.startswith(("▁", "<"))
         or token in _ALBERT_PUNCTUATION
-        or _ALBERT_PARTS.fullmatch(token) is None
+        or not (
+            _ALBERT_PARTS.fullmatch(token)
+            or (token[:1] and not token.isascii() and all(map(is_letter, token)))
+        )
+        or has_unspaced(token)
     )
 
 
@@ -220,7 +229,7 @@ _STARTS = {
     "byte_bpe": _byte_starts,
     "word": lambda token: True,
     # words: see annotate.py
-    "char": lambda token: not (len(token) == 1 and token.isalnum()) or bool(CHINESE.match(token)),
+    "char": lambda token: not _joins(token),
 }
 
 

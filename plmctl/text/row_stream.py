@@ -9,7 +9,7 @@ from typing import Any
 from plmctl.core.errors import DataError
 from plmctl.storage.reading import parse_json_at
 from plmctl.text.bounds import long_line_error, longest_line
-from plmctl.text.undecodable import undecodable_error
+from plmctl.text.undecodable import decode
 
 _BLOCK = 1 << 20
 
@@ -46,10 +46,11 @@ def count_lines(file: Path, byte: int) -> int:
 def _parse(line: bytes, file: Path, start: int) -> dict[str, Any]:
     fix = "one JSON object a line"
     try:
-        row = parse_json_at(line.decode("utf-8-sig"), file=file, fix=fix)
-    except UnicodeDecodeError as error:
-        number = count_lines(file, start)
-        raise undecodable_error(error, file=file, line=number, content=line) from error
+        text = decode(line, file=file, number=0, encoding="utf-8-sig")
+    except DataError:  # again, with the number of the line
+        text = decode(line, file=file, number=count_lines(file, start), encoding="utf-8-sig")
+    try:
+        row = parse_json_at(text, file=file, fix=fix)
     except DataError as error:
         raise DataError(error.message, file=file, line=count_lines(file, start), fix=fix) from error
     if not isinstance(row, dict):

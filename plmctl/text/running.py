@@ -11,7 +11,7 @@ from plmctl.core.errors import ConfigError, DataError
 from plmctl.text.document import Document
 from plmctl.text.inputs import open_unpacked
 from plmctl.text.layout import RUNNING
-from plmctl.text.undecodable import undecodable_error
+from plmctl.text.undecodable import decode
 
 PIECE = 1 << 20  # bytes of a line held at once
 PART = 1 << 22  # characters of a document held at once
@@ -120,7 +120,4 @@ def _last_character(line: bytes) -> int:
 
 
 def _decode(line: bytes, file: Path) -> str:
-    try:
-        return line.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise undecodable_error(error, file=file, line=1, content=line) from error
+    return decode(line, file=file, number=1)

@@ -144,6 +144,11 @@ class Rust:
         """The text of `ids`, special tokens included."""
         return self.tokenizer.decode(list(ids), skip_special_tokens=False)
 
+    def normalize(self, text: str) -> str:
+        """`text` as it is before it is split: in lower case, without accents, ..."""
+        rules = self.tokenizer.normalizer
+        return text if rules is None else str(rules.normalize_str(text))
+
     def files(self) -> dict[str, bytes]:
         """tokenizer.json and its content."""
         return {FILE: self.tokenizer.to_str(pretty=False).encode()}

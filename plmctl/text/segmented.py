@@ -54,6 +54,10 @@ class SegmentedBackend:
         """The text of `ids`, without spaces between Chinese characters."""
         return _BETWEEN.sub("", self.inner.decode(ids))
 
+    def normalize(self, text: str) -> str:
+        """As `inner`."""
+        return self.inner.normalize(text)
+
     def files(self) -> dict[str, bytes]:
         """The files of `inner` and the name of the segmenter."""
         return {**self.inner.files(), FILE: self.name.encode()}

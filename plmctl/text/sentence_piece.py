@@ -136,6 +136,10 @@ class SentencePiece:
             for known, run in runs
         )
 
+    def normalize(self, text: str) -> str:
+        """`text` as it is before it is split, without the sign that begins a word."""
+        return str(self._processor.normalize(text)).replace("▁", " ").strip()
+
     def files(self) -> dict[str, bytes]:
         """The model, under the name that says where it was trained."""
         return {self._file: self.model}

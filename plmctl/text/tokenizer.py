@@ -110,6 +110,10 @@ class Tokenizer:
         special = self.vocab.special
         return self._backend.decode([int(i) for i in ids if not (skip_special and special[i])])
 
+    def normalize(self, text: str) -> str:
+        """`text` as it is before it is split: in lower case, without accents, ..."""
+        return self._backend.normalize(text)
+
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """The tokens as they stand in the vocabulary."""
         return [self._backend.tokens[i] for i in ids]

@@ -116,6 +116,8 @@ class WordPiece(Recipe):
     kind = "wordpiece"
     _: KW_ONLY
     lowercase: bool = True
+    # take the marks off letters (é becomes e); None: where `lowercase`, as BERT does
+    strip_accents: bool | None = None
     character_coverage: float = 0.9995
     min_frequency: int = 2
     # pieces of Chinese words; None: Chinese characters alone
@@ -130,7 +132,9 @@ class WordPiece(Recipe):
             models.WordPiece(unk_token=special.unk, max_input_chars_per_word=100)
         )
         tokenizer.normalizer = normalizers.BertNormalizer(
-            lowercase=self.lowercase, handle_chinese_chars=self.segment is None
+            lowercase=self.lowercase,
+            strip_accents=self.strip_accents,
+            handle_chinese_chars=self.segment is None,
         )
         tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         words = Counter[str]()

@@ -22,6 +22,7 @@ from plmctl.core.errors import DataError
 from plmctl.storage.gate import admit
 from plmctl.storage.paths import find_cache_folder
 from plmctl.storage.reading import parse_json
+from plmctl.text.letters import JOINERS
 from plmctl.text.sentences import CJK
 
 FOLDER, CHILD = "tokenizers", Path(__file__).with_name("trial_child.py")
@@ -30,7 +31,8 @@ WAIT = 300.0  # seconds, on a machine with much else to do
 # parts of a tokenizer.json that hold a table, a pattern or a text; and letters that are spelled so
 # that the names of these would not be seen
 _RISKY = re.compile(rb'"(Precompiled|Regex|Replace|Prepend|String)"|\\u00[4-7]')
-_OWN = {rf"[^\w\s]|[{CJK}]", " {2,}"}  # the patterns that plmctl writes
+# the patterns that plmctl writes, and wrote
+_OWN = {rf"[^\w\s{JOINERS}]|[{CJK}]", rf"[^\w\s]|[{CJK}]", " {2,}"}
 MOST = 1000  # times that a text may grow by what stands in place of another
 
 

@@ -11,6 +11,7 @@ from tokenizers import models, normalizers, pre_tokenizers
 
 from plmctl.core.parts import part_of
 from plmctl.text.backend import Backend
+from plmctl.text.letters import JOINERS
 from plmctl.text.recipe import Recipe, no_text_error
 from plmctl.text.roles import Roles
 from plmctl.text.rust import Rust, finish
@@ -36,7 +37,7 @@ class Word(Recipe):
         special = self.special()
         tokenizer = tokenizers.Tokenizer(models.WordLevel({}, unk_token=special.unk))
         tokenizer.normalizer = normalizers.Lowercase() if self.lowercase else None
-        alone = pre_tokenizers.Split(tokenizers.Regex(rf"[^\w\s]|[{CJK}]"), "isolated")
+        alone = pre_tokenizers.Split(tokenizers.Regex(rf"[^\w\s{JOINERS}]|[{CJK}]"), "isolated")
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
             [pre_tokenizers.WhitespaceSplit(), *([alone] if self.punctuation else [])]
         )

@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 
 from plmctl.core.errors import DataError
-from plmctl.knowledge.words import WORD
+from plmctl.knowledge.words import plain_words
 from plmctl.storage.gate import open_file
 
 FILE = "words.i32"
 _SPACED = re.compile(r"\S+")
 _WRITE = 1 << 16  # words between two writes
-SPLITS = {"words": WORD, "spaces": _SPACED}
+SPLITS = {"words": plain_words, "spaces": lambda: _SPACED}
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +81,7 @@ def count_corpus(
     Raises:
         DataError: no two words are frequent enough.
     """
-    pattern, file = SPLITS[split], folder / FILE
+    pattern, file = SPLITS[split](), folder / FILE
     ids: dict[str, int] = {}
     counts, waiting = array("q", [0]), array("i")
     with open_file(file, "wb") as stream:

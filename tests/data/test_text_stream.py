@@ -304,7 +304,6 @@ def test_text_whose_bytes_are_not_counted_has_no_bits_per_byte() -> None:
         (["train.steps=null", "train.epochs=2"], "nobody has counted the rows of a stream"),
         (["train.share=0.5"], "nobody has counted the text"),
         (["data.tags=[pos]"], "data.tags=['pos']: not with data.streaming"),
-        (["data.lines=running"], "not with data.streaming: rows end where they end"),
         (["data.streaming=false", "data.window=5"], "of data.streaming=true alone"),
     ],
 )

@@ -26,6 +26,10 @@ SENTENCES = [
 ]
 
 
+# İ has a mark in lower case, which belongs to its letter
+WORDS = r"(?:[^\W\d_]\u0307?)+(?:['’-](?:[^\W\d_]\u0307?)+)*"
+
+
 def read(folder: Path) -> tuple[WordCounts, dict[str, list[tuple[str, str]]]]:
     """The table, and for each word the contexts with what their mark covers."""
     table, found = WordCounts.read(folder), {}
@@ -47,7 +51,7 @@ def read(folder: Path) -> tuple[WordCounts, dict[str, list[tuple[str, str]]]]:
 def test_frequent_words_have_all_of_their_contexts(tmp_path):
     counted = write_contexts(lambda: SENTENCES, tmp_path / "out", ContextSettings(3, 10, 2))
     table, found = read(tmp_path / "out")
-    words = [re.findall(r"[^\W\d_]+(?:['’-][^\W\d_]+)*", text.lower()) for text in SENTENCES]
+    words = [re.findall(WORDS, text.lower()) for text in SENTENCES]
     counts = Counter(word for sentence in words for word in sentence)
     frequent = {word: count for word, count in counts.items() if count >= 3}
     assert dict(zip(table.spellings, table.counts, strict=True)) == frequent
@@ -60,9 +64,7 @@ def test_frequent_words_have_all_of_their_contexts(tmp_path):
             for place, other in enumerate(sentence)
             if other == word
         ]
-        assert [
-            re.findall(r"[^\W\d_]+(?:['’-][^\W\d_]+)*", text) for text, _ in found[word]
-        ] == windows
+        assert [re.findall(WORDS, text) for text, _ in found[word]] == windows
         assert [covered for _, covered in found[word]] == [word] * count
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from plmctl.data.check.finding import Finding, format_percent, judge
 from plmctl.data.check.hashes import ROOM, Repeats, hash_stretches
+from plmctl.text.letters import compose, separate
 from plmctl.text.sentences import CJK
 
 GRAM = 13  # words (Brown et al., 2020, arXiv:2005.14165, app. C)
@@ -82,16 +83,14 @@ class OverlapCounter:
 
 
 class Words(dict[str, int]):
-    """From text to units: one for each word, one for each Chinese character; case is ignored."""
+    """From text to units: one for each word, one for each character of scripts without spaces; case
+    is ignored."""
 
     _ROOM = 1 << 20
 
     def __call__(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """(units [N] of all texts, edges [n + 1])."""
-        cut = [
-            (text if text.isascii() else _CHINESE.sub(r" \g<0> ", text)).lower().split()
-            for text in texts
-        ]
+        cut = [separate(compose(text.lower())).split() for text in texts]
         edges = np.cumsum([0, *map(len, cut)])
         return np.array([self[word] for words in cut for word in words], np.uint64), edges
 

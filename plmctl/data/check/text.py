@@ -25,6 +25,8 @@ from plmctl.data.check.hashes import Repeats, hash_texts
 from plmctl.data.check.overlap import OverlapCounter, report_overlap
 from plmctl.data.survey import TextSource, ignore_progress
 from plmctl.data.words import MENTIONED
+from plmctl.text.letters import compose
+from plmctl.text.markup import is_html, spell_remedy
 from plmctl.text.reader import Document
 from plmctl.text.segment import Segmenter
 from plmctl.text.segmented import count_words
@@ -41,7 +43,8 @@ class TextCounts:
         self.segmenter = words
         self.characters, self.lengths = CharacterCounts(), LengthHistogram()
         self.documents, self.folded, self.lines = Repeats(), Repeats(), Repeats()
-        self.bytes = self.words = self.all_lines = 0
+        self.bytes = self.words = self.all_lines = self.joined = self.html = 0
+        self.example = ""  # the place of the first document in HTML
         self.often: Counter[str] = Counter()  # lines that occur more than once in a batch
         self._open = 0  # characters of the last document, whose next part may still come
 
@@ -53,6 +56,9 @@ class TextCounts:
         self.bytes += len(joined.encode("utf-8", "surrogatepass"))
         self.words += count_words(joined, self.segmenter)
         for document, text in zip(batch, texts, strict=True):
+            self.joined += document.joined
+            if not document.continues and is_html(text):
+                self.html, self.example = self.html + 1, self.example or document.place
             if not document.continues:
                 self.lengths.add([self._open])
                 self._open = 0
@@ -63,7 +69,7 @@ class TextCounts:
             if not document.continues
         ]
         self.documents.add(np.array([document.identity for document, _ in starts], np.uint64))
-        self.folded.add(hash_texts(" ".join(text.lower().split()) for _, text in starts))
+        self.folded.add(hash_texts(" ".join(compose(text.lower()).split()) for _, text in starts))
         lines = [line for document in batch for line in document.paragraphs]
         self.all_lines += len(lines)
         long = [line for line in lines if _is_long(line)]
@@ -112,7 +118,13 @@ def check(
         raise DataError(
             "there are no documents in it", file=source.path, fix="name files with text"
         )
-    findings = [*_sizes(counts), *_repeats(counts), *counts.characters.findings(counts.words)]
+    findings = [
+        *_sizes(counts),
+        _judge_joined(counts, source),
+        _judge_html(counts, source),
+        *_repeats(counts),
+        *counts.characters.findings(counts.words),
+    ]
     if valid:
         findings += report_overlap(
             (held_out.folded, counts.folded), (held_out.lines, counts.lines), runs, "line"
@@ -187,6 +199,37 @@ def _sizes(counts: TextCounts) -> list[Finding]:
         ),
         judge("lengths", summary, float(single), look=0.5, bad=2, advice=advice, numbers=quantiles),
     ]
+
+
+def _judge_joined(counts: TextCounts, source: TextSource) -> Finding:
+    found = source.lines == "auto"
+    return judge(
+        "joined lines",
+        f"{counted(counts.joined, 'line')} joined to the one before (data.lines={source.lines})",
+        float(found and counts.joined > 0),
+        look=0.5,
+        bad=2,
+        advice=(
+            "The text looks broken at a width, so its lines were joined:"
+            " data.lines=paragraph keeps each."
+        ),
+        numbers={"lines": counts.joined},
+    )
+
+
+def _judge_html(counts: TextCounts, source: TextSource) -> Finding:
+    share = counts.html / max(1, counts.lengths.count)
+    first = counts.example.rpartition(":")[0]
+    return judge(
+        "markup",
+        f"{format_percent(share)} of the documents are written in HTML"
+        + (f", the first at {counts.example}" if share else ""),
+        share,
+        look=0.01,
+        bad=0.2,
+        advice=f"Take the tags out: {spell_remedy(first, source.field)}",
+        numbers={"documents": counts.html, "share": share},
+    )
 
 
 def _explain_words(counts: TextCounts) -> str:

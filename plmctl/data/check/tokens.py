@@ -22,6 +22,7 @@ from plmctl.data.check.overlap import OverlapCounter, report_overlap
 from plmctl.data.formats.base import count_lost
 from plmctl.data.shards import Shards
 from plmctl.data.survey import ignore_progress
+from plmctl.text.letters import ChangedLetters, has_unspaced
 from plmctl.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -118,7 +119,14 @@ def check_fit(
         name: int(train.counts[name].sum()) / total for name in ("bytes", "characters", "words")
     }
     per_word = 1 / size["words"] if size["words"] else 0.0
-    shares = measure_scripts(_characters(counts, tokenizer))
+    used = _characters(counts, tokenizer)
+    shares = measure_scripts(used)
+    unspaced = sum(n for letter, n in used.items() if has_unspaced(letter)) > used.total() / 2
+    per_unit = (
+        f"{1 / size['characters'] if size['characters'] else 0:.2f} tokens a character"
+        if unspaced
+        else f"{per_word:.2f} tokens a word"
+    )
     return [
         judge(
             "unknown tokens",
@@ -134,13 +142,12 @@ def check_fit(
         ),
         judge(
             "size of a token",
-            f"{size['bytes']:.2f} bytes, {size['characters']:.2f} characters;"
-            f" {per_word:.2f} tokens a word",
+            f"{size['bytes']:.2f} bytes, {size['characters']:.2f} characters; {per_unit}",
             -size["bytes"],
             look=-2.5,
             bad=-1.2,
             advice="The text falls into small pieces: train a tokenizer on it.",
-            numbers={**size, "tokens per word": per_word},
+            numbers={**size, **({} if unspaced else {"tokens per word": per_word})},
         ),
         judge(
             "unused vocabulary",
@@ -154,8 +161,27 @@ def check_fit(
             ),
             numbers={"share": unused},
         ),
+        *_judge_letters(train),
         Finding("scripts", "ok", describe_shares(shares), numbers={"shares": shares}),
         _measure_frequencies(train, valid, vocab.special),
+    ]
+
+
+def _judge_letters(train: Shards) -> list[Finding]:
+    known = train.manifest.get("text", {}).get("letters")  # tokens of before have none
+    if known is None:
+        return []
+    letters = ChangedLetters(**known)
+    return [
+        judge(
+            "letters",
+            str(letters),
+            letters.share,
+            look=0.001,
+            bad=0.05,
+            advice="tokenizer.strip_accents=false keeps them.",
+            numbers={**known, "share": letters.share},
+        )
     ]
 
 

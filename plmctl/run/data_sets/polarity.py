@@ -30,13 +30,14 @@ from plmctl.knowledge.glosses import (
     read_senses,
 )
 from plmctl.knowledge.sentiment import POLARITIES, WordPolarity
-from plmctl.knowledge.words import WORD
+from plmctl.knowledge.words import plain_words
 from plmctl.run.embedding.sentence_vectors import choose_pooling, embed_texts
 from plmctl.run.weights.loading import Loaded, load
 from plmctl.storage.atomic import open_atomic, refuse_existing
 from plmctl.tasks.sparse_linear import WeightedCounts
 from plmctl.text.document import Document
 from plmctl.text.function_words import ENGLISH
+from plmctl.text.letters import compose
 from plmctl.text.marks import count_characters
 from plmctl.text.reader import read_documents
 from plmctl.training.device.precision import choose
@@ -72,7 +73,7 @@ class WordCosines:
 
     @staticmethod
     def _split(text: str) -> list[str]:
-        return [match[0].lower() for match in WORD.finditer(text)]
+        return [compose(match[0].lower()) for match in plain_words().finditer(text)]
 
 
 class VectorCosines:
@@ -205,10 +206,10 @@ def _find_words(
     for segment in document.segments:
         sentence = segment.strip()
         at = text.index(sentence, at)
-        for match in WORD.finditer(sentence):
+        for match in plain_words().finditer(sentence):
             counted["words"] += 1
             start, end = at + match.start(), at + match.end()
-            if match[0].lower() in ENGLISH or ("pos" in given and start not in parts):
+            if compose(match[0].lower()) in ENGLISH or ("pos" in given and start not in parts):
                 continue
             own = find_senses(match[0], senses, parts.get(start, 0))
             if own:

@@ -25,6 +25,7 @@ from plmctl.data.described import (
     sum_up_tokens,
     warn_of_large_share,
     warn_of_poor_fit,
+    warn_of_text,
 )
 from plmctl.data.shards import Shards, is_tokens
 from plmctl.data.survey import TextSource
@@ -49,7 +50,7 @@ def tokenize(spec: Tokenize) -> int:
         manifest = tokenizing.tokenize(work, spec.out)
     warnings = warn_of_poor_fit(Shards.open(spec.out), Tokenizer.load(spec.out).vocab)
     if given.json:
-        for line in (*warn_of_large_share(manifest), *warnings):
+        for line in (*warn_of_large_share(manifest), *warn_of_text(manifest), *warnings):
             remark(line, WARN)
         tell(json.dumps(sum_up_tokens(manifest, spec.out)))
         return 0

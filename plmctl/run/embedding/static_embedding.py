@@ -14,6 +14,7 @@ from plmctl.core.terminal import remark, tell
 from plmctl.knowledge.vector_files import read_static
 from plmctl.run.embedding.embedding_lines import read_texts
 from plmctl.storage.arrays import write_npz
+from plmctl.text.letters import compose
 
 _EDGES = ".,;:!?\"'()[]{}<>«»“”‘’„…"  # of a word, where it has no vector with them
 
@@ -29,7 +30,9 @@ def embed_static(spec: Embed, file: Path) -> int:
         if getattr(spec, name) not in only.get(name, (None,)):
             allowed = "of a model: a line is the mean of the vectors of its words"
             raise ConfigError(name, getattr(spec, name), allowed, fix="leave it out")
-    texts = [text.split() for text in read_texts(Path(spec.input).expanduser(), spec.field)]
+    texts = [
+        compose(text).split() for text in read_texts(Path(spec.input).expanduser(), spec.field)
+    ]
     words = {word for line in texts for word in line}
     bare = {word.strip(_EDGES) for word in words}
     read = read_static(file, among={*words, *bare, *map(str.lower, words), *map(str.lower, bare)})

@@ -4,7 +4,6 @@ people.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -26,11 +25,12 @@ from plmctl.run.weights.loading import Loaded
 from plmctl.tasks import encode
 from plmctl.tasks.places import find_tokens
 from plmctl.tasks.word_similarity import WordSimilarity
+from plmctl.text.letters import compose, find_words
 from plmctl.text.reader import read_documents
 from plmctl.training.device.precision import Precision
 
 Vectors = dict[str, np.ndarray]
-_WORD = re.compile(r"\w+(?:[-'’]\w+)*")
+_JOINTS = "'’-"  # don't and well-made are one word each
 _AROUND = 300  # characters of a sentence that are read on each side of a word
 
 
@@ -163,12 +163,12 @@ def find_occurrences(
     """
     spelled: dict[str, list[str]] = defaultdict(list)
     for word in words:
-        spelled[word.lower()].append(word)
+        spelled[compose(word.lower())].append(word)
     left = dict.fromkeys(spelled, most)
     found = []
     for text in sentences:
-        for match in _WORD.finditer(text):
-            key = match[0].lower()
+        for match in find_words(text, joints=_JOINTS):
+            key = compose(match[0].lower())
             if left.get(key, 0) > 0:
                 left[key] -= 1
                 begin = max(0, match.start() - _AROUND)

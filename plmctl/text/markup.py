@@ -1,0 +1,55 @@
+"""Markup in texts: how many of them are written in HTML."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable
+
+from plmctl.text.letters import LOOKED
+
+MANY = 0.05  # share of such documents from which on it is said
+_TAG = re.compile(
+    r"</?(?:a|b|i|p|br|hr|div|span|em|strong|ul|ol|li|dl|dt|dd|h[1-6]|img|html|head|body|meta|link"
+    r"|title|style|script|table|tbody|tr|td|th|section|article|header|footer|nav|form|input|font"
+    r"|center|blockquote|pre|code|sup|sub)(?:\s[^<>]*)?/?>|&(?:nbsp|amp|lt|gt|quot|#\d{2,5});",
+    re.IGNORECASE,
+)
+_APART = 2000  # characters: with fewer tags than one in so many a text is about HTML, not in it
+
+
+def is_html(text: str) -> bool:
+    """Whether a text has tags or character references of HTML all over."""
+    return len(_TAG.findall(text)) * _APART >= len(text) > 0
+
+
+def measure_html(texts: Iterable[str]) -> float:
+    """The share of the texts that are HTML, of about the first `LOOKED` characters."""
+    found = count = size = 0
+    for text in texts:
+        text = text[:LOOKED]
+        found, count, size = found + is_html(text), count + 1, size + len(text)
+        if size >= LOOKED:
+            break
+    return found / max(1, count)
+
+
+def spell_remedy(path: str, field: str) -> str:
+    """A command that writes a file without its markup; words for a kind of file that has none.
+
+    Args:
+        path: the file.
+        field: of its rows, which holds the text.
+    """
+    plain = "html.unescape(re.sub('<[^<>]*>', ' ', {}))"
+    if path.endswith((".jsonl", ".ndjson")):
+        row = f"row | {{{field!r}: {plain.format(f'row[{field!r}]')}}}"
+        rows = "map(json.loads, filter(str.strip, sys.stdin))"
+        code = f"import html, json, re, sys; [print(json.dumps({row})) for row in {rows}]"
+    elif path.endswith(".txt"):
+        line = plain.format("line")
+        code = f"import html, re, sys; sys.stdout.writelines({line} for line in sys.stdin)"
+    else:
+        return f"write it again with plain text in '{field}'"
+    written = f"plain{path[path.rindex('.') :]}"
+    return f"python -c {shlex.quote(code)} < {shlex.quote(path)} > {written}"
