@@ -46,7 +46,7 @@ def make_vectors(spec: Vectors) -> int:
     method: Any = build(spec.method, plugins=spec.plugins, path="method")
     _check_model(spec, method)
     torch.set_num_threads(spec.threads)
-    if line := describe_runs(islice(read_sentences(spec), LOOKED), SPLITS[spec.split]):
+    if line := describe_runs(islice(read_sentences(spec), LOOKED), SPLITS[spec.split]()):
         remark(line)
     admit(out.parent).mkdir(parents=True, exist_ok=True)
     with (

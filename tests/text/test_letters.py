@@ -248,7 +248,7 @@ def test_wordpiece_says_what_it_takes_away_and_may_keep_it(tmp_path: Path) -> No
     said = run("tokenize", path, *kept, f"out={tmp_path / 'kept'}")
     assert "of the letters" not in said
     assert " 0.0% of the letters" in run("data", "check", path, *kept)
-    assert "of the letters" not in run("tokenize", path, size, f"out={tmp_path / 'unigram'}")
+    assert "of the letters" not in run("tokenize", path, f"out={tmp_path / 'unigram'}")
     tokenizer = Tokenizer.load(tmp_path / "kept")
     assert tokenizer.decode(tokenizer.encode("Wälder हिन्दी ガッコウ")) == "wälder हिन्दी ガッコウ"
     assert (
