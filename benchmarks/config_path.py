@@ -6,7 +6,7 @@ Each word is given to a pretraining of one update, with a number that stands now
 call of a function of plmctl is watched until the update is made. The value passes a module when one
 of its functions is called with it: with the number, with the word, or with the group in which one
 of them is (the settings `train`, the part `optim`, the list of words). It acts in the rooms of the
-parts and of the trainer, between `storage` and `run`; the modules there are shown apart. Who is
+parts and of the trainer, between `storage` and `interop`; the modules there are shown apart. Who is
 handed a whole spec and does not look at the value is not passed; these are counted by themselves.
 A climb is a call with the value from a room into a higher one (tests/test_imports.py has their
 order). Goal: at most 12 modules before it acts, and no climb; the exit code says whether it holds.
@@ -42,9 +42,9 @@ SMALL = (
 )
 TEXT = "\n\n".join(f"A line of text, number {n}.\nAnd one more beside it." for n in range(60))
 ROOMS = (
-    *("core", "storage", "text", "noise", "data", "attention", "nn", "models", "heads"),
-    *("generation", "objectives", "tasks", "distill", "training", "interop", "run", "report"),
-    *("jobs", "study", "chain", "cli"),
+    *("core", "storage", "text", "knowledge", "noise", "data", "attention", "nn", "models"),
+    *("heads", "generation", "objectives", "graph", "vectors", "tasks", "distill", "attack"),
+    *("training", "interop", "config", "run", "report", "jobs", "study", "chain", "api", "cli"),
 )
 
 
@@ -141,7 +141,7 @@ def _caller(frame: FrameType) -> str:
 
 def _acts(module: str) -> bool:
     """Whether a module is of a part, or of the trainer."""
-    return ROOMS.index("storage") < _room(module) < ROOMS.index("run")
+    return ROOMS.index("storage") < _room(module) < ROOMS.index("interop")
 
 
 def _room(module: str) -> int:

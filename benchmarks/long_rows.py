@@ -144,7 +144,7 @@ def compare_depths(given: argparse.Namespace) -> None:
     kept = [measure(words, given.width, length, given).bytes for words in (few, many, ordinary)]
     print(f"{length} tokens, width {given.width}: MB beyond weights and gradients")
     for name, used in zip(("12 reversible", "48 reversible", "12 ordinary"), kept, strict=True):
-        print(f"{name:14} {used / 1e6:>8.1f} {used / kept[0]:>6.2f}x")
+        print(f"{name:14} {used / 1e6:>8.1f} {used / max(1, kept[0]):>6.2f}x")
     passes = {
         "reversible": make_pass(few, given.width, length, length),
         "ordinary": make_pass(ordinary, given.width, length, length),

@@ -165,7 +165,7 @@ def main() -> None:
         if chosen.only and file.stem != chosen.only:
             continue
         node = load(file)
-        noise = build(node, {"vocab": vocab})
+        noise = build(node, {"vocab": vocab}, path="noise")
         lacking = sorted(field for field in noise.reads - THERE if not field.startswith("spans."))
         if lacking:
             print(f"{file.stem:<22}skipped: made-up rows have no {', '.join(lacking)}")

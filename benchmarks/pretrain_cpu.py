@@ -13,7 +13,8 @@ masks 15% afresh; both use the same model shape, dropout 0.1, AdamW at the same 
 same cores, and each run is a process of its own. Runs alternate; the medians of the ratios count.
 The first updates (compiling, warming up) are left out of the rate and their cost is stated beside
 it. The share of the matmul rate divides model FLOPs (6 per weight and token, attention included,
-the head only where it is asked) by a bf16 matrix product measured between the runs.
+the head only where it is asked) by a matrix product measured between the runs, in plmctl's type.
+Bf16 is measured where the processor multiplies it (elsewhere an update takes minutes).
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ HERE = Path(__file__).resolve().parent
 def main() -> None:
     options = arguments()
     need("transformers", "accelerate")  # before the text is made and tokenized
+    options.precision = find_precision(options.precision)
     with tempfile.TemporaryDirectory(prefix="plmctl-bench-") as temporary:
         work = Path(options.work or temporary)
         work.mkdir(parents=True, exist_ok=True)
@@ -88,7 +90,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--vocab", type=int, default=30_522)
     parser.add_argument("--words", type=int, default=4_000_000, help="of the made-up text")
     parser.add_argument(
-        "--precision", default="bf16", choices=["fp32", "bf16"], help="of plmctl's side"
+        "--precision",
+        default="auto",
+        choices=["auto", "fp32", "bf16"],
+        help="of plmctl's side; auto: bf16 where the processor multiplies it, and fp32 elsewhere",
     )
     parser.add_argument("--compile", default="auto", help="train.compile of plmctl's side")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
@@ -97,6 +102,20 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--out", help="write all figures here as JSON")
     return parser.parse_args()
+
+
+def find_precision(name: str) -> str:
+    """fp32 or bf16: what a run of plmctl with this `train.precision` computes in."""
+    import torch
+
+    from plmctl.training.device.precision import choose
+
+    return choose(name, torch.device("cpu")).name
+
+
+def sides(options: argparse.Namespace) -> tuple[str, ...]:
+    """Those that the processor can run in their own type."""
+    return tuple(side for side in SIDES if options.precision == "bf16" or "bf16" not in side)
 
 
 def prepare(work: Path, options: argparse.Namespace) -> Path:
@@ -166,9 +185,10 @@ def measure(
     [FLOP/s].
     """
     updates = options.steps or UPDATES[size]
-    found: dict[str, list[dict]] = {side: [] for side in SIDES} | {"matmul": []}
+    asked = sides(options)
+    found: dict[str, list[dict]] = {side: [] for side in asked} | {"matmul": []}
     for turn in range(options.rounds):
-        order = SIDES if turn % 2 == 0 else SIDES[::-1]
+        order = asked if turn % 2 == 0 else asked[::-1]
         for side in order:
             run = ours if side == "plmctl" else peer
             found[side].append(run(Job(side, size, tokens, work, updates, turn, options)))
@@ -177,7 +197,8 @@ def measure(
                 f" {found[side][-1]['tokens_per_second']:,.0f} tokens/s",
                 flush=True,
             )
-        found["matmul"].append({"flops": float(child([sys.executable, "-c", MATMUL], options))})
+        product = [sys.executable, "-c", MATMUL, options.precision]
+        found["matmul"].append({"flops": float(child(product, options))})
     return found
 
 
@@ -278,7 +299,7 @@ def show(results: dict[str, dict[str, list[dict]]], kind: Kind) -> None:
     )
     for size, found in results.items():
         own = [run["tokens_per_second"] for run in found["plmctl"]]
-        for side in SIDES:
+        for side in (name for name in SIDES if name in found):
             rates = [run["tokens_per_second"] for run in found[side]]
             ratios = [a / b for a, b in zip(own, rates, strict=True)]
             ends = [end_loss(run["losses"]) for run in found[side]]
@@ -295,7 +316,7 @@ def show(results: dict[str, dict[str, list[dict]]], kind: Kind) -> None:
         flops = flops_per_token(size, vocab, kind) * statistics.median(own)
         print(
             f"{size:5} V={vocab:,}: model {flops / 1e9:,.0f} GFLOP/s of {matmul / 1e9:,.0f} in a"
-            f" bf16 matrix product: {flops / matmul:.0%}"
+            f" matrix product of plmctl's type: {flops / matmul:.0%}"
         )
 
 
@@ -304,8 +325,8 @@ def agreement(found: dict[str, list[dict]]) -> str:
     of such a difference.
     """
     own, theirs = (
-        [end_loss(run["losses"]) for side in sides for run in found[side]]
-        for sides in (SIDES[:1], SIDES[1:])
+        [end_loss(run["losses"]) for side in some if side in found for run in found[side]]
+        for some in (SIDES[:1], SIDES[1:])
     )
     gap = statistics.mean(own) - statistics.mean(theirs)
     if len(own) < 2:
@@ -340,8 +361,9 @@ def flops_per_token(size: str, vocab: int, kind: Kind) -> float:
 
 
 MATMUL = """
-import time, torch
-a = torch.randn(2048, 2048).bfloat16(); b = torch.randn(2048, 2048).bfloat16()
+import sys, time, torch
+kind = torch.bfloat16 if sys.argv[1] == "bf16" else torch.float32
+a, b = torch.randn(2, 2048, 2048).to(kind)
 best, end = 1e9, time.perf_counter() + 3
 while time.perf_counter() < end:
     start = time.perf_counter(); a @ b; best = min(best, time.perf_counter() - start)

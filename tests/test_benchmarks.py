@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import runpy
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.test_imports import ORDER
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 SHARED = ("peers", "made_vocab")  # modules of several scripts
@@ -54,6 +57,111 @@ def test_the_others_need_none(
         runpy.run_path(sys.argv[0], run_name="__main__")
     assert ended.value.code == 0
     assert capsys.readouterr().out.startswith("usage: ")
+
+
+# each script with the words of a run that takes seconds; {...} is made by `made`, below
+TINY = {
+    "attacks": "{run} candidates=letters --rows 1 --rounds 1",
+    "attention_kernels": "--lengths 32 --reach 4 --rounds 1",
+    "cached_eval": "--lengths 32 --layers 1 --width 16 --heads 2 --window 8 --tokens 2",
+    "config_path": "train.clip=0.4375",
+    "formats": "--length 32 --only 'blocks, best'",
+    "generation": "--rounds 1 --new 4 --prompt 4 --only greedy,1",
+    "graph_embeddings": "--width 8 --batch 64 --epochs 1 --rounds 1 --ranked 20",
+    "layer_costs": "--cells dense --lengths 32 --widths 16 --rounds 1 --most 0.1",
+    "linking": "--export {wiki} --pages 2 --rounds 1",
+    "loader": "--tokens 20000 --batch 512 --seconds 0.05",
+    "long_rows": "reversible --width 16 --lengths 32 --rounds 1",
+    "many_tasks": "--tasks 2 --size tiny --rows 4 --length 16 --batch 4 --rounds 1",
+    "noise": "--rows 20 --length 32 --seconds 0.01 --only token_mask",
+    "pretrain_cpu": "--sizes tiny --rounds 1 --steps 2 --words 6000 --vocab 500",
+    "recipes": "--recipes bert --tokens {tokens} --size tiny --length 32 --batch 4 --rounds 1",
+    "regularisers": "--size tiny --batch 4 --length 16 --vocab 140 --rounds 1",
+    "spans": "--limit 32 --tokens 16 --spans 8 --rounds 1",
+    "time_to_loss": "{tokens} --minutes 0.02 --ours 0.02 --size tiny --length 32",
+    "tokenize_text": "--megabytes 1 --kinds wordpiece --vocab 200 --processes 1 --rounds 1",
+    "two_trees": "{tree} {tree} --recipes bert --text {text} --updates 2 --tokens 2 --rounds 1",
+    "word_vectors": "--data {text} --width 8 --rounds 1",
+}
+BY_OTHERS = ("peer_trainer", "peer_loss", "text_attack")  # other sides, which these start
+NEED = {"pretrain_gpu": "a GPU", "rare_words": "a model that has read a corpus, and word pairs"}
+QUICK = ("formats", "linking", "noise")
+WIKI = """<mediawiki><page><title>Cat</title><ns>0</ns><id>1</id><revision><id>2</id><text>A
+'''cat''' is an [[animal]].</text></revision></page></mediawiki>"""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A small text, its tokens, a run on them and the export of a wiki."""
+    folder = tmp_path_factory.mktemp("made")
+    lines = [
+        " ".join(f"w{chr(97 + (7 * n + k * k) % 15)}" for k in range(9)) + "." for n in range(400)
+    ]
+    (folder / "text.txt").write_text("\n".join(lines), encoding="utf-8")
+    (folder / "wiki.xml").write_text(WIKI, encoding="utf-8")
+    return {
+        "text": str(folder / "text.txt"),
+        "wiki": str(folder / "wiki.xml"),
+        "tokens": str(folder / "tokens"),
+        "run": str(folder / "run"),
+        "tree": str(FOLDER.parent),
+    }
+
+
+def run_plmctl(*words: str) -> None:
+    subprocess.run([sys.executable, "-m", "plmctl", *words], check=True, capture_output=True)
+
+
+def run_tiny(script: str, made: dict[str, str], folder: Path) -> str:
+    """What a script prints, in a folder of its own."""
+    if "{tokens}" in TINY[script] and not Path(made["tokens"]).exists():
+        tokens = ["tokenizer=wordpiece", "tokenizer.vocab_size=40"]
+        run_plmctl("tokenize", f"data.path={made['text']}", *tokens, f"out={made['tokens']}")
+    if "{run}" in TINY[script] and not Path(made["run"]).exists():
+        words = ["task=classification", "task.path=builtin", "train.epochs=null", "train.steps=1"]
+        words += ["size=tiny", "size.width=16", "size.inner_width=32", "task.max_length=32"]
+        run_plmctl("finetune", *words, "tokenizer=char", f"run.dir={made['run']}")
+    words = [word.format(**made) for word in shlex.split(TINY[script])]
+    command = [sys.executable, str(FOLDER / f"{script}.py"), *words]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
+    assert done.returncode in (0, *([1] if script == "config_path" else [])), done.stderr
+    return done.stdout
+
+
+def test_every_script_has_a_tiny_run() -> None:
+    scripts = {file.stem for file in FOLDER.glob("*.py")}
+    assert scripts == {*TINY, *NEED, *BY_OTHERS, *SHARED}
+
+
+@pytest.mark.parametrize("script", QUICK)
+def test_a_quick_script_runs(script: str, made: dict[str, str], tmp_path: Path) -> None:
+    assert any(character.isdigit() for character in run_tiny(script, made, tmp_path))
+
+
+@pytest.mark.slow  # QUICK stay
+@pytest.mark.parametrize("script", [name for name in TINY if name not in {*QUICK, *NEED}])
+def test_every_script_runs(script: str, made: dict[str, str], tmp_path: Path) -> None:
+    """`config_path` ends with 1 where its goal does not hold."""
+    assert any(character.isdigit() for character in run_tiny(script, made, tmp_path))
+
+
+def test_the_rooms_of_config_path_are_those_of_the_package() -> None:
+    rooms = runpy.run_path(str(FOLDER / "config_path.py"))["ROOMS"]
+    assert rooms == ORDER
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_bf16_is_measured_where_the_processor_multiplies_it(
+    native: bool, bare: pytest.MonkeyPatch
+) -> None:
+    """By default; elsewhere an update in bf16 takes minutes, also that of the other side."""
+    script = runpy.run_path(str(FOLDER / "pretrain_cpu.py"))
+    bare.setattr("plmctl.training.device.precision._cpu_multiplies_bf16", lambda: native)
+    bare.setattr(sys, "argv", ["pretrain_cpu.py"])
+    options = script["arguments"]()
+    options.precision = script["find_precision"](options.precision)
+    assert options.precision == ("bf16" if native else "fp32")
+    assert any("bf16" in side for side in script["sides"](options)) == native
 
 
 RATES = ["--rates", "--lengths", "64", "--reach", "4", "--heads", "1", "--rounds", "1"]

@@ -20,6 +20,7 @@ from plmctl.report.card import make_card
 from plmctl.report.panels import differences
 from plmctl.report.subject import find_subject
 from plmctl.run.own_rate import scale_rate
+from plmctl.run.tuning.finetuning import space_scorings
 from plmctl.run.tuning.shortness import describe_shortness
 from plmctl.storage.settings_file import read_settings
 
@@ -118,6 +119,15 @@ def test_a_resumed_run_learns_at_the_rate_that_it_had() -> None:
     assert {
         record["lr"] for record in records("run") if record["step"] == 3 and "lr" in record
     } == {3e-4}
+
+
+@pytest.mark.parametrize("epoch", [3, 50, 250, 600])
+def test_ten_scorings_of_a_stable_run_whatever_an_epoch_is(epoch: int) -> None:
+    every = space_scorings(epoch, 500, stable=True)
+    assert every is not None
+    assert len({*range(every, 501, every), 500}) == 10
+    assert space_scorings(epoch, 500, stable=False) == epoch
+    assert space_scorings(epoch, None, stable=True) is None  # of minutes: at each tenth
 
 
 def test_more_epochs_than_asked_are_told() -> None:

@@ -89,9 +89,11 @@ class Train(Record):
     # updates; null: 10, or ten lines of a run below 100 updates; 0: the first and the last only
     log_every: Whole | None = None
     grad_norms: bool = False  # of every layer, in the first update: start/grad_norm/<layer>
-    # updates; null: ten times a run, five times one below 50 updates; 0: at the end only
+    # updates; null: ten times a run, five times one below 50 updates, and in a fine-tuning without
+    # train.least_steps after every epoch; 0: at the end only
     eval_every: Whole | None = None
-    save_every: Whole | None = None  # updates; null: ten times a run; 0: at the end only
+    # updates; null: ten times a run, in a fine-tuning when dev is scored; 0: at the end only
+    save_every: Whole | None = None
     keep_last: Count = 2  # checkpoints
     keep_best: bool = True  # and the one with the best validation score
     # validations in a row without a better score that end the run; null: none do

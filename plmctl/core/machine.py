@@ -26,6 +26,11 @@ class Card:
     bytes: int
 
 
+def count_processors() -> int:
+    """The number of processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def describe_cpu() -> str:
     """The name of the processor, as far as the system tells it."""
     return _read_cpu_line("model name") or platform.processor() or platform.machine()

@@ -165,11 +165,6 @@ def encode_documents(
             os.environ["TOKENIZERS_PARALLELISM"] = warned
 
 
-def count_processors() -> int:
-    """The number of processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def _chunks(documents: Iterable[Labelled]) -> Iterator[list[Labelled]]:
     chunk: list[Labelled] = []
     size = 0

@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 
 from plmctl.core.errors import DataError, UsageError
+from plmctl.core.machine import count_processors
 from plmctl.core.progress import Say
-from plmctl.data.encoding import COLUMNS, Labelled, count_processors, encode_documents
+from plmctl.data.encoding import COLUMNS, Labelled, encode_documents
 from plmctl.data.shards import FORMAT, MANIFEST, SPLITS, VERSION, is_tokens, read_manifest
 from plmctl.data.split_writer import SplitWriter
 from plmctl.data.survey import Survey, TextSource, ignore_progress, survey_text

@@ -20,7 +20,7 @@ from typing import Any
 
 from plmctl.config.composer import open_composer
 from plmctl.config.quoting import quote
-from plmctl.data.encoding import count_processors
+from plmctl.core.machine import count_processors
 from plmctl.jobs.command import execute
 from plmctl.jobs.job import Job
 from plmctl.jobs.journal import JobJournal

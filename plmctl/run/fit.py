@@ -23,7 +23,7 @@ from plmctl.run.session import Session, quoted
 from plmctl.training.budget import Budget
 from plmctl.training.checkpoint import Base, Checkpoints
 from plmctl.training.device.compiling import compile_parts, describe_waste, find_whether
-from plmctl.training.device.peak import peak_flops, usual_share
+from plmctl.training.device.peak import is_doubtful, peak_flops, usual_share
 from plmctl.training.log import METRICS, cut_back
 from plmctl.training.optim.groups import OptimizerFactory
 from plmctl.training.regularisers.base import Regulariser
@@ -127,7 +127,7 @@ def _compile_where_it_pays(session: Session, trainer: Trainer, *, mode: Any) -> 
         model,
         length=max(s.row_tokens for s in trainer.stages) or model.backbone.max_length or ROW,
         processes=world.size,
-        rate=usual_share(world.device) * trainer.settings.peak_flops / world.size,
+        rate=usual_share(world.device) * (peak_flops(session.precision) or 0.0),
     )
     if find_whether(mode, world.device, waste=waste, say=session.say):
         compile_parts([model, objective], world.device)
@@ -176,8 +176,16 @@ def _read_settings(session: Session, every: int | None, steps: int | None) -> Se
         seed=spec.seed,
         eval_every=eval_every if train.eval_every is None else train.eval_every,
         save_every=save_every if train.save_every is None else train.save_every,
-        peak_flops=(peak_flops(session.precision) or 0.0) * session.world.size,
+        peak_flops=_find_peak(session),
     )
+
+
+def _find_peak(session: Session) -> float:
+    """The FLOP/s of all processes; 0, without which there is no MFU, where it is not known or was
+    measured while other programs computed.
+    """
+    known = not is_doubtful(session.precision)
+    return known * (peak_flops(session.precision) or 0.0) * session.world.size
 
 
 def _checkpoints(

@@ -19,7 +19,7 @@ from plmctl.config.overrides import OverrideWord
 from plmctl.config.schema import Pretrain
 from plmctl.config.spec import Provenance, key_of, thaw
 from plmctl.core.errors import ConfigError, PlmctlError, UsageError, flatten, raise_all
-from plmctl.data.encoding import count_processors
+from plmctl.core.machine import count_processors
 from plmctl.jobs.configs import (
     Configs,
     find_missing_files,

@@ -36,8 +36,10 @@ class Pace:
     def speed(
         self, progress: Progress, *, flops_per_token: float, peak_flops: float, unit: str = "tokens"
     ) -> dict[str, float]:
-        """tokens_per_second (or another `unit`) over all processes, mfu if both numbers are known,
-        data_wait as a share of the time.
+        """tokens_per_second (or another `unit`) over all processes, without the time of evaluation
+        and saving; data_wait as a share of the time; mfu if both numbers are known.
+
+        An mfu above 1 says that the peak is wrong, measured while others computed: it is left out.
         """
         elapsed = max(1e-9, time.perf_counter() - self._mark - self._paused)
         rate = (progress.tokens - self._tokens) / elapsed
@@ -45,7 +47,7 @@ class Pace:
             f"{unit}_per_second": float(f"{rate:.5g}"),
             "data_wait": round(self.waited / elapsed, 4),
         }
-        if flops_per_token and peak_flops:
+        if flops_per_token and rate * flops_per_token <= peak_flops:
             speed["mfu"] = float(f"{rate * flops_per_token / peak_flops:.4g}")
         return speed
 

@@ -1,5 +1,6 @@
 """Freezing, precision, compiling, logging, the run directory."""
 
+import itertools
 import json
 
 import pytest
@@ -16,7 +17,7 @@ from plmctl.run.checks.device_speed import Speed
 from plmctl.run.fit import foresee_waste
 from plmctl.training import rundir
 from plmctl.training.budget import Budget
-from plmctl.training.device import compiling, precision
+from plmctl.training.device import compiling, peak, precision
 from plmctl.training.device.peak import find_card_peak, peak_flops
 from plmctl.training.freezing import apply_freezing
 from plmctl.training.log import Log, cut_back, format_line, read_metrics
@@ -104,11 +105,11 @@ def test_peak_of_a_card_is_that_of_its_number_type(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H200")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    for name, peak in (("bf16", 989e12), ("fp16", 989e12), ("fp32", 67e12)):
-        assert peak_flops(precision.Precision(name, gpu)) == peak
-        assert Speed.find("cuda", name).count_seconds(0.3 * peak) == pytest.approx(1)
+    for name, top in (("bf16", 989e12), ("fp16", 989e12), ("fp32", 67e12)):
+        assert peak_flops(precision.Precision(name, gpu)) == top
+        assert Speed.find("cuda", name).count_seconds(0.3 * top) == pytest.approx(1)
         rate = estimate_rate(Train(device="cuda", precision=name))
-        assert rate == pytest.approx(0.3 * peak)
+        assert rate == pytest.approx(0.3 * top)
 
 
 def test_peak_of_a_card_goes_by_the_longest_name():
@@ -262,6 +263,34 @@ def test_mfu(tmp_path):
     record = next(read_metrics(tmp_path / "metrics.jsonl"))
     assert record["mfu"] == pytest.approx(record["tokens_per_second"] * 1e-6, rel=1e-3)
     assert 0 <= record["data_wait"] <= 1
+
+
+def test_an_mfu_above_1_is_no_mfu(tmp_path):
+    """The peak was measured while others computed."""
+    stages = [Stage(batches=ToyBatches, flops_per_token=1e3)]
+    make_trainer(tmp_path, steps=1, stages=stages, settings={"peak_flops": 1.0}).fit()
+    assert "mfu" not in next(read_metrics(tmp_path / "metrics.jsonl"))
+
+
+@pytest.mark.parametrize(("alone", "tries"), [(True, 1), (False, 4)])
+def test_a_peak_is_measured_again_while_others_compute(alone, tries, monkeypatch):
+    """Of two seconds by the clock, the threads had all the time, or half of it; the best counts."""
+    rates, clocks = iter([4e9, 6e9, 5e9, 3e9]), iter(range(0, 100, 2))
+    used = iter(2 * n if alone else n for n in range(100))
+    threads = min(torch.get_num_threads(), peak.count_processors())
+    monkeypatch.setattr(peak, "_measure", lambda *_: next(rates))
+    monkeypatch.setattr(peak.time, "perf_counter", lambda: next(clocks))
+    monkeypatch.setattr(peak.time, "process_time", lambda: threads * next(used))
+    assert peak._measure_alone(CPU, "fp32", 0.1) == ((4e9, False) if alone else (6e9, True))
+    assert len([*rates]) == 4 - tries
+    assert Speed(4e9, 0.5, True).describe().endswith("4.00 GFLOP/s, measured while others compute")
+
+
+def test_a_slow_type_is_measured_by_several_products(monkeypatch):
+    """A product of 0.1 s, the first of which others disturb, in a measurement of 0.05 s."""
+    times = itertools.accumulate([0.0, *[0.0, 0.0, 1.0], *[0.0, 0.0, 0.1] * 20])
+    monkeypatch.setattr(peak.time, "perf_counter", lambda: next(times))
+    assert peak._measure(CPU, "fp32", 0.05) == pytest.approx(2 * 512**3 / 0.1, rel=1e-6)
 
 
 def make_run(tmp_path):

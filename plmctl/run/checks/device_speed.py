@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from plmctl.training.device.peak import peak_flops, usual_share
+from plmctl.training.device.peak import is_doubtful, peak_flops, usual_share
 from plmctl.training.device.precision import choose
 from plmctl.training.processes.world import device_of
 
@@ -17,16 +17,19 @@ class Speed:
 
     peak: float | None
     share: float
+    doubtful: bool = False  # measured while other programs computed
 
     @classmethod
     def find(cls, device: str, precision: str) -> Speed:
         """That of this machine, by `train.device` and `train.precision`."""
         place = device_of(device)
-        return cls(peak_flops(choose(precision, place)), usual_share(place))
+        kind = choose(precision, place)
+        return cls(peak_flops(kind), usual_share(place), is_doubtful(kind))
 
     def describe(self) -> str:
         """`50% of this device's 4.20 GFLOP/s`."""
-        return f"{self.share:.0%} of this device's {spell_rate(self.peak or 0.0)}"
+        doubt = ", measured while others compute" if self.doubtful else ""
+        return f"{self.share:.0%} of this device's {spell_rate(self.peak or 0.0)}{doubt}"
 
     def count_seconds(self, flops: float, processes: int = 1) -> float | None:
         """The time that so many operations take; None where it cannot be told."""

@@ -221,8 +221,7 @@ def train(session: Session) -> Result:
         extras=lambda folder: tokenizer.save(folder / TOKENIZER),
         keep_best=best if objective.facts.heads_learn else "",
         best_is_largest=largest,
-        # an epoch of few examples is too short to measure each time
-        every=max(epoch, (budget.steps or 0) // 10) if spec.train.least_steps else epoch,
+        every=space_scorings(epoch, budget.steps, stable=bool(spec.train.least_steps)),
         base=_find_base(session, model, trainable, begin),
         regulariser=build_regulariser(spec, model, task),
     )
@@ -231,6 +230,15 @@ def train(session: Session) -> Result:
     if world.main and not result.exit_code:
         return replace(result, checkpoint=_conclude(session, task, model, training, data, sides))
     return result
+
+
+def space_scorings(epoch: int, steps: int | None, *, stable: bool) -> int | None:
+    """The updates between two scorings of dev where nobody says it: an epoch; ten times a run where
+    `train.least_steps` is set, since an epoch may be a few updates of it, or half of it.
+    """
+    if not stable:
+        return epoch
+    return None if steps is None else max(1, steps // 10)
 
 
 def _keep_outputs(session: Session, model: Model, splits: dict[str, Rows]) -> FrozenOutputs | None:

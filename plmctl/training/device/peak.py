@@ -7,8 +7,12 @@ import time
 
 import torch
 
+from plmctl.core.machine import count_processors
 from plmctl.training.device.precision import Precision
 
+TRIES = 4  # measurements, where other programs compute
+OWN = 0.75  # of the processor time that there is: with less, others computed
+LEAST = 5  # products: of a slow type a single one may take longer than the measurement
 # of the peak, what training reaches: the run itself prints its real share (MFU)
 USUAL_SHARES = {"cpu": 0.5, "cuda": 0.3}
 # peaks of graphics cards, FLOP/s, from NVIDIA's data sheets: of dense bf16 and fp16 products on
@@ -31,7 +35,14 @@ def peak_flops(precision: Precision) -> float | None:
     """
     if precision.device.type == "cuda":
         return find_card_peak(torch.cuda.get_device_name(precision.device), precision.name)
-    return _measure_once(precision.device, precision.name, torch.get_num_threads())
+    return _measure_once(precision.device, precision.name, torch.get_num_threads())[0]
+
+
+def is_doubtful(precision: Precision) -> bool:
+    """Whether other programs took processor time while `peak_flops` was measured."""
+    if precision.device.type == "cuda":
+        return False
+    return _measure_once(precision.device, precision.name, torch.get_num_threads())[1]
 
 
 def find_card_peak(name: str, precision: str) -> float | None:
@@ -47,16 +58,36 @@ def usual_share(device: torch.device) -> float:
 
 def measure_rate(device: torch.device, precision: str, *, seconds: float) -> float:
     """The best rate of a matrix product within so many seconds, FLOP/s, by as many threads as
-    torch takes now.
+    torch takes now; measured again while other programs take processor time.
     """
+    return _measure_alone(device, precision, seconds)[0]
+
+
+def _measure_alone(device: torch.device, precision: str, seconds: float) -> tuple[float, bool]:
+    """The best rate of up to `TRIES` measurements, until one has the processor to itself; whether
+    none had.
+    """
+    best, threads = 0.0, min(torch.get_num_threads(), count_processors())
+    for _ in range(TRIES):
+        start, used = time.perf_counter(), time.process_time()
+        best = max(best, _measure(device, precision, seconds))
+        passed = time.perf_counter() - start
+        if device.type != "cpu" or time.process_time() - used >= OWN * threads * passed:
+            return best, False
+    return best, True
+
+
+def _measure(device: torch.device, precision: str, seconds: float) -> float:
+    """The best rate within so many seconds, of `LEAST` products or more."""
     kind = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision, torch.float32)
     # large enough for the full rate, small enough for many products
     width = 512 if device.type == "cpu" else 4096
     matrix = torch.full((width, width), 1e-3, dtype=kind, device=device)
     wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
-    best, end = float("inf"), time.perf_counter() + seconds
+    best, end, products = float("inf"), time.perf_counter() + seconds, 0
     with torch.no_grad():
-        while time.perf_counter() < end:
+        while time.perf_counter() < end or products < LEAST:
+            products += 1
             wait()
             start = time.perf_counter()
             matrix @ matrix
@@ -66,6 +97,6 @@ def measure_rate(device: torch.device, precision: str, *, seconds: float) -> flo
 
 
 @functools.cache  # a study of many arms, or a sweep, measures once
-def _measure_once(device: torch.device, precision: str, threads: int) -> float:
-    """The rate; `threads` is only a key of the cache."""
-    return measure_rate(device, precision, seconds=0.05)
+def _measure_once(device: torch.device, precision: str, threads: int) -> tuple[float, bool]:
+    """The rate, and whether it is doubtful; `threads` is only a key of the cache."""
+    return _measure_alone(device, precision, seconds=0.05)
