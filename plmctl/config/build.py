@@ -162,7 +162,7 @@ def _build(
     try:
         return part(**arguments)
     except ConfigError as error:
-        errors.append(_place(error, path, own))
+        errors.append(place_mistake(error, path, own))
         return None
 
 
@@ -193,10 +193,10 @@ class _Factory(functools.partial[Any]):
         try:
             return super().__call__(*args, **more)
         except ConfigError as error:
-            raise _place(error, self.path, self.own) from None
+            raise place_mistake(error, self.path, self.own) from None
 
 
-def _place(error: ConfigError, path: str, own: Collection[str]) -> ConfigError:
+def place_mistake(error: ConfigError, path: str, own: Collection[str]) -> ConfigError:
     """The mistake of a part that stands at `path` and has its `own` parameters there."""
     keys = error.path.split(".")
     place = next((at for at in reversed(range(len(keys))) if keys[at] in own), None)

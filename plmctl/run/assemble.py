@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from plmctl.config.build import build, entry, parameters_of, plain
+from plmctl.config.build import build, entry, parameters_of, place_mistake, plain
 from plmctl.config.injected import ToHeads, ToObjectives
 from plmctl.core.errors import ConfigError
 from plmctl.core.locate import locate, parameters
@@ -151,8 +151,9 @@ def add_method(model: Model, node: Any, name: str, plugins: Sequence[str] = ()) 
     try:
         method.add_to(model.backbone)
     except ConfigError as error:
-        path = f"peft.{name}" + (f".{error.path}" if error.path in node else "")
-        raise ConfigError(path, error.value, error.allowed, fix=error.fix) from None
+        if error.path in node:
+            raise place_mistake(error, f"peft.{name}", node) from None
+        raise ConfigError(f"peft.{name}", error.value, error.allowed, fix=error.fix) from None
     model.methods.append(method)
 
 

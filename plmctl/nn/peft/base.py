@@ -15,6 +15,17 @@ from plmctl.nn.init import Starting
 from plmctl.nn.residual import Block
 from plmctl.nn.stack import Stack
 
+WIDEST = 16  # times the width of a model: a network inside may be so wide
+LONGEST = 4096  # learned vectors before a row, where a model has no number of positions
+
+
+def check_size(name: str, value: int, most: int, why: str) -> None:
+    """Raise ConfigError for a size that `most`, by what `why` says, would hold: before it takes
+    memory.
+    """
+    if value > most:
+        raise ConfigError(name, value, f"at most {most}, {why}", fix=f"{name}={most}")
+
 
 @base_of("peft")
 class Method:

@@ -14,7 +14,7 @@ from plmctl.core.errors import ConfigError, nearest
 from plmctl.core.parts import part_of
 from plmctl.core.values import Amount, Count, Number
 from plmctl.nn.cells.feedforward import find_activation
-from plmctl.nn.peft.base import Added, Method, attach, find_blocks
+from plmctl.nn.peft.base import WIDEST, Added, Method, attach, check_size, find_blocks
 from plmctl.nn.residual import Block
 
 
@@ -158,6 +158,8 @@ class Bottleneck(Method):
         follows = self.normed and not isinstance(block.norm_sum, nn.Identity)
         norm = block.norm_sum if follows and block.columns is None else None
         width = block.cell.projection.out_features
+        most = WIDEST * width
+        check_size("inner_width", self.settings["inner"], most, f"{WIDEST} times the cell's width")
         return BottleneckChange(width=width, norm=norm, **self.settings)
 
     def trains(self, model: nn.Module) -> list[str]:

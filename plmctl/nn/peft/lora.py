@@ -13,7 +13,7 @@ from plmctl.core.parts import part_of
 from plmctl.core.values import Amount, Count, DropoutRate
 from plmctl.nn.cells.base import LinearRows
 from plmctl.nn.dropout import Dropout
-from plmctl.nn.peft.base import Added, Method, attach, find_maps
+from plmctl.nn.peft.base import Added, Method, attach, check_size, find_maps
 
 
 class LowRankChange(Added):
@@ -89,5 +89,8 @@ class LowRank(Method):
     def add_to(self, model: nn.Module) -> None:
         for maps in find_maps(model, self.maps, "maps"):
             linear = next(iter(maps.values())).linear
+            for name, part in maps.items():
+                most = min(linear.in_features, part.rows.stop - part.rows.start)
+                check_size("rank", self.rank, most, f"the rank of the map '{name}' itself")
             change = LowRankChange(maps, rank=self.rank, scale=self.scale, dropout=self.dropout)
             attach(linear, self.mark, change)

@@ -18,7 +18,7 @@ from plmctl.core.parts import part_of
 from plmctl.core.values import Amount, Count
 from plmctl.nn.cells.attention import Attention
 from plmctl.nn.init import Starting
-from plmctl.nn.peft.base import Method, find_cells
+from plmctl.nn.peft.base import LONGEST, WIDEST, Method, check_size, find_cells
 
 
 class LearnedPrefix(Starting):
@@ -120,6 +120,11 @@ class PrefixTuning(Method):
         if not cells:
             allowed = "for attention that reads all tokens by one softmax, which no cell here is"
             raise ConfigError("length", self.length, allowed, fix="peft=[lora]")
+        check_size("length", self.length, LONGEST, "a prefix that attention still reads fast")
+        if self.inner_width is not None:
+            most = WIDEST * cells[0].num_heads * cells[0].head_width
+            why = f"{WIDEST} times the width of attention"
+            check_size("inner_width", self.inner_width, most, why)
         if self.shift:
             self._shift(model)
         if self.inner_width is not None:

@@ -14,7 +14,7 @@ from plmctl.core.errors import ConfigError, nearest
 from plmctl.core.parts import part_of
 from plmctl.core.values import Amount, Count
 from plmctl.nn.init import FitsIn, Starting
-from plmctl.nn.peft.base import Method
+from plmctl.nn.peft.base import LONGEST, Method, check_size
 
 Beginning = Literal["vocabulary", "random"]
 COMMON = 5000  # tokens that first vectors are drawn from (sec. 3.2)
@@ -118,9 +118,10 @@ class PromptTuning(Method):
         if reader.prompt is not None:
             raise ConfigError("peft", self.mark, "once: two parts of a method would have one name")
         longest = reader.max_length
-        if longest is not None and longest <= self.length:
-            allowed = f"below the {longest} positions of this model"
-            raise ConfigError("length", self.length, allowed)
+        why = "a prompt that a row is still read fast with"
+        if longest is not None:
+            why = f"below the {longest} positions of this model"
+        check_size("length", self.length, LONGEST if longest is None else longest - 1, why)
         reader.prompt = LearnedPrompt(
             table=reader.token_embedding,
             width=reader.embedding.table_width,

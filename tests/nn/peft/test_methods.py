@@ -321,6 +321,38 @@ def test_every_part_file_makes_a_method_of_a_model(part: str) -> None:
     assert 0 < len(own) + model.methods[0].takes_runs < len(list(model.backbone.parameters()))
 
 
+SIZES = [
+    (part, name)
+    for part in part_files("peft")
+    for name in ("rank", "inner_width", "length")
+    if name in node_of(part)
+]
+
+
+@pytest.mark.parametrize(("part", "name"), SIZES)
+def test_a_size_that_no_memory_holds_is_refused_before_it_is_taken(part: str, name: str) -> None:
+    """Its fix is a size that the method takes."""
+    config = plain(compose("pretrain", "bert", ["size=tiny"]))
+    with pytest.raises(ConfigError, match=r"at most") as refused:
+        build_model(config | {"peft": {part: node_of(part) | {name: 10**12}}}, vocab_size=100)
+    path, _, most = refused.value.fix.partition("=")
+    assert refused.value.path == path == f"peft.{part}.{name}"
+    with without_weights():
+        build_model(config | {"peft": {part: node_of(part) | {name: int(most)}}}, vocab_size=100)
+        with pytest.raises(ConfigError, match=rf"at most {most}"):
+            one_more = node_of(part) | {name: int(most) + 1}
+            build_model(config | {"peft": {part: one_more}}, vocab_size=100)
+
+
+def test_the_rank_of_lora_is_at_most_that_of_its_map() -> None:
+    """A map of 128 columns to 512 has no more than 128."""
+    config = plain(compose("pretrain", "bert", ["size=tiny", "size.inner_width=512"]))
+    for maps, rank in ((["up"], 128), (["query", "up"], 128)):
+        node = node_of("lora") | {"maps": maps, "rank": rank + 1}
+        with without_weights(), pytest.raises(ConfigError, match=f"at most {rank}"):
+            build_model(config | {"peft": {"lora": node}}, vocab_size=100)
+
+
 LSTM = {  # what a model of recurrent cells has no place for
     *("adapter", "adapter_parallel", "adapter_pfeiffer", "attention_only", "feed_forward_only"),
     *("fusion", "ia3", "lora", "prefix", "prompt", "trained_adapters"),
