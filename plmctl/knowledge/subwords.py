@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from plmctl.core.errors import DataError
+
 FIRST, FACTOR, MASK = 2_166_136_261, 16_777_619, 0xFFFF_FFFF  # of FNV-1a with 32 bits
 
 
@@ -68,9 +70,16 @@ class Subwords:
     table: np.ndarray
 
     def make(self, word: str) -> np.ndarray | None:
-        """[D] the mean over the n-grams of a word; None for a word that has none."""
+        """[D] the mean over the n-grams of a word; None for a word that has none.
+
+        Raises:
+            DataError: for numbers that are not finite.
+        """
         buckets = self.ngrams.find(word)
         if not buckets:
             return None
         made: np.ndarray = np.asarray(self.table[buckets], np.float32).mean(0)
+        if not np.isfinite(made).all():
+            what = f"the vectors of n-grams of {word[:40]!r} have numbers that are not finite"
+            raise DataError(what, fix="make or copy the file of these vectors again")
         return made

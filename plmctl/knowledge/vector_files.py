@@ -180,6 +180,8 @@ def _read_tensors(file: Path, limit: int, among: Collection[str] | None) -> Stat
             rows = tensors["ngrams"].astype(np.float32)
             if rows.ndim != 2 or rows.shape[1] != table.shape[1] or not len(rows):
                 raise ValueError(f"ngrams {list(rows.shape)}, vectors {list(table.shape)}")
+            if not np.isfinite(rows).all():
+                raise ValueError("numbers of n-grams that are not finite")
             ngrams = Ngrams(int(about["least"]), int(about["most"]), len(rows))
             subwords = Subwords(ngrams, rows)
     chosen = [n for n, word in enumerate(words) if among is None or word in among][:limit]

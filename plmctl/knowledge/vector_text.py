@@ -41,7 +41,8 @@ def read_text_table(
             break
         seen += 1
         width = width or line.count(" ")
-        if firsts is not None and line.partition(" ")[0] not in firsts:
+        short = line.count(" ") < width  # a ragged file, also where the word is not asked for
+        if firsts is not None and line.partition(" ")[0] not in firsts and not short:
             continue
         word, row = _split(line, width, file, number)
         if among is None or word in among:

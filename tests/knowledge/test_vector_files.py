@@ -206,3 +206,24 @@ def test_broken_files_are_named(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError, match=message):
         read_static(tmp_path / name)
+
+
+def test_a_ragged_line_is_named_also_where_its_word_is_not_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"a 1 2 3\nb 1 2\nc 4 5 6\n")
+    with pytest.raises(DataError, match=r"a.txt:2: a word and 3 numbers"):
+        read_static(tmp_path / "a.txt", among={"a", "c"})
+    (tmp_path / "a.txt").write_bytes(b"a 1 2 3\nnew york 1 2 3\nc 4 5 6\n")
+    assert list(read_static(tmp_path / "a.txt", among={"a", "c"}).words) == ["a", "c"]
+
+
+def test_numbers_of_ngrams_are_finite(tmp_path: Path) -> None:
+    """Of them the vectors of unseen words are made."""
+    rows = np.full((50, 2), np.nan, np.float32)
+    made = Subwords(Ngrams(2, 3, 50), rows)
+    with pytest.raises(DataError, match="n-grams of 'house' have numbers that are not finite"):
+        made.make("house")
+    write_static(
+        StaticVectors(["a"], np.ones((1, 2), np.float32), made), tmp_path / "a.safetensors"
+    )
+    with pytest.raises(DataError, match="numbers of n-grams that are not finite"):
+        read_static(tmp_path / "a.safetensors")

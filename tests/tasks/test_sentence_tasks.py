@@ -17,7 +17,7 @@ from plmctl.config.compose import compose
 from plmctl.core.errors import ConfigError, DataError
 from plmctl.heads.classify import Classify
 from plmctl.models.base import Model
-from plmctl.run.embedding.semantic_search import VectorFile
+from plmctl.run.embedding.semantic_search import Manner, VectorFile
 from plmctl.run.weights.loading import load
 from plmctl.tasks import batches
 from plmctl.text.tokenizer import Tokenizer
@@ -270,6 +270,25 @@ def test_files_that_cannot_be_searched(
         VectorFile.read(tmp_path / "x.npz")
     (tmp_path / "x.npz").write_text("no")
     with pytest.raises(DataError, match="no file of vectors"):
+        VectorFile.read(tmp_path / "x.npz")
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([[1.0, 2.0], [1.0, np.nan]], "the vector of line 2 is not a row of finite numbers"),
+        ([[np.inf, 2.0], [1.0, 3.0]], "the vector of line 1 is not a row of finite numbers"),
+        ([[1.0, 2.0], [1.0]], "no file of vectors: all input arrays"),
+    ],
+)
+def test_vectors_that_are_ragged_or_not_finite_are_not_searched(
+    rows: list[list[float]], message: str, tmp_path: Path
+) -> None:
+    manner = Manner("runs/a", "mean", -1, True, ["one", "two"])
+    arrays = dict(manner.write())
+    arrays |= {f"hidden_{n}": np.array([row]) for n, row in enumerate(rows)}
+    np.savez(tmp_path / "x.npz", **arrays)
+    with pytest.raises(DataError, match=message):
         VectorFile.read(tmp_path / "x.npz")
 
 

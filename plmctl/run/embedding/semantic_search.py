@@ -79,6 +79,12 @@ class VectorFile:
                 count = len(fit(manner.texts, list[str]))
                 vectors = np.stack([found[f"hidden_{n}"][0] for n in range(count)])
                 weights = found[WEIGHTS] if manner.pooling in TOKEN_WEIGHTS else None
+                finite = np.isfinite(vectors).reshape(count, -1).all(1)
+                if vectors.ndim != 2 or not finite.all():
+                    first = int(np.argmin(finite)) + 1
+                    raise ValueError(f"the vector of line {first} is not a row of finite numbers")
+                if weights is not None and not np.isfinite(weights).all():
+                    raise ValueError("the weights of tokens are not all finite")
         except (OSError, EOFError, zlib.error, zipfile.BadZipFile, *MALFORMED) as error:
             what = f"no file of vectors: {error}"
             raise DataError(what, file=file, fix=_FIX) from error
