@@ -26,9 +26,10 @@ from typer.testing import CliRunner
 
 from plmctl.cli import app as cli
 from plmctl.config import action
+from plmctl.config.compose import compose
 from plmctl.config.composer import HydraComposer
 from plmctl.config.saved import write_spec
-from plmctl.core.errors import DataError
+from plmctl.core.errors import DataError, UsageError
 from plmctl.jobs.sweep_job import read_last_metrics, score
 from plmctl.report.sweeps import describe_end
 from tests import probe
@@ -122,6 +123,42 @@ def test_wrong_options_are_refused_with_the_nearest(
     assert done.exit_code == 2
     assert answer in done.stderr
     assert not command.calls
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("pretrain", ""), "word 1 after the command is empty"),
+        (("pretrain", " ", "data.path=a.txt"), "word 1 after the command is empty"),
+        (("pretrain", "bert", "data.path="), "data.path= is empty"),
+        (("finetune", "task=sst2", "init="), "init= is empty"),
+        (("eval", "checkpoint="), "checkpoint= is empty"),
+        (("tokenize", "data.path=a.txt", "out= "), "out= is empty"),
+        (("pretrain", "data.mixture.a.path="), "data.mixture.a.path= is empty"),
+        (("report", ""), "word 1 after the command is empty"),
+        (("convert", "a", "--out", ""), "word 3 after the command is empty"),
+    ],
+)
+def test_an_empty_variable_is_no_default(
+    plmctl: Invoke, command: Command, words: tuple[str, ...], named: str
+) -> None:
+    """What a shell makes of "$unset": no recipe, no folder, and not the one that one is in."""
+    done = plmctl(*words, own=False)
+    assert done.exit_code == 2
+    assert f"{named}: is a variable not set?" in done.stderr
+    fix = next(line for line in done.stderr.splitlines() if line.startswith("  fix: plmctl"))
+    assert not any(word.endswith("=") or not word for word in shlex.split(fix)[1:])
+    assert not command.calls
+
+
+def test_a_text_may_be_empty(plmctl: Invoke) -> None:
+    """A model may begin with nothing."""
+    assert "is a variable not set" not in plmctl("generate", "prompt=", own=False).stderr
+
+
+def test_a_recipe_has_a_name() -> None:
+    with pytest.raises(UsageError, match="the name of the recipe is empty"):
+        compose("pretrain", "")
 
 
 def test_a_run_gets_config_and_flags(plmctl: Invoke, command: Command) -> None:

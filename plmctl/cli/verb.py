@@ -17,6 +17,8 @@ from plmctl.cli.words import read_bare
 from plmctl.core.errors import find_meant, nearest
 
 TYPED = "plmctl.typed"  # of what Typer carries along: the words of the command line
+# a setting that names files or folders, without any
+EMPTY = re.compile(r"\+{0,2}(?:[\w./@]+\.)?(?:\w*path|init|checkpoint|teacher|out|dir|among)=")
 # what Typer says of an option's value, and what it must be
 NUMBERS = {"valid integer": "a whole number", "valid number": "a number"}
 
@@ -32,6 +34,13 @@ def _find_title(param: Any, titles: dict[str, str]) -> str:
     if param.param_type_name == "argument":
         return "Arguments"
     return titles.get(param.name, "Options")
+
+
+def _is_empty(word: str) -> bool:
+    """Whether nothing is left of a word, or of the path in it: it would mean a default, or the
+    folder that one is in.
+    """
+    return not word.strip() or EMPTY.fullmatch(word.strip()) is not None
 
 
 def _explain_value(message: str) -> tuple[str, str]:
@@ -65,6 +74,8 @@ class Verb(TyperCommand):
         ctx.meta[TYPED] = tuple(args)
         if ctx.resilient_parsing:  # a shell completes the line
             return super().parse_args(ctx, args)
+        if any(map(_is_empty, args)):
+            self._refuse_empty(ctx, args)
         words = list(takewhile(lambda word: word != "--", args))
         for word, following in zip(words, [*args, ""][1:], strict=False):
             name, equals, value = word.partition("=")
@@ -95,6 +106,14 @@ class Verb(TyperCommand):
             given = next((word for at, word in pairwise(["", *words, ""]) if at == name), "")
             value = f"{name} {given}".strip()
             return ctx.fail(f"{value}: must be {allowed}\n  fix: {name} {fix}")
+
+    def _refuse_empty(self, ctx: Any, args: list[str]) -> None:
+        """Fail on the first word that an empty variable of a shell leaves."""
+        place, word = next(item for item in enumerate(args, 1) if _is_empty(item[1]))
+        kept = [each for each in args if not _is_empty(each)]
+        rest = shlex.join(["plmctl", *self.command_of(ctx).split(), *kept])
+        name = word.strip() or f"word {place} after the command"
+        ctx.fail(f"{name} is empty: is a variable not set?\n  fix: {rest}")
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; a user's mistake becomes a message and an exit code."""

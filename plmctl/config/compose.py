@@ -73,6 +73,10 @@ def attempt(
         known: Remembers what a user's part files made together, for callers that compose many
             configs of few choices in a row.
     """
+    if given.recipe is not None and not given.recipe.strip():
+        raise UsageError(
+            "the name of the recipe is empty\n  fix: None, or one of plmctl recipes ls"
+        )
     given = _with_study(given)
     names = [
         name for name in ((given.recipe or "").split(",") if sweep else [given.recipe]) if name

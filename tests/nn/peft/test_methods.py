@@ -339,8 +339,8 @@ def test_a_size_that_no_memory_holds_is_refused_before_it_is_taken(part: str, na
     assert refused.value.path == path == f"peft.{part}.{name}"
     with without_weights():
         build_model(config | {"peft": {part: node_of(part) | {name: int(most)}}}, vocab_size=100)
+        one_more = node_of(part) | {name: int(most) + 1}
         with pytest.raises(ConfigError, match=rf"at most {most}"):
-            one_more = node_of(part) | {name: int(most) + 1}
             build_model(config | {"peft": {part: one_more}}, vocab_size=100)
 
 
