@@ -25,6 +25,7 @@ from omegaconf import OmegaConf
 from typer.testing import CliRunner
 
 from plmctl.cli import app as cli
+from plmctl.cli.app import make_app
 from plmctl.config import action
 from plmctl.config.compose import compose
 from plmctl.config.composer import HydraComposer
@@ -32,6 +33,7 @@ from plmctl.config.saved import write_spec
 from plmctl.core.errors import DataError, UsageError
 from plmctl.jobs.sweep_job import read_last_metrics, score
 from plmctl.report.sweeps import describe_end
+from plmctl.storage.paths import refuse_file_name
 from tests import probe
 
 Invoke = Callable[..., Any]
@@ -149,6 +151,49 @@ def test_an_empty_variable_is_no_default(
     fix = next(line for line in done.stderr.splitlines() if line.startswith("  fix: plmctl"))
     assert not any(word.endswith("=") or not word for word in shlex.split(fix)[1:])
     assert not command.calls
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "tokenize data.path=text.txt out=x.xls",
+        "tokenize data.path=text.txt out=x.CSV",
+        "pretrain data.path=text.txt run.dir=x.zip",
+        "ablate bert_sizes data.path=text.txt out=x.xlsx",
+        "data contexts data.path=text.txt words=text.txt out=x.jsonl",
+        "data mine task=bi_encoder task.path=text.txt out=x.tsv",
+        "data augment checkpoint=run task=classification task.path=text.txt out=x.json",
+        "data triples data.path=builtin kind=descriptions out=x.txt",
+        "average run --out x.bin",
+        "convert run --to hf --out x.pt",
+        "eval checkpoint=run task=lm data.path=text.txt out=x.xls",
+        "attack checkpoint=run out=x.pdf",
+        "generate checkpoint=run prompt=a out=x.json",
+        "embed checkpoint=run input=text.txt out=x.csv",
+        "data polarity data.path=text.txt lexicon=text.txt out=x.txt",
+    ],
+)
+def test_a_folder_or_a_file_of_no_known_kind_is_not_made(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fix names a folder, or the ending that there is."""
+    monkeypatch.chdir(tmp_path)
+    Path("text.txt").write_text("One line of text.\n" * 40, encoding="utf-8")
+    done = CliRunner().invoke(make_app(), line.split())
+    assert done.exit_code == 2, done.output
+    key, _, wrong = line.split()[-1].rpartition("=")
+    key = key or "--out"
+    fix = next(text for text in done.stderr.splitlines() if text.startswith("  fix: "))
+    assert fix.startswith(f"  fix: {key}=x")
+    assert fix.rpartition("=")[2] != wrong
+    assert {path.name for path in tmp_path.iterdir()} == {"text.txt"}
+
+
+def test_a_folder_may_have_a_point_in_its_name(tmp_path: Path) -> None:
+    for name in ("v1.2", "bert.base", "runs/2026.11.28"):
+        refuse_file_name(tmp_path / name)
+    (tmp_path / "old.csv").mkdir()
+    refuse_file_name(tmp_path / "old.csv")
 
 
 def test_a_text_may_be_empty(plmctl: Invoke) -> None:

@@ -28,6 +28,7 @@ from plmctl.jobs.key import compute_key
 from plmctl.jobs.runners import run_here
 from plmctl.report.job_events import Event
 from plmctl.run.data_sets.pseudo_labels import name_only_label
+from plmctl.storage.paths import refuse_file_name
 from plmctl.storage.reading import read_json
 from plmctl.tasks.classification import Classification
 from plmctl.tasks.files import match_patterns
@@ -71,6 +72,7 @@ def self_train(words: Sequence[str], given: Provenance) -> int:
     """
     asked, tuning = sort_words(words)
     jobs, out = plan(asked, tuning, given), Path(asked.out).expanduser()
+    refuse_file_name(out)
     runs = locate_runs(jobs, out)
     if given.dry_run:
         tell("\n".join(job.line(runs) for job in jobs.values()))

@@ -27,8 +27,9 @@ from plmctl.generation.search import Search
 from plmctl.models.base import Backbone
 from plmctl.run.prompting import make_prompt_reader
 from plmctl.run.weights.loading import Loaded, load_for
-from plmctl.storage.atomic import refuse_existing
+from plmctl.storage.atomic import is_stream, refuse_existing
 from plmctl.storage.growing import open_growing
+from plmctl.storage.paths import refuse_ending
 from plmctl.text.given import read_texts
 
 
@@ -36,6 +37,8 @@ def generate(spec: Generate) -> int:
     """Answer every prompt, on the terminal or in `out`."""
     search = build(spec.search, {}, spec.plugins, path="search")
     if spec.out is not None:
+        if not is_stream(Path(spec.out)):
+            refuse_ending(spec.out, [".jsonl"], "an answer a line")
         refuse_existing(Path(spec.out), spec.overwrite)
     source, lines = read_texts(spec.prompt, spec.input)
     loaded, precision = load_for(spec)

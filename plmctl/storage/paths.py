@@ -5,10 +5,39 @@ of one that does not.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from plmctl.core.errors import DataError, PlmctlError, find_alike, find_meant
+from plmctl.core.errors import ConfigError, DataError, PlmctlError, find_alike, find_meant
+from plmctl.core.spelling import spell_setting
+
+# endings of files; a folder may well be called v1.2
+ENDINGS = frozenset(
+    (
+        *(".csv", ".tsv", ".tab", ".xls", ".xlsx", ".ods", ".parquet", ".arrow", ".feather"),
+        *(".json", ".jsonl", ".ndjson", ".yaml", ".yml", ".xml", ".html", ".htm", ".md", ".txt"),
+        *(".pdf", ".doc", ".docx", ".rtf", ".tex", ".log", ".png", ".svg", ".db", ".sqlite"),
+        *(".npz", ".npy", ".pkl", ".pickle", ".pt", ".pth", ".ckpt", ".h5", ".safetensors"),
+        *(".bin", ".vec", ".gz", ".bz2", ".xz", ".zst", ".zip", ".tar", ".tgz"),
+    )
+)
+
+
+def refuse_file_name(out: str | Path, key: str = "out") -> None:
+    """Raise ConfigError for a folder that is to be made and has the name of a file."""
+    place = Path(out)
+    if place.suffix.lower() in ENDINGS and not place.is_dir():
+        allowed = f"a folder, for several files; {place.suffix} is the ending of a file"
+        raise ConfigError(key, str(out), allowed, fix=spell_setting(key, place.with_suffix("")))
+
+
+def refuse_ending(out: str | Path, endings: Sequence[str], what: str) -> None:
+    """Raise ConfigError for a file that is to be written and whose ending is none of `endings`."""
+    place = Path(out)
+    if place.suffix not in endings:
+        allowed = f"a file that ends with {' or '.join(endings)}: {what}"
+        meant = place.with_suffix(endings[0])
+        raise ConfigError("out", str(out), allowed, fix=spell_setting("out", meant))
 
 
 def inside(

@@ -18,7 +18,7 @@ from plmctl.core.terminal import remark
 from plmctl.storage.atomic import write_bytes
 from plmctl.storage.gate import open_file, own
 from plmctl.storage.journal import Journal, open_journal
-from plmctl.storage.paths import inside
+from plmctl.storage.paths import inside, refuse_file_name
 
 RECORD = "made.json"  # in the folder: which model wrote it, from what, and how
 _COMMIT = 10.0  # seconds of work that a kill may cost
@@ -33,6 +33,7 @@ def new_folder(out: str) -> Path:
         raise ConfigError("out", out, "there is a file of this name", fix="out=<a new folder>")
     if place.exists() and any(place.iterdir()):
         raise ConfigError("out", out, "is there already, and not empty", fix="out=<a new folder>")
+    refuse_file_name(place)
     return place
 
 

@@ -18,6 +18,7 @@ from plmctl.jobs.display import show_jobs
 from plmctl.jobs.job import Job, remark_next
 from plmctl.jobs.journal import JobJournal, hold_folder
 from plmctl.jobs.runners import Processes, run_launched
+from plmctl.storage.paths import refuse_file_name
 from plmctl.study.before import list_replaced
 from plmctl.study.early import reason_to_stop
 from plmctl.study.held_out import refuse_little
@@ -56,6 +57,7 @@ def _ablate(spec: Ablate) -> int:
     settings, given = plain(spec), spec.provenance
     file = Path(settings["recipe"])
     folder = find_study_folder(spec)
+    refuse_file_name(folder)
     study = parse(settings, name=file.stem, config_dirs=given.config_dirs)
     planned = plan(study, given, spec.processes)
     refuse_little(planned)

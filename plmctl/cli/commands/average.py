@@ -42,9 +42,11 @@ def average(
 
     The setting train.keep_last says how many checkpoints a run keeps.
     """
+    from plmctl.storage.paths import refuse_file_name
     from plmctl.training.averaging import average as average_checkpoints
     from plmctl.training.averaging import extract_average
 
     folder = Path(os.path.expanduser(run))
     place = Path(os.path.expanduser(out or f"{folder}-average"))
+    refuse_file_name(place, "--out")
     tell(extract_average(folder, place) if kept else average_checkpoints(folder, place, last=last))

@@ -96,9 +96,11 @@ def convert(
     from plmctl.core.errors import UsageError
     from plmctl.report.card import make_card
     from plmctl.run.weights.convert import convert as convert_model
+    from plmctl.storage.paths import refuse_file_name
 
     if (place := choose_place(f"convert {source}", former, out)) is None:
         raise UsageError("Missing option '--out': the folder to write\n  fix: --out converted")
+    refuse_file_name(place, "--out")
     for option, value in (("--reach", reach), ("--without", without)):
         if value and max_length is None:
             fix = f"--max-length 4096, or no {option}"

@@ -33,7 +33,8 @@ from plmctl.knowledge.sentiment import POLARITIES, WordPolarity
 from plmctl.knowledge.words import plain_words
 from plmctl.run.embedding.sentence_vectors import choose_pooling, embed_texts
 from plmctl.run.weights.loading import Loaded, load
-from plmctl.storage.atomic import open_atomic, refuse_existing
+from plmctl.storage.atomic import is_stream, open_atomic, refuse_existing
+from plmctl.storage.paths import refuse_ending
 from plmctl.tasks.sparse_linear import WeightedCounts
 from plmctl.text.document import Document
 from plmctl.text.function_words import ENGLISH
@@ -109,6 +110,8 @@ class VectorCosines:
 def mark_polarity(spec: MarkPolarity) -> int:
     """Write `out` and say what is in it."""
     out, lexicon = Path(spec.out).expanduser(), Path(spec.lexicon).expanduser()
+    if not is_stream(out):
+        refuse_ending(spec.out, [".jsonl"], "a text a line")
     refuse_existing(out, spec.overwrite)
     senses = read_senses(lexicon)
     similarity = _make_similarity(spec, senses)

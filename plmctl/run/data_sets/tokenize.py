@@ -30,6 +30,7 @@ from plmctl.data.described import (
 from plmctl.data.shards import Shards, is_tokens
 from plmctl.data.survey import TextSource
 from plmctl.data.tokenizing import TokenizingJob
+from plmctl.storage.paths import refuse_file_name
 from plmctl.text import segment
 from plmctl.text.inputs import find_all
 from plmctl.text.running import check_span
@@ -43,6 +44,7 @@ def tokenize(spec: Tokenize) -> int:
     if is_tokens(path):
         allowed = "holds tokens already; give the text they were made from"
         raise ConfigError("data.path", path, allowed)
+    refuse_file_name(spec.out)
     given = spec.provenance
     with show_progress("" if given.within else spell_command(given)) as say:
         work = make_job(spec, path, say=say, processes=spec.processes)

@@ -35,7 +35,6 @@ import numpy as np
 
 from plmctl.config.uses import Embed
 from plmctl.core.errors import ConfigError
-from plmctl.core.spelling import spell_setting
 from plmctl.core.terminal import remark, tell
 from plmctl.heads.sentences import REDUCTIONS
 from plmctl.run.embedding.embedding_lines import EmbeddingLine, read, read_texts
@@ -52,6 +51,7 @@ from plmctl.run.evaluation.static_evaluation import find_static
 from plmctl.run.weights.loading import Loaded, load_for
 from plmctl.storage.arrays import write_npz
 from plmctl.storage.atomic import is_stream, refuse_existing
+from plmctl.storage.paths import refuse_ending
 from plmctl.training.device.precision import Precision
 
 
@@ -59,10 +59,9 @@ def write_embeddings(spec: Embed) -> int:
     """Read `input` and write `out`; with `among`, what is nearest to its lines."""
     out = Path(spec.out)
     suffix = ".npz" if spec.among is None else ".jsonl"
-    if out.suffix != suffix and not is_stream(out):
+    if not is_stream(out):
         kind = "arrays of numpy" if spec.among is None else "an answer a line"
-        allowed, fix = f"a file that ends with {suffix}: {kind}", out.with_suffix(suffix)
-        raise ConfigError("out", spec.out, allowed, fix=spell_setting("out", fix))
+        refuse_ending(spec.out, [suffix], kind)
     refuse_existing(out, spec.overwrite)
     if static := find_static(str(spec.checkpoint)):
         return embed_static(spec, static)

@@ -24,6 +24,7 @@ from plmctl.run.weights.loading import Loaded, Source
 from plmctl.storage.atomic import is_stream, refuse_existing
 from plmctl.storage.earlier import keep_earlier
 from plmctl.storage.gate import own
+from plmctl.storage.paths import ENDINGS
 from plmctl.tasks.base import Example, Task
 from plmctl.tasks.predictions import (
     FILES,
@@ -233,7 +234,7 @@ def check_out(out: Path, overwrite: bool, *, submission: bool = False) -> None:
             raise ConfigError("out", str(out), "a folder, with --submission", fix="out=submission")
     elif is_file(out):
         refuse_existing(out, overwrite)
-    elif out.is_file() or out.suffix in (".json", ".txt", ".xlsx", ".parquet"):
+    elif out.is_file() or (out.suffix.lower() in ENDINGS and not out.is_dir()):
         allowed = f"a folder, or a file that ends with {', '.join(FILES)}"
         raise ConfigError(
             "out", str(out), allowed, fix=spell_setting("out", out.with_suffix(".csv"))

@@ -21,6 +21,7 @@ from plmctl.knowledge.triples import BUILTIN, read_graph
 from plmctl.knowledge.vectors import AGAIN, RECORD, GraphVectors, match_names, read_vectors
 from plmctl.run.evaluation.predict import ScoreTable
 from plmctl.storage.atomic import refuse_existing, write_json
+from plmctl.storage.paths import refuse_ending
 from plmctl.storage.reading import fit_stored
 from plmctl.training.processes.world import device_of
 
@@ -35,11 +36,7 @@ def evaluate_vectors(spec: Evaluate, folder: Path) -> ScoreTable:
     """
     out = None if spec.out is None else Path(spec.out)
     if out is not None:
-        if out.suffix != ".json":
-            allowed = "a file that ends with .json: the scores of the graph"
-            raise ConfigError(
-                "out", spec.out, allowed, fix=spell_setting("out", out.with_suffix(".json"))
-            )
+        refuse_ending(out, [".json"], "the scores of the graph")
         refuse_existing(out, spec.overwrite)
     vectors = read_vectors(folder)
     graph = _open_graph(spec, vectors, folder)
