@@ -13,6 +13,7 @@ from plmctl.attention.patterns.base import Pattern
 from plmctl.core.batch import Batch, Seq
 from plmctl.core.errors import DataError, UsageError
 from plmctl.generation.packed import pack_linear
+from plmctl.generation.probe import check_cached
 from plmctl.generation.search import Hypothesis, Search, Start
 from plmctl.generation.step import Reading, pad_left
 from plmctl.heads.base import about_of, heads_about
@@ -168,6 +169,7 @@ def _begin(
     assert most is not None
     room = torch.full_like(used, most) if limit is None else (limit - used).clamp(max=most)
     mask = vocab.id("mask") if about_of(model.heads[head]) == "text" else None
+    check_cached(model, batch, prompt, vocab.size)
     step = Reading(
         model=model,
         head=model.heads[head],

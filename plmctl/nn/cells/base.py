@@ -76,6 +76,9 @@ class Cell(nn.Module):
     hashes: bool = False  # tells `env.recorder` the buckets of the tokens
     # True: reads later tokens, too; False: only earlier ones; None: what the pattern allows
     ahead: bool | None = None
+    # reads the tokens before these from `env.slot`, where they come one by one, or needs none of
+    # them; False: nothing is generated with it
+    cached: bool = True
     recomputes: bool = False  # runs again in the backward pass, whatever its stack does
     biased: bool = True  # adds what positions add to scores, if it computes scores
     turned: bool = True  # positions may turn its queries and keys, if it has them
