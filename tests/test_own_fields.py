@@ -5,6 +5,7 @@ plmctl believes it.
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from plmctl.attention.patterns.base import Full, Pattern
+from plmctl.config.build import build, plain
 from plmctl.config.compose import compose
 from plmctl.config.spec import thaw
 from plmctl.core.batch import IGNORE, Batch, Rows, Seq
@@ -31,7 +33,7 @@ from plmctl.noise.base import Noise
 from plmctl.objectives.base import Facts, Objective, Output, Term
 from plmctl.run import pretraining
 from plmctl.run.assemble import build_model
-from plmctl.run.checks.contract import check_contract
+from plmctl.run.checks.contract import check_contract, find_unmeasured
 from plmctl.run.checks.cost import cost
 from plmctl.run.checks.stand_in import TINY
 from plmctl.run.corpus import open_corpus
@@ -311,3 +313,41 @@ def test_rows_without_the_track_of_a_pattern_are_refused() -> None:
         UsageError, match=r"^this model's pattern reads tracks\.tone, which these rows do not have$"
     ):
         (SameTone() & Full()).dense(rows)
+
+
+def test_validation_names_a_field_by_the_words_of_the_noise_of_training() -> None:
+    """The objective reads it, and introduces nothing."""
+
+    class Reads(Objective):
+        facts = Facts(needs=frozenset({"targets.tone"}), terms=frozenset({"tone"}))
+
+    format = build(plain(compose("pretrain", "bert").format), {"vocab": TINY}, path="format")
+    (error,) = find_unmeasured(format, {}, {"mine": Reads()}, trained={"tones": Tones()})
+    assert "needs 'targets.tone' ([n, T] int: tone of a token, IGNORE at padding)" in str(error)
+    assert "of no part introduces" not in str(error)
+
+
+@part_of("cells")
+class Plain(Cell):
+    """A cell with one setting."""
+
+    def __init__(self, *, width: int) -> None:
+        super().__init__()
+        self.projection = nn.Linear(width, width)
+
+
+@pytest.mark.parametrize(
+    ("letter", "layout"), [("a", "qf*${size.num_layers}"), ("f", "aq*${size.num_layers}")]
+)
+def test_a_taken_letter_is_one_mistake(letter: str, layout: str) -> None:
+    """Its fix composes in its place."""
+    target = f"{{_target_:{Plain.__module__}.Plain,_partial_:true}}"
+    own = f"model.stack.cells.{letter}={target}"
+    with pytest.raises(UsageError) as caught:
+        compose("pretrain", "bert", ["size=tiny", own], plugins=[PLUGIN])
+    assert str(caught.value).startswith(f"model.stack.cells.{letter}=")
+    assert f"'{letter}' is another cell's" in str(caught.value)
+    words = shlex.split(caught.value.fix)  # type: ignore[attr-defined]
+    assert words == [f"model.stack.layout={layout}", f"+model.stack.cells.q={target}"]
+    cfg = compose("pretrain", "bert", ["size=tiny", *words], plugins=[PLUGIN])
+    assert cfg.model.stack.layout == layout.replace("${size.num_layers}", "2")

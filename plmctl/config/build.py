@@ -166,6 +166,9 @@ def _build(
         return None
 
 
+TAKEN = re.compile(r"(?:^|\.)cells\.(\w)$")  # the path of a cell, and its letter
+
+
 class UnknownSetting(ConfigError):
     """A setting that a part does not have; `known` are those that it has."""
 
@@ -285,7 +288,32 @@ def _check_arguments(
         if parameter.default is parameter.empty and key not in {*settings, *(given or ())}:
             where = _join(path, key)
             errors.append(ConfigError(where, ..., f"{name} needs it", fix=f"{where}=..."))
-    return errors
+    unknown = [error for error in errors if isinstance(error, UnknownSetting)]
+    taken = TAKEN.search(path) if len(unknown) > 1 and not _is_ours(part) else None
+    return [_refuse_letter(part, path, taken[1], settings)] if taken else errors
+
+
+def _is_ours(part: Callable[..., Any]) -> bool:
+    return part.__module__.partition(".")[0] == __name__.partition(".")[0]
+
+
+def _refuse_letter(
+    part: Callable[..., Any], path: str, letter: str, settings: Mapping[str, Any]
+) -> ConfigError:
+    """A cell of a plug-in under the letter of another cell, whose settings it was merged with."""
+    free = next(each for each in "qxyzvw" if each != letter)
+    others = [key for key in settings if key not in parameters(part)]
+    allowed = (
+        f"a letter that no cell of the model has: '{letter}' is another cell's, whose settings"
+        f" ({', '.join(others)}) {part.__qualname__} does not take"
+    )
+    cells = path.rpartition(".")[0]
+    target = f"{part.__module__}.{part.__qualname__}"
+    layout = (
+        f"{cells.rpartition('.')[0]}.layout='{'af'.replace(letter, free)}*${{size.num_layers}}'"
+    )
+    fix = f"{layout} '+{cells}.{free}={{_target_:{target},_partial_:true}}'"
+    return ConfigError(path, target, allowed, fix=fix)
 
 
 def _rename(

@@ -173,6 +173,9 @@ def load(file: Path) -> dict[str, Any]:
     """The settings that a recipe, a study or a part file writes; none may read the environment."""
     try:
         settings = read_settings(file, fix="correct it: settings as key: value")
+        if wrong := _find_no_name(settings):
+            what = f"{wrong} is no name (YAML reads on and yes as true, off and no as false)"
+            raise DataError(what, file=file, fix="the name in quotes")
         for path, text in references_in(settings):
             if "oc.env" in text:
                 fix = f"say it on the command line: {path}=$NAME"
@@ -182,6 +185,20 @@ def load(file: Path) -> dict[str, Any]:
         return settings
     except DataError as error:
         raise UsageError(str(error)) from None
+
+
+def _find_no_name(settings: Any, path: str = "") -> str:
+    """The path of a key that is true, false or null; empty where there is none."""
+    if not isinstance(settings, dict):
+        return ""
+    for key, value in settings.items():
+        here = f"{path}.{key}" if path else str(key)
+        if key is None or isinstance(key, bool):
+            above = f"{path}: " if path else ""
+            return f"{above}the key {'null' if key is None else str(key).lower()}"
+        if found := _find_no_name(value, here):
+            return found
+    return ""
 
 
 def _recipe_folders(config_dirs: Sequence[str]) -> list[Path]:

@@ -60,8 +60,10 @@ def fit(value: Any, annotation: Any) -> Any:
     if (origin or annotation) in (dict, Mapping):
         if not isinstance(value, Mapping):
             raise ValueError(NO_MAPPING)
+        named = bool(inner) and inner[0] is str
         return {
-            key: _fit_item(key, item, inner[1] if inner else Any) for key, item in value.items()
+            _fit_key(key) if named else key: _fit_item(key, item, inner[1] if inner else Any)
+            for key, item in value.items()
         }
     if (
         inspect.isclass(annotation)
@@ -115,6 +117,15 @@ class _OutOfRange(ValueError):
 
 class _InItem(ValueError):
     """An item of a mapping of the right kind is wrong; the message begins with its key."""
+
+
+def _fit_key(key: Any) -> str:
+    """A name: YAML reads 4 as a number, and an arm may be called so."""
+    if isinstance(key, str):
+        return key
+    if isinstance(key, (int, float)) and not isinstance(key, bool):
+        return str(key)
+    raise _InItem(f"{key}: must be a name, in quotes")
 
 
 def _fit_rules(value: Any, rules: tuple[Any, ...]) -> Any:

@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from plmctl.cli.app import make_app
+from plmctl.config.recipes import load
 from plmctl.core.errors import DataError, UsageError
 from plmctl.storage.settings_file import read_settings
 from plmctl.study.arms import expand
@@ -41,6 +42,24 @@ def test_rows_and_grid(parsed: Parsed) -> None:
     assert study.arms["other"].recipe == "bert"
     assert not study.arms["other"].pretrain
     assert study.arms["size=mini optim.lr=0.001"].recipe == "roberta"
+
+
+@pytest.mark.parametrize("name", [4, 1.5, -2])
+def test_an_arm_may_be_called_by_a_number(name: float, parsed: Parsed) -> None:
+    """YAML reads 4 as a number, and it is a name."""
+    study = parsed(arms={"plain": [], name: ["optim.lr=1"]}, baseline="plain", metrics=METRIC)
+    assert list(study.arms) == ["plain", str(name)]
+
+
+@pytest.mark.parametrize("name", ["on", "yes", "null", "false", "~"])
+def test_a_name_that_yaml_reads_as_no_name_is_refused(name: str, tmp_path: Path) -> None:
+    """An arm, and any other name of a file."""
+    for above in ("arms", "metrics", "tokenizers"):
+        (tmp_path / "mine.yaml").write_text(f"title: x\n{above}:\n  {name}: []\n")
+        with pytest.raises(UsageError, match=rf"{above}: the key (true|false|null) is no name"):
+            load(tmp_path / "mine.yaml")
+        (tmp_path / "mine.yaml").write_text(f'title: x\n{above}:\n  "{name}": []\n')
+        assert load(tmp_path / "mine.yaml")[above] == {name: []}
 
 
 def test_a_part_of_a_study(parsed: Parsed) -> None:

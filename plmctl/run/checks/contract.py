@@ -176,7 +176,7 @@ def _check_source(
     if not errors and "eval" in config:
         nodes = config["eval"]["noise"] or {}
         quiet = build(nodes, {"vocab": TINY}, plugins, path="eval.noise")
-        errors += find_unmeasured(format, quiet, objectives)
+        errors += find_unmeasured(format, quiet, objectives, trained=noise)
         errors += find_altered(format, quiet, objectives, "eval.noise")
     return errors
 
@@ -233,20 +233,28 @@ def find_mismatches(
 
 
 def find_unmeasured(
-    format: Format, noise: Mapping[str, Noise], objectives: Mapping[str, Objective]
+    format: Format,
+    noise: Mapping[str, Noise],
+    objectives: Mapping[str, Objective],
+    trained: Mapping[str, Noise],
 ) -> Iterator[ConfigError]:
     """Every field of an objective that training gives and validation, which has a noise of its
     own, does not.
+
+    Args:
+        noise: Of validation.
+        trained: Of training, which may introduce the field.
     """
     there = set(format.provides)
     for part in noise.values():
         there = (there - part.removes) | part.writes
     known = glossary([format, *noise.values(), *objectives.values()])
+    told = glossary(trained.values()) | known
     for name, objective in objectives.items():
         lacks = objective.facts.needs - there - derive_targets(objective, there, known)
         for field in sorted(lacks):
             if not held_by_data(field, known):
-                needed = f"needs '{field}'{explain_field(field, known)} in validation too"
+                needed = f"needs '{field}'{explain_field(field, told)} in validation too"
                 allowed = f"{needed}, and eval.noise does not give it"
                 yield ConfigError(f"objective.{name}", ..., allowed, fix="eval.noise='${noise}'")
 
