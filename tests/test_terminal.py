@@ -104,3 +104,23 @@ def test_an_error_in_few_lines_keeps_its_fix() -> None:
     assert first_with_fix(both) == (
         "2 problems in the configuration: a.tsv: no triples\n  fix: optim.lr=1e-3"
     )
+
+
+def test_a_framed_table_keeps_its_cells_in_a_narrow_terminal_and_in_a_pipe(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head = ["metric", "dev", "95% of dev", "test", "95% of test"]
+    rows = [["a long name of a metric, " * 3, "0.5", "0.4000 to 0.6000", "0.7", "0.6 to 0.8"]]
+    monkeypatch.delenv("COLUMNS", raising=False)
+    terminal.print_columns("scores", head, rows)
+    terminal.print_table(head, rows)
+    whole = capsys.readouterr().out
+    assert whole.count(rows[0][0]) == 2
+    assert max(map(len, whole.splitlines())) > 80
+    monkeypatch.setenv("COLUMNS", "50")
+    terminal.print_columns("scores", head, [["accuracy", *rows[0][1:]]])
+    narrow = capsys.readouterr().out
+    assert max(map(len, narrow.splitlines())) <= 50
+    for cell in (*head, "accuracy", *rows[0][1:]):
+        assert cell in narrow
+    assert "…" not in narrow

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
@@ -50,6 +51,7 @@ def tell(text: object, *, file: TextIO | None = None, end: str = "\n") -> None:
     print(visible(text), file=file, end=end, flush=True)
 
 
+WIDE = 10_000  # columns of what is no terminal
 LOGGER = logging.getLogger("plmctl")
 DETAIL, REMARK, WARN, FAIL = logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR
 
@@ -102,13 +104,27 @@ def spell_level() -> list[str]:
 def screen(*, stderr: bool = False) -> Console:
     """A console for tables, bars and coloured lines, in which every text is `visible`."""
     from rich.console import Console
+    from rich.table import Table
 
     class Screen(Console):
+        # what is no terminal, a pipe or a file, has room for whole tables
+        def print(self, *objects: Any, **settings: Any) -> None:
+            before = self.width
+            if any(isinstance(each, Table) for each in objects):
+                self.width = _find_room(self)
+            super().print(*objects, **settings)
+            self.width = before
+
         # every text that is printed, a table's cells and titles too, becomes a `Text` here
         def render_str(self, text: str, **settings: Any) -> Text:  # type: ignore[override]
             return super().render_str(visible(text), **settings)
 
     return Screen(stderr=stderr, markup=False, highlight=False, emoji=False)
+
+
+def _find_room(console: Console) -> int:
+    """The columns that a table may take: those of a terminal, or that COLUMNS states, else any."""
+    return console.width if console.is_terminal or "COLUMNS" in os.environ else WIDE
 
 
 def print_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -132,25 +148,37 @@ def print_parts(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
     columns = list(zip(head, *rows, strict=True))
     widths = [max(map(cell_len, column)) + 2 for column in columns]
-    room, parts = screen().width - widths[0], list[list[int]]()
+    for shown in _divide(widths, _find_room(screen())):
+        print_table([head[n] for n in shown], [[row[n] for n in shown] for row in rows])
+
+
+def _divide(widths: Sequence[int], room: int) -> list[list[int]]:
+    """The columns of each part of a table: the first one, and as many others as fit."""
+    parts = list[list[int]]()
     for number, width in enumerate(widths[1:], start=1):
-        if not parts or sum(widths[n] for n in parts[-1]) + width > room:
+        if not parts or sum(widths[n] for n in parts[-1]) + width > room - widths[0]:
             parts.append([])
         parts[-1].append(number)
-    for part in parts:
-        shown = [0, *part]
-        print_table([head[n] for n in shown], [[row[n] for n in shown] for row in rows])
+    return [[0, *part] for part in parts or [[]]]
 
 
 def print_columns(
     title: str, head: Sequence[str], rows: Iterable[Sequence[str]], *, stderr: bool = False
 ) -> None:
-    """Print a framed table with a title, whose columns of numbers follow one of names."""
+    """Print a framed table with a title, whose columns of numbers follow one of names; where it is
+    wider than the screen, as several, each with the names and as many others as fit.
+    """
+    from rich.cells import cell_len
     from rich.table import Table
 
-    table = Table(title=title)
-    for index, name in enumerate(head):
-        table.add_column(name, justify="right" if index else "left")
-    for row in rows:
-        table.add_row(*row)
-    screen(stderr=stderr).print(table)
+    rows, console = [[*row] for row in rows], screen(stderr=stderr)
+    columns = zip(head, *rows, strict=True)
+    # of each column the frame has three signs, and one more behind the last
+    widths = [max(map(cell_len, column)) + 3 for column in columns]
+    for shown in _divide(widths, _find_room(console) - 1):
+        table = Table(title=title)
+        for index in shown:
+            table.add_column(head[index], justify="right" if index else "left", overflow="fold")
+        for row in rows:
+            table.add_row(*(row[index] for index in shown))
+        console.print(table)

@@ -13,7 +13,7 @@ import numpy as np
 
 from plmctl.core.errors import DataError, UsageError, nearest
 from plmctl.core.rounding import round_floats
-from plmctl.core.terminal import print_columns, tell
+from plmctl.core.terminal import print_columns, remark, tell
 from plmctl.report.paired import (
     McNemar,
     PairedDifference,
@@ -39,6 +39,11 @@ from plmctl.tasks.resampling import Form, Sums, Whole, draw_like, find_forms
 SAMPLES = 10_000
 SHOWN = 5  # ids in a message
 SECONDS = 30.0  # for a score that is computed anew of every draw
+PERPLEXITY = "perplexity"
+OTHER_TOKENS = (
+    "perplexity is left out: the two systems cut the texts into other tokens, and it is per token"
+    " (--metric perplexity shows it)"
+)
 LEAST = 200  # draws of such a score, however long they take
 
 
@@ -82,6 +87,10 @@ def compare(
         left, right, score = bundle_rows(left), bundle_rows(right), score_bundles(score)
     known = list(score(left))
     chosen = list(names) or [name for name in (task.metrics if task else known) if name in known]
+    unlike = PERPLEXITY in known and _have_other_tokens(left, right)
+    if unlike and PERPLEXITY not in names:
+        chosen = [name for name in chosen if name != PERPLEXITY]
+        remark(OTHER_TOKENS)
     for name in chosen:
         if name not in known:
             allowed = f"one of {', '.join(known)}{nearest(name, known)}"
@@ -97,6 +106,11 @@ def compare(
     by = f"task {task.name}" if task is not None else shape
     what = "bundles of examples" if together else "examples"
     _show(a, b, found, counts, n=len(left), what=what, by=by, as_json=as_json)
+
+
+def _have_other_tokens(left: Sequence[Row], right: Sequence[Row]) -> bool:
+    """Whether the two systems count other tokens in the same texts."""
+    return any(a.get("tokens") != b.get("tokens") for a, b in zip(left, right, strict=True))
 
 
 def align(a: Predicted, b: Predicted) -> tuple[list[Row], list[Row]]:

@@ -11,7 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from plmctl.config.saved import read_spec
+from plmctl.config.spec import thaw
 from plmctl.report.job_events import JobEvents
+from plmctl.report.likeness import list_unlike
 from plmctl.report.page import Block, Heading, Paragraph, TableBlock, render_markdown
 from plmctl.storage.atomic import write_text
 from plmctl.storage.formulas import guard
@@ -129,12 +132,13 @@ def describe_end(jobs: Sequence[dict[str, Any]]) -> list[str]:
     named = [
         job for job in jobs if not job["code"] and (job.get("best") or [""])[0] in job["metrics"]
     ]
+    lines = _list_unlike([job for job in jobs if not job["code"]])
     if len(named) < 2 or len({job["best"][0] for job in named}) > 1:  # tasks do not compare
-        return []
+        return lines
     name, larger = named[0]["best"]
     top = (max if larger else min)(named, key=lambda job: job["metrics"][name])
     value = f"{name.removeprefix('valid/')} {top['metrics'][name]:.4g}"
-    lines = [f"best on dev: job {top['job']}, {value}: {name_job(top)}; {top['dir']}"]
+    lines += [f"best on dev: job {top['job']}, {value}: {name_job(top)}; {top['dir']}"]
     known = [job for job in named if {"valid/accuracy", "valid/majority"} <= set(job["metrics"])]
     failed = [
         job
@@ -146,6 +150,14 @@ def describe_end(jobs: Sequence[dict[str, Any]]) -> list[str]:
         what = "at most 1% above the most frequent label"
         lines.append(f"learned nothing ({what}): {len(failed)} of {len(known)} runs: {numbers}")
     return lines
+
+
+def _list_unlike(jobs: Sequence[dict[str, Any]]) -> list[str]:
+    """Which losses of the pretrainings of a sweep do not compare."""
+    configs = {f"job {job['job']}": thaw(read_spec(Path(job["dir"])) or {}) for job in jobs}
+    pretrained = {name: own for name, own in configs.items() if own.get("objective")}
+    names = dict.fromkeys(key for job in jobs for key in job["metrics"] if key.startswith("valid/"))
+    return list_unlike(pretrained, list(names)) if len(pretrained) == len(configs) else []
 
 
 def _status(job: dict[str, Any]) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 from plmctl.core.errors import DataError, nearest
 from plmctl.jobs.job import RUN
 from plmctl.jobs.journal import State
+from plmctl.report.likeness import find_role
 from plmctl.report.mean_curves import Run, read_curve
 from plmctl.report.runs import RESULT, RunLog
 from plmctl.run.evaluation.predict import AVERAGE
@@ -34,8 +35,28 @@ class Results:
 
     def values(self, metric: Metric, arm: str) -> dict[int, float]:
         """{seed: value} of the cells of an arm that have one."""
+        if self._is_unlike(metric, arm):
+            return {}
         values = {cell.seed: self._value(metric, cell) for cell in self.cells(arm)}
         return {seed: metric.unit(value) for seed, value in values.items() if value is not None}
+
+    def _is_unlike(self, metric: Metric, arm: str) -> bool:
+        """Whether the loss of an arm is that of a helper where the baseline's is of the model, or
+        the other way round: they are not one column.
+        """
+        baseline = self.plan.study.baseline
+        if metric.of != PRETRAIN or not all(
+            self.plan.arms[n].arm.pretrain for n in (arm, baseline)
+        ):
+            return False
+        own, other = (find_role(self.plan.arms[n].pretrain, metric.key) for n in (arm, baseline))
+        if own != other:
+            whose = {"helper": "a helper of its objective (a generator)", "model": "its model"}
+            self.problems.append(
+                f"{metric.key} of '{arm}' is that of {whose[own]}, of '{baseline}' that of"
+                f" {whose[other]}: it is left out of the column"
+            )
+        return own != other
 
     def cells(self, arm: str) -> list[StudyCell]:
         """The cells of an arm."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from plmctl.report.chart import Curve
+from plmctl.report.likeness import find_role, list_unlike, name_role
 from plmctl.report.mean_curves import Run, draw_means
 from plmctl.report.page import Block, Chart, Folded, Heading, Paragraph, TableBlock
 from plmctl.report.subject import ReportedRun, Subject
@@ -38,6 +39,7 @@ def panel(subject: Subject) -> list[Block]:
                 same: list[Run] = [
                     [(x, x, y) for x, y in curves[name]] for curves in every if name in curves
                 ]
+                name = _name(repeated[0], name, runs)
                 label = f"{shown} ({len(same)})" if len(same) > 1 else shown
                 drawn[name if len(groups) == len(subject.runs) == 1 else f"{label}: {name}"] = same
         if drawn:
@@ -51,15 +53,37 @@ def panel(subject: Subject) -> list[Block]:
     ]
     metrics = sorted({name for run in runs for name in run.log.series})
     finals = [
-        [metric, *(format_number(run.log.last(metric)) for run in subject.runs)]
+        [
+            shown,
+            *(
+                format_number(run.log.last(metric) if _name(run, metric, runs) == shown else None)
+                for run in subject.runs
+            ),
+        ]
         for metric in metrics
+        for shown in dict.fromkeys(_name(run, metric, runs) for run in runs)
     ]
     last = TableBlock(["metric", *(run.name for run in subject.runs)], finals)
     return [
         *blocks,
         *([Paragraph(" ".join(skips))] if skips else []),
+        *(Paragraph(f"{line}.") for line in _list_unlike(runs)),
         Folded("Last values", [last]),
     ]
+
+
+def _name(run: ReportedRun, metric: str, runs: Sequence[ReportedRun]) -> str:
+    """The metric, as the losses of unlike models are told apart."""
+    roles = [find_role(each.log.config, metric) for each in runs if metric in each.log.series]
+    return name_role(run.log.config, metric, roles)
+
+
+def _list_unlike(runs: Sequence[ReportedRun]) -> list[str]:
+    """Which losses of the pretrained runs do not compare."""
+    pretrained = {run.name: run.log.config for run in runs if not run.task}
+    names = dict.fromkeys(n for run in runs for n in run.log.series if n.startswith("valid/"))
+    shared = [name for name in names if sum(name in run.log.series for run in runs) > 1]
+    return list_unlike(pretrained, shared)
 
 
 def _counted(runs: Sequence[ReportedRun]) -> dict[str, float]:

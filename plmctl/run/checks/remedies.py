@@ -87,7 +87,7 @@ def _build_part(file: Path, plugins: Sequence[str]) -> Any:
 def explain_field(field: str, known: Fields) -> str:
     """What the glossary `known` says of a field, in brackets."""
     nowhere = "a name that `fields` of no part introduces"
-    return f" ({known[field].words if field in known else nowhere})"
+    return f" ({known[field].meaning if field in known else nowhere})"
 
 
 def report_lack(

@@ -1,0 +1,71 @@
+"""Whose losses stand in one column: those that answer one question about one text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+KINDS = ("loss", "nll", "perplexity", "acc", "bits_per_byte")  # of numbers of a term, "loss/mlm"
+OF_TOKENS = ("loss", "nll", "perplexity", "acc")  # which other tokens make others
+# what decides what is asked of which text: (what it is called, the settings)
+ASKED = (
+    ("text", ("data.path", "data.valid_path", "data.valid_share", "data.mixture", "data.sources")),
+    ("masks", ("eval.noise", "eval.seed", "noise")),
+)
+
+
+def find_role(config: Mapping[str, Any], metric: str) -> str:
+    """What has the loss of a term: "model", which has a head of its name, or a "helper" of the
+    objective, as ELECTRA's generator; "" of numbers without a term.
+    """
+    kind, _, term = metric.removeprefix("valid/").partition("/")
+    if kind not in KINDS or not term:
+        return ""
+    return "model" if term in (config.get("heads") or {}) else "helper"
+
+
+def name_role(config: Mapping[str, Any], metric: str, others: Sequence[str]) -> str:
+    """The metric, with "of the helper" behind it where `others` are of the models themselves."""
+    role = find_role(config, metric)
+    return f"{metric} (of the helper)" if role == "helper" and "model" in others else metric
+
+
+def list_unlike(configs: Mapping[str, Mapping[str, Any]], metrics: Sequence[str]) -> list[str]:
+    """Lines on losses of pretrained runs, by the runs' names, that do not compare."""
+    asked = [name for name in metrics if name.removeprefix("valid/").partition("/")[0] in KINDS]
+    lines = []
+    if len(configs) < 2 or not asked:
+        return lines
+    for name in asked:
+        roles = {run: find_role(config, name) for run, config in configs.items()}
+        helped = [run for run, role in roles.items() if role == "helper"]
+        if helped and "model" in roles.values():
+            lines.append(
+                f"{name} of {', '.join(helped)} is that of a helper of the objective (a generator),"
+                " not of the model: it does not compare with the others"
+            )
+    nodes = {json.dumps(each.get("tokenizer"), sort_keys=True) for each in configs.values()}
+    if len(nodes) > 1 and any(name.removeprefix("valid/").startswith(OF_TOKENS) for name in asked):
+        lines.append(
+            "tokenizers differ: losses per token do not compare; bits_per_byte/<term> does, where"
+            " it is of one text"
+        )
+    for what, keys in ASKED:
+        values = {
+            json.dumps(_take(config, what, keys), sort_keys=True, default=str)
+            for config in configs.values()
+        }
+        if len(values) > 1:
+            lines.append(f"held-out {what} differ: losses are not of one question")
+    return lines
+
+
+def _take(config: Mapping[str, Any], what: str, keys: Sequence[str]) -> list[Any]:
+    """The settings; masks of training only where validation has none of its own."""
+    found = []
+    for key in keys:
+        group, _, name = key.partition(".")
+        node = config.get(group)
+        found.append(node.get(name) if name and isinstance(node, Mapping) else node)
+    return found[:-1] if what == "masks" and found[0] is not None else found
